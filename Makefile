@@ -1,0 +1,77 @@
+# make report   one GPT-2 training step: report/gpt2.html and report/gpt2.trace.json
+# make test     everything a change must pass
+#
+# Both set up .venv themselves (Python 3.11 or newer) and set it up again when pyproject.toml changes.
+
+SHELL := /bin/bash
+BIN := .venv/bin
+WORKERS ?= 2
+
+.PHONY: help report test format clean browser
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
+report: .venv/.installed
+	mkdir -p report
+	$(BIN)/tensortide report gpt2 --set batch=8 --set seq=1024 --html report/gpt2.html --trace report/gpt2.trace.json
+
+test: .venv/.installed-dev browser
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -n $(WORKERS)
+
+format: .venv/.installed-dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:
+	rm -rf report dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# --- setting up ------------------------------------------------------------------------------------
+
+# A .venv that works is kept, whoever made it.
+.venv/.created:
+	@set -e; \
+	new_enough='import sys; sys.exit(sys.version_info < (3, 11))'; \
+	if $(BIN)/python -c "$$new_enough" 2>/dev/null && $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	    touch $@; exit 0; \
+	fi; \
+	for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	    if "$$python" -c "$$new_enough" 2>/dev/null; then \
+	        echo "making .venv with $$python ($$("$$python" -V))"; \
+	        "$$python" -m venv --clear .venv || { \
+	            echo "error: '$$python -m venv .venv' failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }; \
+	        touch $@; exit 0; \
+	    fi; \
+	done; \
+	echo "error: tensortide needs Python 3.11 or newer and none was found;" \
+	     "name one with: make PYTHON=/path/to/python3.11 ..." >&2; exit 1
+
+# torch goes first and alone, as anyone would install it: the build that this machine's pip chooses is the one kept.
+# The version is the one in pyproject.toml.
+.venv/.installed: pyproject.toml | .venv/.created
+	$(BIN)/pip install torch==2.13.0
+	$(BIN)/pip install --quiet -e ".[torch,transformers]"
+	@touch $@
+
+.venv/.installed-dev: pyproject.toml | .venv/.installed
+	$(BIN)/pip install --quiet -e ".[torch,transformers,dev]"
+	@touch $@
+
+# The HTML report is tested in a real browser. Without one those tests are skipped, or fail where CI=true.
+browser: .venv/.installed-dev
+	@if $(BIN)/python -c 'import sys; from tests.conftest import find_chromium; sys.exit(find_chromium() is None)'; then \
+	    :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "no chromium here: trying apt-get install -y chromium, for the browser tests"; \
+	    export DEBIAN_FRONTEND=noninteractive; \
+	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } >/dev/null \
+	        || echo "chromium could not be installed"; \
+	else \
+	    echo "no chromium here: the browser tests will be skipped (they fail where CI=true)"; \
+	fi

@@ -1,0 +1,52 @@
+"""tensortide: what does one training step cost, and how do I make it fit?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tensortide import errors
+from tensortide.capture import capture
+from tensortide.errors import TensortideError
+
+if TYPE_CHECKING:
+    from tensortide.cost import count, explain
+    from tensortide.graph import Graph, load, save
+    from tensortide.memory import liveness, timeline
+    from tensortide.report import report
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Graph",
+    "TensortideError",
+    "capture",
+    "count",
+    "errors",
+    "explain",
+    "liveness",
+    "load",
+    "report",
+    "save",
+    "timeline",
+]
+
+_LAZY = {
+    "count": "tensortide.cost",
+    "explain": "tensortide.cost",
+    "Graph": "tensortide.graph",
+    "load": "tensortide.graph",
+    "save": "tensortide.graph",
+    "liveness": "tensortide.memory",
+    "timeline": "tensortide.memory",
+    "report": "tensortide.report",
+}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name not in _LAZY:
+        raise AttributeError(f"module 'tensortide' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value

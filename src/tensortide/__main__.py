@@ -1,0 +1,5 @@
+"""``python -m tensortide``."""
+
+from tensortide.cli import main
+
+main()

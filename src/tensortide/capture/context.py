@@ -1,0 +1,208 @@
+"""Where in the step and in the user's code an op runs: phase, module path, source line, recomputation.
+
+Backward ops carry the module and line of the forward op whose gradient they compute: autograd numbers
+its nodes in the order of the forward ops, and the number of the node that runs leads back to the op.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from tensortide.graph.model import OUTSIDE, Branch, Module, Phase, Source
+
+_HERE = str(Path(__file__).parent.parent) + "/"
+_TORCH = str(Path(torch.__file__).parent) + "/"
+_STDLIB = sysconfig.get_paths()["stdlib"] + "/"
+_CHECKPOINT = _TORCH + "utils/checkpoint.py"
+_AUTOGRAD = _TORCH + "autograd/__init__.py"
+_ENGINE = _TORCH + "autograd/graph.py"
+
+
+class OpContext:
+    """Place of one op in the step and in the user's code."""
+
+    __slots__ = ("branch", "module", "phase", "recompute", "source")
+
+    def __init__(self, phase: Phase, module: int, source: int, recompute: bool = False, branch: int = OUTSIDE) -> None:
+        self.phase = phase
+        self.module = module
+        self.source = source
+        self.recompute = recompute
+        self.branch = branch
+
+
+def is_internal(filename: str) -> bool:
+    """True for code of the framework, the standard library or tensortide (examples are user code)."""
+    if filename.startswith(_HERE):
+        return not filename.startswith(_HERE + "examples/")
+    if filename.startswith(_STDLIB):
+        return "site-packages" not in filename or filename.startswith(_TORCH)
+    return filename.startswith((_TORCH, "<frozen", "<string", "<attrs"))
+
+
+class Tracker:
+    """Answers, for the op about to run, where it stands. Give its ``context`` to a Recorder and ``watch`` the step."""
+
+    def __init__(self, modules: dict[str, torch.nn.Module]) -> None:
+        self.modules: list[Module] = []
+        self.sources: list[Source] = []
+        self.branches: list[Branch] = []
+        self.branch = OUTSIDE
+        self._module_ids: dict[int, int] = {}
+        self._owners: dict[int, int] = {}
+        self._known: list[torch.nn.Module] = []
+        self._stack: list[int] = [OUTSIDE]
+        self._optimizer_depth = 0
+        self._source_ids: dict[tuple[CodeType, int], int] = {}
+        self._internal: dict[CodeType, bool] = {}
+        self._by_node: dict[int, tuple[int, int, int]] = {}
+        self._next_node = 0
+        self._last = (OUTSIDE, OUTSIDE, OUTSIDE)
+        for name, module in modules.items():
+            self._add_root(name, module)
+
+    @property
+    def last(self) -> tuple[str, Source] | None:
+        """Module path and source line of the last forward op, for error messages."""
+        module, source, _ = self._last
+        if source == OUTSIDE:
+            return None
+        return (self.modules[module].path if module != OUTSIDE else ""), self.sources[source]
+
+    # -- the question the recorder asks ---------------------------------------------------------
+
+    def context(self, index: int) -> OpContext:
+        """Context of the op about to run as op ``index``."""
+        del index
+        frame = sys._getframe(3)
+        if self._optimizer_depth:
+            return OpContext(Phase.OPTIMIZER, self._stack[-1], self._source(frame), branch=self.branch)
+        if torch._C._current_graph_task_id() == -1:
+            if frame.f_code.co_filename == _AUTOGRAD:  # the gradient of the loss with respect to itself
+                return OpContext(Phase.BACKWARD, self._stack[-1], self._source(frame), branch=self.branch)
+            return self._forward(frame)
+        if torch.is_grad_enabled() and self._recomputing(frame):
+            here = self._forward(frame)
+            return OpContext(Phase.BACKWARD, here.module, here.source, True, self.branch)
+        node: Any = torch._C._current_autograd_node()
+        origin = self._by_node.get(node._sequence_nr()) if node is not None else None
+        if origin is None:
+            owner = self._owners.get(id(getattr(node, "variable", None)), self._stack[-1])
+            origin = (owner, self._source(frame), self.branch)
+        module, source, branch = origin
+        if torch.is_grad_enabled():
+            self._number(module, source, branch)
+        return OpContext(Phase.BACKWARD, module, source, branch=branch)
+
+    def _forward(self, frame: FrameType) -> OpContext:
+        module, source = self._stack[-1], self._source(frame)
+        if torch.is_grad_enabled():
+            self._number(module, source, self.branch)
+        elif module == OUTSIDE:
+            return OpContext(Phase.OTHER, module, source, branch=self.branch)
+        return OpContext(Phase.FORWARD, module, source, branch=self.branch)
+
+    def _number(self, module: int, source: int, branch: int) -> None:
+        """Remember whose the autograd nodes created since the last op are."""
+        following = torch._C._autograd._get_sequence_nr()
+        if following > self._next_node:
+            for number in range(self._next_node, following - 1):
+                self._by_node[number] = self._last
+            self._by_node[following - 1] = (module, source, branch)
+            self._next_node = following
+        self._last = (module, source, branch)
+
+    # -- frames ---------------------------------------------------------------------------------
+
+    def _source(self, frame: FrameType | None) -> int:
+        internal = self._internal
+        while frame is not None:
+            code = frame.f_code
+            skip = internal.get(code)
+            if skip is None:
+                skip = internal[code] = is_internal(code.co_filename)
+            if not skip:
+                key = (code, frame.f_lineno)
+                known = self._source_ids.get(key)
+                if known is None:
+                    known = self._source_ids[key] = len(self.sources)
+                    text = linecache.getline(code.co_filename, frame.f_lineno).strip()
+                    self.sources.append(Source(code.co_filename, frame.f_lineno, code.co_qualname, text[:160]))
+                return known
+            frame = frame.f_back
+        return OUTSIDE
+
+    @staticmethod
+    def _recomputing(frame: FrameType | None) -> bool:
+        """True between a checkpoint's replay (or a custom function's own backward) and the autograd engine."""
+        while frame is not None and frame.f_code.co_filename != _ENGINE:
+            code = frame.f_code
+            if code.co_filename == _CHECKPOINT and code.co_name in ("unpack_hook", "backward"):
+                return True
+            if code.co_name == "backward" and not is_internal(code.co_filename):
+                return True
+            frame = frame.f_back
+        return False
+
+    # -- modules and optimizers -----------------------------------------------------------------
+
+    def _add_root(self, name: str, root: torch.nn.Module) -> None:
+        for path, module in root.named_modules(prefix=name):
+            if id(module) not in self._module_ids:
+                self._module_ids[id(module)] = len(self.modules)
+                self._known.append(module)
+                self.modules.append(Module(path, type(module).__name__))
+                for parameter in module._parameters.values():
+                    self._owners.setdefault(id(parameter), self._module_ids[id(module)])
+
+    def _enter(self, module: torch.nn.Module, args: Any) -> None:
+        del args
+        known = self._module_ids.get(id(module))
+        if known is None:
+            parent = self._stack[-1]
+            name = type(module).__name__
+            if parent != OUTSIDE and self.modules[parent].path:
+                name = f"{self.modules[parent].path}.{name}"
+            self._add_root(name, module)
+            known = self._module_ids[id(module)]
+        self._stack.append(known)
+
+    def _leave(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        del module, args, output
+        if len(self._stack) > 1:
+            self._stack.pop()
+
+    def _optimizer_starts(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        del optimizer, args, kwargs
+        self._optimizer_depth += 1
+
+    def _optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        del optimizer, args, kwargs
+        self._optimizer_depth = max(0, self._optimizer_depth - 1)
+
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[None]:
+        """Follow module calls and optimizer steps while active; leaves no hook behind."""
+        self._next_node = torch._C._autograd._get_sequence_nr()
+        handles = [
+            register_module_forward_pre_hook(self._enter),
+            register_module_forward_hook(self._leave, always_call=True),
+            register_optimizer_step_pre_hook(self._optimizer_starts),
+            register_optimizer_step_post_hook(self._optimizer_ends),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()

@@ -1,0 +1,94 @@
+"""What the recorder needs to know of an op, read once from its dispatcher schema."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tensortide.graph.model import Call, Value, count_slots
+
+_QUERY_NAMES = (
+    *("size", "stride", "storage_offset", "numel", "is_contiguous"),
+    *("sym_size", "sym_stride", "sym_storage_offset", "sym_numel", "sym_is_contiguous"),
+    *("dim", "is_same_size", "is_strides_like_format", "is_non_overlapping_and_dense"),
+    "_has_compatible_shallow_copy_type",
+)
+
+
+def _overloads(packets: Iterable[Any]) -> Iterator[Any]:
+    return (getattr(packet, name) for packet in packets for name in packet.overloads())
+
+
+PASSED_ON = frozenset(
+    _overloads(
+        [getattr(torch.ops.aten, name) for name in _QUERY_NAMES if hasattr(torch.ops.aten, name)]
+        + [torch.ops.prim.device, torch.ops.prim.layout]
+        + [torch.ops.profiler._record_function_enter_new, torch.ops.profiler._record_function_exit]
+    )
+)
+"""Questions about a tensor's metadata and profiler marks: not ops of the step."""
+
+_RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::resize", "aten::set_"})
+_TAGS = {
+    torch.Tag.pointwise: "pointwise",
+    torch.Tag.nondeterministic_seeded: "random",
+    torch.Tag.data_dependent_output: "data_dependent",
+    torch.Tag.dynamic_output_shape: "dynamic_shape",
+}
+
+
+class Schema:
+    """The parts of an op's schema that shape its record."""
+
+    __slots__ = ("composite", "fresh", "may_resize", "mutated_names", "name", "names", "tags")
+
+    def __init__(self, func: Any) -> None:
+        schema = func._schema
+        self.name: str = str(func)
+        self.names: tuple[str, ...] = tuple(a.name for a in schema.arguments)
+        self.mutated_names = frozenset(a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write)
+        self.fresh = schema.name in ("aten::lift_fresh", "aten::lift_fresh_copy", "aten::lift")
+        self.may_resize = schema.name in _RESIZING or any(a.is_out for a in schema.arguments)
+        self.composite = torch._C._dispatch_has_kernel_for_dispatch_key(
+            func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+        )
+        tags = [_TAGS[t] for t in func.tags if t in _TAGS]
+        if func.is_view:
+            tags.append("view")
+        self.tags = tuple(sorted(tags))
+
+    def call(self, values: tuple[Value, ...], named: tuple[tuple[str, Value], ...], returns: Value) -> Call:
+        """The Call of positional ``values`` and keyword arguments ``named``."""
+        arguments = (*zip(self.names, values, strict=False), *named)
+        mutated: list[int] = []
+        slot = 0
+        for name, value in arguments:
+            slots = count_slots(value)
+            if name in self.mutated_names:
+                mutated.extend(range(slot, slot + slots))
+            slot += slots
+        return Call(self.name, arguments, len(values), tuple(mutated), returns, self.tags)
+
+
+@functools.cache
+def schema_of(func: Any) -> Schema:
+    """The Schema of an op overload, computed once."""
+    return Schema(func)
+
+
+EMBED_LIMIT = 64
+
+
+def embedded(value: torch.Tensor) -> str:
+    """The values of a small constant tensor as text (``dtype shape values``), so the op can be executed again."""
+    constant = value.constant if isinstance(value, FakeTensor) else value
+    if constant is None or constant.numel() > EMBED_LIMIT or constant.device.type != "cpu":
+        return f"{value.dtype} {tuple(value.shape)} ..."
+    with _disable_current_modes():
+        items = [repr(item) for item in constant.detach().flatten().tolist()]
+    return f"{value.dtype} {tuple(value.shape)} [{', '.join(items)}]"

@@ -1,0 +1,24 @@
+"""The application: verbs by name."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+import tensortide
+from tensortide.cli.capture import capture
+from tensortide.cli.count import count
+from tensortide.cli.doctor import doctor
+from tensortide.cli.examples import examples
+from tensortide.cli.explain import explain
+from tensortide.cli.report import report
+from tensortide.cli.timeline import timeline
+
+app = App(
+    name="tensortide",
+    help="What does one training step of a model cost, and how do I make it fit?",
+    version=tensortide.__version__,
+    help_format="plaintext",
+)
+
+for verb in (report, capture, count, timeline, explain, doctor, examples):
+    app.command(verb)

@@ -1,0 +1,54 @@
+"""``tensortide capture``: write the Graph of one step to a file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tensortide.cli.source import CaptureOptions, OutputOptions, Target, console, graph_of, print_json
+from tensortide.graph import Graph, save
+from tensortide.graph.file import SUFFIX
+
+
+def capture(
+    target: Target,
+    /,
+    *,
+    output: Annotated[
+        Path | None, Parameter(name=["--output", "-o"], help="File to write (default: NAME.tide).")
+    ] = None,
+    options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Capture one training step as a graph and save it; every other verb reads the file."""
+    graph = graph_of(target, options, quiet=out.quiet)
+    path = output or Path(_name(target) + SUFFIX)
+    save(graph, path)
+    if out.json:
+        print_json(_summary(graph, path))
+    elif not out.quiet:
+        facts = _summary(graph, path)
+        console().print(
+            f"{facts['ops']:,} ops, {facts['storages']:,} storages, {facts['modules']:,} modules -> {path}",
+            soft_wrap=True,
+        )
+
+
+def _name(target: str) -> str:
+    return target.rpartition(":")[2].rpartition("/")[2].removesuffix(SUFFIX)
+
+
+def _summary(graph: Graph, path: Path) -> dict[str, object]:
+    return {
+        "path": str(path),
+        "meta": graph.meta,
+        "ops": len(graph),
+        "ops_by_phase": dict(Counter(op.phase.value for op in graph.ops)),
+        "calls": len(graph.calls),
+        "tensors": len(graph.tensors),
+        "storages": len(graph.storages),
+        "modules": len(graph.modules),
+    }

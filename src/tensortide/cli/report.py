@@ -1,0 +1,72 @@
+"""``tensortide report``: everything about one step, on the terminal and in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tensortide.cli.source import (
+    CaptureOptions,
+    CostOptions,
+    Depth,
+    OutputOptions,
+    Target,
+    Top,
+    console,
+    graph_of,
+    progress,
+    resolver,
+)
+
+File = Path | None
+
+
+def report(
+    target: Target,
+    /,
+    *,
+    html: Annotated[File, Parameter(help="Write the report as one offline HTML page.")] = None,
+    trace: Annotated[File, Parameter(help="Write a trace for Perfetto or chrome://tracing.")] = None,
+    memory_viz: Annotated[File, Parameter(help="Write a snapshot for pytorch.org/memory_viz.")] = None,
+    ops_csv: Annotated[File, Parameter(help="Write one row per op.")] = None,
+    modules_csv: Annotated[File, Parameter(help="Write one row per module.")] = None,
+    markdown: Annotated[File, Parameter(help="Write a summary to paste into a pull request.")] = None,
+    depth: Depth = 3,
+    top: Top = 15,
+    options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    cost: CostOptions = CostOptions(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Report what one step costs: totals, where they go, memory over time, what is alive at the peak."""
+    from tensortide.report import report as make_report
+    from tensortide.report.formats import render_json, write
+
+    graph = graph_of(target, options, quiet=out.quiet)
+    with progress(out.quiet) as say:
+        say("counting")
+        document = make_report(graph, strict=cost.strict, resolver=resolver, top=max(top, 25))
+        files = {
+            "html": html,
+            "trace": trace,
+            "memory-viz": memory_viz,
+            "ops-csv": ops_csv,
+            "modules-csv": modules_csv,
+            "markdown": markdown,
+        }
+        written = []
+        for kind, path in files.items():
+            if path is not None:
+                say(f"writing {path}")
+                written.append(write(document, kind, path))
+    screen = console()
+    if out.json:
+        screen.file.write(render_json(document).decode())
+        return
+    from tensortide.report.terminal import render
+
+    render(document, screen, depth=depth, top=top)
+    if not out.quiet:
+        for path in written:
+            screen.print(f"wrote {path}", soft_wrap=True)

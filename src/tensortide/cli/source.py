@@ -1,0 +1,123 @@
+"""The options every verb shares, and the Graph they lead to."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter, validators
+
+from tensortide.capture import capture
+from tensortide.errors import WorkloadError
+from tensortide.graph import Graph, load
+from tensortide.graph.file import SUFFIX
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tensortide.cost import Cost
+    from tensortide.cost.evaluate import How
+    from tensortide.graph import OpView
+
+Depth = Annotated[int, Parameter(help="Levels of the module tree to show.", validator=validators.Number(gte=0))]
+Top = Annotated[int, Parameter(help="Number of rows to show of each list.", validator=validators.Number(gte=0))]
+Target = Annotated[str, Parameter(help="file.py:function, package.module:function, an example, or a saved graph.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class CaptureOptions:
+    """How the target is captured."""
+
+    set: Annotated[
+        tuple[str, ...], Parameter(name="--set", negative=(), help="A hyperparameter: key=value (repeatable).")
+    ] = ()
+    real: Annotated[bool, Parameter(negative=(), help="Run on real tensors instead of fake ones.")] = False
+    first_step: Annotated[
+        bool, Parameter(negative=(), help="Record the very first step, which creates optimizer state.")
+    ] = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class CostOptions:
+    """How costs are totalled."""
+
+    strict: Annotated[bool, Parameter(negative=(), help="An op without a cost rule is an error.")] = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class OutputOptions:
+    """How results are printed."""
+
+    json: Annotated[bool, Parameter(negative=(), help="Print JSON instead of text.")] = False
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=(), help="No progress, no notes.")] = False
+
+
+def graph_of(target: str, options: CaptureOptions, *, quiet: bool) -> Graph:
+    """The Graph of ``target``: read if it is a saved graph, else captured."""
+    if target.endswith(SUFFIX) or (Path(target).is_file() and not target.endswith(".py")):
+        if options != CaptureOptions():
+            raise WorkloadError(f"{target} is a saved graph: --set, --real and --first-step go with a workload")
+        return load(target)
+    from tensortide.capture.target import find, parse_settings
+
+    workload = find(target)
+    with progress(quiet) as say:
+        return capture(
+            workload,
+            hyperparameters=parse_settings(options.set, workload, target),
+            real=options.real,
+            first_step=options.first_step,
+            name=target,
+            progress=say,
+        )
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A function that says what is being done, on a terminal only; nothing shows for work of under a second."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda message: None
+        return
+    from rich.console import Console
+    from rich.status import Status
+
+    status = Status("", console=Console(stderr=True))
+    late = threading.Timer(1.0, status.start)
+    late.daemon = True
+    late.start()
+    try:
+        yield lambda message: status.update(f"{message} ...")
+    finally:
+        late.cancel()
+        status.stop()
+
+
+def console() -> Console:
+    """Standard output: styled on a terminal, plain and 100 wide in a pipe."""
+    from rich.console import Console
+
+    return Console(highlight=False) if sys.stdout.isatty() else Console(width=100, highlight=False, no_color=True)
+
+
+def print_json(value: object) -> None:
+    """Print ``value`` (structs, dataclasses, plain data) as JSON."""
+    import msgspec
+
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+def resolver(op: OpView) -> tuple[Cost, How] | None:
+    """Cost of an op that has no rule, from the framework if it is installed: its formula, or the op's parts."""
+    try:
+        from tensortide.capture.fallback import fallback
+    except ImportError:
+        return None
+    return fallback(op)

@@ -1,0 +1,42 @@
+"""What an op, a module or a step costs: FLOPs, multiply-accumulates and bytes, by one table of rules."""
+
+from __future__ import annotations
+
+from tensortide.cost.access import Bytes, interface, nothing, reads, writes_only
+from tensortide.cost.count import PHASES, Count, count
+from tensortide.cost.coverage import Coverage, OpGroup
+from tensortide.cost.evaluate import OpCost, Resolver
+from tensortide.cost.explain import Explanation, explain
+from tensortide.cost.missing import Missing, missing
+from tensortide.cost.modules import ModuleTotal
+from tensortide.cost.opcall import OpCall
+from tensortide.cost.parameters import Holdings
+from tensortide.cost.record import Cost
+from tensortide.cost.registry import Rule, rule
+from tensortide.cost.totals import Total
+
+__all__ = [
+    "PHASES",
+    "Bytes",
+    "Cost",
+    "Count",
+    "Coverage",
+    "Explanation",
+    "Holdings",
+    "Missing",
+    "ModuleTotal",
+    "OpCall",
+    "OpCost",
+    "OpGroup",
+    "Resolver",
+    "Rule",
+    "Total",
+    "count",
+    "explain",
+    "interface",
+    "missing",
+    "nothing",
+    "reads",
+    "rule",
+    "writes_only",
+]

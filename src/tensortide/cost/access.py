@@ -1,0 +1,118 @@
+"""Algorithmic bytes: the distinct regions an op must read, and the regions it must write.
+
+Two tensors that touch the same addresses (``x`` and its transpose) are one region. An expanded dimension counts
+once. See the bytes section of docs/cost.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias
+
+from tensortide.cost.opcall import OpCall, tensors_in
+from tensortide.graph.model import Tensor
+
+__all__ = ["Bytes", "BytesRule", "interface", "nothing", "reads", "region", "selected_rows", "size", "writes_only"]
+
+OVERWRITING = frozenset(
+    [
+        "copy_",
+        "fill_",
+        "zero_",
+        "normal_",
+        "uniform_",
+        "bernoulli_",
+        "random_",
+        "exponential_",
+        "geometric_",
+        "cauchy_",
+        "log_normal_",
+        "set_",
+        "_foreach_copy_",
+        "_foreach_zero_",
+        "resize_",
+        "eye_",
+        "_fill_mem_eff_dropout_mask_",
+    ]
+)
+"""In-place ops whose result does not depend on what they overwrite."""
+
+
+class Bytes(NamedTuple):
+    """Bytes read and bytes written."""
+
+    read: int
+    written: int
+
+
+BytesRule: TypeAlias = Callable[[OpCall], Bytes]
+Region: TypeAlias = tuple[int, int, str, tuple[tuple[int, int], ...]]
+
+
+def region(tensor: Tensor) -> Region:
+    """Which addresses a tensor touches: equal for a tensor, its transpose and its reshapes."""
+    dims = sorted((stride, n) for n, stride in zip(tensor.shape, tensor.strides, strict=True) if n != 1 and stride)
+    merged: list[tuple[int, int]] = []
+    for stride, n in dims:
+        if merged and merged[-1][0] * merged[-1][1] == stride:
+            merged[-1] = (merged[-1][0], merged[-1][1] * n)
+        else:
+            merged.append((stride, n))
+    return (tensor.storage, tensor.offset, tensor.dtype, tuple(merged))
+
+
+def size(tensors: Iterable[Tensor]) -> int:
+    """Bytes of the distinct regions of ``tensors``."""
+    tensors = tuple(tensors)
+    if len(tensors) == 1:
+        return tensors[0].region_bytes
+    return sum({region(tensor): tensor.region_bytes for tensor in tensors}.values())
+
+
+def interface(op: OpCall) -> Bytes:
+    """Every input is read once and every output written, as the op's schema says."""
+    return Bytes(size(_read(op)), written(op))
+
+
+def _read(op: OpCall) -> Iterable[Tensor]:
+    if not op.mutated:
+        return op.inputs
+    unread = op.overwritten | {"self"} if op.base in OVERWRITING else op.overwritten
+    return [tensor for name, value in op.arguments.items() if name not in unread for tensor in tensors_in(value)]
+
+
+def written(op: OpCall) -> int:
+    """Bytes of what the op mutates and of outputs in memory of their own."""
+    inputs = {tensor.storage for tensor in op.inputs}
+    fresh = [tensor for tensor in op.outputs if tensor.storage not in inputs]
+    return size([*op.mutated, *fresh])
+
+
+def nothing(op: OpCall) -> Bytes:
+    """The op moves no bytes: a view, a question about metadata, an allocation."""
+    del op
+    return Bytes(0, 0)
+
+
+def writes_only(op: OpCall) -> Bytes:
+    """Inputs give shapes only."""
+    return Bytes(0, written(op))
+
+
+def reads(*names: str) -> BytesRule:
+    """Only the arguments ``names`` are read: the others give shapes."""
+
+    def rule(op: OpCall) -> Bytes:
+        return Bytes(size(t for name in names for t in op.tensors(name)), written(op))
+
+    return rule
+
+
+def selected_rows(*names: str) -> BytesRule:
+    """The arguments ``names`` (indices) are read, and as many elements of the table as there are outputs."""
+
+    def rule(op: OpCall) -> Bytes:
+        indices = size(t for name in names for t in op.tensors(name))
+        return Bytes(indices + op.out.numel * op.out.itemsize, written(op))
+
+    return rule

@@ -1,0 +1,211 @@
+"""Count a graph: the cost of every op, and totals by phase, module and op name."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from tensortide.cost.access import region
+from tensortide.cost.coverage import Coverage, coverage_of, shown
+from tensortide.cost.evaluate import OpCost, Resolver, evaluate, rule_for
+from tensortide.cost.modules import ModuleTotal, module_tree
+from tensortide.cost.opcall import qualified
+from tensortide.cost.parameters import Holdings, holdings_of
+from tensortide.cost.totals import Total, chosen_arms, total_of
+from tensortide.errors import NoSuchOp, UnknownCost
+from tensortide.graph.model import Graph, Op, Phase
+
+__all__ = ["PHASES", "Count", "count"]
+
+K = TypeVar("K", bound=Hashable)
+
+RECOMPUTE = "recompute"
+PHASES = (Phase.FORWARD.value, Phase.BACKWARD.value, RECOMPUTE, Phase.OPTIMIZER.value, Phase.OTHER.value)
+"""Phases by which a Count totals. Recomputed forward ops are a phase of their own here."""
+
+
+class Count(msgspec.Struct, frozen=True, dict=True):
+    """The costs of a graph's ops, one per op, and their totals.
+
+    Of a conditional whose predicate is unknown every total takes the most expensive arm; ``range`` has both ends.
+    """
+
+    graph: Graph
+    costs: tuple[OpCost, ...]
+
+    def __repr__(self) -> str:
+        return f"<Count of {len(self.costs)} ops: {self.total}>"
+
+    @functools.cached_property
+    def total(self) -> Total:
+        """The whole step."""
+        return total_of(self.costs[i] for i in self._running)
+
+    @functools.cached_property
+    def range(self) -> tuple[Total, Total]:
+        """The totals with the cheapest and the most expensive arm of every conditional."""
+        if not self.graph.branches:
+            return self.total, self.total
+        lowest = self._arms[1]
+        ops = self.graph.ops
+        return total_of(c for op, c in zip(ops, self.costs, strict=True) if op.branch in lowest), self.total
+
+    @functools.cached_property
+    def by_phase(self) -> dict[str, Total]:
+        """Totals of ``forward``, ``backward``, ``recompute``, ``optimizer`` and ``other``, in this order."""
+        totals = self.by(lambda op: RECOMPUTE if op.recompute else op.phase.value)
+        return {phase: totals.get(phase, Total()) for phase in PHASES}
+
+    @functools.cached_property
+    def by_op(self) -> dict[str, Total]:
+        """Totals by op name, the most expensive first."""
+        names = [shown(call.op) for call in self.graph.calls]
+        totals = self.by(lambda op: names[op.call])
+        return dict(sorted(totals.items(), key=lambda item: (-item[1].flops, -item[1].bytes)))
+
+    @functools.cached_property
+    def modules(self) -> tuple[ModuleTotal, ...]:
+        """The trees of modules, in the order of the model; ops outside any module are the last tree."""
+        return module_tree(self.graph, self.by(lambda op: op.module))
+
+    @functools.cached_property
+    def by_module(self) -> dict[str, ModuleTotal]:
+        """Every module by its path (``""``: the root of a single model), parents first."""
+        return {node.path: node for tree in self.modules for node in tree.walk()}
+
+    def by(self, key: Callable[[Op], K]) -> dict[K, Total]:
+        """Totals of the ops that share a ``key``, in order of first appearance."""
+        groups: dict[K, list[OpCost]] = {}
+        ops, costs = self.graph.ops, self.costs
+        for i in self._running:
+            groups.setdefault(key(ops[i]), []).append(costs[i])
+        return {name: total_of(group) for name, group in groups.items()}
+
+    @functools.cached_property
+    def coverage(self) -> Coverage:
+        """How much of the step has a rule, and what has not."""
+        return coverage_of(self.graph, self.costs, self.total)
+
+    @functools.cached_property
+    def holdings(self) -> Holdings:
+        """Parameters, buffers, optimizer state, inputs and outputs."""
+        return holdings_of(self.graph)
+
+    def module(self, path: str) -> ModuleTotal:
+        """The module at ``path``. Raises NoSuchOp."""
+        found = self.by_module.get(path)
+        if found is None:
+            raise NoSuchOp(f"no module {path!r} in the graph")
+        return found
+
+    @functools.cached_property
+    def _arms(self) -> tuple[frozenset[int], frozenset[int]]:
+        groups: dict[int, list[OpCost]] = {}
+        for op, cost in zip(self.graph.ops, self.costs, strict=True):
+            groups.setdefault(op.branch, []).append(cost)
+        return chosen_arms(self.graph.branches, {branch: total_of(group) for branch, group in groups.items()})
+
+    @functools.cached_property
+    def _running(self) -> Sequence[int]:
+        """Indexes of the ops that run in the most expensive case."""
+        if not self.graph.branches:
+            return range(len(self.costs))
+        return [i for i, op in enumerate(self.graph.ops) if op.branch in self._arms[0]]
+
+
+def count(graph: Graph, *, strict: bool = False, resolver: Resolver | None = None) -> Count:
+    """The cost of every op of ``graph``.
+
+    ``resolver`` is asked for ops without a rule. An op that nobody knows is unknown, and totals with it are lower
+    bounds; under ``strict`` it raises UnknownCost, which lists all such ops.
+    """
+    costs = OpCosts(graph, resolver).all()
+    result = Count(graph, tuple(costs))
+    if strict and not result.coverage.complete:
+        missing = "\n".join(f"  {group}" for group in result.coverage.missing)
+        raise UnknownCost(
+            f"{result.coverage.ops - result.coverage.covered} ops have no cost rule:\n{missing}\n"
+            "Register one with @tensortide.cost.rule; `missing(graph)` has the code to start from."
+        )
+    return result
+
+
+class OpCosts:
+    """Evaluates each distinct (call, shapes, sharing of memory) once."""
+
+    def __init__(self, graph: Graph, resolver: Resolver | None) -> None:
+        self._graph = graph
+        self._resolver = resolver
+        self._memo: dict[Hashable, OpCost] = {}
+        self._specs, self._storages, self._regions = _interned(graph)
+        self._asks = [_asks_wanted(call.op) for call in graph.calls]
+
+    def all(self) -> list[OpCost]:
+        """The costs of all ops, in order."""
+        return [self.of(index, op) for index, op in enumerate(self._graph.ops)]
+
+    def of(self, index: int, op: Op) -> OpCost:
+        """The cost of ``op``, which is at ``index``."""
+        tensors = op.inputs + op.outputs
+        unused = self.unused(index, op)
+        key = (op.call, tuple([self._specs[t] for t in tensors]), self._sharing(tensors), unused)
+        known = self._memo.get(key)
+        if known is None:
+            known = self._memo[key] = evaluate(self._graph[index], unused, self._resolver)
+        return known
+
+    def _sharing(self, tensors: tuple[int, ...]) -> Hashable:
+        """Which tensors share a storage or a region, None if none do."""
+        storages = [self._storages[t] for t in tensors]
+        if len(set(storages)) == len(storages):
+            return None
+        first: dict[int, int] = {}
+        regions: dict[int, int] = {}
+        return tuple(
+            (first.setdefault(s, len(first)), regions.setdefault(self._regions[t], len(regions)))
+            for s, t in zip(storages, tensors, strict=True)
+        )
+
+    def unused(self, index: int, op: Op) -> frozenset[int]:
+        """Outputs that no later op reads and that do not outlive the step; none where the op's rule does not ask."""
+        if not self._asks[op.call]:
+            return frozenset()
+        last, storages = self._last_use, self._storages
+        return frozenset(
+            position
+            for position, tensor in enumerate(op.outputs)
+            if last[storages[tensor]] == index and self._graph.storages[storages[tensor]].death is not None
+        )
+
+    @functools.cached_property
+    def _last_use(self) -> Mapping[int, int]:
+        last: dict[int, int] = {}
+        for index, op in enumerate(self._graph.ops):
+            for tensor in op.inputs + op.outputs:
+                last[self._storages[tensor]] = index
+        return last
+
+
+def _interned(graph: Graph) -> tuple[list[int], list[int], list[int]]:
+    """For every tensor: the number of its shape and dtype, its storage, the number of its region."""
+    specs: dict[Hashable, int] = {}
+    regions: dict[Hashable, int] = {}
+    tensors = graph.tensors
+    nbytes = [storage.nbytes for storage in graph.storages]
+    return (
+        [
+            # without strides a tensor may be sparse, and then its storage tells how many elements it has
+            specs.setdefault((t.dtype, t.shape, t.strides, None if any(t.strides) else nbytes[t.storage]), len(specs))
+            for t in tensors
+        ],
+        [t.storage for t in tensors],
+        [regions.setdefault(region(t), len(regions)) for t in tensors],
+    )
+
+
+def _asks_wanted(name: str) -> bool:
+    rule = rule_for(qualified(name))
+    return rule is not None and rule.asks_wanted

@@ -1,0 +1,113 @@
+"""How much of a total is known, and by what kind of knowledge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from tensortide.cost.evaluate import OpCost
+from tensortide.cost.totals import Total
+from tensortide.graph.model import Graph, OpView
+from tensortide.units import format_count, format_percent
+
+__all__ = ["Coverage", "OpGroup", "coverage_of"]
+
+
+class OpGroup(msgspec.Struct, frozen=True):
+    """Ops of one name: how many, the shapes and module path of the first, and why they are listed."""
+
+    name: str
+    count: int
+    shapes: str
+    module: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.name} x{self.count} {self.shapes} in {self.module}"
+        return f"{text} ({self.reason})" if self.reason else text
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """What a Count covers. Views need no rule and are left out."""
+
+    total: Total
+    ops: int
+    covered: int
+    nbytes: int
+    covered_bytes: int
+    missing: tuple[OpGroup, ...] = ()
+    by_default: tuple[OpGroup, ...] = ()
+    by_framework: tuple[OpGroup, ...] = ()
+    by_decomposition: tuple[OpGroup, ...] = ()
+    by_bound: tuple[OpGroup, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every op is known."""
+        return self.covered == self.ops
+
+    def line(self) -> str:
+        """The line that follows every total."""
+        flops = format_count(self.total.flops)
+        bound = ">= " if self.total.unknown else ""
+        text = f"FLOPs {bound}{flops}, covers {format_percent(self.covered, self.ops)} of ops"
+        text += f" ({format_percent(self.covered_bytes, self.nbytes)} of bytes)"
+        if self.missing:
+            text += "; no rule: " + ", ".join(map(str, self.missing))
+        for title, groups in (
+            ("by default rule", self.by_default),
+            ("by the framework's formula", self.by_framework),
+            ("by decomposition", self.by_decomposition),
+            ("by bound", self.by_bound),
+        ):
+            if groups:
+                text += f"; {title}: " + ", ".join(f"{group.name} x{group.count}" for group in groups)
+        return text
+
+
+def coverage_of(graph: Graph, costs: Sequence[OpCost], total: Total) -> Coverage:
+    """The coverage of ``costs``, one per op of ``graph``."""
+    counted = [(i, cost) for i, cost in enumerate(costs) if cost.how != "view"]
+    known = [(i, cost) for i, cost in counted if cost.cost is not None]
+    bounds = [i for i, cost in known if cost.how == "rule" and cost.cost is not None and not cost.cost.exact]
+    return Coverage(
+        total,
+        len(counted),
+        len(known),
+        sum(cost.nbytes for _, cost in counted),
+        sum(cost.nbytes for _, cost in known),
+        _groups(graph, costs, (i for i, cost in counted if cost.cost is None)),
+        _groups(graph, costs, (i for i, cost in known if cost.how == "default")),
+        _groups(graph, costs, (i for i, cost in known if cost.how == "framework")),
+        _groups(graph, costs, (i for i, cost in known if cost.how == "decomposition")),
+        _groups(graph, costs, bounds),
+    )
+
+
+def _groups(graph: Graph, costs: Sequence[OpCost], indexes: Iterable[int]) -> tuple[OpGroup, ...]:
+    first: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    for i in indexes:
+        name = shown(graph.calls[graph.ops[i].call].op)
+        first.setdefault(name, i)
+        counts[name] = counts.get(name, 0) + 1
+    groups = []
+    for name, i in first.items():
+        cost = costs[i]
+        reason = cost.note if cost.cost is None else cost.cost.reason
+        groups.append(OpGroup(name, counts[name], shapes_of(graph[i]), graph.module_path(graph.ops[i].module), reason))
+    return tuple(sorted(groups, key=lambda group: -group.count))
+
+
+def shown(name: str) -> str:
+    """An op name for people: without the default overload."""
+    return name.removesuffix(".default")
+
+
+def shapes_of(op: OpView) -> str:
+    """Input shapes as text: ``(2,64,64)x(64,64)``; of a list, the first few."""
+    shapes = [f"({','.join(map(str, tensor.shape))})" for tensor in op.inputs]
+    if len(shapes) > 6:
+        shapes = [*shapes[:6], "..."]
+    return "x".join(shapes) or "()"

@@ -1,0 +1,145 @@
+"""Where a number comes from: the rule, its formula, what was put into it and what came out."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+
+import msgspec
+
+from tensortide.cost.count import OpCosts
+from tensortide.cost.coverage import shown
+from tensortide.cost.evaluate import Resolver, apply, rule_for
+from tensortide.cost.opcall import OpCall, qualified
+from tensortide.cost.record import Cost
+from tensortide.errors import NoSuchOp
+from tensortide.graph.model import Const, Graph, OpView, Tensor, describe
+
+__all__ = ["Explanation", "explain"]
+
+_HOW = {
+    "view": "only renames memory: no FLOPs, no bytes",
+    "default": "no rule of its own: the default for pointwise ops, 1 per output element",
+    "framework": "by the framework's own formula for this op",
+    "decomposition": "by the ops it decomposes into",
+    "unknown": "no rule: its cost is unknown",
+}
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """How the cost of one op came about. ``file`` and ``line`` are those of the rule, empty where there is none."""
+
+    index: int
+    name: str
+    module: str
+    phase: str
+    how: str
+    cost: Cost | None
+    rule: str = ""
+    formula: str = ""
+    meaning: str = ""
+    file: str = ""
+    line: int = 0
+    arguments: tuple[tuple[str, str], ...] = ()
+    outputs: tuple[str, ...] = ()
+    symbols: tuple[tuple[str, str], ...] = ()
+    note: str = ""
+
+    def __str__(self) -> str:
+        lines = [f"op {self.index}  {self.name}  ({self.phase}, in {self.module})"]
+        lines += [f"  {name} = {text}" for name, text in self.arguments]
+        lines += [f"  -> {', '.join(self.outputs)}"] if self.outputs else []
+        lines += [f"rule      {self.rule or _HOW.get(self.how, self.how)}"]
+        lines += [f"          {self.meaning}"] if self.meaning else []
+        lines += [f"formula   {self.formula}"] if self.formula else []
+        lines += [f"source    {self.file}:{self.line}"] if self.file else []
+        if self.symbols:
+            lines += ["with      " + ", ".join(f"{name} = {value}" for name, value in self.symbols)]
+        lines += [f"note      {self.note}"] if self.note else []
+        return "\n".join([*lines, *_numbers(self.cost)])
+
+
+def _numbers(cost: Cost | None) -> list[str]:
+    if cost is None:
+        return ["cost      unknown"]
+    active = "unknown" if cost.active_macs is None else f"{cost.active_macs:,}"
+    lines = [f"MACs      {cost.macs:,}" + ("" if cost.active_macs == cost.macs else f" (active {active})")]
+    lines += [f"          {cost.recompute_macs:,} more are issued to recompute"] if cost.recompute_macs else []
+    detail = [f"{cost.transcendentals:,} special functions"] if cost.transcendentals else []
+    detail += [f"{cost.comparisons:,} comparisons"] if cost.comparisons else []
+    lines += [f"FLOPs     {cost.flops:,} = 2 x MACs + {cost.elementwise_flops:,} elementwise"]
+    lines += [f"          of which {', '.join(detail)}"] if detail else []
+    lines += [f"integer   {cost.int_ops:,}"] if cost.int_ops else []
+    lines += [f"random    {cost.random_draws:,}"] if cost.random_draws else []
+    lines += [f"bytes     {cost.bytes_read:,} read, {cost.bytes_written:,} written"]
+    return [*lines, "exact     yes" if cost.exact else f"exact     no: {cost.reason}"]
+
+
+def explain(graph: Graph, op: int | str, *, resolver: Resolver | None = None) -> Explanation:
+    """How the cost of ``op`` comes about: an index, or a name (``mm``, ``aten.mm``, ``aten::mm.default``), first match.
+
+    Raises NoSuchOp, with the names that come closest.
+    """
+    view = _find(graph, op)
+    costs = OpCosts(graph, resolver)
+    known = costs.of(view.index, view.op)
+    call = OpCall.of(view, costs.unused(view.index, view.op))
+    rule = rule_for(call.name)
+    common = Explanation(
+        view.index,
+        shown(view.name),
+        view.module,
+        "recompute" if view.op.recompute else view.phase.value,
+        known.how,
+        known.cost,
+        arguments=tuple((name, _text(value)) for name, value in call.arguments.items()),
+        outputs=tuple(map(describe, view.outputs)),
+        note=known.note,
+    )
+    if rule is None or known.how not in ("rule", "view"):
+        return common
+    apply(rule, call)
+    work = inspect.unwrap(rule.work)
+    return msgspec.structs.replace(
+        common,
+        rule=rule.name,
+        formula=rule.formula,
+        meaning=inspect.cleandoc(work.__doc__ or ""),
+        file=work.__code__.co_filename if inspect.isfunction(work) else "",
+        line=work.__code__.co_firstlineno if inspect.isfunction(work) else 0,
+        symbols=tuple((name, str(value)) for name, value in call.symbols.items()),
+    )
+
+
+def _find(graph: Graph, op: int | str) -> OpView:
+    if isinstance(op, str) and op.strip().lstrip("-").isdigit():
+        op = int(op)
+    if isinstance(op, int):
+        if not -len(graph) <= op < len(graph):
+            raise NoSuchOp(f"no op {op}: the graph has {len(graph)} ops, 0 to {len(graph) - 1}")
+        return graph[op]
+    for exact in (True, False):
+        for view in graph:
+            if op in _spellings(view.name, exact):
+                return view
+    names = sorted({shown(call.op) for call in graph.calls})
+    near = difflib.get_close_matches(op, names, 5, 0.5) or [name for name in names if op.strip("_") in name][:5]
+    hint = f"\nIts ops include: {', '.join(near or names[:8])}." if names else ""
+    raise NoSuchOp(f"no op {op!r} in the graph.{hint}")
+
+
+def _spellings(name: str, exact: bool) -> set[str]:
+    """The ways to write an op's name: in full, or without overload or namespace."""
+    if exact:
+        return {name, qualified(name), shown(name)}
+    namespace, op, *_ = name.split(".")
+    return {op, f"{namespace}.{op}", f"{namespace}::{op}", name.partition(".")[2]}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Tensor):
+        return describe(value)
+    if isinstance(value, tuple):
+        items = [_text(item) for item in value[:8]] + (["..."] if len(value) > 8 else [])
+        return f"[{', '.join(items)}]"
+    return value.value if isinstance(value, Const) else str(value)

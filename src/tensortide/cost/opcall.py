@@ -1,0 +1,168 @@
+"""An op as a cost rule sees it: its arguments by name, shapes and dtypes. No graph, no values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tensortide.errors import TensortideError
+from tensortide.graph.model import Call, OpView, Tensor, count_slots, fill
+
+__all__ = ["OpCall", "qualified"]
+
+
+def qualified(name: str) -> str:
+    """``aten::add.Tensor`` for the graph's ``aten.add.Tensor``, ``aten::add`` for ``aten.add.default``."""
+    namespace, _, rest = name.partition(".")
+    return f"{namespace}::{rest.removesuffix('.default')}"
+
+
+class OpCall:
+    """One call of an op. ``name`` is ``namespace::op`` or ``namespace::op.overload``.
+
+    A rule reads arguments with ``arg`` (with the default that the op's schema has), ``tensor`` and ``shape``, and
+    shows the symbols of its formula with ``let``. ``mutated`` are the input tensors that the op writes,
+    ``overwritten`` the names of the arguments that it writes without reading them (``out=``), ``sparse`` the stored
+    elements of sparse arguments (None: not known).
+    """
+
+    __slots__ = (
+        "arguments",
+        "inputs",
+        "mutated",
+        "name",
+        "outputs",
+        "overwritten",
+        "result",
+        "sparse",
+        "symbols",
+        "unused",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        arguments: dict[str, object],
+        outputs: Iterable[Tensor] = (),
+        result: object = None,
+        *,
+        mutated: Iterable[Tensor] = (),
+        overwritten: frozenset[str] = frozenset(),
+        unused: frozenset[int] = frozenset(),
+    ) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.inputs: tuple[Tensor, ...] = tuple(tensors_in(tuple(arguments.values())))
+        self.outputs: tuple[Tensor, ...] = tuple(outputs)
+        self.result = result
+        self.mutated: tuple[Tensor, ...] = tuple(mutated)
+        self.overwritten = overwritten
+        self.unused = unused
+        self.sparse: dict[str, int | None] = {}
+        self.symbols: dict[str, int | str] = {}
+
+    @classmethod
+    def of(cls, op: OpView, unused: frozenset[int] = frozenset()) -> OpCall:
+        """The call of a recorded op. ``unused`` are the outputs that nobody reads."""
+        call, inputs, outputs = op.call, op.inputs, op.outputs
+        tensors = iter(inputs)
+        arguments = {name: fill(value, tensors) for name, value in call.arguments}
+        made = cls(
+            qualified(call.op),
+            arguments,
+            outputs,
+            fill(call.returns, iter(outputs)),
+            mutated=[inputs[i] for i in call.mutated],
+            overwritten=_out_arguments(call) if call.mutated else frozenset(),
+            unused=unused,
+        )
+        made.sparse = {
+            name: stored_elements(value, op.graph.storages[value.storage].nbytes)
+            for name, value in arguments.items()
+            if isinstance(value, Tensor) and looks_sparse(value, op.graph.storages[value.storage].nbytes)
+        }
+        return made
+
+    def __repr__(self) -> str:
+        return f"<{self.name}({', '.join(self.arguments)})>"
+
+    @property
+    def base(self) -> str:
+        """The op without namespace and overload: ``add`` of ``aten::add.Tensor``."""
+        return self.name.partition("::")[2].partition(".")[0]
+
+    def arg(self, name: str, default: Any = None) -> Any:
+        """The argument ``name``: a tensor, number, string or tuple of these; ``default`` if it was not given."""
+        value = self.arguments.get(name, default)
+        return default if value is None else value
+
+    def has(self, name: str) -> bool:
+        """Whether argument ``name`` was given and is not None."""
+        return self.arguments.get(name) is not None
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor argument ``name``. Raises TensortideError where there is none."""
+        value = self.arguments.get(name)
+        if not isinstance(value, Tensor):
+            known = ", ".join(self.arguments)
+            raise TensortideError(f"{self.name} has no tensor argument {name!r}; its arguments are: {known}")
+        return value
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of tensor argument ``name``."""
+        return self.tensor(name).shape
+
+    def tensors(self, name: str) -> tuple[Tensor, ...]:
+        """The tensors of argument ``name``, which is a tensor, a list of them or absent."""
+        return tuple(tensors_in(self.arguments.get(name)))
+
+    @property
+    def out(self) -> Tensor:
+        """The first output; of an op that only writes its arguments, the first it writes."""
+        return self.outputs[0] if self.outputs else self.mutated[0]
+
+    def wanted(self, position: int) -> bool:
+        """Whether output ``position`` of several is there and somebody reads it."""
+        if not isinstance(self.result, tuple) or position >= len(self.result) or self.result[position] is None:
+            return False
+        before = sum(1 for _ in tensors_in(self.result[:position]))
+        return before not in self.unused
+
+    def let(self, **symbols: int | str) -> None:
+        """Show ``symbols`` of the formula, for explanations."""
+        self.symbols.update(symbols)
+
+
+def _out_arguments(call: Call) -> frozenset[str]:
+    """Mutated arguments that are passed by keyword: ``out=`` and its like."""
+    names: set[str] = set()
+    slot = 0
+    for position, (name, value) in enumerate(call.arguments):
+        slots = count_slots(value)
+        if position >= call.positional and any(slot <= hole < slot + slots for hole in call.mutated):
+            names.add(name)
+        slot += slots
+    return frozenset(names)
+
+
+def tensors_in(value: object) -> Iterator[Tensor]:
+    """Every tensor in a nested value."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from tensors_in(item)
+
+
+def looks_sparse(tensor: Tensor, nbytes: int) -> bool:
+    """Whether a tensor of rank 2 or more stands for a sparse one: it has no strides, and its storage holds indices
+    and values (COO) or is not known (compressed)."""
+    if len(tensor.shape) < 2 or any(tensor.strides) or tensor.offset or tensor.numel <= 1:
+        return False
+    entry = 8 * len(tensor.shape) + tensor.itemsize
+    return nbytes == 0 or (nbytes >= entry and nbytes % entry == 0)
+
+
+def stored_elements(tensor: Tensor, nbytes: int) -> int | None:
+    """Elements that a sparse tensor stores, None if its parts are not known."""
+    return nbytes // (8 * len(tensor.shape) + tensor.itemsize) if nbytes else None

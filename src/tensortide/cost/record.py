@@ -1,0 +1,111 @@
+"""The cost of an op: a frozen value with ``+`` and ``*``, so ops, modules, phases and trip counts compose."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+import msgspec
+
+__all__ = ["ALL", "Cost", "summed"]
+
+ALL = -1
+"""Default of ``active_macs``: every multiply-accumulate is active."""
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What an op costs: exact integers, or a bound or convention where ``exact`` is false and ``reason`` says why.
+
+    ``macs`` are the multiply-accumulates of products with dense operands; ``active_macs`` those that remain after
+    structural sparsity that is known (None: it depends on values that are not). ``recompute_macs`` are issued by a
+    kernel beyond what the mathematics needs and are in no total. Everything that is no product is in
+    ``elementwise_flops``; ``transcendentals`` and ``comparisons`` say how much of that is special functions and
+    comparisons. Work on integers and booleans is no FLOP: it is in ``int_ops``.
+    """
+
+    macs: int = 0
+    active_macs: int | None = ALL
+    recompute_macs: int = 0
+    elementwise_flops: int = 0
+    transcendentals: int = 0
+    comparisons: int = 0
+    int_ops: int = 0
+    random_draws: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    exact: bool = True
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.active_macs == ALL:
+            msgspec.structs.force_setattr(self, "active_macs", self.macs)
+
+    @property
+    def flops(self) -> int:
+        """Two per multiply-accumulate, one for everything else."""
+        return 2 * self.macs + self.elementwise_flops
+
+    @property
+    def issued_macs(self) -> int:
+        """With those that kernels do again, to avoid keeping what they made."""
+        return self.macs + self.recompute_macs
+
+    @property
+    def bytes(self) -> int:
+        """Bytes read and bytes written."""
+        return self.bytes_read + self.bytes_written
+
+    def __add__(self, other: Cost) -> Cost:
+        if not isinstance(other, Cost):
+            return NotImplemented
+        a, b = self.active_macs, other.active_macs
+        return Cost(
+            macs=self.macs + other.macs,
+            active_macs=None if a is None or b is None else a + b,
+            recompute_macs=self.recompute_macs + other.recompute_macs,
+            elementwise_flops=self.elementwise_flops + other.elementwise_flops,
+            transcendentals=self.transcendentals + other.transcendentals,
+            comparisons=self.comparisons + other.comparisons,
+            int_ops=self.int_ops + other.int_ops,
+            random_draws=self.random_draws + other.random_draws,
+            bytes_read=self.bytes_read + other.bytes_read,
+            bytes_written=self.bytes_written + other.bytes_written,
+            exact=self.exact and other.exact,
+            reason=_both(self.reason, other.reason),
+        )
+
+    def __mul__(self, times: int) -> Cost:
+        if times == 1:
+            return self
+        return Cost(
+            macs=self.macs * times,
+            active_macs=None if self.active_macs is None else self.active_macs * times,
+            recompute_macs=self.recompute_macs * times,
+            elementwise_flops=self.elementwise_flops * times,
+            transcendentals=self.transcendentals * times,
+            comparisons=self.comparisons * times,
+            int_ops=self.int_ops * times,
+            random_draws=self.random_draws * times,
+            bytes_read=self.bytes_read * times,
+            bytes_written=self.bytes_written * times,
+            exact=self.exact,
+            reason=self.reason,
+        )
+
+    __rmul__ = __mul__
+
+
+FREE = Cost()
+"""No work and no bytes: a view."""
+
+
+def summed(costs: Iterable[Cost]) -> Cost:
+    """The sum of ``costs``, zero if there are none."""
+    return functools.reduce(Cost.__add__, costs, FREE)
+
+
+def _both(one: str, other: str) -> str:
+    """The distinct reasons of two costs."""
+    if not one or not other or one == other:
+        return one or other
+    return "; ".join(dict.fromkeys([*one.split("; "), *other.split("; ")]))

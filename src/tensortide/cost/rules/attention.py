@@ -1,0 +1,212 @@
+"""Fused scaled-dot-product attention, forward and backward, whichever kernel runs.
+
+The same program costs the same MACs on every route. Counting convention: docs/cost.md, attention; the recomputation
+of scores in a fused backward follows Dao et al., "FlashAttention", 2022.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tensortide.cost.access import Bytes, size, written
+from tensortide.cost.masks import bottom_right, dense, top_left, window
+from tensortide.cost.opcall import OpCall
+from tensortide.cost.record import Cost
+from tensortide.cost.registry import rule
+
+FORWARD = "B Hq P (Dk + Dv) MACs + per query row of s keys: scale s, mask s, softmax 5s - 2, dropout 2s"
+BACKWARD = "2 B Hq P (Dk + Dv) MACs (B Hq P Dk recomputed) + per query row: dropout 2s, softmax 4s - 1, scale s"
+
+
+class Problem(NamedTuple):
+    """One attention: sizes, dense pairs of all batches together, and active pairs (None: unknown)."""
+
+    batch: int
+    heads: int
+    key_heads: int
+    queries: int
+    keys: int
+    dk: int
+    dv: int
+    pairs: int
+    active: int | None
+    masked: bool
+    dropout: bool
+    reason: str = ""
+
+    @property
+    def rows(self) -> int:
+        return self.pairs // max(1, self.keys) * self.heads
+
+    def show(self, op: OpCall) -> None:
+        active = "unknown" if self.active is None else self.active
+        op.let(B=self.batch, Hq=self.heads, Hkv=self.key_heads, Sq=self.queries, Sk=self.keys)
+        op.let(Dk=self.dk, Dv=self.dv, P=self.pairs // max(1, self.batch), active_pairs=active)
+
+
+def heads_first(op: OpCall) -> Problem:
+    """Operands (B, H, S, D); ``is_causal`` is aligned top left."""
+    query, key, value = op.shape("query"), op.shape("key"), op.shape("value")
+    (b, hq, sq, dk), (_, hkv, sk, _), dv = query, key, value[3]
+    causal = bool(op.arg("is_causal", False))
+    masked = op.has("attn_mask") or op.has("attn_bias")
+    pairs = b * dense(sq, sk)
+    active = b * top_left(sq, sk) if causal else None if masked else pairs
+    dropout = float(op.arg("dropout_p", 0.0)) > 0
+    return Problem(b, hq, hkv, sq, sk, dk, dv, pairs, active, masked, dropout)
+
+
+def heads_last(op: OpCall) -> Problem:
+    """Operands (B, S, H, D), or packed (T, H, D) with cumulative lengths that bound what is not known."""
+    query, key, value = op.shape("query"), op.shape("key"), op.shape("value")
+    hq, hkv, dk, dv = query[-2], key[-2], query[-1], value[-1]
+    masked = op.has("bias") or op.has("attn_bias") or op.has("alibi_slopes")
+    dropout = float(op.arg("dropout_p", 0.0)) > 0
+    lengths = [t for name in ("cum_seq_q", "cu_seqlens_q") for t in op.tensors(name) if t.numel]
+    if len(query) == 3 or lengths:
+        tokens = query[0] if len(query) == 3 else query[0] * query[1]
+        longest = _longest(op, ("max_k", "max_seqlen_k"), key[-3])
+        batch = lengths[0].shape[0] - 1 if lengths else 1
+        reason = "packed sequences: bounded by the longest" if batch > 1 else ""
+        active = None if batch > 1 or masked else _masked_pairs(op, tokens, longest)
+        return Problem(batch, hq, hkv, tokens, longest, dk, dv, tokens * longest, active, masked, dropout, reason)
+    b, sq, sk = query[0], query[1], key[1]
+    active = None if masked else b * _masked_pairs(op, sq, sk)
+    return Problem(b, hq, hkv, sq, sk, dk, dv, b * dense(sq, sk), active, masked, dropout)
+
+
+def cudnn(op: OpCall) -> Problem:
+    """Operands of cuDNN's own op: the longest lengths it is given say which dimension the sequence is."""
+    query, key = op.shape("query"), op.shape("key")
+    longest = op.arg("max_q", 0), op.arg("max_k", 0)
+    if len(query) == 4 and (query[2], key[2]) != longest and (query[1], key[1]) == longest:
+        return heads_last(op)
+    return heads_first(op) if len(query) == 4 else heads_last(op)
+
+
+def _longest(op: OpCall, names: tuple[str, ...], fallback: int) -> int:
+    return next((int(op.arg(name)) for name in names if op.has(name) and int(op.arg(name)) > 0), fallback)
+
+
+def _masked_pairs(op: OpCall, sq: int, sk: int) -> int:
+    """Pairs under the mask arguments of the kernels that are called directly."""
+    code = int(op.arg("custom_mask_type", 0))
+    if op.has("custom_mask_type"):
+        shift = sk - sq if code == 2 else 0
+        width = op.arg("window_size")
+        if width:
+            return window(sq, sk, int(width) - 1, 0, shift)
+        return (dense, top_left, bottom_right)[code](sq, sk)
+    left, right = (_limit(op.arg(f"window_size_{side}")) for side in ("left", "right"))
+    causal = bool(op.arg("is_causal", False))
+    if left is None and right is None:
+        return bottom_right(sq, sk) if causal else dense(sq, sk)
+    return window(sq, sk, left, 0 if causal else right, sk - sq)
+
+
+def _limit(value: int | None) -> int | None:
+    return None if value is None or value < 0 else int(value)
+
+
+def forward(op: OpCall, p: Problem) -> Cost:
+    """Scores, softmax and the weighted sum of values."""
+    p.show(op)
+    s, rows = p.keys, p.rows
+    per_row = s + (s if p.masked else 0) + 5 * s - 2 + (2 * s if p.dropout else 0)
+    width = p.heads * (p.dk + p.dv)
+    return Cost(
+        macs=p.pairs * width,
+        active_macs=None if p.active is None else p.active * width,
+        elementwise_flops=rows * per_row,
+        transcendentals=rows * 2 * s,
+        comparisons=rows * (s - 1),
+        random_draws=rows * s if p.dropout else 0,
+        exact=not p.reason,
+        reason=p.reason,
+    )
+
+
+def backward(op: OpCall, p: Problem, wanted: tuple[bool, bool, bool, bool] = (True, True, True, False)) -> Cost:
+    """Gradients of query, key, value (and bias) as wanted; the scores are rebuilt by the kernel."""
+    p.show(op)
+    of_query, of_key, of_value, of_bias = wanted
+    of_scores = of_query or of_key or of_bias
+    width = p.heads * (p.dv * (of_value + of_scores) + p.dk * (of_query + of_key))
+    s, rows = p.keys, p.rows
+    per_row = (2 * s if p.dropout else 0) + (4 * s - 1 + s if of_scores else 0)
+    key_rows = p.batch * p.key_heads * p.keys * (p.heads // max(1, p.key_heads) - 1)
+    reduced = key_rows * (p.dk * of_key + p.dv * of_value)
+    return Cost(
+        macs=p.pairs * width,
+        active_macs=None if p.active is None else p.active * width,
+        recompute_macs=p.pairs * p.heads * p.dk,
+        elementwise_flops=rows * per_row + reduced,
+        exact=not p.reason,
+        reason=p.reason,
+    )
+
+
+@rule(
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_cudnn_attention",
+    "aten::_scaled_dot_product_fused_attention_overrideable",
+    "aten::_scaled_dot_product_attention_math",
+    "aten::_scaled_dot_product_attention_math_for_mps",
+    "aten::scaled_dot_product_attention",
+    formula=FORWARD,
+)
+def fused_forward(op: OpCall) -> Cost:
+    """Attention on operands (B, H, S, D)."""
+    return forward(op, heads_first(op))
+
+
+def _read_backward(op: OpCall) -> Bytes:
+    """The kernels read the gradient, the three operands, the result, the log-sum-exp and the mask."""
+    names = ("grad_out", "grad_out_", "query", "key", "value", "out", "logsumexp", "attn_mask", "attn_bias", "bias")
+    return Bytes(size(t for name in names for t in op.tensors(name)), written(op))
+
+
+@rule(
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+    "aten::_scaled_dot_product_flash_attention_backward",
+    "aten::_scaled_dot_product_efficient_attention_backward",
+    "aten::_scaled_dot_product_cudnn_attention_backward",
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward",
+    formula=BACKWARD,
+    bytes=_read_backward,
+)
+def fused_backward(op: OpCall) -> Cost:
+    """Gradients of attention on operands (B, H, S, D)."""
+    return backward(op, heads_first(op), tuple(op.arg("grad_input_mask", (True, True, True, False))))
+
+
+@rule(
+    "aten::_flash_attention_forward",
+    "aten::_flash_attention_forward_no_dropout_inplace",
+    "aten::_efficient_attention_forward",
+    formula=FORWARD,
+)
+def direct_forward(op: OpCall) -> Cost:
+    """Attention on operands (B, S, H, D) or packed (T, H, D)."""
+    return forward(op, heads_last(op))
+
+
+@rule("aten::_flash_attention_backward", "aten::_efficient_attention_backward", formula=BACKWARD, bytes=_read_backward)
+def direct_backward(op: OpCall) -> Cost:
+    """Gradients of attention on operands (B, S, H, D) or packed (T, H, D)."""
+    bias = bool(op.arg("bias_requires_grad", False))
+    return backward(op, heads_last(op), (True, True, True, bias))
+
+
+@rule("aten::_cudnn_attention_forward", formula=FORWARD)
+def cudnn_forward(op: OpCall) -> Cost:
+    """Attention by cuDNN."""
+    return forward(op, cudnn(op))
+
+
+@rule("aten::_cudnn_attention_backward", formula=BACKWARD, bytes=_read_backward)
+def cudnn_backward(op: OpCall) -> Cost:
+    """Gradients of attention by cuDNN."""
+    return backward(op, cudnn(op))

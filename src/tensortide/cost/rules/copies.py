@@ -1,0 +1,159 @@
+"""What moves bytes or nothing at all: copies, fills, allocations, questions. No FLOPs.
+
+Counting convention: docs/cost.md, bytes.
+"""
+
+from __future__ import annotations
+
+from tensortide.cost.access import Bytes, nothing, reads, size, writes_only, written
+from tensortide.cost.kinds import Kind, dtype_kind
+from tensortide.cost.opcall import OpCall
+from tensortide.cost.record import FREE, Cost
+from tensortide.cost.registry import rule
+
+ALLOCATIONS = (
+    "empty empty_like empty_strided empty_permuted new_empty new_empty_strided empty_quantized set resize resize_as "
+    "_resize_output _empty_affine_quantized _empty_per_channel_affine_quantized resize_as_sparse sparse_resize "
+    "sparse_resize_and_clear _efficientzerotensor"
+)
+QUESTIONS = (
+    "is_same_size is_pinned is_coalesced is_set_to _has_same_storage_numel qscheme q_scale q_zero_point "
+    "q_per_channel_axis sparse_dim dense_dim _dimI _dimV _nnz _version record_stream _assert_tensor_metadata "
+    "_fused_sdp_choice _cudnn_init_dropout_state _print sym_constrain_range sym_constrain_range_for_size "
+    "_functional_sym_constrain_range _functional_sym_constrain_range_for_size _make_dep_token _use_cudnn_ctc_loss "
+    "_use_miopen_ctc_loss _new_zeros_with_same_feature_meta _nested_tensor_size _nested_tensor_strides "
+    "_nested_tensor_storage_offsets _nested_get_offsets _nested_get_lengths _nested_get_ragged_idx "
+    "_nested_get_min_seqlen _nested_get_max_seqlen _nested_get_jagged_dummy _assert_scalar _functional_assert_scalar "
+    "_validate_compressed_sparse_indices _conj _neg_view _unsafe_view lift lift_fresh _reshape_alias detach alias "
+    "_coalesced _fw_primal _make_dual _indices _values indices values crow_indices col_indices ccol_indices "
+    "row_indices _mkldnn_reshape _mkldnn_transpose t_ transpose_ squeeze_ unsqueeze_ as_strided_ "
+    "swapaxes_ swapdims_ detach_ q_per_channel_scales q_per_channel_zero_points from_file"
+)
+COPIES = (
+    "clone copy _to_copy _copy_from _copy_from_and_resize contiguous cat _cat stack _stack _chunk_cat block_diag "
+    "repeat tile flip roll rot90 tril triu narrow_copy constant_pad_nd reflection_pad1d reflection_pad2d "
+    "reflection_pad3d replication_pad1d replication_pad2d replication_pad3d pixel_shuffle pixel_unshuffle "
+    "channel_shuffle native_channel_shuffle diag_embed unsafe_split unsafe_split_with_sizes split_copy "
+    "split_with_sizes_copy chunk_copy unbind_copy expand_copy view_copy _reshape_alias_copy _reshape_copy "
+    "permute_copy transpose_copy t_copy squeeze_copy unsqueeze_copy select_copy slice_copy diagonal_copy "
+    "as_strided_copy detach_copy alias_copy unfold_copy view_as_real_copy view_as_complex_copy lift_fresh_copy "
+    "_conj_copy _neg_view_copy _pin_memory _lazy_clone to_mkldnn _to_dense _to_sparse _to_sparse_csr to_padded_tensor "
+    "_to_sparse_csc _to_sparse_bsr _to_sparse_bsc _coalesce sparse_mask _sparse_mask_projection "
+    "sparse_coo_tensor _sparse_coo_tensor_with_dims_and_tensors _sparse_compressed_tensor_with_dims "
+    "sparse_compressed_tensor _sparse_coo_tensor_with_dims copy_sparse_to_sparse int_repr "
+    "_convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo _nested_view_from_buffer_copy "
+    "_jagged_to_padded_dense_forward _padded_dense_to_jagged_forward _nested_from_padded _nested_tensor_from_mask "
+    "_nested_from_padded_tensor _nested_tensor_from_tensor_list _pack_padded_sequence _cudnn_rnn_flatten_weight "
+    "mkldnn_reorder_conv2d_weight mkldnn_reorder_conv3d_weight _convert_weight_to_int4pack "
+    "_convert_weight_to_int4pack_for_cpu _dyn_quant_pack_4bit_weight lu_unpack repeat_interleave _cslt_compress "
+    "_to_sparse_semi_structured _sparse_semi_structured_tile _sparse_semi_structured_apply "
+    "_sparse_semi_structured_apply_dense"
+)
+FILLS = (
+    "zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full fill zero scalar_tensor eye "
+    "tril_indices triu_indices"
+)
+
+
+def _names(text: str) -> list[str]:
+    return list(dict.fromkeys(f"aten::{name}" for name in text.split()))
+
+
+@rule(*_names(ALLOCATIONS), *_names(QUESTIONS), formula="0: no bytes move", bytes=nothing, is_free=True)
+def free(op: OpCall) -> Cost:
+    """An allocation, a renaming or a question about metadata."""
+    del op
+    return FREE
+
+
+@rule(*_names(COPIES), formula="0 FLOP: read and written")
+def copied(op: OpCall) -> Cost:
+    """A copy, in another order, layout, dtype or place."""
+    del op
+    return Cost()
+
+
+@rule(*_names(FILLS), formula="0 FLOP: written", bytes=writes_only)
+def filled(op: OpCall) -> Cost:
+    """A fill."""
+    del op
+    return Cost()
+
+
+@rule("aten::arange", "aten::range", formula="1 integer op (2 FLOP if floating) per element", bytes=writes_only)
+def arange(op: OpCall) -> Cost:
+    """Start plus index times step."""
+    return _counted(op, 2)
+
+
+@rule("aten::linspace", "aten::logspace", formula="2 FLOP per element (3 and a power for logspace)", bytes=writes_only)
+def linspace(op: OpCall) -> Cost:
+    """Evenly spaced points."""
+    return _counted(op, 3 if op.base == "logspace" else 2, 1 if op.base == "logspace" else 0)
+
+
+@rule(
+    "aten::hann_window", "aten::hamming_window", "aten::blackman_window", "aten::bartlett_window",
+    "aten::kaiser_window", "aten::fft_fftfreq", "aten::fft_rfftfreq",
+    formula="4 per element", bytes=writes_only,
+)  # fmt: skip
+def window(op: OpCall) -> Cost:
+    """A window function: a multiple of the index, a cosine and a linear form of it."""
+    if "freq" in op.base:
+        return _counted(op, 2)
+    return _counted(op, 10 if "blackman" in op.base else 4, 1)
+
+
+def _counted(op: OpCall, flops: int, special: int = 0) -> Cost:
+    count = op.out.numel
+    if dtype_kind(op.out.dtype) is Kind.INTEGER:
+        return Cost(int_ops=count)
+    return Cost(elementwise_flops=flops * count, transcendentals=special * count)
+
+
+@rule(
+    "aten::select_backward", "aten::slice_backward", "aten::diagonal_backward", "aten::as_strided_scatter",
+    "aten::_nested_select_backward", "aten::value_selecting_reduction_backward",
+    formula="0 FLOP: zeros with the gradient copied into place",
+)  # fmt: skip
+def placed(op: OpCall) -> Cost:
+    """The gradient of a view: a fill, and a copy into part of it."""
+    del op
+    return Cost()
+
+
+@rule(
+    "aten::select_scatter", "aten::slice_scatter", "aten::diagonal_scatter",
+    formula="0 FLOP: the part of self that stays and src are read",
+    bytes=lambda op: Bytes(
+        max(0, size([op.tensor("self")]) - size([op.tensor("src")])) + size([op.tensor("src")]), written(op)
+    ),
+)  # fmt: skip
+def replaced(op: OpCall) -> Cost:
+    """A copy with one part from elsewhere."""
+    del op
+    return Cost()
+
+
+@rule("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", formula="0 FLOP: one element to the host")
+def to_host(op: OpCall) -> Cost:
+    """One value given to the program."""
+    del op
+    return Cost()
+
+
+@rule("aten::_assert_async", "aten::_functional_assert_async", formula="0 FLOP: one flag", bytes=reads("self"))
+def checked(op: OpCall) -> Cost:
+    """A check on the device."""
+    del op
+    return Cost()
+
+
+@rule(
+    "aten::reflection_pad1d_backward", "aten::reflection_pad2d_backward", "aten::reflection_pad3d_backward",
+    "aten::replication_pad1d_backward", "aten::replication_pad2d_backward", "aten::replication_pad3d_backward",
+    formula="adds = padding elements", bytes=reads("grad_output"),
+)  # fmt: skip
+def padding_backward(op: OpCall) -> Cost:
+    """The gradient of the padding is added to that of the element it repeats."""
+    return Cost(elementwise_flops=max(0, op.tensor("grad_output").numel - op.out.numel))

@@ -1,0 +1,62 @@
+"""Everything tensortide raises on purpose.
+
+TensortideError
+├── WorkloadError        the target cannot be found, built or called
+├── CaptureError         the step failed while it was being captured
+│   └── DataDependent    the step needs a value that fake tensors do not have
+├── GraphError           a Graph is inconsistent
+│   └── GraphFileError   a file is not a Graph, is damaged, or is of another version
+├── UnknownCost          a total was asked for under ``strict`` and ops have no rule
+├── NoSuchOp             an op, module or index is not in the graph
+└── OutputError          a result cannot be written
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CaptureError",
+    "DataDependent",
+    "GraphError",
+    "GraphFileError",
+    "NoSuchOp",
+    "OutputError",
+    "TensortideError",
+    "UnknownCost",
+    "WorkloadError",
+]
+
+
+class TensortideError(Exception):
+    """Base of all errors meant for the user: one message that says what is wrong, where, what next."""
+
+
+class WorkloadError(TensortideError):
+    """The target cannot be found, built or called."""
+
+
+class CaptureError(TensortideError):
+    """The step failed while it was being captured."""
+
+
+class DataDependent(CaptureError):
+    """The step needs the value of a tensor, which fake tensors do not have."""
+
+
+class GraphError(TensortideError):
+    """A Graph is inconsistent."""
+
+
+class GraphFileError(GraphError):
+    """A file is not a Graph, is damaged, or is of a version this release cannot read."""
+
+
+class UnknownCost(TensortideError):
+    """A total was asked for under ``strict`` and some ops have no cost rule."""
+
+
+class NoSuchOp(TensortideError):
+    """An op, module or index is not in the graph."""
+
+
+class OutputError(TensortideError):
+    """A result cannot be written."""

@@ -1,0 +1,63 @@
+"""Scaled dot-product attention, fused or spelled out, shared by the transformers here."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tensortide.examples.training import choose
+
+__all__ = ["ATTENTION", "attend", "check_attention", "merge_heads", "split_heads"]
+
+ATTENTION = ("sdpa", "eager")
+
+
+def check_attention(name: str) -> str:
+    """``name`` if ``attend`` knows it; a ValueError that lists those it knows if not."""
+    return choose("attention", name, ATTENTION)
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """(B, S, heads * d) -> (B, heads, S, d), a view."""
+    heads_apart: Tensor = x.unflatten(-1, (heads, -1))
+    return heads_apart.transpose(1, 2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """(B, heads, S, d) -> (B, S, heads * d)."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    attention: str = "sdpa",
+    causal: bool = False,
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attention of ``query`` (B, heads, S, d) over ``key`` and ``value`` (B, kv_heads, T, d).
+
+    ``mask`` is boolean, broadcasts to (B, heads, S, T) and is True where attention is allowed; ``causal`` allows
+    only positions up to the query's own. Fewer key-value heads than heads are shared by groups of neighbours.
+    """
+    grouped = query.shape[1] != key.shape[1]
+    if attention == "sdpa":
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, enable_gqa=grouped
+        )
+    if grouped:
+        repeats = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+    if causal:
+        lower = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        mask = lower if mask is None else mask & lower
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return F.dropout(scores.softmax(-1), dropout) @ value

@@ -1,0 +1,143 @@
+"""Transformer for translation: Vaswani et al., "Attention Is All You Need", 2017."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tensortide.examples.attention import attend, check_attention, merge_heads, split_heads
+from tensortide.examples.training import Step, divide, tokens, training_step
+
+__all__ = ["transformer"]
+
+
+class Attention(nn.Module):
+    """Queries (B, S, hidden) over a memory (B, T, hidden) -> (B, S, hidden)."""
+
+    def __init__(self, hidden: int, heads: int, attention: str) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention = attention
+        self.query, self.key, self.value, self.out = (nn.Linear(hidden, hidden, bias=False) for _ in range(4))
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        query = split_heads(self.query(x), self.heads)
+        key, value = (split_heads(project(memory), self.heads) for project in (self.key, self.value))
+        mixed = attend(query, key, value, attention=self.attention, mask=mask, causal=causal)
+        out: Tensor = self.out(merge_heads(mixed))
+        return out
+
+
+class Layer(nn.Module):
+    """(B, S, hidden) -> (B, S, hidden); each part is added to its input and normalized after.
+
+    An encoder layer is self-attention and feed-forward; a decoder layer attends to the memory between them.
+    """
+
+    def __init__(
+        self, hidden: int, heads: int, intermediate: int, dropout: float, attention: str, decoder: bool
+    ) -> None:
+        super().__init__()
+        self.self_attention = Attention(hidden, heads, attention)
+        self.norm1 = nn.LayerNorm(hidden)
+        self.cross_attention = Attention(hidden, heads, attention) if decoder else None
+        self.norm2 = nn.LayerNorm(hidden) if decoder else None
+        self.feed_forward = nn.Sequential(nn.Linear(hidden, intermediate), nn.ReLU(), nn.Linear(intermediate, hidden))
+        self.norm3 = nn.LayerNorm(hidden)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor, memory: Tensor | None = None) -> Tensor:
+        """``mask`` (B, 1, 1, source) is True at source tokens and False at padding."""
+        if self.cross_attention is None or self.norm2 is None or memory is None:
+            x = self.norm1(x + self.dropout(self.self_attention(x, x, mask)))
+        else:
+            x = self.norm1(x + self.dropout(self.self_attention(x, x, causal=True)))
+            x = self.norm2(x + self.dropout(self.cross_attention(x, memory, mask)))
+        out: Tensor = self.norm3(x + self.dropout(self.feed_forward(x)))
+        return out
+
+
+class Transformer(nn.Module):
+    """Source ids (B, S), their mask (B, S) and target ids (B, T) -> logits (B, T, vocab).
+
+    One embedding matrix serves both languages and the output product, as in section 3.4 of the paper.
+    """
+
+    positions: Tensor
+
+    def __init__(
+        self,
+        vocab: int,
+        seq: int,
+        hidden: int,
+        layers: int,
+        heads: int,
+        intermediate: int,
+        dropout: float,
+        attention: str,
+    ) -> None:
+        super().__init__()
+        shape = (hidden, heads, intermediate, dropout, attention)
+        self.scale = math.sqrt(hidden)
+        self.tokens = nn.Embedding(vocab, hidden)
+        nn.init.normal_(self.tokens.weight, std=hidden**-0.5)
+        self.encoder = nn.ModuleList(Layer(*shape, decoder=False) for _ in range(layers))
+        self.decoder = nn.ModuleList(Layer(*shape, decoder=True) for _ in range(layers))
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("positions", sinusoids(seq, hidden), persistent=False)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        x: Tensor = self.dropout(self.tokens(ids) * self.scale + self.positions[: ids.shape[1]])
+        return x
+
+    def forward(self, source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
+        mask = mask[:, None, None, :]
+        memory = self.embed(source)
+        for layer in self.encoder:
+            memory = layer(memory, mask)
+        x = self.embed(target)
+        for layer in self.decoder:
+            x = layer(x, mask, memory)
+        return F.linear(x, self.tokens.weight)
+
+
+def sinusoids(seq: int, hidden: int) -> Tensor:
+    """(seq, hidden): sines in the first half of the channels, cosines in the second."""
+    frequency = 10000.0 ** (-torch.arange(0, hidden, 2) / hidden)
+    angles = torch.outer(torch.arange(seq), frequency)
+    return torch.cat([angles.sin(), angles.cos()], 1)
+
+
+def transformer(
+    batch: int = 32,
+    source_seq: int = 128,
+    target_seq: int = 128,
+    hidden: int = 512,
+    layers: int = 6,
+    heads: int = 8,
+    intermediate: int = 2048,
+    vocab: int = 37000,
+    dropout: float = 0.1,
+    attention: str = "sdpa",
+    optimizer: str = "adamw",
+    train: bool = True,
+) -> Step:
+    """Encoder-decoder transformer for translation; base by default, 63 M parameters.
+
+    Dropout is on the embeddings and on each part's output. Label smoothing 0.1, as in the paper.
+    """
+    divide("hidden", hidden, "heads", heads)
+    divide("hidden", hidden, "sines and cosines", 2)
+    longest = max(source_seq, target_seq)
+    model = Transformer(vocab, longest, hidden, layers, heads, intermediate, dropout, check_attention(attention))
+    source, target, labels = tokens(vocab, batch, source_seq), *tokens(vocab, 2, batch, target_seq).unbind()
+    lengths = torch.randint(source_seq // 2, source_seq + 1, (batch, 1))
+    mask = torch.arange(source_seq) < lengths.clamp(min=1)
+
+    def loss_fn(logits: Tensor) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=0.1)
+
+    return training_step(model, [source, mask, target], loss_fn, optimizer, lr=1e-3, train=train)

@@ -1,0 +1,46 @@
+"""The Graph of one training step: its parts, validation and file format."""
+
+from __future__ import annotations
+
+from tensortide.graph.file import load, save
+from tensortide.graph.model import (
+    OUTSIDE,
+    TENSOR,
+    Branch,
+    Call,
+    Const,
+    Graph,
+    Meta,
+    Module,
+    Named,
+    Op,
+    OpView,
+    Phase,
+    Role,
+    Source,
+    Storage,
+    Tensor,
+)
+from tensortide.graph.validate import validate
+
+__all__ = [
+    "OUTSIDE",
+    "TENSOR",
+    "Branch",
+    "Call",
+    "Const",
+    "Graph",
+    "Meta",
+    "Module",
+    "Named",
+    "Op",
+    "OpView",
+    "Phase",
+    "Role",
+    "Source",
+    "Storage",
+    "Tensor",
+    "load",
+    "save",
+    "validate",
+]

@@ -1,0 +1,324 @@
+"""What one training step computes: the Graph and its parts, as frozen data.
+
+A *storage* is a block of bytes. A *tensor* is a view of a storage (dtype, shape, strides, offset).
+An *op* executes a *call* (op name and arguments, with holes where tensors go) on input tensors and
+yields output tensors. Calls, tensors, modules and sources are interned: ops refer to them by index,
+so a 100,000-op step stays small.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import math
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import msgspec
+
+OUTSIDE = -1
+"""Module or source index of an op that ran outside any module, or with no user frame on the stack."""
+
+
+class Phase(enum.StrEnum):
+    """When in the step an op runs. Recomputation is a flag on the op, not a phase."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    OTHER = "other"
+
+
+class Role(enum.StrEnum):
+    """What a storage is for. A storage with several uses has the first that applies, in this order."""
+
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+    OPTIMIZER_STATE = "optimizer_state"
+    GRADIENT = "gradient"
+    INPUT = "input"
+    OUTPUT = "output"
+    ACTIVATION = "activation"
+    TEMPORARY = "temporary"
+
+
+class Storage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A block of bytes and its true eager life.
+
+    ``birth`` is the op that allocates it (None: it existed before the step). ``death`` is exclusive:
+    the storage is released before op ``death`` starts (None: it outlives the step).
+    """
+
+    nbytes: int
+    device: str
+    role: Role
+    birth: int | None
+    death: int | None
+    name: str = ""
+
+
+class Tensor(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A view of a storage. ``strides`` and ``offset`` count elements; ``dtype`` is e.g. ``float32``."""
+
+    storage: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def numel(self) -> int:
+        """Number of elements of the shape (an expanded dimension counts in full)."""
+        return math.prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def region_bytes(self) -> int:
+        """Bytes an op must touch to read it once: dimensions of stride 0 count once."""
+        sizes = (n if stride or n == 0 else 1 for n, stride in zip(self.shape, self.strides, strict=True))
+        return math.prod(sizes) * self.itemsize
+
+
+DTYPE_BYTES: dict[str, int] = {
+    **dict.fromkeys(["bool", "uint8", "int8", "quint8", "qint8"], 1),
+    **dict.fromkeys(["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"], 1),
+    "float4_e2m1fn_x2": 1,
+    **dict.fromkeys(["float16", "bfloat16", "int16", "uint16"], 2),
+    **dict.fromkeys(["float32", "int32", "uint32", "complex32", "qint32"], 4),
+    **dict.fromkeys(["float64", "int64", "uint64", "complex64"], 8),
+    "complex128": 16,
+}
+
+
+class Slot(enum.Enum):
+    """The hole in a call's arguments or result where a tensor goes."""
+
+    TENSOR = "tensor"
+
+
+TENSOR = Slot.TENSOR
+
+
+class Const(msgspec.Struct, frozen=True):
+    """A framework constant among the arguments: kind ``dtype``, ``device``, ``layout``, ``memory_format``,
+    ``generator`` or ``opaque`` (an object that cannot be written to a file: its repr is kept)."""
+
+    kind: str
+    value: str
+
+
+Value: TypeAlias = bool | int | float | complex | str | Slot | Const | tuple["Value", ...] | None
+
+
+class Call(msgspec.Struct, frozen=True):
+    """An op name and its arguments with holes for tensors, shared by every op that makes the same call.
+
+    ``op`` is ``namespace.name.overload`` (``aten.mm.default``). The first ``positional`` of ``arguments``
+    are passed by position. ``mutated`` lists the holes (counted over all arguments in order) that the op
+    writes in place. ``returns`` is the result with holes for its tensors. ``tags`` are properties the
+    vocabulary declares (``pointwise``, ``view``, ``random``, ...).
+    """
+
+    op: str
+    arguments: tuple[tuple[str, Value], ...] = ()
+    positional: int = 0
+    mutated: tuple[int, ...] = ()
+    returns: Value = TENSOR
+    tags: tuple[str, ...] = ()
+
+
+class Op(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One executed op: indexes into the Graph's tables. ``inputs`` fill the holes of the call in order."""
+
+    call: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    phase: Phase
+    module: int = OUTSIDE
+    source: int = OUTSIDE
+    recompute: bool = False
+    branch: int = OUTSIDE
+
+
+class Module(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A module of the model: dotted path (the root of a single-model workload is ``""``) and class name."""
+
+    path: str
+    type: str
+
+
+class Source(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A line of the user's code: the first frame outside the framework."""
+
+    file: str
+    line: int
+    function: str
+    code: str = ""
+
+
+class Branch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One arm of a conditional whose predicate is unknown: arms of one ``conditional`` exclude each other."""
+
+    conditional: int
+    arm: int
+    parent: int = OUTSIDE
+
+
+class Named(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A tensor that has a name in the model or optimizer. Tied weights are two names of one tensor."""
+
+    name: str
+    role: Role
+    tensor: int
+    trainable: bool = False
+
+
+class Meta(msgspec.Struct, frozen=True):
+    """Where a Graph comes from."""
+
+    workload: str = ""
+    hyperparameters: dict[str, str | int | float | bool | None] = {}
+    framework: str = ""
+    captured_on: str = "fake"
+    step: str = "steady"
+    python: str = ""
+    assumptions: tuple[str, ...] = ()
+
+
+class Graph(msgspec.Struct, frozen=True, dict=True):
+    """One step, in execution order. Immutable; see the parts above for what the indexes mean."""
+
+    ops: tuple[Op, ...]
+    calls: tuple[Call, ...]
+    tensors: tuple[Tensor, ...]
+    storages: tuple[Storage, ...]
+    modules: tuple[Module, ...] = ()
+    sources: tuple[Source, ...] = ()
+    branches: tuple[Branch, ...] = ()
+    named: tuple[Named, ...] = ()
+    meta: Meta = Meta()
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def __iter__(self) -> Iterator[OpView]:
+        return (OpView(self, i) for i in range(len(self.ops)))
+
+    def __getitem__(self, index: int) -> OpView:
+        """The op at ``index``, with its parts resolved. Raises IndexError."""
+        self.ops[index]
+        return OpView(self, index % len(self.ops))
+
+    def module_path(self, index: int) -> str:
+        """Path for display: ``(root)`` for the root module, ``(outside)`` outside any module."""
+        if index == OUTSIDE:
+            return "(outside)"
+        return self.modules[index].path or "(root)"
+
+
+class OpView:
+    """One op with its parts resolved: what a cost rule or a report looks at. Computed on access."""
+
+    __slots__ = ("graph", "index")
+
+    def __init__(self, graph: Graph, index: int) -> None:
+        self.graph = graph
+        self.index = index
+
+    def __repr__(self) -> str:
+        ins = ", ".join(describe(t) for t in self.inputs)
+        outs = ", ".join(describe(t) for t in self.outputs)
+        return f"<op {self.index} {self.name}({ins}) -> {outs}>"
+
+    @property
+    def op(self) -> Op:
+        return self.graph.ops[self.index]
+
+    @property
+    def call(self) -> Call:
+        return self.graph.calls[self.op.call]
+
+    @property
+    def name(self) -> str:
+        """``namespace.name.overload``."""
+        return self.call.op
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        tensors = self.graph.tensors
+        return tuple(tensors[i] for i in self.op.inputs)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        tensors = self.graph.tensors
+        return tuple(tensors[i] for i in self.op.outputs)
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """Arguments by name with tensors in place of the holes. Defaulted trailing arguments are absent."""
+        tensors = iter(self.inputs)
+        return {name: fill(value, tensors) for name, value in self.call.arguments}
+
+    @property
+    def result(self) -> object:
+        """The result structure with tensors in place of the holes (None where an output is absent)."""
+        return fill(self.call.returns, iter(self.outputs))
+
+    @property
+    def phase(self) -> Phase:
+        return self.op.phase
+
+    @property
+    def module(self) -> str:
+        """Module path for display."""
+        return self.graph.module_path(self.op.module)
+
+    @property
+    def source(self) -> Source | None:
+        return None if self.op.source == OUTSIDE else self.graph.sources[self.op.source]
+
+    @property
+    def written_storages(self) -> frozenset[int]:
+        """Storages the op mutates in place."""
+        return frozenset(self.graph.tensors[self.op.inputs[i]].storage for i in self.call.mutated)
+
+    @property
+    def is_view(self) -> bool:
+        """True if it only renames memory: every output lies in an input's storage and nothing is written."""
+        if self.call.mutated or not self.op.outputs:
+            return False
+        read = {t.storage for t in self.inputs}
+        return all(t.storage in read for t in self.outputs)
+
+
+def fill(value: Value, tensors: Iterator[Tensor]) -> object:
+    """``value`` with each hole replaced by the next of ``tensors``."""
+    if value is TENSOR:
+        return next(tensors)
+    if isinstance(value, tuple):
+        return tuple(fill(item, tensors) for item in value)
+    return value
+
+
+def count_slots(value: Value) -> int:
+    """Number of holes in ``value``."""
+    if value is TENSOR:
+        return 1
+    return sum(map(count_slots, value)) if isinstance(value, tuple) else 0
+
+
+@functools.cache
+def _short_dtype(dtype: str) -> str:
+    for long, short in (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c")):
+        if dtype.startswith(long):
+            return short + dtype[len(long) :]
+    return dtype
+
+
+def describe(tensor: Tensor) -> str:
+    """Short text of dtype and shape, e.g. ``f32[8,1024,768]``."""
+    return f"{_short_dtype(tensor.dtype)}[{','.join(map(str, tensor.shape))}]"

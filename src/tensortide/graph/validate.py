@@ -1,0 +1,73 @@
+"""Is a Graph consistent? Every index in range, every op within the life of the storages it touches."""
+
+from __future__ import annotations
+
+from tensortide.errors import GraphError
+from tensortide.graph.model import DTYPE_BYTES, OUTSIDE, Call, Graph, Tensor, count_slots
+
+
+def validate(graph: Graph) -> None:
+    """Check ``graph``; raises GraphError that says what is wrong and where."""
+    _check_storages(graph)
+    for index, tensor in enumerate(graph.tensors):
+        _check_tensor(graph, index, tensor)
+    slots = [sum(count_slots(value) for _, value in call.arguments) for call in graph.calls]
+    returned = [count_slots(call.returns) for call in graph.calls]
+    for index, call in enumerate(graph.calls):
+        _check_call(index, call, slots[index])
+    _check_ops(graph, slots, returned)
+    for entry in graph.named:
+        if not 0 <= entry.tensor < len(graph.tensors):
+            raise GraphError(f"name {entry.name!r} refers to tensor {entry.tensor} of {len(graph.tensors)}")
+
+
+def _check_storages(graph: Graph) -> None:
+    count = len(graph.ops)
+    for index, storage in enumerate(graph.storages):
+        birth = -1 if storage.birth is None else storage.birth
+        death = count if storage.death is None else storage.death
+        if storage.nbytes < 0:
+            raise GraphError(f"storage {index} has {storage.nbytes} bytes")
+        if not -1 <= birth < max(count, 1) or not 0 <= death <= count or death <= birth:
+            raise GraphError(f"storage {index} lives from op {storage.birth} to {storage.death} of {count} ops")
+
+
+def _check_tensor(graph: Graph, index: int, tensor: Tensor) -> None:
+    if not 0 <= tensor.storage < len(graph.storages):
+        raise GraphError(f"tensor {index} views storage {tensor.storage} of {len(graph.storages)}")
+    if tensor.dtype not in DTYPE_BYTES:
+        raise GraphError(f"tensor {index} has the unknown dtype {tensor.dtype!r}")
+    if len(tensor.shape) != len(tensor.strides) or tensor.offset < 0 or min(tensor.shape, default=0) < 0:
+        raise GraphError(f"tensor {index} has shape {tensor.shape}, strides {tensor.strides}, offset {tensor.offset}")
+
+
+def _check_call(index: int, call: Call, slots: int) -> None:
+    if not 0 <= call.positional <= len(call.arguments):
+        raise GraphError(f"call {index} ({call.op}) has {call.positional} positional arguments")
+    if any(not 0 <= slot < slots for slot in call.mutated):
+        raise GraphError(f"call {index} ({call.op}) mutates holes {call.mutated} of {slots}")
+
+
+def _check_ops(graph: Graph, slots: list[int], returned: list[int]) -> None:
+    calls, modules, sources = len(graph.calls), len(graph.modules), len(graph.sources)
+    tensors, branches = len(graph.tensors), len(graph.branches)
+    spans = [
+        (-1 if s.birth is None else s.birth, len(graph.ops) if s.death is None else s.death) for s in graph.storages
+    ]
+    owner = [tensor.storage for tensor in graph.tensors]
+    for index, op in enumerate(graph.ops):
+        if not 0 <= op.call < calls:
+            raise GraphError(f"op {index} makes call {op.call} of {calls}")
+        if len(op.inputs) != slots[op.call] or len(op.outputs) != returned[op.call]:
+            raise GraphError(f"op {index} ({graph.calls[op.call].op}) does not fill the holes of its call")
+        if not (OUTSIDE <= op.module < modules and OUTSIDE <= op.source < sources and OUTSIDE <= op.branch < branches):
+            raise GraphError(f"op {index} refers to a module, source or branch that is not there")
+        for tensor in (*op.inputs, *op.outputs):
+            if not 0 <= tensor < tensors:
+                raise GraphError(f"op {index} uses tensor {tensor} of {tensors}")
+            birth, death = spans[owner[tensor]]
+            if not birth <= index < death:
+                raise GraphError(
+                    f"op {index} ({graph.calls[op.call].op}) uses storage {owner[tensor]}, "
+                    f"which lives from op {birth} to {death}"
+                )

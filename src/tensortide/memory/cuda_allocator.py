@@ -1,0 +1,170 @@
+"""PyTorch's caching allocator on CUDA, replayed: what a step would reserve from the device.
+
+The rules are those of ``c10/cuda/CUDACachingAllocator`` with its default settings, for one stream:
+
+- A request is rounded up to 512 bytes. Up to 1 MiB it comes from the *small* pool, else from the *large* one.
+- The smallest free block of the pool that is large enough is taken (the lowest address among equals). What remains of
+  it is split off and stays free, if it is at least 512 bytes (small pool) or more than 1 MiB (large pool).
+- If there is none, a segment is reserved: 2 MiB for the small pool, 20 MiB for requests below 10 MiB, else the request
+  rounded up to 2 MiB.
+- A freed block merges with its free neighbours in the segment. Segments are never given back.
+
+Not modelled: several streams, expandable segments, returning segments when the device is full, allocations by
+libraries (cuBLAS and cuDNN workspaces), and the device's context itself.
+"""
+
+from __future__ import annotations
+
+import bisect
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tensortide.graph.model import Graph
+from tensortide.memory.lives import Lifetimes
+from tensortide.memory.rounding import CUDA_CACHING
+from tensortide.memory.timeline import timeline
+
+if TYPE_CHECKING:
+    from tensortide.memory.lives import Ints
+
+MIB = 1 << 20
+SMALL_REQUEST = MIB
+SMALL_SEGMENT = 2 * MIB
+MEDIUM_REQUEST = 10 * MIB
+LARGE_SEGMENT = 20 * MIB
+ROUND_LARGE = 2 * MIB
+
+
+class _Block:
+    """A piece of a segment: free, or held by one storage."""
+
+    __slots__ = ("address", "after", "before", "free", "size", "small")
+
+    def __init__(self, address: int, size: int, small: bool, before: _Block | None, after: _Block | None) -> None:
+        self.address = address
+        self.size = size
+        self.small = small
+        self.before = before
+        self.after = after
+        self.free = True
+
+
+class CachingAllocator:
+    """The allocator's state: ``reserved`` bytes in segments, ``allocated`` bytes of them in blocks handed out."""
+
+    def __init__(self) -> None:
+        self.reserved = 0
+        self.allocated = 0
+        self._free: dict[bool, list[tuple[int, int, _Block]]] = {True: [], False: []}
+
+    def malloc(self, nbytes: int) -> _Block | None:
+        """Take a block for ``nbytes`` bytes; an empty request takes none."""
+        if nbytes == 0:
+            return None
+        size = CUDA_CACHING(nbytes)
+        small = size <= SMALL_REQUEST
+        pool = self._free[small]
+        at = bisect.bisect_left(pool, (size, -1))
+        block = pool.pop(at)[2] if at < len(pool) else self._segment(size, small)
+        self._split(block, size)
+        block.free = False
+        self.allocated += block.size
+        return block
+
+    def release(self, block: _Block | None) -> None:
+        """Give ``block`` back and merge it with its free neighbours."""
+        if block is None:
+            return
+        self.allocated -= block.size
+        for neighbour in (block.before, block.after):
+            if neighbour is not None and neighbour.free:
+                self._forget(neighbour)
+                self._absorb(block, neighbour)
+        self._offer(block)
+
+    def _segment(self, size: int, small: bool) -> _Block:
+        if small:
+            length = SMALL_SEGMENT
+        elif size < MEDIUM_REQUEST:
+            length = LARGE_SEGMENT
+        else:
+            length = -(-size // ROUND_LARGE) * ROUND_LARGE
+        self.reserved += length
+        return _Block(self.reserved - length, length, small, None, None)
+
+    def _split(self, block: _Block, size: int) -> None:
+        rest = block.size - size
+        if rest < CUDA_CACHING.block or (not block.small and rest <= SMALL_REQUEST):
+            return
+        tail = _Block(block.address + size, rest, block.small, block, block.after)
+        if tail.after is not None:
+            tail.after.before = tail
+        block.after, block.size = tail, size
+        self._offer(tail)
+
+    @staticmethod
+    def _absorb(block: _Block, neighbour: _Block) -> None:
+        block.size += neighbour.size
+        if neighbour.address < block.address:
+            block.address, block.before = neighbour.address, neighbour.before
+            if block.before is not None:
+                block.before.after = block
+        else:
+            block.after = neighbour.after
+            if block.after is not None:
+                block.after.before = block
+
+    def _offer(self, block: _Block) -> None:
+        block.free = True
+        bisect.insort(self._free[block.small], (block.size, block.address, block))
+
+    def _forget(self, block: _Block) -> None:
+        pool = self._free[block.small]
+        del pool[bisect.bisect_left(pool, (block.size, block.address))]
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """What the allocator shows during each op, as int64 arrays: bytes of blocks handed out (``allocated``, what
+    ``torch.cuda.memory_allocated`` reports) and of segments taken from the device (``reserved``)."""
+
+    allocated: Ints
+    reserved: Ints
+
+    @property
+    def peak_allocated(self) -> int:
+        """Predicts ``torch.cuda.max_memory_allocated``."""
+        return int(self.allocated.max()) if len(self.allocated) else 0
+
+    @property
+    def peak_reserved(self) -> int:
+        """Estimates ``torch.cuda.max_memory_reserved``."""
+        return int(self.reserved.max()) if len(self.reserved) else 0
+
+
+def reserve(graph: Graph, *, lifetimes: Lifetimes = "eager", device: str | None = None) -> Reservation:
+    """Replay the allocations of ``graph`` on a fresh allocator: what exists before the step first, then op by op.
+
+    ``lifetimes`` and ``device`` as for ``timeline``. Raises GraphError if the graph has no such device.
+    """
+    import numpy as np
+
+    line = timeline(graph, lifetimes=lifetimes, device=device, workspace=False)
+    count = len(graph)
+    born: list[list[int]] = [[] for _ in range(count + 1)]
+    dying: list[list[int]] = [[] for _ in range(count + 2)]
+    sizes: dict[int, int] = {}
+    for index, nbytes, birth, death in line.storages():
+        sizes[index] = nbytes
+        born[birth + 1].append(index)
+        dying[death].append(index)
+    allocator = CachingAllocator()
+    blocks = {index: allocator.malloc(sizes[index]) for index in born[0]}
+    allocated, reserved = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for op in range(count):
+        for index in dying[op]:
+            allocator.release(blocks.pop(index))
+        for index in born[op + 1]:
+            blocks[index] = allocator.malloc(sizes[index])
+        allocated[op], reserved[op] = allocator.allocated, allocator.reserved
+    return Reservation(allocated, reserved)

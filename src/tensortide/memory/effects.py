@@ -1,0 +1,153 @@
+"""Memory as a monoid: the effect of a stretch of a step is a pair (net, peak), and effects compose.
+
+``(n1, p1) @ (n2, p2) = (n1 + n2, max(p1, n1 + p2))`` is associative with the identity ``(0, 0)``, so the effect of a
+module, a loop or an edited schedule follows exactly from the effects of its parts, in any grouping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from tensortide.graph.model import OUTSIDE, Graph, Phase
+from tensortide.memory.lives import Lifetimes
+from tensortide.memory.rounding import Rounding
+from tensortide.memory.timeline import Timeline, timeline
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """What a stretch of ops does to the bytes resident, relative to its start.
+
+    ``net``: bytes resident at its end less those at its start. ``peak``: most bytes resident at any moment of it less
+    those at its start; at least 0 and at least ``net``.
+    """
+
+    net: int = 0
+    peak: int = 0
+
+    def then(self, following: Effect) -> Effect:
+        """The effect of this stretch and the ``following`` one."""
+        return Effect(self.net + following.net, max(self.peak, self.net + following.peak))
+
+    __matmul__ = then
+
+
+IDENTITY = Effect()
+"""The effect of doing nothing."""
+
+
+def compose(parts: Iterable[Effect]) -> Effect:
+    """The effect of ``parts``, one after the other."""
+    net = peak = 0
+    for part in parts:
+        peak = max(peak, net + part.peak)
+        net += part.net
+    return Effect(net, peak)
+
+
+def effects(
+    graph: Graph,
+    *,
+    lifetimes: Lifetimes = "eager",
+    rounding: Rounding | None = None,
+    device: str | None = None,
+    workspace: bool = True,
+) -> tuple[Effect, ...]:
+    """The effect of each op of ``graph``; options as for ``timeline``.
+
+    An op first allocates its outputs (and its kernel's workspace), which is its peak; when it is done, what dies
+    before the next op is released. ``Timeline.at_start`` plus the peak of all effects is ``Timeline.peak_bytes``.
+    """
+    line = timeline(graph, lifetimes=lifetimes, rounding=rounding, device=device, workspace=workspace)
+    net = (line.allocated - line.released).tolist()
+    peak = (line.allocated + line.workspace).tolist()
+    return tuple(map(Effect, net, peak))
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """One call of a module: ops ``start`` to ``stop - 1`` of one phase, all inside it, and their effect."""
+
+    start: int
+    stop: int
+    phase: Phase
+    effect: Effect
+
+
+class ModuleMemory(msgspec.Struct, frozen=True):
+    """Memory of a module: its calls in order (a call ends where another module outside it, or another phase, begins).
+
+    ``path`` is for display. ``retained``: net bytes of its forward calls: what they leave behind for backward, their
+    outputs included, less what they release of their inputs. ``transient``: the largest peak of any of its calls.
+    """
+
+    path: str
+    type: str
+    segments: tuple[Segment, ...]
+
+    @property
+    def retained(self) -> int:
+        return sum(segment.effect.net for segment in self.segments if segment.phase is Phase.FORWARD)
+
+    @property
+    def transient(self) -> int:
+        return max((segment.effect.peak for segment in self.segments), default=0)
+
+
+def by_module(
+    graph: Graph,
+    *,
+    lifetimes: Lifetimes = "eager",
+    rounding: Rounding | None = None,
+    device: str | None = None,
+    workspace: bool = True,
+) -> tuple[ModuleMemory, ...]:
+    """Memory of every module of ``graph``, in the graph's order of modules; options as for ``timeline``."""
+    line = timeline(graph, lifetimes=lifetimes, rounding=rounding, device=device, workspace=workspace)
+    found: list[list[Segment]] = [[] for _ in graph.modules]
+    for module, start, stop in _calls(graph):
+        found[module].append(Segment(start, stop, graph.ops[start].phase, _effect(line, start, stop)))
+    return tuple(
+        ModuleMemory(graph.module_path(i), module.type, tuple(sorted(segments, key=lambda s: s.start)))
+        for i, (module, segments) in enumerate(zip(graph.modules, found, strict=True))
+    )
+
+
+def _effect(line: Timeline, start: int, stop: int) -> Effect:
+    """Effect of the ops from ``start`` to ``stop - 1``, read off the series."""
+    resident, before = line.resident, line.before
+    level = int(before[start])
+    return Effect(int(before[stop]) - level, int(resident[start:stop].max()) - level)
+
+
+def _calls(graph: Graph) -> Iterator[tuple[int, int, int]]:
+    """Maximal runs ``(module, start, stop)`` of ops of one phase inside each module."""
+    lines = _lineages(graph)
+    open_: dict[int, int] = {}
+    last: tuple[Phase, int] | None = None
+    for i, op in enumerate(graph.ops):
+        here = (op.phase, op.module)
+        if here == last:
+            continue
+        inside = lines[op.module]
+        same_phase = last is not None and last[0] is op.phase
+        for module in [m for m in open_ if not same_phase or m not in inside]:
+            yield module, open_.pop(module), i
+        for module in inside:
+            open_.setdefault(module, i)
+        last = here
+    for module, start in open_.items():
+        yield module, start, len(graph)
+
+
+def _lineages(graph: Graph) -> dict[int, tuple[int, ...]]:
+    """For each module index the module and all that contain it by their paths; nothing outside modules."""
+    paths: dict[str, int] = {}
+    for i, module in enumerate(graph.modules):
+        paths.setdefault(module.path, i)
+    lines: dict[int, tuple[int, ...]] = {OUTSIDE: ()}
+    for i, module in enumerate(graph.modules):
+        parts = module.path.split(".") if module.path else []
+        above = (".".join(parts[:depth]) for depth in range(len(parts)))
+        lines[i] = (*(paths[path] for path in above if path in paths), i)
+    return lines

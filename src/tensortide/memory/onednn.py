@@ -1,0 +1,177 @@
+"""What PyTorch's oneDNN kernels (convolutions and LSTM layers on CPU) allocate from PyTorch's allocator.
+
+oneDNN computes plain-layout convolutions in a blocked layout: every operand is first reordered, channels padded to
+blocks of 16 (AVX-512; 8 before it, which changes the padding of odd channel counts only), and the result is reordered
+back. The sizes of the LSTM's workspace and scratchpad follow oneDNN's ``rnn_utils``.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tensortide.graph.model import OpView, Tensor
+from tensortide.memory.layout import bytes_of, contiguous_copy, is_channels_last
+
+BLOCK = 16
+"""Channels of a block of the blocked layout; also floats of a 64-byte line."""
+
+SMALL = 20480
+"""Batches of one with up to this many elements take PyTorch's own convolution."""
+
+_DTYPES = frozenset({"float32", "bfloat16", "float16"})
+
+
+class _Convolution:
+    """The operands of a convolution: ``x`` the input, ``w`` the weight, ``y`` the output."""
+
+    def __init__(self, op: OpView, x: Tensor, w: Tensor, y: Tensor) -> None:
+        arguments = op.arguments
+        self.x, self.w, self.y = x, w, y
+        self.groups = arguments.get("groups", 1)
+        self.transposed = bool(arguments.get("transposed"))
+        stride, dilation, padding = (arguments.get(name) for name in ("stride", "dilation", "padding"))
+        self.strided = _any(stride, 1)
+        self.dilated = _any(dilation, 1)
+        self.pointwise = math.prod(w.shape[2:]) == 1 and not self.strided and not _any(padding, 0)
+
+    @property
+    def by_onednn(self) -> bool:
+        """True if PyTorch gives it to oneDNN and not to its own kernels."""
+        if self.x.dtype != "float32":
+            return self.x.dtype in _DTYPES
+        large_kernel = len(self.w.shape) > 3 and min(self.w.shape[-2:]) > 3
+        size = math.prod(self.x.shape[:4])
+        return self.groups != 1 or large_kernel or self.x.shape[0] > 1 or size > SMALL
+
+    @property
+    def channels_last(self) -> bool:
+        return is_channels_last(self.x) or is_channels_last(self.w)
+
+    @property
+    def columns(self) -> int:
+        """Bytes of the unrolled input of PyTorch's own convolution (0 where it unrolls nothing, or sample-wise)."""
+        if self.groups != 1 or self.transposed or self.dilated or self.pointwise:
+            return 0
+        return self.y.shape[0] * math.prod((*self.w.shape[1:], *self.y.shape[2:])) * self.x.itemsize
+
+    def blocked(self, tensor: Tensor, few: bool = False) -> int:
+        """Bytes of an activation in the blocked layout; ``few`` channels (less than a block) may stay as they are."""
+        channels = tensor.shape[1]
+        if channels < BLOCK and few:
+            return 0 if contiguous_copy(tensor) == 0 else bytes_of(tensor)
+        return bytes_of(tensor) // channels * _up(channels) if channels else 0
+
+    def weight(self, few: bool = False) -> int:
+        """Bytes of the weight in the blocked layout."""
+        outputs, inputs = self.w.shape[:2]
+        rest = math.prod(self.w.shape[2:]) * self.w.itemsize
+        if self.groups != 1:
+            return (_up(outputs) if inputs == 1 else outputs) * inputs * rest
+        return _up(outputs) * (inputs if few and inputs < BLOCK else _up(inputs)) * rest
+
+
+def convolution(op: OpView) -> int:
+    """Workspace of a forward convolution: blocked operands, then the blocked result beside the plain one.
+
+    A strided transposed convolution is computed channels-last, copied out, and copied again to be contiguous.
+    """
+    c = _Convolution(op, op.inputs[0], op.inputs[1], op.outputs[0])
+    if not c.by_onednn:
+        return c.columns
+    if c.channels_last:
+        return c.weight() + bytes_of(c.w)
+    result = bytes_of(c.y)
+    blocked = c.blocked(c.y)
+    computing = c.blocked(c.x, few=True) + c.weight(few=True) + blocked
+    copies = 2 if c.transposed and c.strided and c.groups == 1 else 1
+    return contiguous_copy(c.x) + max(computing, blocked + copies * result) - result
+
+
+def convolution_backward(op: OpView) -> int:
+    """Workspace of a convolution's backward: first the gradient of the input, then that of the weight.
+
+    The input's gradient of a strided convolution is computed channels-last, copied out, and copied again.
+    """
+    gradient, x, w = op.inputs[:3]
+    c = _Convolution(op, x, w, gradient)
+    mask = op.arguments.get("output_mask")
+    wants_input, wants_weight = (bool(m) for m in mask[:2]) if isinstance(mask, tuple) else (True, True)
+    if not c.by_onednn:
+        return c.columns
+    if c.channels_last:
+        return c.weight() + 2 * bytes_of(w)
+    dx, dw = bytes_of(x) * wants_input, bytes_of(w) * wants_weight
+    peak = dx + dw
+    if wants_input:
+        copies = 2 if c.strided and not c.transposed and c.groups == 1 else 1
+        peak = max(peak, c.blocked(gradient) + c.weight() + c.blocked(x), c.blocked(x) + copies * dx)
+    if wants_weight:
+        computing = c.blocked(gradient) + c.blocked(x, few=True) + c.weight(few=True)
+        peak = max(peak, dx + max(computing, c.weight(few=True) + dw))
+    return contiguous_copy(gradient) + contiguous_copy(x) + peak - dx - dw
+
+
+def _any(values: object, ordinary: int) -> bool:
+    return isinstance(values, tuple) and any(value != ordinary for value in values)
+
+
+def _up(count: int, multiple: int = BLOCK) -> int:
+    return -(-count // multiple) * multiple
+
+
+# -- LSTM -----------------------------------------------------------------------------------------
+
+
+class _Layer:
+    """One LSTM layer in one direction: ``steps`` x ``batch`` x ``width`` in, ``hidden`` out. Sizes in bytes."""
+
+    def __init__(self, op: OpView) -> None:
+        x, w = op.inputs[0], op.inputs[1]
+        self.steps, self.batch, self.width = x.shape
+        self.hidden = w.shape[0] // 4
+
+    def scratch(self) -> int:
+        """The scratchpad: gates of all steps, and one state each way."""
+        row = self.batch * 4 * _line(self.hidden)
+        return _pages(self.steps * self.batch * 4 * _line(4 * self.hidden), row, row)
+
+    def weights(self) -> int:
+        """Both weights, transposed and padded, as the forward reads them."""
+        return (self.width + self.hidden) * _line(4 * self.hidden) * 4
+
+    def weights_backward(self) -> int:
+        """Both weights, padded, as the backward reads them."""
+        return 4 * self.hidden * (_line(self.width) + _line(self.hidden)) * 4
+
+    def bias(self) -> int:
+        return 4 * self.hidden * 4
+
+
+def lstm(op: OpView) -> int:
+    """Workspace of an LSTM layer: packed weights, the sum of both biases, and the scratchpad."""
+    layer = _Layer(op)
+    return contiguous_copy(op.inputs[0]) + layer.weights() + layer.bias() + layer.scratch()
+
+
+def lstm_backward(op: OpView) -> int:
+    """Workspace of an LSTM layer's backward: packed weights, their gradients, biases, gradients of absent states."""
+    layer = _Layer(op)
+    arguments = op.arguments
+    states = layer.batch * layer.hidden * 4 * sum(arguments.get(name) is None for name in ("grad_hy", "grad_cy"))
+    given = arguments.get("grad_output")
+    copies = contiguous_copy(given) if isinstance(given, Tensor) else 0
+    return layer.weights() + layer.weights_backward() + 2 * layer.bias() + layer.scratch() + states + copies
+
+
+def _line(count: int) -> int:
+    """Floats of a row that starts on a 64-byte line and avoids multiples of 1 KiB, which alias in caches."""
+    padded = _up(count)
+    return padded + BLOCK if padded % 256 == 0 else padded
+
+
+def _pages(*parts: int) -> int:
+    """Bytes of consecutive parts that each start on a 4 KiB page."""
+    end = 0
+    for part in parts:
+        end = _up(end, 4096) + part
+    return _up(end, 4096)

@@ -1,0 +1,60 @@
+"""One storage that is resident at some moment, told in the user's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from tensortide.graph.model import OUTSIDE, Graph, Role, Source
+
+
+class Resident(msgspec.Struct, frozen=True):
+    """A storage that is resident during an op.
+
+    ``nbytes`` is after rounding. ``name`` is its name in the model or optimizer ("" if it has none). ``op`` and
+    ``op_name`` tell the op that allocated it (None and "" if it existed before the step); ``module`` (for display)
+    and ``source`` are where that op stands. It is resident during ops ``birth`` to ``death - 1``; None means from
+    before, or beyond the end of, the step.
+    """
+
+    storage: int
+    nbytes: int
+    role: Role
+    name: str
+    op: int | None
+    op_name: str
+    module: str
+    source: Source | None
+    birth: int | None
+    death: int | None
+
+
+def resident(graph: Graph, index: int, nbytes: int, death: int, paths: Mapping[str, int]) -> Resident:
+    """Storage ``index`` of ``graph`` with its counted bytes and its death; ``paths`` are the modules by path."""
+    storage = graph.storages[index]
+    op_name, module, source = "", _home(graph, storage.name, paths), None
+    if storage.birth is not None:
+        op = graph[storage.birth]
+        op_name, module, source = op.name, op.module, op.source
+    return Resident(
+        storage=index,
+        nbytes=nbytes,
+        role=storage.role,
+        name=storage.name,
+        op=storage.birth,
+        op_name=op_name,
+        module=module,
+        source=source,
+        birth=storage.birth,
+        death=None if death > len(graph) else death,
+    )
+
+
+def _home(graph: Graph, name: str, paths: Mapping[str, int]) -> str:
+    """Path for display of the module that owns the parameter, buffer, state or gradient ``name``."""
+    while name:
+        name = name.rpartition(".")[0]
+        if name in paths:
+            return graph.module_path(paths[name])
+    return graph.module_path(OUTSIDE)

@@ -1,0 +1,40 @@
+"""How an allocator accounts for a request: the bytes that a storage of ``nbytes`` bytes really takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Rounding(msgspec.Struct, frozen=True):
+    """Every block is rounded up to a multiple of ``block`` bytes; an empty storage takes nothing."""
+
+    name: str
+    block: int
+
+    def __call__(self, nbytes: int) -> int:
+        """Bytes that one request of ``nbytes`` takes."""
+        return -(-nbytes // self.block) * self.block
+
+    def array(self, nbytes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Bytes that each of many requests takes."""
+        return -(-nbytes // self.block) * self.block
+
+
+EXACT = Rounding("exact", 1)
+"""Bytes as requested."""
+
+CPU = Rounding("cpu", 1)
+"""PyTorch's CPU allocator: it aligns addresses to 64 bytes, and accounts for the bytes as requested."""
+
+CUDA_CACHING = Rounding("cuda_caching", 512)
+"""PyTorch's caching allocator on CUDA: blocks of 512 bytes. The peak is a close lower bound of
+``torch.cuda.max_memory_allocated``; ``memory.cuda_allocator`` simulates the pools for what is reserved."""
+
+PAGES_4K = Rounding("pages_4k", 4096)
+"""Pages of 4 KiB."""

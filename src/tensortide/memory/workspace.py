@@ -1,0 +1,94 @@
+"""Memory that PyTorch's CPU kernels take beyond what an op returns, where its source is understood.
+
+A rule answers, for one op, how many bytes its kernel holds at its own peak beside its inputs and its outputs: copies
+of operands in another layout, packed weights, masks. Rules come from reading the kernels and are compared with the
+allocator's own record. Left out on purpose: scratch that grows with the number of threads (a fact of the machine,
+not of the step), a few bytes for wrapped Python scalars, and all kernels of other devices.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from tensortide.graph.model import Graph, OpView
+from tensortide.memory import onednn
+from tensortide.memory.layout import bytes_of, contiguous_copy, is_dense
+
+if TYPE_CHECKING:
+    from tensortide.memory.lives import Ints
+
+Rule: TypeAlias = Callable[[OpView], int]
+
+
+def workspace_bytes(graph: Graph, device: str) -> Ints:
+    """Bytes that the kernel of each op of ``graph`` holds on ``device`` beside its inputs and outputs."""
+    import numpy as np
+
+    extra = np.zeros(len(graph), np.int64)
+    if not device.startswith("cpu"):
+        return extra
+    rules = [WORKSPACE_RULES.get(call.op) for call in graph.calls]
+    storages, tensors = graph.storages, graph.tensors
+    for i, op in enumerate(graph.ops):
+        rule = rules[op.call]
+        if rule is not None and storages[tensors[op.inputs[0]].storage].device == device:
+            extra[i] = rule(graph[i])
+    return extra
+
+
+def _batch_norm_backward(op: OpView) -> int:
+    """The kernel allocates the gradient of the input twice and drops the first."""
+    mask = op.arguments.get("output_mask", (True, True, True))
+    return bytes_of(op.inputs[1]) if isinstance(mask, tuple) and mask[0] else 0
+
+
+def _layer_norm_backward(op: OpView) -> int:
+    """Contiguous copies of the gradient and the input."""
+    return contiguous_copy(op.inputs[0]) + contiguous_copy(op.inputs[1])
+
+
+def _embedding_backward(op: OpView) -> int:
+    """Contiguous copies of the gradient and the indices."""
+    return contiguous_copy(op.inputs[0]) + contiguous_copy(op.inputs[1])
+
+
+def _attention_backward(op: OpView) -> int:
+    """A copy of the output's gradient unless it lies as (batch, sequence, heads, width)."""
+    gradient = op.inputs[0]
+    return 0 if is_dense(gradient, (0, 2, 1, 3)) else bytes_of(gradient)
+
+
+def _safe_softmax(op: OpView) -> int:
+    """A mask of the elements that are minus infinity, and of the rows that are nothing else."""
+    x = op.inputs[0]
+    dim = op.arguments.get("dim")
+    return x.numel + (x.numel // x.shape[dim] if isinstance(dim, int) and x.shape and x.shape[dim] else 0)
+
+
+def _elementwise_loss(op: OpView) -> int:
+    """A second buffer of the loss of every element, where it is reduced (``reduction`` other than 0)."""
+    x, y = op.inputs[:2]
+    if op.arguments.get("reduction", 1) == 0:
+        return 0
+    return x.itemsize * math.prod(
+        max(a, b) for a, b in itertools.zip_longest(x.shape[::-1], y.shape[::-1], fillvalue=1)
+    )
+
+
+WORKSPACE_RULES: dict[str, Rule] = {
+    "aten.convolution.default": onednn.convolution,
+    "aten.convolution_backward.default": onednn.convolution_backward,
+    "aten.mkldnn_rnn_layer.default": onednn.lstm,
+    "aten.mkldnn_rnn_layer_backward.default": onednn.lstm_backward,
+    "aten.native_batch_norm_backward.default": _batch_norm_backward,
+    "aten.native_layer_norm_backward.default": _layer_norm_backward,
+    "aten.embedding_dense_backward.default": _embedding_backward,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention_backward,
+    "aten._safe_softmax.default": _safe_softmax,
+    "aten.mse_loss.default": _elementwise_loss,
+    "aten.smooth_l1_loss.default": _elementwise_loss,
+}
+"""Bytes beside inputs and outputs, by op."""

@@ -1,0 +1,144 @@
+"""The module tree of a report: what each module costs, with its submodules and alone."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from tensortide.cost import Count, ModuleTotal, Total
+from tensortide.graph.model import OUTSIDE, Graph, Phase, Role
+from tensortide.report.columns import OpTable, StorageTable
+from tensortide.report.document import ModuleRow, OpGroup
+from tensortide.report.tables import home_of
+
+OUTSIDE_PATH, ROOT_PATH = "(outside)", "(root)"
+
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+
+
+class Held(msgspec.Struct):
+    """What the tensors of one module take, while it is being added up."""
+
+    parameters: int = 0
+    parameter_bytes: int = 0
+    saved_bytes: int = 0
+    peak_bytes: int = 0
+
+    def add(self, other: Held) -> None:
+        for field in self.__struct_fields__:
+            setattr(self, field, getattr(self, field) + getattr(other, field))
+
+
+def module_rows(
+    graph: Graph, count: Count, ops: OpTable, storages: StorageTable, peak_op: int
+) -> tuple[ModuleRow, ...]:
+    """One row per module, and one for what is outside all of them if anything is."""
+    saved = any(op.phase is Phase.BACKWARD for op in graph.ops)
+    held = _held(graph, ops, storages, peak_op if len(graph) else None, saved)
+    trees = list(count.modules)
+    if OUTSIDE_PATH in held and all(tree.path != OUTSIDE_PATH for tree in trees):
+        trees.append(ModuleTotal(OUTSIDE_PATH, "", Total(), Total()))
+    rows: list[ModuleRow] = []
+    whole = count.total.flops
+    for tree in trees:
+        _append(tree, -1, 0, held, whole, rows)
+    return tuple(rows)
+
+
+def _append(
+    node: ModuleTotal, parent: int, depth: int, held: dict[str, Held], whole: int, rows: list[ModuleRow]
+) -> Held:
+    """Add the rows of ``node`` and of all inside it; what they hold together."""
+    at, sums = len(rows), Held()
+    rows.append(_row(node, parent, depth, sums, whole))  # its place: its sums are known after those inside it
+    if node.path in held:
+        sums.add(held[node.path])
+    for child in node.children:
+        sums.add(_append(child, at, depth + 1, held, whole, rows))
+    rows[at] = _row(node, parent, depth, sums, whole)
+    return sums
+
+
+def _row(node: ModuleTotal, parent: int, depth: int, held: Held, whole: int) -> ModuleRow:
+    return ModuleRow(
+        path=node.path or ROOT_PATH,
+        name=node.name,
+        type=node.type,
+        depth=depth,
+        parent=parent,
+        ops=node.inclusive.ops,
+        own_ops=node.exclusive.ops,
+        unknown_ops=node.inclusive.unknown,
+        flops=node.inclusive.flops,
+        own_flops=node.exclusive.flops,
+        macs=node.inclusive.macs,
+        accessed_bytes=node.inclusive.bytes,
+        own_accessed_bytes=node.exclusive.bytes,
+        parameters=held.parameters,
+        parameter_bytes=held.parameter_bytes,
+        saved_bytes=held.saved_bytes,
+        peak_bytes=held.peak_bytes,
+        share=node.inclusive.flops / whole if whole else 0.0,
+    )
+
+
+def _held(graph: Graph, ops: OpTable, storages: StorageTable, peak: int | None, saved: bool) -> dict[str, Held]:
+    """What each module's own tensors take, by its path. Tied parameters count where they are named first."""
+    held: defaultdict[str, Held] = defaultdict(Held)
+    known = {module.path: i for i, module in enumerate(graph.modules)}
+    seen: set[int] = set()
+    for named in graph.named:
+        if named.role is Role.PARAMETER and named.tensor not in seen:
+            seen.add(named.tensor)
+            home, tensor = home_of(named.name, known), graph.tensors[named.tensor]
+            mine = held[OUTSIDE_PATH if home == OUTSIDE else graph.modules[home].path]
+            mine.parameters += tensor.numel
+            mine.parameter_bytes += tensor.numel * tensor.itemsize
+    activation = storages.roles.index(Role.ACTIVATION)
+    paths = ["" if path == ROOT_PATH else path for path in ops.paths]
+    for i, nbytes in enumerate(storages.nbytes):
+        mine = held[paths[storages.module[i]]]
+        if saved and storages.role[i] == activation:
+            mine.saved_bytes += nbytes
+        if peak is not None and storages.birth[i] <= peak < storages.death[i]:
+            mine.peak_bytes += nbytes
+    return held
+
+
+def pattern(path: str) -> str:
+    """``path`` with every number that is a whole name replaced by ``*``."""
+    return _NUMBER.sub("*", path)
+
+
+def op_groups(ops: OpTable) -> list[OpGroup]:
+    """The ops of a step grouped by name, phase, shapes and modules that differ only by number."""
+    patterns = [pattern(path) for path in ops.paths]
+    groups: dict[tuple[int, int, int, str], list[int]] = {}
+    for i, module in enumerate(ops.module):
+        key = (ops.name[i], ops.phase[i], ops.shapes[i], patterns[module])
+        groups.setdefault(key, []).append(i)
+    return [_group(ops, key[3], members) for key, members in groups.items()]
+
+
+def _group(ops: OpTable, modules: str, members: Sequence[int]) -> OpGroup:
+    first = members[0]
+    single = len({ops.module[i] for i in members}) == 1
+    return OpGroup(
+        op=ops.names[ops.name[first]],
+        shapes=ops.signatures[ops.shapes[first]],
+        modules=ops.paths[ops.module[first]] if single else modules,
+        phase=ops.phases[ops.phase[first]],
+        count=len(members),
+        flops=_sum(ops.flops[i] for i in members),
+        macs=_sum(ops.macs[i] for i in members),
+        accessed_bytes=_sum(ops.accessed_bytes[i] for i in members),
+        first_op=first,
+        source=ops.source[first],
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int:
+    return sum(value or 0 for value in values)

@@ -1,0 +1,187 @@
+"""A report as text for a terminal, a pipe or a log: nothing depends on colour, and it fits from 80 columns on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.text import Text
+
+from tensortide.report.curve import memory_curve
+from tensortide.report.document import Document, OpGroup
+from tensortide.report.fold import TensorGroup, fold_modules, fold_tensors
+from tensortide.report.layout import Column, Trimmed, bar, columns_table, heading, tidy
+from tensortide.report.totals import coverage, memory_totals, phases, title, totals
+from tensortide.units import format_bytes, format_count, format_percent
+
+__all__ = ["render", "render_count", "render_timeline"]
+
+PHASE_SHORT = {"forward": "fwd", "backward": "bwd", "recompute": "rec", "optimizer": "opt", "other": "-"}
+
+
+def render(document: Document, console: Console, *, depth: int = 3, top: int = 15) -> None:
+    """Print the whole report: totals, modules to ``depth``, ``top`` ops and tensors, memory, coverage."""
+    _print(console, whole(document, console.options, depth, top))
+
+
+def render_count(document: Document, console: Console, *, depth: int = 3, top: int = 15) -> None:
+    """Print what the step computes: FLOPs, bytes and parameters by phase, module and op."""
+    options = console.options
+    parts = (title(document), totals(document), phases(document, options), coverage(document))
+    _print(console, [*parts, *modules(document, options, depth), *top_ops(document, options, top)])
+
+
+def render_timeline(document: Document, console: Console, *, top: int = 15) -> None:
+    """Print what memory the step takes: the curve and what is alive at its peak."""
+    options = console.options
+    _print(
+        console,
+        [title(document), memory_totals(document), *memory(document, options), *at_peak(document, options, top)],
+    )
+
+
+def whole(document: Document, options: ConsoleOptions, depth: int = 3, top: int = 15) -> Iterator[RenderableType]:
+    """The parts of the whole report in order."""
+    yield title(document)
+    yield totals(document)
+    yield phases(document, options)
+    yield coverage(document)
+    yield from modules(document, options, depth)
+    yield from top_ops(document, options, top)
+    yield from memory(document, options)
+    yield from at_peak(document, options, top)
+
+
+def _print(console: Console, parts: Iterable[RenderableType]) -> None:
+    for part in parts:
+        console.print(Trimmed(part), highlight=False, end="")
+
+
+def modules(document: Document, options: ConsoleOptions, depth: int) -> Iterator[RenderableType]:
+    """The module tree down to ``depth``."""
+    if not document.modules:
+        return
+    yield heading("Where it goes", f"modules to depth {depth}, submodules included")
+    wide = options.max_width
+    columns = [
+        Column("Module", fold=True),
+        Column("Type", shown=wide >= 118, dim=True),
+        Column("FLOPs", right=True),
+        Column("share", right=True),
+        Column("", shown=wide >= 96),
+        Column("Bytes", right=True, shown=wide >= 96),
+        Column("Params", right=True),
+        Column("Saved", right=True),
+        Column("At peak", right=True),
+    ]
+    rows = [
+        (
+            f"{'  ' * line.depth}{tidy(line.name)}{f' x{line.count}' if line.count > 1 else ''}",
+            tidy(line.type),
+            format_count(line.flops) if line.flops else "-",
+            format_percent(line.share),
+            bar(line.share, 8, options.ascii_only),
+            format_bytes(line.accessed_bytes) if line.accessed_bytes else "-",
+            format_count(line.parameters) if line.parameters else "-",
+            format_bytes(line.saved_bytes) if line.saved_bytes else "-",
+            format_bytes(line.peak_bytes) if line.peak_bytes else "-",
+        )
+        for line in fold_modules(document.modules, depth)
+    ]
+    yield columns_table(columns, rows, first=False)
+
+
+def top_ops(document: Document, options: ConsoleOptions, top: int) -> Iterator[RenderableType]:
+    """The groups of ops with the most FLOPs."""
+    groups = document.top_by_flops[:top]
+    if not groups:
+        return
+    yield heading("Most expensive ops", "by FLOPs; modules that differ by number together")
+    wide, total = options.max_width, document.overview.total.flops
+    columns = [
+        Column("Op", fold=True),
+        Column("runs", right=True),
+        Column("FLOPs", right=True),
+        Column("share", right=True),
+        Column("Bytes", right=True, shown=wide >= 96),
+        Column("FLOP/B", right=True, shown=wide >= 96),
+        Column("", dim=True),
+        Column("Module", fold=True),
+        Column("Source", fold=True, shown=wide >= 118, dim=True),
+    ]
+    yield columns_table(columns, [_op_row(document, group, total) for group in groups], first=False)
+
+
+def _op_row(document: Document, group: OpGroup, total: int) -> tuple[str, ...]:
+    return (
+        tidy(group.op.removesuffix(".default")),
+        f"x{group.count}",
+        format_count(group.flops),
+        format_percent(group.flops, total),
+        format_bytes(group.accessed_bytes),
+        f"{group.flops / group.accessed_bytes:.1f}" if group.accessed_bytes else "-",
+        PHASE_SHORT[group.phase],
+        tidy(group.modules),
+        _where(document, group.source),
+    )
+
+
+def _where(document: Document, source: int) -> str:
+    return tidy(document.sources[source].where) if source >= 0 else ""
+
+
+def memory(document: Document, options: ConsoleOptions) -> Iterator[RenderableType]:
+    """The memory curve."""
+    yield heading("Memory over the step", "bytes while each op runs, released as in eager mode")
+    yield Text("\n").join(memory_curve(document, min(options.max_width, 160), ascii_only=options.ascii_only))
+
+
+def at_peak(document: Document, options: ConsoleOptions, top: int) -> Iterator[RenderableType]:
+    """What is alive at the peak: by role, then the largest groups of tensors."""
+    roles = document.memory.roles_at_peak
+    if not roles:
+        return
+    peak, op = document.overview.peak_bytes, document.overview.peak_op
+    name = document.ops.names[document.ops.name[op]].removesuffix(".default")
+    yield heading("Alive at the peak", f"op {op}, {tidy(name)} in {tidy(document.ops.paths[document.ops.module[op]])}")
+    rows = [
+        (
+            row.role.replace("_", " "),
+            str(row.count) if row.count else "-",
+            format_bytes(row.nbytes),
+            format_percent(row.nbytes, peak),
+            bar(row.nbytes / peak, 16, options.ascii_only),
+        )
+        for row in roles
+    ]
+    head = [Column("Role"), *(Column(n, right=True) for n in ("tensors", "Bytes", "share")), Column("")]
+    yield columns_table(head, rows, first=False)
+    groups = fold_tensors(document)
+    tensors = [_tensor_row(document, group) for group in groups[:top]]
+    yield columns_table(_tensor_columns(options), tensors, gap=2 if options.max_width >= 118 else 1)
+    if rest := groups[top:]:
+        nbytes, count = sum(group.nbytes for group in rest), sum(group.count for group in rest)
+        yield Text(f"and {count} smaller tensors, {format_bytes(nbytes)} together", style="dim")
+
+
+def _tensor_columns(options: ConsoleOptions) -> list[Column]:
+    return [
+        Column("Bytes", right=True),
+        Column("", right=True),
+        Column("Tensor", fold=True),
+        Column("Type and shape", fold=True),
+        Column("Module", fold=True),
+        Column("Source", fold=True, shown=options.max_width >= 96, dim=True),
+    ]
+
+
+def _tensor_row(document: Document, group: TensorGroup) -> tuple[str, ...]:
+    name = group.name.removeprefix(f"{group.modules}.").removeprefix("aten.").removesuffix(".default")
+    return (
+        format_bytes(group.nbytes),
+        f"x{group.count}" if group.count > 1 else "",
+        tidy(name),
+        tidy(group.tensor),
+        tidy(group.modules),
+        _where(document, group.source),
+    )

@@ -1,0 +1,73 @@
+"""Numbers as people write them: ``12.34 GiB``, ``3.17 TFLOP``, ``124.4 M``, ``98.4 %``; and bytes read back."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from tensortide.errors import TensortideError
+
+__all__ = ["format_bytes", "format_count", "format_percent", "parse_bytes"]
+
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_DECIMAL = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
+_BYTES = re.compile(r"([0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,3})?\s*(?:([kmgtpe])(i?))?(?:b|bytes?)?")
+
+
+def format_bytes(count: int) -> str:
+    """Bytes in binary units: ``512 B``, ``1.50 KiB``, ``12.34 GiB``. Below 1 KiB exact, else 3 or 4 digits."""
+    number, power = _scale(count, 1024, len(_BINARY))
+    return f"{number} {_BINARY[power]}"
+
+
+def format_count(count: int, unit: str = "") -> str:
+    """A count with a decimal prefix: ``124.4 M``, or ``3.17 TFLOP`` with ``unit="FLOP"``. Below 1000 exact."""
+    number, power = _scale(count, 1000, len(_DECIMAL))
+    return f"{number} {_DECIMAL[power]}{unit}".rstrip()
+
+
+def format_percent(part: float, whole: float = 1.0) -> str:
+    """Share of ``part`` in ``whole``: ``98.4 %``. Says 0 and 100 only for none and all, and ``-`` of nothing.
+
+    >>> format_percent(9999, 10000), format_percent(1, 10000), format_percent(3, 0)
+    ('>99.9 %', '<0.1 %', '-')
+    """
+    if not whole:
+        return "-"
+    percent = 100 * part / whole
+    if part == whole or not part:
+        return f"{percent:.0f} %"
+    if 0 < percent < 0.05:
+        return "<0.1 %"
+    if 99.95 <= percent < 100:
+        return ">99.9 %"
+    return f"{percent:.1f} %"
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes of ``8GiB`` (binary), ``24 GB`` (decimal), ``1.5e9`` or a plain number. A lone ``8G`` is decimal.
+
+    Raises:
+        TensortideError: ``text`` is no number of bytes, or not a whole number of them.
+    """
+    match = _BYTES.fullmatch(str(text).strip().lower())
+    if match is None:
+        raise TensortideError(f"not a number of bytes: {str(text)!r}.\nWrite it as 8GiB, 24 GB, 512MiB or 8589934592.")
+    number, exponent, prefix, binary = match.groups()
+    base = 1024 if binary else 1000
+    exact = Fraction(number.replace("_", "") + (exponent or "")) * base ** (" kmgtpe".index(prefix) if prefix else 0)
+    if exact.denominator != 1 and not prefix:
+        raise TensortideError(f"not a whole number of bytes: {str(text)!r}.")
+    return int(exact)
+
+
+def _scale(count: int, base: int, powers: int) -> tuple[str, int]:
+    """``count`` as text in the largest power of ``base`` that keeps it at 1 or more once it is rounded."""
+    if abs(count) < base:
+        return str(count), 0
+    power, unit = 1, base
+    while power + 1 < powers and abs(count) / unit >= base - 0.05:
+        power, unit = power + 1, unit * base
+    value = abs(count / unit)
+    digits = 2 if value < 99.995 else 1 if value < 999.95 else 0
+    return f"{count / unit:.{digits}f}", power

@@ -1,0 +1,123 @@
+"""Each verb on a real workload, as a user runs it: text, JSON and files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensortide import load
+
+SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=2", "vocab=100", "positions=16")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("verbs")
+    run(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide")
+    return path
+
+
+def run(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "tensortide", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def as_json(folder: Path, *arguments: str) -> Any:
+    return json.loads(run(folder, *arguments, "--json"))
+
+
+def test_capture_writes_a_graph(folder: Path) -> None:
+    facts = as_json(folder, "capture", "gpt2", *SIZES, "-o", "again.tide")
+    graph = load(folder / "again.tide")
+    assert facts["ops"] == len(graph) > 300
+    assert facts["meta"]["hyperparameters"]["hidden"] == 32
+    assert (folder / "again.tide").read_bytes() == (folder / "gpt2.tide").read_bytes()
+
+
+def test_count_agrees_with_arithmetic(folder: Path) -> None:
+    """Forward products of a GPT-2: per token and layer 12 h^2 + 2 s h, and the head."""
+    counted = as_json(folder, "count", "gpt2.tide")
+    tokens, hidden, layers, seq, vocab = 2 * 16, 32, 2, 16, 100
+    forward = tokens * (layers * (12 * hidden**2 + 2 * seq * hidden) + hidden * vocab)
+    by_phase = {row["phase"]: row["work"] for row in counted["phases"]}
+    assert by_phase["forward"]["macs"] == forward
+    assert by_phase["backward"]["macs"] == 2 * forward
+    assert counted["overview"]["coverage"]["covered"] == counted["overview"]["coverage"]["ops"]
+    text = run(folder, "count", "gpt2.tide", "--depth", "1")
+    assert "blocks.[0-1] x2" not in text
+    assert "100 % of ops" in text
+
+
+def test_timeline_names_what_is_alive_at_the_peak(folder: Path) -> None:
+    shown = as_json(folder, "timeline", "gpt2.tide")
+    eager = shown["memory"]["eager"]
+    assert eager["peak_bytes"] == max(eager["total_bytes"])
+    assert sum(row["nbytes"] for row in shown["memory"]["roles_at_peak"]) == eager["peak_bytes"]
+    assert "Alive at the peak" in run(folder, "timeline", "gpt2.tide")
+
+
+def test_explain_shows_rule_and_substitution(folder: Path) -> None:
+    text = run(folder, "explain", "gpt2.tide", "addmm")
+    assert "products.py:" in text
+    assert "m = 32" in text
+    assert as_json(folder, "explain", "gpt2.tide", "addmm")["rule"] == "aten::addmm"
+
+
+def test_doctor_offers_a_rule_for_what_is_missing(folder: Path, tmp_path: Path) -> None:
+    assert "every op has a cost rule" in run(folder, "doctor", "gpt2.tide")
+    (tmp_path / "w.py").write_text(CUSTOM)
+    text = run(tmp_path, "doctor", "w.py:workload")
+    assert 'rule("mylib::mix"' in text
+    assert "covers" in text
+    done = subprocess.run(
+        [sys.executable, "-m", "tensortide", "count", "w.py:workload", "--strict"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "mylib.mix" in done.stderr
+    assert "mylib.mix" in run(tmp_path, "count", "w.py:workload")
+
+
+CUSTOM = """
+import torch
+
+@torch.library.custom_op("mylib::mix", mutates_args=())
+def mix(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a @ b
+
+@mix.register_fake
+def _(a, b):
+    return a.new_empty(a.shape[0], b.shape[1])
+
+def workload():
+    x = torch.randn(64, 64)
+    return lambda: mix(x, x)
+"""
+
+
+def test_report_writes_every_format(folder: Path) -> None:
+    names = {"html": "r.html", "trace": "t.json", "memory-viz": "s.pickle", "ops-csv": "o.csv", "markdown": "r.md"}
+    text = run(folder, "report", "gpt2.tide", *(part for kind, name in names.items() for part in (f"--{kind}", name)))
+    for name in names.values():
+        assert (folder / name).stat().st_size > 500
+        assert f"wrote {name}" in text
+    assert json.loads((folder / "t.json").read_text())["traceEvents"]
+
+
+def test_quiet_says_nothing_of_files(folder: Path) -> None:
+    assert "wrote" not in run(folder, "report", "gpt2.tide", "--markdown", "q.md", "--quiet")
+    assert run(folder, "capture", "gpt2", *SIZES, "-o", "q.tide", "--quiet") == ""
+
+
+def test_examples_are_listed_with_their_hyperparameters(folder: Path) -> None:
+    assert "gpt2" in run(folder, "examples")
+    [entry] = as_json(folder, "examples", "gpt2")
+    assert entry["hyperparameters"]["layers"] == 12

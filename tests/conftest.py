@@ -1,0 +1,56 @@
+"""What tests share: where the browser and the reference data are, and how hard hypothesis searches."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Tiny tensors are computed by one thread, here and in the processes that tests start: more only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+
+# No deadlines: a busy machine is not a bug.
+hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=200, derandomize=True, print_blob=True)
+
+
+def in_ci() -> bool:
+    """Whether this run is continuous integration, where nothing that is missing may go unnoticed."""
+    return os.environ.get("CI", "").lower() in {"1", "true"}
+
+
+hypothesis.settings.load_profile("ci" if in_ci() else "dev")
+
+
+def find_chromium() -> Path | None:
+    """The first browser on the path that speaks the Chromium protocol."""
+    found = (shutil.which(name) for name in BROWSERS)
+    return next((Path(path) for path in found if path), None)
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> Path:
+    """A browser to open the report in; without one, a skip, or a failure in continuous integration."""
+    path = find_chromium()
+    if path is not None:
+        return path
+    message = f"no browser: none of {', '.join(BROWSERS)} is on the path"
+    if in_ci():
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def reference() -> Path:
+    """The published measurements that answers are checked against: kept beside the repository, too large for it."""
+    path = ROOT.parent / "shared" / "reference"
+    if not path.is_dir():
+        pytest.skip(f"no reference data at {path}")
+    return path

@@ -1,0 +1,53 @@
+"""One step costs the same however it is written: a tensor at a time, over lists, or fused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop
+
+from tests.cost.probe import counted
+
+SHAPES = ((300, 7), (211,))
+ELEMENTS = 300 * 7 + 211
+
+
+def step_cost(kind: Any, form: dict[str, bool], **options: Any) -> int:
+    parameters = [torch.nn.Parameter(torch.ones(shape)) for shape in SHAPES]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer = kind(parameters, lr=0.1, **options, **form)
+    return counted(optimizer.step).by_phase["optimizer"].flops
+
+
+SINGLE, LISTS, FUSED = {"foreach": False}, {"foreach": True}, {"fused": True}
+
+CASES = [
+    (SGD, {}, 2, True),
+    (SGD, {"momentum": 0.9}, 4, True),
+    (SGD, {"momentum": 0.9, "dampening": 0.1}, 5, True),
+    (SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}, 8, True),
+    (Adam, {}, 13, True),
+    (Adam, {"weight_decay": 0.1, "amsgrad": True}, 16, True),
+    (AdamW, {}, 14, True),
+    (AdamW, {"weight_decay": 0.0}, 13, True),
+    (Adagrad, {}, 7, True),
+    (RMSprop, {}, 9, False),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "per_element", "fused"), CASES, ids=[f"{c[0].__name__}-{c[1]}" for c in CASES]
+)
+def test_forms_agree(kind: Any, options: dict[str, Any], per_element: int, fused: bool) -> None:
+    for form in (SINGLE, LISTS, FUSED) if fused else (SINGLE, LISTS):
+        assert abs(step_cost(kind, form, **options) - per_element * ELEMENTS) <= 20 * len(SHAPES), form
+
+
+def test_fused_adam_bytes() -> None:
+    parameter = torch.nn.Parameter(torch.ones(100))
+    parameter.grad = torch.ones(100)
+    cost = counted(Adam([parameter], fused=True).step).by_op["aten._fused_adam_"].cost
+    assert (cost.bytes_read, cost.bytes_written) == (4 * 100 * 4 + 4, 3 * 100 * 4)

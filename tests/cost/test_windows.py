@@ -1,0 +1,106 @@
+"""Sorting, pooling, resampling and the rest against enumeration and figures worked out by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.cost.probe import check, cost_of, cost_of_call, largest, numbers, tally, tensor, total
+
+
+def merge_sort(items: list[int]) -> tuple[list[int], int]:
+    """Sorted items and comparisons made, bottom up."""
+    if len(items) <= 1:
+        return items, 0
+    half = (len(items) + 1) // 2
+    (left, a), (right, b) = merge_sort(items[:half]), merge_sort(items[half:])
+    out: list[int] = []
+    compared = a + b
+    while left and right:
+        compared += 1
+        out.append((left if left[0] <= right[0] else right).pop(0))
+    return out + left + right, compared
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6])
+def test_sort_is_the_worst_case_of_merge_sort(n: int) -> None:
+    worst = max(merge_sort(list(order))[1] for order in itertools.permutations(range(n)))
+    assert cost_of(lambda: torch.ones(2, n).sort(-1)).comparisons == 2 * worst
+
+
+def test_sort_and_search_figures() -> None:
+    assert cost_of(lambda: torch.ones(64).sort()).comparisons == 321
+    assert cost_of(lambda: torch.ones(3, 100).topk(5)).comparisons == 3 * 100 * 3
+    assert cost_of(lambda: torch.searchsorted(torch.ones(7), torch.ones(5))).comparisons == 5 * 3
+
+
+def windows(n: int, kernel: int, stride: int) -> list[list[int]]:
+    return [list(range(i, i + kernel)) for i in range(0, n - kernel + 1, stride)]
+
+
+def test_pooling_by_hand() -> None:
+    places = [a + b for a in windows(6, 3, 2) for b in windows(6, 3, 2)]
+    assert len(places) == 4
+    with tally() as done:
+        for _ in range(2 * len(places)):
+            largest(numbers(9))
+    check(cost_of(lambda: F.max_pool2d(torch.ones(1, 2, 6, 6), 3, 2)), done)
+    with tally() as done:
+        for _ in range(2 * len(places)):
+            total(numbers(9)) / 9.0
+    check(cost_of(lambda: F.avg_pool2d(torch.ones(1, 2, 6, 6), 3, 2)), done)
+
+
+@pytest.mark.parametrize(("n", "out"), [(4, 2), (5, 2), (7, 3), (3, 5)])
+def test_adaptive_pooling_against_kernel_positions(n: int, out: int) -> None:
+    """Each output averages the inputs that have a part in it."""
+    probe = torch.zeros(n, n, 1, n, n)
+    for i in range(n):
+        for j in range(n):
+            probe[i, j, 0, i, j] = 1
+    covered = int((F.adaptive_avg_pool2d(probe.flatten(0, 1), out) != 0).sum())
+    assert cost_of(lambda: F.adaptive_avg_pool2d(torch.ones(1, 1, n, n), out)).elementwise_flops == covered
+    assert cost_of(lambda: F.adaptive_max_pool2d(torch.ones(1, 1, n, n), out)).comparisons == covered - out * out
+
+
+def test_resampling() -> None:
+    x = torch.ones(1, 2, 4, 4)
+    assert cost_of(lambda: F.interpolate(x, scale_factor=2, mode="nearest")).flops == 0
+    assert cost_of(lambda: F.interpolate(x, scale_factor=2, mode="bilinear")).flops == 7 * 128
+    assert cost_of(lambda: F.interpolate(x, scale_factor=2, mode="bicubic")).flops == 31 * 128
+    assert cost_of(lambda: F.pixel_shuffle(x.repeat(1, 2, 1, 1), 2)).flops == 0
+
+
+def test_losses() -> None:
+    x, y = torch.ones(3, 4), torch.ones(3, 4)
+    assert cost_of(lambda: F.mse_loss(x, y, reduction="none")).flops == 24
+    assert cost_of(lambda: F.mse_loss(x, y)).flops == 24 + 12
+    target = torch.zeros(3, dtype=torch.int64)
+    assert cost_of(lambda: F.cross_entropy(x, target)).flops == 3 * (5 * 4 - 1) + 3
+
+
+def test_fft() -> None:
+    assert cost_of(lambda: torch.fft.fft(torch.ones(2, 64, dtype=torch.complex64))).flops == 2 * 5 * 64 * 6
+    assert cost_of(lambda: torch.fft.rfft(torch.ones(2, 64))).flops == 2 * 5 * 64 * 3
+    assert cost_of(lambda: torch.fft.irfft(torch.ones(2, 33, dtype=torch.complex64))).flops == 2 * 5 * 64 * 3 + 2 * 64
+    assert cost_of(lambda: torch.fft.fft2(torch.ones(8, 4, dtype=torch.complex64))).flops == 5 * 32 * 5
+
+
+def test_random_and_dropout() -> None:
+    cost = cost_of(lambda: torch.rand(5))
+    assert (cost.flops, cost.random_draws, cost.bytes_read, cost.bytes_written) == (0, 5, 0, 20)
+    call = {"input": tensor(6), "p": 0.5, "train": True}
+    dropped = cost_of_call("aten.native_dropout.default", call, tensor(6), tensor(6, dtype="bool"))
+    assert (dropped.random_draws, dropped.flops) == (6, 12)
+
+
+def test_embedding() -> None:
+    table, index = torch.ones(100, 8, requires_grad=True), torch.zeros(5, dtype=torch.int64)
+    forward = cost_of(lambda: F.embedding(index, table))
+    assert (forward.flops, forward.bytes_read, forward.bytes_written) == (0, 40 + 160, 160)
+    call = {"grad_output": tensor(5, 8), "indices": tensor(5, dtype="int64"), "num_weights": 100}
+    backward = cost_of_call("aten.embedding_dense_backward.default", call, tensor(100, 8))
+    assert (backward.flops, backward.bytes_written, backward.exact) == (40, 3200, False)

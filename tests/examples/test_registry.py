@@ -1,0 +1,82 @@
+"""The registry names every workload once, finds it, and loads nothing before it is asked to."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import tensortide.examples
+from tensortide.errors import WorkloadError
+from tensortide.examples import Example, examples, find
+from tests.examples.tiny import TINY
+
+ALL = [pytest.param(example, id=example.name) for example in examples()]
+
+
+def test_listing_and_finding_imports_no_framework() -> None:
+    code = (
+        "import sys\n"
+        "from tensortide.examples import examples, find\n"
+        "assert all(example.available in (True, False) for example in examples())\n"
+        "find('hf_llama')\n"
+        "print([name for name in ('numpy', 'torch', 'transformers') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+def test_names_are_unique_and_each_has_tiny_settings() -> None:
+    names = [example.name for example in examples()]
+    assert len(set(names)) == len(names)
+    assert set(TINY) == set(names)
+
+
+@pytest.mark.parametrize("example", ALL)
+def test_a_workload_says_what_it_is_and_has_plain_defaults(example: Example) -> None:
+    workload = example.load()
+    assert (workload.__name__, workload.__module__) == (example.function, example.module)
+    assert (workload.__doc__ or "").splitlines()[0] == example.summary
+    given = inspect.signature(workload).parameters
+    assert {"batch", "optimizer", "train"} <= set(given)
+    assert {type(parameter.default) for parameter in given.values()} <= {int, float, str, bool}
+    assert set(TINY[example.name]) <= set(given)
+
+
+def test_every_workload_of_the_room_is_registered() -> None:
+    found = set()
+    for module in pkgutil.iter_modules(tensortide.examples.__path__, "tensortide.examples."):
+        loaded = importlib.import_module(module.name)
+        found |= {
+            (module.name, name)
+            for name in loaded.__all__
+            if inspect.isfunction(member := getattr(loaded, name)) and "batch" in inspect.signature(member).parameters
+        }
+    assert found == {(example.module, example.function) for example in examples()}
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(WorkloadError, match=r"no example 'resnet5'; did you mean resnet50, .*\?"):
+        find("resnet5")
+    with pytest.raises(WorkloadError, match=r"did you mean gpt2"):
+        find("GPT-2")
+    with pytest.raises(WorkloadError, match=r"no example 'zzz'; choose one of: mlp, .*hf_vit"):
+        find("zzz")
+
+
+def test_a_missing_package_is_answered_with_the_extra_that_brings_it() -> None:
+    example = Example("x", "tensortide.examples.mlp", "mlp", "", ("torch", "no_such_package"))
+    assert not example.available
+    assert example.missing == ("no_such_package",)
+    with pytest.raises(WorkloadError, match=r"example 'x' needs no_such_package: pip install"):
+        example.load()
+
+
+def test_the_library_workloads_need_the_library_and_no_other_does() -> None:
+    assert {e.name for e in examples() if "transformers" in e.requires} == {
+        e.name for e in examples() if e.name.startswith("hf_")
+    }

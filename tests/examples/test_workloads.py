@@ -1,0 +1,144 @@
+"""Every workload trains for real, and dispatches the same ops on the fake tensors of a capture."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from tensortide.capture.fake_mode import StepFakeMode
+from tensortide.capture.parity import same_paths
+from tensortide.examples import examples, find
+from tests.examples.probe import Dispatched, Recorder, parameters
+from tests.examples.tiny import TINY, Settings
+
+ALIASES = {"resnet34", "resnet50", "resnet101", "resnet152", "resnet18_cifar"}
+"""Workloads that are another with other defaults; they differ from it in size only."""
+
+NAMES = [
+    pytest.param(e.name, marks=pytest.mark.skipif(not e.available, reason=f"needs {', '.join(e.missing)}"))
+    for e in examples()
+    if e.name not in ALIASES
+]
+
+SETTINGS: list[tuple[str, Settings]] = [
+    ("resnet", {"depth": 18, "variant": "cifar", "image": 8}),
+    ("resnet", {"depth": 8, "variant": "cifar", "image": 8}),
+    ("vgg", {"norm": True}),
+    ("word_lm", {"tied": True}),
+    ("mixtral", {"dispatch": "dense"}),
+    ("mixtral", {"capacity": 0.5}),
+    ("mixtral", {"dtype": "bfloat16"}),
+    ("bert", {"objective": "masked"}),
+    ("bert", {"dropout": 0.0}),
+    ("gpt2", {"dropout": 0.1}),
+    ("gpt2", {"attention": "eager", "dtype": "bfloat16"}),
+    ("llama", {"attention": "eager"}),
+    ("llama", {"kv_heads": 6, "dtype": "bfloat16"}),
+    ("transformer", {"attention": "eager"}),
+    ("unrolled_gan", {"unroll": 0}),
+    ("hf_gpt2", {"attention": "eager"}),
+    ("hf_llama", {"attention": "eager", "dtype": "bfloat16"}),
+    ("hf_bert", {"attention": "eager", "objective": "masked"}),
+    ("hf_mixtral", {"attention": "eager"}),
+    ("hf_mixtral", {"dispatch": "batched_mm", "dtype": "float32"}),
+    ("hf_vit", {"attention": "eager"}),
+    ("hf_t5", {"attention": "eager"}),
+]
+"""Other ways to build a workload than its defaults."""
+
+FINE: dict[str, Settings] = {"hf_mixtral": {"dtype": "float32"}}
+"""Where the default type is too coarse for a norm's weight of 1 to feel one step."""
+
+
+class Trained(NamedTuple):
+    """Two real steps of a workload: both losses, the parameters that stayed as they were, the second step's ops."""
+
+    losses: list[float]
+    unchanged: set[str]
+    ops: list[Dispatched]
+
+
+@cache
+def trained(name: str, *settings: tuple[str, int | float | str | bool]) -> Trained:
+    torch.manual_seed(0)
+    step = find(name).load()(**TINY[name] | dict(settings) | {"optimizer": "adamw"})
+    before = {key: parameter.detach().clone() for key, parameter in parameters(step).items()}
+    assert before
+    first = step()
+    with Recorder() as recorder:
+        second = step()
+    unchanged = {key for key, parameter in parameters(step).items() if torch.equal(parameter, before[key])}
+    return Trained([float(first.detach()), float(second.detach())], unchanged, recorder.ops)
+
+
+def fake_ops(name: str, settings: Settings) -> list[Dispatched]:
+    """The ops of the second step when all of it, with the building, is on fake tensors."""
+    workload = find(name).load()
+    with StepFakeMode(), same_paths():
+        step = workload(**TINY[name] | settings)
+        step()
+        with Recorder() as recorder:
+            result = step()
+    assert settings.get("train") is False or result.shape == ()
+    ops: list[Dispatched] = recorder.ops
+    return ops
+
+
+def without_workspaces(ops: list[Dispatched]) -> list[Dispatched]:
+    """Fake tensors do not know how much scratch memory the fused LSTM takes."""
+    return [(op, () if op == "aten.mkldnn_rnn_layer_backward.default" else shapes) for op, shapes in ops]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_real_steps_train_every_parameter(name: str) -> None:
+    losses, unchanged, _ = trained(name, *FINE.get(name, {}).items())
+    assert all(map(math.isfinite, losses))
+    assert losses[0] != losses[1]
+    assert unchanged == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fake_step_dispatches_the_ops_of_a_real_one(name: str) -> None:
+    real, fake = trained(name).ops, fake_ops(name, {"optimizer": "adamw"})
+    assert without_workspaces(fake) == without_workspaces(real)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_forward_step_has_no_gradients(name: str) -> None:
+    step = find(name).load()(**TINY[name], train=False)
+    before = {key: parameter.detach().clone() for key, parameter in parameters(step).items()}
+    output = step()
+    assert torch.isfinite(output).all()
+    assert not output.requires_grad
+    assert all(torch.equal(parameter, before[key]) for key, parameter in parameters(step).items())
+    forward = fake_ops(name, {"train": False})
+    assert 0 < len(forward) < len(trained(name).ops) / 2
+    assert not [op for op, _ in forward if "backward" in op]
+
+
+@pytest.mark.parametrize(("name", "settings"), SETTINGS)
+def test_other_settings_train_and_dispatch_the_same_ops(name: str, settings: Settings) -> None:
+    if not find(name).available:
+        pytest.skip(f"needs {', '.join(find(name).missing)}")
+    losses, _, real = trained(name, *settings.items())
+    assert all(map(math.isfinite, losses))
+    assert fake_ops(name, settings | {"optimizer": "adamw"}) == real
+    assert real != trained(name).ops
+
+
+def test_the_auxiliary_classifier_of_inception_is_trained() -> None:
+    losses, unchanged, _ = trained("inception_v3", ("aux", True), ("image", 299))
+    assert all(map(math.isfinite, losses))
+    assert unchanged == set()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_optimizer_is_the_one_asked_for(optimizer: str) -> None:
+    ops = fake_ops("mlp", {"optimizer": optimizer})
+    assert ("aten.sqrt.default" in dict(ops)) == (optimizer == "adam")
+    with pytest.raises(ValueError, match="unknown optimizer"):
+        find("mlp").load()(optimizer="none")

@@ -1,0 +1,104 @@
+"""The caching allocator replayed: pools, splits and merges by hand, and invariants on random graphs."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensortide.graph import Graph, Role
+from tensortide.memory import CUDA_CACHING, CachingAllocator, reserve, timeline
+from tests.graphs import Builder, graphs
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def test_segments_by_size() -> None:
+    for request, segment in [(1, 2), (MIB, 2), (MIB + 1, 20), (10 * MIB - 512, 20), (10 * MIB, 10), (11 * MIB + 1, 12)]:
+        allocator = CachingAllocator()
+        allocator.malloc(request)
+        assert allocator.reserved == segment * MIB
+
+
+def test_small_and_large_do_not_share() -> None:
+    allocator = CachingAllocator()
+    allocator.malloc(2 * MIB)
+    allocator.malloc(KIB)
+    assert allocator.reserved == 22 * MIB
+
+
+def test_an_empty_request_takes_nothing() -> None:
+    allocator = CachingAllocator()
+    block = allocator.malloc(0)
+    allocator.release(block)
+    assert (allocator.allocated, allocator.reserved) == (0, 0)
+
+
+def test_best_fit_takes_the_smallest_hole_that_is_large_enough() -> None:
+    allocator = CachingAllocator()
+    blocks = [allocator.malloc(n * MIB) for n in (4, 2, 3, 2, 5)]
+    allocator.release(blocks[0])
+    allocator.release(blocks[2])
+    hole = allocator.malloc(3 * MIB)
+    assert hole is not None
+    assert hole.address == 6 * MIB
+    assert allocator.reserved == 20 * MIB
+
+
+def test_neighbours_merge_when_freed() -> None:
+    allocator = CachingAllocator()
+    blocks = [allocator.malloc(5 * MIB) for _ in range(4)]
+    for i in (1, 3, 2):
+        allocator.release(blocks[i])
+    assert allocator.malloc(15 * MIB) is not None
+    assert allocator.reserved == 20 * MIB
+
+
+def test_a_large_block_keeps_a_rest_of_up_to_a_mebibyte() -> None:
+    allocator = CachingAllocator()
+    allocator.release(allocator.malloc(12 * MIB))
+    allocator.malloc(11 * MIB)
+    assert allocator.allocated == 12 * MIB
+    other = CachingAllocator()
+    other.release(other.malloc(12 * MIB))
+    other.malloc(11 * MIB - 512)
+    assert other.allocated == 11 * MIB - 512
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 30 * MIB), st.integers(0, 50)), max_size=60))
+def test_blocks_never_overlap_and_everything_comes_back(steps: list[tuple[bool, int, int]]) -> None:
+    allocator = CachingAllocator()
+    held: list[Any] = []
+    for take, nbytes, which in steps:
+        if take or not held:
+            held.append(allocator.malloc(nbytes))
+        else:
+            allocator.release(held.pop(which % len(held)))
+        spans = sorted((b.address, b.address + b.size) for b in held if b is not None)
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
+        assert allocator.allocated == sum(end - start for start, end in spans) <= allocator.reserved
+    for block in held:
+        allocator.release(block)
+    assert allocator.allocated == 0
+
+
+@given(graphs())
+def test_a_step_allocates_at_least_its_rounded_bytes(graph: Graph) -> None:
+    result, line = reserve(graph), timeline(graph, rounding=CUDA_CACHING, workspace=False)
+    assert (result.allocated >= line.resident).all()
+    assert (result.reserved >= result.allocated).all()
+    assert (result.allocated - line.resident <= MIB * len(graph.storages)).all()
+
+
+def test_a_step_by_hand() -> None:
+    b = Builder()
+    b.storage(30 * MIB, Role.PARAMETER, device="cuda:0")
+    first = b.storage(12 * MIB, Role.ACTIVATION, 0, 1, device="cuda:0")
+    second = b.storage(12 * MIB, Role.ACTIVATION, 1, 2, device="cuda:0")
+    b.op([], [first])
+    b.op([], [second])
+    result = reserve(b.graph())
+    assert (result.peak_allocated, result.peak_reserved) == (42 * MIB, 42 * MIB), "the second takes the first's place"
+    assert reserve(Builder().graph()).peak_reserved == 0

@@ -1,0 +1,127 @@
+"""Birth, death and inactive periods: the worked example, the wrap of persistent storages, the two modes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from tensortide.errors import GraphError
+from tensortide.graph import Graph, Role
+from tensortide.memory import NEVER_READ, Life, Period, active_bytes, live_bytes, liveness
+from tests.graphs import Builder, graphs
+
+DURATIONS = [10, 20, 30, 40, 50]
+
+
+def worked_example(update: bool = True) -> Graph:
+    """Five ops; W persistent (8), A (4), B (2, also updated in place), workspace S (1), G (3)."""
+    b = Builder()
+    w = b.storage(8, Role.PARAMETER, name="W")
+    a = b.storage(4, Role.ACTIVATION, 0, 4, name="A")
+    c = b.storage(2, Role.ACTIVATION, 1, 4, name="B")
+    s = b.storage(1, Role.TEMPORARY, 1, 2, name="S")
+    g = b.storage(3, Role.GRADIENT, 3, 5, name="G")
+    b.op([w], [a])
+    b.op([a], [c, s])
+    b.op([c], [c], mutated=[0])
+    b.op([a, c], [g])
+    b.op([g, w] if update else [g], [w] if update else [], mutated=[1] if update else [])
+    return b.graph()
+
+
+@pytest.mark.parametrize("mode", ["storage", "compat"])
+def test_worked_example(mode: str) -> None:
+    w, a, b, s, g = liveness(worked_example(), mode, DURATIONS)  # type: ignore[arg-type]
+    assert w == Life(0, 8, True, None, None, (0, 4), (Period(1, 4, False, 90),))
+    assert a == Life(1, 4, False, 0, 4, (0, 1, 3), (Period(2, 3, False, 30),))
+    assert b == Life(2, 2, False, 1, 4, (1, 2, 3), ())
+    assert s == Life(3, 1, False, 1, NEVER_READ, (1,), ())
+    assert g == Life(4, 3, False, 3, 5, (3, 4), ())
+    lives = (w, a, b, s, g)
+    assert active_bytes(lives, 5).tolist() == [12, 7, 2, 9, 11]
+    assert live_bytes(lives, 5).tolist() == [12, 15, 14, 17, 11]
+
+
+def test_a_persistent_storage_used_once_is_idle_all_around() -> None:
+    w = liveness(worked_example(update=False), durations=DURATIONS)[0]
+    assert w.periods == (Period(1, 0, True, 140),)
+
+
+@pytest.mark.parametrize(
+    ("used_at", "periods"),
+    [
+        ([0, 3], [Period(1, 3)]),
+        ([3], [Period(0, 3)]),
+        ([1, 3], [Period(2, 3), Period(0, 1)]),
+        ([1], [Period(2, 1, True)]),
+        ([0, 1, 2, 3], []),
+        ([1, 2], [Period(3, 1, True)]),
+    ],
+)
+def test_the_wrap_of_persistent_storages(used_at: list[int], periods: list[Period]) -> None:
+    b = Builder()
+    w = b.storage(1, Role.PARAMETER)
+    for op in range(4):
+        b.op([w] if op in used_at else [])
+    assert list(liveness(b.graph())[0].periods) == periods
+
+
+def test_modes_differ_on_views_outputs_and_what_no_op_touches() -> None:
+    b = Builder()
+    weight = b.storage(8, Role.PARAMETER)
+    b.storage(9, Role.BUFFER, name="untouched")
+    loss = b.storage(4, Role.OUTPUT, 1, None)
+    half = b.view(weight, 4)
+    b.op([weight], [half])
+    b.op([half], [loss])
+    b.op()
+    graph = b.graph()
+    by_storage = {life.index: life for life in liveness(graph)}
+    assert by_storage[0].uses == (0, 1)
+    assert by_storage[0].periods == (Period(2, 0, True),)
+    assert (by_storage[1].persistent, by_storage[1].birth, by_storage[1].periods) == (True, None, ())
+    assert (by_storage[2].birth, by_storage[2].death) == (1, 3), "an output lives to the end"
+    compat = {life.index: life for life in liveness(graph, "compat")}
+    assert (compat[half].persistent, compat[half].nbytes, compat[half].birth, compat[half].death) == (False, 4, 0, 2)
+    assert compat[weight].persistent
+    assert (compat[1].persistent, compat[1].birth, compat[1].death) == (False, None, None), "never alive"
+    assert compat[loss].death == NEVER_READ
+    assert live_bytes(liveness(graph), 3).tolist() == [17, 21, 21]
+
+
+def test_times_are_optional_and_may_be_fractions() -> None:
+    assert liveness(worked_example())[0].periods == (Period(1, 4),)
+    assert liveness(worked_example(), durations=[0.5] * 5)[0].periods[0].time == 1.5
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(GraphError, match="3 durations for 5 ops"):
+        liveness(worked_example(), durations=[1, 2, 3])
+    with pytest.raises(GraphError, match="compat"):
+        liveness(worked_example(), "views")  # type: ignore[arg-type]
+
+
+@given(graphs())
+def test_periods_and_uses_cover_a_life(graph: Graph) -> None:
+    for life in liveness(graph):
+        idle = [op for period in life.periods for op in covered(period, len(graph))]
+        assert not set(idle) & set(life.uses)
+        if life.persistent and life.uses:
+            assert sorted([*idle, *life.uses]) == list(range(len(graph)))
+        if life.birth is not None and life.death is not None and not life.persistent:
+            assert all(life.birth <= op < life.death for op in idle)
+
+
+def covered(period: Period, count: int) -> list[int]:
+    if period.looped:
+        return [*range(period.start, count), *range(period.end)]
+    return list(range(period.start, period.end))
+
+
+@given(graphs())
+def test_liveness_is_never_longer_than_the_real_life(graph: Graph) -> None:
+    for life, storage in zip(liveness(graph), graph.storages, strict=True):
+        if life.birth is None or life.death in (None, NEVER_READ):
+            continue
+        assert storage.birth is None or storage.birth <= life.birth
+        assert life.death <= (len(graph) if storage.death is None else storage.death)

@@ -1,0 +1,235 @@
+"""The table of kernel workspaces against what PyTorch's CPU allocator hands out while the same step really runs."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tensortide.graph import TENSOR, Call, Graph, Op, Phase, Role, Storage, Tensor
+from tensortide.memory import WORKSPACE, timeline, workspace_bytes
+from tensortide.memory.layout import contiguous_copy, is_channels_last, is_dense
+from tensortide.memory.workspace import WORKSPACE_RULES
+
+if TYPE_CHECKING:
+    import torch
+
+Step = Callable[[], Any]
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+
+SCRATCH = 256 * 1024
+"""Bytes of per-thread scratch at the sizes below, which no rule counts."""
+
+
+def conv(
+    shape: tuple[int, ...],
+    out: int,
+    kernel: int,
+    *,
+    transposed: bool = False,
+    last: bool = False,
+    dtype: str = "float32",
+    first: bool = False,
+    **options: Any,
+) -> Callable[[], Step]:
+    """Forward and backward of one convolution; without a gradient of the input where it is the ``first`` layer."""
+
+    def workload() -> Step:
+        import torch
+
+        kind = torch.nn.ConvTranspose2d if transposed else torch.nn.Conv2d
+        layer = kind(shape[1], out, kernel, dtype=getattr(torch, dtype), **options)
+        x = torch.randn(shape, dtype=getattr(torch, dtype))
+        x = x.to(memory_format=torch.channels_last) if last else x
+        x.requires_grad_(not first)
+
+        def step() -> None:
+            y = layer(x)
+            y.backward(y)
+            layer.zero_grad()
+            x.grad = None
+
+        return step
+
+    return workload
+
+
+def batch_norm() -> Step:
+    import torch
+
+    layer, x = torch.nn.BatchNorm2d(32), torch.randn(4, 32, 32, 32, requires_grad=True)
+    return _loop(lambda: layer(x), x)
+
+
+def layer_norm() -> Step:
+    import torch
+
+    layer, x = torch.nn.LayerNorm(256), torch.randn(64, 8, 256, requires_grad=True)
+    return _loop(lambda: layer(x).transpose(0, 1).contiguous(), x)
+
+
+def attention() -> Step:
+    import torch
+
+    x = torch.randn(2, 4, 128, 32, requires_grad=True)
+    return _loop(lambda: torch.nn.functional.scaled_dot_product_attention(x, x, x), x)
+
+
+def masked_softmax() -> Step:
+    import torch
+
+    x = torch.randn(8, 64, 1024)
+
+    def step() -> None:
+        torch.ops.aten._safe_softmax(x, -1)
+
+    return step
+
+
+def embedding() -> Step:
+    import torch
+
+    layer, ids = torch.nn.Embedding(100, 512), torch.randint(0, 100, (64, 16))
+    return _loop(lambda: layer(ids).transpose(0, 1).contiguous(), layer.weight)
+
+
+def losses() -> Step:
+    import torch
+
+    x, y = torch.randn(64, 4096), torch.randn(64, 4096)
+
+    def step() -> None:
+        torch.nn.functional.mse_loss(x, y)
+        torch.nn.functional.smooth_l1_loss(x, y)
+
+    return step
+
+
+def lstm() -> Step:
+    import torch
+
+    layer, x = torch.nn.LSTM(64, 256, 2), torch.randn(20, 8, 64)
+    return _loop(lambda: layer(x)[0], *layer.parameters())
+
+
+def _loop(forward: Callable[[], torch.Tensor], *leaves: torch.Tensor) -> Step:
+    """A step that runs ``forward``, sends its result back as the gradient, and drops the gradients."""
+
+    def step() -> None:
+        y = forward()
+        y.backward(y.detach())
+        for leaf in leaves:
+            leaf.grad = None
+
+    return step
+
+
+STEPS: dict[str, Callable[[], Step]] = {
+    "pointwise": conv((4, 64, 32, 32), 128, 1),
+    "same": conv((4, 64, 32, 32), 128, 3, padding=1),
+    "strided": conv((4, 64, 32, 32), 128, 3, padding=1, stride=2),
+    "dilated": conv((4, 64, 32, 32), 128, 3, padding=2, dilation=2),
+    "depthwise": conv((4, 64, 32, 32), 64, 3, padding=1, groups=64),
+    "depthwise strided": conv((4, 64, 32, 32), 64, 3, padding=1, groups=64, stride=2),
+    "grouped": conv((4, 64, 32, 32), 64, 3, padding=1, groups=4),
+    "odd channels": conv((4, 20, 64, 64), 50, 5),
+    "image": conv((4, 3, 64, 64), 64, 7, stride=2, padding=3, first=True),
+    "upsampling": conv((4, 64, 32, 32), 32, 2, stride=2, transposed=True),
+    "channels last": conv((4, 64, 32, 32), 128, 3, padding=1, last=True),
+    "batch of one": conv((1, 32, 16, 16), 64, 3, padding=1),
+    "float64": conv((4, 32, 16, 16), 64, 3, padding=1, dtype="float64"),
+    "batch norm": batch_norm,
+    "layer norm": layer_norm,
+    "attention": attention,
+    "masked softmax": masked_softmax,
+    "embedding": embedding,
+    "losses": losses,
+    "lstm": lstm,
+}
+
+
+def real_peak(step: Step) -> tuple[int, int]:
+    """Peak and net of the bytes that PyTorch's CPU allocator hands out in ``step``, by its own record."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        step()
+    events = [e for e in record.profiler.kineto_results.events() if e.name() == "[memory]"]
+    level = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        level += event.nbytes()
+        peak = max(peak, level)
+    return peak, level
+
+
+@needs_torch
+@pytest.mark.parametrize("name", STEPS)
+def test_predicted_and_real_peak_of_single_layers(name: str) -> None:
+    import torch
+
+    from tensortide.capture import capture
+
+    if torch.backends.cpu.get_cpu_capability() not in ("AVX512", "DEFAULT"):
+        pytest.skip("the blocked layouts are those of AVX-512")
+    line = timeline(capture(STEPS[name]))
+    step = STEPS[name]()
+    step()
+    peak, net = real_peak(step)
+    assert net == line.at_end - line.persistent_bytes
+    predicted = line.peak_bytes - line.persistent_bytes
+    assert predicted <= peak + 4096
+    assert peak <= predicted + SCRATCH
+    without = timeline(line.graph, workspace=False)
+    assert without.peak_bytes < line.peak_bytes
+    assert WORKSPACE in line.by_role
+    assert WORKSPACE not in without.by_role
+
+
+def batch_norm_backward(device: str) -> Graph:
+    """One op whose kernel allocates its 1024 bytes twice on a CPU."""
+    layout = ("float32", (2, 8, 4, 4), (128, 16, 4, 1))
+    arguments = (("grad_out", TENSOR), ("input", TENSOR), ("output_mask", (True, True, True)))
+    call = Call("aten.native_batch_norm_backward.default", arguments, 2, (), (TENSOR,))
+    storages = (Storage(1024, device, Role.INPUT, None, None), Storage(1024, device, Role.TEMPORARY, 0, 1))
+    tensors = (Tensor(0, *layout), Tensor(1, *layout))
+    return Graph((Op(0, (0, 0), (1,), Phase.BACKWARD),), (call,), tensors, storages)
+
+
+def test_workspaces_are_known_for_cpus_only() -> None:
+    assert workspace_bytes(batch_norm_backward("cpu"), "cpu").tolist() == [1024]
+    assert workspace_bytes(batch_norm_backward("cuda:0"), "cuda:0").tolist() == [0]
+    assert workspace_bytes(batch_norm_backward("cuda:0"), "cpu").tolist() == [0]
+
+
+def test_the_workspace_is_a_role_of_its_own() -> None:
+    line = timeline(batch_norm_backward("cpu"))
+    assert {role: series.tolist() for role, series in line.by_role.items()} == {
+        Role.INPUT: [1024],
+        Role.TEMPORARY: [1024],
+        WORKSPACE: [1024],
+    }
+    assert line.peak_bytes == 3072
+
+
+def test_every_rule_is_exercised_above() -> None:
+    assert len(WORKSPACE_RULES) == 11, "add a step to STEPS with each new rule"
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "dense", "last"),
+    [
+        ((2, 3, 4, 5), (60, 20, 5, 1), True, False),
+        ((2, 3, 4, 5), (60, 1, 15, 3), False, True),
+        ((2, 3, 4, 5), (120, 20, 5, 1), False, False),
+        ((2, 1, 4, 5), (20, 1, 5, 1), True, False),
+        ((2, 3), (1, 2), False, False),
+        ((), (), True, False),
+        ((0, 3), (9, 9), True, False),
+    ],
+)
+def test_layouts(shape: tuple[int, ...], strides: tuple[int, ...], dense: bool, last: bool) -> None:
+    tensor = Tensor(0, "float32", shape, strides)
+    assert (is_dense(tensor), is_channels_last(tensor)) == (dense, last)
+    assert contiguous_copy(tensor) == (0 if dense else 4 * tensor.numel)

@@ -1,0 +1,99 @@
+"""Numbers for people, and bytes read back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensortide.errors import TensortideError
+from tensortide.units import format_bytes, format_count, format_percent, parse_bytes
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (1536, "1.50 KiB"),
+        (1024**2 - 1, "1.00 MiB"),
+        (1000 * 1024**2, "1000 MiB"),
+        (13249974107, "12.34 GiB"),
+        (-5000, "-4.88 KiB"),
+        (3 * 1024**7, "3072 EiB"),
+    ],
+)
+def test_bytes(count: int, text: str) -> None:
+    assert format_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "unit", "text"),
+    [
+        (0, "FLOP", "0 FLOP"),
+        (999, "", "999"),
+        (1000, "", "1.00 k"),
+        (124_439_808, "", "124.4 M"),
+        (3_170_000_000_000, "FLOP", "3.17 TFLOP"),
+        (99_995, "", "100.0 k"),
+        (999_950, "", "1.00 M"),
+        (10**27, "FLOP", "1000 YFLOP"),
+    ],
+)
+def test_counts(count: int, unit: str, text: str) -> None:
+    assert format_count(count, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [
+        (1, 2, "50.0 %"),
+        (0, 7, "0 %"),
+        (7, 7, "100 %"),
+        (9999, 10000, ">99.9 %"),
+        (1, 10000, "<0.1 %"),
+        (3, 0, "-"),
+        (-1, 4, "-25.0 %"),
+    ],
+)
+def test_percent(part: int, whole: int, text: str) -> None:
+    assert format_percent(part, whole) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("8GiB", 8 << 30),
+        ("24 GB", 24 * 10**9),
+        ("1e9", 10**9),
+        ("1.5e9", 15 * 10**8),
+        ("12", 12),
+        (13, 13),
+        ("1_000", 1000),
+        ("0.5KiB", 512),
+        (" 8 gib ", 8 << 30),
+        ("8G", 8 * 10**9),
+        ("80 bytes", 80),
+        ("0.1 KB", 100),
+    ],
+)
+def test_parsed(text: str | int, count: int) -> None:
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "8 gigs", "-1", "GiB", "1.5", "1e999999", "8GiBB", "0x10", "nan", "\uff18GiB"])
+def test_what_is_no_number_of_bytes_is_an_error_that_says_how_to_write_one(text: str) -> None:
+    with pytest.raises(TensortideError, match="number of bytes"):
+        parse_bytes(text)
+
+
+@given(st.integers(0, 2**70))
+def test_what_is_printed_reads_back_to_within_its_digits(count: int) -> None:
+    assert parse_bytes(format_bytes(count)) == pytest.approx(count, rel=0.006)
+
+
+@given(st.integers(-(2**80), 2**80))
+def test_counts_have_three_or_four_digits(count: int) -> None:
+    number = format_count(count).split()[0].lstrip("-").replace(".", "")
+    assert len(number) <= 4 or abs(count) >= 10**27

@@ -1,0 +1,64 @@
+"""Importing tensortide is cheap, and loads no framework: whoever only reads a saved graph needs none."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import tensortide
+
+HEAVY = ("jax", "keras", "matplotlib", "numpy", "onnx", "sympy", "tensorflow", "torch", "transformers")
+"""What a bare ``import tensortide`` may not load."""
+
+FRAMEWORKS = {"jax", "keras", "onnx", "tensorflow", "torch", "transformers"}
+FRAMEWORK_ROOMS = {"tensortide.capture", "tensortide.examples", "tensortide.run"}
+ROOMS = sorted(f"tensortide.{module.name}" for module in pkgutil.iter_modules(tensortide.__path__))
+
+
+def in_fresh_interpreter(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def heavy_after(statement: str) -> set[str]:
+    """Which of the heavy packages a fresh interpreter has loaded after ``statement``."""
+    code = f"{statement}\nimport json, sys\nprint(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))"
+    return set(json.loads(in_fresh_interpreter(code)))
+
+
+def import_seconds(module: str) -> float:
+    """CPU time that importing ``module`` adds to a bare interpreter, once."""
+    code = f"import time\nbefore = time.process_time()\nimport {module}\nprint(time.process_time() - before)"
+    return float(in_fresh_interpreter(code))
+
+
+def test_importing_tensortide_loads_nothing_heavy() -> None:
+    assert heavy_after("import tensortide") == set()
+
+
+@pytest.mark.parametrize("module", [name for name in ROOMS if name not in FRAMEWORK_ROOMS])
+def test_only_the_rooms_for_frameworks_load_one(module: str) -> None:
+    assert heavy_after(f"import {module}") & FRAMEWORKS == set()
+
+
+@pytest.mark.parametrize("package", ["numpy", "torch"])
+def test_the_check_sees_what_is_loaded(package: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    assert package in heavy_after(f"import tensortide, {package}")
+
+
+def test_importing_tensortide_takes_under_a_tenth_of_a_cpu_second() -> None:
+    assert min(import_seconds("tensortide") for _ in range(5)) < 0.1
+
+
+def test_the_clock_sees_a_slow_import() -> None:
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
+    assert import_seconds("torch") > 0.1
