@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -165,3 +166,44 @@ def test_a_pair_is_captured_without_a_trace() -> None:
     assert (model.calls, model.seen) == (0, None)
     inferred = capture(model, {"x": torch.randn(4, 8)})
     assert {op.phase.value for op in inferred.ops} == {"forward"}
+
+
+def test_switches_that_the_step_turns_are_turned_back() -> None:
+    def workload() -> Callable[[], Any]:
+        torch.set_default_dtype(torch.float64)
+        torch.use_deterministic_algorithms(True)
+        torch.backends.mha.set_fastpath_enabled(False)
+        torch.backends.cuda.enable_flash_sdp(False)
+        torch.backends.cudnn.benchmark = True
+        torch.set_float32_matmul_precision("medium")
+        torch.set_autocast_enabled("cpu", True)
+        warnings.simplefilter("ignore")
+        torch._C._set_grad_enabled(False)
+        random.seed(3)
+        return lambda: torch.ones(2) + 1
+
+    def state() -> tuple[Any, ...]:
+        return (
+            torch.get_default_dtype(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.backends.mha.get_fastpath_enabled(),
+            torch.backends.cuda.flash_sdp_enabled(),
+            torch.backends.cudnn.benchmark,
+            torch.get_float32_matmul_precision(),
+            torch.is_autocast_enabled("cpu"),
+            list(warnings.filters),
+            torch.is_grad_enabled(),
+            random.getstate(),
+        )
+
+    before = state()
+    capture(workload)
+    assert state() == before
+
+    def broken() -> None:
+        workload()
+        raise ValueError("no luck")
+
+    with pytest.raises(CaptureError, match="no luck"):
+        capture(broken)
+    assert state() == before

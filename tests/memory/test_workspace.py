@@ -127,7 +127,7 @@ def _loop(forward: Callable[[], torch.Tensor], *leaves: torch.Tensor) -> Step:
 
 
 STEPS: dict[str, Callable[[], Step]] = {
-    "pointwise": conv((4, 64, 32, 32), 128, 1),
+    "pointwise": conv((16, 64, 16, 16), 128, 1),
     "same": conv((4, 64, 32, 32), 128, 3, padding=1),
     "strided": conv((4, 64, 32, 32), 128, 3, padding=1, stride=2),
     "dilated": conv((4, 64, 32, 32), 128, 3, padding=2, dilation=2),

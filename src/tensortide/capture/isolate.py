@@ -12,8 +12,6 @@ import contextlib
 import functools
 import io
 import itertools
-import random
-import sys
 import types
 import weakref
 from collections.abc import Callable, Iterator
@@ -311,43 +309,3 @@ def _copy_hooks(source: torch.Tensor, target: torch.Tensor) -> None:
     if target.is_leaf:
         for hook in list((getattr(source, "_post_accumulate_grad_hooks", None) or {}).values()):
             target.register_post_accumulate_grad_hook(hook)
-
-
-@contextlib.contextmanager
-def global_state() -> Iterator[None]:
-    """Restore random generators and global switches on exit: Python, NumPy, PyTorch (CPU and accelerators)."""
-    numpy_random = sys.modules.get("numpy.random")
-    python_rng, torch_rng = random.getstate(), torch.get_rng_state()
-    numpy_rng = numpy_random.get_state() if numpy_random else None
-    cuda_rng = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    dtype, grad = torch.get_default_dtype(), torch.is_grad_enabled()
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    threads = torch.get_num_threads()
-    backends = [(owner, name, getattr(owner, name)) for owner, name in _BACKEND_FLAGS]
-    try:
-        yield
-    finally:
-        random.setstate(python_rng)
-        torch.set_rng_state(torch_rng)
-        if numpy_random and numpy_rng is not None:
-            numpy_random.set_state(numpy_rng)
-        if cuda_rng is not None:
-            torch.cuda.set_rng_state_all(cuda_rng)
-        torch.set_default_dtype(dtype)
-        torch.set_grad_enabled(grad)
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        for owner, name, value in backends:
-            if getattr(owner, name) != value:
-                setattr(owner, name, value)
-
-
-_BACKEND_FLAGS: list[tuple[Any, str]] = [
-    (torch.backends.cudnn, "enabled"),
-    (torch.backends.cudnn, "benchmark"),
-    (torch.backends.cudnn, "deterministic"),
-    (torch.backends.cudnn, "allow_tf32"),
-    (torch.backends.cuda.matmul, "allow_tf32"),
-]

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
-import logging
 import platform
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -18,10 +16,11 @@ from tensortide.capture.control_flow import followed
 from tensortide.capture.failure import explained
 from tensortide.capture.fake_mode import StepFakeMode
 from tensortide.capture.finish import State, build
-from tensortide.capture.isolate import Isolation, global_state
+from tensortide.capture.isolate import Isolation
 from tensortide.capture.parity import FIXES, same_paths
 from tensortide.capture.recorder import Recorder
 from tensortide.capture.standins import clones, fakes
+from tensortide.capture.surroundings import undisturbed
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph.model import Graph, Meta
 
@@ -46,7 +45,7 @@ def capture_step(
     mode = None if real else StepFakeMode()
     outside = Isolation(clones() if mode is None else fakes(mode))
     paths = contextlib.nullcontext if real else same_paths
-    with global_state(), _no_collection(), _uncompiled(), _no_log():
+    with undisturbed():
         try:
             target = outside.visit(target, name)
             with mode or contextlib.nullcontext():
@@ -136,37 +135,3 @@ def _meta(name: str, target: Any, given: Mapping[str, Scalar], mode: StepFakeMod
         python=platform.python_version(),
         assumptions=() if mode is None else tuple(sorted(mode.assumptions)),
     )
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """No cyclic garbage collection: what reference counts do not free stays, so that graphs are repeatable."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@contextlib.contextmanager
-def _no_log() -> Iterator[None]:
-    """The framework logs each failure of a fake kernel with a traceback; the error says it once."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-@contextlib.contextmanager
-def _uncompiled() -> Iterator[None]:
-    """Compiled modules run eagerly during capture; their compiled code stays as it is."""
-    if "torch._dynamo" not in sys.modules:
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield

@@ -36,7 +36,8 @@ class _Convolution:
 
     @property
     def by_onednn(self) -> bool:
-        """True if PyTorch gives it to oneDNN and not to its own kernels."""
+        """True if PyTorch gives it to oneDNN and not to its own kernels, given more than one thread (with a single
+        one it keeps pointwise convolutions of batches below 16)."""
         if self.x.dtype != "float32":
             return self.x.dtype in _DTYPES
         large_kernel = len(self.w.shape) > 3 and min(self.w.shape[-2:]) > 3
