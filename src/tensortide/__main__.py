@@ -1,5 +1,8 @@
 """``python -m tensortide``."""
 
+from __future__ import annotations
+
 from tensortide.cli import main
 
-main()
+if __name__ == "__main__":
+    main()

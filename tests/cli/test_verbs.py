@@ -52,7 +52,9 @@ def test_count_agrees_with_arithmetic(folder: Path) -> None:
     assert by_phase["backward"]["macs"] == 2 * forward
     assert counted["overview"]["coverage"]["covered"] == counted["overview"]["coverage"]["ops"]
     text = run(folder, "count", "gpt2.tide", "--depth", "1")
-    assert "blocks.[0-1] x2" not in text
+    assert "blocks.[0-1] x2" in text
+    assert "  qkv x2 " not in text
+    assert "  qkv x2 " in run(folder, "count", "gpt2.tide")
     assert "100 % of ops" in text
 
 

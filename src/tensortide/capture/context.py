@@ -32,9 +32,18 @@ _ENGINE = _TORCH + "autograd/graph.py"
 class OpContext:
     """Place of one op in the step and in the user's code."""
 
-    __slots__ = ("branch", "module", "phase", "recompute", "source")
+    __slots__ = ("branch", "by_engine", "module", "phase", "recompute", "source")
 
-    def __init__(self, phase: Phase, module: int, source: int, recompute: bool = False, branch: int = OUTSIDE) -> None:
+    def __init__(
+        self,
+        phase: Phase,
+        module: int,
+        source: int,
+        recompute: bool = False,
+        branch: int = OUTSIDE,
+        by_engine: bool = False,
+    ) -> None:
+        self.by_engine = by_engine
         self.phase = phase
         self.module = module
         self.source = source
@@ -103,7 +112,8 @@ class Tracker:
         module, source, branch = origin
         if torch.is_grad_enabled():
             self._number(module, source, branch)
-        return OpContext(Phase.BACKWARD, module, source, branch=branch)
+        by_engine = frame.f_code.co_filename == _ENGINE and not torch.is_grad_enabled()
+        return OpContext(Phase.BACKWARD, module, source, branch=branch, by_engine=by_engine)
 
     def _forward(self, frame: FrameType) -> OpContext:
         module, source = self._stack[-1], self._source(frame)

@@ -100,7 +100,9 @@ def _merged(first: Any, second: Any) -> Any:
 def _value(predicate: Any) -> bool | None:
     """Truth of a predicate, None if it is not known."""
     if isinstance(predicate, FakeTensor):
-        return None if predicate.constant is None else bool(predicate.constant)
+        predicate = predicate.constant
+        if predicate is None:
+            return None
     if isinstance(predicate, torch.Tensor):
         with _disable_current_modes():
             return bool(predicate)

@@ -47,6 +47,8 @@ class _Converter(FakeTensorConverter):
 class StepFakeMode(FakeTensorMode):
     """Fake tensors for a training step. ``assumptions`` are the answers it gave, for the reader of the Graph."""
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.fake_tensor_converter = _Converter()

@@ -13,6 +13,7 @@ from tensortide.capture.context import OpContext, Tracker
 from tensortide.capture.isolate import Isolation
 from tensortide.capture.recorder import Recorder
 from tensortide.graph.model import OUTSIDE, Graph, Meta, Named, Op, Phase, Role, Storage
+from tensortide.memory.accumulate import accumulate_in_place
 
 
 class State:
@@ -110,7 +111,7 @@ def build(recorder: Recorder, tracker: Tracker, state: State, meta: Meta) -> Gra
     ops = tuple(_ops(recorder))
     ops = _settle_phases(ops, recorder, state.named)
     storages = tuple(_storages(recorder, ops, state.named))
-    return Graph(
+    graph = Graph(
         ops=ops,
         calls=tuple(recorder.calls),
         tensors=tuple(recorder.tensors),
@@ -121,6 +122,7 @@ def build(recorder: Recorder, tracker: Tracker, state: State, meta: Meta) -> Gra
         named=state.named,
         meta=meta,
     )
+    return accumulate_in_place(graph, {i for i, raw in enumerate(recorder.ops) if raw.context.by_engine})
 
 
 def _ops(recorder: Recorder) -> Iterator[Op]:

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tensortide.capture.fake_mode import device_of
-from tensortide.capture.schema import PASSED_ON, Schema, embedded, schema_of
+from tensortide.capture.schema import PASSED_ON, OpaqueSchema, Schema, eager_body, embedded, schema_of
 from tensortide.graph.model import TENSOR, Call, Const, Value
 from tensortide.graph.model import Tensor as GraphTensor
 
@@ -81,13 +81,11 @@ class Recorder(TorchDispatchMode):
     def __init__(
         self,
         context: Callable[[int], Any],
-        higher_order: Callable[..., Any] | None = None,
         fixes: Mapping[Any, Callable[[Sequence[Any], Any], Any]] | None = None,
     ) -> None:
         super().__init__()
         self.context = context
         self.fixes = fixes or {}
-        self.higher_order = higher_order
         self.ops: list[RawOp] = []
         self.calls: list[Call] = []
         self.tensors: list[GraphTensor] = []
@@ -111,9 +109,7 @@ class Recorder(TorchDispatchMode):
         if self.paused or func in PASSED_ON:
             return func(*args, **kwargs)
         if isinstance(func, torch._ops.HigherOrderOperator):
-            if self.higher_order is None:
-                return func(*args, **kwargs)
-            return self.higher_order(self, func, args, kwargs)
+            return self._higher_order(func, args, kwargs)
         for kind in types:
             if kind not in _ORDINARY and not issubclass(kind, torch.nn.Parameter):
                 return NotImplemented
@@ -125,7 +121,15 @@ class Recorder(TorchDispatchMode):
                 return result
         return self.record(func, schema, args, kwargs)
 
-    def record(self, func: Any, schema: Schema, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _higher_order(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """An operator over functions: its body op by op as eager execution runs it, else one op of unknown cost."""
+        body = eager_body(func)
+        if body is None:
+            return self.record(func, OpaqueSchema(func.name()), args, kwargs)
+        with self:
+            return body(*args, **kwargs)
+
+    def record(self, func: Any, schema: Schema | OpaqueSchema, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run ``func`` and append it to the record. Returns its result."""
         inputs: list[int] = []
         kinds: list[object] = []
@@ -174,7 +178,7 @@ class Recorder(TorchDispatchMode):
             return Const(name, text)
         if isinstance(value, (int, float)):
             return value
-        return Const("opaque", repr(value))
+        return Const("opaque", type(value).__name__ if callable(value) else repr(value))
 
     def tensor(self, value: torch.Tensor) -> int:
         """Id of the tensor that views ``value``'s storage; storages not seen before exist since before the step,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch._higher_order_ops.scan import generic_scan
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -54,8 +55,10 @@ class Schema:
         self.mutated_names = frozenset(a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write)
         self.fresh = schema.name in ("aten::lift_fresh", "aten::lift_fresh_copy", "aten::lift")
         self.may_resize = schema.name in _RESIZING or any(a.is_out for a in schema.arguments)
-        self.composite = torch._C._dispatch_has_kernel_for_dispatch_key(
-            func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+        # A few ops have a decomposition and a kernel of their own (silu_backward): ordinary runs take the kernel.
+        kernels = torch._C._dispatch_has_kernel_for_dispatch_key
+        self.composite = kernels(func.name(), torch._C.DispatchKey.CompositeImplicitAutograd) and not kernels(
+            func.name(), torch._C.DispatchKey.CPU
         )
         tags = [_TAGS[t] for t in func.tags if t in _TAGS]
         if func.is_view:
@@ -79,6 +82,36 @@ class Schema:
 def schema_of(func: Any) -> Schema:
     """The Schema of an op overload, computed once."""
     return Schema(func)
+
+
+class OpaqueSchema:
+    """Stands for the schema of an operator over functions, which has none: arguments are named by position."""
+
+    fresh = False
+    may_resize = False
+
+    def __init__(self, name: str) -> None:
+        self.name = f"higher_order.{name}"
+
+    def call(self, values: tuple[Value, ...], named: tuple[tuple[str, Value], ...], returns: Value) -> Call:
+        """The Call of positional ``values`` and keyword arguments ``named``."""
+        arguments = (*((f"arg{i}", value) for i, value in enumerate(values)), *named)
+        return Call(self.name, arguments, len(values), (), returns)
+
+
+def eager_body(func: Any) -> Callable[..., Any] | None:
+    """What eager execution runs for a higher-order operator, op by op; None if that is not known to be so."""
+    if func.name() == "scan":
+        return lambda combine, init, xs, additional_inputs: generic_scan(
+            combine, init, xs, additional_inputs=additional_inputs
+        )
+    if func.name() in _DENSE:
+        kernel: Callable[..., Any] = func.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd]
+        return kernel
+    return None
+
+
+_DENSE = frozenset({"map_impl", "flex_attention", "flex_attention_backward"})
 
 
 EMBED_LIMIT = 64
