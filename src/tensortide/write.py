@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tensortide.errors import OutputError
 
-__all__ = ["write_file"]
+__all__ = ["check_writable", "write_file"]
 
 _REASONS = {
     errno.ENOSPC: "the disk is full",
@@ -27,15 +27,8 @@ def write_file(path: str | os.PathLike[str], content: str | bytes) -> Path:
     Raises:
         OutputError: the directory is missing, ``path`` is a directory, permission is missing, the disk is full.
     """
-    target = Path(path)
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-    if target.is_dir():
-        raise OutputError(f"cannot write {target}: it is a directory.\nGive the name of a file in it.")
-    if not target.parent.is_dir():
-        what = "is not a directory" if target.parent.exists() else "does not exist"
-        raise OutputError(f"cannot write {target}: {target.parent} {what}.\nCreate it first.")
-    if target.exists() and not os.access(target, os.W_OK):
-        raise OutputError(f"cannot write {target}: permission denied.")
+    target = check_writable(path)
     try:
         _replace(target, data)
     except OSError as error:
@@ -44,11 +37,31 @@ def write_file(path: str | os.PathLike[str], content: str | bytes) -> Path:
     return target
 
 
+def check_writable(path: str | os.PathLike[str]) -> Path:
+    """``path``, if a file can be written there as far as can be told beforehand: before work that would be lost.
+
+    Raises:
+        OutputError: the directory is missing, ``path`` is a directory, permission is missing.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise OutputError(f"cannot write {target}: it is a directory.\nGive the name of a file in it.")
+    if not target.parent.is_dir():
+        what = "is not a directory" if target.parent.exists() else "does not exist"
+        raise OutputError(f"cannot write {target}: {target.parent} {what}.\nCreate it first.")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise OutputError(f"cannot write {target}: permission denied.")
+    if not target.exists() and not os.access(target.parent, os.W_OK):
+        raise OutputError(f"cannot write {target}: no permission to create files in {target.parent}.")
+    return target
+
+
 def _replace(target: Path, data: bytes) -> None:
-    target = target.resolve()  # a link stays a link: what it points to is replaced
-    if target.exists() and not target.is_file():
-        target.write_bytes(data)  # /dev/stdout and pipes cannot be replaced
+    if (target.exists() and not target.is_file()) or target.parts[:2] in (("/", "dev"), ("/", "proc")):
+        with target.open("ab") as stream:  # /dev/stdout and pipes cannot be replaced
+            stream.write(data)
         return
+    target = target.resolve()  # a link stays a link: what it points to is replaced
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".tmp", dir=target.parent)
     temporary = Path(name)
     try:

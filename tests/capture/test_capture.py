@@ -247,3 +247,37 @@ def test_an_input_that_requires_a_gradient_is_an_input() -> None:
     assert {n.name: n.role for n in bare.named}["q"] is Role.PARAMETER
     held = capture(ALL["custom-function"][0])
     assert {n.name: n.role for n in held.named}["weight"] is Role.PARAMETER
+
+
+def test_a_parameter_whose_data_is_exchanged_is_one_parameter() -> None:
+    def workload() -> Any:
+        layer = nn.Linear(4, 4, bias=False)
+        x = torch.randn(2, 4)
+
+        def step() -> torch.Tensor:
+            kept = layer.weight.data
+            layer.weight.data = kept + 1
+            loss: torch.Tensor = layer(x).sum()
+            loss.backward()
+            layer.weight.data = kept.clone()
+            layer.zero_grad()
+            return loss
+
+        return step
+
+    graph = capture(workload)
+    assert [n.name for n in graph.named if n.role is Role.PARAMETER] == ["weight"]
+    assert sum(s.role is Role.PARAMETER for s in graph.storages) == 2
+
+
+def test_a_model_that_returns_its_loss() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.as_tensor(self.layer(x).sum())
+
+    graph = capture(Model(), torch.randn(2, 4), loss="output", optimizer="sgd")
+    assert Phase.OPTIMIZER in {op.phase for op in graph}

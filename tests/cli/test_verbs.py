@@ -114,6 +114,27 @@ def test_report_writes_every_format(folder: Path) -> None:
     assert json.loads((folder / "t.json").read_text())["traceEvents"]
 
 
+def test_timeline_shows_phases_modules_and_the_allocator(folder: Path) -> None:
+    text = run(folder, "timeline", "gpt2.tide", "--allocator", "cuda")
+    for part in ("of the step's", "Memory by module", "max_memory_reserved"):
+        assert part in text
+    assert "max_memory_reserved" not in run(folder, "timeline", "gpt2.tide")
+    shown = as_json(folder, "timeline", "gpt2.tide", "--allocator", "cuda")
+    peak = shown["memory"]["eager"]["peak_bytes"]
+    assert shown["allocator"]["peak_reserved_bytes"] >= shown["allocator"]["peak_allocated_bytes"] >= 0.9 * peak
+    assert as_json(folder, "timeline", "gpt2.tide")["allocator"] is None
+
+
+def test_a_file_to_standard_output_comes_alone(folder: Path) -> None:
+    assert run(folder, "report", "gpt2.tide", "--markdown", "/dev/stdout").startswith("### gpt2")
+    assert "wrote" not in run(folder, "report", "gpt2.tide", "--html", "/dev/stdout").rpartition("</html>")[2]
+    assert json.loads(run(folder, "report", "gpt2.tide", "--trace", "/dev/stdout"))["traceEvents"]
+
+
+def test_names_with_spaces_and_other_scripts(folder: Path) -> None:
+    assert "wrote a b ünï 名.html" in run(folder, "report", "gpt2.tide", "--html", "a b ünï 名.html")
+
+
 def test_quiet_says_nothing_of_files(folder: Path) -> None:
     assert "wrote" not in run(folder, "report", "gpt2.tide", "--markdown", "q.md", "--quiet")
     assert run(folder, "capture", "gpt2", *SIZES, "-o", "q.tide", "--quiet") == ""

@@ -75,6 +75,12 @@ def graph_of(*ops: tuple[Call, list[Tensor], list[Tensor]]) -> Graph:
     return Graph(tuple(made), tuple(calls), tuple(tensors), tuple(storages))
 
 
+def product(n: int = 8) -> tuple[Call, list[Tensor], list[Tensor]]:
+    """A product of two n by n matrices, for ``graph_of``."""
+    call = Call("aten.mm.default", (("self", TENSOR), ("mat2", TENSOR)), 2)
+    return call, [tensor(n, n), tensor(n, n)], [tensor(n, n)]
+
+
 def single(name: str, arguments: dict[str, Any], *outputs: Tensor, returns: Value = TENSOR) -> OpCost:
     """The cost of one call; arguments are tensors (by ``tensor``), numbers or tuples of these."""
     inputs: list[Tensor] = []
@@ -152,6 +158,10 @@ class Number:
 
     def function(self, of: Callable[[float], float]) -> Number:
         return self._done(of(self.value), special=True)
+
+    def selected(self, of: Callable[[float], float]) -> Number:
+        """One comparison: a minimum, a maximum, an absolute value, a choice."""
+        return self._done(of(self.value), compared=True)
 
 
 def _value(other: Number | float) -> float:

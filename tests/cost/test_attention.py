@@ -31,10 +31,6 @@ def test_pairs_against_enumeration(sq: int, sk: int, left: int | None, right: in
         assert masks.window(sq, sk, left, right, shift) == sum(kept)
 
 
-def test_ragged() -> None:
-    assert masks.ragged([(3, 3), (2, 5)]) == 9 + 10
-
-
 def loop_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[int, torch.Tensor]:
     """Multiply-accumulates of scores and of the weighted sum; query heads share key heads."""
     done, out = 0, torch.zeros(*q.shape[:3], v.shape[3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -35,6 +36,10 @@ MOVED: dict[str, tuple[Any, int, int]] = {
     "gather": (lambda: X.gather(0, INDEX.view(3, 1)), 3 + 6, 3),
     "put": (lambda: torch.ones(4, 6).index_put_((INDEX,), torch.ones(3, 6)), 18 + 6, 24 + 18 + 18),
     "put and add": (lambda: torch.ones(4, 6).index_put_((INDEX,), torch.ones(3, 6), True), 18 + 6 + 18, 24 + 18 + 18),
+    "put a block": (lambda: torch.ones(4, 6).index_put_((INDEX.view(3, 1), INDEX[:2]), torch.ones(3, 2)), 16, 36),
+    "fill rows": (lambda: torch.ones(4, 6).index_fill_(0, INDEX, 2), 6, 24 + 18),
+    "copy rows": (lambda: torch.ones(4, 6).index_copy_(0, INDEX, torch.ones(3, 6)), 18 + 6, 24 + 18 + 18),
+    "scatter": (lambda: torch.zeros(9).scatter_(0, INDEX, torch.ones(3)), 6 + 3, 9 + 3 + 3),
     "scatter add": (lambda: torch.zeros(9).scatter_add_(0, INDEX, torch.ones(3)), 6 + 3 + 3, 9 + 3 + 3),
 }
 
@@ -65,3 +70,31 @@ def test_max_pool_backward_does_not_read_its_input() -> None:
     found = counted(lambda: torch.autograd.grad(F.max_pool2d(x, 2).sum(), x))
     cost = found.by_op["aten.max_pool2d_with_indices_backward"].cost
     assert cost.bytes_read == 4 + 4 * 8
+
+
+def test_the_same_call_on_shared_and_on_other_memory() -> None:
+    """One call, one shape: what is shared decides what is read, whichever came first."""
+    x, y = torch.ones(4, 4), torch.ones(4, 4)
+    programs = {"other": lambda: x @ y, "same": lambda: x @ x, "transposed": lambda: y @ y.T.contiguous()}
+    read = {"other": 128, "same": 64, "transposed": 128}
+    for names in itertools.permutations(programs):
+        graph = recorded(lambda names=names: [programs[name]() for name in names])
+        found = [
+            cost.cost.bytes_read
+            for op, cost in zip(graph, count(graph).costs, strict=True)
+            if cost.cost and "mm" in op.name
+        ]
+        assert found == [read[name] for name in names]
+
+
+def test_regions() -> None:
+    """Views of one storage are one region if they touch the same addresses."""
+    x = torch.ones(4, 6)
+    assert cost_of(lambda: x.view(24) + x.view(24)).bytes_read == 96
+    assert cost_of(lambda: torch.cat([x[:2], x[2:]])).bytes_read == 96
+    assert cost_of(lambda: x.view(2, 12) @ x.view(12, 2)).bytes_read == 96
+    assert cost_of(lambda: x[:, :3] @ x[:3, :3]).bytes_read == 4 * (12 + 9)
+    assert cost_of(lambda: x[:2] + x[2:]).bytes_read == 96
+    assert cost_of(lambda: x[:2] * x[:2]).bytes_read == 48
+    assert cost_of(lambda: x[:, :1] * x[:, :1].reshape(4, 1)).bytes_read == 16
+    assert cost_of(lambda: x[:1, :3] + x[:1, 3:]).bytes_read == 24

@@ -1,4 +1,4 @@
-"""Totals: by phase, module and op; conditionals; coverage; what is not known."""
+"""Totals: by phase, module and op; coverage; what is not known."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from tensortide.cost import Cost, Count, Total, count
+from tensortide.cost import Cost, Count, count
 from tensortide.errors import NoSuchOp, UnknownCost
-from tensortide.graph import TENSOR, Branch, Call, Graph, Module, Op, Phase
-from tests.cost.probe import counted, graph_of, tensor
+from tensortide.graph import TENSOR, Call, Module
+from tests.cost.probe import counted, graph_of, product, tensor
 
 # -- costs ------------------------------------------------------------------------------------------
 
@@ -143,11 +143,6 @@ def test_ancestors_without_a_module_are_in_the_tree() -> None:
 # -- what is not known ------------------------------------------------------------------------------
 
 
-def product(n: int = 8) -> tuple[Call, list[Any], list[Any]]:
-    call = Call("aten.mm.default", (("self", TENSOR), ("mat2", TENSOR)), 2)
-    return call, [tensor(n, n), tensor(n, n)], [tensor(n, n)]
-
-
 def strange() -> tuple[Call, list[Any], list[Any]]:
     return Call("strange.op.default", (("x", TENSOR), ("n", 3)), 2), [tensor(4, 4)], [tensor(4)]
 
@@ -187,40 +182,6 @@ def test_pointwise_ops_without_a_rule_have_a_default() -> None:
     assert found.total.flops == 16
     assert not found.total.cost.exact
     assert "by default rule: strange.wave x1" in found.coverage.line()
-
-
-# -- conditionals -----------------------------------------------------------------------------------
-
-
-def conditional(before: int, arms: list[int], nested: list[int] | None = None) -> Graph:
-    """Products before a conditional and in its arms; ``nested`` are the arms of one inside the first arm."""
-    sizes = [before, *arms, *(nested or [])]
-    graph = graph_of(*(product() for _ in range(sum(sizes))))
-    branches = [Branch(0, arm) for arm in range(len(arms))] + [Branch(1, arm, 0) for arm in range(len(nested or []))]
-    places = [branch for branch, size in enumerate(sizes, -1) for _ in range(size)]
-    ops = [
-        Op(op.call, op.inputs, op.outputs, op.phase, branch=branch)
-        for op, branch in zip(graph.ops, places, strict=True)
-    ]
-    return msgspec.structs.replace(graph, ops=tuple(ops), branches=tuple(branches))
-
-
-def products(total: Total) -> int:
-    return total.macs // 512
-
-
-@pytest.mark.parametrize(("arms", "low", "high"), [([2, 1], 2, 3), ([1, 1], 2, 2), ([0, 3], 1, 4)])
-def test_one_arm_of_a_conditional_runs(arms: list[int], low: int, high: int) -> None:
-    found = count(conditional(1, arms))
-    assert products(found.total) == high
-    assert tuple(map(products, found.range)) == (low, high)
-    assert products(found.by_phase[Phase.FORWARD]) == high
-    assert sum(products(tree.inclusive) for tree in found.modules) == high
-
-
-def test_conditionals_inside_arms() -> None:
-    found = count(conditional(1, [1, 2], nested=[3, 0]))
-    assert tuple(map(products, found.range)) == (2, 5)
 
 
 # -- speed ------------------------------------------------------------------------------------------

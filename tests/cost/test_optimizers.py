@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop
 
-from tests.cost.probe import counted
+from tests.cost.probe import cost_of, counted
 
 SHAPES = ((300, 7), (211,))
 ELEMENTS = 300 * 7 + 211
@@ -34,6 +34,8 @@ CASES = [
     (AdamW, {}, 14, True),
     (AdamW, {"weight_decay": 0.0}, 13, True),
     (Adagrad, {}, 7, True),
+    (AdamW, {"amsgrad": True}, 15, True),
+    (Adam, {"maximize": True}, 14, True),
     (RMSprop, {}, 9, False),
 ]
 
@@ -44,6 +46,13 @@ CASES = [
 def test_forms_agree(kind: Any, options: dict[str, Any], per_element: int, fused: bool) -> None:
     for form in (SINGLE, LISTS, FUSED) if fused else (SINGLE, LISTS):
         assert abs(step_cost(kind, form, **options) - per_element * ELEMENTS) <= 20 * len(SHAPES), form
+
+
+def test_gradients_are_checked_and_unscaled() -> None:
+    gradients = [torch.ones(shape) for shape in SHAPES]
+    unscale = torch._amp_foreach_non_finite_check_and_unscale_
+    cost = cost_of(lambda: unscale(gradients, torch.zeros(1), torch.ones(1)))
+    assert (cost.elementwise_flops, cost.comparisons) == (2 * ELEMENTS, ELEMENTS)
 
 
 def test_fused_adam_bytes() -> None:

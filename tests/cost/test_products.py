@@ -55,6 +55,10 @@ def test_added_term(beta: float, alpha: float, extra: int) -> None:
     c, a, b = torch.randn(3, 5), torch.randn(3, 4), torch.randn(4, 5)
     cost = cost_of(lambda: torch.addmm(c, a, b, beta=beta, alpha=alpha))
     assert (cost.macs, cost.elementwise_flops) == (60, 15 * extra)
+    batch = cost_of(lambda: torch.baddbmm(c, a.expand(7, 3, 4), b.expand(7, 4, 5), beta=beta, alpha=alpha))
+    assert (batch.macs, batch.elementwise_flops) == (7 * 60, 7 * 15 * extra)
+    row = cost_of(lambda: torch.addmv(c[:, 0], a, b[:, 0], beta=beta, alpha=alpha))
+    assert (row.macs, row.elementwise_flops) == (12, 3 * extra)
 
 
 def test_products_of_other_shapes() -> None:
@@ -185,6 +189,12 @@ def test_grouped_product() -> None:
     assert grouped((4, 5, 8), (4, 8, 6), (4, 5, 6)) == 4 * 5 * 8 * 6
     assert grouped((5, 32), (32, 6), (4, 5, 6)) == 5 * 32 * 6
     assert grouped((4, 5, 8), (8, 32), (5, 32)) == 5 * 8 * 32
+
+
+@pytest.mark.parametrize(("name", "per_output"), [("_grouped_mm", 0), ("_scaled_grouped_mm", 1)])
+def test_only_scaled_grouped_products_are_scaled(name: str, per_output: int) -> None:
+    operands = {"self": tensor(128, 8), "mat2": tensor(4, 8, 6)}
+    assert cost_of_call(f"aten.{name}.default", operands, tensor(128, 6)).elementwise_flops == per_output * 128 * 6
 
 
 @pytest.mark.parametrize(("rows", "others", "by_product"), [(25, 25, False), (26, 3, True), (3, 26, True)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from tensortide.cost import count
-from tests.cost.probe import Number, cost_of, cost_of_call, numbers, recorded, tally, tensor
+from tests.cost.probe import Number, check, cost_of, cost_of_call, numbers, recorded, tally, tensor, total
 
 STEPS, BATCH, X, HIDDEN = 3, 2, 4, 5
 
@@ -107,6 +108,71 @@ def test_backward_by_wanted_gradients(mask: tuple[int, ...], given: int, state: 
     sizes = {"hidden_size": HIDDEN, "proj_size": 0, "num_layers": 1, "output_mask": tuple(map(bool, mask))}
     grads = (tensor(STEPS, BATCH, X), tensor(1, BATCH, HIDDEN), tensor(1, BATCH, HIDDEN))
     assert cost_of_call("aten._cudnn_rnn_backward.default", call | sizes, *grads).macs == expected
+
+
+def through(gate: Number, slope: int) -> Number:
+    """The gradient before a gate's activation: times y (1 - y) for a sigmoid, 1 - y y for tanh."""
+    y = Number(0.5)
+    return gate * ((1 - y) * y) if slope == 1 else gate * (1 - y * y)
+
+
+def lstm_backward() -> None:
+    i, f, o, g, cell = (Number(0.5) for _ in range(5))
+    out = Number(1) + Number(1)
+    high = cell.function(math.tanh)
+    of_cell = Number(1) + out * o * (1 - high * high)
+    _ = of_cell * f
+    for gate in (out * high, of_cell * g, of_cell * Number(0.5)):
+        through(gate, 1)
+    through(of_cell * i, 2)
+
+
+def gru_backward() -> None:
+    r, z, given, before = (Number(0.5) for _ in range(4))
+    out = Number(1) + Number(1)
+    _ = out * z
+    candidate = through(out * (1 - z), 2)
+    through(out * (before - given), 1)
+    through(candidate * given, 1)
+    _ = candidate * r
+
+
+def rnn_backward() -> None:
+    through(Number(1) + Number(1), 2)
+
+
+def relu_backward() -> None:
+    (Number(1) + Number(1)).selected(lambda value: value)
+
+
+UNITS_BACKWARD = [(0, 1, relu_backward), (1, 1, rnn_backward), (2, 4, lstm_backward), (3, 3, gru_backward)]
+
+
+@pytest.mark.parametrize(("mode", "gates", "unit"), UNITS_BACKWARD)
+def test_backward_by_hand(mode: int, gates: int, unit: Callable[[], None]) -> None:
+    """Per unit, and for the gradients of the biases sums over all steps."""
+    with tally() as done:
+        for _ in range(STEPS * BATCH * HIDDEN):
+            unit()
+        for _ in range(gates * HIDDEN):
+            total(numbers(STEPS * BATCH))
+    weights = tuple(tensor(1) for _ in range(4))
+    wanted = (False, False, False, True)
+    check(kernel_cost("aten._cudnn_rnn_backward.default", mode, weights, output_mask=wanted), done)
+
+
+@pytest.mark.parametrize(("name", "gates", "unit"), [("lstm", 4, lstm_backward), ("gru", 3, gru_backward)])
+def test_backward_of_a_cell_by_hand(name: str, gates: int, unit: Callable[[], None]) -> None:
+    """A cell is given one gradient of its state, a layer adds two."""
+    with tally() as done:
+        for _ in range(BATCH * HIDDEN):
+            unit()
+        for _ in range(gates * HIDDEN):
+            total(numbers(BATCH))
+    call = {"grad_hy": tensor(BATCH, HIDDEN), "cx": tensor(BATCH, HIDDEN), "has_bias": True}
+    cost = cost_of_call(f"aten._thnn_fused_{name}_cell_backward.default", call, tensor(BATCH, gates * HIDDEN))
+    assert cost.elementwise_flops == done.flops - BATCH * HIDDEN
+    assert cost.transcendentals == done.special
 
 
 def test_numbers_helper_counts() -> None:

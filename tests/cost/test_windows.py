@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.cost.probe import check, cost_of, cost_of_call, largest, numbers, tally, tensor, total
+from tests.cost.probe import Number, check, cost_of, cost_of_call, largest, numbers, tally, tensor, total
 
 
 def merge_sort(items: list[int]) -> tuple[list[int], int]:
@@ -71,7 +72,60 @@ def test_resampling() -> None:
     assert cost_of(lambda: F.interpolate(x, scale_factor=2, mode="nearest")).flops == 0
     assert cost_of(lambda: F.interpolate(x, scale_factor=2, mode="bilinear")).flops == 7 * 128
     assert cost_of(lambda: F.interpolate(x, scale_factor=2, mode="bicubic")).flops == 31 * 128
+    assert cost_of(lambda: F.interpolate(x[0], scale_factor=2, mode="linear")).flops == 3 * 64
+    assert cost_of(lambda: F.interpolate(x[None], scale_factor=2, mode="trilinear")).flops == 15 * 256
     assert cost_of(lambda: F.pixel_shuffle(x.repeat(1, 2, 1, 1), 2)).flops == 0
+
+
+@pytest.mark.parametrize(("mode", "taps"), [("bilinear", 4), ("bicubic", 16)])
+def test_gradient_of_resampling(mode: str, taps: int) -> None:
+    """Every gradient, weighted, is added to all its taps; nearest neighbours only sum."""
+    x = torch.ones(1, 2, 4, 4, requires_grad=True)
+    y = F.interpolate(x, scale_factor=2, mode=mode)
+    assert cost_of(lambda: torch.autograd.grad(y, x, torch.ones_like(y))).flops == 2 * taps * y.numel()
+    near = F.interpolate(x, scale_factor=2, mode="nearest")
+    assert cost_of(lambda: torch.autograd.grad(near, x, torch.ones_like(near))).flops == near.numel() - x.numel()
+
+
+def bilinear(x: Number, y: Number) -> Number:
+    """A point between four others: the weights from its two coordinates, then the weighted sum."""
+    right, down = x - 0.0, y - 0.0
+    left, up = 1 - right, 1 - down
+    weights = [up * left, up * right, down * left, down * right]
+    return total([w * v for w, v in zip(weights, numbers(4), strict=True)])
+
+
+def test_grid_sampling() -> None:
+    image, grid = torch.ones(1, 2, 4, 4), torch.zeros(1, 3, 5, 2)
+    with tally() as done:
+        for _ in range(2 * 3 * 5):
+            bilinear(Number(0.1), Number(0.2))
+    assert cost_of(lambda: F.grid_sample(image, grid, align_corners=False)).flops == done.flops
+    assert cost_of(lambda: F.grid_sample(image, grid, mode="nearest", align_corners=False)).flops == 0
+
+
+def norm(order: float, row: list[Number]) -> Number:
+    if order == 2:
+        return total([x * x for x in row]).function(math.sqrt)
+    row = [x.selected(abs) for x in row]
+    if math.isinf(order):
+        return largest(row)
+    if order < 2:
+        return total(row)
+    return total([x.function(lambda v: v**order) for x in row]).function(math.sqrt)
+
+
+@pytest.mark.parametrize("order", [0.0, 1.0, 2.0, 3.0, math.inf])
+def test_norms_by_hand(order: float) -> None:
+    x = torch.rand(3, 5)
+    with tally() as done:
+        for row in numbers(3, 5):
+            norm(order, row)
+    check(cost_of(lambda: torch.linalg.vector_norm(x, order, -1)), done)
+    with tally() as done:
+        norm(order, [a - b for a, b in zip(numbers(15), numbers(15), strict=True)])
+    call = {"self": tensor(3, 5), "other": tensor(3, 5), "p": order}
+    check(cost_of_call("aten.dist.default", call, tensor()), done)
 
 
 def test_losses() -> None:
@@ -87,6 +141,19 @@ def test_fft() -> None:
     assert cost_of(lambda: torch.fft.rfft(torch.ones(2, 64))).flops == 2 * 5 * 64 * 3
     assert cost_of(lambda: torch.fft.irfft(torch.ones(2, 33, dtype=torch.complex64))).flops == 2 * 5 * 64 * 3 + 2 * 64
     assert cost_of(lambda: torch.fft.fft2(torch.ones(8, 4, dtype=torch.complex64))).flops == 5 * 32 * 5
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_rows_by_hand(mode: str) -> None:
+    lengths, dim = (3, 1, 2), 4
+    with tally() as done:
+        for length in lengths:
+            for column in range(dim):
+                del column
+                joined = (largest if mode == "max" else total)(numbers(length))
+                _ = joined / length if mode == "mean" else joined
+    table, index, starts = torch.randn(9, dim), torch.randint(0, 9, (6,)), torch.tensor([0, 3, 4])
+    check(cost_of(lambda: F.embedding_bag(index, table, starts, mode=mode)), done)
 
 
 def test_random_and_dropout() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tensortide import capture, load, save
 from tensortide.errors import GraphError, GraphFileError, OutputError
-from tensortide.graph import TENSOR, Call, Const, Graph, Meta, Named, Op, Phase, Role, Storage, Tensor, validate
+from tensortide.graph import TENSOR, Branch, Call, Const, Graph, Meta, Named, Op, Phase, Role, Storage, Tensor, validate
 from tests.capture.workloads import ALL
 
 
@@ -119,6 +119,7 @@ def test_an_unwritable_output_leaves_nothing(tmp_path: Path) -> None:
         ({"tensors": (Tensor(4, "float32", (), ()),)}, "views storage 4 of 1"),
         ({"tensors": (Tensor(0, "float33", (), ()),)}, "unknown dtype 'float33'"),
         ({"tensors": (Tensor(0, "float32", (2,), ()),)}, "has shape"),
+        ({"branches": (Branch(0, 0, 0),)}, "branch 0 lies in branch 0"),
         ({"named": (Named("w", Role.PARAMETER, 5),)}, "refers to tensor 5"),
     ],
 )

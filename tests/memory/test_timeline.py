@@ -70,6 +70,15 @@ def test_where_a_storage_was_allocated_is_told() -> None:
     assert timeline(marked).alive(at=0)[1].source == here
 
 
+def test_when_a_storage_is_released_is_told() -> None:
+    b = Builder()
+    first, last, kept = (b.storage(8, Role.TEMPORARY, 0, death) for death in (1, 2, None))
+    b.op([], [first, last, kept])
+    b.op([last], [])
+    assert [r.death for r in timeline(b.graph()).alive(at=0)] == [1, 2, None]
+    assert [r.death for r in timeline(b.graph()).alive(at=1)] == [2, None]
+
+
 def test_last_use_releases_early_and_keeps_what_others_own() -> None:
     line = timeline(small(), lifetimes="last_use")
     assert line.resident.tolist() == [110, 130, 120, 220, 200]

@@ -203,6 +203,16 @@ def test_workspaces_are_known_for_cpus_only() -> None:
     assert workspace_bytes(batch_norm_backward("cuda:0"), "cpu").tolist() == [0]
 
 
+def test_operands_that_are_not_contiguous_are_copied_one_by_one() -> None:
+    call = Call("aten.native_layer_norm_backward.default", (("grad_out", TENSOR), ("input", TENSOR)), 2)
+    storages = (Storage(96, "cpu", Role.INPUT, None, None), Storage(96, "cpu", Role.TEMPORARY, 0, 1))
+    plain, turned = ("float32", (4, 6), (6, 1)), ("float32", (4, 6), (1, 4))
+    for gradient, x, copied in ((plain, plain, 0), (turned, plain, 96), (plain, turned, 96), (turned, turned, 192)):
+        tensors = (Tensor(0, *gradient), Tensor(0, *x), Tensor(1, *plain))
+        graph = Graph((Op(0, (0, 1), (2,), Phase.BACKWARD),), (call,), tensors, storages)
+        assert workspace_bytes(graph, "cpu").tolist() == [copied]
+
+
 def test_the_workspace_is_a_role_of_its_own() -> None:
     line = timeline(batch_norm_backward("cpu"))
     assert {role: series.tolist() for role, series in line.by_role.items()} == {

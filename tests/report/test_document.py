@@ -11,10 +11,12 @@ import pytest
 from tensortide.cost import count
 from tensortide.errors import UnknownCost
 from tensortide.graph.model import Graph
-from tensortide.memory import timeline
+from tensortide.memory import by_module, reserve, timeline
 from tensortide.report import report
+from tensortide.report.allocator import cuda
 from tensortide.report.document import Document, to_json
 from tensortide.report.fold import fold_modules, fold_tensors
+from tensortide.report.modules import op_groups, shared
 from tensortide.report.series import memory_by_role
 from tests.report.graphs import BATCH, WIDTH, alone, empty, tower
 
@@ -33,6 +35,7 @@ def test_memory_is_that_of_the_timelines(graph: Graph, document: Document) -> No
         expected = timeline(graph, lifetimes=lifetimes)  # type: ignore[arg-type]
         assert curve.peak_bytes == expected.peak_bytes == max(curve.total_bytes)
         assert curve.peak_op == expected.peak_op
+        assert curve.peak_bytes_by_phase == {phase.value: peak for phase, peak in expected.peak_by_phase.items()}
         series = memory_by_role(document, lifetimes)
         assert {role: values for role, values in series.items() if any(values)} == {
             str(role): values.tolist() for role, values in expected.by_role.items() if values.any()
@@ -79,6 +82,36 @@ def test_equal_siblings_fold_into_one_line_with_their_sum(document: Document) ->
     ]
     assert lines[1].flops == sum(row.flops for row in document.modules if row.type == "Block")
     assert [line.name for line in fold_modules(document.modules, depth=0)] == ["(root)", "(outside)"]
+
+
+def test_calls_of_modules_are_those_of_the_memory(graph: Graph, document: Document) -> None:
+    rows = {row.path: row for row in document.modules}
+    for memory in by_module(graph):
+        row = rows[memory.path]
+        assert (row.retained_bytes, row.transient_bytes) == (memory.retained, memory.transient)
+    [_, layers, *_] = fold_modules(document.modules, depth=3)
+    blocks = [row for row in document.modules if row.type == "Block"]
+    assert layers.retained_bytes == sum(row.retained_bytes for row in blocks)
+    assert layers.transient_bytes == max(row.transient_bytes for row in blocks)
+
+
+def test_what_paths_share() -> None:
+    assert shared(["h.1.0", "h.2.0"]) == "h.*.0"
+    assert shared(["h.1.0"]) == "h.1.0"
+    assert shared(["", ""]) == ""
+
+
+def test_groups_of_ops_with_and_without_their_shapes(document: Document) -> None:
+    apart, together = op_groups(document.ops), op_groups(document.ops, apart=False)
+    assert len(together) < len(apart)
+    assert sum(g.flops for g in together) == sum(g.flops for g in apart) == document.overview.total.flops
+
+
+def test_the_cuda_allocator_is_the_replay(graph: Graph) -> None:
+    view, replay = cuda(graph), reserve(graph)
+    assert view.peak_allocated_bytes == replay.peak_allocated
+    assert view.peak_reserved_bytes == replay.reserved[view.peak_reserved_op] >= replay.peak_allocated
+    assert cuda(empty()).peak_reserved_op == -1
 
 
 def test_unknown_costs_stay_unknown() -> None:

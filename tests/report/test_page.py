@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+import msgspec
 import pytest
 
 from tensortide.graph.model import Graph
@@ -228,6 +229,15 @@ def test_names_are_text(open_page: Open) -> None:
     assert page.locator("b:has-text('bold')").count() == 0
     page.click("text=Expand all")
     assert page.locator("#modules tbody td").filter(has_text=name).count() >= 1
+
+
+def test_assumptions_are_told(open_page: Open) -> None:
+    graph = tower()
+    assumed = msgspec.structs.replace(graph.meta, assumptions=("no padding", "<b>one</b> expert"))
+    page = open_page(msgspec.structs.replace(graph, meta=assumed))
+    assert "Assumed: no padding; <b>one</b> expert" in page.inner_text("#overview")
+    assert "no padding" in page.inner_text("#about")
+    assert "Assumed" not in open_page(graph).inner_text("main")
 
 
 @pytest.mark.parametrize("graph", [alone(), empty(), tower(train=False)], ids=["alone", "empty", "inference"])

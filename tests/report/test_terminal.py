@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
+from tensortide.graph.model import Branch
 from tensortide.report import report
 from tensortide.report.document import Document
 from tensortide.report.terminal import render, render_count, render_timeline
@@ -70,6 +72,38 @@ def test_a_document_shows_itself(document: Document) -> None:
 
 def test_an_unknown_cost_is_told() -> None:
     assert ">= 0 FLOP" in text_of(report(alone()))
+
+
+def test_assumptions_are_told(document: Document) -> None:
+    assert "Assumed" not in text_of(document)
+    told = msgspec.structs.replace(document, assumptions=("no padding",))
+    assert "Assumed" in text_of(told)
+    assert "no padding" in text_of(told)
+
+
+def test_arms_that_are_not_taken_are_in_no_list() -> None:
+    """Two arms of a conditional: a product of one, a relu of the other."""
+    graph = tower(layers=1, train=False)
+    product, relu = graph.ops
+    arms = (msgspec.structs.replace(product, branch=0), msgspec.structs.replace(relu, branch=1))
+    document = report(msgspec.structs.replace(graph, ops=arms, branches=(Branch(0, 0), Branch(0, 1))))
+    assert document.ops.untaken == (1,)
+    assert [group.op for group in document.top_by_flops] == ["aten.mm.default"]
+    assert sum(group.flops for group in document.top_by_flops) == document.overview.total.flops
+    assert "other arms (1 op) are in no total" in " ".join(text_of(document).split())
+
+
+def test_what_is_folded_stays_indented() -> None:
+    text = text_of(report(tower(hostile="a" * 90)), 80)
+    lines = text[text.index("Where it goes") : text.index("Most expensive ops")].splitlines()
+    assert any(line.startswith("  aaa") for line in lines)
+    assert not any(line.startswith("aaa") for line in lines)
+
+
+def test_modules_without_anything_are_left_out(document: Document) -> None:
+    idle = msgspec.structs.replace(document.modules[-1], path="idle", name="idle", flops=0, accessed_bytes=0)
+    idle = msgspec.structs.replace(idle, parameters=0, peak_bytes=0)
+    assert "idle" not in text_of(msgspec.structs.replace(document, modules=(*document.modules, idle)))
 
 
 def test_verbs_show_their_part(document: Document) -> None:

@@ -24,6 +24,14 @@ def test_writes_and_replaces(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["out.txt"]
 
 
+def test_a_pipe_is_written_to_by_its_name(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    write_file(f"/dev/fd/{writer}", "one")
+    assert os.read(reader, 10) == b"one"
+    os.close(reader)
+    os.close(writer)
+
+
 def test_a_new_file_has_the_usual_mode(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("")
     assert write_file(tmp_path / "new", "").stat().st_mode == (tmp_path / "plain").stat().st_mode

@@ -7,12 +7,13 @@ its nodes in the order of the forward ops, and the number of the node that runs 
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -60,6 +61,10 @@ def is_internal(filename: str) -> bool:
     return filename.startswith((_TORCH, "<frozen", "<string", "<attrs"))
 
 
+def _runs_in(frame: FrameType | None, filename: str) -> bool:
+    return frame is not None and frame.f_code.co_filename == filename
+
+
 class Tracker:
     """Answers, for the op about to run, where it stands. Give its ``context`` to a Recorder and ``watch`` the step."""
 
@@ -94,11 +99,11 @@ class Tracker:
     def context(self, index: int) -> OpContext:
         """Context of the op about to run as op ``index``."""
         del index
-        frame = sys._getframe(3)
+        frame = sys._getframe(2).f_back  # None on the thread that runs an accelerator's backward
         if self._optimizer_depth:
             return OpContext(Phase.OPTIMIZER, self._stack[-1], self._source(frame), branch=self.branch)
         if torch._C._current_graph_task_id() == -1:
-            if frame.f_code.co_filename == _AUTOGRAD:  # the gradient of the loss with respect to itself
+            if _runs_in(frame, _AUTOGRAD):  # the gradient of the loss with respect to itself
                 return OpContext(Phase.BACKWARD, self._stack[-1], self._source(frame), branch=self.branch)
             return self._forward(frame)
         if torch.is_grad_enabled() and self._recomputing(frame):
@@ -112,10 +117,10 @@ class Tracker:
         module, source, branch = origin
         if torch.is_grad_enabled():
             self._number(module, source, branch)
-        by_engine = frame.f_code.co_filename == _ENGINE and not torch.is_grad_enabled()
+        by_engine = (frame is None or _runs_in(frame, _ENGINE)) and not torch.is_grad_enabled()
         return OpContext(Phase.BACKWARD, module, source, branch=branch, by_engine=by_engine)
 
-    def _forward(self, frame: FrameType) -> OpContext:
+    def _forward(self, frame: FrameType | None) -> OpContext:
         module, source = self._stack[-1], self._source(frame)
         if torch.is_grad_enabled():
             self._number(module, source, self.branch)
@@ -193,9 +198,25 @@ class Tracker:
         if len(self._stack) > 1:
             self._stack.pop()
 
-    def _optimizer_starts(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        del optimizer, args, kwargs
+    def _optimizer_starts(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        del optimizer
         self._optimizer_depth += 1
+        return tuple(map(self._closure, args)), {name: self._closure(item) for name, item in kwargs.items()}
+
+    def _closure(self, argument: Any) -> Any:
+        """An optimizer's closure runs the model: what it does is forward and backward, not the optimizer's."""
+        if not isinstance(argument, (FunctionType, MethodType, functools.partial)):
+            return argument
+
+        @functools.wraps(argument)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            depth, self._optimizer_depth = self._optimizer_depth, 0
+            try:
+                return argument(*args, **kwargs)
+            finally:
+                self._optimizer_depth = depth
+
+        return called
 
     def _optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         del optimizer, args, kwargs

@@ -17,9 +17,14 @@ from torch._subclasses.fake_tensor import (
 )
 
 from tensortide.capture.context import Tracker, is_internal
+from tensortide.capture.fake_mode import UnreachableParameter
 from tensortide.errors import CaptureError, DataDependent, TensortideError
 
 _NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
+_REFUSALS = {
+    ".numpy() is not supported for tensor subclasses": "numpy",
+    "unsupported format string passed to FakeTensor.__format__": "format",
+}
 
 
 @contextlib.contextmanager
@@ -36,9 +41,10 @@ def explained(what: str, name: str, real: bool, tracker: Tracker | None = None) 
 def _explain(what: str, name: str, real: bool, error: BaseException, tracker: Tracker | None) -> CaptureError:
     where = _where(error.__traceback__, tracker)
     cause = _cause(error)
-    if isinstance(cause, _NEEDS_VALUE):
+    read = getattr(cause, "func", None) if isinstance(cause, _NEEDS_VALUE) else _unasked(error)
+    if read is not None:
         return DataDependent(
-            f"the {what} of {name} needs the value of a tensor: {cause.func}\n{where}\n"
+            f"the {what} of {name} needs the value of a tensor: {read}\n{where}\n"
             "Fake tensors have shapes but no values. Capture on real tensors with --real (real=True), "
             "or take the read out of the step (for example, return the loss instead of calling loss.item())."
         )
@@ -47,16 +53,27 @@ def _explain(what: str, name: str, real: bool, error: BaseException, tracker: Tr
             f"the {what} of {name} uses an op without a fake implementation: {cause.func}\n{where}\n"
             "Register one (torch.library.register_fake) or capture on real tensors with --real (real=True)."
         )
+    if isinstance(cause, UnreachableParameter):
+        return CaptureError(
+            f"the {what} of {name} uses a parameter that capture cannot reach: {cause}\n{where}\n"
+            "It is kept by a library, or looked up by name. Let the step hold it: as a closure variable, a global or "
+            "an attribute."
+        )
     text = str(error).strip().split("\n")[0] or "no message"
     hint = "" if real else "\nIf it only fails on fake tensors, try --real (real=True)."
     return CaptureError(f"the {what} of {name} raised {type(error).__name__}: {text}\n{where}{hint}")
+
+
+def _unasked(error: BaseException) -> str | None:
+    """What a tensor was asked for, where a fake one refuses before any op runs."""
+    return next((asked for refusal, asked in _REFUSALS.items() if refusal in str(error)), None)
 
 
 def _cause(error: BaseException) -> BaseException:
     """The fake-tensor exception behind ``error``, if there is one."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, (*_NEEDS_VALUE, UnsupportedOperatorException)):
+        if isinstance(seen, (*_NEEDS_VALUE, UnsupportedOperatorException, UnreachableParameter)):
             return seen
         seen = seen.__cause__ or seen.__context__
     return error
@@ -68,7 +85,7 @@ def _where(trace: TracebackType | None, tracker: Tracker | None) -> str:
     for frame, line in traceback.walk_tb(trace):
         code = frame.f_code
         if not is_internal(code.co_filename):
-            text = linecache.getline(code.co_filename, line).strip()
+            text = linecache.getline(code.co_filename, line).strip()[:160]
             place = f"  at {code.co_filename}:{line} in {code.co_qualname}" + (f": {text}" if text else "")
     if tracker is not None and tracker.last is not None:
         path, source = tracker.last

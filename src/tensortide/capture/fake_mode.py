@@ -33,6 +33,10 @@ Whether a random initial value must be drawn again is asked too; the values do n
 """
 
 
+class UnreachableParameter(RuntimeError):
+    """The step uses a parameter that no walk from the step leads to, so nothing stands for it."""
+
+
 class _Converter(FakeTensorConverter):
     """Forgets each fake result at once: a remembered parameter could not be moved to another dtype or device."""
 
@@ -59,6 +63,13 @@ class StepFakeMode(FakeTensorMode):
         if func is _DEVICE and type(args[0]) is FakeTensor:
             return device_of(args[0])
         return super().__torch_dispatch__(func, types, args, kwargs or {})
+
+    def validate_and_convert_non_fake_tensors(self, func: Any, converter: Any, flat_args: Any, args_spec: Any) -> Any:
+        """As the base class, but a parameter of the user's stays out: backward would give it fake gradients."""
+        for value in flat_args if torch.is_grad_enabled() else ():
+            if type(value) in (torch.Tensor, torch.nn.Parameter) and value.requires_grad and value.is_leaf:
+                raise UnreachableParameter(f"{str(value.dtype)[6:]}{list(value.shape)}")
+        return super().validate_and_convert_non_fake_tensors(func, converter, flat_args, args_spec)
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """As the base class, except for values that can be answered and ops with a shape function of our own."""

@@ -50,8 +50,17 @@ class State:
             self._add("output" if len(tensors) == 1 else f"output[{i}]", tensor, Role.OUTPUT)
 
     @property
-    def named(self) -> tuple[Named, ...]:
+    def all_named(self) -> tuple[Named, ...]:
+        """Every tensor that had a name at some time: a parameter whose ``.data`` was exchanged had two."""
         return tuple(self._named.values())
+
+    @property
+    def named(self) -> tuple[Named, ...]:
+        """What has a name, each name once; only gradients may come again, the new beside the one from before."""
+        first: dict[object, Named] = {}
+        for key, entry in self._named.items():
+            first.setdefault(key if entry.role is Role.GRADIENT else key[:2], entry)
+        return tuple(first.values())
 
     def _accumulated(self, parameter: torch.Tensor) -> None:
         if parameter.grad is not None:
@@ -110,7 +119,7 @@ def build(recorder: Recorder, tracker: Tracker, state: State, meta: Meta) -> Gra
     """The Graph of what was recorded."""
     ops = tuple(_ops(recorder))
     ops = _settle_phases(ops, recorder, state.named)
-    storages = tuple(_storages(recorder, ops, state.named))
+    storages = tuple(_storages(recorder, ops, state.all_named))
     graph = Graph(
         ops=ops,
         calls=tuple(recorder.calls),

@@ -1,54 +1,62 @@
 """Keep the user's objects untouched: swap their tensors for stand-ins, run, put everything back.
 
-Starting from the step (its closure, bound object, and the globals its code names) every reachable
-container is visited once. Tensors in it are replaced by stand-ins (fake, or cloned for a real capture),
+Starting from the step (its closure, bound object, and the globals its code and its classes name) every
+reachable container is visited once. Tensors in it are replaced by stand-ins (fake, or cloned for a real capture),
 and a shallow copy of the container is kept, from which it is restored whatever the step did to it.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import functools
-import io
-import itertools
 import types
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
+from torch._subclasses.fake_tensor import FakeTensor
+
+from tensortide.capture.batches import Batches, is_source
+from tensortide.capture.containers import Containers, join
+from tensortide.capture.generators import rewinder
+from tensortide.capture.reach import ATOMS, is_foreign, is_user_class, is_visited_object, named_globals
+from tensortide.capture.standins import copy_hooks
+from tensortide.errors import CaptureError
 
 Replace = Callable[[torch.Tensor], torch.Tensor]
 
-_ATOMS: tuple[type, ...] = (
-    *(int, float, complex, str, bytes, bool, type(None), type, types.ModuleType, types.BuiltinFunctionType),
-    *(types.CodeType, types.FrameType, types.TracebackType, weakref.ref, torch.dtype, torch.device, torch.Size),
-    io.IOBase,
-    *(torch.Generator, torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.layout, torch.memory_format),
-)
-_FOREIGN = ("torch", "numpy", "builtins", "typing", "collections", "functools", "logging", "threading", "re")
 _LIMIT = 2_000_000
 
 
-class Isolation:
+class Isolation(Containers):
     """Everything reachable from a step, with tensors swapped. ``restore`` undoes it."""
 
     def __init__(self, replace: Replace) -> None:
+        super().__init__()
         self.replace = replace
         self.modules: dict[str, torch.nn.Module] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         self.tensors: dict[str, torch.Tensor] = {}
-        self._seen: dict[int, Any] = {}
-        self._undo: list[Callable[[], None]] = []
-        self._depth = 0
 
     def restore(self) -> None:
-        """Put every visited container back as it was."""
+        """Put every visited container back as it was: all that can be, whatever one of them says."""
+        failure: Exception | None = None
         while self._undo:
-            self._undo.pop()()
+            try:
+                self._undo.pop()()
+            except Exception as error:  # noqa: BLE001 a container of the user's that refuses
+                failure = failure or error
         self._seen.clear()
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        """Take the gradient hooks off the capture's own tensors: cycles through them are never collected."""
+        for _, tensor in self._seen.values():
+            if isinstance(tensor, FakeTensor):
+                for hooks in (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)):
+                    if hooks:
+                        hooks.clear()
 
     def roots(self) -> dict[str, torch.nn.Module]:
         """The outermost modules by path prefix; the only one that holds parameters has the prefix ``""``."""
@@ -59,7 +67,7 @@ class Isolation:
 
     def visit(self, value: Any, path: str = "") -> Any:
         """``value`` with its tensors swapped: the same object if it can be changed in place, else a copy."""
-        if isinstance(value, (*_ATOMS, _Batches)):
+        if isinstance(value, ATOMS):
             return value
         seen = self._seen.get(id(value))
         if seen is not None:
@@ -76,29 +84,30 @@ class Isolation:
             return self._tensor(value, path)
         if isinstance(value, torch.nn.Module):
             return self._module(value, path)
-        if isinstance(value, dict):
-            return self._dict(value, path)
-        if isinstance(value, list):
-            return self._list(value, path)
-        if isinstance(value, tuple):
-            return self._tuple(value, path)
-        if isinstance(value, (set, frozenset, collections.deque)):
-            return self._collection(value, path)
+        for kinds, visit in self._containers:
+            if isinstance(value, kinds):
+                return visit(value, path)
         if isinstance(value, types.FunctionType):
             return self._function(value, path)
         if isinstance(value, types.MethodType):
             owner = self.visit(value.__self__, path)
             return value if owner is value.__self__ else types.MethodType(value.__func__, owner)
-        if isinstance(value, functools.partial):
-            return self._partial(value, path)
+        if isinstance(value, type):
+            return self._class(value)
+        if is_source(value):
+            return Batches(value, lambda item: self.visit(item, "batch"))
         return self._object(value, path)
 
     # -- tensors --------------------------------------------------------------------------------
 
     def _tensor(self, value: torch.Tensor, path: str) -> torch.Tensor:
         stand_in = self.replace(value)
+        self._seen[id(value)] = (value, stand_in)  # its hooks may lead back to it
+        for hooks in (value._backward_hooks, getattr(value, "_post_accumulate_grad_hooks", None)):
+            for hook in list((hooks or {}).values()):
+                self.visit(hook, path)
         if stand_in is not value:
-            _copy_hooks(value, stand_in)
+            copy_hooks(value, stand_in)
         if not self._depth:
             self.tensors.setdefault(path, stand_in)
         return stand_in
@@ -106,8 +115,13 @@ class Isolation:
     # -- containers -----------------------------------------------------------------------------
 
     def _module(self, module: torch.nn.Module, path: str) -> torch.nn.Module:
-        if not self._depth:
-            self.modules[path or type(module).__name__] = module
+        if isinstance(module, torch.jit.ScriptModule):
+            raise CaptureError(
+                f"{path or 'the model'} is a TorchScript module ({module.original_name}): its tensors are out of "
+                "Python's reach and cannot be replaced.\nCapture the module that it was made from."
+            )
+        self.modules.setdefault(path or type(module).__name__, module)
+        self.visit(type(module))
         self._owned(module.__dict__, path)
         return module
 
@@ -119,109 +133,79 @@ class Isolation:
         finally:
             self._depth -= 1
 
-    def _dict(self, value: dict[Any, Any], path: str) -> dict[Any, Any]:
-        before = dict(value)
-
-        def undo() -> None:
-            value.clear()
-            value.update(before)
-
-        self._undo.append(undo)
-        keys_changed = False
-        after: dict[Any, Any] = {}
-        for key, item in before.items():
-            new_key = self.visit(key, path) if isinstance(key, (torch.Tensor, tuple)) else key
-            keys_changed |= new_key is not key
-            after[new_key] = self.visit(item, _join(path, key))
-        if keys_changed:
-            value.clear()
-            value.update(after)
-        else:
-            value.update({key: item for key, item in after.items() if item is not before[key]})
-        return value
-
-    def _list(self, value: list[Any], path: str) -> list[Any]:
-        before = list(value)
-
-        def undo() -> None:
-            value[:] = before
-
-        self._undo.append(undo)
-        for i, item in enumerate(before):
-            new = self.visit(item, f"{path}[{i}]")
-            if new is not item:
-                value[i] = new
-        return value
-
-    def _tuple(self, value: tuple[Any, ...], path: str) -> tuple[Any, ...]:
-        items = [self.visit(item, f"{path}[{i}]") for i, item in enumerate(value)]
-        if all(new is old for new, old in zip(items, value, strict=True)):
-            return value
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-
-    def _collection(self, value: Any, path: str) -> Any:
-        items = [self.visit(item, f"{path}[{i}]") for i, item in enumerate(value)]
-        if isinstance(value, frozenset):
-            return value if all(new in value for new in items) else frozenset(items)
-        before = list(value)
-
-        def undo() -> None:
-            value.clear()
-            _extend(value, before)
-
-        self._undo.append(undo)
-        value.clear()
-        _extend(value, items)
-        return value
-
-    def _partial(self, value: functools.partial[Any], path: str) -> Any:
-        func, args, keywords = self.visit(value.func, path), self.visit(value.args, path), dict(value.keywords)
-        keywords = {name: self.visit(item, _join(path, name)) for name, item in keywords.items()}
-        unchanged = func is value.func and args is value.args
-        if unchanged and all(keywords[name] is item for name, item in value.keywords.items()):
-            return value
-        return functools.partial(func, *args, **keywords)
-
     def _function(self, func: types.FunctionType, path: str) -> types.FunctionType:
-        if str(func.__module__).split(".")[0] in _FOREIGN:
+        if is_foreign(str(func.__module__)):
             return func
+        depth, self._depth = self._depth, 0  # what code names belongs to no module
         for name, cell in zip(func.__code__.co_freevars, func.__closure__ or (), strict=True):
             self._cell(cell, name)
         if func.__defaults__:
             self._attribute(func, "__defaults__", path)
         if func.__kwdefaults__:
             self._dict(func.__kwdefaults__, path)
-        for name in _global_names(func.__code__):
-            if name in func.__globals__:
-                self._slot(func.__globals__, name, name)
+        self._attributes(func, path)
+        for namespace, name in named_globals(func):
+            self._slot(namespace, name)
+        self._depth = depth
         return func
+
+    def _class(self, kind: type) -> type:
+        """The globals that a user's class names in its methods, and its own attributes."""
+        if not is_user_class(kind):
+            return kind
+        before = dict(vars(kind))
+
+        def undo() -> None:
+            now = dict(vars(kind))
+            for name in now.keys() - before.keys():
+                delattr(kind, name)
+            for name, item in before.items():
+                back = self._back(item)
+                if now.get(name) is not back:
+                    setattr(kind, name, back)
+
+        self._undo.append(undo)
+        depth, self._depth = self._depth, 0
+        for name, item in before.items():
+            if isinstance(item, (staticmethod, classmethod)):
+                self.visit(item.__func__, name)
+            elif isinstance(item, property):
+                self.visit(item.fget, name)
+            elif isinstance(item, types.FunctionType) or not name.startswith("__"):
+                new = self.visit(item, f"{kind.__name__}.{name}")
+                if new is not item:
+                    setattr(kind, name, new)
+        for base in kind.__bases__:
+            self.visit(base)
+        self._depth = depth
+        return kind
 
     def _cell(self, cell: types.CellType, name: str) -> None:
         try:
             before = cell.cell_contents
-        except ValueError:
+        except ValueError:  # not assigned yet
+            self._undo.append(lambda: _empty(cell))
             return
-        after = self._slot_value(before, name)
-        cell.cell_contents = after
+        cell.cell_contents = self._slot_value(before, name)
 
         def undo() -> None:
-            cell.cell_contents = after.given_back() if isinstance(after, _Batches) else before
+            cell.cell_contents = self._back(before)
 
         self._undo.append(undo)
 
-    def _slot(self, mapping: dict[str, Any], key: str, path: str) -> None:
-        before = mapping[key]
-        after = self._slot_value(before, path)
-        mapping[key] = after
+    def _slot(self, namespace: dict[str, Any], name: str) -> None:
+        if name not in namespace:  # a builtin, or a global that the step assigns first
+            self._undo.append(functools.partial(_remove, namespace, name))
+            return
+        before = namespace[name]
+        namespace[name] = self._slot_value(before, name)
 
         def undo() -> None:
-            mapping[key] = after.given_back() if isinstance(after, _Batches) else before
+            namespace[name] = self._back(before)
 
         self._undo.append(undo)
 
     def _slot_value(self, value: Any, path: str) -> Any:
-        if isinstance(value, Iterator) and not isinstance(value, (io.IOBase, _Batches)):
-            return _Batches(value, self)
         result = self.visit(value, path)
         if isinstance(result, torch.Tensor):
             self.tensors.setdefault(path, result)
@@ -234,78 +218,40 @@ class Isolation:
             setattr(owner, name, after)
 
         def undo() -> None:
-            if getattr(owner, name, None) is not before:
-                setattr(owner, name, before)
+            back = self._back(before)
+            if getattr(owner, name, None) is not back:
+                setattr(owner, name, back)
 
         self._undo.append(undo)
 
     def _object(self, value: Any, path: str) -> Any:
+        rewind = rewinder(value)
+        if rewind is not None:
+            self._undo.append(rewind)
+            return value
+        self.visit(type(value))
         if isinstance(value, torch.optim.Optimizer):
             self.optimizers[path] = value
             self._owned(value.__dict__, path)
             return value
-        if type(value).__module__.split(".")[0] in _FOREIGN and not isinstance(value, _STATEFUL):
+        if not is_visited_object(value):
             return value
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
-            self._dict(attributes, path)
+            self.visit(attributes, path)
         for kind in type(value).__mro__:
             names = kind.__dict__.get("__slots__", ())
             for name in (names,) if isinstance(names, str) else names:
                 if name not in ("__dict__", "__weakref__") and hasattr(value, name):
                     with contextlib.suppress(AttributeError, TypeError):
-                        self._attribute(value, name, _join(path, name))
+                        self._attribute(value, name, join(path, name))
         return value
 
 
-class _Batches(Iterator[Any]):
-    """Stands for a data iterator during capture: what is taken is given back afterwards."""
-
-    def __init__(self, source: Iterator[Any], isolation: Isolation) -> None:
-        self._source = source
-        self._isolation = isolation
-        self._taken: list[Any] = []
-
-    def __next__(self) -> Any:
-        with _disable_current_modes():
-            item = next(self._source)
-        self._taken.append(item)
-        return self._isolation.visit(item, "batch")
-
-    def given_back(self) -> Iterator[Any]:
-        """The iterator as it was before anything was taken from it."""
-        return itertools.chain(self._taken, self._source) if self._taken else self._source
+def _empty(cell: types.CellType) -> None:
+    with contextlib.suppress(ValueError):
+        del cell.cell_contents
 
 
-_STATEFUL: tuple[type, ...] = (torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
-
-
-def _join(path: str, key: object) -> str:
-    if not isinstance(key, str):
-        return f"{path}[{key!r}]" if isinstance(key, int) else path
-    return f"{path}.{key}" if path else key
-
-
-def _extend(value: Any, items: list[Any]) -> None:
-    (value.update if isinstance(value, set) else value.extend)(items)
-
-
-def _global_names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from _global_names(const)
-
-
-def _copy_hooks(source: torch.Tensor, target: torch.Tensor) -> None:
-    """Give the stand-in the attributes and gradient hooks of the tensor it stands for."""
-    for name, item in getattr(source, "__dict__", {}).items():
-        if name not in target.__dict__:
-            target.__dict__[name] = item
-    if not target.requires_grad:
-        return
-    for hook in list((source._backward_hooks or {}).values()):
-        target.register_hook(hook)
-    if target.is_leaf:
-        for hook in list((getattr(source, "_post_accumulate_grad_hooks", None) or {}).values()):
-            target.register_post_accumulate_grad_hook(hook)
+def _remove(namespace: dict[str, Any], name: str) -> None:
+    namespace.pop(name, None)

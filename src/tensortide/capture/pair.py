@@ -64,6 +64,8 @@ def _loss(loss: str | Callable[..., Any]) -> Callable[[Any], torch.Tensor]:
 
 
 def _own_loss(output: Any) -> torch.Tensor:
+    if isinstance(output, torch.Tensor) and output.dim() == 0:
+        return output
     value = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if not isinstance(value, torch.Tensor):
         raise WorkloadError(f"the model's output ({type(output).__name__}) has no loss: pass labels, or another loss")

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tensortide.capture.batches import loaders
 from tensortide.capture.context import Tracker
 from tensortide.capture.control_flow import followed
 from tensortide.capture.failure import explained
@@ -45,7 +46,7 @@ def capture_step(
     mode = None if real else StepFakeMode()
     outside = Isolation(clones() if mode is None else fakes(mode))
     paths = contextlib.nullcontext if real else same_paths
-    with undisturbed():
+    with undisturbed(), loaders(lambda item: outside.visit(item, "batch")):
         try:
             target = outside.visit(target, name)
             with mode or contextlib.nullcontext():
@@ -57,7 +58,7 @@ def capture_step(
                     outside.visit(target, name)
                 inside = Isolation((lambda tensor: tensor) if mode is None else fakes(mode))
                 step = inside.visit(step, name)
-                with paths():
+                with paths(), contextlib.closing(inside):
                     if not called and not first_step:
                         progress("warming up")
                         with explained("step", name, real), followed():
@@ -100,7 +101,7 @@ def _signature_message(target: Any, given: Mapping[str, Scalar], name: str, erro
 
 def _record(step: Step, name: str, real: bool, meta: Callable[[], Meta]) -> Graph:
     found = Isolation(lambda tensor: tensor)
-    found.visit(step, name)
+    found.visit(step)
     tracker = Tracker(found.roots())
     recorder = Recorder(tracker.context, fixes={} if real else FIXES)
     state = State(recorder, found)
@@ -112,12 +113,18 @@ def _record(step: Step, name: str, real: bool, meta: Callable[[], Meta]) -> Grap
         with explained("step", name, real, tracker), tracker.watch(), followed(tracker, recorder), recorder:
             result = step()
         if not recorder.ops:
-            raise CaptureError(f"the step of {name} ran no op: a workload returns a function that runs one step")
+            raise CaptureError(f"the step of {name} ran no op{_idle(result)}")
         state.add_outputs(result)
         state.register()
         return build(recorder, tracker, state, meta())
     finally:
         state.close()
+
+
+def _idle(result: Any) -> str:
+    if inspect.isgenerator(result) or inspect.iscoroutine(result):
+        return f": it returned a {type(result).__name__}, which has not run. Capture a function that runs it"
+    return " in this thread: a workload returns a function that runs one step"
 
 
 def _meta(name: str, target: Any, given: Mapping[str, Scalar], mode: StepFakeMode | None, first_step: bool) -> Meta:

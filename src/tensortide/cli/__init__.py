@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from tensortide.errors import TensortideError
+
+if TYPE_CHECKING:
+    from cyclopts import CycloptsError
 
 __all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line. Exits 0 on success, 1 on a tensortide error, 2 on wrong usage, 130 on Ctrl-C."""
+    from cyclopts import CycloptsError
+
     from tensortide.cli.app import app
 
     try:
-        app(arguments)
+        app(arguments, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except CycloptsError as error:
+        print(f"error: {usage(error)}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(2) from None
     except TensortideError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         raise SystemExit(1) from None
@@ -23,5 +34,30 @@ def main(arguments: list[str] | None = None) -> None:
         print("interrupted", file=sys.stderr)  # noqa: T201
         raise SystemExit(130) from None
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         raise SystemExit(0) from None
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _drop_output()
+        print("error: cannot write to standard output: the disk is full.", file=sys.stderr)  # noqa: T201
+        raise SystemExit(1) from None
+
+
+def _drop_output() -> None:
+    """Let what is still buffered go nowhere, so that the end of the program does not fail on it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def usage(error: CycloptsError) -> str:
+    """What is wrong with the command line, and what to do about it."""
+    from cyclopts import UnusedCliTokensError
+
+    verb = " ".join(("tensortide", *(error.command_chain or ())))
+    what = str(error).strip()
+    if isinstance(error, UnusedCliTokensError):
+        stray = error.unused_tokens or []
+        if all("=" in token for token in stray):
+            return f"{' '.join(stray)} stands alone: write --set before each, as in --set {' --set '.join(stray)}"
+        what = f"Unexpected argument: {' '.join(stray)}."
+    return f"{what.replace('?.', '?')}\nSee {verb} --help."

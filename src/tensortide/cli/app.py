@@ -18,6 +18,7 @@ app = App(
     help="What does one training step of a model cost, and how do I make it fit?",
     version=tensortide.__version__,
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,
 )
 
 for verb in (report, capture, count, timeline, explain, doctor, examples):

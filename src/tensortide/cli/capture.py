@@ -8,9 +8,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.source import CaptureOptions, OutputOptions, Target, console, graph_of, print_json
+from tensortide.cli.source import CaptureOptions, OutputOptions, Target, console, graph_of, is_stdout, print_json
 from tensortide.graph import Graph, save
 from tensortide.graph.file import SUFFIX
+from tensortide.write import check_writable
 
 
 def capture(
@@ -24,9 +25,11 @@ def capture(
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Capture one training step as a graph and save it; every other verb reads the file."""
+    path = check_writable(output or Path(_name(target) + SUFFIX))
     graph = graph_of(target, options, quiet=out.quiet)
-    path = output or Path(_name(target) + SUFFIX)
     save(graph, path)
+    if is_stdout(path):
+        return
     if out.json:
         print_json(_summary(graph, path))
     elif not out.quiet:

@@ -40,6 +40,7 @@ def count(
             "top_by_bytes",
             "ops",
             "environment",
+            "assumptions",
             "notes",
         )
         print_json({key: getattr(document, key) for key in keys})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from tensortide.cli.source import OutputOptions, console, print_json
 from tensortide.errors import WorkloadError
@@ -12,7 +14,12 @@ if TYPE_CHECKING:
     from tensortide.examples import Example
 
 
-def examples(name: str = "", /, *, out: OutputOptions = OutputOptions()) -> None:  # noqa: B008
+def examples(
+    name: Annotated[str, Parameter(show_default=False, help="One workload.")] = "",
+    /,
+    *,
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
     """List the built-in workloads, or the hyperparameters of one (NAME) with their defaults."""
     from tensortide import examples as registry
 
@@ -25,6 +32,8 @@ def examples(name: str = "", /, *, out: OutputOptions = OutputOptions()) -> None
         return
     from rich.table import Table
 
+    from tensortide.report.layout import Trimmed
+
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True, style="bold")
     table.add_column()
@@ -33,7 +42,7 @@ def examples(name: str = "", /, *, out: OutputOptions = OutputOptions()) -> None
             f" (needs {', '.join(e for e in row['requires'] if e != 'torch')})" if row["requires"] != ["torch"] else ""
         )
         table.add_row(str(row["name"]), f"{row['summary']}{needs}")
-    console().print(table)
+    console().print(Trimmed(table), end="")
     if name:
         console().print("  ".join(f"{key}={value!r}" for key, value in rows[0]["hyperparameters"].items()))
 

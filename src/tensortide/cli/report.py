@@ -16,9 +16,11 @@ from tensortide.cli.source import (
     Top,
     console,
     graph_of,
+    is_stdout,
     progress,
     resolver,
 )
+from tensortide.write import check_writable
 
 File = Path | None
 
@@ -43,23 +45,24 @@ def report(
     from tensortide.report import report as make_report
     from tensortide.report.formats import render_json, write
 
+    asked = {
+        "html": html,
+        "trace": trace,
+        "memory-viz": memory_viz,
+        "ops-csv": ops_csv,
+        "modules-csv": modules_csv,
+        "markdown": markdown,
+    }
+    files = {kind: check_writable(path) for kind, path in asked.items() if path is not None}
     graph = graph_of(target, options, quiet=out.quiet)
     with progress(out.quiet) as say:
         say("counting")
         document = make_report(graph, strict=cost.strict, resolver=resolver, top=max(top, 25))
-        files = {
-            "html": html,
-            "trace": trace,
-            "memory-viz": memory_viz,
-            "ops-csv": ops_csv,
-            "modules-csv": modules_csv,
-            "markdown": markdown,
-        }
-        written = []
         for kind, path in files.items():
-            if path is not None:
-                say(f"writing {path}")
-                written.append(write(document, kind, path))
+            say(f"writing {path}")
+            write(document, kind, path)
+    if any(map(is_stdout, files.values())):
+        return
     screen = console()
     if out.json:
         screen.file.write(render_json(document).decode())
@@ -68,5 +71,5 @@ def report(
 
     render(document, screen, depth=depth, top=top)
     if not out.quiet:
-        for path in written:
+        for path in files.values():
             screen.print(f"wrote {path}", soft_wrap=True)

@@ -29,17 +29,22 @@ Top = Annotated[int, Parameter(help="Number of rows to show of each list.", vali
 Target = Annotated[str, Parameter(help="file.py:function, package.module:function, an example, or a saved graph.")]
 
 
+def _option(names: str, text: str) -> Parameter:
+    """An option that has no opposite, and whose default goes without saying."""
+    return Parameter(name=names.split(), negative=(), show_default=False, help=text)
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class CaptureOptions:
     """How the target is captured."""
 
     set: Annotated[
-        tuple[str, ...], Parameter(name="--set", negative=(), help="A hyperparameter: key=value (repeatable).")
+        tuple[str, ...], _option("--set", "A hyperparameter: key=value. Once for each: --set a=1 --set b=2.")
     ] = ()
-    real: Annotated[bool, Parameter(negative=(), help="Run on real tensors instead of fake ones.")] = False
+    real: Annotated[bool, _option("--real", "Run on real tensors instead of fake ones.")] = False
     first_step: Annotated[
-        bool, Parameter(negative=(), help="Record the very first step, which creates optimizer state.")
+        bool, _option("--first-step", "Record the very first step, which creates optimizer state.")
     ] = False
 
 
@@ -48,7 +53,7 @@ class CaptureOptions:
 class CostOptions:
     """How costs are totalled."""
 
-    strict: Annotated[bool, Parameter(negative=(), help="An op without a cost rule is an error.")] = False
+    strict: Annotated[bool, _option("--strict", "An op without a cost rule is an error.")] = False
 
 
 @Parameter(name="*")
@@ -56,8 +61,8 @@ class CostOptions:
 class OutputOptions:
     """How results are printed."""
 
-    json: Annotated[bool, Parameter(negative=(), help="Print JSON instead of text.")] = False
-    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=(), help="No progress, no notes.")] = False
+    json: Annotated[bool, _option("--json", "Print JSON instead of text.")] = False
+    quiet: Annotated[bool, _option("--quiet -q", "No progress, no word of the files that were written.")] = False
 
 
 def graph_of(target: str, options: CaptureOptions, *, quiet: bool) -> Graph:
@@ -105,6 +110,11 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(highlight=False) if sys.stdout.isatty() else Console(width=100, highlight=False, no_color=True)
+
+
+def is_stdout(path: Path | None) -> bool:
+    """Whether ``path`` is standard output: what goes there must not be mixed with text."""
+    return path is not None and str(path) in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
 def print_json(value: object) -> None:

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from tensortide.cli.source import CaptureOptions, OutputOptions, Target, Top, console, graph_of, print_json, resolver
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from tensortide.cli.source import (
+    CaptureOptions,
+    Depth,
+    OutputOptions,
+    Target,
+    Top,
+    console,
+    graph_of,
+    print_json,
+    resolver,
+)
 from tensortide.report import report
 
 
@@ -10,16 +24,25 @@ def timeline(
     target: Target,
     /,
     *,
+    allocator: Annotated[
+        Literal["exact", "cuda"],
+        Parameter(help="With cuda, also replay the step on PyTorch's caching allocator: what it would reserve."),
+    ] = "exact",
+    depth: Depth = 3,
     top: Top = 15,
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
-    """Show memory over one step: bytes resident at every op by role, the peak, and what is alive at it."""
-    document = report(graph_of(target, options, quiet=out.quiet), resolver=resolver)
+    """Show memory over one step: its peak, by phase and by module, the bytes at every op, and what is alive at it."""
+    from tensortide.report.allocator import cuda
+
+    graph = graph_of(target, options, quiet=out.quiet)
+    document = report(graph, resolver=resolver)
+    replayed = cuda(graph) if allocator == "cuda" else None
     if out.json:
-        keys = ("format", "overview", "memory", "storages", "environment", "notes")
-        print_json({key: getattr(document, key) for key in keys})
+        keys = ("format", "overview", "memory", "modules", "storages", "environment", "assumptions", "notes")
+        print_json({**{key: getattr(document, key) for key in keys}, "allocator": replayed})
         return
     from tensortide.report.terminal import render_timeline
 
-    render_timeline(document, console(), top=top)
+    render_timeline(document, console(), depth=depth, top=top, allocator=replayed)

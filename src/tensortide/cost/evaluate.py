@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
@@ -106,7 +107,8 @@ def _over_items(rule: Rule, call: OpCall) -> Cost | None:
     base = name.partition("::")[2].removesuffix("_")
     lists = {key: value for key, value in call.arguments.items() if isinstance(value, tuple)}
     single = {key: value for key, value in call.arguments.items() if not isinstance(value, tuple)}
-    costs: dict[object, list[Cost]] = {}
+    costs: dict[object, Cost] = {}
+    times: Counter[object] = Counter()
     for i in range(max(map(len, lists.values()), default=0)):
         arguments = {key: value[i] for key, value in lists.items() if i < len(value)} | single
         outputs = call.outputs[i : i + 1]
@@ -115,10 +117,9 @@ def _over_items(rule: Rule, call: OpCall) -> Cost | None:
             cost = rule.work(_item(name, base, arguments, outputs))
             if cost is None:
                 return None
-            costs[shapes] = [cost]
-        else:
-            costs[shapes].append(costs[shapes][0])
-    return summed(items[0] * len(items) for items in costs.values())
+            costs[shapes] = cost
+        times[shapes] += 1
+    return summed(cost * times[shapes] for shapes, cost in costs.items())
 
 
 def _item(name: str, base: str, arguments: dict[str, object], outputs: tuple[Tensor, ...]) -> OpCall:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-__all__ = ["bottom_right", "dense", "ragged", "top_left", "window"]
+__all__ = ["bottom_right", "dense", "top_left", "window"]
 
 
 def dense(queries: int, keys: int) -> int:
@@ -46,8 +44,3 @@ def window(queries: int, keys: int, left: int | None, right: int | None, shift: 
         last = keys - 1 if right is None else min(keys - 1, i + shift + right)
         total += max(0, last - first + 1)
     return total
-
-
-def ragged(lengths: Iterable[tuple[int, int]]) -> int:
-    """Sequences of (queries, keys) lengths packed one after the other, dense within each."""
-    return sum(queries * keys for queries, keys in lengths)

@@ -16,6 +16,9 @@ def validate(graph: Graph) -> None:
     for index, call in enumerate(graph.calls):
         _check_call(index, call, slots[index])
     _check_ops(graph, slots, returned)
+    for index, branch in enumerate(graph.branches):
+        if not OUTSIDE <= branch.parent < index:
+            raise GraphError(f"branch {index} lies in branch {branch.parent}, which does not come before it")
     for entry in graph.named:
         if not 0 <= entry.tensor < len(graph.tensors):
             raise GraphError(f"name {entry.name!r} refers to tensor {entry.tensor} of {len(graph.tensors)}")

@@ -22,7 +22,7 @@ from tensortide.report.document import (
     Work,
 )
 from tensortide.report.modules import module_rows, op_groups
-from tensortide.report.tables import STACK, WORKSPACE, op_table, phase_of, source_rows, storage_table
+from tensortide.report.tables import PHASES, STACK, WORKSPACE, op_table, phase_of, source_rows, storage_table
 
 if TYPE_CHECKING:
     from tensortide.cost import Count, Total
@@ -57,7 +57,7 @@ def build(graph: Graph, count: Count, eager: Timeline, last_use: Timeline, *, to
     overview = _overview(graph, count, eager, last_use)
     return Document(
         overview=overview,
-        phases=tuple(_phases(graph, count, eager)),
+        phases=tuple(_phases(count, eager)),
         modules=module_rows(graph, count, ops, storages, eager.peak_op),
         top_by_flops=tuple(sorted((g for g in groups if g.flops), key=lambda g: -g.flops)[:top]),
         top_by_bytes=tuple(sorted((g for g in groups if g.accessed_bytes), key=lambda g: -g.accessed_bytes)[:top]),
@@ -76,6 +76,7 @@ def build(graph: Graph, count: Count, eager: Timeline, last_use: Timeline, *, to
             python=graph.meta.python,
             captured_on=graph.meta.captured_on,
         ),
+        assumptions=graph.meta.assumptions,
         notes=_notes(graph, eager, overview),
     )
 
@@ -101,14 +102,19 @@ def work(total: Total) -> Work:
     )
 
 
-def _phases(graph: Graph, count: Count, eager: Timeline) -> Iterable[PhaseRow]:
-    resident = eager.resident
-    members: dict[str, list[int]] = {}
-    for i, op in enumerate(graph.ops):
-        members.setdefault(phase_of(op), []).append(i)
+def _phases(count: Count, eager: Timeline) -> Iterable[PhaseRow]:
+    peaks = _peaks(eager)
     for phase, total in count.by_phase.items():
-        if rows := members.get(phase):
-            yield PhaseRow(phase=phase, work=work(total), peak_bytes=int(resident[rows].max()))
+        if phase in peaks:
+            yield PhaseRow(phase=phase, work=work(total), peak_bytes=peaks[phase])
+
+
+def _peaks(timeline: Timeline) -> dict[str, int]:
+    """Most bytes resident during any op of each phase that occurs."""
+    members: dict[str, list[int]] = {}
+    for i, op in enumerate(timeline.graph.ops):
+        members.setdefault(phase_of(op), []).append(i)
+    return {phase: int(timeline.resident[members[phase]].max()) for phase in PHASES if phase in members}
 
 
 def _overview(graph: Graph, count: Count, eager: Timeline, last_use: Timeline) -> Overview:
@@ -176,7 +182,7 @@ def _curve(timeline: Timeline) -> Curve:
         lifetimes=timeline.lifetimes,
         peak_bytes=timeline.peak_bytes,
         peak_op=timeline.peak_op,
-        peak_by_phase={phase.value: peak for phase, peak in timeline.peak_by_phase.items()},
+        peak_bytes_by_phase=_peaks(timeline),
         op=tuple(at),
         total_bytes=tuple(resident[at].tolist()),
         bytes_by_role={role: tuple(split[role]) for role in order if role in split},

@@ -30,7 +30,8 @@ class OpTable(msgspec.Struct, frozen=True, kw_only=True):
 
     ``name``, ``shapes``, ``module``, ``phase``, ``how`` (its cost is known) and ``source`` index ``names``,
     ``signatures``, ``paths``, ``phases``, ``hows`` and the document's ``sources``. ``resident_bytes`` is the eager
-    memory while the op runs, with the ``workspace_bytes`` that its kernel takes and gives back.
+    memory while the op runs, with the ``workspace_bytes`` that its kernel takes and gives back. ``untaken`` are the ops
+    that are in no total: those of every arm of a conditional but the most expensive one.
     """
 
     names: Strings
@@ -49,6 +50,7 @@ class OpTable(msgspec.Struct, frozen=True, kw_only=True):
     accessed_bytes: MaybeInts
     workspace_bytes: Ints
     resident_bytes: Ints
+    untaken: Ints
 
 
 class StorageTable(msgspec.Struct, frozen=True, kw_only=True):

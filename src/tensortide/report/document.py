@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tensortide.report.columns import Ints, OpTable, SourceRow, StorageTable, Strings
+from tensortide.report.rows import ModuleRow, OpGroup
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -112,49 +113,6 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     coverage: Coverage
 
 
-class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One module, in depth-first order. Everything includes its submodules except what is named ``own``.
-
-    ``parent`` is the row of the enclosing module. ``share`` is its part of the step's FLOPs. ``saved_bytes`` are
-    activations that its ops make and backward waits for; ``peak_bytes`` are what of its tensors (parameters,
-    gradients, optimizer state, activations, temporaries) is alive at the peak of the step.
-    """
-
-    path: str
-    name: str
-    type: str
-    depth: int
-    parent: int
-    ops: int
-    own_ops: int
-    unknown_ops: int
-    flops: int
-    own_flops: int
-    macs: int
-    accessed_bytes: int
-    own_accessed_bytes: int
-    parameters: int
-    parameter_bytes: int
-    saved_bytes: int
-    peak_bytes: int
-    share: float
-
-
-class OpGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Ops of one name, phase and shapes in modules that differ only by number: ``transformer.h.*.mlp.c_fc``."""
-
-    op: str
-    shapes: str
-    modules: str
-    phase: str
-    count: int
-    flops: int
-    macs: int
-    accessed_bytes: int
-    first_op: int
-    source: int
-
-
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
     """Resident bytes over the step, by role: at most a few hundred instants, each the highest of its stretch.
 
@@ -164,7 +122,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     lifetimes: str
     peak_bytes: int
     peak_op: int
-    peak_by_phase: dict[str, int]
+    peak_bytes_by_phase: dict[str, int]
     op: Ints
     total_bytes: Ints
     bytes_by_role: dict[str, Ints]
@@ -212,7 +170,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole report. ``notes`` say what the numbers mean and assume."""
+    """A whole report. ``notes`` say what the numbers mean; ``assumptions`` what capture had to assume of this step."""
 
     format: str = FORMAT
     overview: Overview
@@ -225,6 +183,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     ops: OpTable
     storages: StorageTable
     environment: Environment
+    assumptions: Strings
     notes: Strings
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from tensortide.report.document import Document, ModuleRow, Resident
-from tensortide.report.modules import pattern
+from tensortide.report.document import Document, Resident
+from tensortide.report.modules import pattern, shared
+from tensortide.report.rows import ModuleRow
 
 ALIKE = 0.02
 """Siblings of one structure fold if their FLOPs differ by no more than this part."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One or more modules of equal structure, summed: ``h.[0-11]`` x 12."""
+    """One or more modules of equal structure, summed: ``h.[0-11]`` x 12; the ``transient_bytes`` of the highest."""
 
     name: str
     path: str
@@ -24,7 +25,10 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     flops: int
     accessed_bytes: int
     parameters: int
+    parameter_bytes: int
     saved_bytes: int
+    retained_bytes: int
+    transient_bytes: int
     peak_bytes: int
     share: float
 
@@ -99,7 +103,10 @@ class _Folder:
             flops=sum(row.flops for row in rows),
             accessed_bytes=sum(row.accessed_bytes for row in rows),
             parameters=sum(row.parameters for row in rows),
+            parameter_bytes=sum(row.parameter_bytes for row in rows),
             saved_bytes=sum(row.saved_bytes for row in rows),
+            retained_bytes=sum(row.retained_bytes for row in rows),
+            transient_bytes=max(row.transient_bytes for row in rows),
             peak_bytes=sum(row.peak_bytes for row in rows),
             share=sum(row.share for row in rows),
         )
@@ -126,13 +133,13 @@ def fold_tensors(document: Document) -> list[TensorGroup]:
     folded = [
         TensorGroup(
             role=role,
-            name=(rows[0].name or rows[0].op) if len(rows) == 1 else name,
+            name=shared([row.name for row in rows]) or rows[0].op,
             tensor=tensor,
-            modules=rows[0].module if len({row.module for row in rows}) == 1 else modules,
+            modules=shared([row.module for row in rows]),
             source=source,
             count=len(rows),
             nbytes=sum(row.nbytes for row in rows),
         )
-        for (role, name, tensor, modules, source), rows in groups.items()
+        for (role, _, tensor, _, source), rows in groups.items()
     ]
     return sorted(folded, key=lambda group: -group.nbytes)

@@ -25,7 +25,7 @@ def render_html(document: Document, *, compress: bool | None = None) -> str:
     data = to_json(document)
     if compress is None:
         compress = len(data) > PLAIN_BYTES
-    theme, style = _read("theme.js"), _read("page.css")
+    theme, style = _read("theme.js"), _read("page.css") + _read("print.css")
     script = "\n".join(_read(f"{name}.js") for name in SCRIPTS)
     parts = {
         "csp": f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(theme)} {_hash(script)}",

@@ -47,8 +47,15 @@ def columns_table(
                 style="dim" if column.dim else "",
             )
     for row in rows:
-        table.add_row(*(Text(cell) for cell, column in zip(row, columns, strict=True) if column.shown))
+        table.add_row(*(_cell(cell) for cell, column in zip(row, columns, strict=True) if column.shown))
     return Padding(table, (1 if first else 0, 0, 0, 0), expand=False)
+
+
+def _cell(text: str) -> RenderableType:
+    """``text``; if it is indented, so are the lines it is folded into."""
+    kept = text.lstrip(" ")
+    indent = len(text) - len(kept)
+    return Padding(Text(kept), (0, 0, 0, indent), expand=False) if indent else Text(text)
 
 
 class Trimmed:

@@ -10,8 +10,9 @@ import msgspec
 
 from tensortide.cost import Count, ModuleTotal, Total
 from tensortide.graph.model import OUTSIDE, Graph, Phase, Role
+from tensortide.memory import ModuleMemory, by_module
 from tensortide.report.columns import OpTable, StorageTable
-from tensortide.report.document import ModuleRow, OpGroup
+from tensortide.report.rows import ModuleRow, OpGroup
 from tensortide.report.tables import home_of
 
 OUTSIDE_PATH, ROOT_PATH = "(outside)", "(root)"
@@ -41,28 +42,38 @@ def module_rows(
     trees = list(count.modules)
     if OUTSIDE_PATH in held and all(tree.path != OUTSIDE_PATH for tree in trees):
         trees.append(ModuleTotal(OUTSIDE_PATH, "", Total(), Total()))
-    rows: list[ModuleRow] = []
-    whole = count.total.flops
+    rows = _Rows(held, _calls(graph), count.total.flops)
     for tree in trees:
-        _append(tree, -1, 0, held, whole, rows)
-    return tuple(rows)
+        rows.append(tree, -1, 0)
+    return tuple(rows.rows)
 
 
-def _append(
-    node: ModuleTotal, parent: int, depth: int, held: dict[str, Held], whole: int, rows: list[ModuleRow]
-) -> Held:
-    """Add the rows of ``node`` and of all inside it; what they hold together."""
-    at, sums = len(rows), Held()
-    rows.append(_row(node, parent, depth, sums, whole))  # its place: its sums are known after those inside it
-    if node.path in held:
-        sums.add(held[node.path])
-    for child in node.children:
-        sums.add(_append(child, at, depth + 1, held, whole, rows))
-    rows[at] = _row(node, parent, depth, sums, whole)
-    return sums
+def _calls(graph: Graph) -> dict[str, ModuleMemory]:
+    """What the calls of each module do to memory, by its path."""
+    return {module.path: memory for module, memory in zip(graph.modules, by_module(graph), strict=True)}
 
 
-def _row(node: ModuleTotal, parent: int, depth: int, held: Held, whole: int) -> ModuleRow:
+class _Rows:
+    """The rows, depth-first, while they are being added."""
+
+    def __init__(self, held: dict[str, Held], calls: dict[str, ModuleMemory], whole: int) -> None:
+        self.rows: list[ModuleRow] = []
+        self.held, self.calls, self.whole = held, calls, whole
+
+    def append(self, node: ModuleTotal, parent: int, depth: int) -> Held:
+        """Add the rows of ``node`` and of all inside it; what they hold together."""
+        at, sums = len(self.rows), Held()
+        calls = self.calls.get(node.path)
+        self.rows.append(_row(node, parent, depth, sums, calls, self.whole))  # its place: sums are known later
+        if node.path in self.held:
+            sums.add(self.held[node.path])
+        for child in node.children:
+            sums.add(self.append(child, at, depth + 1))
+        self.rows[at] = _row(node, parent, depth, sums, calls, self.whole)
+        return sums
+
+
+def _row(node: ModuleTotal, parent: int, depth: int, held: Held, calls: ModuleMemory | None, whole: int) -> ModuleRow:
     return ModuleRow(
         path=node.path or ROOT_PATH,
         name=node.name,
@@ -80,6 +91,8 @@ def _row(node: ModuleTotal, parent: int, depth: int, held: Held, whole: int) -> 
         parameters=held.parameters,
         parameter_bytes=held.parameter_bytes,
         saved_bytes=held.saved_bytes,
+        retained_bytes=calls.retained if calls else 0,
+        transient_bytes=calls.transient if calls else 0,
         peak_bytes=held.peak_bytes,
         share=node.inclusive.flops / whole if whole else 0.0,
     )
@@ -113,23 +126,31 @@ def pattern(path: str) -> str:
     return _NUMBER.sub("*", path)
 
 
-def op_groups(ops: OpTable) -> list[OpGroup]:
-    """The ops of a step grouped by name, phase, shapes and modules that differ only by number."""
+def shared(paths: Sequence[str]) -> str:
+    """What ``paths`` of one pattern have in common, ``*`` where they differ: ``h.*.0`` of ``h.1.0`` and ``h.2.0``."""
+    levels = zip(*(path.split(".") for path in set(paths)), strict=False)
+    return ".".join(names[0] if len(set(names)) == 1 else "*" for names in levels)
+
+
+def op_groups(ops: OpTable, *, apart: bool = True) -> list[OpGroup]:
+    """The ops that totals count, grouped by name, phase and modules that differ only by number; and by shapes, if
+    these are kept ``apart``."""
     patterns = [pattern(path) for path in ops.paths]
     groups: dict[tuple[int, int, int, str], list[int]] = {}
+    untaken = set(ops.untaken)
     for i, module in enumerate(ops.module):
-        key = (ops.name[i], ops.phase[i], ops.shapes[i], patterns[module])
-        groups.setdefault(key, []).append(i)
-    return [_group(ops, key[3], members) for key, members in groups.items()]
+        if i not in untaken:
+            key = (ops.name[i], ops.phase[i], ops.shapes[i] if apart else 0, patterns[module])
+            groups.setdefault(key, []).append(i)
+    return [_group(ops, members) for members in groups.values()]
 
 
-def _group(ops: OpTable, modules: str, members: Sequence[int]) -> OpGroup:
+def _group(ops: OpTable, members: Sequence[int]) -> OpGroup:
     first = members[0]
-    single = len({ops.module[i] for i in members}) == 1
     return OpGroup(
         op=ops.names[ops.name[first]],
         shapes=ops.signatures[ops.shapes[first]],
-        modules=ops.paths[ops.module[first]] if single else modules,
+        modules=shared([ops.paths[i] for i in {ops.module[i] for i in members}]),
         phase=ops.phases[ops.phase[first]],
         count=len(members),
         flops=_sum(ops.flops[i] for i in members),

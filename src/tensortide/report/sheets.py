@@ -6,7 +6,8 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-from tensortide.report.document import Document, ModuleRow
+from tensortide.report.document import Document
+from tensortide.report.rows import ModuleRow
 from tensortide.units import format_bytes, format_count, format_percent
 
 OP_COLUMNS = (
@@ -20,6 +21,7 @@ OP_COLUMNS = (
     "accessed_bytes",
     "workspace_bytes",
     "resident_bytes",
+    "taken",
     "file",
     "line",
     "code",
@@ -28,7 +30,7 @@ MODULE_COLUMNS = tuple(name for name in ModuleRow.__struct_fields__ if name != "
 
 
 def render_ops_csv(document: Document) -> str:
-    """One row per op. A cost that is unknown is empty."""
+    """One row per op. A cost that is unknown is empty; an op that is not ``taken`` is in no total."""
     return _csv(OP_COLUMNS, _op_rows(document))
 
 
@@ -47,6 +49,7 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def _op_rows(document: Document) -> Iterable[Sequence[object]]:
     ops = document.ops
+    untaken = set(ops.untaken)
     for i in range(len(ops.name)):
         source = document.sources[ops.source[i]] if ops.source[i] >= 0 else None
         yield (
@@ -60,6 +63,7 @@ def _op_rows(document: Document) -> Iterable[Sequence[object]]:
             ops.accessed_bytes[i],
             ops.workspace_bytes[i],
             ops.resident_bytes[i],
+            int(i not in untaken),
             *((source.file, source.line, source.code) if source else ("", "", "")),
         )
 
@@ -98,6 +102,7 @@ def render_markdown(document: Document, *, top: int = 10) -> str:
         _table(("Phase", "Ops", "FLOPs", "Bytes accessed", "Peak memory"), phases),
         _table(("At the peak", "Tensors", "Bytes"), roles),
         _table(("Module", "Type", "FLOPs", "At the peak"), modules),
+        _text(f"Assumed: {'; '.join(document.assumptions)}") if document.assumptions else "",
         _text(
             f"{view.coverage.line} · {document.environment.framework} · tensortide {document.environment.tensortide}"
         ),

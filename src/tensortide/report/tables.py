@@ -57,19 +57,16 @@ def phase_of(op: Op) -> str:
     return RECOMPUTE if op.recompute else op.phase.value
 
 
-def signature(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> str:
-    """Inputs and outputs as text, e.g. ``f32[8,16], f32[16,4] -> f32[8,4]``."""
-    return f"{', '.join(map(describe, inputs))} -> {', '.join(map(describe, outputs))}".strip()
-
-
 def signatures(graph: Graph) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Distinct signatures of the ops, and the index of each op's own."""
+    """Distinct signatures of the ops (``f32[8,16], f32[16,4] -> f32[8,4]``), and the index of each op's own."""
+    shown = [describe(tensor) for tensor in graph.tensors]
     texts, known = Interned[str](), dict[tuple[tuple[int, ...], tuple[int, ...]], int]()
     column = []
     for op in graph.ops:
         key = (op.inputs, op.outputs)
         if key not in known:
-            known[key] = texts(signature([graph.tensors[i] for i in op.inputs], [graph.tensors[i] for i in op.outputs]))
+            inputs, outputs = (", ".join([shown[i] for i in side]) for side in key)
+            known[key] = texts(f"{inputs} -> {outputs}".strip())
         column.append(known[key])
     return texts.values, tuple(column)
 
@@ -100,7 +97,16 @@ def op_table(graph: Graph, count: Count, eager: Timeline) -> OpTable:
         accessed_bytes=tuple(None if c is None else c.bytes for c in costs),
         workspace_bytes=tuple(eager.workspace.tolist()),
         resident_bytes=tuple(eager.resident.tolist()),
+        untaken=_untaken(graph, count),
     )
+
+
+def _untaken(graph: Graph, count: Count) -> tuple[int, ...]:
+    """The ops of a conditional's arms that no total takes."""
+    if not graph.branches:
+        return ()
+    taken = count.by(lambda op: op.branch)
+    return tuple(i for i, op in enumerate(graph.ops) if op.branch not in taken)
 
 
 def storage_table(graph: Graph, paths: Sequence[str], device: str) -> StorageTable:

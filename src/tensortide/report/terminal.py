@@ -7,11 +7,14 @@ from collections.abc import Iterable, Iterator
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
+from tensortide.report.allocator import Allocator, allocator_view
 from tensortide.report.curve import memory_curve
-from tensortide.report.document import Document, OpGroup
-from tensortide.report.fold import TensorGroup, fold_modules, fold_tensors
+from tensortide.report.document import Document
+from tensortide.report.fold import Line, TensorGroup, fold_modules, fold_tensors
 from tensortide.report.layout import Column, Trimmed, bar, columns_table, heading, tidy
-from tensortide.report.totals import coverage, memory_totals, phases, title, totals
+from tensortide.report.modules import op_groups
+from tensortide.report.rows import OpGroup
+from tensortide.report.totals import assumptions, coverage, memory_totals, phase_peaks, phases, title, totals
 from tensortide.units import format_bytes, format_count, format_percent
 
 __all__ = ["render", "render_count", "render_timeline"]
@@ -27,17 +30,19 @@ def render(document: Document, console: Console, *, depth: int = 3, top: int = 1
 def render_count(document: Document, console: Console, *, depth: int = 3, top: int = 15) -> None:
     """Print what the step computes: FLOPs, bytes and parameters by phase, module and op."""
     options = console.options
-    parts = (title(document), totals(document), phases(document, options), coverage(document))
+    parts = (title(document), totals(document), phases(document, options), coverage(document), *assumptions(document))
     _print(console, [*parts, *modules(document, options, depth), *top_ops(document, options, top)])
 
 
-def render_timeline(document: Document, console: Console, *, top: int = 15) -> None:
-    """Print what memory the step takes: the curve and what is alive at its peak."""
+def render_timeline(
+    document: Document, console: Console, *, depth: int = 3, top: int = 15, allocator: Allocator | None = None
+) -> None:
+    """Print what memory the step takes: the curve, what is alive at its peak, what each module does to it."""
     options = console.options
-    _print(
-        console,
-        [title(document), memory_totals(document), *memory(document, options), *at_peak(document, options, top)],
-    )
+    parts = [title(document), memory_totals(document), *phase_peaks(document), *assumptions(document)]
+    parts += allocator_view(allocator) if allocator else ()
+    curve = (*memory(document, options), *at_peak(document, options, top))
+    _print(console, [*parts, *curve, *module_memory(document, options, depth)])
 
 
 def whole(document: Document, options: ConsoleOptions, depth: int = 3, top: int = 15) -> Iterator[RenderableType]:
@@ -46,6 +51,7 @@ def whole(document: Document, options: ConsoleOptions, depth: int = 3, top: int 
     yield totals(document)
     yield phases(document, options)
     yield coverage(document)
+    yield from assumptions(document)
     yield from modules(document, options, depth)
     yield from top_ops(document, options, top)
     yield from memory(document, options)
@@ -62,7 +68,7 @@ def modules(document: Document, options: ConsoleOptions, depth: int) -> Iterator
     if not document.modules:
         return
     yield heading("Where it goes", f"modules to depth {depth}, submodules included")
-    wide = options.max_width
+    wide, saved = options.max_width, any(row.saved_bytes for row in document.modules)
     columns = [
         Column("Module", fold=True),
         Column("Type", shown=wide >= 118, dim=True),
@@ -71,51 +77,86 @@ def modules(document: Document, options: ConsoleOptions, depth: int) -> Iterator
         Column("", shown=wide >= 96),
         Column("Bytes", right=True, shown=wide >= 96),
         Column("Params", right=True),
-        Column("Saved", right=True),
+        Column("Saved", right=True, shown=saved),
         Column("At peak", right=True),
     ]
     rows = [
         (
-            f"{'  ' * line.depth}{tidy(line.name)}{f' x{line.count}' if line.count > 1 else ''}",
+            _line_name(line),
             tidy(line.type),
             format_count(line.flops) if line.flops else "-",
-            format_percent(line.share),
-            bar(line.share, 8, options.ascii_only),
-            format_bytes(line.accessed_bytes) if line.accessed_bytes else "-",
+            format_percent(line.share) if line.flops else "-",
+            bar(line.share, 8 if wide >= 118 else 6, options.ascii_only),
+            _bytes(line.accessed_bytes),
             format_count(line.parameters) if line.parameters else "-",
-            format_bytes(line.saved_bytes) if line.saved_bytes else "-",
-            format_bytes(line.peak_bytes) if line.peak_bytes else "-",
+            _bytes(line.saved_bytes),
+            _bytes(line.peak_bytes),
         )
         for line in fold_modules(document.modules, depth)
+        if line.flops or line.accessed_bytes or line.parameters or line.peak_bytes
     ]
     yield columns_table(columns, rows, first=False)
 
 
+def module_memory(document: Document, options: ConsoleOptions, depth: int) -> Iterator[RenderableType]:
+    """What the modules down to ``depth`` do to memory."""
+    lines = [line for line in fold_modules(document.modules, depth) if line.transient_bytes or line.parameter_bytes]
+    if not lines:
+        return
+    yield heading("Memory by module", "leaves: after its forward; adds: the most during one call")
+    columns = [
+        Column("Module", fold=True),
+        Column("Type", shown=options.max_width >= 118, dim=True),
+        *(Column(name, right=True) for name in ("Params", "Saved", "Leaves", "Adds", "At peak")),
+    ]
+    rows = [
+        (
+            _line_name(line),
+            tidy(line.type),
+            _bytes(line.parameter_bytes),
+            _bytes(line.saved_bytes),
+            _bytes(line.retained_bytes),
+            _bytes(line.transient_bytes),
+            _bytes(line.peak_bytes),
+        )
+        for line in lines
+    ]
+    yield columns_table(columns, rows, first=False)
+
+
+def _line_name(line: Line) -> str:
+    return f"{'  ' * line.depth}{tidy(line.name)}{f' x{line.count}' if line.count > 1 else ''}"
+
+
+def _bytes(count: int) -> str:
+    return format_bytes(count) if count else "-"
+
+
 def top_ops(document: Document, options: ConsoleOptions, top: int) -> Iterator[RenderableType]:
     """The groups of ops with the most FLOPs."""
-    groups = document.top_by_flops[:top]
-    if not groups:
+    groups = sorted((g for g in op_groups(document.ops, apart=False) if g.flops), key=lambda g: -g.flops)
+    if not groups or not top:
         return
     yield heading("Most expensive ops", "by FLOPs; modules that differ by number together")
     wide, total = options.max_width, document.overview.total.flops
     columns = [
         Column("Op", fold=True),
-        Column("runs", right=True),
+        Column("Runs", right=True),
         Column("FLOPs", right=True),
         Column("share", right=True),
-        Column("Bytes", right=True, shown=wide >= 96),
+        Column("Bytes", right=True, shown=wide >= 118),
         Column("FLOP/B", right=True, shown=wide >= 96),
         Column("", dim=True),
         Column("Module", fold=True),
-        Column("Source", fold=True, shown=wide >= 118, dim=True),
+        Column("Source", fold=True, shown=wide >= 132, dim=True),
     ]
-    yield columns_table(columns, [_op_row(document, group, total) for group in groups], first=False)
+    yield columns_table(columns, [_op_row(document, group, total) for group in groups[:top]], first=False)
 
 
 def _op_row(document: Document, group: OpGroup, total: int) -> tuple[str, ...]:
     return (
-        tidy(group.op.removesuffix(".default")),
-        f"x{group.count}",
+        _op_name(group.op),
+        str(group.count),
         format_count(group.flops),
         format_percent(group.flops, total),
         format_bytes(group.accessed_bytes),
@@ -124,6 +165,10 @@ def _op_row(document: Document, group: OpGroup, total: int) -> tuple[str, ...]:
         tidy(group.modules),
         _where(document, group.source),
     )
+
+
+def _op_name(name: str) -> str:
+    return tidy(name.removeprefix("aten.").removesuffix(".default"))
 
 
 def _where(document: Document, source: int) -> str:
@@ -142,8 +187,8 @@ def at_peak(document: Document, options: ConsoleOptions, top: int) -> Iterator[R
     if not roles:
         return
     peak, op = document.overview.peak_bytes, document.overview.peak_op
-    name = document.ops.names[document.ops.name[op]].removesuffix(".default")
-    yield heading("Alive at the peak", f"op {op}, {tidy(name)} in {tidy(document.ops.paths[document.ops.module[op]])}")
+    name = _op_name(document.ops.names[document.ops.name[op]])
+    yield heading("Alive at the peak", f"op {op}, {name} in {tidy(document.ops.paths[document.ops.module[op]])}")
     rows = [
         (
             row.role.replace("_", " "),
@@ -161,7 +206,7 @@ def at_peak(document: Document, options: ConsoleOptions, top: int) -> Iterator[R
     yield columns_table(_tensor_columns(options), tensors, gap=2 if options.max_width >= 118 else 1)
     if rest := groups[top:]:
         nbytes, count = sum(group.nbytes for group in rest), sum(group.count for group in rest)
-        yield Text(f"and {count} smaller tensors, {format_bytes(nbytes)} together", style="dim")
+        yield Text(f"and {count} more tensors, {format_bytes(nbytes)} together", style="dim")
 
 
 def _tensor_columns(options: ConsoleOptions) -> list[Column]:
@@ -176,11 +221,11 @@ def _tensor_columns(options: ConsoleOptions) -> list[Column]:
 
 
 def _tensor_row(document: Document, group: TensorGroup) -> tuple[str, ...]:
-    name = group.name.removeprefix(f"{group.modules}.").removeprefix("aten.").removesuffix(".default")
+    name = _op_name(group.name.removeprefix(f"{group.modules}."))
     return (
         format_bytes(group.nbytes),
         f"x{group.count}" if group.count > 1 else "",
-        tidy(name),
+        name,
         tidy(group.tensor),
         tidy(group.modules),
         _where(document, group.source),

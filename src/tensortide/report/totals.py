@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tensortide.report.document import Document
-from tensortide.report.layout import Column, columns_table, tidy
+from tensortide.report.layout import Column, columns_table, heading, tidy
 from tensortide.units import format_bytes, format_count, format_percent
 
 Fact: TypeAlias = tuple[str, str, str]
@@ -118,7 +118,7 @@ def phases(document: Document, options: ConsoleOptions) -> RenderableType:
             format_count(row.work.product_flops),
             format_count(row.work.elementwise_flops),
             format_bytes(row.work.accessed_bytes),
-            f"{row.work.intensity:.1f}",
+            f"{row.work.intensity:.1f}" if row.work.accessed_bytes else "-",
             format_bytes(row.peak_bytes),
         )
         for row in document.phases
@@ -126,6 +126,27 @@ def phases(document: Document, options: ConsoleOptions) -> RenderableType:
     names = ("Phase", "Ops", "FLOPs", "share", "products", "elementw.", "Bytes", "FLOP/B", "Peak")
     shown = [name != "products" or options.max_width >= 90 for name in names]
     return columns_table([Column(name, right=i > 0, shown=shown[i]) for i, name in enumerate(names)], rows)
+
+
+def phase_peaks(document: Document) -> Iterator[RenderableType]:
+    """The peak of each phase."""
+    peak = document.overview.peak_bytes
+    rows = [(row.phase, format_bytes(row.peak_bytes), format_percent(row.peak_bytes, peak)) for row in document.phases]
+    if rows:
+        yield columns_table([Column("Phase"), Column("Peak", right=True), Column("of the step's", right=True)], rows)
+
+
+def assumptions(document: Document) -> Iterator[RenderableType]:
+    """What capture had to assume of this step, if anything; and that arms of a conditional exclude each other."""
+    remarks = [*document.assumptions]
+    if count := len(document.ops.untaken):
+        remarks.append(
+            "Of a conditional whose outcome is unknown, totals take the most expensive arm; "
+            f"other arms ({count} op{'s' * (count > 1)}) are in no total, but in memory over the step."
+        )
+    if remarks:
+        yield heading("Assumed", "what the step does not tell")
+        yield Text("\n").join(Text(tidy(remark)) for remark in remarks)
 
 
 def coverage(document: Document) -> RenderableType:

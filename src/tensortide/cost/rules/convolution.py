@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from tensortide.cost.access import Bytes, BytesRule, interface, size, written
+from tensortide.cost.access import Bytes, interface, size, written
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.cost.registry import rule
@@ -103,9 +103,6 @@ def _wanted_reads(op: OpCall) -> Bytes:
     return Bytes(size(read), written(op))
 
 
-MASKED_READS: BytesRule = _wanted_reads
-
-
 @rule(
     "aten::convolution_backward",
     "aten::convolution_backward_overrideable",
@@ -113,7 +110,7 @@ MASKED_READS: BytesRule = _wanted_reads
     "aten::mps_convolution_transpose_backward",
     "aten::_slow_conv2d_backward",
     formula="as forward for each wanted gradient of input and weight, + (N O - 1) Cout adds for the bias",
-    bytes=MASKED_READS,
+    bytes=_wanted_reads,
 )
 def convolution_backward(op: OpCall) -> Cost:
     """Gradients of a convolution for input, weight and bias, as wanted."""
@@ -134,18 +131,17 @@ def conv_tbc(op: OpCall) -> Cost:
     return product(op, out.shape[0] * out.shape[1] * weight.numel, out.numel)
 
 
-@rule("aten::im2col", "aten::unfold_backward", formula="a copy")
+@rule("aten::im2col", formula="a copy")
 def im2col(op: OpCall) -> Cost:
-    """Patches of an image laid out as columns; its gradient adds overlapping ones (unfold_backward)."""
-    if op.base == "im2col":
-        return Cost()
-    return product(op, 0, max(0, op.tensor("grad_in").numel - op.out.numel))
+    """Patches of an image laid out as columns."""
+    del op
+    return Cost()
 
 
-@rule("aten::col2im", formula="adds = input elements - output elements, at least 0")
+@rule("aten::col2im", "aten::unfold_backward", formula="adds = input elements - output elements, at least 0")
 def col2im(op: OpCall) -> Cost:
-    """Columns summed back into an image."""
-    return product(op, 0, max(0, op.tensor("self").numel - op.out.numel))
+    """Columns, or other overlapping windows, summed back into what they were cut from."""
+    return product(op, 0, max(0, op.inputs[0].numel - op.out.numel))
 
 
 @rule(

@@ -42,14 +42,13 @@ def cholesky(op: OpCall) -> Cost:
 @rule(
     "aten::linalg_lu_factor_ex", "aten::linalg_lu", "aten::_linalg_det", "aten::_linalg_slogdet",
     "aten::linalg_ldl_factor_ex",
-    formula="n^3 / 3 MACs (rectangular: k^2 (max - k/3), k the smaller side)",
+    formula="k^2 (max - k/3) / 2 MACs, k the smaller side: n^3 / 3 if square; LDL n^3 / 6",
 )  # fmt: skip
 def lu(op: OpCall) -> Cost:
     """Triangular factors by elimination."""
     m, n, batch = _matrix(op, _first(op))
     k, large = min(m, n), max(m, n)
-    per = k * k * (3 * large - k) // 6 if m != n else n**3 // (6 if "ldl" in op.base else 3)
-    return _cost(op, per, batch)
+    return _cost(op, k * k * (3 * large - k) // (12 if "ldl" in op.base else 6), batch)
 
 
 @rule("aten::linalg_qr", "aten::geqrf", formula="n^2 (m - n/3) MACs for R, as much again for Q (m >= n)")

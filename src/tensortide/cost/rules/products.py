@@ -8,7 +8,6 @@ from tensortide.cost.kinds import Kind, dtype_kind, kind_of
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.cost.registry import rule
-from tensortide.graph.model import Tensor
 
 
 def product(op: OpCall, macs: int, elementwise: int = 0) -> Cost:
@@ -174,14 +173,8 @@ def linear_backward_weights(op: OpCall) -> Cost:
 @rule("aten::matmul", formula="B m n k MACs, B = product of the broadcast batch")
 def matmul(op: OpCall) -> Cost:
     """Product of operands of any rank; a vector has m = 1 or n = 1."""
-    macs = matmul_macs(op.tensor("self"), op.tensor("other"), op.out)
-    return product(op, macs)
-
-
-def matmul_macs(left: Tensor, right: Tensor, out: Tensor) -> int:
-    """Every output element sums over the shared dimension."""
-    del right
-    return out.numel * (left.shape[-1] if left.shape else 1)
+    shape = op.shape("self")
+    return product(op, op.out.numel * (shape[-1] if shape else 1))
 
 
 @rule("aten::_trilinear", formula="R Oo I2 (I1 + 1) MACs: the first two factors are contracted, then the third")

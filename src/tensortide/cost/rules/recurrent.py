@@ -18,12 +18,16 @@ BACKWARD += " + T B G (X + H) for the weights"
 
 
 class Cell(NamedTuple):
-    """Gates, and per (step, batch, hidden unit) elementwise work with its transcendentals, forward and backward."""
+    """Gates, and per (step, batch, hidden unit) elementwise work with its transcendentals, forward and backward.
+
+    The backward of an LSTM makes the tanh of the cell state again.
+    """
 
     gates: int
     work: int
     transcendentals: int
     backward: int
+    transcendentals_backward: int = 0
     relu: bool = False
 
     def per_unit(self, biases: bool) -> int:
@@ -31,7 +35,7 @@ class Cell(NamedTuple):
         return self.work + (2 * self.gates if biases else 0)
 
 
-LSTM = Cell(4, 22, 8, 24)
+LSTM = Cell(4, 22, 8, 24, 1)
 GRU = Cell(3, 16, 5, 17)
 TANH = Cell(1, 2, 1, 4)
 RELU = Cell(1, 2, 0, 2, relu=True)
@@ -78,10 +82,13 @@ class Layer(NamedTuple):
         macs += self.rows * self.gates * (self.x + self.state) + projection if of_weights else 0
         extra = (0 if of_input else by_input) + (0 if of_state else first_state)
         bias = (self.rows - 1) * self.gates if self.biases and of_weights else 0
+        units = self.rows * self.hidden
         return Cost(
             macs=macs,
             recompute_macs=extra if always else 0,
-            elementwise_flops=self.rows * self.hidden * self.cell.backward + bias,
+            elementwise_flops=units * self.cell.backward + bias,
+            transcendentals=units * self.cell.transcendentals_backward,
+            comparisons=units if self.cell.relu else 0,
         )
 
 
@@ -111,7 +118,7 @@ def stack(
 @rule("aten::mkldnn_rnn_layer", formula=FORWARD)
 def mkldnn_layer(op: OpCall) -> Cost:
     """One layer in one direction."""
-    layer = _mkldnn(op, "weight0")
+    layer = _mkldnn(op)
     show(op, [layer])
     return layer.forward()
 
@@ -119,17 +126,16 @@ def mkldnn_layer(op: OpCall) -> Cost:
 @rule("aten::mkldnn_rnn_layer_backward", formula=BACKWARD, asks_wanted=True)
 def mkldnn_layer_backward(op: OpCall) -> Cost:
     """Gradients of one layer in one direction; the kernel always makes those of input and initial state."""
-    layer = _mkldnn(op, "weight1")
+    layer = _mkldnn(op)
     show(op, [layer])
     return layer.backward(op.wanted(0), op.wanted(5) or op.wanted(6), always=True)
 
 
-def _mkldnn(op: OpCall, weight: str) -> Layer:
+def _mkldnn(op: OpCall) -> Layer:
     rows = math.prod(op.shape("input")[:-1])
     batch = math.prod(op.shape("hx_")[:-1])
     cell = MODES[op.arg("mode", 2)]
     x = op.shape("input")[-1]
-    assert op.shape(weight)[0] % cell.gates == 0
     return Layer(cell, rows, batch, x, op.arg("hidden_size", 0), biases=bool(op.arg("has_biases", True)))
 
 
@@ -220,7 +226,8 @@ def lstm_cell_backward(op: OpCall) -> Cost:
     shape = op.shape("cx")
     gates = 4 * shape[-1] if op.arg("has_bias", False) else 0
     rows = math.prod(shape[:-1])
-    return Cost(elementwise_flops=23 * rows * shape[-1] + max(0, rows - 1) * gates)
+    units = rows * shape[-1]
+    return Cost(elementwise_flops=23 * units + max(0, rows - 1) * gates, transcendentals=units)
 
 
 @rule("aten::_thnn_fused_gru_cell_backward", formula="16 per hidden unit")

@@ -48,12 +48,18 @@ def sampled(op: OpCall) -> Cost | None:
     return None if stored is None else Cost(macs=stored * k, elementwise_flops=added(op, stored))
 
 
-@rule("torchvision::nms", formula="9 per pair of boxes (bound)")
+@rule("torchvision::nms", formula="13 per pair of boxes + 3 per box (bound)")
 def suppress(op: OpCall) -> Cost:
-    """Overlap of every pair of boxes, at most."""
+    """Overlap of every pair of boxes, at most: 4 corners, 2 sides of at least 0, area, union 2, ratio, threshold."""
     n = op.shape("dets")[0]
     pairs = n * (n - 1) // 2
-    return Cost(elementwise_flops=12 * pairs, comparisons=5 * pairs, exact=False, reason="bound: every pair compared")
+    return Cost(
+        elementwise_flops=13 * pairs + 3 * n,
+        transcendentals=pairs,
+        comparisons=7 * pairs,
+        exact=False,
+        reason="bound: every pair compared",
+    )
 
 
 @rule("torchvision::roi_align", formula="samples per output x 15: bilinear reads and their weights, + 1 division")

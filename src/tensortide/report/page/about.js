@@ -17,7 +17,7 @@ function showAbout(report) {
   const { coverage, step } = report.overview;
   const { environment } = report;
   const rows = coverage.irregular.map((row) =>
-    el("tr", {}, el("td", { class: "mono" }, row.op), el("td", { class: "num" }, `×${row.count}`), el("td", {}, HOWS[row.how]), el("td", { class: "mono soft" }, row.shapes), el("td", {}, row.module), el("td", { class: "soft" }, row.reason)),
+    el("tr", {}, el("td", { class: "mono" }, row.op), el("td", { class: "num" }, whole(row.count)), el("td", {}, HOWS[row.how]), el("td", { class: "mono soft" }, row.shapes), el("td", {}, row.module), el("td", { class: "soft" }, row.reason)),
   );
   const heads = ["Op", "Runs", "Its cost", "First with inputs", "in", "Why"].map((name) => el("th", { class: name === "Runs" && "num" }, name));
   el(
@@ -40,6 +40,7 @@ function showAbout(report) {
         ]),
       ),
     ),
+    report.assumptions.length > 0 && [el("h3", {}, "Assumed by the capture"), el("ul", {}, report.assumptions.map((text) => el("li", {}, text)))],
     rows.length > 0 && [
       el("h3", { class: "missing", id: "irregular" }, "Ops whose cost is not simply that of their rule"),
       el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows))),

@@ -9,6 +9,15 @@ const METRICS = [
   { key: "peak_bytes", title: "Alive at peak", of: (row) => row.peak_bytes, text: bytes },
 ];
 
+/** Columns of the table beside the metrics, each after one of them: they do not add up over modules, so no bars. */
+const BESIDE = {
+  flops: [{ key: "macs", title: "MACs", text: (value) => count(value, "MAC") }],
+  saved_bytes: [
+    { key: "retained_bytes", title: "Leaves", hint: "How much more is resident after its forward calls than before them", text: bytes },
+    { key: "transient_bytes", title: "Adds", hint: "The most that any of its calls, forward or backward, adds while it runs", text: bytes },
+  ],
+};
+
 /** The rows of the module table as a tree. */
 class ModuleTree {
   constructor(rows) {
@@ -160,7 +169,7 @@ class TreeTable {
   }
 
   #heads() {
-    const cell = (key, title, num) => {
+    const cell = (key, title, num, hint) => {
       const press = () => {
         this.down = this.sorted === key ? !this.down : true;
         this.sorted = this.sorted === key && this.down ? null : key;
@@ -169,9 +178,9 @@ class TreeTable {
       };
       const state = this.sorted === key ? `sorted${this.down ? "" : " up"}` : "";
       const sort = state ? (this.down ? "descending" : "ascending") : "none";
-      return el("th", { class: num && "num", "aria-sort": sort }, el("button", { type: "button", class: state, "data-key": key, onclick: press }, title));
+      return el("th", { class: num && "num", "aria-sort": sort }, el("button", { type: "button", class: state, "data-key": key, title: hint, onclick: press }, title));
     };
-    const numbers = METRICS.flatMap(({ key, title }) => (key === "flops" ? [cell(key, title, true), cell("macs", "MACs", true)] : cell(key, title, true)));
+    const numbers = METRICS.flatMap(({ key, title }) => [cell(key, title, true), ...(BESIDE[key] || []).map((more) => cell(more.key, more.title, true, more.hint))]);
     this.head.replaceChildren(el("tr", {}, el("th", {}, "Module"), el("th", {}, "Type"), cell("ops", "Ops", true), numbers));
   }
 
@@ -205,13 +214,15 @@ class TreeTable {
     const twist = this.tree.children[i].length
       ? el("button", { type: "button", class: "twist", "data-twist": i, "aria-expanded": String(isOpen), "aria-label": row.path, onclick: toggle }, isOpen ? "▾" : "▸")
       : el("span", { class: "leaf" });
-    const cells = METRICS.map((metric, m) => meter(metric.of(row), this.most[m], metric.text(metric.of(row))));
-    cells.splice(1, 0, numeral(row.macs, (value) => count(value, "MAC")));
+    const cells = METRICS.flatMap((metric, m) => [
+      meter(metric.of(row), this.most[m], metric.text(metric.of(row))),
+      ...(BESIDE[metric.key] || []).map((more) => numeral(row[more.key], more.text)),
+    ]);
     return el(
       "tr",
       { "data-row": i, class: i === this.active && "active" },
       el("td", { style: { paddingLeft: `${row.depth * 15}px` }, title: row.path }, twist, row.name),
-      el("td", { class: "soft" }, row.type),
+      el("td", { class: "soft", title: row.type }, row.type),
       numeral(row.ops, whole),
       cells,
     );

@@ -7,13 +7,13 @@ function topTable(report, metric, search) {
   const total = metric === "flops" ? report.overview.total.flops : report.overview.total.read_bytes + report.overview.total.written_bytes;
   const value = (row) => (metric === "flops" ? row.flops : row.accessed_bytes);
   const name = (row) => shortOp(row.op);
-  const find = (row) => el("button", { type: "button", class: "link mono", title: "Find these in the table of all ops", onclick: () => search(row) }, name(row));
+  const find = (row) => el("button", { type: "button", class: "link mono", title: `Find ${name(row)} in the table of all ops`, onclick: () => search(row) }, name(row));
   const body = rows.map((row) =>
     el(
       "tr",
       {},
       el("td", {}, find(row)),
-      el("td", { class: "num" }, `×${row.count}`),
+      el("td", { class: "num" }, whole(row.count)),
       meter(row.flops, metric === "flops" ? value(rows[0]) : 0, count(row.flops, "FLOP")),
       meter(row.accessed_bytes, metric === "flops" ? 0 : value(rows[0]), bytes(row.accessed_bytes)),
       el("td", { class: "num soft" }, percent(value(row), total)),
@@ -59,6 +59,7 @@ class OpTable {
     this.report = report;
     this.phase = null;
     this.unknown = false;
+    this.untaken = new Set(report.ops.untaken);
     this.input = el("input", { type: "search", placeholder: "Search ops, modules, shapes, source lines", "aria-label": "Search ops", oninput: () => this.filter() });
     this.table = new VTable({ label: "All ops", rows: [], sorted: "index", down: false, height: 24 * ROW, least: 1120, columns: this.#columns(), choose: (i) => (this.mark(i), choose(i)) });
     this.node = el("div", {}, el("div", { class: "tools" }, this.input, this.#chips()), this.table.node);
@@ -110,9 +111,12 @@ class OpTable {
     for (let i = 0; i < report.length; i++) {
       if ((phase < 0 || report.ops.phase[i] === phase) && (!this.unknown || report.ops.flops[i] === null) && matches(i)) rows.push(i);
     }
-    const flops = rows.reduce((sum, i) => sum + (report.ops.flops[i] || 0), 0);
-    const moved = rows.reduce((sum, i) => sum + (report.ops.accessed_bytes[i] || 0), 0);
-    this.table.set(rows, `${whole(rows.length)} of ${whole(report.length)} ops · ${count(flops, "FLOP")} · ${bytes(moved)} accessed`);
+    const taken = rows.filter((i) => !this.untaken.has(i));
+    const flops = taken.reduce((sum, i) => sum + (report.ops.flops[i] || 0), 0);
+    const moved = taken.reduce((sum, i) => sum + (report.ops.accessed_bytes[i] || 0), 0);
+    const away = rows.length - taken.length;
+    const without = away ? ` · without ${whole(away)} in arms of a conditional that no total takes` : "";
+    this.table.set(rows, `${whole(rows.length)} of ${whole(report.length)} ops · ${count(flops, "FLOP")} · ${bytes(moved)} accessed${without}`);
   }
 
   search(text) {

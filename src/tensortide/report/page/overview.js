@@ -123,6 +123,7 @@ function showOverview(report) {
     el("p", { class: "settings" }, `one ${overview.kind} step`, settings.length ? " · " : "", settings, environment.framework && ` · ${environment.framework}`),
     figures(report),
     uncovered > 0 && el("p", { class: "warn" }, `${whole(uncovered)} of ${whole(overview.coverage.ops)} ops have no cost rule: FLOPs and bytes are lower bounds. `, el("a", { href: "#irregular" }, "Which")),
+    report.assumptions.length > 0 && el("p", { class: "settings" }, el("b", {}, "Assumed: "), report.assumptions.join("; ")),
     report.phases.length > 0 && phaseTable(report),
   );
 }
