@@ -37,8 +37,8 @@ def capture(
     - a *model* (a module), with ``inputs``: a tensor, a tuple of positional inputs, or a dict of keyword inputs
       (nested structures of tensors are fine). With ``loss`` and ``optimizer`` the step trains; without a loss
       it is inference. ``loss`` is a function of the model's output that returns a scalar, or one of ``"sum"``,
-      ``"mean"`` and ``"output"`` (the output's own ``.loss``, or the output if it is a scalar); ``optimizer`` is ``"sgd"``, ``"adam"``,
-      ``"adamw"`` or any other class of ``torch.optim`` by name.
+      ``"mean"`` and ``"output"`` (the output's own ``.loss``, or the output if it is a scalar); ``optimizer`` is
+      ``"sgd"``, ``"adam"``, ``"adamw"`` or any other class of ``torch.optim`` by name.
     - the *text* of a target as the command line takes it: ``file.py:function``, ``package.module:function``
       or the name of a built-in example.
 

@@ -21,13 +21,15 @@ _DEVICE = torch.ops.prim.device.default
 _SCALAR = torch.ops.aten._local_scalar_dense.default
 _META = torch.device("meta")
 
+_UNPADDED = "attention masks hide nothing: no padding, one sequence per row"
 ANSWERS: dict[str, tuple[float, str]] = {
     "torch/amp/grad_scaler.py": (0.0, "the gradient scaler finds no overflow"),
     "torch/nn/init.py": (0.0, ""),
-    "transformers/masking_utils.py": (1.0, "attention masks hide nothing: no padding, one sequence per row"),
-    "transformers/modeling_attn_mask_utils.py": (1.0, "attention masks hide nothing: no padding, one sequence per row"),
+    "transformers/masking_utils.py": (1.0, _UNPADDED),
+    "transformers/modeling_attn_mask_utils.py": (1.0, _UNPADDED),
+    "transformers/modeling_utils.py:warn_if_padding_and_no_attention_mask": (0.0, _UNPADDED),
 }
-"""Who may ask for a value (by the end of the file's name), what it is told, and what that assumes of the step.
+"""Who may ask for a value (the end of the file's name, perhaps a function), what it is told, what that assumes.
 
 Whether a random initial value must be drawn again is asked too; the values do not matter, so neither does the answer.
 """
@@ -99,7 +101,7 @@ def _answer(frame: FrameType | None) -> tuple[float, str] | None:
     while frame is not None:
         filename = frame.f_code.co_filename
         for ending, answer in ANSWERS.items():
-            if filename.endswith(ending):
+            if filename.endswith(ending) or f"{filename}:{frame.f_code.co_name}".endswith(ending):
                 return answer
         if not is_internal(filename) and frame.f_code.co_name != "__torch_dispatch__":
             return None
