@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,11 +105,11 @@ def growth(counts: tuple[int, ...]) -> list[dict[str, Any]]:
         )
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "graph.tide"
-            saved = _seconds(lambda g=graph, p=path: save(g, p))  # type: ignore[misc]
-            loaded = _seconds(lambda p=path: load(p))  # type: ignore[misc]
+            saved = _seconds(partial(save, graph, path))
+            loaded = _seconds(partial(load, path))
             size = path.stat().st_size
-        counted = _seconds(lambda g=graph: count(g))  # type: ignore[misc]
-        laid_out = _seconds(lambda g=graph: timeline(g))  # type: ignore[misc]
+        counted = _seconds(partial(count, graph))
+        laid_out = _seconds(partial(timeline, graph))
         times = {"save_s": saved, "load_s": loaded, "count_s": counted, "timeline_s": laid_out}
         rows.append({"ops": len(graph), "file_kib": size // 1024, **{k: round(v, 3) for k, v in times.items()}})
     return rows
