@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 from tensortide import capture
+from tensortide.capture import context
 from tensortide.graph import Graph, OpView, Phase, Role
 from tests.capture.workloads import ALL, Net, checkpointed, classifier, tied
 
@@ -281,3 +283,13 @@ def test_a_model_that_returns_its_loss() -> None:
 
     graph = capture(Model(), torch.randn(2, 4), loss="output", optimizer="sgd")
     assert Phase.OPTIMIZER in {op.phase for op in graph}
+
+
+def test_ops_of_a_thread_without_python_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An accelerator's backward runs on a thread of its own, where no Python frame is below the op."""
+    frameless = SimpleNamespace(_getframe=lambda depth: SimpleNamespace(f_back=None))
+    monkeypatch.setattr(context, "sys", frameless)
+    graph = capture(classifier)
+    assert all(op.source is None for op in graph)
+    assert {op.phase for op in graph} == {Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER}
+    assert [op.module for op in ops(graph, "native_batch_norm_backward")] == ["norm"]
