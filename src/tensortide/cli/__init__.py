@@ -20,10 +20,12 @@ def main(arguments: list[str] | None = None) -> None:
     from cyclopts import CycloptsError
 
     from tensortide.cli.app import app
+    from tensortide.cli.interrupt import heard
 
     try:
-        app(arguments, exit_on_error=False, print_error=False)
-        sys.stdout.flush()
+        with heard():
+            app(arguments, exit_on_error=False, print_error=False)
+            sys.stdout.flush()
     except CycloptsError as error:
         print(f"error: {usage(error)}", file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None

@@ -1,0 +1,50 @@
+"""Ctrl-C ends the program even where Python drops the exception that it raises."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+PROGRAM = """
+import os, signal, sys, time, weakref
+from tensortide.cli.interrupt import heard
+
+class Thing: pass
+
+def dropped(reference):
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(1000): pass
+
+try:
+    with {context}:
+        thing = Thing()
+        watch = weakref.ref(thing, dropped)
+        del thing
+        time.sleep({seconds})
+except KeyboardInterrupt:
+    sys.exit(130)
+sys.exit(0 if signal.getsignal(signal.SIGALRM) is signal.SIG_DFL else 1)
+"""
+
+
+def run(context: str, seconds: float) -> int:
+    program = PROGRAM.format(context=context, seconds=seconds)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False).returncode
+
+
+def test_an_interrupt_in_a_callback_is_heard() -> None:
+    assert run("heard()", 20) == 130
+
+
+def test_without_it_the_interrupt_is_lost() -> None:
+    assert run("__import__('contextlib').nullcontext()", 0.3) == 0
+
+
+def test_handlers_are_as_before_afterwards() -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM)
+    from tensortide.cli.interrupt import heard
+
+    with heard():
+        assert signal.getsignal(signal.SIGINT) is not before[0]
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM)) == before
