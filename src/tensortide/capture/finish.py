@@ -6,6 +6,7 @@ import bisect
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
 import torch
 import torch.utils._pytree as pytree
 
@@ -147,18 +148,16 @@ def _settle_phases(ops: tuple[Op, ...], recorder: Recorder, named: Iterable[Name
     if not any(op.phase in (Phase.BACKWARD, Phase.OPTIMIZER) for op in ops):
         return tuple(_with_phase(op, Phase.FORWARD) if op.phase is Phase.OTHER else op for op in ops)
     gradients = {recorder.tensors[n.tensor].storage for n in named if n.role is Role.GRADIENT}
-    settled = []
-    for op in ops:
-        if op.phase is Phase.FORWARD and op.module == OUTSIDE:
-            touched = {recorder.tensors[i].storage for i in op.inputs}
-            if touched and touched <= gradients:
-                op = _with_phase(op, Phase.OTHER)  # noqa: PLW2901
-        settled.append(op)
-    return tuple(settled)
+
+    def clears(op: Op) -> bool:
+        touched = {recorder.tensors[i].storage for i in op.inputs}
+        return op.phase is Phase.FORWARD and op.module == OUTSIDE and bool(touched) and touched <= gradients
+
+    return tuple(_with_phase(op, Phase.OTHER) if clears(op) else op for op in ops)
 
 
 def _with_phase(op: Op, phase: Phase) -> Op:
-    return Op(op.call, op.inputs, op.outputs, phase, op.module, op.source, op.recompute, op.branch)
+    return msgspec.structs.replace(op, phase=phase)
 
 
 def _storages(recorder: Recorder, ops: tuple[Op, ...], named: tuple[Named, ...]) -> Iterator[Storage]:

@@ -17,7 +17,8 @@ def fakes(mode: FakeTensorMode) -> Any:
     """A function from a real tensor to a fake one of ``mode``; aliases and ties stay aliases and ties."""
 
     def replace(value: torch.Tensor) -> torch.Tensor:
-        if isinstance(value, FakeTensor) or _is_lazy(value):
+        _refuse_lazy(value)
+        if isinstance(value, FakeTensor):
             return value
         if type(value) not in (torch.Tensor, torch.nn.Parameter):
             if type(value).__torch_dispatch__ != torch.Tensor.__torch_dispatch__:
@@ -44,10 +45,9 @@ def _plain(value: torch.Tensor) -> torch.Tensor:
     return plain.requires_grad_(value.requires_grad)
 
 
-def _is_lazy(value: torch.Tensor) -> bool:
-    if not torch.nn.parameter.is_lazy(value):
-        return False
-    raise CaptureError("a lazy module has no shapes yet: run it once on real data before capturing the step")
+def _refuse_lazy(value: torch.Tensor) -> None:
+    if torch.nn.parameter.is_lazy(value):
+        raise CaptureError("a lazy module has no shapes yet: run it once on real data before capturing the step")
 
 
 def _is_constant(value: torch.Tensor) -> bool:
@@ -62,7 +62,8 @@ def clones() -> Any:
     made: set[int] = set()
 
     def replace(value: torch.Tensor) -> torch.Tensor:
-        if value.layout != torch.strided or isinstance(value, FakeTensor) or _is_lazy(value):
+        _refuse_lazy(value)
+        if value.layout != torch.strided or isinstance(value, FakeTensor):
             return value
         if value.is_quantized:  # its scales are no part of the storage
             return value.clone()
