@@ -6,6 +6,7 @@ TensortideError
 │   └── DataDependent    the step needs a value that fake tensors do not have
 ├── GraphError           a Graph is inconsistent
 │   └── GraphFileError   a file is not a Graph, is damaged, or is of another version
+├── ExpressionError      a text is no expression, or an expression has no value where it was asked for
 ├── UnknownCost          a total was asked for under ``strict`` and ops have no rule
 ├── NoSuchOp             an op, module or index is not in the graph
 └── OutputError          a result cannot be written
@@ -16,6 +17,7 @@ from __future__ import annotations
 __all__ = [
     "CaptureError",
     "DataDependent",
+    "ExpressionError",
     "GraphError",
     "GraphFileError",
     "NoSuchOp",
@@ -48,6 +50,10 @@ class GraphError(TensortideError):
 
 class GraphFileError(GraphError):
     """A file is not a Graph, is damaged, or is of a version this release cannot read."""
+
+
+class ExpressionError(TensortideError):
+    """A text is no expression, or an expression has no value at a binding."""
 
 
 class UnknownCost(TensortideError):

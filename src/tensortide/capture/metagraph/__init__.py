@@ -1,0 +1,1 @@
+"""TensorFlow 1 MetaGraphs, read with protocol buffers alone."""

@@ -1,0 +1,85 @@
+"""A TensorFlow 1 graph after reading: nodes with the shapes of their outputs as expressions, and the loops they run in.
+
+What ``read`` makes of a MetaGraphDef and what becomes a Graph; nothing here knows protocol buffers or op costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from tensortide.expr import Expr
+
+OUTSIDE = -1
+"""Loop of a node that runs once."""
+
+Shape: TypeAlias = tuple[Expr, ...]
+Attribute: TypeAlias = (
+    bool | int | float | str | bytes | tuple["Attribute", ...] | "Constant" | None
+)  # dtypes are names; shapes are tuples with -1 for unknown, None for unknown rank; functions are names
+
+
+class Constant(msgspec.Struct, frozen=True):
+    """A tensor stored in the file: dtype, shape, and its elements where they are few numbers (else None)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    values: tuple[int | float | bool | bytes, ...] | None = None
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """An output of a node. ``shape`` is None where not even the rank is known."""
+
+    dtype: str
+    shape: Shape | None
+
+
+class Ref(msgspec.Struct, frozen=True, array_like=True):
+    """Output ``output`` of node number ``node``."""
+
+    node: int
+    output: int = 0
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One op of the file. ``loop`` is the innermost loop whose body it is in."""
+
+    name: str
+    type: str
+    inputs: tuple[Ref, ...]
+    control: tuple[int, ...]
+    outputs: tuple[Spec, ...]
+    attributes: Mapping[str, Attribute] = {}
+    device: str = ""
+    loop: int = OUTSIDE
+
+
+class Loop(msgspec.Struct, frozen=True):
+    """One while loop: its frame's name, the loop it is in, how often its body runs.
+
+    ``gradient_of`` is the forward loop whose iterations a gradient loop retraces (OUTSIDE: it is no gradient loop).
+    """
+
+    name: str
+    parent: int
+    trips: Expr
+    gradient_of: int = OUTSIDE
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole file: nodes in the file's order. ``hints`` gives every symbol of the expressions a value, the stored one
+    where the file has one. ``collections`` maps a collection to node or tensor names; ``variables`` are the names of
+    variable ops, ``trainable`` those that are trained; ``roots`` name what one training step runs.
+    """
+
+    nodes: tuple[Node, ...]
+    loops: tuple[Loop, ...] = ()
+    hints: Mapping[str, int] = {}
+    collections: Mapping[str, tuple[str, ...]] = {}
+    variables: tuple[str, ...] = ()
+    trainable: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+    version: str = ""
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,158 @@
+"""Sizes that remember where they come from: integers that carry an exact expression through plain Python arithmetic.
+
+A cost rule is plain arithmetic on integers. Called with Sizes it computes the number it always did and, beside it,
+the expression of that number in hyperparameters. Whatever is no arithmetic (``range(n)``, ``bit_length``) drops the
+expression, never the number. A comparison is answered by the numbers and is remembered as a condition under which
+the expression holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from tensortide.expr.atoms import nonnegative
+from tensortide.expr.expr import Expr, as_expr, constant
+
+__all__ = ["Condition", "Size", "conditions", "expr_of", "sized"]
+
+Relation: TypeAlias = Literal["==", "!=", ">=", ">"]
+
+
+class Condition(NamedTuple):
+    """``expr relation 0``: something a traced computation relied on."""
+
+    expr: Expr
+    relation: Relation
+
+    def holds(self, value: int) -> bool:
+        """Whether it holds where ``expr`` is ``value``."""
+        return {"==": value == 0, "!=": value != 0, ">=": value >= 0, ">": value > 0}[self.relation]
+
+
+_asked: ContextVar[dict[Condition, None] | None] = ContextVar("asked", default=None)
+
+
+@contextlib.contextmanager
+def conditions() -> Iterator[dict[Condition, None]]:
+    """Collects, in order, the conditions on which the computations in its body depend."""
+    found: dict[Condition, None] = {}
+    token = _asked.set(found)
+    try:
+        yield found
+    finally:
+        _asked.reset(token)
+
+
+def _combined(name: str, reflected: bool = False) -> Callable[[Size, Any], Any]:
+    plain = getattr(int, name)
+    on_exprs = getattr(Expr, name)
+
+    def method(self: Size, other: Any) -> Any:
+        value = plain(self, other)
+        if value is NotImplemented or not isinstance(other, int):
+            return value
+        return sized(on_exprs(self.expr, expr_of(other)), value)
+
+    method.__name__ = name
+    return method
+
+
+def _compared(name: str, ask: Callable[[Expr, bool], Condition]) -> Callable[[Size, Any], Any]:
+    plain = getattr(int, name)
+
+    def method(self: Size, other: Any) -> Any:
+        answer = plain(self, other)
+        if answer is not NotImplemented and isinstance(other, int):
+            _ask(ask(self.expr - expr_of(other), answer))
+        return answer
+
+    method.__name__ = name
+    return method
+
+
+def _ask(condition: Condition) -> None:
+    found = _asked.get()
+    if found is None or condition in found:
+        return
+    expr, relation = condition
+    if expr.value is None and not _certain(expr, relation):
+        found[condition] = None
+
+
+def _certain(expr: Expr, relation: Relation) -> bool:
+    if relation == ">=":
+        return nonnegative(expr)
+    if relation == ">":
+        return nonnegative(expr - 1)
+    return relation == "!=" and (nonnegative(expr - 1) or nonnegative(-expr - 1))
+
+
+def _equal(difference: Expr, answer: bool) -> Condition:
+    return Condition(difference, "==" if answer else "!=")
+
+
+class Size(int):
+    """An integer with the expression that it is a value of. Made by ``sized``."""
+
+    expr: Expr
+
+    __add__ = __radd__ = _combined("__add__")
+    __sub__ = _combined("__sub__")
+    __rsub__ = _combined("__rsub__")
+    __mul__ = __rmul__ = _combined("__mul__")
+    __floordiv__ = _combined("__floordiv__")
+    __rfloordiv__ = _combined("__rfloordiv__")
+    __mod__ = _combined("__mod__")
+    __rmod__ = _combined("__rmod__")
+
+    __eq__ = _compared("__eq__", _equal)
+    __ne__ = _compared("__ne__", lambda d, answer: _equal(d, not answer))
+    __ge__ = _compared("__ge__", lambda d, answer: Condition(d, ">=") if answer else Condition(-d, ">"))
+    __gt__ = _compared("__gt__", lambda d, answer: Condition(d, ">") if answer else Condition(-d, ">="))
+    __le__ = _compared("__le__", lambda d, answer: Condition(-d, ">=") if answer else Condition(d, ">"))
+    __lt__ = _compared("__lt__", lambda d, answer: Condition(-d, ">") if answer else Condition(d, ">="))
+
+    def __neg__(self) -> int:
+        return sized(-self.expr, -int(self))
+
+    def __pos__(self) -> int:
+        return self
+
+    def __pow__(self, exponent: Any, modulus: Any = None) -> Any:
+        value = int(self).__pow__(exponent, modulus) if modulus is not None else int(self).__pow__(int(exponent))
+        if isinstance(exponent, Size) or modulus is not None or not isinstance(exponent, int) or exponent < 0:
+            return value
+        return sized(self.expr**exponent, value)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    def __hash__(self) -> int:
+        return int.__hash__(self)
+
+    def __reduce__(self) -> tuple[Callable[..., int], tuple[str, int]]:
+        return _restored, (str(self.expr), int(self))
+
+
+def _restored(text: str, value: int) -> int:
+    return sized(as_expr(text), value)
+
+
+def sized(expr: Expr, value: int) -> int:
+    """``value`` as a Size of ``expr``; a plain integer if ``expr`` is a number."""
+    if expr.value is not None:
+        return int(value)
+    size = Size(value)
+    size.expr = expr
+    return size
+
+
+def expr_of(value: int) -> Expr:
+    """The expression of an integer: of a Size what it carries, else the number."""
+    return value.expr if isinstance(value, Size) else constant(value)
