@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tensortide.expr.atoms import nonnegative
 from tensortide.expr.expr import Expr, as_expr, constant
+from tensortide.expr.show import text
 
 __all__ = ["Condition", "Size", "conditions", "expr_of", "sized"]
 
@@ -26,6 +27,12 @@ class Condition(NamedTuple):
 
     expr: Expr
     relation: Relation
+
+    def __str__(self) -> str:
+        """Readable: positive terms on one side, negative ones on the other."""
+        left = Expr({m: c for m, c in self.expr.terms.items() if c > 0})
+        right = Expr({m: -c for m, c in self.expr.terms.items() if c < 0})
+        return f"{text(left)} {self.relation} {text(right)}"
 
     def holds(self, value: int) -> bool:
         """Whether it holds where ``expr`` is ``value``."""
