@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tensortide.cost import count, explain
     from tensortide.graph import Graph, load, save
     from tensortide.memory import liveness, timeline
+    from tensortide.plan import footprint
     from tensortide.report import report
 
 __version__ = "0.1.0"
@@ -23,6 +24,7 @@ __all__ = [
     "count",
     "errors",
     "explain",
+    "footprint",
     "liveness",
     "load",
     "report",
@@ -36,6 +38,7 @@ _LAZY = {
     "Graph": "tensortide.graph",
     "load": "tensortide.graph",
     "save": "tensortide.graph",
+    "footprint": "tensortide.plan",
     "liveness": "tensortide.memory",
     "timeline": "tensortide.memory",
     "report": "tensortide.report",

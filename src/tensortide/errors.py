@@ -3,11 +3,14 @@
 TensortideError
 ├── WorkloadError        the target cannot be found, built or called
 ├── CaptureError         the step failed while it was being captured
-│   └── DataDependent    the step needs a value that fake tensors do not have
+│   ├── DataDependent    the step needs a value that fake tensors do not have
+│   └── MetaGraphError   a file is no TensorFlow MetaGraph, is damaged, or contradicts itself
 ├── GraphError           a Graph is inconsistent
 │   └── GraphFileError   a file is not a Graph, is damaged, or is of another version
 ├── ExpressionError      a text is no expression, or an expression has no value where it was asked for
 ├── UnknownCost          a total was asked for under ``strict`` and ops have no rule
+├── PlanError            a Plan does not execute its Graph
+│   └── PlanFileError    a file is not a Plan, is damaged, or is of another version
 ├── NoSuchOp             an op, module or index is not in the graph
 └── OutputError          a result cannot be written
 """
@@ -20,8 +23,11 @@ __all__ = [
     "ExpressionError",
     "GraphError",
     "GraphFileError",
+    "MetaGraphError",
     "NoSuchOp",
     "OutputError",
+    "PlanError",
+    "PlanFileError",
     "TensortideError",
     "UnknownCost",
     "WorkloadError",
@@ -44,6 +50,10 @@ class DataDependent(CaptureError):
     """The step needs the value of a tensor, which fake tensors do not have."""
 
 
+class MetaGraphError(CaptureError):
+    """A file is no TensorFlow MetaGraph, is damaged, or contradicts itself; the message names file and node."""
+
+
 class GraphError(TensortideError):
     """A Graph is inconsistent."""
 
@@ -58,6 +68,14 @@ class ExpressionError(TensortideError):
 
 class UnknownCost(TensortideError):
     """A total was asked for under ``strict`` and some ops have no cost rule."""
+
+
+class PlanError(TensortideError):
+    """A Plan does not execute its Graph."""
+
+
+class PlanFileError(PlanError):
+    """A file is not a Plan, is damaged, or is of a version this release cannot read."""
 
 
 class NoSuchOp(TensortideError):

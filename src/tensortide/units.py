@@ -7,20 +7,20 @@ from fractions import Fraction
 
 from tensortide.errors import TensortideError
 
-__all__ = ["format_bytes", "format_count", "format_percent", "parse_bytes"]
+__all__ = ["format_bytes", "format_count", "format_percent", "format_seconds", "parse_bytes"]
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _DECIMAL = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 _BYTES = re.compile(r"([0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,3})?\s*(?:([kmgtpe])(i?))?(?:b|bytes?)?")
 
 
-def format_bytes(count: int) -> str:
+def format_bytes(count: float) -> str:
     """Bytes in binary units: ``512 B``, ``1.50 KiB``, ``12.34 GiB``. Below 1 KiB exact, else 3 or 4 digits."""
     number, power = _scale(count, 1024, len(_BINARY))
     return f"{number} {_BINARY[power]}"
 
 
-def format_count(count: int, unit: str = "") -> str:
+def format_count(count: float, unit: str = "") -> str:
     """A count with a decimal prefix: ``124.4 M``, or ``3.17 TFLOP`` with ``unit="FLOP"``. Below 1000 exact."""
     number, power = _scale(count, 1000, len(_DECIMAL))
     return f"{number} {_DECIMAL[power]}{unit}".rstrip()
@@ -44,6 +44,17 @@ def format_percent(part: float, whole: float = 1.0) -> str:
     return f"{percent:.1f} %"
 
 
+def format_seconds(seconds: float) -> str:
+    """A duration in the unit that suits it: ``13.7 ms``, ``115 s``, ``2.4 h``, ``9,988 days``."""
+    for unit, size, most in (("ns", 1e-9, 1e-6), ("us", 1e-6, 1e-3), ("ms", 1e-3, 1.0), ("s", 1.0, 600.0)):
+        if seconds < most:
+            return f"{seconds / size:.3g} {unit}"
+    for unit, size, most in (("min", 60.0, 7200.0), ("h", 3600.0, 172800.0)):
+        if seconds < most:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 86400:,.0f} days" if seconds >= 864000 else f"{seconds / 86400:.1f} days"
+
+
 def parse_bytes(text: str | int) -> int:
     """Bytes of ``8GiB`` (binary), ``24 GB`` (decimal), ``1.5e9`` or a plain number. A lone ``8G`` is decimal.
 
@@ -61,10 +72,10 @@ def parse_bytes(text: str | int) -> int:
     return int(exact)
 
 
-def _scale(count: int, base: int, powers: int) -> tuple[str, int]:
+def _scale(count: float, base: int, powers: int) -> tuple[str, int]:
     """``count`` as text in the largest power of ``base`` that keeps it at 1 or more once it is rounded."""
     if abs(count) < base:
-        return str(count), 0
+        return str(count) if isinstance(count, int) else f"{count:.4g}", 0
     power, unit = 1, base
     while power + 1 < powers and abs(count) / unit >= base - 0.05:
         power, unit = power + 1, unit * base

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tensortide.errors import CaptureError
+from tensortide.capture.files import is_graph_file
+from tensortide.errors import CaptureError, WorkloadError
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
@@ -40,7 +41,8 @@ def capture(
       ``"mean"`` and ``"output"`` (the output's own ``.loss``, or the output if it is a scalar); ``optimizer`` is
       ``"sgd"``, ``"adam"``, ``"adamw"`` or any other class of ``torch.optim`` by name.
     - the *text* of a target as the command line takes it: ``file.py:function``, ``package.module:function``
-      or the name of a built-in example.
+      or the name of a built-in example; or the path of a TensorFlow graph (``.meta``, ``.pb``, also with ``.gz``),
+      of whose sizes ``hyperparameters`` are symbols.
 
     ``real`` runs on real tensors instead (clones of the user's). ``first_step`` records the very first step, the
     one that creates optimizer state; by default one step runs before the recorded one.
@@ -48,6 +50,10 @@ def capture(
     Raises WorkloadError if the target cannot be found or built, CaptureError if the step fails (with op, module
     path and source line), DataDependent if it needs a value that fake tensors do not have.
     """
+    if isinstance(target, str) and is_graph_file(target):
+        if inputs is not None or loss is not None or optimizer is not None or real or first_step:
+            raise CaptureError(f"{target} is a graph: inputs, loss, optimizer, real and first_step go with a model")
+        return _imported(target, hyperparameters or {})
     try:
         import torch
     except ImportError as error:
@@ -77,3 +83,14 @@ def capture(
         progress=progress or (lambda message: None),
         is_step=is_step,
     )
+
+
+def _imported(file: str, sizes: Mapping[str, Scalar]) -> Graph:
+    from tensortide.capture.metagraph.load import import_graph
+
+    settings: dict[str, int] = {}
+    for name, value in sizes.items():
+        if type(value) is not int or value < 1:
+            raise WorkloadError(f"{file}: {name} is a size, a positive integer, not {value!r}")
+        settings[name] = value
+    return import_graph(file, settings=settings).graph

@@ -5,12 +5,17 @@ from __future__ import annotations
 from cyclopts import App
 
 import tensortide
+from tensortide.cli.asymptotics import asymptotics
 from tensortide.cli.capture import capture
 from tensortide.cli.count import count
 from tensortide.cli.doctor import doctor
 from tensortide.cli.examples import examples
 from tensortide.cli.explain import explain
+from tensortide.cli.footprint import footprint
+from tensortide.cli.project import project
 from tensortide.cli.report import report
+from tensortide.cli.solve import solve
+from tensortide.cli.sweep import sweep
 from tensortide.cli.timeline import timeline
 
 app = App(
@@ -21,5 +26,18 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 
-for verb in (report, capture, count, timeline, explain, doctor, examples):
+for verb in (
+    report,
+    capture,
+    count,
+    timeline,
+    footprint,
+    explain,
+    doctor,
+    sweep,
+    solve,
+    asymptotics,
+    project,
+    examples,
+):
     app.command(verb)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.capture.files import is_graph_file
 from tensortide.cli.source import (
     CaptureOptions,
     CostOptions,
@@ -14,6 +15,10 @@ from tensortide.cli.source import (
     print_json,
     resolver,
 )
+from tensortide.cli.symbols import SymbolOptions, count_symbols
+from tensortide.cli.tableoptions import TableOptions
+from tensortide.errors import WorkloadError
+from tensortide.graph.file import SUFFIX
 from tensortide.report import report
 
 
@@ -25,10 +30,34 @@ def count(
     top: Top = 15,
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     cost: CostOptions = CostOptions(),  # noqa: B008
+    tables: TableOptions = TableOptions(),  # noqa: B008
+    chosen: SymbolOptions = SymbolOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
-    """Count one step: FLOPs with MACs beside them, bytes and parameters, by phase, module and op."""
+    """Count one step: FLOPs with MACs beside them, bytes and parameters, by phase, module and op.
+
+    With --symbols every figure is a formula in hyperparameters.
+    """
+    if chosen != SymbolOptions():
+        if not chosen.symbols:
+            raise WorkloadError("--condition, --values, --formulas and --latex go with --symbols NAMES")
+        count_symbols(target, chosen, options, strict=cost.strict, depth=depth, top=top, out=out)
+        return
+    if is_graph_file(target):
+        from tensortide.cli.graphfile import count_file
+
+        count_file(target, tables, options, strict=cost.strict, depth=depth, top=top, out=out)
+        return
+    if tables != TableOptions() and not target.endswith(SUFFIX):
+        raise WorkloadError(
+            "--table, --preset, --drop, --bind, --ops and --csv go with a TensorFlow graph file (.meta)"
+        )
     graph = graph_of(target, options, quiet=out.quiet)
+    if graph.loops or tables != TableOptions():
+        from tensortide.cli.graphfile import count_graph
+
+        count_graph(graph, target, tables, strict=cost.strict, depth=depth, top=top, out=out)
+        return
     document = report(graph, strict=cost.strict, resolver=resolver, top=max(top, 25))
     if out.json:
         keys = (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter, validators
 
 from tensortide.capture import capture
+from tensortide.capture.files import GRAPH_FILES, is_graph_file
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, load
 from tensortide.graph.file import SUFFIX
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 
 Depth = Annotated[int, Parameter(help="Levels of the module tree to show.", validator=validators.Number(gte=0))]
 Top = Annotated[int, Parameter(help="Number of rows to show of each list.", validator=validators.Number(gte=0))]
-Target = Annotated[str, Parameter(help="file.py:function, package.module:function, an example, or a saved graph.")]
+Target = Annotated[
+    str,
+    Parameter(
+        help="file.py:function, package.module:function, an example, a saved graph, or a TensorFlow graph (.meta, .pb)."
+    ),
+]
 
 
 def _option(names: str, text: str) -> Parameter:
@@ -67,10 +73,15 @@ class OutputOptions:
 
 def graph_of(target: str, options: CaptureOptions, *, quiet: bool) -> Graph:
     """The Graph of ``target``: read if it is a saved graph, else captured."""
-    if target.endswith(SUFFIX) or (Path(target).is_file() and not target.endswith(".py")):
+    if target.endswith(SUFFIX) or (Path(target).is_file() and not target.endswith((".py", *GRAPH_FILES))):
         if options != CaptureOptions():
             raise WorkloadError(f"{target} is a saved graph: --set, --real and --first-step go with a workload")
         return load(target)
+    if is_graph_file(target):
+        from tensortide.capture.metagraph.load import import_graph
+        from tensortide.cli.graphfile import symbol_values
+
+        return import_graph(target, settings=symbol_values(target, options)).graph
     from tensortide.capture.target import find, parse_settings
 
     workload = find(target)

@@ -17,6 +17,7 @@ from tensortide.cli.source import (
     print_json,
     resolver,
 )
+from tensortide.graph import unrolled
 from tensortide.report import report
 
 
@@ -36,7 +37,7 @@ def timeline(
     """Show memory over one step: its peak, by phase and by module, the bytes at every op, and what is alive at it."""
     from tensortide.report.allocator import cuda
 
-    graph = graph_of(target, options, quiet=out.quiet)
+    graph = unrolled(graph_of(target, options, quiet=out.quiet))
     document = report(graph, resolver=resolver)
     replayed = cuda(graph) if allocator == "cuda" else None
     if out.json:

@@ -50,15 +50,19 @@ Region: TypeAlias = tuple[int, int, str, tuple[tuple[int, int], ...]]
 
 
 def region(tensor: Tensor) -> Region:
-    """Which addresses a tensor touches: equal for a tensor, its transpose and its reshapes."""
-    dims = sorted((stride, n) for n, stride in zip(tensor.shape, tensor.strides, strict=True) if n != 1 and stride)
+    """Which addresses a tensor touches: equal for a tensor, its transpose and its reshapes.
+
+    In plain integers: which regions are the same is a question about this graph, not about its sizes.
+    """
+    strided = [(int(stride), int(n)) for n, stride in zip(tensor.shape, tensor.strides, strict=True)]
+    dims = sorted((stride, n) for stride, n in strided if n != 1 and stride)
     merged: list[tuple[int, int]] = []
     for stride, n in dims:
         if merged and merged[-1][0] * merged[-1][1] == stride:
             merged[-1] = (merged[-1][0], merged[-1][1] * n)
         else:
             merged.append((stride, n))
-    return (tensor.storage, tensor.offset, tensor.dtype, tuple(merged))
+    return (tensor.storage, int(tensor.offset), tensor.dtype, tuple(merged))
 
 
 def size(tensors: Iterable[Tensor]) -> int:

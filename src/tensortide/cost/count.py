@@ -16,6 +16,7 @@ from tensortide.cost.opcall import qualified
 from tensortide.cost.parameters import Holdings, holdings_of
 from tensortide.cost.totals import Total, chosen_arms, total_of
 from tensortide.errors import NoSuchOp, UnknownCost
+from tensortide.expr import Size
 from tensortide.graph.model import Graph, Op, Phase
 
 __all__ = ["PHASES", "Count", "count"]
@@ -30,6 +31,7 @@ PHASES = (Phase.FORWARD.value, Phase.BACKWARD.value, RECOMPUTE, Phase.OPTIMIZER.
 class Count(msgspec.Struct, frozen=True, dict=True):
     """The costs of a graph's ops, one per op, and their totals.
 
+    ``costs`` are of one run of each op; totals have every run of an op in a loop.
     Of a conditional whose predicate is unknown every total takes the most expensive arm; ``range`` has both ends.
     """
 
@@ -42,7 +44,7 @@ class Count(msgspec.Struct, frozen=True, dict=True):
     @functools.cached_property
     def total(self) -> Total:
         """The whole step."""
-        return total_of(self.costs[i] for i in self._running)
+        return total_of(map(self._runs, self.running))
 
     @functools.cached_property
     def range(self) -> tuple[Total, Total]:
@@ -50,8 +52,7 @@ class Count(msgspec.Struct, frozen=True, dict=True):
         if not self.graph.branches:
             return self.total, self.total
         lowest = self._arms[1]
-        ops = self.graph.ops
-        return total_of(c for op, c in zip(ops, self.costs, strict=True) if op.branch in lowest), self.total
+        return total_of(self._runs(i) for i, op in enumerate(self.graph.ops) if op.branch in lowest), self.total
 
     @functools.cached_property
     def by_phase(self) -> dict[str, Total]:
@@ -78,11 +79,14 @@ class Count(msgspec.Struct, frozen=True, dict=True):
 
     def by(self, key: Callable[[Op], K]) -> dict[K, Total]:
         """Totals of the ops that share a ``key``, in order of first appearance."""
-        groups: dict[K, list[OpCost]] = {}
-        ops, costs = self.graph.ops, self.costs
-        for i in self._running:
-            groups.setdefault(key(ops[i]), []).append(costs[i])
+        groups: dict[K, list[tuple[OpCost, int]]] = {}
+        for i in self.running:
+            groups.setdefault(key(self.graph.ops[i]), []).append(self._runs(i))
         return {name: total_of(group) for name, group in groups.items()}
+
+    def _runs(self, index: int) -> tuple[OpCost, int]:
+        """The cost of an op, and how often it runs."""
+        return self.costs[index], self.graph.trips(index)
 
     @functools.cached_property
     def coverage(self) -> Coverage:
@@ -103,13 +107,13 @@ class Count(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def _arms(self) -> tuple[frozenset[int], frozenset[int]]:
-        groups: dict[int, list[OpCost]] = {}
-        for op, cost in zip(self.graph.ops, self.costs, strict=True):
-            groups.setdefault(op.branch, []).append(cost)
+        groups: dict[int, list[tuple[OpCost, int]]] = {}
+        for index, op in enumerate(self.graph.ops):
+            groups.setdefault(op.branch, []).append(self._runs(index))
         return chosen_arms(self.graph.branches, {branch: total_of(group) for branch, group in groups.items()})
 
     @functools.cached_property
-    def _running(self) -> Sequence[int]:
+    def running(self) -> Sequence[int]:
         """Indexes of the ops that run in the most expensive case."""
         if not self.graph.branches:
             return range(len(self.costs))
@@ -198,12 +202,19 @@ def _interned(graph: Graph) -> tuple[list[int], list[int], list[int]]:
     return (
         [
             # without strides a tensor may be sparse, and then its storage tells how many elements it has
-            specs.setdefault((t.dtype, t.shape, t.strides, None if any(t.strides) else nbytes[t.storage]), len(specs))
+            specs.setdefault(
+                (t.dtype, _exact(t.shape), t.strides, None if any(t.strides) else nbytes[t.storage]), len(specs)
+            )
             for t in tensors
         ],
         [t.storage for t in tensors],
         [regions.setdefault(region(t), len(regions)) for t in tensors],
     )
+
+
+def _exact(shape: tuple[int, ...]) -> Hashable:
+    """A shape that is only equal to those that are equal as expressions too."""
+    return tuple([n.expr if isinstance(n, Size) else n for n in shape])
 
 
 def _asks_wanted(name: str) -> bool:

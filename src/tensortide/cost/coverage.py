@@ -29,7 +29,7 @@ class OpGroup(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """What a Count covers. Views need no rule and are left out."""
+    """What a Count covers. Views need no rule and are left out. Bytes are those of all runs of an op in a loop."""
 
     total: Total
     ops: int
@@ -75,8 +75,8 @@ def coverage_of(graph: Graph, costs: Sequence[OpCost], total: Total) -> Coverage
         total,
         len(counted),
         len(known),
-        sum(cost.nbytes for _, cost in counted),
-        sum(cost.nbytes for _, cost in known),
+        sum(cost.nbytes * graph.trips(i) for i, cost in counted),
+        sum(cost.nbytes * graph.trips(i) for i, cost in known),
         _groups(graph, costs, (i for i, cost in counted if cost.cost is None)),
         _groups(graph, costs, (i for i, cost in known if cost.how == "default")),
         _groups(graph, costs, (i for i, cost in known if cost.how == "framework")),

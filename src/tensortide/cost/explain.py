@@ -44,6 +44,7 @@ class Explanation(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...] = ()
     symbols: tuple[tuple[str, str], ...] = ()
     note: str = ""
+    trips: int = 1
 
     def __str__(self) -> str:
         lines = [f"op {self.index}  {self.name}  ({self.phase}, in {self.module})"]
@@ -56,6 +57,7 @@ class Explanation(msgspec.Struct, frozen=True):
         if self.symbols:
             lines += ["with      " + ", ".join(f"{name} = {value}" for name, value in self.symbols)]
         lines += [f"note      {self.note}"] if self.note else []
+        lines += [f"runs      {self.trips:,} times in a step; the cost is that of one run"] if self.trips != 1 else []
         return "\n".join([*lines, *_numbers(self.cost)])
 
 
@@ -95,6 +97,7 @@ def explain(graph: Graph, op: int | str, *, resolver: Resolver | None = None) ->
         arguments=tuple((name, _text(value)) for name, value in call.arguments.items()),
         outputs=tuple(map(describe, view.outputs)),
         note=known.note,
+        trips=view.trips,
     )
     if rule is None or known.how not in ("rule", "view"):
         return common

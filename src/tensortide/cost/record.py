@@ -75,7 +75,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def __mul__(self, times: int) -> Cost:
-        if times == 1:
+        if type(times) is int and times == 1:
             return self
         return Cost(
             macs=self.macs * times,

@@ -9,6 +9,7 @@ import msgspec
 
 from tensortide.cost.evaluate import OpCost
 from tensortide.cost.record import FREE, Cost, summed
+from tensortide.expr import expr_of
 from tensortide.graph.model import OUTSIDE, Branch
 from tensortide.units import format_count
 
@@ -16,7 +17,10 @@ __all__ = ["Total", "chosen_arms", "total_of"]
 
 
 class Total(msgspec.Struct, frozen=True):
-    """The sum of the known costs of ``ops`` ops. With ``unknown`` ops among them it is a lower bound."""
+    """The sum of the known costs of ``ops`` ops. With ``unknown`` ops among them it is a lower bound.
+
+    The cost of an op in a loop is that of all its runs; among ``ops`` it is one.
+    """
 
     cost: Cost = FREE
     ops: int = 0
@@ -53,13 +57,14 @@ class Total(msgspec.Struct, frozen=True):
         return f"{self.format(self.flops, 'FLOP')} ({parts})"
 
 
-def total_of(costs: Iterable[OpCost]) -> Total:
-    """The sum of ``costs``; equal ones are multiplied, not added one by one."""
-    counted = Counter(map(id, kept := list(costs)))
-    distinct = {id(cost): cost for cost in kept}
-    known = [(distinct[key].cost, times) for key, times in counted.items()]
-    cost = summed(cost * times for cost, times in known if cost is not None)
-    return Total(cost, len(kept), sum(times for cost, times in known if cost is None))
+def total_of(costs: Iterable[tuple[OpCost, int]]) -> Total:
+    """The sum of the ``costs`` of ops, each times how often the op runs; equal ones are multiplied, not added."""
+    kept = [(cost, trips, (id(cost), trips if type(trips) is int else expr_of(trips))) for cost, trips in costs]
+    counted = Counter(key for _, _, key in kept)
+    distinct = {key: (cost.cost, trips) for cost, trips, key in kept}
+    times = [(*distinct[key], number) for key, number in counted.items()]
+    total = summed(cost * (trips * number) for cost, trips, number in times if cost is not None)
+    return Total(total, len(kept), sum(number for cost, _, number in times if cost is None))
 
 
 def chosen_arms(branches: Sequence[Branch], arms: dict[int, Total]) -> tuple[frozenset[int], frozenset[int]]:

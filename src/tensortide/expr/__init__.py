@@ -10,7 +10,7 @@ from __future__ import annotations
 from tensortide.expr.atoms import ceil, ceil_ratio, floor, floor_ratio, maximum, minimum, nonnegative, power
 from tensortide.expr.compiled import Compiled, compiled
 from tensortide.expr.expr import Expr, as_expr, constant, symbol, total
-from tensortide.expr.parse import parse
+from tensortide.expr.parse import parse, parse_condition
 from tensortide.expr.show import latex, text, to_sympy
 from tensortide.expr.size import Condition, Size, conditions, expr_of, sized
 
@@ -33,6 +33,7 @@ __all__ = [
     "minimum",
     "nonnegative",
     "parse",
+    "parse_condition",
     "power",
     "sized",
     "symbol",

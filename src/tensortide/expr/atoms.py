@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from fractions import Fraction
 
 from tensortide.expr.expr import (
@@ -15,21 +17,85 @@ from tensortide.expr.expr import (
     Number,
     Opaque,
     as_expr,
+    common,
     constant,
     content,
+    denominator,
+    invert,
+    multiply,
     order,
 )
 
-__all__ = ["ceil", "ceil_ratio", "floor", "floor_ratio", "maximum", "minimum", "nonnegative", "power", "rebuilt"]
+__all__ = [
+    "alternatives",
+    "ceil",
+    "ceil_ratio",
+    "floor",
+    "floor_ratio",
+    "given_whole",
+    "maximum",
+    "minimum",
+    "nonnegative",
+    "power",
+    "rebuilt",
+    "whole_power",
+]
 
 FLOOR, MAX, MIN, POWER = "floor", "max", "min", "power"
 
 
 def floor(value: Number) -> Expr:
-    """The largest integer up to ``value``, which may have fractions: ``floor(n/2)``."""
+    """The largest integer up to ``value``, which may have fractions: ``floor(n/2)``.
+
+    What is known to be whole comes out: ``floor(k n / k) = n``, ``floor((2 n + 3)/2) = n + 1``; floors of floors
+    are one: ``floor(floor(n/2)/2) = floor(n/4)``.
+    """
     expr = as_expr(value)
-    scale = math.lcm(*(Fraction(c).denominator for c in expr.terms.values()))
-    return floor_ratio(expr * scale, constant(scale))
+    if (given := _given_part(expr)).terms:
+        return given + floor(expr - given)
+    bottom = denominator(expr)
+    top, divisor = expr * bottom, bottom.value
+    if isinstance(divisor, int):
+        return _floor_by_number(top, divisor)
+    whole = Expr({m: math.floor(c) for m, c in expr.terms.items() if is_whole(m)})
+    return whole + _atom(FLOOR, (top - whole * bottom, bottom))
+
+
+_given: ContextVar[tuple[Expr, ...]] = ContextVar("given", default=())
+
+
+@contextlib.contextmanager
+def given_whole(terms: Iterable[Expr]) -> Iterator[None]:
+    """In the body, quotients of single terms (``hidden/heads``, ``image/16``) count as whole, and so do products."""
+    token = _given.set(tuple(terms))
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def _given_part(expr: Expr) -> Expr:
+    """The terms that are whole because of what is given."""
+    if not _given.get():
+        return ZERO
+    return Expr({m: c for m, c in expr.terms.items() if any(_broken(m, c)) and not any(_broken(*_mended(m, c)))})
+
+
+def _mended(monomial: Monomial, coefficient: Coefficient) -> tuple[Monomial, Coefficient]:
+    """The term without the given factors that keep it from being whole."""
+    for given in _given.get():
+        ((factor, number),) = given.terms.items()
+        while True:
+            smaller = multiply(monomial, invert(factor)), Fraction(coefficient) / number
+            if _broken(*smaller) >= _broken(monomial, coefficient):
+                break
+            monomial, coefficient = smaller
+    return monomial, coefficient
+
+
+def _broken(monomial: Monomial, coefficient: Coefficient) -> tuple[int, int]:
+    """How far a term is from being whole: its negative exponents and its denominator."""
+    return sum(-e for _, e in monomial if e < 0), Fraction(coefficient).denominator - 1
 
 
 def ceil(value: Number) -> Expr:
@@ -37,88 +103,49 @@ def ceil(value: Number) -> Expr:
     return -floor(-as_expr(value))
 
 
-def ceil_ratio(numerator: Number, denominator: Number) -> Expr:
-    """``ceil(numerator / denominator)``."""
-    return -(-as_expr(numerator) // denominator)
+def ceil_ratio(numerator: Number, divisor: Number) -> Expr:
+    """``ceil(numerator / divisor)``."""
+    return -(-as_expr(numerator) // divisor)
 
 
-def floor_ratio(numerator: Expr, denominator: Expr) -> Expr:
-    """``floor(numerator / denominator)``.
-
-    What is known to be whole comes out: ``floor(k n / k) = n``, ``floor((2 n + 3)/2) = n + 1``; floors of floors
-    are one: ``floor(floor(n/2)/2) = floor(n/4)``.
-    """
-    divisor = denominator.value
-    if divisor is None:
-        return _floor_by_expr(numerator, denominator)
-    if divisor == 0:
-        raise ZeroDivisionError(f"floor(({numerator}) / 0)")
-    scaled = numerator / divisor
-    scale = math.lcm(*(Fraction(c).denominator for c in scaled.terms.values()))
-    return _floor_by_number(scaled * scale, scale)
-
-
-def _floor_by_number(numerator: Expr, divisor: int) -> Expr:
-    """``numerator`` has whole coefficients, ``divisor`` is positive."""
-    numerator, divisor = _unnested(numerator, divisor)
-    varying = [monomial for monomial in numerator.terms if monomial]
-    if varying and numerator.terms[max(varying, key=order)] < 0:
-        return -_floor_by_number(divisor - 1 - numerator, divisor)
-    whole: dict[Monomial, Coefficient] = {}
-    rest: dict[Monomial, Coefficient] = {}
-    for monomial, coefficient in numerator.terms.items():
-        quotient, left = divmod(coefficient, divisor) if is_whole(monomial) else (0, coefficient)
-        whole[monomial], rest[monomial] = quotient, left
-    outside = Expr(whole)
-    offset = rest.pop(UNIT, 0)
-    moving = Expr(rest)
-    if not moving.terms:
-        return outside + math.floor(Fraction(offset, divisor))
-    common = math.gcd(divisor, *(int(c) for c in moving.terms.values())) if _all_whole(moving) else 1
-    inside = moving / common + math.floor(Fraction(offset, common))
-    divisor //= common
-    if divisor == 1:
-        return outside + inside
-    return outside + _atom(FLOOR, (inside, constant(divisor)))
-
-
-def _unnested(numerator: Expr, divisor: int) -> tuple[Expr, int]:
-    """``floor((floor(a/b) + m)/k) = floor((a + b m)/(b k))`` for whole b, m, k."""
-    for monomial, coefficient in numerator.terms.items():
-        if len(monomial) != 1 or coefficient != 1 or monomial[0][1] != 1:
-            continue
-        atom = monomial[0][0]
-        if isinstance(atom, Opaque) and atom.name == FLOOR:
-            inner, by = atom.arguments
-            others = numerator - Expr({monomial: 1})
-            if isinstance(by.value, int) and _all_whole(others):
-                return _unnested(inner + others * by, divisor * by.value)
-    return numerator, divisor
-
-
-def _floor_by_expr(numerator: Expr, denominator: Expr) -> Expr:
-    quotient = numerator.divided(denominator)
+def floor_ratio(numerator: Expr, divisor: Expr) -> Expr:
+    """``floor(numerator / divisor)``, where the quotient need not be a sum of terms: ``floor(h/(n + 1))``."""
+    quotient = numerator.divided(divisor)
     if quotient is not None:
-        whole = {m: c for m, c in quotient.terms.items() if isinstance(c, int) and is_whole(m)}
-        numerator = numerator - Expr(whole) * denominator
-        outside = Expr(whole)
-    else:
-        outside = ZERO
-    if not numerator.terms:
-        return outside
-    common = math.gcd(*(int(c) for c in (content(numerator), content(denominator)) if isinstance(c, int)))
-    if isinstance(content(numerator), Fraction) or isinstance(content(denominator), Fraction) or common == 0:
-        common = 1
-    return outside + _atom(FLOOR, (numerator / common, denominator / common))
+        return floor(quotient)
+    factor = Expr({common(numerator, divisor): content(numerator, divisor)})
+    return _atom(FLOOR, (numerator / factor, divisor / factor))
+
+
+def _floor_by_number(top: Expr, divisor: int) -> Expr:
+    """``floor(top / divisor)`` for a polynomial with whole coefficients and a positive number."""
+    varying = [monomial for monomial in top.terms if monomial]
+    if varying and top.terms[max(varying, key=order)] < 0:
+        return -_floor_by_number(divisor - 1 - top, divisor)
+    whole = Expr({monomial: coefficient // divisor for monomial, coefficient in top.terms.items()})
+    rest = top - whole * divisor
+    offset = rest.terms.get(UNIT, 0)
+    if rest == offset:
+        return whole
+    scale = math.gcd(divisor, *(int(c) for m, c in rest.terms.items() if m))
+    inside, by = (rest - offset) / scale + offset // scale, constant(divisor // scale)
+    return whole + (inside if by == 1 else _unnested(inside, by) or _atom(FLOOR, (inside, by)))
+
+
+def _unnested(top: Expr, divisor: Expr) -> Expr | None:
+    """``floor((floor(a/b) + m)/k) = floor((a + b m)/(b k))`` for whole m and k."""
+    for monomial in sorted(top.terms, key=order):
+        if top.terms[monomial] == 1 and len(monomial) == 1 and monomial[0][1] == 1:
+            atom = monomial[0][0]
+            if isinstance(atom, Opaque) and atom.name == FLOOR:
+                inner, by = atom.arguments
+                return floor_ratio(inner + (top - Expr({monomial: 1})) * by, by * divisor)
+    return None
 
 
 def is_whole(monomial: Monomial) -> bool:
     """Whether a monomial is an integer whatever its atoms are."""
     return all(exponent > 0 for _, exponent in monomial)
-
-
-def _all_whole(expr: Expr) -> bool:
-    return all(isinstance(c, int) and is_whole(m) for m, c in expr.terms.items())
 
 
 def power(base: int, exponent: Number) -> Expr:
@@ -129,12 +156,19 @@ def power(base: int, exponent: Number) -> Expr:
         shift = 0
     varying = exponent - shift
     scale = constant(Fraction(base) ** shift)
-    if not varying.terms:
-        return scale
-    ((monomial, times),) = [*varying.terms.items()][:1]
+    if varying.value is not None:
+        return scale * whole_power(base, varying.value)
+    times = next(iter(varying.terms.values()))
     if len(varying.terms) == 1 and isinstance(times, int):
-        return scale * _atom(POWER, (constant(base), Expr({monomial: 1}))) ** times
+        return scale * _atom(POWER, (constant(base), varying / times)) ** times
     return scale * _atom(POWER, (constant(base), varying))
+
+
+def whole_power(base: int, exponent: Coefficient) -> int:
+    """``base**exponent`` where that is whole. Raises ArithmeticError where it is not."""
+    if not isinstance(exponent, int) or exponent < 0:
+        raise ArithmeticError(f"{base}**({exponent}) is not a whole number")
+    return int(base**exponent)
 
 
 def maximum(*values: Number) -> Expr:
@@ -154,12 +188,20 @@ def _extreme(name: str, values: Iterable[Number], beats: Callable[[Expr], bool])
         flat += atom.arguments if atom is not None and atom.name == name else [value]
     kept: list[Expr] = []
     for candidate in flat:
+        if isinstance(candidate.value, Fraction):
+            raise ArithmeticError(f"{name} of {candidate}, which is not a whole number")
         if any(beats(other - candidate) for other in kept):
             continue
         kept = [other for other in kept if not beats(candidate - other)] + [candidate]
     if len(kept) == 1:
         return kept[0]
     return _atom(name, tuple(sorted(kept, key=str)))
+
+
+def alternatives(expr: Expr) -> tuple[Expr, ...]:
+    """The expressions of which ``expr`` is the maximum or minimum; itself if it is none."""
+    atom = _single(expr)
+    return atom.arguments if atom is not None and atom.name in (MAX, MIN) else (expr,)
 
 
 def _single(expr: Expr) -> Opaque | None:
@@ -177,13 +219,14 @@ def nonnegative(expr: Expr) -> bool:
     Every term with a negative coefficient must be covered by positive terms that are its multiples (``h^2 >= h``).
     A sufficient test, not a necessary one.
     """
-    if all(c >= 0 for c in expr.terms.values()):
-        return True
+    if not (opaque := [atom for atom in expr.atoms if isinstance(atom, Opaque)]):
+        if sum(expr.terms.values()) < 0:
+            return False  # where every symbol is 1
+    elif not all(map(_never_negative, opaque)):
+        return False
     spare = {m: c for m, c in expr.terms.items() if c > 0}
     for monomial, coefficient in sorted(expr.terms.items(), key=lambda term: order(term[0])):
-        if coefficient > 0:
-            continue
-        owed = -coefficient
+        owed = max(-coefficient, 0)
         for larger in sorted(spare, key=order):
             if owed and _covers(larger, monomial):
                 used = min(owed, spare[larger])
@@ -192,6 +235,12 @@ def nonnegative(expr: Expr) -> bool:
         if owed:
             return False
     return True
+
+
+def _never_negative(atom: Opaque) -> bool:
+    if atom.name in (FLOOR, MIN):
+        return all(map(nonnegative, atom.arguments))
+    return any(map(nonnegative, atom.arguments))  # a power is of a positive number
 
 
 def _covers(larger: Monomial, smaller: Monomial) -> bool:
@@ -213,6 +262,7 @@ def rebuilt(name: str, arguments: tuple[Expr, ...]) -> Expr:
         return floor_ratio(*arguments)
     if name == POWER:
         base = arguments[0].value
+        exponent = arguments[1].value
         assert isinstance(base, int)
-        return power(base, arguments[1])
+        return power(base, arguments[1]) if exponent is None else constant(whole_power(base, exponent))
     return (maximum if name == MAX else minimum)(*arguments)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fractions import Fraction
 from typing import Any, TypeAlias
 
-from tensortide.expr.expr import Atom, Expr, Monomial, Opaque, constant, multiply
+from tensortide.expr.atoms import whole_power
+from tensortide.expr.expr import Atom, Expr, Opaque, denominator
 from tensortide.expr.factor import Factored, factored
 
 __all__ = ["Compiled", "compiled"]
@@ -50,7 +49,7 @@ def compiled(expressions: Iterable[Expr]) -> Compiled:
     results = [source.exact(expr) for expr in expressions]
     names = ", ".join(source.names.values())
     lines = [f"def evaluate({names}):", *(f"    {line}" for line in source.lines), f"    return [{', '.join(results)}]"]
-    space: dict[str, Any] = {"exact": _exact}
+    space: dict[str, Any] = {"exact": _exact, "power": whole_power}
     exec(compile("\n".join(lines), "<expressions>", "exec"), space)  # our own text: numbers and names s0, s1, ...
     return Compiled(expressions, symbols, space["evaluate"])
 
@@ -72,18 +71,8 @@ class _Source:
 
     def exact(self, expr: Expr) -> str:
         """Source of the value of ``expr``, over one common denominator if it has any."""
-        below: Monomial = ()
-        scale = 1
-        for monomial, coefficient in expr.terms.items():
-            scale = math.lcm(scale, Fraction(coefficient).denominator)
-            for atom, exponent in monomial:
-                short = -exponent - dict(below).get(atom, 0)
-                if exponent < 0 and short > 0:
-                    below = multiply(below, ((atom, short),))
-        divisor = Expr({below: scale})
-        if divisor == constant(1):
-            return self.sum_of(expr)
-        return f"exact({self.sum_of(expr * divisor)}, {self.sum_of(divisor)})"
+        below = denominator(expr)
+        return self.sum_of(expr) if below == 1 else f"exact({self.sum_of(expr * below)}, {self.sum_of(below)})"
 
     def sum_of(self, expr: Expr) -> str:
         """Source of an expression without divisions."""
@@ -109,20 +98,8 @@ class _Source:
 
     def _opaque(self, atom: Atom) -> str:
         assert isinstance(atom, Opaque)
-        arguments = [self.exact(a) for a in atom.arguments]
         if atom.name == "floor":
-            return self._floor(*atom.arguments)
-        if atom.name == "power":
-            return f"({arguments[0]})**({arguments[1]})"
+            top, bottom = atom.arguments  # polynomials
+            return f"({self.sum_of(top)})//({self.sum_of(bottom)})"
+        arguments = [self.exact(a) for a in atom.arguments]
         return f"{atom.name}({', '.join(arguments)})"
-
-    def _floor(self, top: Expr, bottom: Expr) -> str:
-        # the two may share a denominator (h/n + 1 over 2): multiply it away
-        below: Monomial = ()
-        for monomial in (*top.terms, *bottom.terms):
-            for atom, exponent in monomial:
-                short = -exponent - dict(below).get(atom, 0)
-                if exponent < 0 and short > 0:
-                    below = multiply(below, ((atom, short),))
-        factor = Expr({below: 1})
-        return f"({self.sum_of(top * factor)})//({self.sum_of(bottom * factor)})"

@@ -38,6 +38,9 @@ class Opaque:
             return NotImplemented
         return self is other or (self.name == other.name and self.arguments == other.arguments)
 
+    def __reduce__(self) -> tuple[type[Opaque], tuple[str, tuple[Expr, ...]]]:
+        return Opaque, (self.name, self.arguments)  # hashes of text differ from process to process
+
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.arguments))})"
 
@@ -95,6 +98,9 @@ class Expr:
         if isinstance(other, int | Fraction):
             return self.value == other
         return NotImplemented
+
+    def __reduce__(self) -> tuple[type[Expr], tuple[dict[Monomial, Coefficient]]]:
+        return Expr, (self.terms,)
 
     @property
     def value(self) -> Coefficient | None:
@@ -160,6 +166,9 @@ class Expr:
     def __pow__(self, exponent: int) -> Expr:
         if exponent < 0:
             return 1 / self**-exponent
+        if len(self.terms) == 1:
+            ((monomial, coefficient),) = self.terms.items()
+            return Expr({tuple((atom, e * exponent) for atom, e in monomial if exponent): coefficient**exponent})
         return functools.reduce(Expr.__mul__, [self] * exponent, ONE)
 
     def __truediv__(self, other: Number) -> Expr:
@@ -264,27 +273,40 @@ def _symbols(expr: Expr) -> Iterator[str]:
 
 
 def _long_division(dividend: Expr, divisor: Expr) -> Expr | None:
-    """The quotient of two polynomials if there is no remainder."""
-    lead = max(divisor.terms, key=order)
-    reciprocal, scale = invert(lead), Fraction(divisor.terms[lead])
+    """The quotient of two sums if there is no remainder."""
+    above, below = common(dividend), common(divisor)
+    rest, by = dividend / Expr({above: 1}), divisor / Expr({below: 1})
+    lead = max(by.terms, key=order)
     quotient: dict[Monomial, Coefficient] = {}
-    rest = dividend
-    for _ in range(8 * (len(dividend.terms) + 1)):
-        if not rest.terms:
-            return Expr(quotient)
+    while rest.terms:
         highest = max(rest.terms, key=order)
-        step = multiply(highest, reciprocal)
+        step = multiply(highest, invert(lead))
         if any(exponent < 0 for _, exponent in step):
             return None
-        quotient[step] = rest.terms[highest] / scale
-        rest = rest - Expr({step: quotient[step]}) * divisor
-    return None
+        quotient[step] = Fraction(rest.terms[highest]) / by.terms[lead]
+        rest = rest - Expr({step: quotient[step]}) * by
+    return Expr(quotient) * Expr({multiply(above, invert(below)): 1})
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def order(monomial: Monomial) -> tuple[int, tuple[tuple[int, ...], ...]]:
-    """Sort key of a monomial order: by degree, then alphabetically."""
+    """Sort key of a monomial order: by degree, then alphabetically; symbols before other atoms."""
     degree = sum(exponent for _, exponent in monomial)
-    return degree, tuple((*(-ord(c) for c in _key(power)[1]), 0, power[1]) for power in monomial)
+    keys = [(*_key(power), power[1]) for power in monomial]
+    return degree, tuple((-opaque, *(-ord(c) for c in name), 0, exponent) for opaque, name, exponent in keys)
+
+
+def common(*exprs: Expr) -> Monomial:
+    """The largest monomial that divides every term: what it leaves has no negative exponents."""
+    powers = [dict(monomial) for expr in exprs for monomial in expr.terms]
+    lowest = {atom: min(monomial.get(atom, 0) for monomial in powers) for atom in {a for m in powers for a in m}}
+    return tuple(sorted(((atom, exponent) for atom, exponent in lowest.items() if exponent), key=_key))
+
+
+def denominator(*exprs: Expr) -> Expr:
+    """The smallest single term that makes polynomials with whole coefficients of all of them."""
+    below = tuple((atom, -exponent) for atom, exponent in common(*exprs, ONE) if exponent < 0)
+    return Expr({below: math.lcm(*(Fraction(c).denominator for expr in exprs for c in expr.terms.values()))})
 
 
 # -- making expressions -----------------------------------------------------------------------------
@@ -321,9 +343,9 @@ def total(parts: Iterable[Number]) -> Expr:
     return Expr(terms)
 
 
-def content(expr: Expr) -> Coefficient:
+def content(*exprs: Expr) -> Coefficient:
     """The largest number that divides every coefficient into a whole one, positive (0 for the expression 0)."""
-    coefficients = [Fraction(c) for c in expr.terms.values()]
+    coefficients = [Fraction(c) for expr in exprs for c in expr.terms.values()]
     top = math.gcd(*(c.numerator for c in coefficients))
     return _whole(Fraction(top, math.lcm(*(c.denominator for c in coefficients))))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from tensortide.expr.expr import Atom, Coefficient, Expr, Monomial, content, multiply, order
+from tensortide.expr.expr import Atom, Coefficient, Expr, Monomial, common, content, order
 
 __all__ = ["Factored", "factored"]
 
@@ -29,24 +29,12 @@ def factored(expr: Expr) -> Factored:
     if len(expr.terms) < 2:
         ((monomial, coefficient),) = expr.terms.items() or [((), 0)]
         return Factored(coefficient, monomial)
-    common = _common(expr)
+    powers = common(expr)
     scale = content(expr)
     if all(coefficient < 0 for coefficient in expr.terms.values()):
         scale = -scale
-    rest = expr / Expr({common: scale})
-    return Factored(scale, common, tuple(_parts(rest)))
-
-
-def _common(expr: Expr) -> Monomial:
-    """The largest monomial that divides every term; negative exponents come out in full."""
-    powers = [dict(monomial) for monomial in expr.terms]
-    atoms = {atom for monomial in powers for atom in monomial}
-    lowest = {atom: min(monomial.get(atom, 0) for monomial in powers) for atom in atoms}
-    result: Monomial = ()
-    for atom, exponent in lowest.items():
-        if exponent:
-            result = multiply(result, ((atom, exponent),))
-    return result
+    rest = expr / Expr({powers: scale})
+    return Factored(scale, powers, tuple(_parts(rest)))
 
 
 def _parts(expr: Expr) -> list[Factored]:
@@ -57,8 +45,4 @@ def _parts(expr: Expr) -> list[Factored]:
         return [Factored(expr.terms[m], m) for m in sorted(expr.terms, key=order, reverse=True)]
     inside = Expr({m: c for m, c in expr.terms.items() if dict(m).get(best, 0) > 0})
     outside = expr - inside
-    return [factored(inside), *(_parts(outside) if len(outside.terms) > 1 else _single(outside))]
-
-
-def _single(expr: Expr) -> list[Factored]:
-    return [factored(expr)] if expr.terms else []
+    return [factored(inside), *(_parts(outside) if outside.terms else ())]

@@ -1,17 +1,18 @@
-"""Expressions from text: names, integers, ``+ - * / // ** %``, ``floor``, ``ceil``, ``min`` and ``max``."""
+"""Expressions from text: names (quoted if they are no identifiers), integers, arithmetic, floor, ceil, min and max."""
 
 from __future__ import annotations
 
 import ast
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from tensortide.errors import ExpressionError
 from tensortide.expr.atoms import ceil, floor, maximum, minimum, power
 from tensortide.expr.expr import Expr, as_expr, constant, symbol
+from tensortide.expr.size import Condition, Relation
 
-__all__ = ["parse"]
+__all__ = ["parse", "parse_condition"]
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Expr]] = {
     ast.Add: operator.add,
@@ -22,26 +23,55 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Expr]] = {
     ast.Mod: operator.mod,
 }
 _CALLS: dict[str, Callable[..., Expr]] = {"floor": floor, "ceil": ceil, "max": maximum, "min": minimum}
-_LONGEST = 100_000
+_RELATIONS: dict[type[ast.cmpop], tuple[Relation, bool]] = {
+    ast.Eq: ("==", False),
+    ast.NotEq: ("!=", False),
+    ast.GtE: (">=", False),
+    ast.Gt: (">", False),
+    ast.LtE: (">=", True),
+    ast.Lt: (">", True),
+}
+"""Comparisons as relations; the sides of those that point the other way are swapped."""
+_LONGEST = 1_000_000
+
+T = TypeVar("T")
 
 
 def parse(text: str) -> Expr:
     """The expression that ``text`` says. Raises ExpressionError with the place that is wrong."""
+    return _parsed(text, "an expression", _read)
+
+
+def parse_condition(text: str) -> Condition:
+    """The condition that ``text`` says: ``hidden % heads == 0``, ``seq <= positions``. Raises ExpressionError."""
+    return _parsed(text, "a condition", _condition)
+
+
+def _parsed(text: str, what: str, read: Callable[[ast.expr, str], T]) -> T:
     try:
         if len(text) > _LONGEST:
-            raise ExpressionError(f"an expression of {len(text)} characters is too long")
-        return _read(ast.parse(text.strip(), mode="eval").body, text)
+            raise ExpressionError(f"{what} of {len(text)} characters is too long")
+        return read(ast.parse(text.strip(), mode="eval").body, text)
     except SyntaxError as error:
-        raise ExpressionError(f"cannot read {text!r} as an expression: {error.msg}") from None
-    except (ArithmeticError, RecursionError, MemoryError) as error:
-        raise ExpressionError(f"cannot read {text!r} as an expression: {error}") from None
+        raise ExpressionError(f"cannot read {text!r} as {what}: {error.msg}") from None
+    except (ArithmeticError, ValueError, RecursionError, MemoryError) as error:
+        raise ExpressionError(f"cannot read {text!r} as {what}: {error}") from None
+
+
+def _condition(node: ast.expr, text: str) -> Condition:
+    match node:
+        case ast.Compare(left=left, ops=[operation], comparators=[right]) if type(operation) in _RELATIONS:
+            relation, swapped = _RELATIONS[type(operation)]
+            difference = _read(left, text) - _read(right, text)
+            return Condition(-difference if swapped else difference, relation)
+    raise ExpressionError(f"cannot read {text!r} as a condition: write one comparison, like hidden % heads == 0")
 
 
 def _read(node: ast.expr, text: str) -> Expr:
     match node:
         case ast.Constant(value=int() as value) if not isinstance(value, bool):
             return constant(value)
-        case ast.Name(id=name):
+        case ast.Name(id=name) | ast.Constant(value=str() as name):
             return symbol(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_read(operand, text)
@@ -51,7 +81,7 @@ def _read(node: ast.expr, text: str) -> Expr:
             return _BINARY[type(op)](_read(left, text), _read(right, text))
         case ast.Call(func=ast.Name(id=name), args=[first, *rest], keywords=[]) if name in _CALLS:
             if rest and name in ("floor", "ceil"):
-                raise ExpressionError(f"{name} takes one argument, in {text!r}")
+                raise ExpressionError(f"{name} takes one argument, in the expression {text!r}")
             # a ratio inside floor or ceil need not be a sum of terms
             if name in ("floor", "ceil") and isinstance(first, ast.BinOp) and isinstance(first.op, ast.Div):
                 top, bottom = _read(first.left, text), _read(first.right, text)
@@ -62,7 +92,7 @@ def _read(node: ast.expr, text: str) -> Expr:
 
 def _raised(base: Expr, exponent: Expr, text: str) -> Expr:
     number = exponent.value
-    if isinstance(number, int) and abs(number) <= 64:
+    if isinstance(number, int) and abs(number) <= (64 if len(base.terms) > 1 or base.value is not None else 9999):
         return as_expr(base**number)
     bottom = base.value
     if isinstance(bottom, int) and bottom >= 2 and number is None:

@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
+import keyword
+import re
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tensortide.expr.expr import Coefficient, Expr, Monomial, Opaque, order
+from tensortide.expr.expr import Atom, Coefficient, Expr, Monomial, Opaque, order
 from tensortide.expr.factor import Factored, factored
 
 if TYPE_CHECKING:
-    import sympy  # type: ignore[import-untyped]
+    import sympy
 
 __all__ = ["expanded", "latex", "text", "to_sympy"]
 
-Atomic = Callable[[str, int], str]
+
+class Style(NamedTuple):
+    """How a script writes: a power of an atom, what stands between factors, a sum that is a factor, a fraction."""
+
+    power: Callable[[Atom, int], str]
+    times: str
+    factor: str
+    ratio: Callable[[list[str], list[str]], str]
 
 
 def expanded(expr: Expr) -> str:
     """Sum of terms, highest degree first: ``3*b*h + h/2 - 1``."""
     terms = [Factored(expr.terms[m], m) for m in sorted(expr.terms, key=order, reverse=True)]
-    return _sum(terms) if terms else "0"
+    return _sum(terms, _PLAIN) if terms else "0"
 
 
 def text(expr: Expr) -> str:
     """Factored: ``6*b*h*s*(2*L*(6*h + s) + v)``. ``parse`` reads it back."""
-    form = factored(expr)
-    return _sum(form.parts) if _bare(form) else _product(form)
+    return _shown(factored(expr), _PLAIN)
 
 
-def _bare(form: Factored) -> bool:
-    """Whether the form is nothing but a sum, which needs no parentheses where it stands alone."""
-    return bool(form.parts) and form.coefficient == 1 and not form.powers
+def latex(expr: Expr, names: Mapping[str, str] | None = None) -> str:
+    """The factored form in LaTeX math. ``names`` says how symbols are written (default: upright names)."""
+    return _shown(factored(expr), Style(_LatexPowers(names or {}), _LATEX_TIMES, r"\left({}\right)", _fraction))
+
+
+def _shown(form: Factored, style: Style) -> str:
+    bare = form.parts and form.coefficient == 1 and not form.powers
+    return _sum(form.parts, style) if bare else _product(form, style)
+
+
+def _sum(parts: Iterable[Factored], style: Style) -> str:
+    ahead, *others = _leading(parts)
+    signed = ((part.coefficient < 0, _product(part, style)) for part in others)
+    return _product(ahead, style) + "".join(f" - {t[1:]}" if negative else f" + {t}" for negative, t in signed)
 
 
 def _leading(parts: Iterable[Factored]) -> list[Factored]:
@@ -41,38 +60,29 @@ def _leading(parts: Iterable[Factored]) -> list[Factored]:
     return [first, *(part for part in parts if part is not first)]
 
 
-def _sum(parts: Iterable[Factored]) -> str:
-    joined = ""
-    for part in _leading(parts):
-        term = _product(part)
-        if not joined:
-            joined = term
-        else:
-            joined += f" - {term[1:]}" if term.startswith("-") else f" + {term}"
-    return joined
-
-
-def _product(form: Factored) -> str:
+def _product(form: Factored, style: Style) -> str:
     number = Fraction(form.coefficient)
-    above = [_power(_atom(atom), e) for atom, e in form.powers if e > 0]
-    below = [_power(_atom(atom), -e) for atom, e in form.powers if e < 0]
+    above = [style.power(atom, e) for atom, e in form.powers if e > 0]
+    below = [style.power(atom, -e) for atom, e in form.powers if e < 0]
     if form.parts:
-        above.append(f"({_sum(form.parts)})")
+        above.append(style.factor.format(_sum(form.parts, style)))
     if abs(number.numerator) != 1 or not above:
         above.insert(0, str(abs(number.numerator)))
     if number.denominator != 1:
         below.insert(0, str(number.denominator))
-    sign = "-" if number < 0 else ""
-    return sign + "*".join(above) + "".join(f"/{factor}" for factor in below)
+    return ("-" if number < 0 else "") + (style.ratio(above, below) if below else style.times.join(above))
 
 
-def _power(base: str, exponent: int) -> str:
-    return base if exponent == 1 else f"{base}**{exponent}"
+# -- plain text -------------------------------------------------------------------------------------
 
 
-def _atom(atom: str | Opaque) -> str:
-    if isinstance(atom, str):
-        return atom
+def _power(atom: Atom, exponent: int) -> str:
+    return _atom(atom) if exponent == 1 else f"{_atom(atom)}**{exponent}"
+
+
+def _atom(atom: Atom) -> str:
+    if isinstance(atom, str):  # names that a parser would not take for names are quoted
+        return atom if atom.isascii() and atom.isidentifier() and not keyword.iskeyword(atom) else repr(atom)
     if atom.name == "power":
         return f"({text(atom.arguments[0])}**{_operand(atom.arguments[1], '*/')})"
     if atom.name == "floor":
@@ -93,59 +103,49 @@ def _rounding(atom: Opaque) -> tuple[Expr, Expr, str]:
 def _operand(expr: Expr, tight: str) -> str:
     """Text of an operand: in parentheses if it is a sum or has an operator of ``tight``."""
     shown = text(expr)
-    return f"({shown})" if any(sign in shown for sign in (" ", "**", *tight)) else shown
+    return f"({shown})" if any(sign in shown for sign in (" ", *tight)) else shown
+
+
+def _slashed(above: list[str], below: list[str]) -> str:
+    bottom = "*".join(below)
+    return f"{'*'.join(above)}/{bottom}" if len(below) == 1 else f"{'*'.join(above)}/({bottom})"
+
+
+_PLAIN = Style(_power, "*", "({})", _slashed)
 
 
 # -- LaTeX ------------------------------------------------------------------------------------------
 
 
-def latex(expr: Expr, names: Mapping[str, str] | None = None) -> str:
-    """The factored form in LaTeX math. ``names`` says how symbols are written (default: upright names)."""
-    form = factored(expr)
-    return _latex_sum(form.parts, names or {}) if _bare(form) else _latex_product(form, names or {})
+_LATEX_TIMES = r" \, "
 
 
-def _latex_sum(parts: Iterable[Factored], names: Mapping[str, str]) -> str:
-    joined = ""
-    for part in _leading(parts):
-        term = _latex_product(part, names)
-        if not joined:
-            joined = term
-        else:
-            joined += f" - {term[1:]}" if term.startswith("-") else f" + {term}"
-    return joined
+class _LatexPowers:
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def __call__(self, atom: Atom, exponent: int) -> str:
+        if isinstance(atom, Opaque) and atom.name == "power":
+            base, raised = atom.arguments
+            return f"{latex(base)}^{{{latex(raised * exponent, self._names)}}}"
+        shown = self._atom(atom)
+        return shown if exponent == 1 else f"{shown}^{{{exponent}}}"
+
+    def _atom(self, atom: Atom) -> str:
+        if isinstance(atom, str):
+            escaped = re.sub(r"([_#$%&{}~^\\])", r"\\\1", atom)
+            return self._names.get(atom) or (atom if len(atom) == 1 else rf"\mathrm{{{escaped}}}")
+        if atom.name == "floor":
+            top, bottom, name = _rounding(atom)
+            ratio = rf"\frac{{{latex(top, self._names)}}}{{{latex(bottom, self._names)}}}"
+            return rf"\left\l{name} {ratio} \right\r{name}"
+        return rf"\{atom.name}\left({', '.join(latex(a, self._names) for a in atom.arguments)}\right)"
 
 
-def _latex_product(form: Factored, names: Mapping[str, str]) -> str:
-    number = Fraction(form.coefficient)
-    above = [_latex_power(_latex_atom(atom, names), e) for atom, e in form.powers if e > 0]
-    below = [_latex_power(_latex_atom(atom, names), -e) for atom, e in form.powers if e < 0]
-    if form.parts:
-        above.append(rf"\left({_latex_sum(form.parts, names)}\right)")
-    if abs(number.numerator) != 1 or not above:
-        above.insert(0, str(abs(number.numerator)))
-    if number.denominator != 1:
-        below.insert(0, str(number.denominator))
-    shown = r" \, ".join(above)
-    if below:
-        shown = rf"\frac{{{shown}}}{{{' '.join(below)}}}"
-    return ("-" if number < 0 else "") + shown
-
-
-def _latex_power(base: str, exponent: int) -> str:
-    return base if exponent == 1 else f"{base}^{{{exponent}}}"
-
-
-def _latex_atom(atom: str | Opaque, names: Mapping[str, str]) -> str:
-    if isinstance(atom, str):
-        escaped = atom.replace("_", r"\_")
-        return names.get(atom) or (atom if len(atom) == 1 else rf"\mathrm{{{escaped}}}")
-    if atom.name == "power":
-        return f"{latex(atom.arguments[0], names)}^{{{latex(atom.arguments[1], names)}}}"
-    if atom.name == "floor":
-        top, bottom, name = _rounding(atom)
-        return rf"\left\l{name} \frac{{{latex(top, names)}}}{{{latex(bottom, names)}}} \right\r{name}"
-    return rf"\{atom.name}\left({', '.join(latex(a, names) for a in atom.arguments)}\right)"
+def _fraction(above: list[str], below: list[str]) -> str:
+    if len(above) == 1 and above[0].startswith(r"\left("):  # a sum that is the whole numerator
+        above = [above[0].removeprefix(r"\left(").removesuffix(r"\right)")]
+    return rf"\frac{{{_LATEX_TIMES.join(above)}}}{{{_LATEX_TIMES.join(below)}}}"
 
 
 # -- sympy ------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def to_sympy(expr: Expr) -> sympy.Expr:
 
 
 def _sympy(expr: Expr, symbols: Mapping[str, sympy.Symbol], sympy: Any) -> Any:
-    def atom(value: str | Opaque) -> Any:
+    def atom(value: Atom) -> Any:
         if isinstance(value, str):
             return symbols[value]
         arguments = [_sympy(a, symbols, sympy) for a in value.arguments]

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tensortide.expr.atoms import nonnegative
-from tensortide.expr.expr import Expr, as_expr, constant
+from tensortide.expr.expr import Expr, Opaque, as_expr, constant
 from tensortide.expr.show import text
 
 __all__ = ["Condition", "Size", "conditions", "expr_of", "sized"]
@@ -29,10 +29,22 @@ class Condition(NamedTuple):
     relation: Relation
 
     def __str__(self) -> str:
-        """Readable: positive terms on one side, negative ones on the other."""
-        left = Expr({m: c for m, c in self.expr.terms.items() if c > 0})
-        right = Expr({m: -c for m, c in self.expr.terms.items() if c < 0})
-        return f"{text(left)} {self.relation} {text(right)}"
+        """Readable: the number on the right."""
+        offset = self.expr.terms.get((), 0)
+        if not isinstance(offset, int) or len(self.expr.terms) == 1:
+            offset = 0
+        return f"{text(self.expr - offset)} {self.relation} {-offset}"
+
+    @property
+    def divisor(self) -> tuple[Expr, Expr] | None:
+        """``(d, n)`` if it says that ``d`` divides ``n``: ``n - d*floor(n/d) == 0``."""
+        for monomial in self.expr.terms if self.relation == "==" else ():
+            for atom, exponent in monomial:
+                if isinstance(atom, Opaque) and atom.name == "floor" and exponent == 1:
+                    top, bottom = atom.arguments
+                    if self.expr in (top % bottom, -(top % bottom)):
+                        return bottom, top
+        return None
 
     def holds(self, value: int) -> bool:
         """Whether it holds where ``expr`` is ``value``."""
@@ -53,7 +65,7 @@ def conditions() -> Iterator[dict[Condition, None]]:
         _asked.reset(token)
 
 
-def _combined(name: str, reflected: bool = False) -> Callable[[Size, Any], Any]:
+def _combined(name: str) -> Callable[[Size, Any], Any]:
     plain = getattr(int, name)
     on_exprs = getattr(Expr, name)
 
@@ -136,6 +148,21 @@ class Size(int):
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __abs__(self) -> int:
+        return self if self >= 0 else -self
+
+    def bit_length(self) -> int:
+        bits = int(self).bit_length()
+        if self > 0:
+            _ask(Condition(self.expr - 2 ** (bits - 1), ">="))
+            _ask(Condition(2**bits - self.expr, ">"))
+        else:
+            _ask(Condition(self.expr - int(self), "=="))
+        return bits
 
     def __bool__(self) -> bool:
         return bool(self != 0)

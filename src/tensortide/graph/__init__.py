@@ -10,6 +10,7 @@ from tensortide.graph.model import (
     Call,
     Const,
     Graph,
+    Loop,
     Meta,
     Module,
     Named,
@@ -21,6 +22,7 @@ from tensortide.graph.model import (
     Storage,
     Tensor,
 )
+from tensortide.graph.unroll import unrolled
 from tensortide.graph.validate import validate
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "Call",
     "Const",
     "Graph",
+    "Loop",
     "Meta",
     "Module",
     "Named",
@@ -42,5 +45,6 @@ __all__ = [
     "Tensor",
     "load",
     "save",
+    "unrolled",
     "validate",
 ]

@@ -7,21 +7,26 @@ then the zlib-compressed MessagePack of the Graph's tables.
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import struct
 import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from tensortide.errors import GraphError, GraphFileError
+from tensortide.expr import Size, sized
+from tensortide.expr.plain import from_plain, to_plain
 from tensortide.graph.model import (
     TENSOR,
     Branch,
     Call,
     Const,
     Graph,
+    Loop,
     Meta,
     Module,
     Named,
@@ -36,14 +41,19 @@ from tensortide.graph.validate import validate
 from tensortide.write import write_file
 
 MAGIC = b"TIDEGRPH"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)
 SUFFIX = ".tide"
 _HEADER = struct.Struct(">8sHIQ")
 _MAX_BYTES = 1 << 32
 
 
 class _Tables(msgspec.Struct, array_like=True):
-    """The Graph as it is packed: arguments as plain data, everything else as in memory."""
+    """The Graph as it is packed: arguments as plain data, everything else as in memory.
+
+    Sizes are packed as numbers. ``expressions`` are what they carry; ``sized`` says which number, counted over those
+    of all tensors, storages and loops in order, carries which. Files of version 1 end with ``named``.
+    """
 
     meta: Meta
     calls: list[tuple[str, list[tuple[str, Any]], int, list[int], Any, list[str]]]
@@ -54,13 +64,34 @@ class _Tables(msgspec.Struct, array_like=True):
     sources: tuple[Source, ...]
     branches: tuple[Branch, ...]
     named: tuple[Named, ...]
+    loops: tuple[Loop, ...] = ()
+    expressions: list[Any] = []
+    sized: list[tuple[int, int]] = []
 
 
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Write ``graph`` to ``path``, all or nothing. Raises OutputError if it cannot be written."""
-    calls = [_pack_call(call) for call in graph.calls]
-    parts = (graph.ops, graph.tensors, graph.storages, graph.modules, graph.sources, graph.branches, graph.named)
-    packed = msgspec.msgpack.encode(_Tables(graph.meta, calls, *parts))
+    numbers = list(_numbers(graph.tensors, graph.storages, graph.loops))
+    sizes = [(i, number.expr) for i, number in enumerate(numbers) if isinstance(number, Size)]
+    expressions = {expr: i for i, expr in enumerate(dict.fromkeys(expr for _, expr in sizes))}
+    tensors, storages, loops = graph.tensors, graph.storages, graph.loops
+    if sizes:
+        tensors, storages, loops = _with_numbers(tensors, storages, loops, map(int, numbers))
+    tables = _Tables(
+        meta=graph.meta,
+        calls=[_pack_call(call) for call in graph.calls],
+        ops=graph.ops,
+        tensors=tensors,
+        storages=storages,
+        modules=graph.modules,
+        sources=graph.sources,
+        branches=graph.branches,
+        named=graph.named,
+        loops=loops,
+        expressions=[to_plain(expr) for expr in expressions],
+        sized=[(i, expressions[expr]) for i, expr in sizes],
+    )
+    packed = msgspec.msgpack.encode(tables)
     header = _HEADER.pack(MAGIC, VERSION, zlib.crc32(packed), len(packed))
     write_file(path, header + zlib.compress(packed, 5))
 
@@ -74,8 +105,9 @@ def load(path: str | os.PathLike[str]) -> Graph:
     if len(data) < _HEADER.size or data[:8] != MAGIC:
         raise GraphFileError(f"{path} is not a tensortide graph (write one with `tensortide capture TARGET -o FILE`)")
     _, version, crc, length = _HEADER.unpack_from(data)
-    if version != VERSION:
-        raise GraphFileError(f"{path} has graph format {version}; this release reads {VERSION}: capture it again")
+    if version not in READABLE:
+        known = " and ".join(map(str, READABLE))
+        raise GraphFileError(f"{path} has graph format {version}; this release reads {known}: capture it again")
     packed = _decompress(data[_HEADER.size :], length)
     if packed is None or zlib.crc32(packed) != crc:
         raise GraphFileError(f"{path} is damaged (truncated or altered): capture it again")
@@ -104,19 +136,57 @@ def _unpack(packed: bytes) -> Graph:
     finally:
         if collecting:
             gc.enable()
+    tensors, storages, loops = tables.tensors, tables.storages, tables.loops
+    if tables.sized:
+        numbers = list(_numbers(tensors, storages, loops))
+        expressions = [from_plain(plain) for plain in tables.expressions]
+        for number, expression in tables.sized:
+            numbers[number] = sized(expressions[expression], numbers[number])
+        tensors, storages, loops = _with_numbers(tensors, storages, loops, iter(numbers))
     graph = Graph(
         ops=tables.ops,
         calls=tuple(_unpack_call(*call) for call in tables.calls),
-        tensors=tables.tensors,
-        storages=tables.storages,
+        tensors=tensors,
+        storages=storages,
         modules=tables.modules,
         sources=tables.sources,
         branches=tables.branches,
         named=tables.named,
         meta=tables.meta,
+        loops=loops,
     )
     validate(graph)
     return graph
+
+
+def _numbers(tensors: Iterable[Tensor], storages: Iterable[Storage], loops: Iterable[Loop]) -> Iterator[int]:
+    """Every number of these tables that may be a Size, in a fixed order."""
+    for tensor in tensors:
+        yield from tensor.shape
+        yield from tensor.strides
+        yield tensor.offset
+    for storage in storages:
+        yield storage.nbytes
+    for loop in loops:
+        yield loop.trips
+
+
+def _with_numbers(
+    tensors: Iterable[Tensor], storages: Iterable[Storage], loops: Iterable[Loop], numbers: Iterator[int]
+) -> tuple[tuple[Tensor, ...], tuple[Storage, ...], tuple[Loop, ...]]:
+    """The tables with other ``numbers``, in the order of ``_numbers``."""
+
+    def taken(count: int) -> tuple[int, ...]:
+        return tuple(itertools.islice(numbers, count))
+
+    replace = msgspec.structs.replace
+    return (
+        tuple(
+            replace(t, shape=taken(len(t.shape)), strides=taken(len(t.strides)), offset=next(numbers)) for t in tensors
+        ),
+        tuple(replace(storage, nbytes=next(numbers)) for storage in storages),
+        tuple(replace(loop, trips=next(numbers)) for loop in loops),
+    )
 
 
 def _pack_call(call: Call) -> tuple[str, list[tuple[str, Any]], int, list[int], Any, list[str]]:
@@ -141,6 +211,8 @@ def _pack(value: Value) -> Any:
         return {"complex": [value.real, value.imag]}
     if isinstance(value, tuple):
         return [_pack(item) for item in value]
+    if isinstance(value, Size):
+        return {"size": [to_plain(value.expr), str(int(value))]}
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         return {"int": str(value)}
     return value
@@ -155,5 +227,7 @@ def _restore(value: Any) -> Value:
             return TENSOR
         if kind == "complex":
             return complex(*item)
+        if kind == "size":
+            return sized(from_plain(item[0]), int(item[1]))
         return int(item) if kind == "int" else Const(str(kind), str(item))
     return value  # type: ignore[no-any-return]

@@ -91,7 +91,9 @@ DTYPE_BYTES: dict[str, int] = {
     **dict.fromkeys(["float32", "int32", "uint32", "complex32", "qint32"], 4),
     **dict.fromkeys(["float64", "int64", "uint64", "complex64"], 8),
     "complex128": 16,
+    **dict.fromkeys(["string", "resource", "variant"], 0),
 }
+"""Bytes per element. Strings and handles have none that a graph knows of."""
 
 
 class Slot(enum.Enum):
@@ -132,7 +134,11 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Op(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One executed op: indexes into the Graph's tables. ``inputs`` fill the holes of the call in order."""
+    """One executed op: indexes into the Graph's tables. ``inputs`` fill the holes of the call in order.
+
+    ``loop`` is the innermost loop whose body it is in: it runs once per iteration. ``label`` is the name that the
+    op itself has, in graphs whose ops have names.
+    """
 
     call: int
     inputs: tuple[int, ...]
@@ -142,6 +148,8 @@ class Op(msgspec.Struct, frozen=True, array_like=True, gc=False):
     source: int = OUTSIDE
     recompute: bool = False
     branch: int = OUTSIDE
+    loop: int = OUTSIDE
+    label: str = ""
 
 
 class Module(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -166,6 +174,20 @@ class Branch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     conditional: int
     arm: int
     parent: int = OUTSIDE
+
+
+class Loop(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A loop whose body the Graph has once: its name, the loop around it, and how often its body runs there.
+
+    ``gradient_of`` is the forward loop whose iterations a gradient loop retraces. ``carried`` are pairs of tensors:
+    one that the body reads as an iteration starts, and the one that takes its place in the next.
+    """
+
+    name: str
+    parent: int
+    trips: int
+    gradient_of: int = OUTSIDE
+    carried: tuple[tuple[int, int], ...] = ()
 
 
 class Named(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -201,6 +223,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     branches: tuple[Branch, ...] = ()
     named: tuple[Named, ...] = ()
     meta: Meta = Meta()
+    loops: tuple[Loop, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -212,6 +235,19 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         """The op at ``index``, with its parts resolved. Raises IndexError."""
         self.ops[index]
         return OpView(self, index % len(self.ops))
+
+    def trips(self, index: int) -> int:
+        """How often the op at ``index`` runs in one step: the product of the trip counts of the loops around it."""
+        loop = self.ops[index].loop
+        return 1 if loop == OUTSIDE else self.loop_trips[loop]
+
+    @functools.cached_property
+    def loop_trips(self) -> tuple[int, ...]:
+        """For every loop how often its body runs in one step, the loops around it included."""
+        trips: list[int] = []
+        for loop in self.loops:
+            trips.append(loop.trips if loop.parent == OUTSIDE else trips[loop.parent] * loop.trips)
+        return tuple(trips)
 
     def module_path(self, index: int) -> str:
         """Path for display: ``(root)`` for the root module, ``(outside)`` outside any module."""
@@ -271,6 +307,11 @@ class OpView:
     @property
     def phase(self) -> Phase:
         return self.op.phase
+
+    @property
+    def trips(self) -> int:
+        """How often it runs in one step."""
+        return self.graph.trips(self.index)
 
     @property
     def module(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensortide.errors import GraphError
-from tensortide.graph.model import DTYPE_BYTES, OUTSIDE, Call, Graph, Tensor, count_slots
+from tensortide.graph.model import DTYPE_BYTES, OUTSIDE, Call, Graph, Loop, Tensor, count_slots
 
 
 def validate(graph: Graph) -> None:
@@ -19,6 +19,8 @@ def validate(graph: Graph) -> None:
     for index, branch in enumerate(graph.branches):
         if not OUTSIDE <= branch.parent < index:
             raise GraphError(f"branch {index} lies in branch {branch.parent}, which does not come before it")
+    for index, loop in enumerate(graph.loops):
+        _check_loop(graph, index, loop)
     for entry in graph.named:
         if not 0 <= entry.tensor < len(graph.tensors):
             raise GraphError(f"name {entry.name!r} refers to tensor {entry.tensor} of {len(graph.tensors)}")
@@ -44,6 +46,17 @@ def _check_tensor(graph: Graph, index: int, tensor: Tensor) -> None:
         raise GraphError(f"tensor {index} has shape {tensor.shape}, strides {tensor.strides}, offset {tensor.offset}")
 
 
+def _check_loop(graph: Graph, index: int, loop: Loop) -> None:
+    if not OUTSIDE <= loop.parent < index:
+        raise GraphError(f"loop {index} lies in loop {loop.parent}, which does not come before it")
+    if not OUTSIDE <= loop.gradient_of < len(graph.loops) or loop.gradient_of == index:
+        raise GraphError(f"loop {index} retraces loop {loop.gradient_of} of {len(graph.loops)}")
+    if loop.trips < 0:
+        raise GraphError(f"loop {index} runs {loop.trips} times")
+    if any(not 0 <= tensor < len(graph.tensors) for pair in loop.carried for tensor in pair):
+        raise GraphError(f"loop {index} carries a tensor that is not there")
+
+
 def _check_call(index: int, call: Call, slots: int) -> None:
     if not 0 <= call.positional <= len(call.arguments):
         raise GraphError(f"call {index} ({call.op}) has {call.positional} positional arguments")
@@ -65,6 +78,8 @@ def _check_ops(graph: Graph, slots: list[int], returned: list[int]) -> None:
             raise GraphError(f"op {index} ({graph.calls[op.call].op}) does not fill the holes of its call")
         if not (OUTSIDE <= op.module < modules and OUTSIDE <= op.source < sources and OUTSIDE <= op.branch < branches):
             raise GraphError(f"op {index} refers to a module, source or branch that is not there")
+        if not OUTSIDE <= op.loop < len(graph.loops):
+            raise GraphError(f"op {index} runs in loop {op.loop} of {len(graph.loops)}")
         for tensor in (*op.inputs, *op.outputs):
             if not 0 <= tensor < tensors:
                 raise GraphError(f"op {index} uses tensor {tensor} of {tensors}")

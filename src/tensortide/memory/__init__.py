@@ -5,6 +5,7 @@ from __future__ import annotations
 from tensortide.memory.accumulate import accumulate_in_place
 from tensortide.memory.cuda_allocator import CachingAllocator, Reservation, reserve
 from tensortide.memory.effects import IDENTITY, Effect, ModuleMemory, Segment, by_module, compose, effects
+from tensortide.memory.footprint import footprint_bytes, storage_copies
 from tensortide.memory.liveness import NEVER_READ, Life, Period, active_bytes, live_bytes, liveness
 from tensortide.memory.resident import Resident
 from tensortide.memory.rounding import CPU, CUDA_CACHING, EXACT, PAGES_4K, Rounding
@@ -34,9 +35,11 @@ __all__ = [
     "by_module",
     "compose",
     "effects",
+    "footprint_bytes",
     "live_bytes",
     "liveness",
     "reserve",
+    "storage_copies",
     "timeline",
     "workspace_bytes",
 ]

@@ -16,7 +16,7 @@ import msgspec
 from tensortide.errors import GraphError
 from tensortide.graph.model import Graph
 from tensortide.memory.layout import bytes_of
-from tensortide.memory.lives import Uses
+from tensortide.memory.lives import Uses, require_straight
 
 if TYPE_CHECKING:
     from tensortide.memory.lives import Ints
@@ -61,12 +61,13 @@ def liveness(graph: Graph, mode: Mode = "storage", durations: Sequence[float] | 
     views too; tensors of persistent storages that no op produces are persistent, and what nobody reads later dies.
 
     ``durations``: time of each op; periods then tell how long they last, by prefix sums of these values.
-    Raises GraphError for another mode or a wrong number of durations.
+    Raises GraphError for another mode, a wrong number of durations, or a graph with loops.
     """
     if mode not in ("storage", "compat"):
         raise GraphError(f"liveness modes are 'storage' and 'compat', not {mode!r}")
     if durations is not None and len(durations) != len(graph):
         raise GraphError(f"{len(durations)} durations for {len(graph)} ops")
+    require_straight(graph)
     clock = None if durations is None else _prefix_sums(durations)
     uses = Uses(graph)
     if mode == "compat":

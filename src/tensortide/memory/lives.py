@@ -22,6 +22,16 @@ _REAL = frozenset({Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.INPUT
 """Roles whose storages somebody outside the step owns: no compiler may release them early."""
 
 
+def require_straight(graph: Graph) -> None:
+    """Raise GraphError if ``graph`` has loops: it holds their bodies once, but what is resident changes with every
+    iteration, as values are kept for later ones."""
+    if graph.loops:
+        raise GraphError(
+            f"memory over time is not told of a graph with loops ({graph.loops[0].name}, ...): it has their bodies "
+            "once, and what they keep grows every iteration. Write them out first: tensortide.graph.unrolled(graph)."
+        )
+
+
 class Uses:
     """Every use of a tensor by an op, as parallel arrays in op order: ``op`` touches tensor ``tensor`` of
     storage ``storage``; ``read`` is True if it is an input."""
@@ -78,6 +88,7 @@ def spans(graph: Graph, lifetimes: Lifetimes = "eager") -> Spans:
     Gradients that merely wait for the next ``zero_grad`` are released after their last use.
     Raises GraphError for another value of ``lifetimes``.
     """
+    require_straight(graph)
     count, after = len(graph.storages), len(graph) + 1
     births = _array((-1 if s.birth is None else s.birth for s in graph.storages), count)
     deaths = _array((after if s.death is None else s.death for s in graph.storages), count)

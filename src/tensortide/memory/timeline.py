@@ -206,7 +206,7 @@ def timeline(
     ``device``: default the one with the largest footprint; ``Timeline.devices`` has all. ``workspace`` adds what
     kernels are known to take inside an op (``memory.workspace``). Linear in ops and storages.
 
-    Raises GraphError if the graph has no such device.
+    Raises GraphError if the graph has no such device, or has loops.
     """
     footprints = _footprints(graph)
     if device is None:

@@ -30,13 +30,20 @@ def workspace_bytes(graph: Graph, device: str) -> Ints:
     extra = np.zeros(len(graph), np.int64)
     if not device.startswith("cpu"):
         return extra
-    rules = [WORKSPACE_RULES.get(call.op) for call in graph.calls]
-    storages, tensors = graph.storages, graph.tensors
+    known = [call.op in WORKSPACE_RULES for call in graph.calls]
     for i, op in enumerate(graph.ops):
-        rule = rules[op.call]
-        if rule is not None and storages[tensors[op.inputs[0]].storage].device == device:
-            extra[i] = rule(graph[i])
+        if known[op.call]:
+            extra[i] = workspace_of(graph, i, device)
     return extra
+
+
+def workspace_of(graph: Graph, index: int, device: str) -> int:
+    """Bytes that the kernel of op ``index`` holds on ``device`` beside its inputs and outputs, as far as known."""
+    op = graph.ops[index]
+    rule = WORKSPACE_RULES.get(graph.calls[op.call].op)
+    if rule is None or not device.startswith("cpu"):
+        return 0
+    return rule(graph[index]) if graph.storages[graph.tensors[op.inputs[0]].storage].device == device else 0
 
 
 def _batch_norm_backward(op: OpView) -> int:

@@ -15,6 +15,8 @@ __all__ = ["report"]
 def report(graph: Graph, *, top: int = 25, strict: bool = False, resolver: Resolver | None = None) -> Document:
     """Everything a report shows about ``graph``; ``top`` bounds the lists of the most expensive ops.
 
+    The loops of a graph that has some are written out: every iteration is there, in costs and in memory over time.
+
     ``tensortide.report.terminal.render`` prints the result, ``tensortide.report.formats.write`` puts it into a file.
 
     Args:
@@ -23,9 +25,11 @@ def report(graph: Graph, *, top: int = 25, strict: bool = False, resolver: Resol
     """
     from tensortide import __version__
     from tensortide.cost import count
+    from tensortide.graph import unrolled
     from tensortide.memory import timeline
     from tensortide.report.build import build
 
+    graph = unrolled(graph)
     counted = count(graph, strict=strict, resolver=resolver)
     last_use = timeline(graph, lifetimes="last_use")
     return build(graph, counted, timeline(graph), last_use, top=top, version=__version__)

@@ -32,7 +32,7 @@ def title(document: Document) -> Text:
 
 def _captured(document: Document) -> str:
     where = document.environment.captured_on
-    return "captured on fake tensors" if where == "fake" else f"captured on {tidy(where)} tensors"
+    return "read from a file" if where == "file" else f"captured on {tidy(where)} tensors"
 
 
 def _facts(facts: Iterable[Fact]) -> Table:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tensortide.errors import ExpressionError
-from tensortide.expr import Compiled, Condition, Expr, compiled
+from tensortide.expr import Compiled, Condition, Expr, as_expr, compiled, latex, to_sympy
+from tensortide.expr.expr import denominator
+
+if TYPE_CHECKING:
+    import sympy
 
 __all__ = ["QUANTITIES", "Formulas"]
 
@@ -55,11 +61,57 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     def setting(self, bindings: Mapping[str, int]) -> dict[str, int]:
         """The full setting that ``bindings`` stands for, checked."""
         for name, value in bindings.items():
-            if name not in self.defaults:
-                raise ExpressionError(f"{name!r} is no symbol of these formulas; they are {', '.join(self.symbols)}")
+            self.check(name, self.symbols, "symbol")
             if type(value) is not int or value < 1:
                 raise ExpressionError(f"{name} must be a positive integer, not {value!r}")
         return {**self.defaults, **bindings}
+
+    def check(self, name: str, known: Iterable[str], what: str) -> None:
+        """Raise ExpressionError if ``name`` is none of ``known``, with what was perhaps meant."""
+        known = tuple(known)
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=2)
+            hint = f": did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(known) or 'none'}"
+            raise ExpressionError(f"{name!r} is no {what} of these formulas{hint}")
+
+    def at(self, **bindings: int) -> Formulas:
+        """The same formulas with other defaults."""
+        return msgspec.structs.replace(self, defaults=self.setting(bindings))
+
+    def along(self, path: Mapping[str, Expr | int | str]) -> Formulas:
+        """The formulas where some symbols follow others: ``along({"hidden": "64*heads", "batch": 8})``.
+
+        Raises ExpressionError for a name that is no symbol, and where the region excludes the path.
+        """
+        steps = {name: as_expr(step) for name, step in path.items()}
+        for name in (*steps, *sorted({symbol for step in steps.values() for symbol in step.symbols})):
+            self.check(name, self.symbols, "symbol")
+        region = []
+        try:
+            totals = {name: expr.subs(steps) for name, expr in self.totals.items()}
+            for condition in self.region:
+                there = Condition(condition.expr.subs(steps), condition.relation)
+                if not isinstance(value := there.expr.value, int):
+                    region.append(there)
+                elif not there.holds(value):
+                    raise ExpressionError(f"the formulas do not hold along this path: they need {condition}")
+            below = [(step, denominator(step)) for step in steps.values()]
+            region += [Condition(step * number % number, "==") for step, number in below if number != 1]
+        except ArithmeticError as error:
+            raise ExpressionError(f"no formulas along this path: {error}") from None
+        led = steps.keys() - {symbol for step in steps.values() for symbol in step.symbols}
+        defaults = {name: value for name, value in self.defaults.items() if name not in led}
+        return msgspec.structs.replace(self, totals=totals, region=tuple(dict.fromkeys(region)), defaults=defaults)
+
+    def latex(self, names: Mapping[str, str] | None = None) -> str:
+        r"""The totals as a LaTeX ``align`` environment. ``names`` says how symbols are written: ``{"hidden": "h"}``."""
+        escaped = {name: name.replace("_", r"\_") for name in self.totals}
+        lines = (rf"  \text{{{escaped[name]}}} &= {latex(expr, names)}" for name, expr in self.totals.items())
+        return "\\begin{align}\n" + " \\\\\n".join(lines) + "\n\\end{align}\n"
+
+    def sympy(self) -> dict[str, sympy.Expr]:
+        """The totals as sympy objects in positive integer symbols. Needs sympy."""
+        return {name: to_sympy(expr) for name, expr in self.totals.items()}
 
     def values(self, setting: Mapping[str, int]) -> list[int]:
         """The totals at a full setting, in order. Raises ExpressionError outside the region."""

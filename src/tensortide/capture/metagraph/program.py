@@ -16,9 +16,8 @@ OUTSIDE = -1
 """Loop of a node that runs once."""
 
 Shape: TypeAlias = tuple[Expr, ...]
-Attribute: TypeAlias = (
-    bool | int | float | str | bytes | tuple["Attribute", ...] | "Constant" | None
-)  # dtypes are names; shapes are tuples with -1 for unknown, None for unknown rank; functions are names
+Attribute: TypeAlias = "bool | int | float | str | bytes | tuple[Attribute, ...] | Constant | None"
+"""Dtypes are names; shapes are tuples with -1 for unknown, None for unknown rank; functions are names."""
 
 
 class Constant(msgspec.Struct, frozen=True):
@@ -30,7 +29,8 @@ class Constant(msgspec.Struct, frozen=True):
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """An output of a node. ``shape`` is None where not even the rank is known."""
+    """An output of a node. ``shape`` is None where not even the rank is known. The handle of a variable has the dtype
+    and the shape of the variable."""
 
     dtype: str
     shape: Shape | None
@@ -59,20 +59,23 @@ class Node(msgspec.Struct, frozen=True):
 class Loop(msgspec.Struct, frozen=True):
     """One while loop: its frame's name, the loop it is in, how often its body runs.
 
-    ``gradient_of`` is the forward loop whose iterations a gradient loop retraces (OUTSIDE: it is no gradient loop).
-    """
+    ``bound`` says that ``trips`` is an upper bound: part of the condition depends on data. ``gradient_of`` is the
+    forward loop whose iterations a gradient loop retraces (OUTSIDE: it is no gradient loop)."""
 
     name: str
     parent: int
     trips: Expr
     gradient_of: int = OUTSIDE
+    bound: bool = False
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
     """A whole file: nodes in the file's order. ``hints`` gives every symbol of the expressions a value, the stored one
     where the file has one. ``collections`` maps a collection to node or tensor names; ``variables`` are the names of
-    variable ops, ``trainable`` those that are trained; ``roots`` name what one training step runs.
-    """
+    variable ops, ``trainable`` those that are trained; ``roots`` name what one training step runs. Sizes that data
+    decide (``num_true(op)``) are in ``bounds`` with the most that they can be, which stands for them unless they are
+    kept as symbols; ``unresolved`` are symbols that should have been derived and could not be; ``notes`` say what was
+    taken to be equal and what does not agree."""
 
     nodes: tuple[Node, ...]
     loops: tuple[Loop, ...] = ()
@@ -83,3 +86,5 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     roots: tuple[str, ...] = ()
     version: str = ""
     notes: tuple[str, ...] = ()
+    bounds: Mapping[str, Expr] = {}
+    unresolved: tuple[str, ...] = ()

@@ -1,0 +1,71 @@
+"""``tensortide project``: what it takes to train a model that reaches an accuracy."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tensortide.cli.formulas import (
+    FormulaOptions,
+    FormulasTarget,
+    Paths,
+    Plot,
+    bindings_of,
+    formulas_of,
+    path_of,
+    symbols_of,
+)
+from tensortide.cli.source import OutputOptions, console, print_json
+from tensortide.expr import parse
+from tensortide.symbolic.domains import domain_of
+from tensortide.symbolic.projection import project as projected
+
+
+def project(
+    target: FormulasTarget,
+    /,
+    *,
+    domain: Annotated[str, Parameter(help="word_lm, char_lm, nmt, speech or image.")],
+    growth: Annotated[str, Parameter(help="The hyperparameter that grows.")],
+    path: Paths = (),
+    batch: Annotated[str, Parameter(help="The symbol of the batch; without --set it is chosen.")] = "batch",
+    samples_per_step: Annotated[
+        str, Parameter(show_default=False, help="Samples a step trains on: batch*seq (default: the batch).")
+    ] = "",
+    error: Annotated[str, Parameter(show_default=False, help="The error to reach (default: the domain's).")] = "",
+    samples: Annotated[
+        float | None, Parameter(show_default=False, help="Train on so many, whatever the learning curve says.")
+    ] = None,
+    plot: Plot = None,
+    options: FormulaOptions = FormulaOptions(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Project what a model must be to reach an accuracy, and what a step and an epoch of it take."""
+    from tensortide.report.figures import check_figure, projection_figure
+
+    if plot is not None:
+        check_figure(plot)
+    chosen, steps = domain_of(domain), path_of(path)
+    needed = {growth, batch, *symbols_of(steps), *(parse(samples_per_step).symbols if samples_per_step else ())}
+    formulas = formulas_of(target, sorted(needed), options, quiet=out.quiet)
+    given = {name: value for name, value in bindings_of(options).items() if name in formulas.symbols}
+    found = projected(
+        formulas,
+        chosen,
+        growth,
+        batch=batch,
+        samples_per_step=samples_per_step,
+        target=error,
+        samples=samples,
+        path=steps,
+        at=given,
+    )
+    if plot is not None:
+        projection_figure(found, plot)
+    if out.json:
+        print_json(found)
+        return
+    from tensortide.report.formulas import render_projection
+
+    render_projection(found, console())

@@ -1,0 +1,112 @@
+"""``tensortide count --symbols``: the counts as formulas."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from tensortide.capture.target import find, parse_settings
+from tensortide.cli.source import CaptureOptions, OutputOptions, console, print_json, progress, resolver
+from tensortide.errors import UnknownCost, WorkloadError
+from tensortide.symbolic import Symbolic, symbolic
+from tensortide.symbolic.file import save_formulas
+from tensortide.write import write_file
+
+ALL = "all"
+"""In place of names: every hyperparameter that is an integer."""
+
+
+def _option(name: str, text: str) -> Parameter:
+    return Parameter(name=name, negative=(), show_default=False, help=text)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class SymbolOptions:
+    """Counts as formulas in hyperparameters."""
+
+    symbols: Annotated[
+        str, _option("--symbols", "Hyperparameters that stay symbols: batch,seq,hidden. Or all (the integers).")
+    ] = ""
+    condition: Annotated[
+        tuple[str, ...], _option("--condition", 'What legal settings meet: "hidden % heads == 0".')
+    ] = ()
+    values: Annotated[
+        tuple[str, ...], _option("--values", "Legal values of one symbol: --values hidden=64,128,192.")
+    ] = ()
+    formulas: Annotated[Path | None, _option("--formulas", "Write the formulas to a file that other verbs read.")] = (
+        None
+    )
+    latex: Annotated[Path | None, _option("--latex", "Write the totals as LaTeX.")] = None
+
+
+def count_symbols(
+    target: str,
+    chosen: SymbolOptions,
+    options: CaptureOptions,
+    *,
+    strict: bool,
+    depth: int,
+    top: int,
+    out: OutputOptions,
+) -> None:
+    """Print the formulas of ``target`` and write the files that were asked for."""
+    if options.real or options.first_step:
+        raise WorkloadError("--symbols does not go with --real or --first-step: formulas are of the steady step")
+    workload = find(target)
+    with progress(out.quiet) as say:
+        found = symbolic(
+            workload,
+            over=names_of(chosen.symbols, workload),
+            hyperparameters=parse_settings(options.set, workload, target),
+            where=chosen.condition,
+            values=dict(map(_values, chosen.values)),
+            name=target,
+            resolver=resolver,
+            progress=say,
+        )
+    if strict:
+        _refuse(found)
+    if chosen.formulas is not None:
+        save_formulas(found.formulas, chosen.formulas)
+    if chosen.latex is not None:
+        write_file(chosen.latex, found.formulas.latex().encode())
+    from tensortide.report.symbolic import render_symbolic, symbolic_plain
+
+    if out.json:
+        print_json(symbolic_plain(found))
+    else:
+        render_symbolic(found, console(), depth=depth, top=top)
+
+
+def names_of(text: str, workload: Callable[..., Any]) -> list[str]:
+    """The hyperparameters that ``text`` names, or all that are integers. Raises WorkloadError if there is none."""
+    if text.strip() != ALL:
+        return [name for name in re.split(r"[,\s]+", text) if name]
+    names = [name for name, p in inspect.signature(workload).parameters.items() if type(p.default) is int]
+    if not names:
+        raise WorkloadError("the workload has no hyperparameter that is an integer")
+    return names
+
+
+def _values(text: str) -> tuple[str, list[int]]:
+    name, _, values = text.partition("=")
+    try:
+        return name.strip(), [int(value) for value in values.split(",")]
+    except ValueError:
+        raise WorkloadError(f"--values takes name=1,2,3, not {text!r}") from None
+
+
+def _refuse(found: Symbolic) -> None:
+    """Under ``--strict`` whatever has no formula or no rule is an error."""
+    missing = [f"  {remark}" for remark in found.numeric]
+    missing += [f"  {name} x{count} has no cost rule" for name, count in found.unknown.items()]
+    missing += [f"  {name} is held: {reason}" for name, reason in found.held.items()]
+    if missing:
+        raise UnknownCost("not everything has a formula:\n" + "\n".join(missing))

@@ -1,0 +1,96 @@
+"""Matrix products and convolutions of TensorFlow graphs. Counting convention: docs/cost.md, products."""
+
+from __future__ import annotations
+
+import math
+
+from tensortide.cost.access import reads
+from tensortide.cost.opcall import OpCall
+from tensortide.cost.record import Cost
+from tensortide.cost.registry import rule
+from tensortide.cost.rules.products import product
+from tensortide.graph.model import Tensor
+
+
+@rule("tf::MatMul", "tf::SparseMatMul", formula="m n k MACs")
+def matmul(op: OpCall) -> Cost:
+    """Product of (m,k) and (k,n), either of them possibly transposed."""
+    m, k = op.inputs[0].shape
+    if op.arg("transpose_a", False):
+        m, k = k, m
+    op.let(m=m, n=op.out.shape[-1], k=k)
+    return product(op, op.out.numel * k)
+
+
+@rule("tf::BatchMatMul", "tf::BatchMatMulV2", "tf::BatchMatMulV3", formula="b m n k MACs")
+def batch_matmul(op: OpCall) -> Cost:
+    """Batch of products; either operand possibly transposed, or broadcast over the batch."""
+    k = op.shape("x")[-2 if op.arg("adj_x", False) else -1]
+    op.let(k=k, E=op.out.numel)
+    return product(op, op.out.numel * k)
+
+
+@rule("tf::Einsum", formula="product of all distinct indices MACs; without a contraction 1 per output element")
+def einsum(op: OpCall) -> Cost | None:
+    """A sum of products of two operands (Einstein's notation)."""
+    left, _, right = str(op.arg("equation", "")).replace(" ", "").partition("->")
+    terms = left.split(",")
+    if "." in left or len(terms) != len(op.inputs) or len(terms) > 2:
+        return None
+    sizes = {name: n for term, x in zip(terms, op.inputs, strict=True) for name, n in zip(term, x.shape, strict=True)}
+    private = [name for name in sizes if name not in right and sum(name in term for term in terms) == 1]
+    summed = sum(x.numel for term, x in zip(terms, op.inputs, strict=True) if any(name in private for name in term))
+    shared = math.prod(n for name, n in sizes.items() if name not in private)
+    if len(terms) < 2 or all(name in right for name in sizes if name not in private):
+        return product(op, 0, summed + (shared if len(terms) > 1 else 0))
+    return product(op, shared, summed)
+
+
+def sites(op: OpCall, tensor: Tensor) -> int:
+    """Batch times spatial size: every dimension but that of the channels."""
+    layout = str(op.arg("data_format", "NHWC"))
+    channel = layout.find("C") if "C" in layout else len(tensor.shape) - 1
+    return math.prod(n for i, n in enumerate(tensor.shape) if i != channel)
+
+
+@rule("tf::Conv2D", "tf::Conv3D", formula="N O kh kw (Cin/g) Cout MACs; the filter is (kh, kw, Cin/g, Cout)")
+def convolution(op: OpCall) -> Cost:
+    """Every output site meets the whole filter once, taps on padding included."""
+    op.let(sites=sites(op, op.out), filter=op.tensor("filter").numel)
+    return product(op, sites(op, op.out) * op.tensor("filter").numel)
+
+
+@rule(
+    "tf::Conv2DBackpropInput", "tf::Conv3DBackpropInputV2",
+    formula="as the convolution", bytes=reads("filter", "out_backprop"),
+)  # fmt: skip
+def convolution_input(op: OpCall) -> Cost:
+    """Gradient of a convolution's input."""
+    return product(op, sites(op, op.tensor("out_backprop")) * op.tensor("filter").numel)
+
+
+@rule(
+    "tf::Conv2DBackpropFilter", "tf::Conv3DBackpropFilterV2",
+    formula="as the convolution", bytes=reads("input", "out_backprop"),
+)  # fmt: skip
+def convolution_filter(op: OpCall) -> Cost:
+    """Gradient of a convolution's filter."""
+    return product(op, sites(op, op.tensor("out_backprop")) * op.out.numel)
+
+
+@rule("tf::DepthwiseConv2dNative", formula="E kh kw MACs")
+def depthwise(op: OpCall) -> Cost:
+    """Every channel convolved by itself: an output element meets kh kw taps."""
+    return product(op, op.out.numel * math.prod(op.shape("filter")[:2]))
+
+
+@rule("tf::DepthwiseConv2dNativeBackpropInput", formula="as the convolution", bytes=reads("filter", "out_backprop"))
+def depthwise_input(op: OpCall) -> Cost:
+    """Gradient of a depthwise convolution's input."""
+    return product(op, op.tensor("out_backprop").numel * math.prod(op.shape("filter")[:2]))
+
+
+@rule("tf::DepthwiseConv2dNativeBackpropFilter", formula="as the convolution", bytes=reads("input", "out_backprop"))
+def depthwise_filter(op: OpCall) -> Cost:
+    """Gradient of a depthwise convolution's filter."""
+    return product(op, op.tensor("out_backprop").numel * math.prod(op.out.shape[:2]))

@@ -1,0 +1,188 @@
+"""A graph's costs as a table: one row per op, exact expressions, sums by whatever rows share."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from tensortide.cost.count import Count
+from tensortide.cost.evaluate import How, rule_for
+from tensortide.cost.opcall import qualified
+from tensortide.expr import Expr, compiled, constant, expr_of, total
+from tensortide.graph.model import OUTSIDE, Graph, OpView, Phase, Role
+
+__all__ = ["QUANTITIES", "Quantity", "Row", "Table", "known_sizes", "row_of", "table_of"]
+
+QUANTITIES = ("parameters", "flops", "bytes", "footprint", "io")
+"""What a table has of every op: elements of parameters, FLOPs, bytes accessed, of storages, fed and fetched."""
+
+Quantity: TypeAlias = str
+ZERO = constant(0)
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One op. Quantities are of one run; a step has ``trips`` of them. ``loop`` is the name of the loop it is in.
+
+    ``rule`` is the formula of its FLOPs. An op that is not ``known`` has no rule and counts as 0.
+    """
+
+    name: str
+    type: str
+    scope: str = ""
+    phase: str = Phase.FORWARD.value
+    loop: str = ""
+    trips: Expr = msgspec.field(default_factory=lambda: constant(1))
+    parameters: Expr = ZERO
+    flops: Expr = ZERO
+    bytes: Expr = ZERO
+    footprint: Expr = ZERO
+    io: Expr = ZERO
+    known: bool = True
+    rule: str = ""
+
+    def of_step(self, quantity: Quantity) -> Expr:
+        """One of ``QUANTITIES`` in all runs of the op. Parameters, inputs and outputs are there once."""
+        value: Expr = getattr(self, quantity)
+        return value if quantity in ("parameters", "io") else value * self.trips
+
+
+class Table(msgspec.Struct, frozen=True, dict=True):
+    """All rows of a graph; ``hints`` are values of its symbols, the file's own unless others were set."""
+
+    rows: tuple[Row, ...]
+    hints: Mapping[str, int] = {}
+
+    @functools.cached_property
+    def totals(self) -> dict[Quantity, Expr]:
+        """The sums of all rows, each times its trips."""
+        return _sums(self.rows)
+
+    def by(self, key: Callable[[Row], str]) -> dict[str, dict[Quantity, Expr]]:
+        """The same of the rows that share a ``key``, in order of appearance."""
+        groups: dict[str, list[Row]] = {}
+        for row in self.rows:
+            groups.setdefault(key(row), []).append(row)
+        return {name: _sums(rows) for name, rows in groups.items()}
+
+    def values(self, expressions: Iterable[Expr]) -> list[int]:
+        """Values of expressions at the hints."""
+        return compiled(expressions)(self.hints)
+
+    @property
+    def symbols(self) -> dict[str, int]:
+        """The symbols of the totals, and their values."""
+        names = sorted({name for expr in self.totals.values() for name in expr.symbols})
+        return {name: self.hints[name] for name in names}
+
+    @property
+    def unknown(self) -> dict[str, int]:
+        """Op types without a rule, and how many ops of each there are; the most frequent first."""
+        return dict(Counter(row.type for row in self.rows if not row.known).most_common())
+
+    @property
+    def coverage(self) -> str:
+        """The line that follows the totals."""
+        missing, ops = self.unknown, len(self.rows)
+        if not missing:
+            return f"All {ops} ops have a rule."
+        listed = ", ".join(f"{kind} x{count}" for kind, count in missing.items())
+        return f"{ops - sum(missing.values())} of {ops} ops have a rule; counted as 0: {listed}"
+
+
+def _sums(rows: Iterable[Row]) -> dict[Quantity, Expr]:
+    rows = tuple(rows)
+    return {quantity: total(row.of_step(quantity) for row in rows) for quantity in QUANTITIES}
+
+
+def row_of(view: OpView) -> Row:
+    """The row of an op, without its costs."""
+    op = view.op
+    return Row(
+        name=op.label or f"{view.name}#{view.index}",
+        type=view.name.partition(".")[2].removesuffix(".default"),
+        scope=op.label.rpartition("/")[0] if op.label else view.module,
+        phase=op.phase.value,
+        loop="" if op.loop == OUTSIDE else view.graph.loops[op.loop].name,
+        trips=expr_of(view.trips),
+    )
+
+
+def table_of(count: Count, hints: Mapping[str, int] | None = None) -> Table:
+    """The rows of a counted graph. The totals of FLOPs and bytes are those of ``count``.
+
+    An op's footprint are the storages that it allocates, or for what exists before the step, that it stands for.
+    Arms of a conditional that the totals do not take have no FLOPs and no bytes.
+    """
+    graph = count.graph
+    parameters, fed, fetched = _named(graph)
+    storages = _owners(graph)
+    running = set(count.running)
+    rows = []
+    for view, found in zip(graph, count.costs, strict=True):
+        cost = found.cost if view.index in running else None
+        own = storages.get(view.index, ())
+        rows.append(
+            msgspec.structs.replace(
+                row_of(view),
+                parameters=total(expr_of(n) for i in own for n in parameters.get(i, ())),
+                flops=ZERO if cost is None else expr_of(cost.flops),
+                bytes=ZERO if cost is None else expr_of(cost.bytes),
+                footprint=total(expr_of(graph.storages[i].nbytes) for i in own),
+                io=total(expr_of(graph.storages[i].nbytes) for i in own if i in fed or i in fetched),
+                known=found.cost is not None,
+                rule=_rule_text(view, found.how),
+            )
+        )
+    return Table(tuple(rows), dict(hints or {}))
+
+
+def _rule_text(view: OpView, how: How) -> str:
+    """The formula of the rule that priced an op, or what did instead of one."""
+    rule = rule_for(qualified(view.name)) if how in ("rule", "view") else None
+    return how if rule is None else rule.formula
+
+
+def known_sizes(graph: Graph) -> dict[str, int]:
+    """Values of symbols: what the sizes of ``graph`` that are one symbol, or a multiple of one, say."""
+    sizes = itertools.chain((n for t in graph.tensors for n in t.shape), (loop.trips for loop in graph.loops))
+    found: dict[str, int] = {}
+    for size in sizes:
+        expr = expr_of(size)
+        if len(expr.terms) == 1 and len(expr.symbols) == 1 and (name := min(expr.symbols)) not in found:
+            ((monomial, times),) = expr.terms.items()
+            if monomial == ((name, 1),) and isinstance(times, int):
+                found[name] = int(size) // times
+    return found
+
+
+def _owners(graph: Graph) -> dict[int, list[int]]:
+    """For every op the storages that it allocates, or is the first to touch of those that were there before."""
+    first: dict[int, int] = {}
+    for index, op in enumerate(graph.ops):
+        for tensor in (*op.outputs, *op.inputs):
+            first.setdefault(graph.tensors[tensor].storage, index)
+    owners: dict[int, list[int]] = {}
+    for i, storage in enumerate(graph.storages):
+        owner = first.get(i) if storage.birth is None else storage.birth
+        if owner is not None:
+            owners.setdefault(owner, []).append(i)
+    return owners
+
+
+def _named(graph: Graph) -> tuple[dict[int, list[int]], set[int], set[int]]:
+    """Elements of the trained parameters by storage; storages that are fed and that are fetched."""
+    parameters: dict[int, list[int]] = {}
+    seen: set[int] = set()
+    for entry in graph.named:
+        tensor = graph.tensors[entry.tensor]
+        if entry.role is Role.PARAMETER and entry.trainable and entry.tensor not in seen:
+            parameters.setdefault(tensor.storage, []).append(tensor.numel)
+            seen.add(entry.tensor)
+    fed = {i for i, storage in enumerate(graph.storages) if storage.role is Role.INPUT}
+    fetched = {graph.tensors[entry.tensor].storage for entry in graph.named if entry.role is Role.OUTPUT}
+    return parameters, fed, fetched

@@ -1,0 +1,161 @@
+"""A graph without loops: every iteration written out, with storages of its own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from tensortide.errors import GraphError
+from tensortide.graph.model import OUTSIDE, Graph, Op, Role, Storage, Tensor
+
+__all__ = ["LONGEST", "unrolled"]
+
+LONGEST = 2_000_000
+"""Most ops that a graph is unrolled to."""
+
+
+def unrolled(graph: Graph) -> Graph:
+    """``graph`` with the bodies of its loops repeated; the graph itself if it has none. Sizes become numbers.
+
+    What a body allocates is a new storage every iteration; what a loop carries is read as the iteration before left
+    it. An op with the tag ``push`` keeps its result under its first input, ``pop`` takes the last that was kept;
+    ``write`` keeps its third input until an op with the tag ``gather``. Storages are released after their last use.
+    Raises GraphError for more than ``LONGEST`` ops.
+    """
+    if not graph.loops:
+        return graph
+    count = sum(graph.trips(index) for index in range(len(graph)))
+    if count > LONGEST:
+        raise GraphError(f"the loops written out would be {count:,} ops, more than {LONGEST:,}")
+    return _Unrolling(graph).graph()
+
+
+class _Unrolling:
+    def __init__(self, graph: Graph) -> None:
+        self.source = graph
+        self.ops: list[Op] = []
+        self.tensors: list[Tensor] = []
+        self.storages: list[Storage] = []
+        self.last: list[int] = []
+        self.now: dict[int, int] = {}  # the copy of a tensor that was made last
+        self.copy: dict[int, int] = {}  # the copy of a storage that was made last
+        self.carried: dict[int, int] = {}  # what a tensor starts an iteration as
+        self.kept: dict[int, list[int]] = defaultdict(list)  # storages kept under a handle's storage
+        self.births: dict[int, list[int]] = defaultdict(list)
+        for index, storage in enumerate(graph.storages):
+            if storage.birth is None:
+                self.copy[index] = self._add(storage)
+            else:
+                self.births[storage.birth].append(index)
+        self.chains = [self._chain(op.loop) for op in graph.ops]
+
+    def graph(self) -> Graph:
+        """The unrolled graph."""
+        self._run(range(len(self.source)), 0)
+        meta = self.source.meta
+        return msgspec.structs.replace(
+            self.source,
+            ops=tuple(self.ops),
+            tensors=tuple(self.tensors),
+            storages=tuple(self._ended(i) for i in range(len(self.storages))),
+            named=tuple(
+                msgspec.structs.replace(entry, tensor=self.now[entry.tensor])
+                for entry in self.source.named
+                if entry.tensor in self.now
+            ),
+            loops=(),
+            meta=msgspec.structs.replace(meta, assumptions=(*meta.assumptions, self._said())),
+        )
+
+    def _said(self) -> str:
+        trips = ", ".join(f"{count:,}" for count in self.source.loop_trips)
+        return f"Loops are written out, iteration by iteration; their bodies run {trips} times."
+
+    def _ended(self, index: int) -> Storage:
+        storage = self.storages[index]
+        if storage.birth is None or storage.role is Role.OUTPUT:
+            return storage
+        return msgspec.structs.replace(storage, death=self.last[index] + 1)
+
+    def _chain(self, loop: int) -> tuple[int, ...]:
+        chain: list[int] = []
+        while loop != OUTSIDE:
+            chain.append(loop)
+            loop = self.source.loops[loop].parent
+        return tuple(reversed(chain))
+
+    def _run(self, indexes: Sequence[int], depth: int) -> None:
+        """Ops that share their first ``depth`` loops, in order. What only stands among a loop's ops goes before it."""
+        ends: dict[int, int] = {}
+        for position, index in enumerate(indexes):
+            for loop in self.chains[index][depth : depth + 1]:
+                ends[loop] = position
+        position = 0
+        while position < len(indexes):
+            inner = self.chains[indexes[position]][depth : depth + 1]
+            if not inner:
+                self._emit(indexes[position])
+                position += 1
+                continue
+            (loop,) = inner
+            stretch = indexes[position : ends[loop] + 1]
+            self._run([i for i in stretch if loop not in self.chains[i]], depth)
+            self._iterate(loop, [i for i in stretch if loop in self.chains[i]], depth)
+            position = ends[loop] + 1
+
+    def _iterate(self, loop: int, body: Sequence[int], depth: int) -> None:
+        pairs = self.source.loops[loop].carried
+        for first, _ in pairs:
+            self.carried.pop(first, None)
+        for _ in range(int(self.source.loops[loop].trips)):
+            self._run(body, depth + 1)
+            self.carried |= {first: self.now[last] for first, last in pairs}
+
+    def _emit(self, index: int) -> None:
+        """One run of an op."""
+        op, call = self.source.ops[index], self.source.calls[self.source.ops[index].call]
+        inputs = [self.now[tensor] for tensor in op.inputs]
+        start = next((self.carried[tensor] for tensor in op.outputs if tensor in self.carried), None)
+        if start is not None:
+            inputs[0] = start
+        for storage in self.births[index]:
+            fresh = msgspec.structs.replace(self.source.storages[storage], birth=len(self.ops), death=None)
+            self.copy[storage] = self._add(fresh)
+        taken = self.kept[self._storage(inputs[0])].pop() if "pop" in call.tags else None
+        shared = {
+            self.source.tensors[old].storage: self._storage(new) for old, new in zip(op.inputs, inputs, strict=True)
+        }
+        for tensor in op.outputs:
+            old = self.source.tensors[tensor]
+            home = shared.get(old.storage, self.copy[old.storage]) if taken is None else taken
+            self.now[tensor] = len(self.tensors)
+            self.tensors.append(_plain(old, home))
+        outputs = [self.now[tensor] for tensor in op.outputs]
+        for tensor in (*inputs, *outputs):
+            self.last[self._storage(tensor)] = len(self.ops)
+        self._keep(call.tags, inputs)
+        self.ops.append(msgspec.structs.replace(op, inputs=tuple(inputs), outputs=tuple(outputs), loop=OUTSIDE))
+
+    def _keep(self, tags: tuple[str, ...], inputs: Sequence[int]) -> None:
+        if "push" in tags:
+            self.kept[self._storage(inputs[0])].append(self._storage(inputs[1]))
+        elif "write" in tags:
+            self.kept[self._storage(inputs[0])].append(self._storage(inputs[2]))
+        elif "gather" in tags:
+            for storage in self.kept.pop(self._storage(inputs[0]), ()):
+                self.last[storage] = len(self.ops)
+
+    def _storage(self, tensor: int) -> int:
+        return self.tensors[tensor].storage
+
+    def _add(self, storage: Storage) -> int:
+        self.storages.append(msgspec.structs.replace(storage, nbytes=int(storage.nbytes)))
+        self.last.append(-1 if storage.birth is None else storage.birth)
+        return len(self.storages) - 1
+
+
+def _plain(tensor: Tensor, storage: int) -> Tensor:
+    shape, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.strides))
+    return Tensor(storage, tensor.dtype, shape, strides, int(tensor.offset))

@@ -1,0 +1,110 @@
+"""How to execute a Graph: for each lane a sequence of steps, as frozen data.
+
+What the steps mean, whoever plays them:
+
+- Steps of a lane run one after the other; lanes run side by side.
+- An op finds every storage it touches resident and in the state that the recorded step had it in; its outputs and its
+  inputs are resident together while it runs.
+- Memory is released without being told to: a storage that no later step of the plan touches, and that the step does
+  not leave behind, goes right after the last step that touches it (``plan.lifetimes``). A plan of ``Compute`` steps
+  alone is an order, and that is all it has to say.
+- ``Evict`` releases a storage that *is* touched later. Its contents are lost: before the next touch the ops that made
+  them are computed again, the allocating op first, then every op that wrote into it. An op may therefore be computed
+  any number of times, but once at least.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import msgspec
+
+from tensortide.errors import PlanError
+from tensortide.graph.model import Graph
+
+
+class Compute(msgspec.Struct, frozen=True, array_like=True, tag="compute", gc=False):
+    """Run an op of the Graph: again, if it ran before."""
+
+    op: int
+
+
+class Evict(msgspec.Struct, frozen=True, array_like=True, tag="evict", gc=False):
+    """Release a resident storage and lose its contents."""
+
+    storage: int
+
+
+class Offload(msgspec.Struct, frozen=True, array_like=True, tag="offload", gc=False):
+    """Copy a storage to the host, then release it on the lane's device."""
+
+    storage: int
+
+
+class Fetch(msgspec.Struct, frozen=True, array_like=True, tag="fetch", gc=False):
+    """Bring an offloaded storage back to the lane's device."""
+
+    storage: int
+
+
+class Send(msgspec.Struct, frozen=True, array_like=True, tag="send", gc=False):
+    """Copy a storage to the lane number ``lane``; it stays resident here."""
+
+    storage: int
+    lane: int
+
+
+class Receive(msgspec.Struct, frozen=True, array_like=True, tag="receive", gc=False):
+    """Wait for a storage that the lane number ``lane`` sends; it is resident here from then on."""
+
+    storage: int
+    lane: int
+
+
+Step: TypeAlias = Compute | Evict | Offload | Fetch | Send | Receive
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """A queue of steps issued on ``device``. Ops on tensors of other devices may be issued from it, as PyTorch does."""
+
+    device: str
+    steps: tuple[Step, ...]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How to execute the Graph whose ``fingerprint`` it carries."""
+
+    graph: str
+    lanes: tuple[Lane, ...]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The ops in the order in which a plan of one lane and of nothing but ``Compute`` runs them.
+
+        Raises PlanError for any other plan.
+        """
+        if len(self.lanes) != 1:
+            raise PlanError(f"a plan of {len(self.lanes)} lanes is not an order of ops")
+        return tuple(self._computed())
+
+    def _computed(self) -> Iterator[int]:
+        for step in self.lanes[0].steps:
+            if not isinstance(step, Compute):
+                raise PlanError(f"a plan with the step {step} is not an order of ops")
+            yield step.op
+
+
+def in_order(graph: Graph, order: Iterable[int], device: str) -> Plan:
+    """The Plan that runs the ops of ``graph`` one after the other in ``order``."""
+    return Plan(fingerprint(graph), (Lane(device, tuple(map(Compute, order))),))
+
+
+def fingerprint(graph: Graph) -> str:
+    """Hexadecimal digest of what a Plan refers to: ops, what they touch and write, and the storages."""
+    called = [(call.op, call.mutated) for call in graph.calls]
+    ops = [(called[op.call], op.inputs, op.outputs) for op in graph.ops]
+    tensors = [tensor.storage for tensor in graph.tensors]
+    storages = [(int(s.nbytes), s.device, s.role, s.birth, s.death) for s in graph.storages]
+    return hashlib.sha256(msgspec.json.encode((ops, tensors, storages))).hexdigest()[:32]

@@ -1,0 +1,49 @@
+"""How much may be searched: counted work, so that answers repeat; wall-clock time and a listener as hard stops."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+Stop: TypeAlias = Literal["proved", "work", "time", "stopped"]
+"""Why a search ended: nothing is left to do, its work or time is used up, or it was told to."""
+
+Watch: TypeAlias = Callable[[int, int], bool]
+"""Told now and then the lower bound and the best peak so far, in bytes; the search goes on as long as it says so."""
+
+_LOOK = 20_000
+
+
+class Exhausted(Exception):
+    """The budget is spent: the search ends with the best so far."""
+
+
+class Budget:
+    """``work`` steps, each about a microsecond of plain Python, and at most ``seconds``.
+
+    ``look`` is asked every now and then; the search ends where it answers False.
+    """
+
+    __slots__ = ("_deadline", "_left", "_look", "_next", "stop")
+
+    def __init__(self, work: int, seconds: float, look: Callable[[], bool]) -> None:
+        self._left = work
+        self._next = work - _LOOK
+        self._deadline = time.monotonic() + seconds
+        self._look = look
+        self.stop: Stop = "proved"
+
+    def spend(self, work: int) -> None:
+        """Account for ``work`` steps that are done now. Raises Exhausted when nothing is left."""
+        self._left -= work
+        if self._left < 0:
+            self.stop = "work"
+        elif self._left < self._next:
+            self._next = self._left - _LOOK
+            if time.monotonic() > self._deadline:
+                self.stop = "time"
+            elif not self._look():
+                self.stop = "stopped"
+        if self.stop != "proved":
+            raise Exhausted

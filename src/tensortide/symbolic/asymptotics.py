@@ -1,0 +1,221 @@
+"""What costs become as a model grows: leading and next terms, per parameter, as functions of parameters and batch.
+
+With ``p = a h^d + a' h^(d-1) + ...`` parameters in the growth symbol ``h``, a total ``E = e h^k + e' h^(k-1) + ...`` is
+expanded in ``p``: ``h = (p/a)^(1/d) (1 - a'/(d a) (a/p)^(1/d) + ...)``. All coefficients are exact.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from tensortide.errors import ExpressionError
+from tensortide.expr import Expr, symbol, text
+from tensortide.expr.expr import Opaque
+from tensortide.symbolic.formulas import Formulas
+from tensortide.symbolic.ratio import ONE, Ratio, Term
+
+__all__ = ["Asymptotics", "Growth", "Intensity", "asymptotics"]
+
+ZERO = ONE - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One total as the growth symbol gets large: ``leading`` and ``next`` of its terms, and both per parameter."""
+
+    name: str
+    degree: int
+    leading: Expr
+    next: Expr
+    per_parameter: Term
+    per_parameter_next: Term | None
+
+
+@dataclass(frozen=True, slots=True)
+class Intensity:
+    """FLOPs per byte: ``b p^(1/d) / (u p^(1/d) + w b)`` for batch ``b``, and its limits.
+
+    ``large_model`` is the limit for many parameters, ``large_batch`` for a large batch. ``u`` and ``w`` are None where
+    the batch does not enter in this way.
+    """
+
+    large_model: Ratio
+    large_batch: Ratio | None
+    u: Ratio | None
+    w: Term | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asymptotics:
+    """What the totals become as ``growth`` gets large, at any value of the other symbols.
+
+    ``notes`` say where an expression was simplified: a floor taken as its quotient, a maximum as the argument that
+    wins at ``setting``.
+    """
+
+    workload: str
+    growth: str
+    batch: str
+    degree: int
+    setting: dict[str, int]
+    totals: tuple[Growth, ...]
+    intensity: Intensity | None
+    notes: tuple[str, ...]
+
+    def __getitem__(self, name: str) -> Growth:
+        return next(growth for growth in self.totals if growth.name == name)
+
+    def plain(self) -> dict[str, Any]:
+        """Everything as text and numbers."""
+        known = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return known | {
+            "totals": {growth.name: _plain(growth) for growth in self.totals},
+            "intensity": None if self.intensity is None else _plain(self.intensity),
+        }
+
+
+def _plain(value: Growth | Intensity) -> dict[str, Any]:
+    known = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return {name: v if v is None or isinstance(v, int) else str(v) for name, v in known.items() if name != "name"}
+
+
+def asymptotics(
+    formulas: Formulas,
+    growth: str,
+    /,
+    *,
+    path: Mapping[str, Expr | int | str] | None = None,
+    batch: str = "",
+    at: Mapping[str, int] | None = None,
+) -> Asymptotics:
+    """The totals of ``formulas`` as ``growth`` gets large and the other symbols stay.
+
+    ``path`` makes symbols follow: ``{"hidden": "64*heads"}`` with growth ``heads``. ``batch`` names the symbol of the
+    batch (default: the symbol ``batch`` or ``b``, if there is one). ``at`` are values for what is shown as numbers.
+
+    Raises ExpressionError for an unknown name, without the total ``parameters``, or if that does not grow.
+    """
+    formulas = formulas.at(**(at or {})).along(path or {})
+    formulas.check(growth, formulas.symbols, "symbol")
+    formulas.check("parameters", formulas.totals, "total")
+    if batch:
+        formulas.check(batch, formulas.symbols, "symbol")
+    batch = batch or next((name for name in ("batch", "b") if name in formulas.symbols), "")
+    smooth = _Smooth(growth, formulas.defaults)
+    series = {name: smooth(expr).coefficients(growth) for name, expr in formulas.totals.items()}
+    degree, leading = next(iter(series["parameters"].items()), (0, ZERO))
+    if degree < 1:
+        raise ExpressionError(f"the number of parameters does not grow with {growth}")
+    expansion = _Expansion(degree, leading, series["parameters"].get(degree - 1, ZERO))
+    totals = tuple(expansion.growth(name, terms, growth) for name, terms in series.items() if terms)
+    flops, accessed = series.get("flops"), series.get("bytes")
+    intensity = expansion.intensity(flops, accessed, growth, batch) if flops and accessed else None
+    return Asymptotics(
+        workload=formulas.workload,
+        growth=growth,
+        batch=batch,
+        degree=degree,
+        setting=dict(formulas.defaults),
+        totals=totals,
+        intensity=intensity,
+        notes=tuple(smooth.notes),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Expansion:
+    """Parameters ``p = leading h^degree + next h^(degree-1) + ...``."""
+
+    degree: int
+    leading: Expr
+    next: Expr
+
+    def growth(self, name: str, terms: Mapping[int, Expr], symbol_name: str) -> Growth:
+        degree, first = next(iter(terms.items()))
+        second = terms.get(degree - 1, ZERO)
+        h = symbol(symbol_name)
+        over = Fraction(self.degree - degree, self.degree)
+        following = self.second_order(degree, first, second)
+        return Growth(
+            name=name,
+            degree=degree,
+            leading=first * h**degree,
+            next=second * h ** (degree - 1),
+            per_parameter=Term.of(Ratio(first, self.leading), self.leading, over),
+            per_parameter_next=Term.of(following, self.leading, over + Fraction(1, self.degree))
+            if following.top.terms
+            else None,
+        )
+
+    def second_order(self, degree: int, first: Expr, second: Expr) -> Ratio:
+        """The coefficient of ``(leading/p)^((d - k + 1)/d)`` in ``E/p``."""
+        lift = Fraction(degree - self.degree, self.degree) + 1
+        return Ratio(second * self.leading - first * self.next * lift, self.leading**2)
+
+    def intensity(self, flops: Mapping[int, Expr], accessed: Mapping[int, Expr], growth: str, batch: str) -> Intensity:
+        top, below = next(iter(flops)), next(iter(accessed))
+        h = symbol(growth)
+        large_model = (Ratio(flops[top], accessed[below]) * Ratio(h ** (top - below))).reduced()
+        if not batch:
+            return Intensity(large_model, None, None, None)
+        wholes = [sum((c * h**e for e, c in terms.items()), ZERO).coefficients(batch) for terms in (flops, accessed)]
+        (f_degree, f_batch), (b_degree, b_batch) = (next(iter(whole.items())) for whole in wholes)
+        large_batch = Ratio(f_batch, b_batch) * Ratio(symbol(batch) ** (f_degree - b_degree))
+        work, moved = flops[top].coefficients(batch), accessed[below].coefficients(batch)
+        following = self.second_order(below, accessed[below], accessed.get(below - 1, ZERO))
+        per_batch = following.top.coefficients(batch).get(1)
+        plain = top == below == self.degree and max(work) == 1 and max(moved) == 0 and per_batch is not None
+        if not plain or per_batch is None:
+            return Intensity(large_model, large_batch, None, None)
+        per_parameter = Ratio(work[1], self.leading)
+        activations = Ratio(per_batch, following.bottom) / per_parameter
+        w = Term.of(activations, self.leading, Fraction(1, self.degree))
+        return Intensity(
+            large_model, large_batch, Ratio(moved[0], work[1]).reduced(), Term(w.coefficient, w.radicand, w.radical)
+        )
+
+
+class _Smooth:
+    """Expressions without the opaque atoms in which the growth symbol is."""
+
+    def __init__(self, growth: str, setting: Mapping[str, int]) -> None:
+        self._growth = growth
+        self._others = {name: value for name, value in setting.items() if name != growth}
+        self.notes: dict[str, None] = {}
+
+    def __call__(self, expr: Expr) -> Expr:
+        result = ZERO
+        for monomial, coefficient in expr.terms.items():
+            term = Expr({(): coefficient})
+            for atom, exponent in monomial:
+                inside = isinstance(atom, Opaque) and any(self._growth in a.symbols for a in atom.arguments)
+                base = self._atom(atom) if inside and isinstance(atom, Opaque) else Expr({((atom, 1),): 1})
+                term = term * base**exponent
+            result = result + term
+        return result
+
+    def _atom(self, atom: Opaque) -> Expr:
+        arguments, shown = [self(argument) for argument in atom.arguments], text(Expr({((atom, 1),): 1}))
+        if atom.name == "floor":
+            quotient = arguments[0].divided(arguments[1])
+            if quotient is not None:
+                self.notes[f"{shown} is taken as {text(quotient)}"] = None
+                return quotient
+        if atom.name in ("max", "min"):
+            ranked = sorted(arguments, key=self._rank)
+            chosen = ranked[-1] if atom.name == "max" else ranked[0]
+            others = ", ".join(f"{k}={v}" for k, v in self._others.items())
+            self.notes[
+                f"the {atom.name} of {len(arguments)} expressions is {text(chosen)} for large {self._growth}"
+                f" at {others}"
+            ] = None
+            return chosen
+        raise ExpressionError(f"{shown} has no leading term in {self._growth}")
+
+    def _rank(self, expr: Expr) -> list[tuple[int, Fraction]]:
+        terms = expr.subs(self._others).coefficients(self._growth)
+        return [(degree, Fraction(c.value or 0)) for degree, c in terms.items()]

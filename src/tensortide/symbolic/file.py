@@ -1,0 +1,79 @@
+"""Formulas as a file: JSON that people read and other programs write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from tensortide.errors import ExpressionError
+from tensortide.expr import parse, parse_condition, text
+from tensortide.symbolic.formulas import Formulas
+from tensortide.write import write_file
+
+__all__ = ["SUFFIX", "load_formulas", "save_formulas", "to_json"]
+
+SUFFIX = ".formulas.json"
+FORMAT = "tensortide.formulas/1"
+
+T = TypeVar("T")
+
+
+class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    format: str
+    workload: str = ""
+    defaults: dict[str, int]
+    totals: dict[str, str]
+    region: list[str] = []
+
+
+def to_json(formulas: Formulas) -> bytes:
+    """What a file of ``formulas`` contains: the totals as text, factored."""
+    file = _File(
+        format=FORMAT,
+        workload=formulas.workload,
+        defaults=dict(formulas.defaults),
+        totals={name: text(expr) for name, expr in formulas.totals.items()},
+        region=[str(condition) for condition in formulas.region],
+    )
+    return msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n"
+
+
+def save_formulas(formulas: Formulas, path: str | os.PathLike[str]) -> Path:
+    """Write ``formulas`` to ``path``; the whole file or nothing. Raises OutputError."""
+    return write_file(path, to_json(formulas))
+
+
+def load_formulas(path: str | os.PathLike[str]) -> Formulas:
+    """Read a file of formulas. Raises ExpressionError that says what is wrong with it, and where."""
+    try:
+        file = msgspec.json.decode(Path(path).read_bytes(), type=_File)
+    except OSError as error:
+        raise ExpressionError(f"cannot read {path}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ExpressionError(f"{path} is no file of formulas: {error}") from error
+    if file.format != FORMAT:
+        raise ExpressionError(f"{path} is of format {file.format!r}; this release reads {FORMAT!r}")
+    formulas = Formulas(
+        totals={name: _read(path, f"totals.{name}", parse, shown) for name, shown in file.totals.items()},
+        defaults=file.defaults,
+        region=tuple(_read(path, "region", parse_condition, shown) for shown in file.region),
+        workload=file.workload,
+    )
+    used = {name for expr in formulas.totals.values() for name in expr.symbols}
+    used |= {name for condition in formulas.region for name in condition.expr.symbols}
+    if unbound := sorted(used - file.defaults.keys()):
+        raise ExpressionError(f"{path} has no default for {', '.join(unbound)}")
+    if bad := [name for name, value in file.defaults.items() if value < 1]:
+        raise ExpressionError(f"{path}: the default of {bad[0]} must be a positive integer")
+    return formulas
+
+
+def _read(path: str | os.PathLike[str], where: str, read: Callable[[str], T], shown: str) -> T:
+    try:
+        return read(shown)
+    except ExpressionError as error:
+        raise ExpressionError(f"{path}, {where}: {error}") from None

@@ -1,0 +1,224 @@
+"""The other way round: which value of a hyperparameter makes a total what it should be."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from tensortide.errors import ExpressionError
+from tensortide.expr import Condition, compiled
+from tensortide.expr import symbol as expr_symbol
+from tensortide.expr.expr import Number, Opaque
+from tensortide.symbolic.crossing import Line, first
+from tensortide.symbolic.formulas import Formulas
+from tensortide.symbolic.sweep import geometric
+from tensortide.symbolic.target import Target, target_of
+from tensortide.units import format_bytes, format_count
+
+__all__ = ["Solution", "solve"]
+
+Want: TypeAlias = Literal["largest", "smallest", "nearest"]
+
+HIGHEST = 1 << 40
+"""The largest value that is tried."""
+_STEPS = 100_000
+"""Values that are tried for one that divides as it should."""
+_EVERY = 4096
+"""Values from 1 that are all looked at where nothing is proved; then they get sparse."""
+
+
+class Solution(msgspec.Struct, frozen=True, kw_only=True):
+    """``value`` of ``symbol`` is the ``kind`` (largest, smallest, nearest) that meets ``target`` as ``reached``.
+
+    ``beyond`` is the next legal value, which does not meet it, and what it would reach. ``proved`` says that the
+    target is met on one side of one value only, by the shape of the formulas; otherwise values were scanned.
+    """
+
+    symbol: str
+    target: str
+    kind: Want
+    value: int
+    reached: float
+    in_bytes: bool
+    beyond: tuple[int, float] | None
+    proved: bool
+    setting: dict[str, int]
+    totals: dict[str, int]
+
+
+def solve(formulas: Formulas, symbol: str, target: str, /, *, want: Want | None = None, **fixed: int) -> Solution:
+    """The value of ``symbol`` that meets ``target``; other symbols are ``fixed`` or have their defaults.
+
+    ``want`` is the ``largest`` or the ``smallest`` such value: by default the one that there is, as the target holds
+    up to or from some value on. ``=`` asks for the nearest. Values at which the formulas do not hold do not count.
+
+    >>> solve(formulas, "batch", "peak_bytes <= 24GiB", seq=1024).value  # doctest: +SKIP
+
+    Raises ExpressionError for names that are unknown, and if no value meets the target.
+    """
+    return _Search(formulas, symbol, target_of(target, formulas), fixed).solution(want)
+
+
+class _Search:
+    """Everything on the line of values ``stride * n``: the multiples that the region allows."""
+
+    def __init__(self, formulas: Formulas, symbol: str, target: Target, fixed: dict[str, int]) -> None:
+        formulas.check(symbol, formulas.symbols, "symbol")
+        if symbol in fixed:
+            raise ExpressionError(f"{symbol} cannot be solved for and fixed at once")
+        self.formulas, self.symbol, self.target = formulas, symbol, target
+        self.setting = formulas.setting(fixed)
+        self.others = {name: value for name, value in self.setting.items() if name != symbol}
+        region = [Condition(c.expr.subs(self.others), c.relation) for c in formulas.region]
+        self.stride = math.lcm(*(_divisor(condition, symbol) for condition in region))
+        self.line: dict[str, Number] = {**self.others, symbol: self.stride * expr_symbol(symbol)}
+        self.gap = self._line(Condition(target.gap, ">" if target.relation in ("<", ">") else ">="))
+        self._left = compiled([target.left.top.subs(self.line), target.left.bottom.subs(self.line)])
+        self.low, self.high = 1, HIGHEST // self.stride
+        if any(isinstance(atom, Opaque) and atom.name == "power" for atom in self.gap.expr.atoms):
+            self.high = _EVERY
+        self.limit = self.high
+        self._rest: list[Condition] = []
+        self._narrow()
+
+    def _line(self, condition: Condition) -> Line:
+        """What is at least 0 where ``condition`` holds, on the line that is searched."""
+        line = Line(condition.expr.subs(self.line), self.symbol)
+        return Line(line.expr - 1, self.symbol) if condition.relation == ">" else line
+
+    def _narrow(self) -> None:
+        """Take from the region the interval that it leaves; what is left of it is asked value by value."""
+        for expr, relation in self.formulas.region:
+            sides = [Condition(expr, ">="), Condition(-expr, ">=")] if relation == "==" else [Condition(expr, relation)]
+            lines = [] if relation == "!=" else [self._line(side) for side in sides]
+            if not lines or not all(line.direction for line in lines):
+                self._rest.append(Condition(expr.subs(self.line), relation))
+                continue
+            for line in lines:
+                self.low, self.high = self._inside(line)
+        if self.low > self.high:
+            raise ExpressionError(f"the formulas hold for no {self.symbol} at {_shown(self.others)}")
+
+    def _inside(self, line: Line) -> tuple[int, int]:
+        """The part of the interval where a line that crosses once is at least 0."""
+        if line.direction > 0:
+            return first(lambda n: line(n) >= 0, self.low, self.high), self.high
+        return self.low, first(lambda n: line(n) < 0, self.low, self.high) - 1
+
+    def legal(self, n: int) -> bool:
+        """Whether the formulas hold there."""
+        try:
+            return all(c.holds(c.expr.evaluate({self.symbol: n})) for c in self._rest)
+        except ArithmeticError:
+            return False
+
+    def reached(self, n: int) -> Fraction:
+        """The left side of the target."""
+        top, bottom = self._left({self.symbol: n})
+        if not bottom:
+            raise ExpressionError(f"{self.target.text} divides by 0 at {self.symbol}={n * self.stride}")
+        return Fraction(top, bottom)
+
+    # -- the search ---------------------------------------------------------------------------------
+
+    def solution(self, want: Want | None) -> Solution:
+        if self.target.relation == "==":
+            return self._result("nearest", self._nearest(), None)
+        direction = self.gap.direction
+        upward = direction > 0 if direction else self.target.relation in (">", ">=")
+        kind = want or ("smallest" if upward else "largest")
+        bounds = [self.low, *self._edges(), self.high + 1]
+        runs = [(start, stop - 1) for start, stop in itertools.pairwise(bounds) if self._met(start)]
+        if runs and kind == "largest" and runs[-1][1] == self.limit:
+            start, stop = runs[-1][0] * self.stride, self.limit * self.stride
+            raise ExpressionError(f"{self.target.text} holds for every {self.symbol} from {start} to {stop:,}")
+        for low, high in reversed(runs) if kind == "largest" else runs:
+            value = self._walk(high, -1, low) if kind == "largest" else self._walk(low, 1, high)
+            if value is not None:
+                step = 1 if kind == "largest" else -1
+                return self._result(kind, value, self._walk(value + step, step, self.high if step > 0 else self.low))
+        raise ExpressionError(self._none())
+
+    def _met(self, value: int) -> bool:
+        return self.gap(value) >= 0
+
+    def _edges(self) -> list[int]:
+        """The values at which it changes whether the target is met: one at most if the gap crosses once, else those
+        that a scan finds."""
+        if self.gap.direction:
+            ends = [(self.low, self.high)]
+        else:
+            ends = list(itertools.pairwise(_looked_at(self.low, self.high)))
+        return [self._edge(before, after) for before, after in ends if self._met(before) != self._met(after)]
+
+    def _edge(self, before: int, after: int) -> int:
+        return first(lambda n: self._met(n) == self._met(after), before, after)
+
+    def _nearest(self) -> int:
+        """The legal value at which the two sides differ least, next to where one overtakes the other."""
+        edges = self._edges() or [n for n in (self.low, self.high) if self.gap(n) == 0]
+        around = [self._walk(n, 1, self.high) for n in edges] + [self._walk(n - 1, -1, self.low) for n in edges]
+        values = [n for n in around if n is not None]
+        if not values:
+            raise ExpressionError(self._none())
+        sides = [self.target.right.top.subs(self.line), self.target.right.bottom.subs(self.line)]
+        right = compiled(sides)
+        return min(values, key=lambda n: (abs(self.reached(n) - Fraction(*right({self.symbol: n}))), n))
+
+    def _walk(self, value: int, step: int, last: int) -> int | None:
+        """The first legal value from ``value`` in direction ``step``, up to ``last``."""
+        for _ in range(_STEPS):
+            if (last - value) * step < 0 or not self.low <= value <= self.high:
+                return None
+            if self.legal(value):
+                return value
+            value += step
+        return None
+
+    def _result(self, kind: Want, n: int, beyond: int | None) -> Solution:
+        setting = {**self.setting, self.symbol: n * self.stride}
+        return Solution(
+            symbol=self.symbol,
+            target=self.target.text,
+            kind=kind,
+            value=n * self.stride,
+            reached=_number(self.reached(n)),
+            in_bytes=self.target.in_bytes,
+            beyond=None if beyond is None else (beyond * self.stride, _number(self.reached(beyond))),
+            proved=self.gap.direction != 0,
+            setting=setting,
+            totals=dict(zip(self.formulas.totals, self.formulas.values(setting), strict=True)),
+        )
+
+    def _none(self) -> str:
+        ends = [self._walk(self.low, 1, self.high), self._walk(self.high, -1, self.low)]
+        if self.target.relation in ("<", "<="):
+            ends = [n for n in ends if n != self.limit]
+        show = format_bytes if self.target.in_bytes else format_count
+        seen = " and ".join(f"{show(_number(self.reached(n)))} at {self.symbol}={n * self.stride}" for n in ends if n)
+        where = f" at {_shown(self.others)}" if self.others else ""
+        return f"no {self.symbol} reaches {self.target.text}{where}" + (f"; it is {seen}" if seen else "")
+
+
+def _divisor(condition: Condition, symbol: str) -> int:
+    """The number that a condition says must divide ``symbol``: 12 for ``hidden % 12 == 0``; 1 for any other."""
+    by, of = condition.divisor or (None, None)
+    return by.value if by is not None and isinstance(by.value, int) and of == expr_symbol(symbol) else 1
+
+
+def _looked_at(low: int, high: int) -> list[int]:
+    """All of the first thousands of values, then one in a hundred, then the last."""
+    dense = min(high, low + _EVERY)
+    return sorted({*range(low, dense), *geometric(dense, high, Fraction(101, 100)), high})
+
+
+def _number(value: Fraction) -> float:
+    return value.numerator if value.denominator == 1 else float(value)
+
+
+def _shown(setting: dict[str, int]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in setting.items())

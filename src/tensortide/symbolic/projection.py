@@ -1,0 +1,161 @@
+"""Projections: what a model must be to reach an accuracy, and what training it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+
+import msgspec
+
+from tensortide.errors import ExpressionError
+from tensortide.expr import Expr, parse
+from tensortide.symbolic.domains import PPOPP19, Domain, Interval, Machine, rounded
+from tensortide.symbolic.formulas import Formulas
+from tensortide.symbolic.invert import solve
+
+__all__ = ["Projection", "Requirement", "project"]
+
+BATCH_FACTOR = Fraction(3, 2)
+"""Time per sample is least at about so many times the batch at which compute and memory balance."""
+MEMORY = ("peak_bytes", "minimal_footprint_upper_bytes", "footprint_bytes")
+"""Totals that say what a step holds: the first that is there counts."""
+
+
+class Requirement(msgspec.Struct, frozen=True, kw_only=True):
+    """What one model takes. ``samples`` and ``parameters`` are asked for; ``setting`` is the model that comes nearest.
+
+    ``epoch_s`` is one pass over the samples at ``samples_per_step``; ``held_bytes`` the total ``Projection.held``.
+    """
+
+    label: str
+    samples: float
+    parameters: float
+    setting: dict[str, int]
+    totals: dict[str, int]
+    samples_per_step: int
+    compute_s: float
+    memory_s: float
+    step_s: float
+    epoch_s: float
+    held_bytes: int | None
+
+
+class Projection(msgspec.Struct, frozen=True, kw_only=True):
+    """Requirements today and at ``target``, the error to reach.
+
+    ``low`` and ``high`` are what the rounding of the constants leaves open. ``ridge_batch`` is the batch at the target
+    from which on compute takes longer than memory (None: none does).
+    """
+
+    workload: str
+    domain: Domain
+    machine: Machine
+    growth: str
+    batch: str
+    held: str
+    target: str
+    samples: Interval
+    parameters: Interval
+    ridge_batch: int | None
+    requirements: tuple[Requirement, ...]
+
+
+def project(
+    formulas: Formulas,
+    domain: Domain,
+    growth: str,
+    /,
+    *,
+    batch: str = "batch",
+    samples_per_step: str = "",
+    target: str = "",
+    samples: float | None = None,
+    path: Mapping[str, Expr | int | str] | None = None,
+    machine: Machine = PPOPP19,
+    at: Mapping[str, int] | None = None,
+) -> Projection:
+    """What ``formulas`` grown by ``growth`` take to reach the target of ``domain``.
+
+    Args:
+        batch: the symbol of the batch. If ``at`` has no value for it, it is chosen for the target: half as much again
+            as balances compute and memory.
+        samples_per_step: samples of the domain that a step trains on, in symbols: ``"batch*seq"`` (default: the batch).
+        target: the error to reach, instead of the domain's.
+        samples: train on so many, instead of what the learning curve asks for.
+        path: symbols that follow ``growth``.
+        at: values of other symbols, instead of their defaults.
+
+    Raises ExpressionError for unknown names, without the totals parameters, flops and bytes, and where no model has
+    the parameters.
+    """
+    for name in ("parameters", "flops", "bytes"):
+        formulas.check(name, formulas.totals, "total")
+    given = dict(at or {})
+    formulas = formulas.at(**given).along(path or {})
+    formulas.check(batch, formulas.symbols, "symbol")
+    trained = parse(samples_per_step or batch)
+    for name in sorted(trained.symbols):
+        formulas.check(name, formulas.symbols, "symbol")
+    needed = Interval(samples, samples, samples) if samples else domain.samples_for(target or domain.target)
+    parameters = domain.parameters_for(needed)
+    today = rounded(domain.samples)
+    models = {
+        "today": (today.value, domain.parameters_for(today).value),
+        "target": (needed.value, parameters.value),
+        "low": (needed.low, parameters.low),
+        "high": (needed.high, parameters.high),
+    }
+    sized = {label: _sized(formulas, growth, wanted) for label, (_, wanted) in models.items()}
+    balance = _ridge_batch(sized["target"], batch, machine)
+    if batch not in given and balance is not None:
+        sized = {label: model.at(**{batch: math.ceil(balance * BATCH_FACTOR)}) for label, model in sized.items()}
+    held = next((name for name in MEMORY if name in formulas.totals), "")
+    return Projection(
+        workload=formulas.workload,
+        domain=domain,
+        machine=machine,
+        growth=growth,
+        batch=batch,
+        held=held,
+        target=f"{domain.error_at(samples):.3g}" if samples else target or domain.target,
+        samples=needed,
+        parameters=parameters,
+        ridge_batch=balance,
+        requirements=tuple(
+            _requirement(label, model, models[label], trained, machine, held) for label, model in sized.items()
+        ),
+    )
+
+
+def _sized(formulas: Formulas, growth: str, parameters: float) -> Formulas:
+    return formulas.at(**{growth: solve(formulas, growth, f"parameters = {round(parameters)}").value})
+
+
+def _ridge_batch(formulas: Formulas, batch: str, machine: Machine) -> int | None:
+    try:
+        return solve(formulas, batch, f"flops/bytes >= {machine.ridge:.6f}", want="smallest").value
+    except ExpressionError:
+        return None
+
+
+def _requirement(
+    label: str, formulas: Formulas, model: tuple[float, float], trained: Expr, machine: Machine, held: str
+) -> Requirement:
+    setting, totals = dict(formulas.defaults), formulas.evaluate()
+    compute_s, memory_s = machine.seconds(totals["flops"], totals["bytes"])
+    per_step = trained.evaluate(setting)
+    step_s = max(compute_s, memory_s)
+    return Requirement(
+        label=label,
+        samples=model[0],
+        parameters=model[1],
+        setting=setting,
+        totals=totals,
+        samples_per_step=per_step,
+        compute_s=compute_s,
+        memory_s=memory_s,
+        step_s=step_s,
+        epoch_s=step_s * model[0] / per_step,
+        held_bytes=totals[held] if held else None,
+    )

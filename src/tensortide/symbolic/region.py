@@ -1,0 +1,106 @@
+"""Where formulas hold: the conditions that they rely on, without those that go without saying."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+
+from tensortide.expr import Condition, Expr, constant, expr_of, nonnegative, symbol
+from tensortide.expr.atoms import floor, given_whole
+from tensortide.expr.expr import common, content, denominator
+from tensortide.graph.model import Graph
+
+__all__ = ["divisible", "quotients", "simplified", "sizes"]
+
+
+def sizes(graph: Graph) -> frozenset[Expr]:
+    """Dimensions and numbers of elements of the graph's tensors: all at least 1."""
+    shapes = {tuple([expr_of(size) for size in tensor.shape]) for tensor in graph.tensors}
+    return frozenset(size for shape in shapes for size in (*shape, math.prod(shape, start=constant(1))))
+
+
+def quotients(known: Iterable[Expr]) -> tuple[Expr, ...]:
+    """The single terms with a division among sizes: ``hidden/heads``, ``image/16``. All are whole numbers."""
+    found = [e for e in known if len(e.terms) == 1 and denominator(e) != 1 and not _opaque(e)]
+    return tuple(sorted(found, key=lambda e: (-_denominator(e), len(str(e)), str(e))))
+
+
+def divisible(terms: Sequence[Expr]) -> list[Condition]:
+    """Conditions that the quotients are whole; one that follows from another is left out."""
+    kept: list[Expr] = []
+    for term in sorted(terms, key=lambda e: (len(next(iter(e.terms))), -_denominator(e), str(e))):
+        with given_whole(kept):
+            if floor(term) != term:
+                kept.append(term)
+    return [Condition((term * denominator(term)) % denominator(term), "==") for term in kept]
+
+
+def simplified(
+    asked: Iterable[Condition],
+    lowest: Mapping[str, int],
+    positive: frozenset[Expr],
+    holding: Sequence[Mapping[str, int]],
+) -> tuple[Condition, ...]:
+    """``asked`` without what is certain, where symbols are at least ``lowest`` and ``positive`` sizes at least 1,
+    and without what is violated at a setting of ``holding``, where the formulas were right all the same."""
+    positive = frozenset(map(_primitive, positive))
+    shift = {name: symbol(name) + (value - 1) for name, value in lowest.items() if value > 1}
+    kept: dict[Condition, None] = {}
+    for condition in asked:
+        expr, relation = condition
+        if not expr.terms or _certain(expr, relation, shift, positive):
+            continue
+        if all(_holds(condition, setting) for setting in holding):
+            kept[Condition(_primitive(expr), relation)] = None
+    return tuple(kept)
+
+
+def _certain(expr: Expr, relation: str, shift: Mapping[str, Expr], positive: frozenset[Expr]) -> bool:
+    if relation == "==":
+        return False
+    if _positive(expr, positive) or (relation == "!=" and _positive(-expr, positive)):
+        return True
+    if relation == ">=" and _positive(_primitive(expr) + 1, positive):
+        return True
+    reduced = _primitive(expr).subs(shift) if shift else _primitive(expr)
+    if relation == ">=":
+        return nonnegative(reduced)
+    if nonnegative(reduced - 1):
+        return True
+    return relation == "!=" and nonnegative(-reduced - 1)
+
+
+def _positive(expr: Expr, positive: frozenset[Expr]) -> bool:
+    """Whether the expression is a size, or a product of symbols and sizes."""
+    if _primitive(expr) in positive:
+        return True
+    if len(expr.terms) != 1:
+        return False
+    ((monomial, coefficient),) = expr.terms.items()
+    atoms = (Expr({((atom, 1),): 1}) for atom, _ in monomial if not isinstance(atom, str))
+    return coefficient > 0 and all(atom in positive for atom in atoms)
+
+
+def _holds(condition: Condition, setting: Mapping[str, int]) -> bool:
+    if not condition.expr.symbols <= setting.keys():
+        return True
+    value = condition.expr.subs(setting).value
+    return value is None or condition.holds(value)  # type: ignore[arg-type]
+
+
+def _primitive(expr: Expr) -> Expr:
+    """The expression without its constant factor and common powers, which are positive."""
+    return expr / Expr({common(expr): content(expr)}) if expr.terms and len(expr.terms) > 1 else _single(expr)
+
+
+def _single(expr: Expr) -> Expr:
+    return expr / abs(Fraction(next(iter(expr.terms.values())))) if expr.terms else expr
+
+
+def _opaque(expr: Expr) -> bool:
+    return any(not isinstance(atom, str) for atom in expr.atoms)
+
+
+def _denominator(expr: Expr) -> int:
+    return max(Fraction(c).denominator for c in expr.terms.values())

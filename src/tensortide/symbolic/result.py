@@ -1,0 +1,162 @@
+"""The formulas of a workload, row by row, with how they were found and what has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+
+import msgspec
+
+from tensortide.errors import ExpressionError
+from tensortide.expr import Expr, constant, total
+from tensortide.symbolic.formulas import Formulas
+
+__all__ = ["Regime", "Row", "Symbolic"]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """The ops of one name in one module and phase, and what they cost together (None: no expression).
+
+    ``module`` has ``*`` for the numbers of modules that repeat, if their number is a hyperparameter.
+    """
+
+    phase: str
+    module: str
+    op: str
+    count: Expr | None
+    product_flops: Expr | None
+    elementwise_flops: Expr | None
+    bytes: Expr | None
+
+    @property
+    def flops(self) -> Expr | None:
+        """Products and the rest."""
+        if self.product_flops is None or self.elementwise_flops is None:
+            return None
+        return self.product_flops + self.elementwise_flops
+
+
+class Regime(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment that is the peak of some settings: the op, and the bytes resident while it runs."""
+
+    phase: str
+    module: str
+    op: str
+    bytes: Expr
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people."""
+        return f"{self.op} in {self.module}, {self.phase}"
+
+
+class Symbolic(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``symbolic`` found.
+
+    ``peak_bytes`` is the largest of the ``regimes``. ``structural``: hyperparameters that change the structure, and
+    how. ``held``: those that were asked for and have no
+    formula, with the reason; the formulas are for their value in ``settings``, which has all that was not varied.
+    ``numeric``: what has no expression, and why. ``unknown``: ops without a cost rule (they add nothing), by name.
+    ``captures`` were made; ``checked`` are settings at which the formulas were compared with a capture that they were
+    not made from. ``notes`` say what was skipped.
+    """
+
+    formulas: Formulas
+    rows: tuple[Row, ...]
+    regimes: tuple[Regime, ...] = ()
+    structural: Mapping[str, str] = {}
+    held: Mapping[str, str] = {}
+    settings: Mapping[str, str | int | float | bool | None] = {}
+    numeric: tuple[str, ...] = ()
+    unknown: Mapping[str, int] = {}
+    captures: int = 0
+    checked: tuple[Mapping[str, int], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The hyperparameters in the formulas."""
+        return self.formulas.symbols
+
+    def total(self, name: str) -> Expr:
+        """The formula of a total. Raises ExpressionError if it has none."""
+        expr = self.formulas.totals.get(name)
+        if expr is None:
+            raise ExpressionError(f"{name} has no formula; there are {', '.join(self.formulas.totals)}")
+        return expr
+
+    def evaluate(self, **bindings: int) -> dict[str, int]:
+        """All totals at a setting; see ``Formulas.evaluate``."""
+        return self.formulas.evaluate(**bindings)
+
+    def regime(self, **bindings: int) -> Regime:
+        """The moment that is the peak at a setting, the first of several. Raises ExpressionError as ``evaluate``."""
+        setting = self.formulas.setting(bindings)
+        self.formulas.values(setting)
+        return max(self.regimes, key=lambda regime: regime.bytes.evaluate(setting))
+
+    def reach(self, symbol: str, **bindings: int) -> tuple[int, int | None]:
+        """From which to which value of ``symbol`` the peak stays at the moment where it is at a setting, the other
+        symbols fixed; None: as far as 2**40. Legal values only lie in between: what divides is not looked at."""
+        setting = self.formulas.setting(bindings)
+        here = self.regime(**bindings)
+
+        def same(value: int) -> bool:
+            there = {**setting, symbol: value}
+            return all(_at(here.bytes, there) >= _at(other.bytes, there) for other in self.regimes)
+
+        low, top = _furthest(same, setting[symbol], 1), _furthest(same, setting[symbol], _FAR)
+        return low, None if top == _FAR else top
+
+    def by(self, key: Callable[[Row], str], measure: str = "flops") -> dict[str, Expr | None]:
+        """Sums of a measure (an attribute of Row) over the rows that share a ``key``; None where one has no
+        expression."""
+        groups: dict[str, list[Expr | None]] = {}
+        for row in self.rows:
+            groups.setdefault(key(row), []).append(getattr(row, measure))
+        return {
+            name: None if None in parts else total(p for p in parts if p is not None) for name, parts in groups.items()
+        }
+
+    def by_phase(self, measure: str = "flops") -> dict[str, Expr | None]:
+        """Per phase."""
+        return self.by(lambda row: row.phase, measure)
+
+    def by_op(self, measure: str = "flops") -> dict[str, Expr | None]:
+        """Per op name."""
+        return self.by(lambda row: row.op, measure)
+
+    def by_module(self, measure: str = "flops") -> dict[str, Expr | None]:
+        """Per module, what is inside it included; in the order in which modules first run."""
+        sums: dict[str, Expr | None] = {}
+        for path, own in self.by(lambda row: row.module, measure).items():
+            for inside in _lineage(path):
+                known = sums.get(inside, constant(0))
+                sums[inside] = None if known is None or own is None else known + own
+        return sums
+
+
+_FAR = 1 << 40
+
+
+def _at(expr: Expr, setting: Mapping[str, int]) -> Fraction:
+    return Fraction(expr.subs(setting).value or 0)
+
+
+def _furthest(holds: Callable[[int], bool], start: int, end: int) -> int:
+    """The value furthest from ``start`` towards ``end`` up to which ``holds``, if it stops holding once."""
+    if holds(end):
+        return end
+    good, bad = start, end
+    while abs(good - bad) > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return good
+
+
+def _lineage(path: str) -> list[str]:
+    """A module and all that contain it, outermost first."""
+    if path.startswith("("):
+        return [path]
+    parts = path.split(".")
+    return [".".join(parts[: n + 1]) for n in range(len(parts))]

@@ -1,0 +1,159 @@
+"""Captures of a workload at chosen settings: each once, illegal settings skipped and remembered."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tensortide.capture import capture
+from tensortide.cost import Count, count
+from tensortide.cost.evaluate import Resolver
+from tensortide.errors import TensortideError, WorkloadError
+from tensortide.graph.model import Graph
+from tensortide.symbolic.skeleton import Skeleton, skeleton
+from tensortide.symbolic.space import SMALL, Scalar, Setting, Space
+
+__all__ = ["Sample", "Sampler", "shown"]
+
+_DRAWS = 8
+"""Settings to try before their values are chosen with more care; fewer if all refusals name a hyperparameter."""
+
+_LAST_DRAWS = 60
+"""Settings to try when they are chosen with all care."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One capture and where it was made."""
+
+    setting: Setting
+    graph: Graph
+    resolver: Resolver | None = None
+
+    @cached_property
+    def skeleton(self) -> Skeleton:
+        """Everything but the sizes."""
+        return skeleton(self.graph)
+
+    @cached_property
+    def count(self) -> Count:
+        """Its costs."""
+        return count(self.graph, resolver=self.resolver)
+
+
+class Sampler:
+    """Captures ``workload`` within ``space``; ``settings`` are the hyperparameters that stay as they are."""
+
+    def __init__(
+        self,
+        workload: Callable[..., Any],
+        space: Space,
+        settings: Mapping[str, Scalar],
+        *,
+        name: str,
+        resolver: Resolver | None,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.space = space
+        self.illegal: dict[str, str] = {}
+        self.captures = 0
+        self._workload = workload
+        self.settings = dict(settings)
+        self._name = name
+        self._resolver = resolver
+        self._progress = progress
+        self._samples: dict[tuple[int, ...], Sample | None] = {}
+
+    def at(self, setting: Setting) -> Sample | None:
+        """The capture at ``setting``; None if that is illegal: the workload refuses it or a condition excludes it."""
+        key = tuple(setting[name] for name in self.space.over)
+        if key not in self._samples:
+            self._samples[key] = self._captured(setting) if self.space.allows(setting) else None
+        return self._samples[key]
+
+    def _captured(self, setting: Setting) -> Sample | None:
+        self._progress(f"capturing at {shown(setting)}")
+        self.captures += 1
+        try:
+            graph = capture(self._workload, hyperparameters={**self.settings, **setting}, name=self._name)
+        except TensortideError as error:
+            self.illegal[shown(setting)] = str(error).partition("\n")[0]
+            return None
+        return Sample(setting, graph, self._resolver)
+
+    def generic(
+        self,
+        vary: Sequence[str],
+        fixed: Mapping[str, int],
+        known: Sequence[Sample] = (),
+        *,
+        large: bool = False,
+        patient: bool = True,
+    ) -> Sample | None:
+        """A new legal sample with generic values of the hyperparameters ``vary``; None if none was found.
+
+        Each of them differs from all ``known`` samples that have the ``fixed`` values too, while there are few. Unless
+        ``patient``, no more than a few settings are tried.
+        """
+        seen = [sample.setting for sample in known]
+        if not vary:
+            sample = self.at({name: fixed[name] for name in self.space.over})
+            return None if sample is None or sample.setting in seen else sample
+        alike = [s for s in seen if all(s[name] == value for name, value in fixed.items() if name not in vary)][:3]
+        before = dict(self.space.units)
+        draws = _DRAWS if patient else 3
+        while True:
+            refused: Counter[str] = Counter()
+            drawn = self.space.draws(vary, fixed, large)
+            # small hyperparameters have few legal values: they need not differ from every sample
+            strict = [n for n in vary if len(alike) == 1 or self.space.all[n] > SMALL] if draws == _DRAWS else []
+            fresh = (s for s in drawn if s not in seen and not any(s[n] == old[n] for old in alike for n in strict))
+            for tries, setting in enumerate(itertools.islice(fresh, draws), 1):
+                sample = self.at(setting)
+                if sample is not None:
+                    return sample
+                refused.update(self._named(setting, vary))
+                if tries == 3 and draws == _DRAWS and max(refused.values(), default=0) == 3:
+                    break
+            if not patient or draws == _LAST_DRAWS:
+                self.space.units = before
+                return None
+            if not self._care_for(refused, vary):
+                draws = _LAST_DRAWS
+
+    def _named(self, setting: Setting, vary: Sequence[str]) -> list[str]:
+        """The hyperparameters that the workload's refusal speaks of."""
+        reason = self.illegal.get(shown(setting), "")
+        named = {name for name in self.space.all if re.search(rf"\b{re.escape(name)}\b", reason)}
+        for name in named:
+            self.space.related.setdefault(name, set()).update(named)
+        return [name for name in vary if name in named]
+
+    def _care_for(self, refused: Counter[str], vary: Sequence[str]) -> bool:
+        """Choose values of what was refused, else of everything, with more care. False if that is at its end."""
+        units = self.space.units
+        careless = [name for name in vary if units[name] < 3]
+        for name in [name for name in careless if name in refused] or careless:
+            units[name] += 1
+        return bool(careless)
+
+    def first(self, vary: Sequence[str], fixed: Mapping[str, int]) -> Sample:
+        """As ``generic``. Raises WorkloadError if no legal setting was found."""
+        sample = self.generic(vary, fixed)
+        if sample is not None:
+            return sample
+        setting, reason = next(iter(self.illegal.items()), ("", "the conditions exclude all"))
+        raise WorkloadError(
+            f"found no legal setting of {', '.join(vary)} in {self.captures} captures; at {setting}: {reason}\n"
+            "Say which are legal: --where 'hidden % heads == 0' or --values hidden=64,128,192"
+        )
+
+
+def shown(setting: Mapping[str, int]) -> str:
+    """A setting as text."""
+    return ", ".join(f"{name}={value}" for name, value in setting.items())

@@ -1,0 +1,226 @@
+"""Hyperparameters that change the structure: which they are, and every figure as an expression in them too."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tensortide.expr import Expr, constant
+from tensortide.memory import timeline
+from tensortide.symbolic.fit import BASES, Basis, basis_terms, fitted
+from tensortide.symbolic.measure import HELD, Group, grouped
+from tensortide.symbolic.peaks import Moment, pattern
+from tensortide.symbolic.sampler import Sample, Sampler
+from tensortide.symbolic.skeleton import difference
+from tensortide.symbolic.study import Study, study
+
+__all__ = ["Figure", "Structures", "figures", "numeric", "structural", "told"]
+
+_STEPS = 24
+"""Values of one hyperparameter to try before it is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number of a step: ``kind`` is ``row``, ``held``, ``footprint`` or ``moment``, ``key`` says of what."""
+
+    kind: str
+    key: Hashable
+
+    @property
+    def group(self) -> Group:
+        """The group of a row."""
+        assert isinstance(self.key, tuple)
+        return Group(*self.key[0])
+
+    @property
+    def moment(self) -> Moment:
+        """The moment that it is of."""
+        assert isinstance(self.key, tuple)
+        return Moment(*self.key[0])
+
+    @property
+    def column(self) -> int:
+        """Which of a row's or a moment's numbers it is."""
+        assert isinstance(self.key, tuple)
+        return int(self.key[1])
+
+
+def figures(found: Study, fold: bool) -> dict[Figure, Expr | None]:
+    """All figures of a study. ``fold`` puts modules together that differ in their numbers only."""
+    result: dict[Figure, Expr | None] = {}
+    for group, row in found.measured.rows.items():
+        folded = group._replace(module=pattern(group.module)) if fold else group
+        for column, expr in enumerate(row):
+            figure = Figure("row", (folded, column))
+            known = result.get(figure, constant(0))
+            result[figure] = None if expr is None or known is None else known + expr
+    for name, expr in found.measured.held.items():
+        result[Figure("held", name)] = expr
+    result[Figure("footprint", "")] = found.memory.footprint
+    for moment, levels in found.memory.resident.items():
+        for column, expr in enumerate(levels):
+            result[Figure("moment", (moment, column))] = expr
+    return result
+
+
+def numeric(sample: Sample, fold: bool) -> dict[Figure, int]:
+    """The figures of one capture in numbers, moments left out."""
+    result: dict[Figure, int] = {}
+    for group, row in grouped(sample.count).items():
+        folded = group._replace(module=pattern(group.module)) if fold else group
+        for column, value in enumerate(row):
+            figure = Figure("row", (folded, column))
+            result[figure] = result.get(figure, 0) + value
+    for name in HELD:
+        result[Figure("held", name)] = getattr(sample.count.holdings, name)
+    result[Figure("footprint", "")] = timeline(sample.graph).footprint_bytes
+    return result
+
+
+def structural(sampler: Sampler, one: Sample, other: Sample) -> dict[str, str]:
+    """The hyperparameters that change more than sizes, and how.
+
+    Found by changing one at a time; those that cannot be changed alone are changed with others that only change sizes.
+    """
+    if one.skeleton == other.skeleton:
+        return {}
+    found: dict[str, str] = {}
+    bound: list[str] = []
+    for name in sampler.space.over:
+        changed = sampler.generic([name], one.setting, [one])
+        if changed is None:
+            bound.append(name)
+        elif changed.skeleton != one.skeleton:
+            found[name] = str(difference(one.graph, changed.graph))
+    for name in bound:
+        sizes = [n for n in sampler.space.over if n not in (*found, *bound)]
+        fixed = {n: one.setting[n] for n in found}
+        for value in sampler.space.candidates(name, one.setting, 4):
+            others = [n for n in bound if n != name]
+            changed = sampler.generic([*sizes, *others], {**fixed, name: value})
+            if value != one.setting[name] and changed is not None:
+                if changed.skeleton != one.skeleton:
+                    found[name] = str(difference(one.graph, changed.graph))
+                break
+    return found
+
+
+class Structures:
+    """Studies at several structures, and what they have in common.
+
+    ``names`` are the hyperparameters that change the structure. ``dropped`` are those without a formula, with the
+    reason: they stay at the value in ``base``.
+    """
+
+    def __init__(self, sampler: Sampler, names: Sequence[str], known: Sequence[Sample]) -> None:
+        self.sampler = sampler
+        self.names = list(names)
+        self.sizes = [name for name in sampler.space.over if name not in names]
+        self.known = list(known)
+        self.dropped: dict[str, str] = {}
+        self.studies: dict[tuple[int, ...], Study | None] = {}
+        self._values: dict[str, list[int]] = {name: [] for name in names}
+        self._steps = {name: itertools.islice(sampler.space.steps(name), _STEPS) for name in names}
+        self.base: dict[str, int] = {name: known[0].setting[name] for name in names}
+        for name in names:
+            self.base[name] = self._value(name, 0) or self.base[name]
+
+    def at(self, structure: Mapping[str, int]) -> Study | None:
+        """The study of a structure."""
+        key = tuple(structure.values())
+        if key not in self.studies:
+            found = study(self.sampler, self.sizes, structure, self.known)
+            self.studies[key] = found
+            self.known += [] if found is None else [s for s in found.samples if s not in self.known]
+        return self.studies[key]
+
+    def _value(self, name: str, index: int) -> int | None:
+        """The ``index``-th smallest legal value of a hyperparameter, None if there are not so many."""
+        values = self._values[name]
+        while len(values) <= index:
+            value = next(self._steps[name], None)
+            if value is None:
+                return None
+            if self.sampler.generic(self.sizes, {**self.base, name: value}, large=True) is not None:
+                values.append(value)
+        return values[index]
+
+    def fitted(self) -> dict[Figure, Expr | None]:
+        """Every figure as one expression. Hyperparameters without a formula are dropped on the way."""
+        fold = bool(self.names)
+        bases: dict[str, Basis] = {}
+        for name in list(self.names):
+            basis = self._basis(name)
+            if basis is None:
+                self.names.remove(name)
+            else:
+                bases[name] = basis
+        for values in itertools.product(*(self._values[name][: len(basis) + 1] for name, basis in bases.items())):
+            self.at({**self.base, **dict(zip(bases, values, strict=True))})
+        studies = [s for s in self.studies.values() if s is not None and self._counts(s)]
+        return _common([figures(s, fold) for s in studies], [s.structure for s in studies], basis_terms(bases))
+
+    @property
+    def typical(self) -> dict[str, int]:
+        """A setting like the workload's own."""
+        return {**self.sampler.space.defaults, **{n: v for n, v in self.base.items() if n in self.dropped}}
+
+    def beyond(self, name: str) -> int:
+        """A legal value of a hyperparameter larger than those that formulas were made from, if there is one."""
+        known = len(self._values[name])
+        value = self._value(name, known + 1) or self._value(name, known)
+        return value or max(self._values[name], default=self.base[name])
+
+    def _counts(self, found: Study) -> bool:
+        """Whether a study is at the base values of all that was dropped."""
+        return all(found.structure[n] == v for n, v in self.base.items() if n in self.dropped)
+
+    def _basis(self, name: str) -> Basis | None:
+        """The simplest basis in which ``name`` explains every figure, None (and dropped) if there is none."""
+        failed = ""
+        for basis in BASES:
+            values = [self._value(name, index) for index in range(len(basis) + 2)]
+            studies = [self.at({**self.base, name: value}) for value in values if value is not None]
+            known = [s for s in studies if s is not None]
+            if len(known) < len(basis) + 2:
+                failed = failed or f"only {len(known)} values of it are legal"
+                continue
+            columns = [figures(s, True) for s in known]
+            common = _common(columns, [s.structure for s in known], basis_terms({name: basis}))
+            lost = [f for f, e in common.items() if e is None and f.kind != "moment" and _complete(f, columns)]
+            if not lost:
+                return basis
+            failed = f"{len(lost)} of {len(common)} figures follow no formula in it, first {told(lost[0])}"
+        self.dropped[name] = failed
+        self.base[name] = self.sampler.space.defaults[name]
+        return None
+
+
+def _common(
+    columns: Sequence[Mapping[Figure, Expr | None]], points: Sequence[Mapping[str, int]], terms: Sequence[Expr]
+) -> dict[Figure, Expr | None]:
+    """The figures of all structures as one expression each. A row that a structure lacks is 0 there; a moment that
+    one lacks is left out."""
+    result: dict[Figure, Expr | None] = {}
+    for figure in dict.fromkeys(itertools.chain.from_iterable(columns)):
+        if figure.kind == "moment" and not all(figure in column for column in columns):
+            continue
+        values = [column.get(figure, constant(0)) for column in columns]
+        known = [value for value in values if value is not None]
+        result[figure] = fitted(known, points, terms) if len(known) == len(values) else None
+    return result
+
+
+def _complete(figure: Figure, columns: Sequence[Mapping[Figure, Expr | None]]) -> bool:
+    """Whether the figure has an expression at every structure."""
+    return all(column.get(figure, constant(0)) is not None for column in columns)
+
+
+def told(figure: Figure) -> str:
+    """What a figure is, for people."""
+    if figure.kind != "row":
+        return f"{figure.kind} {figure.key}".rstrip()
+    group = figure.group
+    return f"{group.op} in {group.module} ({group.phase})"

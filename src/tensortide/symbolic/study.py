@@ -1,0 +1,115 @@
+"""One structure, studied: enough captures of it to say every size, and with them what the step costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tensortide.errors import WorkloadError
+from tensortide.expr.atoms import given_whole
+from tensortide.symbolic.lift import Lifted, lift
+from tensortide.symbolic.measure import Measured, measure
+from tensortide.symbolic.peaks import Memory, memory
+from tensortide.symbolic.region import quotients, sizes
+from tensortide.symbolic.sampler import Sample, Sampler, shown
+from tensortide.symbolic.skeleton import difference
+from tensortide.symbolic.vectors import Solver
+
+__all__ = ["Study", "study"]
+
+_FIRST = 4
+"""Captures to start with: a monomial needs one, and three may contradict it."""
+_MOST = 16
+"""Captures of one structure before what is still unclear is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What is known of the step at ``structure`` (the values of the hyperparameters that change it)."""
+
+    structure: dict[str, int]
+    samples: tuple[Sample, ...]
+    lifted: Lifted
+    measured: Measured
+    memory: Memory
+
+
+def study(
+    sampler: Sampler, names: Sequence[str], structure: Mapping[str, int], known: Sequence[Sample] = ()
+) -> Study | None:
+    """The step with the hyperparameters ``structure`` fixed, as expressions in the sizes ``names``.
+
+    ``known`` are samples that may be used. None if there is no legal setting with this structure. Raises
+    WorkloadError if the sizes change the structure too.
+    """
+    found = _Samples(sampler, names, structure, known)
+    if not found.extend(_FIRST if names else 1):
+        return None
+    while True:
+        samples = found.alike
+        solver = Solver(names, [sample.setting for sample in samples])
+        lifted = lift([sample.graph for sample in samples], solver)
+        unclear = solver.wanted or solver.blurred or (lifted.unsolved and solver.short)
+        if not unclear or len(samples) >= _MOST or not found.ask(solver.wanted):
+            break
+    with given_whole(quotients(sizes(lifted.graph))):
+        measured = measure(lifted.graph, [sample.count for sample in samples], solver, samples[0].resolver)
+        resident = memory(lifted.graph, [sample.graph for sample in samples], solver, fold=bool(structure))
+    return Study(dict(structure), tuple(samples), lifted, measured, resident)
+
+
+class _Samples:
+    """Samples of one structure. Those that differ from the rest in more than sizes are set apart."""
+
+    def __init__(
+        self, sampler: Sampler, sizes: Sequence[str], structure: Mapping[str, int], known: Sequence[Sample]
+    ) -> None:
+        self._sampler = sampler
+        self._sizes = sizes
+        self._structure = dict(structure)
+        self._all = [s for s in known if all(s.setting[name] == value for name, value in structure.items())]
+        self._asked: set[tuple[str, int]] = set()
+
+    @property
+    def alike(self) -> list[Sample]:
+        """The largest group of samples with one skeleton."""
+        groups: dict[object, list[Sample]] = {}
+        for sample in self._all:
+            groups.setdefault(sample.skeleton, []).append(sample)
+        return max(groups.values(), key=len, default=[])
+
+    def extend(self, count: int) -> bool:
+        """Have at least ``count`` alike. False if there is no legal setting at all."""
+        while len(self.alike) < count:
+            sample = self._sampler.generic(self._sizes, self._structure, self._all, large=True)
+            if sample is None:
+                return bool(self._all) and len(self.alike) >= min(count, _FIRST - 1)
+            self._all.append(sample)
+            if len(self._all) >= 2 * _FIRST and len(self.alike) <= len(self._all) // 2:
+                raise WorkloadError(self._disagree())
+        return True
+
+    def ask(self, wanted: Mapping[str, set[int]]) -> bool:
+        """One more sample: at a value that is wanted, else anywhere. False if there is none."""
+        before = len(self.alike)
+        for name, values in wanted.items():
+            for value in sorted(values):
+                if (name, value) in self._asked:
+                    continue
+                self._asked.add((name, value))
+                others = [other for other in self._sizes if other != name]
+                sample = self._sampler.generic(others, {**self._structure, name: value}, self._all, large=True)
+                if sample is not None:
+                    self._all.append(sample)
+                    break
+        if len(self.alike) > before:
+            return True
+        return not wanted and self.extend(before + 2) and len(self.alike) > before
+
+    def _disagree(self) -> str:
+        one = self._all[0]
+        other = next(s for s in self._all if s.skeleton != one.skeleton)
+        return (
+            f"the ops of the step change with the sizes: at {shown(one.setting)} and at {shown(other.setting)} "
+            f"they are not the same ({difference(one.graph, other.graph)})"
+        )

@@ -1,0 +1,147 @@
+"""Sweeps: the totals of a step at many settings, exact, as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+
+from tensortide.errors import ExpressionError
+from tensortide.symbolic.formulas import Formulas
+
+__all__ = ["Point", "Sweep", "axis", "geometric", "sweep"]
+
+_MOST = 1_000_000
+_AXIS = re.compile(r"(\d+):(\d+)(?::(\*?)(\d+(?:\.\d+)?))?")
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One setting: the values of the swept symbols and of the totals.
+
+    ``outside`` says why the formulas claim nothing there; the totals are None then.
+    """
+
+    at: tuple[int, ...]
+    totals: tuple[int | None, ...]
+    outside: str = ""
+
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+    """The ``totals`` over all combinations of the symbols ``over``, the others being ``fixed``."""
+
+    workload: str
+    over: tuple[str, ...]
+    fixed: dict[str, int]
+    totals: tuple[str, ...]
+    points: tuple[Point, ...]
+
+    def column(self, name: str) -> list[int | None]:
+        """The values of one total or of one swept symbol."""
+        if name in self.over:
+            return [point.at[self.over.index(name)] for point in self.points]
+        return [point.totals[self.totals.index(name)] for point in self.points]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One record per point: symbols, totals, and ``outside`` where the formulas do not hold."""
+        names = (*self.over, *self.totals)
+        return [
+            {**dict(zip(names, (*p.at, *p.totals), strict=True)), **({"outside": p.outside} if p.outside else {})}
+            for p in self.points
+        ]
+
+    def csv(self) -> str:
+        """One line per point; a total that is not claimed is empty."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow((*self.over, *self.totals, "outside"))
+        writer.writerows((*point.at, *point.totals, point.outside) for point in self.points)
+        return out.getvalue()
+
+    def markdown(self) -> str:
+        """A table to paste into a page."""
+        head = (*self.over, *self.totals)
+        lines = [head, ["---:"] * len(head)]
+        lines += [[_cell(value) for value in (*point.at, *point.totals)] for point in self.points]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def sweep(formulas: Formulas, over: Mapping[str, Iterable[int]], /, **fixed: int) -> Sweep:
+    """All totals at every combination of the values in ``over``; other symbols are ``fixed`` or have their defaults.
+
+    >>> sweep(formulas, {"batch": [1, 2, 4], "hidden": geometric(256, 8192)}, seq=1024)  # doctest: +SKIP
+
+    Raises ExpressionError for a name that is no symbol or a value that is no positive integer.
+    """
+    axes = {name: tuple(values) for name, values in over.items()}
+    base = formulas.setting(fixed)
+    if both := axes.keys() & fixed.keys():
+        raise ExpressionError(f"{', '.join(sorted(both))} cannot be swept and fixed at once")
+    if math.prod(map(len, axes.values())) > _MOST:
+        raise ExpressionError(f"a sweep over {math.prod(map(len, axes.values())):,} points is too large")
+    for name, values in axes.items():
+        for value in values:
+            formulas.setting({name: value})
+    points = [_point(formulas, base, tuple(axes), at) for at in itertools.product(*axes.values())]
+    kept = {name: value for name, value in base.items() if name not in axes}
+    return Sweep(
+        workload=formulas.workload,
+        over=tuple(axes),
+        fixed=kept,
+        totals=tuple(formulas.totals),
+        points=tuple(points),
+    )
+
+
+def _point(formulas: Formulas, base: Mapping[str, int], names: Sequence[str], at: tuple[int, ...]) -> Point:
+    try:
+        return Point(at, tuple(formulas.values({**base, **dict(zip(names, at, strict=True))})))
+    except ExpressionError as error:
+        return Point(at, (None,) * len(formulas.totals), str(error))
+
+
+def geometric(start: int, stop: int, factor: float | Fraction = 2) -> tuple[int, ...]:
+    """``start``, then ``factor`` times more each, up to and including ``stop``, as whole numbers.
+
+    >>> geometric(256, 2048), geometric(1, 10, 1.5)
+    ((256, 512, 1024, 2048), (1, 2, 3, 5, 8))
+    """
+    if factor <= 1:
+        raise ExpressionError(f"a geometric range needs a factor above 1, not {factor}")
+    values: dict[int, None] = {}
+    value, factor = Fraction(start), Fraction(factor)
+    while value <= stop:
+        values[round(value)] = None
+        value *= factor
+    return tuple(values)
+
+
+def axis(text: str) -> tuple[str, tuple[int, ...]]:
+    """The symbol and the values of ``hidden=256:8192:*2``, ``seq=128:1024:128``, ``batch=1:8`` or ``batch=1,2,4``.
+
+    Ranges include their end. Raises ExpressionError.
+    """
+    name, equals, values = (part.strip() for part in text.partition("="))
+    if equals and re.fullmatch(r"\d+(\s*,\s*\d+)*", values):
+        return name, tuple(map(int, values.split(",")))
+    match = _AXIS.fullmatch(values)
+    if not equals or not match:
+        raise ExpressionError(f"cannot read {text!r}: write hidden=256:8192:*2, seq=128:1024:128 or batch=1,2,4")
+    start, stop, times, step = int(match[1]), int(match[2]), match[3], Fraction(match[4] or 1)
+    if times:
+        return name, geometric(start, stop, step)
+    if step < 1 or step.denominator != 1:
+        raise ExpressionError(f"cannot read {text!r}: the step of a range must be a whole number")
+    if (stop - start) // step > _MOST:
+        raise ExpressionError(f"{text!r} are too many values")
+    return name, tuple(range(start, stop + 1, int(step)))

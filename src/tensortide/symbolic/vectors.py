@@ -1,0 +1,340 @@
+"""From numbers at several settings to one exact expression: the inverse of evaluation.
+
+A *vector* is the value of one size at every sampled setting. ``Solver.solve`` finds an expression that has exactly
+these values, the simplest kind first: a number, a multiple of a monomial, a product of sizes nearby, a rounded
+division, a sum of few terms, a minimum or maximum. Every kind leaves samples over that it could fail on; where the
+samples cannot tell two expressions apart, ``wanted`` says at which value of a hyperparameter they would.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from tensortide.expr import Expr, ceil, constant, floor, floor_ratio, maximum, minimum, power, symbol
+
+__all__ = ["Solver", "Vector"]
+
+Vector: TypeAlias = tuple[int, ...]
+
+_SPARE = 2
+"""Samples that a fit must have left over after its coefficients are determined."""
+_LARGEST_DIVISOR = 64
+_NICE = 64
+"""Largest denominator of a coefficient in a sum of terms."""
+
+
+class Solver:
+    """Expressions in the symbols ``names`` for vectors over the settings ``points``."""
+
+    def __init__(self, names: Sequence[str], points: Sequence[Mapping[str, int]]) -> None:
+        self.names = tuple(names)
+        self.points = [dict(point) for point in points]
+        self.wanted: dict[str, set[int]] = {}
+        self.short = False
+        self._known: dict[Vector, Expr | None] = {}
+        self._settled: set[Vector] = set()
+        self._values = {name: tuple(point[name] for point in self.points) for name in self.names}
+        self._monomials, self.blurred = _monomials(self._values)
+        """``blurred``: the points do not tell some simple monomials apart."""
+
+    def teach(self, expr: Expr) -> None:
+        """Make ``expr`` known, whatever kind it is."""
+        try:
+            vector = tuple(expr.evaluate(point) for point in self.points)
+        except ArithmeticError:
+            return
+        self._known.setdefault(vector, expr)
+
+    def solve(self, vector: Vector, near: Iterable[Vector] = ()) -> Expr | None:
+        """The expression with the values ``vector``, None if there is none that the samples bear out.
+
+        ``near`` are vectors whose products it may be: the sizes of the same tensor or op.
+        """
+        known = self._known.get(vector)
+        if known is None and vector not in self._known:
+            known = self._known[vector] = self._simple(vector)
+        if known is None:
+            # not kept where it fails: other neighbours may know better
+            known = self._product(vector, near)
+            if known is not None:
+                self._known[vector] = known
+        return known
+
+    def settle(self, vector: Vector) -> Expr | None:
+        """``solve`` with the kinds that take a search: for what its neighbours did not explain."""
+        if vector not in self._settled:
+            self._settled.add(vector)
+            self._known[vector] = (
+                self._known.get(vector)
+                or self._floor_of_symbol(vector)
+                or self._sum_of_known(vector)
+                or self._sum(vector)
+                or self._multiple_of_sum(vector)
+                or self._rounded(vector)
+                or self._extreme(vector)
+            )
+        return self._known[vector]
+
+    # -- the kinds ----------------------------------------------------------------------------------
+
+    def _simple(self, vector: Vector) -> Expr | None:
+        """A number or a multiple of a monomial."""
+        if len(set(vector)) == 1:
+            return constant(vector[0])
+        if 0 in vector:
+            return None
+        found = self._monomials.get(_direction(vector))
+        if found is None:
+            return None
+        expr, values = found
+        return expr * (Fraction(vector[0]) / values[0])
+
+    def _product(self, vector: Vector, near: Iterable[Vector]) -> Expr | None:
+        """A multiple of a product of neighbours that stand together."""
+        sizes = [size for size in near if 0 not in size]
+        if 0 in vector:
+            return None
+        for start in range(len(sizes)):
+            product = (1,) * len(vector)
+            for stop in range(start, len(sizes)):
+                product = tuple(a * b for a, b in zip(product, sizes[stop], strict=True))
+                ratio = Fraction(vector[0], product[0])
+                if all(v * ratio.denominator == p * ratio.numerator for v, p in zip(vector, product, strict=True)):
+                    parts = [self._known.get(size) for size in sizes[start : stop + 1]]
+                    if all(part is not None for part in parts):
+                        return math.prod((part for part in parts if part is not None), start=constant(1)) * ratio
+        return None
+
+    def _floor_of_symbol(self, vector: Vector) -> Expr | None:
+        """``scale * floor((v + shift) / divisor)`` of one symbol: a strided or padded dimension."""
+        scales = [1] + [q for q in range(2, 33) if all(value % q == 0 for value in vector)]
+        for scale in scales:
+            reduced = tuple(value // scale for value in vector)
+            for name in self.names:
+                found = self._floor(name, reduced)
+                if found is not None:
+                    return found * scale
+        return None
+
+    def _floor(self, name: str, vector: Vector) -> Expr | None:
+        values = self._values[name]
+        if len(set(values)) < 3 or len(set(vector)) < 2:
+            return None
+        fits = []
+        for divisor in range(2, _LARGEST_DIVISOR + 1):
+            shifts = [divisor * y - x for x, y in zip(values, vector, strict=True)]
+            low, high = max(shifts), min(shifts) + divisor - 1
+            if low <= high:
+                fits.append((divisor, low, high))
+        if not fits:
+            return None
+        # of several that fit, the one that halves most often is tried, and the others are asked about
+        divisor, low, high = max(fits, key=lambda fit: (fit[0] & -fit[0], -fit[0]))
+        if len(fits) > 1:
+            self.wanted.setdefault(name, set()).add(4 * max(values) + 3)
+        elif low < high:
+            middle, near = (low + high + 1) // 2, sorted(values)[len(values) // 2]
+            self.wanted.setdefault(name, set()).add(near + (-middle - near) % divisor)
+        return floor_ratio(symbol(name) + min(max(0, low), high), constant(divisor))
+
+    def _sum(self, vector: Vector) -> Expr | None:
+        """A sum of two or three terms with simple coefficients."""
+        for size, degree in ((2, 1), (3, 1), (2, 2), (3, 2)):
+            if len(vector) < size + _SPARE:
+                self.short = True
+                continue
+            best = min(self._sums(vector, size, degree), key=lambda fit: fit[0], default=None)
+            if best is not None:
+                return best[1]
+        return None
+
+    def _sum_of_known(self, vector: Vector) -> Expr | None:
+        """The sum or difference of two sizes of the step, or of one and a number: a concatenation, a slice."""
+        if len(vector) < 1 + _SPARE:
+            return None
+        simple = [(v, e) for v, e in self._known.items() if e is not None and e.value is None]
+        for values, expr in simple:
+            rest = tuple(y - x for x, y in zip(values, vector, strict=True))
+            if len(set(rest)) == 1:
+                return expr + rest[0]
+        for values, expr in simple:
+            for sign in (1, -1):
+                rest = tuple(sign * (y - x) for x, y in zip(values, vector, strict=True))
+                other = self._known.get(rest)
+                if other is not None:
+                    return expr + sign * other
+        return None
+
+    def _multiple_of_sum(self, vector: Vector) -> Expr | None:
+        """A monomial times a sum of two or three terms: ``skips*batch*(seq - 2*window)``."""
+        if len(vector) < 2 + _SPARE or 0 in vector:
+            return None
+        for expr, values in self._monomials.values():
+            reduced = [y / x for x, y in zip(values, vector, strict=True)]
+            if (
+                len(expr.terms) == 1
+                and sum(e for m in expr.terms for _, e in m) <= 2
+                and all(r.denominator == 1 for r in reduced)
+            ):
+                best = min(self._sums(tuple(map(int, reduced)), 2, 1), key=lambda fit: fit[0], default=None)
+                if best is not None:
+                    return expr * best[1]
+        return None
+
+    def _sums(self, vector: Vector, size: int, degree: int) -> Iterator[tuple[Fraction, Expr]]:
+        terms = self._terms(degree)
+        for chosen in _spanning([values for _, values in terms], vector, size):
+            coefficients = _solve([terms[i][1] for i in chosen], vector)
+            if coefficients is None or any(c.denominator > _NICE or c == 0 for c in coefficients):
+                continue
+            cost = sum((abs(c) + c.denominator for c in coefficients), Fraction(0))
+            yield cost, sum((terms[i][0] * c for i, c in zip(chosen, coefficients, strict=True)), start=constant(0))
+
+    def _terms(self, degree: int) -> list[tuple[Expr, Vector]]:
+        count = len(self.points)
+        terms: list[tuple[Expr, Vector]] = [(constant(1), (1,) * count)]
+        for d in range(1, degree + 1):
+            for names in itertools.combinations_with_replacement(self.names, d):
+                values = tuple(math.prod(point[name] for name in names) for point in self.points)
+                terms.append((math.prod((symbol(n) for n in names), start=constant(1)), values))
+        few = [name for name in self.names if degree == 1 and max(self._values[name]) <= 12]
+        return terms + [(power(2, symbol(name)), tuple(2**x for x in self._values[name])) for name in few]
+
+    def _rounded(self, vector: Vector) -> Expr | None:
+        """A simple multiple of a monomial, rounded up or down: ``ceil(5*batch*seq/(4*experts))``."""
+        if len(vector) < 1 + _SPARE or min(vector) < 1:
+            return None
+        for expr, values in self._monomials.values():
+            for make, lower, upper in ((ceil, -1, 0), (floor, 0, 1)):
+                # every sample confines the multiple to an interval
+                least = max((y + lower) / x for x, y in zip(values, vector, strict=True))
+                most = min((y + upper) / x for x, y in zip(values, vector, strict=True))
+                if least <= most:
+                    multiple = _simplest(least, most)
+                    found = make(expr * multiple)
+                    if multiple.denominator <= _NICE and self._has(found, vector):
+                        return found
+        return None
+
+    def _has(self, expr: Expr, vector: Vector) -> bool:
+        return all(expr.evaluate(point) == value for point, value in zip(self.points, vector, strict=True))
+
+    def _extreme(self, vector: Vector) -> Expr | None:
+        """The smaller or larger of two sizes, or of a size and a number."""
+        if len(vector) < 1 + _SPARE:
+            return None
+        simple = [(v, e) for v, e in self._known.items() if e is not None and len(e.terms) <= 2][:200]
+        for a, expr in simple:
+            others = {y for x, y in zip(a, vector, strict=True) if x != y}
+            if len(others) == 1 and len(set(a)) > 1 and any(x == y for x, y in zip(a, vector, strict=True)):
+                (number,) = others
+                for choose, make in ((min, minimum), (max, maximum)):
+                    if all(choose(x, number) == y for x, y in zip(a, vector, strict=True)):
+                        return make(expr, number)
+        for (a, left), (b, right) in itertools.combinations(simple, 2):
+            if all(min(x, y) == z for x, y, z in zip(a, b, vector, strict=True)):
+                return minimum(left, right)
+            if all(max(x, y) == z for x, y, z in zip(a, b, vector, strict=True)):
+                return maximum(left, right)
+        return None
+
+
+def _degree(monomial: Expr) -> int:
+    return sum(exponent for powers in monomial.terms for _, exponent in powers)
+
+
+def _direction(vector: Sequence[int | Fraction]) -> tuple[Fraction, ...]:
+    """The vector without its length: equal for multiples."""
+    return tuple(Fraction(value) / vector[0] for value in vector[1:])
+
+
+_Monomials: TypeAlias = dict[tuple[Fraction, ...], tuple[Expr, tuple[Fraction, ...]]]
+
+
+def _monomials(values: Mapping[str, Vector]) -> tuple[_Monomials, bool]:
+    """Monomials with their vectors, by the vectors' directions, simpler ones first; whether two simple ones have the
+    same direction. A number has one too, but is no monomial."""
+    highest = 4 if len(values) <= 8 else 3
+    table: _Monomials = {}
+    blurred = False
+
+    def add(above: tuple[str, ...], below: tuple[str, ...]) -> None:
+        nonlocal blurred
+        columns = zip(*(values[name] for name in (*above, *below)), strict=True)
+        split = len(above)
+        vector = tuple([Fraction(math.prod(row[:split]), math.prod(row[split:])) for row in columns])
+        direction = _direction(vector)
+        if direction in table or direction == (1,) * len(direction):
+            blurred = blurred or len(above) + len(below) <= 2
+            return
+        expr = math.prod((symbol(name) for name in above), start=constant(1))
+        table[direction] = expr / math.prod((symbol(name) for name in below), start=constant(1)), vector
+
+    for degree in range(1, highest + 1):
+        for above in itertools.combinations_with_replacement(values, degree):
+            add(above, ())
+            if degree < highest:
+                for below in values:
+                    if below not in above:
+                        add(above, (below,))
+    return table, blurred and len(values) > 0
+
+
+def _spanning(columns: Sequence[Vector], vector: Vector, size: int) -> Iterator[tuple[int, ...]]:
+    """Choices of ``size`` columns of which ``vector`` may be a sum: a filter in floating point, for many choices."""
+    import numpy as np
+
+    basis = np.array(columns, float)
+    basis /= np.linalg.norm(basis, axis=1, keepdims=True)
+    right = np.array(vector, float)
+    right /= np.linalg.norm(right)
+    choices = np.array(list(itertools.combinations(range(len(columns)), size)))
+    for start in range(0, len(choices), 1 << 15):
+        block = choices[start : start + (1 << 15)]
+        # what is left of the vector after projecting it on the columns, orthonormal one after the other
+        frame: list[Any] = []
+        rest = np.broadcast_to(right, (len(block), len(right))).copy()
+        for position in range(size):
+            column = basis[block[:, position]].copy()
+            for _ in range(2):
+                for earlier in frame:
+                    column -= (column * earlier).sum(1, keepdims=True) * earlier
+            length = np.linalg.norm(column, axis=1, keepdims=True)
+            column /= np.where(length > 1e-12, length, 1)
+            frame.append(column)
+            rest -= (rest * column).sum(1, keepdims=True) * column
+        for row in block[np.linalg.norm(rest, axis=1) < 1e-7]:
+            yield tuple(row.tolist())
+
+
+def _simplest(low: Fraction, high: Fraction) -> Fraction:
+    """The fraction of the smallest denominator from ``low`` to ``high``, which are not negative."""
+    whole = math.ceil(low)
+    if whole <= high:
+        return Fraction(whole)
+    base = whole - 1
+    return base + 1 / _simplest(1 / (high - base), 1 / (low - base))
+
+
+def _solve(columns: Sequence[Vector], vector: Vector) -> list[Fraction] | None:
+    """Coefficients of the columns whose sum is ``vector`` in every row, None if there are none or several."""
+    size = len(columns)
+    rows = [[Fraction(column[i]) for column in columns] + [Fraction(vector[i])] for i in range(len(vector))]
+    for pivot in range(size):
+        chosen = next((r for r in range(pivot, len(rows)) if rows[r][pivot]), None)
+        if chosen is None:
+            return None
+        rows[pivot], rows[chosen] = rows[chosen], rows[pivot]
+        head = rows[pivot][pivot]
+        rows[pivot] = [x / head for x in rows[pivot]]
+        for r in range(len(rows)):
+            if r != pivot and rows[r][pivot]:
+                factor = rows[r][pivot]
+                rows[r] = [x - factor * y for x, y in zip(rows[r], rows[pivot], strict=True)]
+        if pivot == size - 1 and any(row[-1] for row in rows[size:]):
+            return None
+    return [rows[i][-1] for i in range(size)]

@@ -1,0 +1,109 @@
+"""``tensortide footprint`` as a user runs it: text, JSON, the plan it writes, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tensortide import load, save
+from tensortide.plan import MinimalFootprint, load_plan
+from tensortide.replay import replay
+from tests.plan.dags import random_dag
+
+SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=2", "vocab=100", "positions=16")]
+
+
+def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tensortide", "footprint", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("footprint")
+    command = [sys.executable, "-m", "tensortide", "capture", "gpt2", *SIZES, "-o", "gpt2.tide"]
+    subprocess.run(command, cwd=path, capture_output=True, timeout=120, check=True)
+    save(random_dag(3, 12), path / "small.tide")
+    save(random_dag(5, 600, 0.15), path / "hard.tide")
+    return path
+
+
+def test_a_real_step_is_proved_and_its_plan_replays_to_the_peak(folder: Path) -> None:
+    done = run(folder, "gpt2.tide", "--json", "--plan", "best.json")
+    found = msgspec.json.decode(done.stdout, type=MinimalFootprint)
+    graph = load(folder / "gpt2.tide")
+    assert found.proved
+    assert load_plan(folder / "best.json") == found.plan
+    assert replay(graph, found.plan).peak_bytes == found.upper_bytes < found.captured_peak_bytes
+
+
+def test_the_same_target_gives_the_same_bytes(folder: Path) -> None:
+    first, second = (run(folder, "gpt2.tide", "--json").stdout for _ in range(2))
+    assert first == second
+    text = [run(folder, "gpt2.tide", "--time", seconds).stdout for seconds in ("30", "60")]
+    assert text[0] == text[1]
+
+
+def test_a_workload_is_captured_first(folder: Path) -> None:
+    text = run(folder, "gpt2", *SIZES, "--top", "2").stdout
+    assert re.search(r"Minimal peak +\S+ KiB +proved: no order needs less", text)
+    assert re.search(r"and \d+ more storages", text)
+    assert "blocks.*" in text
+
+
+def test_the_text_says_what_was_found(folder: Path) -> None:
+    done = run(folder, "small.tide", "--plan", "small.json")
+    assert done.stderr == ""
+    assert done.stdout == (Path(__file__).parent / "footprint.txt").read_text()
+
+
+def test_what_is_not_proved_says_so(folder: Path) -> None:
+    text = run(folder, "hard.tide", "--time", "0.5", "--quiet").stdout
+    assert "the best order found; none needs less than" in text
+    assert re.search(r"lower bound .* by .*; gap [\d.]+ KiB, [\d.]+ %", text)
+    assert "the time limit ended the search" in text
+
+
+def test_wrong_wishes_are_refused_before_any_work(folder: Path) -> None:
+    assert "nothing is on device 'cuda'" in run(folder, "small.tide", "--device", "cuda", code=1).stderr
+    assert "does not exist" in run(folder, "small.tide", "--plan", "none/plan.json", code=1).stderr
+    assert "Must be > 0" in run(folder, "small.tide", "--time", "0", code=2).stderr
+
+
+def test_a_plan_on_standard_output_is_alone_there(folder: Path) -> None:
+    assert json.loads(run(folder, "small.tide", "--plan", "/dev/stdout").stdout)["format"] == "tensortide plan"
+
+
+def test_ctrl_c_keeps_the_best_so_far(folder: Path) -> None:
+    """On a terminal the bounds are shown on the way; Ctrl-C ends the search, and what it found is printed and saved."""
+    child, screen = pty.fork()
+    if child == 0:
+        os.chdir(folder)
+        command = [sys.executable, "-m", "tensortide", "footprint", "hard.tide", "--plan", "hard.json"]
+        os.execvpe(command[0], command, {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"})
+    shown, deadline, typed = "", time.monotonic() + 60, False
+    while select.select([screen], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        try:
+            shown += os.read(screen, 65536).decode(errors="replace")
+        except OSError:  # the terminal is closed
+            break
+        if not typed and "Ctrl-C to stop here" in shown:
+            typed = os.write(screen, b"\x03") == 1
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.close(screen)
+    assert (typed, code) == (True, 0), shown
+    assert re.search(r"best \S+ KiB, at least \S+ KiB, gap", shown)
+    assert "stopped by hand" in shown
+    assert len(load_plan(folder / "hard.json").order) == 600

@@ -1,0 +1,123 @@
+"""``tensortide count`` and the other verbs on TensorFlow graph files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensortide.cli import main
+from tests.cost.tf.files import graph_file
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    assert stopped.value.code in (0, None), err
+    return out
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(a) for a in arguments])
+    assert stopped.value.code == 1
+    return capsys.readouterr().err
+
+
+@pytest.fixture
+def word_lm(reference: Path) -> Path:
+    return graph_file(reference, "word_lm")
+
+
+def counted(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    return json.loads(run(capsys, "count", *arguments, "--json"))
+
+
+def test_the_published_totals(capsys: pytest.CaptureFixture[str], word_lm: Path) -> None:
+    options = ("--table", "catamount", "--preset", "word_lm", "--set", "s=80", "--set", "b=64")
+    document = counted(capsys, word_lm, *options)
+    values = {name: cell["value"] for name, cell in document["totals"].items()}
+    assert values == {
+        "parameters": 104_378_326, "flops": 2_597_058_084_257, "bytes": 143_652_774_404, "footprint": 49_660_373_192,
+        "io": 4_145_152,
+    }  # fmt: skip
+    assert document["symbols"] == {"b": 64, "h": 2004, "s": 80, "v": 10004}
+    shown = run(capsys, "count", word_lm, *options)
+    assert "2,597,058,084,257" in shown
+    assert "2*h*(8*h + v + 4) + v + 2" in shown
+    assert "counted as 0: TensorArrayGradV3 x8" in shown
+
+
+def test_our_totals(capsys: pytest.CaptureFixture[str], word_lm: Path) -> None:
+    document = counted(capsys, word_lm, "--set", "s=80", "--set", "b=64")
+    assert document["totals"]["product_flops"] == {"formula": "6*b*h*s*(16*h + v)", "value": 2_589_827_235_840}
+    assert document["totals"]["scalars"]["value"] == 2
+    assert "covers 100 % of ops" in document["coverage"]
+    assert "rows" in document
+    assert not document["rows"]
+
+
+def test_both_tables(capsys: pytest.CaptureFixture[str], word_lm: Path) -> None:
+    document = counted(capsys, word_lm, "--table", "both", "--preset", "word_lm")
+    for total in document["totals"].values():
+        changes = sum(row["change"]["value"] for row in total["reasons"])
+        assert total["catamount"]["value"] + changes == total["ours"]["value"]
+    shown = run(capsys, "count", word_lm, "--table", "both", "--preset", "word_lm")
+    assert "one buffer" in shown
+    assert "no_axes" in shown
+
+
+def test_rows(capsys: pytest.CaptureFixture[str], word_lm: Path, tmp_path: Path) -> None:
+    document = counted(capsys, word_lm, "--ops")
+    for quantity in ("flops", "bytes", "footprint"):
+        rows = sum(row[quantity]["value"] * row["trips"]["value"] for row in document["rows"])
+        assert rows == document["totals"][quantity]["value"]
+    file = tmp_path / "rows.csv"
+    run(capsys, "count", word_lm, "--csv", file, "--quiet")
+    lines = list(csv.DictReader(io.StringIO(file.read_text())))
+    assert len(lines) == len(document["rows"])
+    assert sum(int(line["flops"]) * int(line["trips"]) for line in lines) == document["totals"]["flops"]["value"]
+    product = next(line for line in lines if line["name"] == "Model/Recurrent_1_lstm_1/rnn/while/rnn/MatMul")
+    assert (product["flops_formula"], product["trips_formula"], product["phase"]) == ("16*b*h**2", "s", "forward")
+    assert "16*b*h**2" in run(capsys, "count", word_lm, "--ops")
+
+
+def test_dropping_and_binding(capsys: pytest.CaptureFixture[str], reference: Path) -> None:
+    file = graph_file(reference, "static_unroll")
+    whole = counted(capsys, file, "--table", "catamount", "--ops")
+    part = counted(capsys, file, "--table", "catamount", "--drop", "basic_rnn_cell/Tanh_4", "--ops")
+    assert {row["name"] for row in whole["rows"]} - {row["name"] for row in part["rows"]} == {"basic_rnn_cell/Tanh_4"}
+    named = counted(capsys, file, "--bind", "a=5,batch,24")
+    assert named["symbols"].keys() == {"batch"} | (named["symbols"].keys() - {"b"})
+
+
+def test_wrong_options_say_so(capsys: pytest.CaptureFixture[str], word_lm: Path, tmp_path: Path) -> None:
+    assert "no symbol 'hidden'" in fails(capsys, "count", word_lm, "--set", "hidden=5")
+    assert "positive integer" in fails(capsys, "count", word_lm, "--set", "h=1.5")
+    assert "PATTERN=" in fails(capsys, "count", word_lm, "--bind", "a")
+    assert "preset" in fails(capsys, "count", word_lm, "--table", "catamount", "--preset", "vgg")
+    assert "--real" in fails(capsys, "count", word_lm, "--real")
+    assert "--real" in fails(capsys, "report", word_lm, "--real")
+    assert "TensorFlow graph file" in fails(capsys, "count", "mlp", "--table", "both")
+    assert "cannot be read" in fails(capsys, "count", tmp_path / "none.meta")
+
+
+@pytest.mark.parametrize("name", ["simple_example", "dynamic_rnn_with_backprop"])
+def test_other_verbs(capsys: pytest.CaptureFixture[str], reference: Path, name: str) -> None:
+    """Loops are written out where it matters when things happen."""
+    file = graph_file(reference, name)
+    assert "read from a file" in run(capsys, "report", file)
+    assert "Peak memory" in run(capsys, "timeline", file)
+    assert "tf::MatMul" in run(capsys, "explain", file, "tf.MatMul")
+
+
+def test_a_saved_graph_with_loops_is_counted(capsys: pytest.CaptureFixture[str], word_lm: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "g.tide"
+    run(capsys, "capture", word_lm, "-o", saved)
+    assert counted(capsys, saved)["totals"] == counted(capsys, word_lm)["totals"]
+    assert "saved graph" in fails(capsys, "count", saved, "--table", "both")
