@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 from tensortide import errors
 from tensortide.capture import capture
 from tensortide.errors import TensortideError
+from tensortide.report import report  # not lazily: the room of that name would take its place
 
 if TYPE_CHECKING:
     from tensortide.cost import count, explain
+    from tensortide.formulas import symbolic
     from tensortide.graph import Graph, load, save
     from tensortide.memory import liveness, timeline
     from tensortide.plan import footprint
-    from tensortide.report import report
 
 __version__ = "0.1.0"
 
@@ -29,6 +30,7 @@ __all__ = [
     "load",
     "report",
     "save",
+    "symbolic",
     "timeline",
 ]
 
@@ -41,7 +43,7 @@ _LAZY = {
     "footprint": "tensortide.plan",
     "liveness": "tensortide.memory",
     "timeline": "tensortide.memory",
-    "report": "tensortide.report",
+    "symbolic": "tensortide.formulas",
 }
 
 

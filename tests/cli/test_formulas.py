@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tensortide.symbolic import save_formulas
-from tests.symbolic.samples import transformer, word_lm
+from tensortide.formulas import save_formulas
+from tests.formulas.samples import transformer, word_lm
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from tensortide.errors import ExpressionError, OutputError
+from tensortide.formulas import DOMAINS, PPOPP19, Projection, asymptotics, geometric, project, shares, solve, sweep
 from tensortide.report.figures import check_figure, intensity_figure, projection_figure, sweep_figure
 from tensortide.report.formulas import render_projection, render_solution, render_sweep
 from tensortide.report.growth import render_asymptotics
-from tensortide.symbolic import DOMAINS, PPOPP19, Projection, asymptotics, geometric, project, shares, solve, sweep
-from tests.symbolic.samples import made, transformer, word_lm
+from tests.formulas.samples import made, transformer, word_lm
 
 
 def shown(render: Callable[[Console], None], width: int = 100) -> str:

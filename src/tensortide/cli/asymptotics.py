@@ -8,9 +8,9 @@ from cyclopts import Parameter
 
 from tensortide.cli.formulas import FormulaOptions, FormulasTarget, Paths, Plot, formulas_of, path_of, symbols_of
 from tensortide.cli.source import OutputOptions, Top, console, print_json
-from tensortide.symbolic.asymptotics import asymptotics as expand
-from tensortide.symbolic.domains import PPOPP19
-from tensortide.symbolic.shares import shares
+from tensortide.formulas.asymptotics import asymptotics as expand
+from tensortide.formulas.domains import PPOPP19
+from tensortide.formulas.shares import shares
 
 
 def asymptotics(

@@ -15,8 +15,8 @@ from tensortide.capture.target import find, parse_settings
 from tensortide.cli.source import progress, resolver
 from tensortide.errors import ExpressionError, WorkloadError
 from tensortide.expr import Expr, parse
-from tensortide.symbolic.file import load_formulas
-from tensortide.symbolic.formulas import Formulas
+from tensortide.formulas.file import load_formulas
+from tensortide.formulas.formulas import Formulas
 
 FormulasTarget = Annotated[
     str, Parameter(help="A file of formulas, or a workload: file.py:function, package.module:function, an example.")
@@ -57,7 +57,7 @@ def formulas_of(target: str, needed: Iterable[str], options: FormulaOptions, *, 
         if options.symbols or options.condition:
             raise WorkloadError(f"{target} is a file of formulas: --symbols and --condition go with a workload")
         return load_formulas(target).at(**bindings_of(options))
-    from tensortide.symbolic import symbolic
+    from tensortide.formulas import symbolic
 
     workload = find(target)
     known = inspect.signature(workload).parameters

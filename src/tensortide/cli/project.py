@@ -18,8 +18,8 @@ from tensortide.cli.formulas import (
 )
 from tensortide.cli.source import OutputOptions, console, print_json
 from tensortide.expr import parse
-from tensortide.symbolic.domains import domain_of
-from tensortide.symbolic.projection import project as projected
+from tensortide.formulas.domains import domain_of
+from tensortide.formulas.projection import project as projected
 
 
 def project(

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from tensortide.cli.formulas import FormulaOptions, FormulasTarget, formulas_of
 from tensortide.cli.source import OutputOptions, console, print_json
-from tensortide.symbolic.invert import solve as solved
+from tensortide.formulas.invert import solve as solved
 
 
 def solve(

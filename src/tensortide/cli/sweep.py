@@ -9,8 +9,8 @@ from cyclopts import Parameter
 
 from tensortide.cli.formulas import FormulaOptions, FormulasTarget, Plot, formulas_of
 from tensortide.cli.source import OutputOptions, console, is_stdout, print_json
-from tensortide.symbolic.sweep import axis
-from tensortide.symbolic.sweep import sweep as make_sweep
+from tensortide.formulas.sweep import axis
+from tensortide.formulas.sweep import sweep as make_sweep
 from tensortide.write import check_writable, write_file
 
 

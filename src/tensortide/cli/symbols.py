@@ -14,8 +14,8 @@ from cyclopts import Parameter
 from tensortide.capture.target import find, parse_settings
 from tensortide.cli.source import CaptureOptions, OutputOptions, console, print_json, progress, resolver
 from tensortide.errors import UnknownCost, WorkloadError
-from tensortide.symbolic import Symbolic, symbolic
-from tensortide.symbolic.file import save_formulas
+from tensortide.formulas import Symbolic, symbolic
+from tensortide.formulas.file import save_formulas
 from tensortide.write import write_file
 
 ALL = "all"

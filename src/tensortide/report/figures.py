@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensortide.errors import ExpressionError, OutputError
+from tensortide.formulas.domains import Machine
+from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.projection import Projection, Requirement
+from tensortide.formulas.sweep import Sweep, geometric
 from tensortide.report.formulas import TITLES
-from tensortide.symbolic.domains import Machine
-from tensortide.symbolic.formulas import Formulas
-from tensortide.symbolic.projection import Projection, Requirement
-from tensortide.symbolic.sweep import Sweep, geometric
 from tensortide.write import check_writable, write_file
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tensortide.formulas.domains import Interval
+from tensortide.formulas.invert import Solution
+from tensortide.formulas.projection import Projection, Requirement
+from tensortide.formulas.sweep import Sweep
 from tensortide.report.layout import Column, Trimmed, columns_table, tidy
-from tensortide.symbolic.domains import Interval
-from tensortide.symbolic.invert import Solution
-from tensortide.symbolic.projection import Projection, Requirement
-from tensortide.symbolic.sweep import Sweep
 from tensortide.units import format_bytes, format_count, format_seconds
 
 __all__ = ["TITLES", "render_projection", "render_solution", "render_sweep", "shown_total"]

@@ -8,10 +8,10 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from tensortide.expr import text
+from tensortide.formulas.asymptotics import Asymptotics, Growth, Intensity
+from tensortide.formulas.shares import Share
 from tensortide.report.formulas import TITLES, formula_table, print_parts, ranked, title
 from tensortide.report.layout import Column, bar, columns_table, heading, tidy
-from tensortide.symbolic.asymptotics import Asymptotics, Growth, Intensity
-from tensortide.symbolic.shares import Share
 from tensortide.units import format_percent
 
 __all__ = ["render_asymptotics"]

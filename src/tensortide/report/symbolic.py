@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tensortide.expr import Condition, Expr, text
+from tensortide.formulas.formulas import QUANTITIES
+from tensortide.formulas.result import Symbolic
 from tensortide.report.formulas import TITLES, shown_total
 from tensortide.report.layout import Trimmed, heading, tidy
-from tensortide.symbolic.formulas import QUANTITIES
-from tensortide.symbolic.result import Symbolic
 
 __all__ = ["condition_text", "render_symbolic", "symbolic_plain"]
 

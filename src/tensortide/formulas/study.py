@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from tensortide.errors import WorkloadError
 from tensortide.expr.atoms import given_whole
-from tensortide.symbolic.lift import Lifted, lift
-from tensortide.symbolic.measure import Measured, measure
-from tensortide.symbolic.peaks import Memory, memory
-from tensortide.symbolic.region import quotients, sizes
-from tensortide.symbolic.sampler import Sample, Sampler, shown
-from tensortide.symbolic.skeleton import difference
-from tensortide.symbolic.vectors import Solver
+from tensortide.formulas.lift import Lifted, lift
+from tensortide.formulas.measure import Measured, measure
+from tensortide.formulas.peaks import Memory, memory
+from tensortide.formulas.region import quotients, sizes
+from tensortide.formulas.sampler import Sample, Sampler, shown
+from tensortide.formulas.skeleton import difference
+from tensortide.formulas.vectors import Solver
 
 __all__ = ["Study", "study"]
 

@@ -14,9 +14,9 @@ from tensortide.capture import capture
 from tensortide.cost import Count, count
 from tensortide.cost.evaluate import Resolver
 from tensortide.errors import TensortideError, WorkloadError
+from tensortide.formulas.skeleton import Skeleton, skeleton
+from tensortide.formulas.space import SMALL, Scalar, Setting, Space
 from tensortide.graph.model import Graph
-from tensortide.symbolic.skeleton import Skeleton, skeleton
-from tensortide.symbolic.space import SMALL, Scalar, Setting, Space
 
 __all__ = ["Sample", "Sampler", "shown"]
 

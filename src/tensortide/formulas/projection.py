@@ -10,9 +10,9 @@ import msgspec
 
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, parse
-from tensortide.symbolic.domains import PPOPP19, Domain, Interval, Machine, rounded
-from tensortide.symbolic.formulas import Formulas
-from tensortide.symbolic.invert import solve
+from tensortide.formulas.domains import PPOPP19, Domain, Interval, Machine, rounded
+from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.invert import solve
 
 __all__ = ["Projection", "Requirement", "project"]
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tensortide.errors import ExpressionError
-from tensortide.symbolic.formulas import Formulas
+from tensortide.formulas.formulas import Formulas
 
 __all__ = ["Point", "Sweep", "axis", "geometric", "sweep"]
 

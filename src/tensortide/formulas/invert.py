@@ -13,10 +13,10 @@ from tensortide.errors import ExpressionError
 from tensortide.expr import Condition, compiled
 from tensortide.expr import symbol as expr_symbol
 from tensortide.expr.expr import Number, Opaque
-from tensortide.symbolic.crossing import Line, first
-from tensortide.symbolic.formulas import Formulas
-from tensortide.symbolic.sweep import geometric
-from tensortide.symbolic.target import Target, target_of
+from tensortide.formulas.crossing import Line, first
+from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.sweep import geometric
+from tensortide.formulas.target import Target, target_of
 from tensortide.units import format_bytes, format_count
 
 __all__ = ["Solution", "solve"]

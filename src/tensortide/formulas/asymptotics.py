@@ -15,8 +15,8 @@ from typing import Any
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, symbol, text
 from tensortide.expr.expr import Opaque
-from tensortide.symbolic.formulas import Formulas
-from tensortide.symbolic.ratio import ONE, Ratio, Term
+from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.ratio import ONE, Ratio, Term
 
 __all__ = ["Asymptotics", "Growth", "Intensity", "asymptotics"]
 

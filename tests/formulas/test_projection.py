@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tensortide.errors import ExpressionError
-from tensortide.symbolic import DOMAINS, PPOPP19, project
-from tensortide.symbolic.domains import Interval, domain_of, rounded
-from tensortide.symbolic.projection import Projection
-from tests.symbolic.samples import made, word_lm
+from tensortide.formulas import DOMAINS, PPOPP19, project
+from tensortide.formulas.domains import Interval, domain_of, rounded
+from tensortide.formulas.projection import Projection
+from tests.formulas.samples import made, word_lm
 
 CONSISTENT = ("word_lm", "nmt", "speech", "image")
 """Domains whose published parameters follow from their published samples; sigma of char_lm is unreliable."""

@@ -11,7 +11,7 @@ import msgspec
 
 from tensortide.errors import ExpressionError
 from tensortide.expr import parse, parse_condition, text
-from tensortide.symbolic.formulas import Formulas
+from tensortide.formulas.formulas import Formulas
 from tensortide.write import write_file
 
 __all__ = ["SUFFIX", "load_formulas", "save_formulas", "to_json"]

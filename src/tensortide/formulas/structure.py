@@ -7,13 +7,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensortide.expr import Expr, constant
+from tensortide.formulas.fit import BASES, Basis, basis_terms, fitted
+from tensortide.formulas.measure import HELD, Group, grouped
+from tensortide.formulas.peaks import Moment, pattern
+from tensortide.formulas.sampler import Sample, Sampler
+from tensortide.formulas.skeleton import difference
+from tensortide.formulas.study import Study, study
 from tensortide.memory import timeline
-from tensortide.symbolic.fit import BASES, Basis, basis_terms, fitted
-from tensortide.symbolic.measure import HELD, Group, grouped
-from tensortide.symbolic.peaks import Moment, pattern
-from tensortide.symbolic.sampler import Sample, Sampler
-from tensortide.symbolic.skeleton import difference
-from tensortide.symbolic.study import Study, study
 
 __all__ = ["Figure", "Structures", "figures", "numeric", "structural", "told"]
 

@@ -12,8 +12,8 @@ from tensortide.cost.count import RECOMPUTE
 from tensortide.cost.coverage import shown
 from tensortide.cost.evaluate import OpCost, Resolver
 from tensortide.expr import Condition, Expr, conditions, constant, expr_of, total
+from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
-from tensortide.symbolic.vectors import Solver
 
 __all__ = ["HELD", "MEASURES", "Group", "Measured", "agrees", "grouped", "measure"]
 

@@ -12,8 +12,8 @@ import sympy
 
 from tensortide.errors import ExpressionError, OutputError
 from tensortide.expr import parse
-from tensortide.symbolic import Formulas, load_formulas, save_formulas
-from tests.symbolic.samples import made, transformer, word_lm
+from tensortide.formulas import Formulas, load_formulas, save_formulas
+from tests.formulas.samples import made, transformer, word_lm
 
 PUBLISHED = {
     "parameters": 104_378_326,

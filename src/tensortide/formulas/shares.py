@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from tensortide.expr import Expr, constant, text
 from tensortide.expr.expr import Opaque
-from tensortide.symbolic.formulas import Formulas
+from tensortide.formulas.formulas import Formulas
 
 __all__ = ["Share", "shares"]
 

@@ -11,14 +11,14 @@ from tensortide.cost.evaluate import Resolver
 from tensortide.errors import WorkloadError
 from tensortide.expr import Condition, Expr, constant, maximum, symbol, total
 from tensortide.expr.atoms import alternatives
+from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.measure import MEASURES, Group
+from tensortide.formulas.region import divisible, quotients, simplified, sizes
+from tensortide.formulas.result import Regime, Row, Symbolic
+from tensortide.formulas.sampler import Sample, Sampler, shown
+from tensortide.formulas.space import Scalar, Setting, Space
+from tensortide.formulas.structure import Figure, Structures, numeric, structural, told
 from tensortide.memory import timeline
-from tensortide.symbolic.formulas import Formulas
-from tensortide.symbolic.measure import MEASURES, Group
-from tensortide.symbolic.region import divisible, quotients, simplified, sizes
-from tensortide.symbolic.result import Regime, Row, Symbolic
-from tensortide.symbolic.sampler import Sample, Sampler, shown
-from tensortide.symbolic.space import Scalar, Setting, Space
-from tensortide.symbolic.structure import Figure, Structures, numeric, structural, told
 
 __all__ = ["derive"]
 
@@ -38,7 +38,7 @@ def derive(
     resolver: Resolver | None,
     progress: Callable[[str], None],
 ) -> Symbolic:
-    """The formulas of ``workload`` in the hyperparameters ``over``; see ``tensortide.symbolic.symbolic``."""
+    """The formulas of ``workload`` in the hyperparameters ``over``; see ``tensortide.formulas.symbolic``."""
     space = Space(workload, over, settings, where, values)
     sampler = Sampler(workload, space, settings, name=name, resolver=resolver, progress=progress)
     one = sampler.first(space.over, {})

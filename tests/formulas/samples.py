@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensortide.expr import parse, parse_condition, symbol
-from tensortide.symbolic import Formulas
+from tensortide.formulas import Formulas
 
 
 def made(totals: dict[str, str], defaults: dict[str, int], *region: str, workload: str = "") -> Formulas:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, constant, maximum, parse, symbol, total
-from tensortide.symbolic import Formulas, solve
-from tensortide.symbolic.crossing import crossing, first
+from tensortide.formulas import Formulas, solve
+from tensortide.formulas.crossing import crossing, first
 from tests.expr.strategies import Case, cases
-from tests.symbolic.samples import made, transformer, word_lm
+from tests.formulas.samples import made, transformer, word_lm
 
 n = symbol("n")
 polynomials = st.one_of(

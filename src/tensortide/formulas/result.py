@@ -9,7 +9,7 @@ import msgspec
 
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, constant, total
-from tensortide.symbolic.formulas import Formulas
+from tensortide.formulas.formulas import Formulas
 
 __all__ = ["Regime", "Row", "Symbolic"]
 

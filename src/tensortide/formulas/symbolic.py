@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tensortide.cost.evaluate import Resolver
-from tensortide.symbolic.derive import derive
-from tensortide.symbolic.result import Symbolic
-from tensortide.symbolic.space import Scalar
+from tensortide.formulas.derive import derive
+from tensortide.formulas.result import Symbolic
+from tensortide.formulas.space import Scalar
 
 __all__ = ["symbolic"]
 

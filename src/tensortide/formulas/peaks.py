@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from tensortide.expr import Expr, Size, conditions, constant, expr_of, total
 from tensortide.expr.expr import Coefficient, Monomial
+from tensortide.formulas.measure import agrees
+from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
 from tensortide.memory import timeline
 from tensortide.memory.lives import Spans, spans
 from tensortide.memory.workspace import workspace_of
-from tensortide.symbolic.measure import agrees
-from tensortide.symbolic.vectors import Solver
 
 __all__ = ["Memory", "Moment", "memory", "pattern"]
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tensortide.errors import ExpressionError
 from tensortide.expr import parse, symbol
-from tensortide.symbolic import Formulas, asymptotics, shares
-from tensortide.symbolic.ratio import Ratio, Term
-from tests.symbolic.samples import made, transformer, word_lm
+from tensortide.formulas import Formulas, asymptotics, shares
+from tensortide.formulas.ratio import Ratio, Term
+from tests.formulas.samples import made, transformer, word_lm
 
 b, s = symbol("b"), symbol("s")
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tensortide.expr import sized
+from tensortide.formulas.skeleton import integers, replaced
+from tensortide.formulas.vectors import Solver, Vector
 from tensortide.graph.model import Call, Graph, Named, Op, Storage, Tensor
-from tensortide.symbolic.skeleton import integers, replaced
-from tensortide.symbolic.vectors import Solver, Vector
 
 __all__ = ["Lifted", "lift"]
 

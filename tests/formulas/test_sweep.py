@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tensortide.errors import ExpressionError
-from tensortide.symbolic import geometric, sweep
-from tensortide.symbolic.sweep import axis
-from tests.symbolic.samples import transformer, word_lm
+from tensortide.formulas import geometric, sweep
+from tensortide.formulas.sweep import axis
+from tests.formulas.samples import transformer, word_lm
 
 NAMES = {"parameters": "parameters", "flops": "flops", "bytes": "bytes", "footprint": "footprint_bytes"}
 

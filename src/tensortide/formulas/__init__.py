@@ -1,0 +1,40 @@
+"""Costs as formulas in hyperparameters: found by sampling, evaluated, swept, inverted, extrapolated."""
+
+from __future__ import annotations
+
+from tensortide.formulas.asymptotics import Asymptotics, asymptotics
+from tensortide.formulas.domains import DOMAINS, PPOPP19, Domain, Machine
+from tensortide.formulas.file import load_formulas, save_formulas
+from tensortide.formulas.formulas import QUANTITIES, Formulas
+from tensortide.formulas.invert import Solution, solve
+from tensortide.formulas.projection import Projection, project
+from tensortide.formulas.result import Regime, Row, Symbolic
+from tensortide.formulas.shares import Share, shares
+from tensortide.formulas.sweep import Sweep, geometric, sweep
+from tensortide.formulas.symbolic import symbolic
+
+__all__ = [
+    "DOMAINS",
+    "PPOPP19",
+    "QUANTITIES",
+    "Asymptotics",
+    "Domain",
+    "Formulas",
+    "Machine",
+    "Projection",
+    "Regime",
+    "Row",
+    "Share",
+    "Solution",
+    "Sweep",
+    "Symbolic",
+    "asymptotics",
+    "geometric",
+    "load_formulas",
+    "project",
+    "save_formulas",
+    "shares",
+    "solve",
+    "sweep",
+    "symbolic",
+]
