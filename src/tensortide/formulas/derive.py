@@ -50,8 +50,10 @@ def derive(
         space.over = tuple(n for n in space.over if n not in fixed)
         one, other = (dataclasses.replace(s, setting={n: s.setting[n] for n in space.over}) for s in (one, other))
         sampler = Sampler(workload, space, settings, name=name, resolver=resolver, progress=progress)
+        sampler.adopt(one)
+        sampler.adopt(other)
     changes = structural(sampler, one, other)
-    structures = Structures(sampler, list(changes), [one, other])
+    structures = Structures(sampler, list(changes), one)
     found = structures.fitted()
     structures.dropped |= dict.fromkeys(fixed, "no other legal value of it was found")
     return _Derivation(sampler, structures, changes, found, name).result()
@@ -75,12 +77,14 @@ class _Derivation:
         self._name = name
         self._fold = bool(structures.names)
         self._over = [n for n in sampler.space.over if n not in structures.dropped]
+        self._first = sampler.legal[0].setting
         self._fixed = {n: v for n, v in structures.base.items() if n in structures.dropped}
-        self._studies = [s for s in structures.studies.values() if s is not None]
+        self._studies = structures.used
         self._peaks = {name: _peak(found, column, structures.typical) for column, name in enumerate(PEAKS)}
         self._numeric: dict[str, None] = {}
         self._lowest = dict.fromkeys(self._over, 1)
         self._right: list[Setting] = []
+        self._only: dict[str, list[Condition]] = {}
 
     def result(self) -> Symbolic:
         """Everything that survives the checks."""
@@ -92,6 +96,7 @@ class _Derivation:
             totals=self._totals(rows),
             defaults={name: space.defaults[name] for name in self._over},
             region=self._region(),
+            only={name: tuple(asked) for name, asked in self._only.items()},
             workload=self._name,
         )
         unknown = self._studies[0].measured.unknown
@@ -119,7 +124,7 @@ class _Derivation:
             for figure in wrong:
                 self._numeric[f"{told(figure)}: differs at {shown(sample.setting)}"] = None
                 self._found[figure] = None
-            for name in [n for n, peak in self._peaks.items() if peak is not None and self._peak_wrong(n, sample)]:
+            for name in self._wrong_peaks(sample):
                 self._numeric[f"{name}: differs at {shown(sample.setting)}"] = None
                 self._peaks[name] = None
             checked.append(sample.setting)
@@ -127,42 +132,49 @@ class _Derivation:
         return checked
 
     def _elsewhere(self) -> Iterator[Sample]:
-        """A larger structure at two settings, then the workload's own setting if it is not too large."""
-        known = self._structures.known
+        """A larger structure, then the workload's own setting if it is not too large."""
+        known = self._sampler.legal
         larger = {name: self._structures.beyond(name) for name in self._structures.names}
-        for _ in range(2):
-            sample = self._sampler.generic(self._structures.sizes, {**self._fixed, **larger}, known)
-            if sample is not None:
-                known.append(sample)
-                yield sample
+        sample = self._sampler.generic(self._structures.sizes, {**self._fixed, **larger}, known)
+        if sample is not None:
+            yield sample
         own = {**self._sampler.space.defaults, **self._fixed}
         ops = total(e for f, e in self._found.items() if f.kind == "row" and f.column == 0 and e is not None)
-        if own not in [sample.setting for sample in known] and ops.evaluate(own) <= _CHECKED_OPS:
+        if own not in [s.setting for s in known] and ops.evaluate(own) <= _CHECKED_OPS:
             sample = self._sampler.at(own)
             if sample is not None:
                 yield sample
 
     def _check_ones(self) -> None:
-        """At 1 many ops behave differently. If one hyperparameter at 1 is legal and the formulas fail, say so."""
-        for name in self._over:
-            sample = self._one(name)
+        """At 1 many ops behave differently. Where formulas fail there, say so: all sizes at once, else one by one."""
+        small = {**self._first, **self._structures.base, **self._fixed}
+        ones = [name for name in self._structures.sizes if self._sampler.space.allows({**small, name: 1})]
+        together = self._sampler.at({**small, **dict.fromkeys(ones, 1)}) if len(ones) > 1 else None
+        if together is not None and not self._wrong_at(together) and not self._wrong_peaks(together):
+            self._right.append(together.setting)
+            ones = []
+        for name in [*ones, *self._structures.names]:
+            sample = self._one(name, small)
             if sample is None:
                 continue
-            if self._wrong_at(sample) or any(
-                self._peak_wrong(n, sample) for n, p in self._peaks.items() if p is not None
-            ):
+            if self._wrong_at(sample):
                 self._lowest[name] = 2
-            else:
-                self._right.append(sample.setting)
+                continue
+            self._right.append(sample.setting)
+            for peak in self._wrong_peaks(sample):
+                self._only.setdefault(peak, []).append(Condition(symbol(name) - 1, ">"))
 
-    def _one(self, name: str) -> Sample | None:
-        """A legal sample with the hyperparameter at 1 and everything else as small as in the first sample."""
-        setting = {**self._structures.known[0].setting, **self._structures.base, **self._fixed, name: 1}
+    def _one(self, name: str, small: Setting) -> Sample | None:
+        """A legal sample with the hyperparameter at 1 and everything else small."""
+        setting = {**small, name: 1}
         sample = self._sampler.at(setting)
         if sample is None:
             others = [n for n in self._structures.sizes if n != name]
             sample = self._sampler.generic(others, setting, patient=False) if others else None
         return sample
+
+    def _wrong_peaks(self, sample: Sample) -> list[str]:
+        return [name for name, peak in self._peaks.items() if peak is not None and self._peak_wrong(name, sample)]
 
     def _wrong_at(self, sample: Sample) -> list[Figure]:
         """The figures whose expressions are not what the capture says."""

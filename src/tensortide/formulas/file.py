@@ -28,6 +28,7 @@ class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     defaults: dict[str, int]
     totals: dict[str, str]
     region: list[str] = []
+    only: dict[str, list[str]] = {}
 
 
 def to_json(formulas: Formulas) -> bytes:
@@ -38,6 +39,7 @@ def to_json(formulas: Formulas) -> bytes:
         defaults=dict(formulas.defaults),
         totals={name: text(expr) for name, expr in formulas.totals.items()},
         region=[str(condition) for condition in formulas.region],
+        only={name: [str(condition) for condition in asked] for name, asked in formulas.only.items()},
     )
     return msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n"
 
@@ -61,10 +63,14 @@ def load_formulas(path: str | os.PathLike[str]) -> Formulas:
         totals={name: _read(path, f"totals.{name}", parse, shown) for name, shown in file.totals.items()},
         defaults=file.defaults,
         region=tuple(_read(path, "region", parse_condition, shown) for shown in file.region),
+        only={
+            name: tuple(_read(path, f"only.{name}", parse_condition, shown) for shown in asked)
+            for name, asked in file.only.items()
+        },
         workload=file.workload,
     )
     used = {name for expr in formulas.totals.values() for name in expr.symbols}
-    used |= {name for condition in formulas.region for name in condition.expr.symbols}
+    used |= {name for condition in formulas.region_of(formulas.only) for name in condition.expr.symbols}
     if unbound := sorted(used - file.defaults.keys()):
         raise ExpressionError(f"{path} has no default for {', '.join(unbound)}")
     if bad := [name for name, value in file.defaults.items() if value < 1]:

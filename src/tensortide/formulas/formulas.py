@@ -26,7 +26,8 @@ QUANTITIES: dict[str, str] = {
     "bytes": "bytes that ops must read and write",
     "footprint_bytes": "bytes of all storages of the step",
     "io_bytes": "bytes fed to the step and read from it",
-    "peak_bytes": "most bytes resident at once, as the step runs eagerly",
+    "peak_bytes": "most bytes of storages alive at once, as the step runs eagerly",
+    "peak_with_workspace_bytes": "the same with what kernels are known to take beside them",
     "minimal_footprint_lower_bytes": "no order of the ops needs fewer bytes",
     "minimal_footprint_upper_bytes": "an order of the ops needs no more bytes",
 }
@@ -37,12 +38,14 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """The totals of a step as expressions, by the names of ``QUANTITIES``.
 
     ``defaults`` are values of all symbols: those of the workload's own hyperparameters. ``region`` are the
-    conditions under which the expressions were derived; outside of it they are not claimed.
+    conditions under which the expressions were derived; outside of it they are not claimed. Single totals may have
+    further conditions, in ``only``.
     """
 
     totals: Mapping[str, Expr]
     defaults: Mapping[str, int]
     region: tuple[Condition, ...] = ()
+    only: Mapping[str, tuple[Condition, ...]] = {}
     workload: str = ""
 
     @property
@@ -51,12 +54,13 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return tuple(self.defaults)
 
     def evaluate(self, **bindings: int) -> dict[str, int]:
-        """All totals at a setting; hyperparameters that are not given have their defaults.
+        """All totals that hold at a setting; hyperparameters that are not given have their defaults.
 
         Raises ExpressionError for a name that is no symbol, a value that is no positive integer, and outside the
         region.
         """
-        return dict(zip(self.totals, self.values(self.setting(bindings)), strict=True))
+        values = zip(self.totals, self.values(self.setting(bindings)), strict=True)
+        return {name: value for name, value in values if value is not None}
 
     def setting(self, bindings: Mapping[str, int]) -> dict[str, int]:
         """The full setting that ``bindings`` stands for, checked."""
@@ -90,7 +94,7 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         try:
             totals = {name: expr.subs(steps) for name, expr in self.totals.items()}
             for condition in self.region:
-                there = Condition(condition.expr.subs(steps), condition.relation)
+                there = _led(condition, steps)
                 if not isinstance(value := there.expr.value, int):
                     region.append(there)
                 elif not there.holds(value):
@@ -101,7 +105,9 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
             raise ExpressionError(f"no formulas along this path: {error}") from None
         led = steps.keys() - {symbol for step in steps.values() for symbol in step.symbols}
         defaults = {name: value for name, value in self.defaults.items() if name not in led}
-        return msgspec.structs.replace(self, totals=totals, region=tuple(dict.fromkeys(region)), defaults=defaults)
+        only = {name: tuple(_led(c, steps) for c in conditions) for name, conditions in self.only.items()}
+        region = list(dict.fromkeys(region))
+        return msgspec.structs.replace(self, totals=totals, region=tuple(region), only=only, defaults=defaults)
 
     def latex(self, names: Mapping[str, str] | None = None) -> str:
         r"""The totals as a LaTeX ``align`` environment. ``names`` says how symbols are written: ``{"hidden": "h"}``."""
@@ -113,21 +119,42 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         """The totals as sympy objects in positive integer symbols. Needs sympy."""
         return {name: to_sympy(expr) for name, expr in self.totals.items()}
 
-    def values(self, setting: Mapping[str, int]) -> list[int]:
-        """The totals at a full setting, in order. Raises ExpressionError outside the region."""
+    def region_of(self, names: Iterable[str]) -> tuple[Condition, ...]:
+        """The conditions under which all the totals ``names`` hold."""
+        return (*self.region, *(condition for name in names for condition in self.only.get(name, ())))
+
+    def values(self, setting: Mapping[str, int]) -> list[int | None]:
+        """The totals at a full setting, in order; None for one that does not hold there.
+
+        Raises ExpressionError outside the region.
+        """
         try:
             values = self._compiled(setting)
         except ArithmeticError as error:
             raise ExpressionError(f"no value at {_shown(setting)}: {error}") from None
-        results, asked = values[: len(self.totals)], values[len(self.totals) :]
-        for condition, value in zip(self.region, asked, strict=True):
+        results: list[int | None] = [*values[: len(self.totals)]]
+        asked = iter(values[len(self.totals) :])
+        for condition, value in zip(self.region, asked, strict=False):
             if not condition.holds(value):
                 raise ExpressionError(f"the formulas do not hold at {_shown(setting)}: they need {condition}")
+        for index, condition in self._further:
+            if not condition.holds(next(asked)):
+                results[index] = None
         return results
 
     @functools.cached_property
+    def _further(self) -> list[tuple[int, Condition]]:
+        """The conditions of single totals, with the totals' positions."""
+        return [(i, condition) for i, name in enumerate(self.totals) for condition in self.only.get(name, ())]
+
+    @functools.cached_property
     def _compiled(self) -> Compiled:
-        return compiled([*self.totals.values(), *(condition.expr for condition in self.region)])
+        asked = (*self.region, *(condition for _, condition in self._further))
+        return compiled([*self.totals.values(), *(condition.expr for condition in asked)])
+
+
+def _led(condition: Condition, steps: Mapping[str, Expr]) -> Condition:
+    return Condition(condition.expr.subs(steps), condition.relation)
 
 
 def _shown(setting: Mapping[str, int]) -> str:

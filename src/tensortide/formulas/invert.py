@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
@@ -73,7 +74,8 @@ class _Search:
         self.formulas, self.symbol, self.target = formulas, symbol, target
         self.setting = formulas.setting(fixed)
         self.others = {name: value for name, value in self.setting.items() if name != symbol}
-        region = [Condition(c.expr.subs(self.others), c.relation) for c in formulas.region]
+        self.region = formulas.region_of(name for name in formulas.totals if name in re.split(r"\W+", target.text))
+        region = [Condition(c.expr.subs(self.others), c.relation) for c in self.region]
         self.stride = math.lcm(*(_divisor(condition, symbol) for condition in region))
         self.line: dict[str, Number] = {**self.others, symbol: self.stride * expr_symbol(symbol)}
         self.gap = self._line(Condition(target.gap, ">" if target.relation in ("<", ">") else ">="))
@@ -92,7 +94,7 @@ class _Search:
 
     def _narrow(self) -> None:
         """Take from the region the interval that it leaves; what is left of it is asked value by value."""
-        for expr, relation in self.formulas.region:
+        for expr, relation in self.region:
             sides = [Condition(expr, ">="), Condition(-expr, ">=")] if relation == "==" else [Condition(expr, relation)]
             lines = [] if relation == "!=" else [self._line(side) for side in sides]
             if not lines or not all(line.direction for line in lines):
@@ -191,7 +193,7 @@ class _Search:
             beyond=None if beyond is None else (beyond * self.stride, _number(self.reached(beyond))),
             proved=self.gap.direction != 0,
             setting=setting,
-            totals=dict(zip(self.formulas.totals, self.formulas.values(setting), strict=True)),
+            totals=self.formulas.evaluate(**setting),
         )
 
     def _none(self) -> str:

@@ -26,6 +26,9 @@ _DRAWS = 8
 _LAST_DRAWS = 60
 """Settings to try when they are chosen with all care."""
 
+_LARGEST_BYTES = 1 << 44
+"""A sample with a larger storage is not used: sums of its bytes might not fit the arrays of a timeline."""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -69,6 +72,15 @@ class Sampler:
         self._progress = progress
         self._samples: dict[tuple[int, ...], Sample | None] = {}
 
+    @property
+    def legal(self) -> list[Sample]:
+        """All captures that there are."""
+        return [sample for sample in self._samples.values() if sample is not None]
+
+    def adopt(self, sample: Sample) -> None:
+        """Count a capture among those that there are."""
+        self._samples[tuple(sample.setting[name] for name in self.space.over)] = sample
+
     def at(self, setting: Setting) -> Sample | None:
         """The capture at ``setting``; None if that is illegal: the workload refuses it or a condition excludes it."""
         key = tuple(setting[name] for name in self.space.over)
@@ -83,6 +95,9 @@ class Sampler:
             graph = capture(self._workload, hyperparameters={**self.settings, **setting}, name=self._name)
         except TensortideError as error:
             self.illegal[shown(setting)] = str(error).partition("\n")[0]
+            return None
+        if max((storage.nbytes for storage in graph.storages), default=0) >= _LARGEST_BYTES:
+            self.illegal[shown(setting)] = "larger than is needed"
             return None
         return Sample(setting, graph, self._resolver)
 
@@ -109,6 +124,7 @@ class Sampler:
         draws = _DRAWS if patient else 3
         while True:
             refused: Counter[str] = Counter()
+            self.space.blocked.clear()
             drawn = self.space.draws(vary, fixed, large)
             # small hyperparameters have few legal values: they need not differ from every sample
             strict = [n for n in vary if len(alike) == 1 or self.space.all[n] > SMALL] if draws == _DRAWS else []
@@ -123,7 +139,7 @@ class Sampler:
             if not patient or draws == _LAST_DRAWS:
                 self.space.units = before
                 return None
-            if not self._care_for(refused, vary):
+            if not self._care_for(refused or self.space.blocked, vary):
                 draws = _LAST_DRAWS
 
     def _named(self, setting: Setting, vary: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, constant, text
 from tensortide.expr.expr import Opaque
 from tensortide.formulas.formulas import Formulas
@@ -29,7 +30,9 @@ def shares(formulas: Formulas, total: str, /, **at: int) -> tuple[Share, ...]:
     """
     formulas.check(total, formulas.totals, "total")
     setting = formulas.setting(at)
-    whole = formulas.evaluate(**at)[total]
+    whole = formulas.evaluate(**at).get(total)
+    if whole is None:
+        raise ExpressionError(f"{total} does not hold there: it needs {formulas.only[total][0]}")
     parts = [Expr({monomial: c}) for monomial, c in _opened(formulas.totals[total], setting).terms.items()]
     valued = [(text(part), _value(part, setting)) for part in parts]
     ranked = sorted(valued, key=lambda term: (-abs(term[1]), term[0]))

@@ -6,11 +6,12 @@ import inspect
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tensortide.errors import WorkloadError
-from tensortide.expr import Condition, parse_condition
+from tensortide.expr import Condition, parse_condition, symbol
 
 __all__ = ["SMALL", "Scalar", "Setting", "Space"]
 
@@ -56,37 +57,50 @@ class Space:
         self.units: dict[str, int] = dict.fromkeys(self.over, 0)
         """How careful the values of each hyperparameter are: 0 primes, 1 multiples of what divides the default among
         the other hyperparameters, 2 also of its powers of two, 3 of 1024, or the default itself."""
+        self._divisors = [found for condition in self.where if (found := condition.divisor) is not None]
+        self.blocked: Counter[str] = Counter()
+        """How often a declared condition on each hyperparameter excluded a drawn setting."""
         self.related: dict[str, set[str]] = {}
         """For a hyperparameter, those that the workload named when it refused a value: what may have to divide it."""
         self._random = random.Random(0)
 
     def allows(self, setting: Mapping[str, int]) -> bool:
-        """Whether the declared conditions hold at ``setting``."""
+        """Whether the declared conditions hold at ``setting``, and its values are declared ones or defaults."""
+        undeclared = [n for n, values in self.values.items() if setting.get(n, values[0]) not in (*values, self.all[n])]
+        return not undeclared and not self._violated(setting)
+
+    def _violated(self, setting: Mapping[str, int]) -> Condition | None:
+        """The first declared condition that excludes ``setting``."""
         full = {**self.all, **setting}
         for condition in self.where:
-            if condition.expr.symbols <= full.keys() and not condition.holds(_value(condition, full)):
-                return False
-        return True
+            if condition.expr.symbols <= full.keys() and not condition.holds(condition.expr.evaluate(full)):
+                return condition
+        return None
 
     def draws(self, vary: Sequence[str], fixed: Mapping[str, int], large: bool = False) -> Iterator[Setting]:
         """Settings in which the hyperparameters ``vary`` take generic values: smaller than their defaults, unless
         ``large``; other magnitudes follow."""
-        for reach in itertools.islice(itertools.cycle((0, 1, 2, 4, 3) if large else (4, 4, 3, 2, 1, 0)), _TRIES):
+        for reach in itertools.islice(itertools.cycle((0, 1, 2, 4, 3) if large else (5, 4, 4, 3, 2, 1, 0)), _TRIES):
             setting = dict(fixed)
             for name in self._ordered(vary):
                 setting[name] = self._random.choice(self.candidates(name, setting, reach))
             chosen = [setting[name] for name in vary]
-            if len(set(chosen)) == len(chosen) and self.allows(setting):
+            if len(set(chosen)) < len(chosen):
+                continue
+            violated = self._violated(setting)
+            if violated is None:
                 yield {name: setting[name] for name in self.over}
+            else:
+                self.blocked.update(violated.expr.symbols)
 
     def candidates(self, name: str, setting: Mapping[str, int], reach: int) -> list[int]:
         """Values of ``name`` from its default divided by 2**reach on, given those that are chosen already."""
         if name in self.values:
             return list(self.values[name])
         unit, default = self._unit(name, setting), self.all[name]
-        few = 3 if reach >= 4 else 12
+        few = 12 if reach < 4 else 3 if reach == 4 or default > SMALL else 1
         if default <= SMALL:
-            found = [unit * n for n in range(1, 2 * default) if 2 <= unit * n <= max(4, default)][:few] or [default]
+            found = [n for n in range(unit, max(4, default) + 1, unit) if n >= 2][:few] or [default]
         else:
             lowest = max(3, -(-(default >> reach) // unit))
             first = next(i for i, prime in enumerate(_PRIMES) if prime >= min(lowest, 4000))
@@ -102,24 +116,23 @@ class Space:
 
     def _ordered(self, names: Sequence[str]) -> list[str]:
         """Divisors before what they divide."""
-        return sorted(names, key=lambda name: (self.all[name], name))
+        divided = {next(iter(n.symbols), "") for _, n in self._divisors}
+        return sorted(names, key=lambda name: (name in divided, self.all[name], name))
 
     def _unit(self, name: str, setting: Mapping[str, int]) -> int:
         """What the values of a hyperparameter must be multiples of: the more care, the more."""
         level, default = self.units.get(name, 0), self.all[name]
-        if not level:
-            return 1
         current = {**self.all, **setting}
+        declared = [d for d, n in self._divisors if n == symbol(name) and d.symbols <= current.keys()]
+        least = math.lcm(*(d.evaluate(current) for d in declared))
+        if not level:
+            return least
         divisors = [n for n, v in self.all.items() if n != name and 1 < v < default and default % v == 0]
         named = [n for n in divisors if n in self.related.get(name, ())]
-        unit = math.lcm(*(current[n] for n in (named if named or default <= SMALL else divisors)))
+        unit = math.lcm(least, *(current[n] for n in (named if named or default <= SMALL else divisors)))
         if level > 1 and default > SMALL:
             unit = math.lcm(unit, min(default & -default, 32) if level == 2 else 1024)
         return min(unit, 1 << 20)
-
-
-def _value(condition: Condition, setting: Mapping[str, int]) -> int:
-    return condition.expr.evaluate(setting)
 
 
 def _no_symbol(name: str, known: Mapping[str, Scalar], integers: Mapping[str, int]) -> str:

@@ -12,6 +12,7 @@ from tensortide.formulas.measure import HELD, Group, grouped
 from tensortide.formulas.peaks import Moment, pattern
 from tensortide.formulas.sampler import Sample, Sampler
 from tensortide.formulas.skeleton import difference
+from tensortide.formulas.space import SMALL
 from tensortide.formulas.study import Study, study
 from tensortide.memory import timeline
 
@@ -83,12 +84,16 @@ def structural(sampler: Sampler, one: Sample, other: Sample) -> dict[str, str]:
     """The hyperparameters that change more than sizes, and how.
 
     Found by changing one at a time; those that cannot be changed alone are changed with others that only change sizes.
+    Large ones, which seldom do, are first changed all at once.
     """
     if one.skeleton == other.skeleton:
         return {}
     found: dict[str, str] = {}
     bound: list[str] = []
-    for name in sampler.space.over:
+    large = [name for name in sampler.space.over if sampler.space.defaults[name] > SMALL]
+    changed = sampler.generic(large, one.setting, [one]) if len(large) > 1 else None
+    alike = large if changed is not None and changed.skeleton == one.skeleton else []
+    for name in [name for name in sampler.space.over if name not in alike]:
         changed = sampler.generic([name], one.setting, [one])
         if changed is None:
             bound.append(name)
@@ -114,16 +119,15 @@ class Structures:
     reason: they stay at the value in ``base``.
     """
 
-    def __init__(self, sampler: Sampler, names: Sequence[str], known: Sequence[Sample]) -> None:
+    def __init__(self, sampler: Sampler, names: Sequence[str], first: Sample) -> None:
         self.sampler = sampler
         self.names = list(names)
         self.sizes = [name for name in sampler.space.over if name not in names]
-        self.known = list(known)
         self.dropped: dict[str, str] = {}
         self.studies: dict[tuple[int, ...], Study | None] = {}
         self._values: dict[str, list[int]] = {name: [] for name in names}
         self._steps = {name: itertools.islice(sampler.space.steps(name), _STEPS) for name in names}
-        self.base: dict[str, int] = {name: known[0].setting[name] for name in names}
+        self.base: dict[str, int] = {name: first.setting[name] for name in names}
         for name in names:
             self.base[name] = self._value(name, 0) or self.base[name]
 
@@ -131,9 +135,8 @@ class Structures:
         """The study of a structure."""
         key = tuple(structure.values())
         if key not in self.studies:
-            found = study(self.sampler, self.sizes, structure, self.known)
-            self.studies[key] = found
-            self.known += [] if found is None else [s for s in found.samples if s not in self.known]
+            taught = next((s.sizes for s in self.studies.values() if s is not None), ())
+            self.studies[key] = study(self.sampler, self.sizes, structure, taught)
         return self.studies[key]
 
     def _value(self, name: str, index: int) -> int | None:
@@ -143,13 +146,18 @@ class Structures:
             value = next(self._steps[name], None)
             if value is None:
                 return None
-            if self.sampler.generic(self.sizes, {**self.base, name: value}, large=True) is not None:
+            if self._legal({**self.base, name: value}):
                 values.append(value)
         return values[index]
 
+    def _legal(self, structure: Mapping[str, int]) -> bool:
+        """Whether there is a legal setting with these values."""
+        if any(all(s.setting[n] == v for n, v in structure.items()) for s in self.sampler.legal):
+            return True
+        return self.sampler.generic(self.sizes, structure, large=True, patient=False) is not None
+
     def fitted(self) -> dict[Figure, Expr | None]:
         """Every figure as one expression. Hyperparameters without a formula are dropped on the way."""
-        fold = bool(self.names)
         bases: dict[str, Basis] = {}
         for name in list(self.names):
             basis = self._basis(name)
@@ -159,8 +167,8 @@ class Structures:
                 bases[name] = basis
         for values in itertools.product(*(self._values[name][: len(basis) + 1] for name, basis in bases.items())):
             self.at({**self.base, **dict(zip(bases, values, strict=True))})
-        studies = [s for s in self.studies.values() if s is not None and self._counts(s)]
-        return _common([figures(s, fold) for s in studies], [s.structure for s in studies], basis_terms(bases))
+        studies = self.used
+        return _common([figures(s, bool(bases)) for s in studies], [s.structure for s in studies], basis_terms(bases))
 
     @property
     def typical(self) -> dict[str, int]:
@@ -168,10 +176,14 @@ class Structures:
         return {**self.sampler.space.defaults, **{n: v for n, v in self.base.items() if n in self.dropped}}
 
     def beyond(self, name: str) -> int:
-        """A legal value of a hyperparameter larger than those that formulas were made from, if there is one."""
-        known = len(self._values[name])
-        value = self._value(name, known + 1) or self._value(name, known)
-        return value or max(self._values[name], default=self.base[name])
+        """A value of a hyperparameter larger than those that formulas were made from; it need not be legal."""
+        known = self._values[name]
+        return next(self._steps[name], self.base[name]) if known else self.base[name]
+
+    @property
+    def used(self) -> list[Study]:
+        """The studies that formulas are made from."""
+        return [s for s in self.studies.values() if s is not None and self._counts(s)]
 
     def _counts(self, found: Study) -> bool:
         """Whether a study is at the base values of all that was dropped."""
@@ -179,7 +191,7 @@ class Structures:
 
     def _basis(self, name: str) -> Basis | None:
         """The simplest basis in which ``name`` explains every figure, None (and dropped) if there is none."""
-        failed = ""
+        failed, fewest = "", 0
         for basis in BASES:
             values = [self._value(name, index) for index in range(len(basis) + 2)]
             studies = [self.at({**self.base, name: value}) for value in values if value is not None]
@@ -192,7 +204,9 @@ class Structures:
             lost = [f for f, e in common.items() if e is None and f.kind != "moment" and _complete(f, columns)]
             if not lost:
                 return basis
-            failed = f"{len(lost)} of {len(common)} figures follow no formula in it, first {told(lost[0])}"
+            if not failed or len(lost) < fewest:
+                fewest = len(lost)
+                failed = f"{len(lost)} of {len(common)} figures follow no formula in it, first {told(lost[0])}"
         self.dropped[name] = failed
         self.base[name] = self.sampler.space.defaults[name]
         return None

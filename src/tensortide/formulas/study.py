@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensortide.errors import WorkloadError
+from tensortide.expr import Expr
 from tensortide.expr.atoms import given_whole
 from tensortide.formulas.lift import Lifted, lift
 from tensortide.formulas.measure import Measured, measure
@@ -13,62 +14,69 @@ from tensortide.formulas.peaks import Memory, memory
 from tensortide.formulas.region import quotients, sizes
 from tensortide.formulas.sampler import Sample, Sampler, shown
 from tensortide.formulas.skeleton import difference
+from tensortide.formulas.space import Setting
 from tensortide.formulas.vectors import Solver
 
 __all__ = ["Study", "study"]
 
 _FIRST = 4
 """Captures to start with: a monomial needs one, and three may contradict it."""
+_TAUGHT = 2
+"""The same where most sizes are known from another structure; what is new asks for more."""
 _MOST = 16
 """Captures of one structure before what is still unclear is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is known of the step at ``structure`` (the values of the hyperparameters that change it)."""
+    """What is known of the step at ``structure`` (the values of the hyperparameters that change it); ``sizes`` are
+    the expressions that occur in it."""
 
     structure: dict[str, int]
     samples: tuple[Sample, ...]
     lifted: Lifted
     measured: Measured
     memory: Memory
+    sizes: tuple[Expr, ...]
 
 
 def study(
-    sampler: Sampler, names: Sequence[str], structure: Mapping[str, int], known: Sequence[Sample] = ()
+    sampler: Sampler, names: Sequence[str], structure: Mapping[str, int], taught: Iterable[Expr] = ()
 ) -> Study | None:
     """The step with the hyperparameters ``structure`` fixed, as expressions in the sizes ``names``.
 
-    ``known`` are samples that may be used. None if there is no legal setting with this structure. Raises
-    WorkloadError if the sizes change the structure too.
+    ``taught`` are expressions of another structure's sizes, which these are likely to have too. None if there is no
+    legal setting with this structure. Raises WorkloadError if the sizes change the structure too.
     """
-    found = _Samples(sampler, names, structure, known)
-    if not found.extend(_FIRST if names else 1):
+    taught = tuple(taught)
+    found = _Samples(sampler, names, structure)
+    if not found.extend((_TAUGHT if taught else _FIRST) if names else 1):
         return None
     while True:
         samples = found.alike
         solver = Solver(names, [sample.setting for sample in samples])
+        for expr in taught:
+            solver.teach(expr)
         lifted = lift([sample.graph for sample in samples], solver)
-        unclear = solver.wanted or solver.blurred or (lifted.unsolved and solver.short)
+        unclear = solver.wanted or (solver.blurred and not taught) or (lifted.unsolved and solver.short)
         if not unclear or len(samples) >= _MOST or not found.ask(solver.wanted):
             break
     with given_whole(quotients(sizes(lifted.graph))):
         measured = measure(lifted.graph, [sample.count for sample in samples], solver, samples[0].resolver)
         resident = memory(lifted.graph, [sample.graph for sample in samples], solver, fold=bool(structure))
-    return Study(dict(structure), tuple(samples), lifted, measured, resident)
+    return Study(dict(structure), tuple(samples), lifted, measured, resident, solver.found)
 
 
 class _Samples:
     """Samples of one structure. Those that differ from the rest in more than sizes are set apart."""
 
-    def __init__(
-        self, sampler: Sampler, sizes: Sequence[str], structure: Mapping[str, int], known: Sequence[Sample]
-    ) -> None:
+    def __init__(self, sampler: Sampler, sizes: Sequence[str], structure: Mapping[str, int]) -> None:
         self._sampler = sampler
         self._sizes = sizes
         self._structure = dict(structure)
-        self._all = [s for s in known if all(s.setting[name] == value for name, value in structure.items())]
+        self._all = [s for s in sampler.legal if all(s.setting[name] == value for name, value in structure.items())]
         self._asked: set[tuple[str, int]] = set()
+        self._tried: list[Setting] = []
 
     @property
     def alike(self) -> list[Sample]:
@@ -81,13 +89,25 @@ class _Samples:
     def extend(self, count: int) -> bool:
         """Have at least ``count`` alike. False if there is no legal setting at all."""
         while len(self.alike) < count:
-            sample = self._sampler.generic(self._sizes, self._structure, self._all, large=True)
+            sample = self._twin() or self._sampler.generic(self._sizes, self._structure, self._all, large=True)
             if sample is None:
                 return bool(self._all) and len(self.alike) >= min(count, _FIRST - 1)
             self._all.append(sample)
             if len(self._all) >= 2 * _FIRST and len(self.alike) <= len(self._all) // 2:
                 raise WorkloadError(self._disagree())
         return True
+
+    def _twin(self) -> Sample | None:
+        """The sizes of a sample of another structure: a capture of shapes that were captured before is fast."""
+        seen = [sample.setting for sample in self._all]
+        for sample in self._sampler.legal:
+            setting = {**sample.setting, **self._structure}
+            if setting not in seen and setting not in self._tried:
+                self._tried.append(setting)
+                found = self._sampler.at(setting)
+                if found is not None:
+                    return found
+        return None
 
     def ask(self, wanted: Mapping[str, set[int]]) -> bool:
         """One more sample: at a value that is wanted, else anywhere. False if there is none."""

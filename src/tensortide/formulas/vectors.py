@@ -49,6 +49,11 @@ class Solver:
             return
         self._known.setdefault(vector, expr)
 
+    @property
+    def found(self) -> tuple[Expr, ...]:
+        """All expressions that were found."""
+        return tuple([expr for expr in self._known.values() if expr is not None])
+
     def solve(self, vector: Vector, near: Iterable[Vector] = ()) -> Expr | None:
         """The expression with the values ``vector``, None if there is none that the samples bear out.
 
@@ -115,12 +120,13 @@ class Solver:
         for scale in scales:
             reduced = tuple(value // scale for value in vector)
             for name in self.names:
-                found = self._floor(name, reduced)
+                found = self._floor(name, reduced, doubtful=len(scales) > 1)
                 if found is not None:
                     return found * scale
         return None
 
-    def _floor(self, name: str, vector: Vector) -> Expr | None:
+    def _floor(self, name: str, vector: Vector, *, doubtful: bool) -> Expr | None:
+        """``doubtful``: twice a division by 30 may look like a division by 15, so one step further is asked for."""
         values = self._values[name]
         if len(set(values)) < 3 or len(set(vector)) < 2:
             return None
@@ -134,11 +140,16 @@ class Solver:
             return None
         # of several that fit, the one that halves most often is tried, and the others are asked about
         divisor, low, high = max(fits, key=lambda fit: (fit[0] & -fit[0], -fit[0]))
+        asked = None
         if len(fits) > 1:
-            self.wanted.setdefault(name, set()).add(4 * max(values) + 3)
+            asked = 4 * max(values) + 3
         elif low < high:
             middle, near = (low + high + 1) // 2, sorted(values)[len(values) // 2]
-            self.wanted.setdefault(name, set()).add(near + (-middle - near) % divisor)
+            asked = near + (-middle - near) % divisor
+        elif doubtful:
+            asked = values[0] + divisor
+        if asked is not None and asked not in values:
+            self.wanted.setdefault(name, set()).add(asked)
         return floor_ratio(symbol(name) + min(max(0, low), high), constant(divisor))
 
     def _sum(self, vector: Vector) -> Expr | None:
@@ -208,6 +219,7 @@ class Solver:
         """A simple multiple of a monomial, rounded up or down: ``ceil(5*batch*seq/(4*experts))``."""
         if len(vector) < 1 + _SPARE or min(vector) < 1:
             return None
+        fits = []
         for expr, values in self._monomials.values():
             for make, lower, upper in ((ceil, -1, 0), (floor, 0, 1)):
                 # every sample confines the multiple to an interval
@@ -217,8 +229,9 @@ class Solver:
                     multiple = _simplest(least, most)
                     found = make(expr * multiple)
                     if multiple.denominator <= _NICE and self._has(found, vector):
-                        return found
-        return None
+                        fits.append(found)
+        self.short = self.short or len(fits) > 1
+        return fits[0] if len(fits) == 1 else None
 
     def _has(self, expr: Expr, vector: Vector) -> bool:
         return all(expr.evaluate(point) == value for point, value in zip(self.points, vector, strict=True))
@@ -227,13 +240,16 @@ class Solver:
         """The smaller or larger of two sizes, or of a size and a number."""
         if len(vector) < 1 + _SPARE:
             return None
-        simple = [(v, e) for v, e in self._known.items() if e is not None and len(e.terms) <= 2][:200]
+        known = {self._values[name]: symbol(name) for name in self.names} | self._known
+        simple = [(v, e) for v, e in known.items() if e is not None and len(e.terms) <= 2][:200]
         for a, expr in simple:
-            others = {y for x, y in zip(a, vector, strict=True) if x != y}
-            if len(others) == 1 and len(set(a)) > 1 and any(x == y for x, y in zip(a, vector, strict=True)):
-                (number,) = others
+            others = [y for x, y in zip(a, vector, strict=True) if x != y]
+            if len(set(others)) == 1 and len(set(a)) > 1 and len(others) < len(a):
+                number = others[0]
+                # seen once it may be the value of another size
+                self.short = self.short or len(others) < _SPARE
                 for choose, make in ((min, minimum), (max, maximum)):
-                    if all(choose(x, number) == y for x, y in zip(a, vector, strict=True)):
+                    if len(others) >= _SPARE and all(choose(x, number) == y for x, y in zip(a, vector, strict=True)):
                         return make(expr, number)
         for (a, left), (b, right) in itertools.combinations(simple, 2):
             if all(min(x, y) == z for x, y, z in zip(a, b, vector, strict=True)):
@@ -258,7 +274,7 @@ _Monomials: TypeAlias = dict[tuple[Fraction, ...], tuple[Expr, tuple[Fraction, .
 def _monomials(values: Mapping[str, Vector]) -> tuple[_Monomials, bool]:
     """Monomials with their vectors, by the vectors' directions, simpler ones first; whether two simple ones have the
     same direction. A number has one too, but is no monomial."""
-    highest = 4 if len(values) <= 8 else 3
+    highest = 4 if len(values) <= 10 else 3
     table: _Monomials = {}
     blurred = False
 

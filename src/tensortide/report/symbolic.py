@@ -39,7 +39,7 @@ def _parts(found: Symbolic, values: Mapping[str, int], depth: int, top: int) -> 
             shown = f"the largest of {len(found.regimes)} moments, see below"
         else:
             shown = text(expr)
-        table.add_row(Text(TITLES.get(name, tidy(name)), "bold"), Text(shown), shown_total(name, values[name]))
+        table.add_row(Text(TITLES.get(name, tidy(name)), "bold"), Text(shown), shown_total(name, values.get(name)))
     yield table
     if found.regimes:
         yield from _peak(found)
@@ -106,6 +106,9 @@ def _remarks(found: Symbolic) -> Iterator[RenderableType]:
     table = _table()
     for condition in found.formulas.region:
         table.add_row("if", Text(condition_text(condition)), "")
+    for name, asked in found.formulas.only.items():
+        shown = " and ".join(map(condition_text, asked))
+        table.add_row("if", Text(f"{shown}, for {TITLES.get(name, tidy(name)).lower()} only"), "")
     fixed = ", ".join(f"{name}={value}" for name, value in found.settings.items())
     if fixed:
         table.add_row("with", Text(tidy(fixed)), "")
@@ -143,8 +146,9 @@ def symbolic_plain(found: Symbolic) -> dict[str, object]:
     return {
         "workload": found.formulas.workload,
         "symbols": dict(found.formulas.defaults),
-        "totals": {name: {"formula": text(e), "value": values[name]} for name, e in found.formulas.totals.items()},
+        "totals": {name: {"formula": text(e), "value": values.get(name)} for name, e in found.formulas.totals.items()},
         "region": [str(condition) for condition in found.formulas.region],
+        "only": {name: [str(c) for c in asked] for name, asked in found.formulas.only.items()},
         "regimes": [{"phase": r.phase, "module": r.module, "op": r.op, "bytes": text(r.bytes)} for r in found.regimes],
         "flops_by_phase": {name: shown(expr) for name, expr in found.by_phase().items()},
         "flops_by_module": {name: shown(expr) for name, expr in found.by_module().items()},
