@@ -281,12 +281,11 @@ class _Derivation:
 
 
 def _peak(found: Mapping[Figure, Expr | None], column: int, typical: Mapping[str, int]) -> Expr | None:
-    """The largest of the moments; None if one that may be it has no expression."""
-    moments = [(f, e) for f, e in found.items() if f.kind == "moment" and f.column == column]
-    if any(expr is None for _, expr in moments):
+    """The largest of the moments that have an expression: the checks tell whether one is missing."""
+    moments = [e for f, e in found.items() if f.kind == "moment" and f.column == column and e is not None]
+    if not moments:
         return None
-    known = [expr for _, expr in moments if expr is not None]
-    return maximum(*sorted(known, key=lambda expr: -_near(expr, typical)))
+    return maximum(*sorted(moments, key=lambda expr: -_near(expr, typical)))
 
 
 def _near(expr: Expr, setting: Mapping[str, int]) -> float:
