@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import re
@@ -33,7 +34,7 @@ def test_text_is_read_back(case: Case) -> None:
 def test_factored_form_multiplies_out(case: Case) -> None:
     def multiplied(form: Factored) -> Expr:
         product = Expr({form.powers: form.coefficient})
-        return product * total(map(multiplied, form.parts)) if form.parts else product
+        return math.prod((total(map(multiplied, parts)) for parts in form.sums), start=product)
 
     assert multiplied(factored(case.expr)) == case.expr
 

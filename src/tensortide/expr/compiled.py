@@ -80,8 +80,7 @@ class _Source:
 
     def _product(self, form: Factored) -> str:
         factors = [self._power(atom, exponent) for atom, exponent in form.powers]
-        if form.parts:
-            factors.append(f"({' + '.join(map(self._product, form.parts))})")
+        factors += [f"({' + '.join(map(self._product, parts))})" for parts in form.sums]
         if form.coefficient != 1 or not factors:
             factors.insert(0, f"({form.coefficient})" if form.coefficient < 0 else str(form.coefficient))
         return "*".join(factors)

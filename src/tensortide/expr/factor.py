@@ -17,11 +17,16 @@ __all__ = ["Factored", "factored"]
 
 @dataclass(frozen=True, slots=True)
 class Factored:
-    """``coefficient * powers * (sum of parts)``; without parts the last factor is absent."""
+    """``coefficient * powers * (sum of parts) * ...``, with any number of sums."""
 
     coefficient: Coefficient
     powers: Monomial
-    parts: tuple[Factored, ...] = ()
+    sums: tuple[tuple[Factored, ...], ...] = ()
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether it is nothing but one sum: a factor of something else only in parentheses."""
+        return len(self.sums) == 1 and self.coefficient == 1 and not self.powers
 
 
 def factored(expr: Expr) -> Factored:
@@ -29,20 +34,41 @@ def factored(expr: Expr) -> Factored:
     if len(expr.terms) < 2:
         ((monomial, coefficient),) = expr.terms.items() or [((), 0)]
         return Factored(coefficient, monomial)
-    powers = common(expr)
+    powers, scale = common(expr), _scale(expr)
+    return Factored(scale, powers, tuple(_sums(expr / Expr({powers: scale}))))
+
+
+def _scale(expr: Expr) -> Coefficient:
+    """The common number of all coefficients; negative if they all are."""
     scale = content(expr)
-    if all(coefficient < 0 for coefficient in expr.terms.values()):
-        scale = -scale
-    rest = expr / Expr({powers: scale})
-    return Factored(scale, powers, tuple(_parts(rest)))
+    return -scale if all(coefficient < 0 for coefficient in expr.terms.values()) else scale
+
+
+def _sums(expr: Expr) -> list[tuple[Factored, ...]]:
+    """Sums whose product is ``expr``, which has no common factor."""
+    inside, outside = _split(expr)
+    if len(inside.terms) > 1 and outside.terms:
+        lead = Expr({common(inside): _scale(inside)})
+        shared = inside / lead
+        others = outside.divided(shared)
+        if others is not None and all(isinstance(c, int) for c in others.terms.values()):
+            return [*_sums(shared), *_sums(lead + others)]
+    return [tuple(_parts(expr))]
 
 
 def _parts(expr: Expr) -> list[Factored]:
-    """The summands of a sum without common factor: groups of terms that share an atom, then what is left."""
+    """The summands: groups of terms that share an atom, then what is left."""
+    inside, outside = _split(expr)
+    if not inside.terms:
+        return [Factored(expr.terms[m], m) for m in sorted(expr.terms, key=order, reverse=True)]
+    return [factored(inside), *(_parts(outside) if outside.terms else ())]
+
+
+def _split(expr: Expr) -> tuple[Expr, Expr]:
+    """The terms with the atom that most terms share, and the rest; none and all if no two share one."""
     shared = Counter[Atom](atom for monomial in expr.terms for atom, exponent in monomial if exponent > 0)
     best = max(shared, key=lambda atom: (shared[atom], repr(atom)), default=None)
     if best is None or shared[best] < 2:
-        return [Factored(expr.terms[m], m) for m in sorted(expr.terms, key=order, reverse=True)]
+        return Expr({}), expr
     inside = Expr({m: c for m, c in expr.terms.items() if dict(m).get(best, 0) > 0})
-    outside = expr - inside
-    return [factored(inside), *(_parts(outside) if outside.terms else ())]
+    return inside, expr - inside

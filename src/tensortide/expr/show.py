@@ -43,8 +43,7 @@ def latex(expr: Expr, names: Mapping[str, str] | None = None) -> str:
 
 
 def _shown(form: Factored, style: Style) -> str:
-    bare = form.parts and form.coefficient == 1 and not form.powers
-    return _sum(form.parts, style) if bare else _product(form, style)
+    return _sum(form.sums[0], style) if form.is_sum else _product(form, style)
 
 
 def _sum(parts: Iterable[Factored], style: Style) -> str:
@@ -64,8 +63,7 @@ def _product(form: Factored, style: Style) -> str:
     number = Fraction(form.coefficient)
     above = [style.power(atom, e) for atom, e in form.powers if e > 0]
     below = [style.power(atom, -e) for atom, e in form.powers if e < 0]
-    if form.parts:
-        above.append(style.factor.format(_sum(form.parts, style)))
+    above += [style.factor.format(_sum(parts, style)) for parts in form.sums]
     if abs(number.numerator) != 1 or not above:
         above.insert(0, str(abs(number.numerator)))
     if number.denominator != 1:

@@ -96,8 +96,7 @@ def _factors(expr: Expr) -> list[str]:
     """Text of an expression as a factor of a product: in parentheses if it is a sum, absent if it is 1."""
     if expr == 1:
         return []
-    form = factored(expr)
-    return [f"({text(expr)})" if form.parts and form.coefficient == 1 and not form.powers else text(expr)]
+    return [f"({text(expr)})" if factored(expr).is_sum else text(expr)]
 
 
 def _raised(base: Expr, exponent: Fraction) -> str:
