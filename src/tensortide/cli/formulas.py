@@ -11,6 +11,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from tensortide.capture.files import GRAPH_FILES, is_graph_file
 from tensortide.capture.target import find, parse_settings
 from tensortide.cli.source import progress, resolver
 from tensortide.errors import ExpressionError, WorkloadError
@@ -19,7 +20,8 @@ from tensortide.formulas.file import load_formulas
 from tensortide.formulas.formulas import Formulas
 
 FormulasTarget = Annotated[
-    str, Parameter(help="A file of formulas, or a workload: file.py:function, package.module:function, an example.")
+    str,
+    Parameter(help="A file of formulas, a .meta graph, or a workload: file.py:function or an example."),
 ]
 Plot = Annotated[Path | None, Parameter(help="Draw it: a file that ends in .png, .svg or .pdf.")]
 Paths = Annotated[
@@ -53,10 +55,12 @@ def formulas_of(target: str, needed: Iterable[str], options: FormulaOptions, *, 
 
     ``needed`` are the symbols that the verb works on.
     """
-    if target.endswith(".json") or (Path(target).is_file() and not target.endswith(".py")):
+    if target.endswith(".json") or (Path(target).is_file() and not target.endswith((".py", *GRAPH_FILES))):
         if options.symbols or options.condition:
             raise WorkloadError(f"{target} is a file of formulas: --symbols and --condition go with a workload")
         return load_formulas(target).at(**bindings_of(options))
+    if is_graph_file(target):
+        return _of_graph_file(target, options)
     from tensortide.formulas import symbolic
 
     workload = find(target)
@@ -74,6 +78,17 @@ def formulas_of(target: str, needed: Iterable[str], options: FormulaOptions, *, 
             resolver=resolver,
             progress=say,
         ).formulas
+
+
+def _of_graph_file(target: str, options: FormulaOptions) -> Formulas:
+    """The formulas of a TensorFlow graph file: its sizes have symbols already."""
+    if options.symbols or options.condition:
+        raise WorkloadError(f"{target} is a graph file, its symbols are found in it: --symbols goes with a workload")
+    from tensortide.capture.metagraph.load import import_graph
+    from tensortide.formulas.imported import formulas_of_graph
+
+    imported = import_graph(target)
+    return formulas_of_graph(imported.graph, imported.hints, Path(target).name).at(**bindings_of(options))
 
 
 def bindings_of(options: FormulaOptions) -> dict[str, int]:

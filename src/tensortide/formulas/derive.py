@@ -84,6 +84,7 @@ class _Derivation:
         self._numeric: dict[str, None] = {}
         self._lowest = dict.fromkeys(self._over, 1)
         self._right: list[Setting] = []
+        self._ones: list[str] = []
         self._only: dict[str, list[Condition]] = {}
 
     def result(self) -> Symbolic:
@@ -157,8 +158,10 @@ class _Derivation:
             sample = self._one(name, small)
             if sample is None:
                 continue
-            if self._wrong_at(sample):
+            wrong = self._wrong_at(sample)
+            if wrong:
                 self._lowest[name] = 2
+                self._ones.append(f"at {name}=1 the step is another one, first in {told(wrong[0])}")
                 continue
             self._right.append(sample.setting)
             for peak in self._wrong_peaks(sample):
@@ -278,6 +281,7 @@ class _Derivation:
         if illegal:
             setting, reason = next(iter(illegal.items()))
             yield f"skipped {len(illegal)} illegal settings, the first at {setting}: {reason}"
+        yield from self._ones
 
 
 def _peak(found: Mapping[Figure, Expr | None], column: int, typical: Mapping[str, int]) -> Expr | None:
