@@ -11,7 +11,7 @@ from tensortide.formulas.projection import Projection, project
 from tensortide.formulas.result import Regime, Row, Symbolic
 from tensortide.formulas.shares import Share, shares
 from tensortide.formulas.sweep import Sweep, geometric, sweep
-from tensortide.formulas.symbolic import symbolic
+from tensortide.formulas.entry import symbolic
 
 __all__ = [
     "DOMAINS",

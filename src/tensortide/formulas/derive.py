@@ -38,7 +38,7 @@ def derive(
     resolver: Resolver | None,
     progress: Callable[[str], None],
 ) -> Symbolic:
-    """The formulas of ``workload`` in the hyperparameters ``over``; see ``tensortide.formulas.symbolic``."""
+    """The formulas of ``workload`` in the hyperparameters ``over``; see ``tensortide.symbolic``."""
     space = Space(workload, over, settings, where, values)
     sampler = Sampler(workload, space, settings, name=name, resolver=resolver, progress=progress)
     one = sampler.first(space.over, {})
