@@ -8,6 +8,7 @@ from tensortide import errors
 from tensortide.capture import capture
 from tensortide.errors import TensortideError
 from tensortide.report import report  # not lazily: the room of that name would take its place
+from tensortide.workload import legal
 
 if TYPE_CHECKING:
     from tensortide.cost import count, explain
@@ -26,6 +27,7 @@ __all__ = [
     "errors",
     "explain",
     "footprint",
+    "legal",
     "liveness",
     "load",
     "report",

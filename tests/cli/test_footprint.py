@@ -16,8 +16,10 @@ import msgspec
 import pytest
 
 from tensortide import load, save
+from tensortide.capture.metagraph.load import import_graph
 from tensortide.plan import MinimalFootprint, load_plan
 from tensortide.replay import replay
+from tests.cost.tf.files import graph_file
 from tests.plan.dags import random_dag
 
 SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=2", "vocab=100", "positions=16")]
@@ -76,9 +78,35 @@ def test_what_is_not_proved_says_so(folder: Path) -> None:
     assert "the time limit ended the search" in text
 
 
+def test_a_graph_file_with_loops(folder: Path, reference: Path) -> None:
+    """Read as ``count`` reads it; the plan is one of the loops written out."""
+    file = str(graph_file(reference, "dynamic_rnn_with_backprop"))
+    options = ("--bind", "a=7,batch,24", "--set", "batch=3", "--drop", "Gradient/Compute/.*")
+    found = msgspec.json.decode(run(folder, file, *options, "--json").stdout, type=MinimalFootprint)
+    graph = import_graph(
+        file,
+        preparation="catamount",
+        drop=["Gradient/Compute/.*"],
+        bind={"a": ("7", "batch", "24")},
+        settings={"batch": 3},
+    ).graph
+    assert len(graph.loops) == 1
+    assert (found.loops, found.proved) == ("written out", True)
+    assert replay(graph, found.plan).peak_bytes == found.upper_bytes
+    text = re.sub(r"\s+", " ", run(folder, file, *options).stdout)
+    assert "the bounds hold for all orders of them" in text
+
+
+def test_a_long_loop_stays_together(folder: Path, reference: Path) -> None:
+    text = run(folder, str(graph_file(reference, "simple_while")), "--set", "bound=3000").stdout
+    assert "proved: no such order needs less" in text
+    assert "The bounds hold for the orders that do so" in re.sub(r"\s+", " ", text)
+
+
 def test_wrong_wishes_are_refused_before_any_work(folder: Path) -> None:
     assert "nothing is on device 'cuda'" in run(folder, "small.tide", "--device", "cuda", code=1).stderr
     assert "does not exist" in run(folder, "small.tide", "--plan", "none/plan.json", code=1).stderr
+    assert "go with a TensorFlow graph file" in run(folder, "small.tide", "--bind", "a=b", code=1).stderr
     assert "Must be > 0" in run(folder, "small.tide", "--time", "0", code=2).stderr
 
 

@@ -23,6 +23,8 @@ from tensortide.cli.source import (
     print_json,
     progress,
 )
+from tensortide.cli.tableoptions import FileOptions
+from tensortide.graph import unrolled
 from tensortide.plan import footprint as minimal
 from tensortide.plan import save_plan
 from tensortide.units import format_bytes, format_percent
@@ -42,6 +44,7 @@ def footprint(
     ] = 60.0,
     top: Top = 15,
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    reading: FileOptions = FileOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Find the order of one step's ops that needs the least memory, with a proof of how little is possible.
@@ -49,7 +52,7 @@ def footprint(
     Ctrl-C ends the search and shows the best so far.
     """
     path = None if plan is None else check_writable(plan)
-    graph = graph_of(target, options, quiet=out.quiet)
+    graph = graph_of(target, options, quiet=out.quiet, reading=reading)
     with progress(out.quiet) as say, _interruptible() as interrupted:
 
         def watch(lower: int, upper: int) -> bool:
@@ -68,7 +71,7 @@ def footprint(
     from tensortide.report.footprint import render_footprint
 
     screen = console()
-    render_footprint(found, graph, screen, top=top)
+    render_footprint(found, unrolled(graph), screen, top=top)
     if path is not None and not out.quiet:
         screen.print(f"wrote {path}", soft_wrap=True)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from tensortide.capture.metagraph.load import Imported, import_graph
 from tensortide.cli.source import CaptureOptions, OutputOptions, console, is_stdout, print_json
-from tensortide.cli.tableoptions import TableOptions
+from tensortide.cli.tableoptions import FileOptions, TableOptions
 from tensortide.cost import count
 from tensortide.cost.catamount import NOT_PARAMETERS, compare, tabulate
 from tensortide.cost.table import Table, known_sizes, table_of
@@ -19,7 +19,20 @@ from tensortide.graph import Graph
 from tensortide.report.optable import CompareDocument, TableDocument, build_compare, build_table, rows_csv
 from tensortide.write import check_writable, write_file
 
-__all__ = ["count_file", "count_graph", "symbol_values"]
+__all__ = ["count_file", "count_graph", "graph_of_file", "symbol_values"]
+
+
+def graph_of_file(file: str, options: CaptureOptions, reading: FileOptions) -> Graph:
+    """The Graph of ``file``: what its training step runs, or all but what the preset and the patterns drop."""
+    everything = reading.preset != "none" or reading.drop
+    return import_graph(
+        file,
+        preparation="catamount" if everything else "default",
+        preset=reading.preset,
+        drop=reading.drop,
+        bind=bindings(reading.bind),
+        settings=symbol_values(file, options),
+    ).graph
 
 
 def count_file(

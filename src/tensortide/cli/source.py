@@ -14,6 +14,7 @@ from cyclopts import Parameter, validators
 
 from tensortide.capture import capture
 from tensortide.capture.files import GRAPH_FILES, is_graph_file
+from tensortide.cli.tableoptions import FileOptions
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, load
 from tensortide.graph.file import SUFFIX
@@ -71,17 +72,24 @@ class OutputOptions:
     quiet: Annotated[bool, _option("--quiet -q", "No progress, no word of the files that were written.")] = False
 
 
-def graph_of(target: str, options: CaptureOptions, *, quiet: bool) -> Graph:
+def graph_of(
+    target: str,
+    options: CaptureOptions,
+    *,
+    quiet: bool,
+    reading: FileOptions = FileOptions(),  # noqa: B008
+) -> Graph:
     """The Graph of ``target``: read if it is a saved graph, else captured."""
+    if reading != FileOptions() and not is_graph_file(target):
+        raise WorkloadError("--preset, --drop and --bind go with a TensorFlow graph file (.meta)")
     if target.endswith(SUFFIX) or (Path(target).is_file() and not target.endswith((".py", *GRAPH_FILES))):
         if options != CaptureOptions():
             raise WorkloadError(f"{target} is a saved graph: --set, --real and --first-step go with a workload")
         return load(target)
     if is_graph_file(target):
-        from tensortide.capture.metagraph.load import import_graph
-        from tensortide.cli.graphfile import symbol_values
+        from tensortide.cli.graphfile import graph_of_file
 
-        return import_graph(target, settings=symbol_values(target, options)).graph
+        return graph_of_file(target, options, reading)
     from tensortide.capture.target import find, parse_settings
 
     workload = find(target)

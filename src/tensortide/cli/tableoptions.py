@@ -1,4 +1,4 @@
-"""The options of ``tensortide count`` that go with TensorFlow graph files."""
+"""The options that go with TensorFlow graph files."""
 
 from __future__ import annotations
 
@@ -8,32 +8,29 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-__all__ = ["TableOptions"]
+__all__ = ["FileOptions", "TableOptions"]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class TableOptions:
-    """Which costs of a TensorFlow graph file are shown, and of which of its ops."""
+class FileOptions:
+    """How a TensorFlow graph file is read: which of its ops, and what its sizes are called."""
 
-    table: Annotated[
-        Literal["tensortide", "catamount", "both"],
-        Parameter(
-            name="--table",
-            show_default=False,
-            help="Of a TensorFlow graph file: our costs (default), Catamount's, or both and why they differ.",
-        ),
-    ] = "tensortide"
     preset: Annotated[
         str,
         Parameter(
-            name="--preset", show_default=False, help="What --table catamount drops: word_lm, word2vec or resnet."
+            name="--preset",
+            show_default=False,
+            help="Of a graph file: drop what the catamount table drops of word_lm, word2vec or resnet.",
         ),
     ] = "none"
     drop: Annotated[
         tuple[str, ...],
         Parameter(
-            name="--drop", negative=(), show_default=False, help="A pattern of op names that --table catamount drops."
+            name="--drop",
+            negative=(),
+            show_default=False,
+            help="Of a graph file: a pattern of op names that the catamount table drops.",
         ),
     ] = ()
     bind: Annotated[
@@ -45,6 +42,21 @@ class TableOptions:
             help="Sizes of a graph file by name: PATTERN=b,s,2*h names the dims of inputs and variables, or constants.",
         ),
     ] = ()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class TableOptions(FileOptions):
+    """Which costs of a TensorFlow graph file are shown, and of which of its ops."""
+
+    table: Annotated[
+        Literal["tensortide", "catamount", "both"],
+        Parameter(
+            name="--table",
+            show_default=False,
+            help="Of a TensorFlow graph file: our costs (default), Catamount's, or both and why they differ.",
+        ),
+    ] = "tensortide"
     ops: Annotated[
         bool, Parameter(name="--ops", negative=(), show_default=False, help="Of a graph file: a row for every op.")
     ] = False

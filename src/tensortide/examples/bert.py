@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tensortide.examples.attention import attend, check_attention, merge_heads, split_heads
 from tensortide.examples.training import Step, choose, default_dtype, divide, next_token_loss, tokens, training_step
+from tensortide.workload import legal
 
 __all__ = ["bert"]
 
@@ -85,6 +86,7 @@ class Bert(nn.Module):
         return torch.tanh(self.pooler(encoded[:, 0])), encoded
 
 
+@legal("hidden % heads == 0", "seq <= positions")
 def bert(
     batch: int = 32,
     seq: int = 128,

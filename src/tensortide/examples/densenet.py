@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tensortide.examples.training import Step, training_step
+from tensortide.workload import legal
 
 __all__ = ["densenet"]
 
@@ -69,6 +70,7 @@ class DenseNet(nn.Module):
         return logits
 
 
+@legal("batch * floor((image + 3) / 32) >= 2", depth=tuple(_BLOCKS))
 def densenet(
     batch: int = 32,
     depth: int = 121,

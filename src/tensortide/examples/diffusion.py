@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tensortide.examples.attention import attend
 from tensortide.examples.training import Step, training_step
+from tensortide.workload import legal
 
 __all__ = ["diffusion"]
 
@@ -150,6 +151,7 @@ class Denoiser(nn.Module):
         return self.unet(signal.sqrt() * images + (1 - signal).sqrt() * noise, times), noise
 
 
+@legal("image % 8 == 0", "width % 4 == 0")
 def diffusion(
     batch: int = 64,
     image: int = 32,

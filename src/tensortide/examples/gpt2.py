@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tensortide.examples.attention import attend, check_attention, merge_heads, split_heads
 from tensortide.examples.training import Step, default_dtype, divide, next_token_loss, tokens, training_step
+from tensortide.workload import legal
 
 __all__ = ["gpt2"]
 
@@ -74,6 +75,7 @@ class GPT2(nn.Module):
         return F.linear(self.norm(self.blocks(x)), self.tokens.weight)
 
 
+@legal("hidden % heads == 0", "seq <= positions")
 def gpt2(
     batch: int = 8,
     seq: int = 1024,

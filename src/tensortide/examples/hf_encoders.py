@@ -12,10 +12,12 @@ from transformers import AutoModel, AutoModelForImageClassification, AutoModelFo
 from tensortide.examples.attention import check_attention
 from tensortide.examples.hf_text import library_step
 from tensortide.examples.training import Step, as_dtype, choose, divide, tokens, training_step
+from tensortide.workload import legal
 
 __all__ = ["hf_bert", "hf_vit"]
 
 
+@legal("hidden % heads == 0", "seq <= positions")
 def hf_bert(
     batch: int = 32,
     seq: int = 128,
@@ -66,6 +68,7 @@ def hf_bert(
     return training_step(model, {"input_ids": ids}, loss_fn, optimizer, lr=1e-4, clip=1.0, train=train)
 
 
+@legal("hidden % heads == 0", "image % patch == 0")
 def hf_vit(
     batch: int = 32,
     image: int = 224,

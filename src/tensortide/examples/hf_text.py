@@ -17,6 +17,7 @@ from transformers import (
 
 from tensortide.examples.attention import check_attention
 from tensortide.examples.training import Step, as_dtype, choose, divide, tokens, training_step
+from tensortide.workload import legal
 
 __all__ = ["hf_gpt2", "hf_llama", "hf_mixtral", "hf_t5", "library_step"]
 
@@ -46,6 +47,7 @@ def _causal_step(
     return library_step(model, {"input_ids": ids}, ids, optimizer, 3e-4, train)
 
 
+@legal("hidden % heads == 0", "seq <= positions")
 def hf_gpt2(
     batch: int = 8,
     seq: int = 1024,
@@ -80,6 +82,7 @@ def hf_gpt2(
     return _causal_step(config, batch, seq, attention, dtype, optimizer, train)
 
 
+@legal("hidden % (2 * heads) == 0", "heads % kv_heads == 0")
 def hf_llama(
     batch: int = 8,
     seq: int = 512,
@@ -98,8 +101,9 @@ def hf_llama(
 
     Llama 3 70B is ``layers=80 hidden=8192 heads=64 kv_heads=8 intermediate=28672 vocab=128256 dtype=bfloat16``.
     """
-    divide("hidden", hidden, "heads", heads)
+    size = divide("hidden", hidden, "heads", heads)
     divide("heads", heads, "kv_heads", kv_heads)
+    divide("hidden / heads", size, "the pairs of a rotation", 2)
     config = LlamaConfig(
         vocab_size=vocab,
         hidden_size=hidden,
@@ -115,6 +119,7 @@ def hf_llama(
     return _causal_step(config, batch, seq, attention, dtype, optimizer, train)
 
 
+@legal("hidden % (2 * heads) == 0", "heads % kv_heads == 0", "top <= experts")
 def hf_mixtral(
     batch: int = 8,
     seq: int = 512,
@@ -138,8 +143,9 @@ def hf_mixtral(
     here for that reason. ``"batched_mm"`` copies an expert's weights for every token (any type, small sizes only);
     ``"eager"`` loops over the experts that were hit, so it runs on real tensors only.
     """
-    divide("hidden", hidden, "heads", heads)
+    size = divide("hidden", hidden, "heads", heads)
     divide("heads", heads, "kv_heads", kv_heads)
+    divide("hidden / heads", size, "the pairs of a rotation", 2)
     choose("dispatch", dispatch, ("grouped_mm", "batched_mm", "eager"))
     config = MixtralConfig(
         vocab_size=vocab,

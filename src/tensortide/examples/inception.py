@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tensortide.examples.training import Step, training_step
+from tensortide.workload import legal
 
 __all__ = ["inception_v3"]
 
@@ -146,6 +147,7 @@ def _aux_head(inputs: int, inner: int, outer: int, classes: int) -> nn.Sequentia
     return nn.Sequential(nn.AvgPool2d(5, 3), *convs, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(outer, classes))
 
 
+@legal("image >= 75", "batch * floor((image - 43) / 32) >= 2")
 def inception_v3(
     batch: int = 32,
     image: int = 299,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tensortide.examples.attention import attend, check_attention, merge_heads, split_heads
 from tensortide.examples.training import Step, default_dtype, divide, next_token_loss, tokens, training_step
+from tensortide.workload import legal
 
 __all__ = ["Decoder", "GatedFeedForward", "GroupedQueryAttention", "llama", "rotary_table", "rotate"]
 
@@ -105,6 +106,7 @@ class Decoder(nn.Module):
         return logits
 
 
+@legal("hidden % (2 * heads) == 0", "heads % kv_heads == 0")
 def llama(
     batch: int = 8,
     seq: int = 512,

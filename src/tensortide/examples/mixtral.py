@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tensortide.examples.attention import check_attention
 from tensortide.examples.llama import Decoder, DecoderLayer, GroupedQueryAttention, rotary_table
 from tensortide.examples.training import Step, choose, default_dtype, divide, next_token_loss, tokens, training_step
+from tensortide.workload import legal
 
 __all__ = ["MixtureOfExperts", "mixtral"]
 
@@ -76,6 +77,7 @@ class MixtureOfExperts(nn.Module):
         return (everything * weights.t().unsqueeze(-1)).sum(0)
 
 
+@legal("hidden % (2 * heads) == 0", "heads % kv_heads == 0", "top <= experts")
 def mixtral(
     batch: int = 8,
     seq: int = 512,
@@ -102,6 +104,7 @@ def mixtral(
     """
     size = divide("hidden", hidden, "heads", heads)
     divide("heads", heads, "kv_heads", kv_heads)
+    divide("hidden / heads", size, "the pairs of a rotation", 2)
     choose("dispatch", dispatch, ("capacity", "dense"))
     check_attention(attention)
     with default_dtype(dtype):

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tensortide.examples.training import Step, training_step
+from tensortide.workload import legal
 
 __all__ = ["mobilenet_v2"]
 
@@ -67,6 +68,7 @@ class MobileNetV2(nn.Module):
         return logits
 
 
+@legal("batch * ceil(image / 32) >= 2")
 def mobilenet_v2(
     batch: int = 32,
     image: int = 224,

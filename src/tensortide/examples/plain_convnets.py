@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tensortide.examples.training import Step, training_step
+from tensortide.workload import legal
 
 __all__ = ["alexnet", "vgg"]
 
@@ -38,6 +39,7 @@ def _step(model: nn.Module, batch: int, image: int, classes: int, optimizer: str
     return training_step(model, [images], lambda y: F.cross_entropy(y, labels), optimizer, lr=0.01, train=train)
 
 
+@legal("image >= 63")
 def alexnet(
     batch: int = 128,
     image: int = 224,
@@ -60,6 +62,7 @@ def alexnet(
     return _step(Classifier(features, channels, 6, hidden, classes), batch, image, classes, optimizer, train)
 
 
+@legal("image >= 32", depth=tuple(_VGG_STAGES))
 def vgg(
     batch: int = 32,
     depth: int = 16,

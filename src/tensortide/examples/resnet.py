@@ -7,10 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tensortide.examples.training import Step, choose, training_step
+from tensortide.workload import legal
 
 __all__ = ["resnet", "resnet18", "resnet18_cifar", "resnet32_cifar", "resnet34", "resnet50", "resnet101", "resnet152"]
 
 _GROUPS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
+
+_NORMED = "batch * ceil(image / 32) >= 2"
+"""Batch norm wants more than one value of each channel, also after the last group."""
 
 
 class ConvNorm(nn.Sequential):
@@ -112,6 +116,7 @@ def _groups(depth: int, variant: str) -> tuple[int, ...]:
     raise ValueError(f"no {variant} ResNet of depth {depth}; choose one of: {', '.join(map(str, _GROUPS))}{more}")
 
 
+@legal(_NORMED, depth=tuple(_GROUPS))
 def resnet(
     batch: int = 32,
     depth: int = 50,
@@ -141,6 +146,7 @@ def resnet(
     return training_step(model, [images], lambda y: F.cross_entropy(y, labels), optimizer, lr=0.1, train=train)
 
 
+@legal(_NORMED)
 def resnet18(
     batch: int = 32,
     image: int = 224,
@@ -153,6 +159,7 @@ def resnet18(
     return resnet(batch, 18, image=image, classes=classes, width=width, optimizer=optimizer, train=train)
 
 
+@legal(_NORMED)
 def resnet34(
     batch: int = 32,
     image: int = 224,
@@ -165,6 +172,7 @@ def resnet34(
     return resnet(batch, 34, image=image, classes=classes, width=width, optimizer=optimizer, train=train)
 
 
+@legal(_NORMED)
 def resnet50(
     batch: int = 32,
     image: int = 224,
@@ -177,6 +185,7 @@ def resnet50(
     return resnet(batch, 50, image=image, classes=classes, width=width, optimizer=optimizer, train=train)
 
 
+@legal(_NORMED)
 def resnet101(
     batch: int = 32,
     image: int = 224,
@@ -189,6 +198,7 @@ def resnet101(
     return resnet(batch, 101, image=image, classes=classes, width=width, optimizer=optimizer, train=train)
 
 
+@legal(_NORMED)
 def resnet152(
     batch: int = 32,
     image: int = 224,
@@ -201,6 +211,7 @@ def resnet152(
     return resnet(batch, 152, image=image, classes=classes, width=width, optimizer=optimizer, train=train)
 
 
+@legal("batch * ceil(image / 8) >= 2")
 def resnet18_cifar(
     batch: int = 128,
     image: int = 32,
@@ -213,6 +224,7 @@ def resnet18_cifar(
     return resnet(batch, 18, "cifar", image, classes=classes, width=width, optimizer=optimizer, train=train)
 
 
+@legal("batch * ceil(image / 4) >= 2")
 def resnet32_cifar(
     batch: int = 56,
     image: int = 32,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tensortide.examples.attention import attend, check_attention, merge_heads, split_heads
 from tensortide.examples.training import Step, divide, tokens, training_step
+from tensortide.workload import legal
 
 __all__ = ["transformer"]
 
@@ -111,6 +112,7 @@ def sinusoids(seq: int, hidden: int) -> Tensor:
     return torch.cat([angles.sin(), angles.cos()], 1)
 
 
+@legal("hidden % heads == 0", "hidden % 2 == 0")
 def transformer(
     batch: int = 32,
     source_seq: int = 128,

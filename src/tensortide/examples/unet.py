@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tensortide.examples.training import Step, training_step
+from tensortide.workload import legal
 
 __all__ = ["unet"]
 
@@ -46,6 +47,7 @@ class UNet(nn.Module):
         return out
 
 
+@legal("height % 2**levels == 0", "width % 2**levels == 0", "batch * height * width > 4**levels")
 def unet(
     batch: int = 6,
     height: int = 416,

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tensortide.examples.training import Step, divide, training_step
+from tensortide.workload import legal
 
 __all__ = ["vit"]
 
@@ -64,6 +65,7 @@ class ViT(nn.Module):
         return logits
 
 
+@legal("hidden % heads == 0", "image % patch == 0")
 def vit(
     batch: int = 32,
     image: int = 224,

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tensortide.examples.training import Step, tokens, training_step
+from tensortide.workload import legal
 
 __all__ = ["word2vec"]
 
@@ -47,6 +48,7 @@ class SkipGram(nn.Module):
         return torch.log(self.negatives * chance)
 
 
+@legal("seq > 2 * window")
 def word2vec(
     batch: int = 1,
     seq: int = 32,

@@ -33,7 +33,10 @@ class Condition(NamedTuple):
         offset = self.expr.terms.get((), 0)
         if not isinstance(offset, int) or len(self.expr.terms) == 1:
             offset = 0
-        return f"{text(self.expr - offset)} {self.relation} {-offset}"
+        left = self.expr - offset
+        if self.relation in (">=", ">") and left.terms and all(c < 0 for c in left.terms.values()):
+            return f"{text(-left)} {self.relation.replace('>', '<')} {offset}"
+        return f"{text(left)} {self.relation} {-offset}"
 
     @property
     def divisor(self) -> tuple[Expr, Expr] | None:

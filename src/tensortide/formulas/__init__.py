@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tensortide.formulas.asymptotics import Asymptotics, asymptotics
 from tensortide.formulas.domains import DOMAINS, PPOPP19, Domain, Machine
+from tensortide.formulas.entry import symbolic
 from tensortide.formulas.file import load_formulas, save_formulas
 from tensortide.formulas.formulas import QUANTITIES, Formulas
 from tensortide.formulas.invert import Solution, solve
@@ -11,7 +12,6 @@ from tensortide.formulas.projection import Projection, project
 from tensortide.formulas.result import Regime, Row, Symbolic
 from tensortide.formulas.shares import Share, shares
 from tensortide.formulas.sweep import Sweep, geometric, sweep
-from tensortide.formulas.entry import symbolic
 
 __all__ = [
     "DOMAINS",

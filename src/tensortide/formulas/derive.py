@@ -13,6 +13,7 @@ from tensortide.expr import Condition, Expr, constant, maximum, symbol, total
 from tensortide.expr.atoms import alternatives
 from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.measure import MEASURES, Group
+from tensortide.formulas.peaks import SEARCHED_OPS
 from tensortide.formulas.region import divisible, quotients, simplified, sizes
 from tensortide.formulas.result import Regime, Row, Symbolic
 from tensortide.formulas.sampler import Sample, Sampler, shown
@@ -22,7 +23,8 @@ from tensortide.memory import timeline
 
 __all__ = ["derive"]
 
-PEAKS = ("peak_bytes", "peak_with_workspace_bytes")
+_PEAKS = ("peak_bytes", "peak_with_workspace_bytes")
+_LEAST = ("minimal_footprint_lower_bytes", "minimal_footprint_upper_bytes")
 _CHECKED_OPS = 8000
 """The formulas are compared with a capture at the workload's own setting if it has no more ops than this."""
 
@@ -80,7 +82,7 @@ class _Derivation:
         self._first = sampler.legal[0].setting
         self._fixed = {n: v for n, v in structures.base.items() if n in structures.dropped}
         self._studies = structures.used
-        self._peaks = {name: _peak(found, column, structures.typical) for column, name in enumerate(PEAKS)}
+        self._peaks = {name: _peak(found, column, structures.typical) for column, name in enumerate((*_PEAKS, *_LEAST))}
         self._numeric: dict[str, None] = {}
         self._lowest = dict.fromkeys(self._over, 1)
         self._right: list[Setting] = []
@@ -97,7 +99,7 @@ class _Derivation:
             totals=self._totals(rows),
             defaults={name: space.defaults[name] for name in self._over},
             region=self._region(),
-            only={name: tuple(asked) for name, asked in self._only.items()},
+            only=self._only_there(),
             workload=self._name,
         )
         unknown = self._studies[0].measured.unknown
@@ -165,7 +167,7 @@ class _Derivation:
                 continue
             self._right.append(sample.setting)
             for peak in self._wrong_peaks(sample):
-                self._only.setdefault(peak, []).append(Condition(symbol(name) - 1, ">"))
+                self._only.setdefault(peak, []).append(Condition(symbol(name) - 2, ">="))
 
     def _one(self, name: str, small: Setting) -> Sample | None:
         """A legal sample with the hyperparameter at 1 and everything else small."""
@@ -196,12 +198,17 @@ class _Derivation:
         return wrong + [figure for figure, value in numbers.items() if value]
 
     def _peak_wrong(self, name: str, sample: Sample) -> bool:
-        line = timeline(sample.graph, workspace=name == PEAKS[1])
         peak = self._peaks[name]
         try:
-            return peak is None or peak.evaluate(sample.setting) != line.peak_bytes
+            value = -1 if peak is None else peak.evaluate(sample.setting)
         except ArithmeticError:
             return True
+        if name in _PEAKS:
+            return value != timeline(sample.graph, workspace=name == _PEAKS[1]).peak_bytes
+        if len(sample.graph) > SEARCHED_OPS:
+            return False
+        least = sample.least
+        return value > least.upper_bytes if name == _LEAST[0] else value < least.lower_bytes
 
     # -- parts of the result ------------------------------------------------------------------------
 
@@ -256,15 +263,36 @@ class _Derivation:
         return None if None in parts else total(parts)
 
     def _region(self) -> tuple[Condition, ...]:
-        terms = {q for study in self._studies for q in quotients(sizes(study.lifted.graph))}
+        # what divides at every structure; at some it may be more, which the declared conditions say or the values show
+        terms = set.intersection(*(set(quotients(sizes(study.lifted.graph))) for study in self._studies))
         positive = frozenset(size for study in self._studies for size in sizes(study.lifted.graph))
         bounds = [Condition(symbol(name) - 1, ">") for name, value in self._lowest.items() if value > 1]
         asked = dict.fromkeys(c for study in self._studies for c in study.measured.asked)
-        return (*bounds, *divisible(list(terms)), *simplified(asked, self._lowest, positive, self._right))
+        found = (*bounds, *divisible(list(terms)), *simplified(asked, self._lowest, positive, self._right))
+        return tuple(dict.fromkeys((*self._declared(), *found)))
+
+    def _only_there(self) -> dict[str, tuple[Condition, ...]]:
+        """A moment may not exist with fewer repetitions than were studied: the peaks are not claimed there."""
+        studied = [
+            Condition(symbol(name) - self._structures.least(name), ">=")
+            for name in self._structures.names
+            if self._structures.least(name) > 1
+        ]
+        asked = {name: [*self._only.get(name, ()), *studied] for name, peak in self._peaks.items() if peak is not None}
+        return {name: tuple(dict.fromkeys(conditions)) for name, conditions in asked.items() if conditions}
+
+    def _declared(self) -> Iterator[Condition]:
+        """The declared conditions of legal settings, at the values of what is no symbol."""
+        space = self._sampler.space
+        fixed = {name: value for name, value in {**space.all, **self._fixed}.items() if name not in self._over}
+        for expr, relation in space.where:
+            there = expr.subs(fixed)
+            if there.value is None and there.symbols <= set(self._over):
+                yield Condition(there, relation)
 
     def _regimes(self) -> tuple[Regime, ...]:
         """The moments of which the peak is the largest, none twice."""
-        peak = self._peaks[PEAKS[0]]
+        peak = self._peaks[_PEAKS[0]]
         if peak is None:
             return ()
         left = dict.fromkeys(alternatives(peak))

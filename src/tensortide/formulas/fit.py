@@ -8,6 +8,7 @@ over time). The smallest basis that explains every figure, with structures left 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +45,7 @@ def fitted(values: Sequence[Expr], points: Sequence[Mapping[str, int]], terms: S
 
     None if there is none. The points must determine the coefficients.
     """
-    matrix = Matrix([[Fraction(term.subs(point).value or 0) for term in terms] for point in points])
+    matrix = _matrix(tuple([tuple(point.items()) for point in points]), tuple(terms))
     result = constant(0)
     monomials: dict[Monomial, None] = dict.fromkeys(m for value in values for m in value.terms)
     for monomial in monomials:
@@ -57,6 +58,12 @@ def fitted(values: Sequence[Expr], points: Sequence[Mapping[str, int]], terms: S
             if coefficient:
                 result = result + term * coefficient * scale
     return result
+
+
+@functools.lru_cache(maxsize=64)
+def _matrix(points: tuple[tuple[tuple[str, int], ...], ...], terms: tuple[Expr, ...]) -> Matrix:
+    """The values of the terms at the points; the same for all figures of a step."""
+    return Matrix([[Fraction(term.subs(dict(point)).value or 0) for term in terms] for point in points])
 
 
 class Matrix:

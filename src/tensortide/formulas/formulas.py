@@ -129,16 +129,15 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         Raises ExpressionError outside the region.
         """
         try:
-            values = self._compiled(setting)
+            asked = iter(self._asked(setting))
+            for condition, value in zip(self.region, asked, strict=False):
+                if not condition.holds(value):
+                    raise ExpressionError(f"the formulas do not hold at {_shown(setting)}: they need {condition}")
+            results: list[int | None] = [*self._compiled(setting)]
         except ArithmeticError as error:
             raise ExpressionError(f"no value at {_shown(setting)}: {error}") from None
-        results: list[int | None] = [*values[: len(self.totals)]]
-        asked = iter(values[len(self.totals) :])
-        for condition, value in zip(self.region, asked, strict=False):
+        for (index, condition), value in zip(self._further, asked, strict=True):
             if not condition.holds(value):
-                raise ExpressionError(f"the formulas do not hold at {_shown(setting)}: they need {condition}")
-        for index, condition in self._further:
-            if not condition.holds(next(asked)):
                 results[index] = None
         return results
 
@@ -149,8 +148,12 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @functools.cached_property
     def _compiled(self) -> Compiled:
+        return compiled(self.totals.values())
+
+    @functools.cached_property
+    def _asked(self) -> Compiled:
         asked = (*self.region, *(condition for _, condition in self._further))
-        return compiled([*self.totals.values(), *(condition.expr for condition in asked)])
+        return compiled(condition.expr for condition in asked)
 
 
 def _led(condition: Condition, steps: Mapping[str, Expr]) -> Condition:

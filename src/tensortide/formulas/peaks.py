@@ -8,6 +8,7 @@ that are nowhere larger than another one.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -20,8 +21,10 @@ from tensortide.graph.model import Graph
 from tensortide.memory import timeline
 from tensortide.memory.lives import Spans, spans
 from tensortide.memory.workspace import workspace_of
+from tensortide.plan.order.bounds import Moment as Together
+from tensortide.plan.order.bounds import bounds_of
 
-__all__ = ["Memory", "Moment", "memory", "pattern"]
+__all__ = ["SEARCHED_OPS", "Memory", "Moment", "memory", "pattern"]
 
 
 class Moment(NamedTuple):
@@ -36,6 +39,8 @@ class Moment(NamedTuple):
     rank: int
 
 
+SEARCHED_OPS = 3000
+"""The least memory of a step with more ops than this is not looked for: it may take minutes."""
 _RANKS = (0, 1, 2, 3, -1, -2, -3, -4)
 """Of ops alike, those that are looked at where the structure changes: the peak is near an end of the repetition."""
 
@@ -43,11 +48,13 @@ _RANKS = (0, 1, 2, 3, -1, -2, -3, -4)
 @dataclass(slots=True)
 class Memory:
     """``footprint`` of all storages on ``device``; ``resident`` bytes at the moments that may be the peak, without
-    kernels' workspace and with it. None: some storage, or some workspace, has no expression (``unsolved`` names it)."""
+    kernels' workspace and with it. None: some storage, or some workspace, has no expression (``unsolved`` names it).
+    ``least``: the moments whose largest is a lower, and an upper, bound of the peak under any order of the ops."""
 
     device: str
     footprint: Expr | None
     resident: dict[Moment, tuple[Expr | None, Expr | None]]
+    least: tuple[dict[Moment, Expr], dict[Moment, Expr]] = ({}, {})
     unsolved: list[str] = field(default_factory=list)
 
 
@@ -78,7 +85,31 @@ def memory(lifted: Graph, graphs: Sequence[Graph], solver: Solver, *, fold: bool
             if -len(group) <= rank < len(group):
                 moments[Moment(*place, rank)] = group[rank]
     footprint = None if unsolved else total(expr_of(lifted.storages[i].nbytes) for i in here)
-    return Memory(device, footprint, moments, unsolved)
+    return Memory(device, footprint, moments, ({}, {}) if unsolved else _least(lifted, device, fold), unsolved)
+
+
+def _least(graph: Graph, device: str, fold: bool) -> tuple[dict[Moment, Expr], dict[Moment, Expr]]:
+    """The moments of the bounds of the minimal footprint; none for a step in which their search takes long."""
+    if len(graph) > SEARCHED_OPS:
+        return {}, {}
+    bounds = bounds_of(graph, device=device, workspace=False)
+    places = [_place(graph, op, fold) for op in range(len(graph))]
+    count: Counter[tuple[str, str, str]] = Counter()
+    rank: list[int] = []
+    for place in places:
+        rank.append(count[place])
+        count[place] += 1
+
+    def moments(found: tuple[Together, ...]) -> dict[Moment, Expr]:
+        result: dict[Moment, Expr] = {}
+        for moment in found:
+            level = total(expr_of(graph.storages[storage].nbytes) for storage in moment.storages)
+            place = places[moment.op]
+            result[Moment(*place, rank[moment.op])] = level
+            result[Moment(*place, rank[moment.op] - count[place])] = level
+        return result
+
+    return moments(bounds.lower), moments(bounds.upper)
 
 
 def _is_unsolved(lifted: Graph, graphs: Sequence[Graph], index: int) -> bool:

@@ -17,6 +17,7 @@ from tensortide.errors import TensortideError, WorkloadError
 from tensortide.formulas.skeleton import Skeleton, skeleton
 from tensortide.formulas.space import SMALL, Scalar, Setting, Space
 from tensortide.graph.model import Graph
+from tensortide.plan.order.minimal import MinimalFootprint, footprint
 
 __all__ = ["Sample", "Sampler", "shown"]
 
@@ -28,6 +29,9 @@ _LAST_DRAWS = 60
 
 _LARGEST_BYTES = 1 << 44
 """A sample with a larger storage is not used: sums of its bytes might not fit the arrays of a timeline."""
+
+_LITTLE_WORK = 50_000
+"""Limit of the search for the least memory of a sample, in steps of about a microsecond."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,11 @@ class Sample:
     def skeleton(self) -> Skeleton:
         """Everything but the sizes."""
         return skeleton(self.graph)
+
+    @cached_property
+    def least(self) -> MinimalFootprint:
+        """Bounds of the least memory of its storages under any order of its ops, found without a long search."""
+        return footprint(self.graph, workspace=False, work=_LITTLE_WORK)
 
     @cached_property
     def count(self) -> Count:

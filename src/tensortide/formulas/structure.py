@@ -63,6 +63,9 @@ def figures(found: Study, fold: bool) -> dict[Figure, Expr | None]:
     for moment, levels in found.memory.resident.items():
         for column, expr in enumerate(levels):
             result[Figure("moment", (moment, column))] = expr
+    for column, moments in enumerate(found.memory.least, 2):
+        for moment, level in moments.items():
+            result[Figure("moment", (moment, column))] = level
     return result
 
 
@@ -165,6 +168,8 @@ class Structures:
                 self.names.remove(name)
             else:
                 bases[name] = basis
+        if self.dropped and not bases:  # one structure is left: it is studied for itself
+            self.studies = {}
         for values in itertools.product(*(self._values[name][: len(basis) + 1] for name, basis in bases.items())):
             self.at({**self.base, **dict(zip(bases, values, strict=True))})
         studies = self.used
@@ -174,6 +179,10 @@ class Structures:
     def typical(self) -> dict[str, int]:
         """A setting like the workload's own."""
         return {**self.sampler.space.defaults, **{n: v for n, v in self.base.items() if n in self.dropped}}
+
+    def least(self, name: str) -> int:
+        """The smallest value of a hyperparameter that formulas were made from."""
+        return min(self._values[name], default=1)
 
     def beyond(self, name: str) -> int:
         """A value of a hyperparameter larger than those that formulas were made from; it need not be legal."""
@@ -193,10 +202,11 @@ class Structures:
         """The simplest basis in which ``name`` explains every figure, None (and dropped) if there is none."""
         failed, fewest = "", 0
         for basis in BASES:
-            values = [self._value(name, index) for index in range(len(basis) + 2)]
+            need = len(basis) + (2 if len(basis) == 1 else 3)
+            values = [self._value(name, index) for index in range(need)]
             studies = [self.at({**self.base, name: value}) for value in values if value is not None]
             known = [s for s in studies if s is not None]
-            if len(known) < len(basis) + 2:
+            if len(known) < need:
                 failed = failed or f"only {len(known)} values of it are legal"
                 continue
             columns = [figures(s, True) for s in known]

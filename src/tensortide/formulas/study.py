@@ -21,9 +21,11 @@ __all__ = ["Study", "study"]
 
 _FIRST = 4
 """Captures to start with: a monomial needs one, and three may contradict it."""
-_TAUGHT = 2
+_TAUGHT = 3
 """The same where most sizes are known from another structure; what is new asks for more."""
-_MOST = 16
+_ASKED = 3
+"""Values of one hyperparameter to ask for at once, of those that would tell expressions apart."""
+_MOST = 24
 """Captures of one structure before what is still unclear is given up."""
 
 
@@ -110,18 +112,16 @@ class _Samples:
         return None
 
     def ask(self, wanted: Mapping[str, set[int]]) -> bool:
-        """One more sample: at a value that is wanted, else anywhere. False if there is none."""
+        """More samples: at values that are wanted, else anywhere. False if there are none."""
         before = len(self.alike)
         for name, values in wanted.items():
-            for value in sorted(values):
-                if (name, value) in self._asked:
-                    continue
+            new = [value for value in sorted(values) if (name, value) not in self._asked]
+            for value in new[:_ASKED]:
                 self._asked.add((name, value))
                 others = [other for other in self._sizes if other != name]
                 sample = self._sampler.generic(others, {**self._structure, name: value}, self._all, large=True)
                 if sample is not None:
                     self._all.append(sample)
-                    break
         if len(self.alike) > before:
             return True
         return not wanted and self.extend(before + 2) and len(self.alike) > before

@@ -202,8 +202,15 @@ class Solver:
             coefficients = _solve([terms[i][1] for i in chosen], vector)
             if coefficients is None or any(c.denominator > _NICE or c == 0 for c in coefficients):
                 continue
+            if not self._borne_out({name for i in chosen for name in terms[i][0].symbols}, size):
+                self.short = True
+                continue
             cost = sum((abs(c) + c.denominator for c in coefficients), Fraction(0))
             yield cost, sum((terms[i][0] * c for i, c in zip(chosen, coefficients, strict=True)), start=constant(0))
+
+    def _borne_out(self, names: set[str], size: int) -> bool:
+        """Whether there are values of ``names`` left over on which a sum of ``size`` terms could fail."""
+        return len({tuple(point[name] for name in names) for point in self.points}) > size
 
     def _terms(self, degree: int) -> list[tuple[Expr, Vector]]:
         count = len(self.points)
@@ -297,6 +304,10 @@ def _monomials(values: Mapping[str, Vector]) -> tuple[_Monomials, bool]:
                 for below in values:
                     if below not in above:
                         add(above, (below,))
+    # a number over sizes, last: these would be simple, but are rare
+    for degree in (1, 2):
+        for several in itertools.combinations_with_replacement(values, degree):
+            add((), several)
     return table, blurred and len(values) > 0
 
 

@@ -22,7 +22,7 @@ from tensortide.graph.model import (
     Storage,
     Tensor,
 )
-from tensortide.graph.unroll import unrolled
+from tensortide.graph.unroll import unrolled, written_out
 from tensortide.graph.validate import validate
 
 __all__ = [
@@ -47,4 +47,5 @@ __all__ = [
     "save",
     "unrolled",
     "validate",
+    "written_out",
 ]

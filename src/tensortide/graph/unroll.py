@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import msgspec
 
 from tensortide.errors import GraphError
-from tensortide.graph.model import OUTSIDE, Graph, Op, Role, Storage, Tensor
+from tensortide.graph.model import OUTSIDE, TENSOR, Call, Graph, Op, Role, Storage, Tensor
 
-__all__ = ["LONGEST", "unrolled"]
+__all__ = ["LONGEST", "unrolled", "written_out"]
 
 LONGEST = 2_000_000
 """Most ops that a graph is unrolled to."""
@@ -21,28 +21,37 @@ def unrolled(graph: Graph) -> Graph:
 
     What a body allocates is a new storage every iteration; what a loop carries is read as the iteration before left
     it. An op with the tag ``push`` keeps its result under its first input, ``pop`` takes the last that was kept;
-    ``write`` keeps its third input until an op with the tag ``gather``. Storages are released after their last use.
+    ``write`` keeps its third input until an op with the tag ``gather``. What is taken or gathered is among the inputs
+    of the op that does so, as the argument ``kept``. Storages are released after their last use.
     Raises GraphError for more than ``LONGEST`` ops.
     """
+    return written_out(graph)[0]
+
+
+def written_out(graph: Graph) -> tuple[Graph, tuple[range, ...]]:
+    """``unrolled(graph)``, and which of its ops are those of each outermost loop, all iterations together."""
     if not graph.loops:
-        return graph
+        return graph, ()
     count = sum(graph.trips(index) for index in range(len(graph)))
     if count > LONGEST:
         raise GraphError(f"the loops written out would be {count:,} ops, more than {LONGEST:,}")
-    return _Unrolling(graph).graph()
+    unrolling = _Unrolling(graph)
+    return unrolling.graph(), tuple(unrolling.stretches)
 
 
 class _Unrolling:
     def __init__(self, graph: Graph) -> None:
         self.source = graph
         self.ops: list[Op] = []
+        self.stretches: list[range] = []
+        self.calls: dict[Call, int] = {}  # calls that take what was kept
         self.tensors: list[Tensor] = []
         self.storages: list[Storage] = []
         self.last: list[int] = []
         self.now: dict[int, int] = {}  # the copy of a tensor that was made last
         self.copy: dict[int, int] = {}  # the copy of a storage that was made last
         self.carried: dict[int, int] = {}  # what a tensor starts an iteration as
-        self.kept: dict[int, list[int]] = defaultdict(list)  # storages kept under a handle's storage
+        self.kept: dict[int, list[int]] = defaultdict(list)  # tensors kept under a handle's storage
         self.births: dict[int, list[int]] = defaultdict(list)
         for index, storage in enumerate(graph.storages):
             if storage.birth is None:
@@ -58,6 +67,7 @@ class _Unrolling:
         return msgspec.structs.replace(
             self.source,
             ops=tuple(self.ops),
+            calls=(*self.source.calls, *self.calls),
             tensors=tuple(self.tensors),
             storages=tuple(self._ended(i) for i in range(len(self.storages))),
             named=tuple(
@@ -109,9 +119,12 @@ class _Unrolling:
         pairs = self.source.loops[loop].carried
         for first, _ in pairs:
             self.carried.pop(first, None)
+        start = len(self.ops)
         for _ in range(int(self.source.loops[loop].trips)):
             self._run(body, depth + 1)
             self.carried |= {first: self.now[last] for first, last in pairs}
+        if not depth:
+            self.stretches.append(range(start, len(self.ops)))
 
     def _emit(self, index: int) -> None:
         """One run of an op."""
@@ -123,29 +136,41 @@ class _Unrolling:
         for storage in self.births[index]:
             fresh = msgspec.structs.replace(self.source.storages[storage], birth=len(self.ops), death=None)
             self.copy[storage] = self._add(fresh)
-        taken = self.kept[self._storage(inputs[0])].pop() if "pop" in call.tags else None
         shared = {
             self.source.tensors[old].storage: self._storage(new) for old, new in zip(op.inputs, inputs, strict=True)
         }
+        taken = self._taken(call.tags, inputs)
         for tensor in op.outputs:
             old = self.source.tensors[tensor]
-            home = shared.get(old.storage, self.copy[old.storage]) if taken is None else taken
+            home = self._storage(taken[0]) if "pop" in call.tags else shared.get(old.storage, self.copy[old.storage])
             self.now[tensor] = len(self.tensors)
             self.tensors.append(_plain(old, home))
         outputs = [self.now[tensor] for tensor in op.outputs]
+        if "push" in call.tags:
+            self.kept[self._storage(inputs[0])].append(outputs[0])
+        elif "write" in call.tags:
+            self.kept[self._storage(inputs[0])].append(inputs[2])
+        inputs += taken
         for tensor in (*inputs, *outputs):
             self.last[self._storage(tensor)] = len(self.ops)
-        self._keep(call.tags, inputs)
-        self.ops.append(msgspec.structs.replace(op, inputs=tuple(inputs), outputs=tuple(outputs), loop=OUTSIDE))
+        made = self._call(op.call, len(taken))
+        self.ops.append(
+            msgspec.structs.replace(op, call=made, inputs=tuple(inputs), outputs=tuple(outputs), loop=OUTSIDE)
+        )
 
-    def _keep(self, tags: tuple[str, ...], inputs: Sequence[int]) -> None:
-        if "push" in tags:
-            self.kept[self._storage(inputs[0])].append(self._storage(inputs[1]))
-        elif "write" in tags:
-            self.kept[self._storage(inputs[0])].append(self._storage(inputs[2]))
-        elif "gather" in tags:
-            for storage in self.kept.pop(self._storage(inputs[0]), ()):
-                self.last[storage] = len(self.ops)
+    def _taken(self, tags: tuple[str, ...], inputs: Sequence[int]) -> list[int]:
+        """What an op takes of the tensors kept under its first input."""
+        if "pop" in tags:
+            return [self.kept[self._storage(inputs[0])].pop()]
+        return self.kept.pop(self._storage(inputs[0]), []) if "gather" in tags else []
+
+    def _call(self, index: int, taken: int) -> int:
+        """The call of an op that takes so many kept tensors beside its inputs."""
+        if not taken:
+            return index
+        call = self.source.calls[index]
+        call = msgspec.structs.replace(call, arguments=(*call.arguments, ("kept", (TENSOR,) * taken)))
+        return self.calls.setdefault(call, len(self.source.calls) + len(self.calls))
 
     def _storage(self, tensor: int) -> int:
         return self.tensors[tensor].storage

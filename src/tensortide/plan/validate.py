@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
+from tensortide.graph.unroll import unrolled
 from tensortide.plan.model import Compute, Evict, Plan, fingerprint
 
 _BEFORE = -1
@@ -17,8 +18,10 @@ def validate(plan: Plan, graph: Graph) -> None:
 
     Every op is computed at least once, and finds each storage it touches resident and last written by the op that last
     wrote it in the recorded step: that covers dependencies, the order of writes and reads, and recomputation of what
-    was evicted. Covers plans of one lane whose steps are ``Compute`` and ``Evict``.
+    was evicted. A plan of a graph with loops refers to the loops written out (``graph.unrolled``). Covers plans of one
+    lane whose steps are ``Compute`` and ``Evict``.
     """
+    graph = unrolled(graph)
     if plan.graph != fingerprint(graph):
         raise PlanError("the plan was made for another graph")
     if len(plan.lanes) != 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tensortide.graph.model import Graph, Storage
+from tensortide.graph.unroll import unrolled
 from tensortide.memory import Timeline, timeline
 from tensortide.plan import Plan, validate
 from tensortide.plan.lifetimes import Life, lives, users
@@ -14,8 +15,10 @@ def reordered(graph: Graph, plan: Plan) -> Graph:
     """``graph`` as ``plan`` runs it: its ops in that order, births and deaths as ``plan.lifetimes`` has them.
 
     Op i of the result is op ``plan.order[i]`` of ``graph``; every other index stays. Raises PlanError if the plan is no
-    order of the ops, or does not execute the graph.
+    order of the ops, or does not execute the graph. Loops are written out first: then indexes are those of
+    ``unrolled(graph)``.
     """
+    graph = unrolled(graph)
     validate(plan, graph)
     order = plan.order
     at = {op: position for position, op in enumerate(order)}

@@ -27,10 +27,26 @@ _STOPS = {
 }
 
 
+_LOOPS = {
+    "none": "",
+    "written out": (
+        " Loops are written out, and the ops of all iterations take part in the order: the bounds hold for all orders "
+        "of them."
+    ),
+    "together": (
+        " Loops are written out but too long to be taken apart: each outermost one runs in one stretch, its ops in the "
+        "recorded order. The bounds hold for the orders that do so; others might need less."
+    ),
+}
+"""How the loops of a step took part."""
+
+
 def render_footprint(found: MinimalFootprint, graph: Graph, console: Console, *, top: int = 15) -> None:
-    """Print ``found``, the minimal footprint of ``graph``, with the ``top`` groups of storages at its peak."""
+    """Print ``found``, the minimal footprint of ``graph`` (loops written out), with the ``top`` groups of storages at
+    its peak."""
     played = replay(graph, found.plan)
-    parts = [_title(graph, found), _facts(found), *_at_peak(played, found, graph, console.options, top), _model(graph)]
+    parts = [_title(graph, found), _facts(found), *_at_peak(played, found, graph, console.options, top)]
+    parts.append(_model(graph, found))
     for part in parts:
         console.print(Trimmed(part), highlight=False, end="")
 
@@ -47,7 +63,8 @@ def _title(graph: Graph, found: MinimalFootprint) -> Text:
 def _facts(found: MinimalFootprint) -> RenderableType:
     saved = found.captured_peak_bytes - found.upper_bytes
     gap = f"gap {format_bytes(found.gap_bytes)}, {format_percent(found.gap_bytes, found.lower_bytes)}"
-    verdict = "proved: no order needs less" if found.proved else "the best order found; none needs less than"
+    order = "such order" if found.loops == "together" else "order"
+    verdict = f"proved: no {order} needs less" if found.proved else "the best order found; none needs less than"
     facts = [
         (
             "Minimal peak",
@@ -145,7 +162,7 @@ def _short(name: str) -> str:
     return tidy(name.removeprefix("aten.").removesuffix(".default"))
 
 
-def _model(graph: Graph) -> RenderableType:
+def _model(graph: Graph, found: MinimalFootprint) -> RenderableType:
     """Under which rules this holds."""
     several = len({storage.device for storage in graph.storages}) > 1
     text = (
@@ -154,6 +171,7 @@ def _model(graph: Graph) -> RenderableType:
         "and ops in place take nothing; reads and writes of a storage keep their order; a kernel's workspace counts "
         "while it runs."
     )
+    text += _LOOPS[found.loops]
     if several:
         text += " Storages on other devices are not counted here: choose with --device."
     return Padding(Text(text, style="dim"), (1, 0, 0, 0), expand=False)

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tensortide.expr import Condition, Expr, text
+from tensortide.expr.atoms import alternatives
 from tensortide.formulas.formulas import QUANTITIES
 from tensortide.formulas.result import Symbolic
 from tensortide.report.formulas import TITLES, shown_total
@@ -35,10 +36,9 @@ def _parts(found: Symbolic, values: Mapping[str, int], depth: int, top: int) -> 
     yield heading("Totals")
     table = _table()
     for name, expr in found.formulas.totals.items():
-        if name.startswith("peak") and len(found.regimes) > 1:
-            shown = f"the largest of {len(found.regimes)} moments, see below"
-        else:
-            shown = text(expr)
+        shown, moments = text(expr), len(alternatives(expr))
+        if moments > 1:
+            shown = f"the largest of {moments} moments, {'see below' if name == 'peak_bytes' else 'in --json'}"
         table.add_row(Text(TITLES.get(name, tidy(name)), "bold"), Text(shown), shown_total(name, values.get(name)))
     yield table
     if found.regimes:
@@ -106,9 +106,12 @@ def _remarks(found: Symbolic) -> Iterator[RenderableType]:
     table = _table()
     for condition in found.formulas.region:
         table.add_row("if", Text(condition_text(condition)), "")
+    further: dict[Condition, list[str]] = {}
     for name, asked in found.formulas.only.items():
-        shown = " and ".join(map(condition_text, asked))
-        table.add_row("if", Text(f"{shown}, for {TITLES.get(name, tidy(name)).lower()} only"), "")
+        for condition in asked:
+            further.setdefault(condition, []).append(TITLES.get(name, tidy(name)))
+    for condition, names in further.items():
+        table.add_row("if", Text(f"{condition_text(condition)}; for these only: {'; '.join(names)}"), "")
     fixed = ", ".join(f"{name}={value}" for name, value in found.settings.items())
     if fixed:
         table.add_row("with", Text(tidy(fixed)), "")

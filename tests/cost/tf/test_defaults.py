@@ -41,7 +41,11 @@ def test_word_lm_accumulates_weight_gradients_in_one_buffer(reference: Path) -> 
     graph = step(reference, "word_lm").graph
     squares = expr_of(footprint_bytes(graph)).coefficients("h")[2]
     assert squares.coefficients("s")[1] == 2 * 32
-    sums = [expr_of(view.outputs[0].numel) for view in graph if view.call.mutated and view.op.loop >= 0]
+    sums = [
+        expr_of(view.outputs[0].numel)
+        for view in graph
+        if view.call.mutated and view.op.loop >= 0 and "Stack" not in view.name
+    ]
     assert Counter(sums) == {parse("8*h**2"): 2, parse("4*h"): 2, parse("1"): 4}
 
 

@@ -35,6 +35,9 @@ TAGS = {"StackPushV2": ("push",), "StackPopV2": ("pop",), "TensorArrayWriteV3": 
 )
 """What an op does with what others keep, see ``graph.unroll``."""
 
+_STACKS = frozenset({"StackPushV2", "StackPopV2"})
+"""Ops that change the stack that is their first input: they keep their order."""
+
 _FEW = 16
 """Stored tensors of up to so many elements are shown among the arguments of their Const."""
 
@@ -153,6 +156,8 @@ class _Conversion:
             mutated = (self.memory.in_place[index],)
         elif updates(node):
             mutated = (0, *self._slots(node))
+        elif node.type in _STACKS and count:
+            mutated = (0,)
         outputs = len(node.outputs)
         returns: Value = TENSOR if outputs == 1 else (TENSOR,) * outputs if outputs else None
         tags = TAGS.get(node.type, ())

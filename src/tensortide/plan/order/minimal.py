@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -13,12 +14,14 @@ from tensortide.plan.order import branch
 from tensortide.plan.order.budget import Budget, Exhausted, Stop, Watch
 from tensortide.plan.order.cuts import cut_of, unavoidable
 from tensortide.plan.order.incumbent import Incumbent, as_proof
+from tensortide.plan.order.layers import bisect
 from tensortide.plan.order.lists import by_rank
-from tensortide.plan.order.problem import Problem, problem
+from tensortide.plan.order.problem import Problem
 from tensortide.plan.order.proof import Cut, Either, Persistent, Proof
 from tensortide.plan.order.proof import Exhausted as Searched
 from tensortide.plan.order.refine import improve
 from tensortide.plan.order.search import explore
+from tensortide.plan.order.together import Stated, stated
 
 WORK = 40_000_000
 """Default work limit: about half a minute of one core for large graphs, a minute for searches of small ones."""
@@ -26,11 +29,19 @@ WORK = 40_000_000
 _CUTS = 8
 """Ops of the refined order whose cuts are tried as bounds."""
 
-_SMALL = 200
+_SMALL = 256
 """Up to so many ops the exact search goes far before branching is tried."""
+
+_STATES = (2_000,), (20_000, 400_000)
+"""Sets of ops of a size that it keeps: few to come close, then more."""
 
 _SETS = 60_000_000
 """The exact search keeps at most so many sets of ops, times ops: memory of some hundred MiB."""
+
+
+Loops: TypeAlias = Literal["none", "written out", "together"]
+"""How the loops of a step take part: it has none; every op of every iteration may move; or each outermost loop runs in
+one stretch with its ops as recorded, and the bounds are over the orders that do so."""
 
 
 class MinimalFootprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,10 +52,12 @@ class MinimalFootprint(msgspec.Struct, frozen=True, kw_only=True):
     ``persistent_bytes`` what is resident throughout, ``footprint_bytes`` the sum of all storages, each under the same
     lifetimes (``plan.lifetimes``) and on ``device`` alone. ``peak_op`` is the op of the Graph at the peak of ``plan``
     (-1 for a step without ops), ``residents`` the storages resident with it, ascending, ``workspace_bytes`` what its
-    kernel takes beside them. ``stop`` tells why the search ended.
+    kernel takes beside them. ``loops`` tells which orders the bounds are over; of a step with loops, ops, storages and
+    ``plan`` are those of ``graph.unrolled(graph)``. ``stop`` tells why the search ended.
     """
 
     device: str
+    loops: Loops
     lower_bytes: int
     upper_bytes: int
     captured_peak_bytes: int
@@ -101,33 +114,44 @@ def footprint(
         time_s: hard stop of the search in seconds.
         watch: told the bounds so far now and then; ends the search by returning False.
 
-    Raises GraphError if nothing of the graph is on ``device``, PlanError if the graph has loops.
+    Loops are written out; a step of more than ``together.FREE`` ops then keeps each of them together. Raises GraphError
+    if nothing of the graph is on ``device``, or if its loops are too long to be written out.
     """
-    stated = problem(graph, _device(graph, device), workspace=workspace)
-    best = Incumbent(stated)
-    captured = best.upper
+    asked = stated(graph, _device(graph, device), workspace=workspace)
+    best = Incumbent(asked.problem)
     budget = Budget(work, time_s, lambda: watch is None or watch(best.lower, best.upper))
     with contextlib.suppress(Exhausted):
         _search(best, budget)
-    levels = stated.levels(best.order)
-    at = levels.index(best.upper) if levels else -1
-    peak_op = best.order[at] if levels else -1
+    return _result(graph, asked, best, budget.stop, work, time_s)
+
+
+def _result(graph: Graph, asked: Stated, best: Incumbent, stop: Stop, work: int, time_s: float) -> MinimalFootprint:
+    ops = asked.ops
+    captured = ops.peak(range(len(ops)))
+    order = asked.spelled(best.order)
+    if ops.peak(order) > captured:
+        order = list(range(len(ops)))
+    levels = ops.levels(order)
+    upper = max(levels, default=ops.base)
+    at = levels.index(upper) if levels else -1
+    peak_op = order[at] if levels else -1
     return MinimalFootprint(
-        device=stated.device,
+        device=ops.device,
+        loops="none" if not graph.loops else "together" if asked.is_contracted else "written out",
         lower_bytes=best.lower,
-        upper_bytes=best.upper,
+        upper_bytes=upper,
         captured_peak_bytes=captured,
-        persistent_bytes=stated.base,
-        footprint_bytes=stated.footprint,
+        persistent_bytes=ops.base,
+        footprint_bytes=ops.footprint,
         peak_op=peak_op,
-        workspace_bytes=stated.needs[peak_op] - stated.born[peak_op] if levels else 0,
-        residents=tuple(stated.resident_at(best.order, at) if levels else sorted(stated.persistent)),
-        certificate=_kind(stated, best.proof),
-        stop="proved" if best.proved else "work" if budget.stop == "proved" else budget.stop,
+        workspace_bytes=ops.needs[peak_op] - ops.born[peak_op] if levels else 0,
+        residents=tuple(ops.resident_at(order, at) if levels else sorted(ops.persistent)),
+        certificate=_kind(asked.problem, best.proof),
+        stop="proved" if best.lower == upper else "work" if stop == "proved" else stop,
         work=work,
         time_s=time_s,
         proof=best.proof,
-        plan=in_order(graph, best.order, stated.device),
+        plan=in_order(asked.graph, order, ops.device),
     )
 
 
@@ -155,7 +179,9 @@ def _search(best: Incumbent, budget: Budget) -> None:
     _explore(best, budget, 5_000)
     if count <= _SMALL:
         _explore(best, budget, 50_000)
-        _explore(best, budget, 600_000)
+        for states in _STATES:
+            if not best.proved:
+                bisect(best, budget, *states)
     if not best.proved:
         branch.solve(best, budget)
 
@@ -177,12 +203,12 @@ def _cut(best: Incumbent, budget: Budget, count: int) -> None:
             best.bound(best.problem.base + cut.held + best.problem.needs[op], as_proof(best.problem, op, cut))
 
 
-def _kind(stated: Problem, proof: Proof) -> str:
+def _kind(asked: Problem, proof: Proof) -> str:
     """What ``proof`` is called."""
     if isinstance(proof, Cut):
-        size = dict(zip(stated.storage, stated.nbytes, strict=True))
+        size = dict(zip(asked.storage, asked.nbytes, strict=True))
         sure = [
-            s for s in unavoidable(stated, proof.op) if s in size and stated.birth[stated.storage.index(s)] != proof.op
+            s for s in unavoidable(asked, proof.op) if s in size and asked.birth[asked.storage.index(s)] != proof.op
         ]
         plain = sum(size[s] for s in sure) == sum(nbytes for _, _, nbytes in proof.storages)
         return "unavoidable set" if plain else "minimum cut"

@@ -128,10 +128,10 @@ def problem(graph: Graph, device: str, *, workspace: bool = True) -> Problem:
     """The ordering problem of ``graph`` on ``device``, under the lifetimes of ``plan.lifetimes``.
 
     Ops on other devices take part in the order and hold nothing here. Raises PlanError for a graph with loops: the ops
-    of a body run once per iteration, so there is no order of ops to choose.
+    of a body run once per iteration, so they have no order before the loops are written out (``together.stated``).
     """
     if graph.loops:
-        raise PlanError(f"the ops of a step with loops cannot be reordered: this one has {graph.loops[0].name!r}")
+        raise PlanError(f"the ops of a step with loops have no order: write out {graph.loops[0].name!r} first")
     extra = workspace_bytes(graph, device) if workspace else [0] * len(graph)
     made = Problem(device, dependencies(graph), extra)
     touched = users(graph)

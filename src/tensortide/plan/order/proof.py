@@ -10,7 +10,8 @@ import msgspec
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
-from tensortide.plan.order.problem import Problem, problem
+from tensortide.plan.order.problem import Problem
+from tensortide.plan.order.together import stated as state
 
 
 class Persistent(msgspec.Struct, frozen=True, tag="persistent"):
@@ -56,10 +57,11 @@ Proof: TypeAlias = Persistent | Cut | Either | Exhausted
 def verify(graph: Graph, proof: Proof, *, device: str, workspace: bool = True) -> int:
     """The lower bound, in bytes, on the peak of every order of ``graph`` on ``device`` that ``proof`` proves.
 
-    Flows are added up; an exhausted search is done again, by plain enumeration (which may take long).
+    Flows are added up; an exhausted search is done again, by plain enumeration (which may take long). Of a step with
+    loops, ops are those of the loops written out, or units of them that stay together (``together``).
     Raises PlanError if the proof does not hold.
     """
-    return _bound(problem(graph, device, workspace=workspace), proof)
+    return _bound(state(graph, device, workspace=workspace).problem, proof)
 
 
 def _bound(stated: Problem, proof: Proof) -> int:

@@ -1,0 +1,27 @@
+"""What settings of a workload are legal, said where the workload is defined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+__all__ = ["legal"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def legal(*where: str, **values: Sequence[int]) -> Callable[[F], F]:
+    """Declare conditions that legal settings of a workload meet, and the values of hyperparameters that have few.
+
+    >>> @legal("hidden % heads == 0", "seq <= positions", depth=(18, 34, 50))
+    ... def encoder(batch=8, seq=128, positions=512, hidden=768, heads=12, depth=18): ...
+
+    Whoever tries settings of the workload (``symbolic``) then tries legal ones only. Nothing is checked when it is
+    called; a declaration replaces an earlier one.
+    """
+
+    def declare(workload: F) -> F:
+        vars(workload).update(where=where, values=values)
+        return workload
+
+    return declare

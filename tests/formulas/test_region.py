@@ -1,0 +1,83 @@
+"""The conditions of formulas: those that go without saying are left out, and no others."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tensortide.expr import Condition, Expr, parse, parse_condition
+from tensortide.formulas.region import divisible, quotients, simplified
+
+
+def holds(condition: Condition, **setting: int) -> bool:
+    return condition.holds(condition.expr.evaluate(setting))
+
+
+def kept(*texts: str, lowest: dict[str, int] | None = None, positive: tuple[str, ...] = ()) -> list[str]:
+    asked = map(parse_condition, texts)
+    return [str(c) for c in simplified(asked, lowest or {}, frozenset(map(parse, positive)), [])]
+
+
+def test_quotients_among_sizes() -> None:
+    sizes = [parse(text) for text in ("hidden", "hidden/heads", "batch*seq", "image/16", "hidden + 1", "ceil(n/2)")]
+    assert [str(q) for q in quotients(sizes)] == ["image/16", "hidden/heads"]
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        (["hidden/heads"], [("heads", "hidden")]),
+        (["image/16", "image/8"], [("16", "image")]),
+        (["hidden/heads", "hidden/heads/2"], [("2*heads", "hidden")]),
+        (["hidden/heads", "batch*hidden/heads"], [("heads", "hidden")]),
+        (["heads/kv_heads", "hidden/heads"], [("kv_heads", "heads"), ("heads", "hidden")]),
+    ],
+)
+def test_what_must_divide_what(terms: list[str], said: list[tuple[str, str]]) -> None:
+    pairs = [condition.divisor for condition in divisible(list(map(parse, terms)))]
+    assert sorted((str(d), str(n)) for d, n in filter(None, pairs)) == sorted(said)
+    assert len(pairs) == len(said)
+
+
+divisors = st.integers(1, 6)
+
+
+@given(h=divisors, extra=divisors, times=st.integers(1, 9))
+def test_divisible_means_it(h: int, extra: int, times: int) -> None:
+    (condition,) = divisible([parse("hidden/heads")])
+    hidden = h * times + extra % h
+    assert holds(condition, hidden=hidden, heads=h) == (hidden % h == 0)
+
+
+def test_what_is_certain_is_not_said() -> None:
+    assert kept("batch > 0", "batch*seq >= 1", "batch + seq != 0", "1 >= 0", "2*hidden + 3 > 4") == []
+    assert kept("batch > 1", "seq != 1") == ["batch > 1", "seq != 1"]
+    assert kept("batch > 1", "seq != 1", lowest={"batch": 2}) == ["seq != 1"]
+    assert kept("seq - 2*window > 0", positive=("seq - 2*window",)) == []
+    assert kept("batch*(seq - 2*window) > 0", positive=("seq - 2*window",)) == []
+    assert kept("seq - 2*window > 0") == ["seq - 2*window > 0"]
+    assert kept("hidden == 64") == ["hidden == 64"]
+
+
+def test_what_is_violated_where_the_formulas_were_right_is_not_said() -> None:
+    asked = [parse_condition("seq > 1"), parse_condition("batch > 1")]
+    left = simplified(asked, {}, frozenset(), [{"seq": 1, "batch": 2}])
+    assert [str(condition) for condition in left] == ["batch > 1"]
+
+
+def test_a_condition_is_said_once_and_in_lowest_terms() -> None:
+    assert kept("4*seq > 8", "seq > 2", "seq*hidden > 2*hidden") == ["seq > 2"]
+
+
+expressions = st.lists(st.integers(-3, 3), min_size=4, max_size=4).map(
+    lambda c: c[0] * parse("a") + c[1] * parse("b") + c[2] * parse("a*b") + c[3]
+)
+
+
+@given(expr=expressions, relation=st.sampled_from(("!=", ">=", ">")), a=st.integers(1, 9), b=st.integers(1, 9))
+def test_no_condition_that_matters_is_lost(expr: Expr, relation: str, a: int, b: int) -> None:
+    assume(expr.terms)
+    condition = Condition(expr, relation)  # type: ignore[arg-type]
+    if not simplified([condition], {}, frozenset(), []):
+        assert holds(condition, a=a, b=b)

@@ -1,0 +1,212 @@
+"""Formulas of small workloads by sampling, against fresh captures."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+import tensortide
+from tensortide import capture, count, symbolic, timeline
+from tensortide.errors import ExpressionError, WorkloadError
+from tensortide.expr import Expr, parse, text
+from tensortide.formulas import Symbolic
+from tensortide.graph import Graph
+from tests.conftest import ROOT
+from tests.formulas import workloads
+
+TARGET = f"{workloads.__name__}:"
+
+
+def truth(graph: Graph) -> dict[str, int]:
+    """Every total of a capture, by the name that its formula has."""
+    counted, alone = count(graph), timeline(graph, workspace=False)
+    return {
+        "parameters": counted.holdings.trainable,
+        "flops": counted.total.flops,
+        "product_flops": 2 * counted.total.macs,
+        "elementwise_flops": counted.total.cost.elementwise_flops,
+        "bytes": counted.total.bytes,
+        "footprint_bytes": alone.footprint_bytes,
+        "io_bytes": counted.holdings.io_bytes,
+        "peak_bytes": alone.peak_bytes,
+        "peak_with_workspace_bytes": timeline(graph).peak_bytes,
+    }
+
+
+def check(found: Symbolic, workload: Callable[..., Any], *settings: Mapping[str, int]) -> None:
+    """The formulas have all totals, and say what captures at the ``settings`` say."""
+    for setting in settings:
+        said = found.evaluate(**setting)
+        bounds = [said.pop(f"minimal_footprint_{side}_bytes", said["peak_bytes"]) for side in ("lower", "upper")]
+        assert said == truth(capture(workload, hyperparameters=setting)), setting
+        assert bounds == sorted(bounds)
+
+
+def drawn(workload: Callable[..., Any], over: Sequence[str], times: int = 3) -> list[dict[str, int]]:
+    dice = random.Random(1)
+    defaults = inspect.signature(workload).parameters
+    return [{name: dice.randint(2, 2 * defaults[name].default) for name in over} for _ in range(times)]
+
+
+def total(found: Symbolic, name: str) -> Expr:
+    return found.total(name)
+
+
+def refusals(found: Symbolic) -> list[str]:
+    return [note for note in found.notes if "illegal settings" in note]
+
+
+def test_sizes() -> None:
+    over = ("batch", "seq", "hidden")
+    found = symbolic(workloads.mlp, over=over)
+    assert found.symbols == over
+    assert text(total(found, "parameters")) == "hidden*(8*hidden + 5)"
+    assert total(found, "product_flops") == parse("48*batch*seq*hidden**2 - 8*batch*seq*hidden**2")
+    assert (found.held, found.structural, found.numeric, found.unknown, found.notes) == ({}, {}, (), {}, ())
+    assert found.formulas.defaults == {"batch": 64, "seq": 32, "hidden": 96}
+    assert found.settings == {}
+    check(found, workloads.mlp, *drawn(workloads.mlp, over), {"batch": 1, "seq": 7, "hidden": 5}, {})
+
+
+def test_only_what_is_asked_for_becomes_a_symbol() -> None:
+    found = symbolic(workloads.mlp, over=["hidden"], hyperparameters={"batch": 3, "dropout": 0.5})
+    assert found.symbols == ("hidden",)
+    assert found.settings == {"batch": 3, "dropout": 0.5, "seq": 32}
+    setting = {"batch": 3, "dropout": 0.5, "hidden": 41}
+    assert truth(capture(workloads.mlp, hyperparameters=setting)).items() <= found.evaluate(hidden=41).items()
+
+
+def test_layers_are_repeated_structure() -> None:
+    over = ("batch", "hidden", "layers")
+    found = symbolic(workloads.deep, over=over)
+    assert list(found.structural) == ["layers"]
+    assert "ops against" in found.structural["layers"]
+    assert total(found, "parameters") == parse("layers*(hidden**2 + hidden)")
+    assert {row.module for row in found.rows} >= {"*.project", "*.bend"}
+    assert text(next(row.count for row in found.rows if row.op == "aten.tanh" and row.count is not None)) == "layers"
+    check(found, workloads.deep, *drawn(workloads.deep, over), {"layers": 17})
+
+
+def test_illegal_settings_are_skipped_and_the_region_says_so() -> None:
+    over = ("batch", "seq", "hidden", "heads")
+    found = symbolic(workloads.attention, over=over)
+    (note,) = refusals(found)
+    assert "cannot be divided by heads" in note
+    assert [c.divisor for c in found.formulas.region if c.divisor] == [(parse("heads"), parse("hidden"))]
+    legal = [{**s, "hidden": s["heads"] * s["hidden"]} for s in drawn(workloads.attention, over)]
+    check(found, workloads.attention, *legal)
+    with pytest.raises(ExpressionError, match="do not hold"):
+        found.evaluate(hidden=63)
+
+
+def test_at_one_a_step_may_be_another() -> None:
+    """Where all heads are one, no copy brings them together."""
+    found = symbolic(workloads.attention, over=("batch", "seq", "heads"), values={"heads": (1, 2, 4, 8)})
+    assert any("at heads=1 the step is another one" in note for note in found.notes)
+    assert "heads > 1" in map(str, found.formulas.region)
+    with pytest.raises(ExpressionError, match="heads > 1"):
+        found.evaluate(heads=1)
+
+
+def test_declared_conditions_leave_nothing_to_find_out() -> None:
+    found = symbolic(workloads.declared, over=("batch", "seq", "hidden", "heads"))
+    assert refusals(found) == []
+    assert found.captures <= 10
+    check(found, workloads.declared, {"batch": 3, "seq": 5, "hidden": 40, "heads": 8})
+
+
+def test_conditions_and_values_may_come_with_the_question() -> None:
+    found = symbolic(
+        workloads.attention,
+        over=["hidden", "heads"],
+        where=["hidden % heads == 0"],
+        values={"hidden": (24, 36, 48, 60, 72)},
+    )
+    assert refusals(found) == []
+    check(found, workloads.attention, {"hidden": 56, "heads": 7})
+
+
+def test_rounded_sizes() -> None:
+    over = ("batch", "image", "width")
+    found = symbolic(workloads.conv, over=over)
+    assert "ceil(image/2)" in text(total(found, "product_flops"))
+    settings = [{"batch": 3, "width": 5, "image": image} for image in (*range(40, 50), 224, 31)]
+    check(found, workloads.conv, *settings)
+
+
+def test_the_smaller_of_two() -> None:
+    over = ("batch", "seq", "window", "hidden")
+    found = symbolic(workloads.windowed, over=over)
+    assert total(found, "product_flops") == parse("4*batch*hidden**2*min(seq, window)")
+    settings = ({"seq": 9, "window": 30}, {"seq": 30, "window": 9}, {"seq": 12, "window": 12}, {"batch": 5})
+    check(found, workloads.windowed, *settings)
+
+
+def test_a_structure_without_a_formula_is_held_with_the_reason() -> None:
+    found = symbolic(workloads.erratic, over=("batch", "hidden", "code"))
+    assert found.symbols == ("batch", "hidden")
+    assert found.settings["code"] == 5
+    assert "ops against" in found.held["code"]
+    assert "no formula" in found.held["code"]
+    check(found, workloads.erratic, {"batch": 3, "hidden": 7}, {"batch": 20, "hidden": 2})
+
+
+def test_an_op_without_a_rule_is_named() -> None:
+    found = symbolic(workloads.custom, over=("batch", "hidden"))
+    assert found.unknown == {"tests_formulas.blend.default": 1}
+    assert total(found, "product_flops") == parse("2*batch*hidden**2")
+
+
+@pytest.mark.parametrize(
+    ("over", "message"),
+    [
+        (["hiden"], "there is no hyperparameter 'hiden' .* batch, seq, hidden"),
+        (["dropout"], r"dropout is a float \(0.0\): only hyperparameters that are integers"),
+        (["batch", "seq"], "only one legal setting|no legal setting"),
+    ],
+)
+def test_what_cannot_be_a_symbol(over: list[str], message: str) -> None:
+    where = ["batch == 64", "seq == 32"] if over == ["batch", "seq"] else []
+    with pytest.raises(WorkloadError, match=message):
+        symbolic(workloads.mlp, over=over, where=where)
+
+
+def test_nothing_legal_is_an_error_that_says_what_to_do() -> None:
+    def never(batch: int = 4) -> Callable[[], None]:
+        raise ValueError("not today")
+
+    with pytest.raises(WorkloadError, match=r"no legal setting of batch(.|\n)*not today(.|\n)*--where"):
+        symbolic(never, over=["batch"])
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    command = [sys.executable, "-m", "tensortide", "count", f"{TARGET}attention", "--symbols", "all", "--json"]
+    runs = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    one, other = (run.communicate()[0] for run in runs)
+    assert one == other
+    assert '"formula": "hidden*(hidden + 1)"' in one
+
+
+def test_a_target_by_name_and_the_public_names() -> None:
+    found = tensortide.symbolic(f"{TARGET}mlp", over=["batch"])
+    assert found.formulas.workload == f"{TARGET}mlp"
+
+
+def test_rows_add_up_to_totals() -> None:
+    found = symbolic(workloads.deep, over=("batch", "hidden", "layers"))
+    for measure in ("flops", "bytes", "product_flops", "elementwise_flops"):
+        for groups in (found.by_phase(measure), found.by_op(measure)):
+            assert sum((e for e in groups.values() if e is not None), start=parse("0")) == total(found, measure)
+    modules = found.by_module()
+    assert modules["*"] == sum((modules[f"*.{name}"] or parse("0") for name in ("project", "bend")), start=parse("0"))
+    assert max(r.bytes.evaluate(found.formulas.defaults) for r in found.regimes) == found.evaluate()["peak_bytes"]
+    assert found.regime(batch=2).bytes in [regime.bytes for regime in found.regimes]
+    low, high = found.reach("batch")
+    assert low <= 32
+    assert high is None or high >= 32

@@ -1,0 +1,209 @@
+"""The solver of size vectors: an expression is found exactly or not at all."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tensortide.expr import Expr, ceil, constant, floor_ratio, maximum, minimum, power, symbol
+from tensortide.formulas.vectors import Solver, Vector
+
+Point = dict[str, int]
+
+NAMES = ("batch", "seq", "hidden")
+PRIMES = [n for n in range(5, 400) if all(n % d for d in range(2, math.isqrt(n) + 1))]
+
+
+def generic(names: Sequence[str] = NAMES, count: int = 8) -> st.SearchStrategy[list[Point]]:
+    """Points at which every hyperparameter has another prime."""
+
+    def points(seed: int) -> list[Point]:
+        values = iter(random.Random(seed).sample(PRIMES, len(names) * count))
+        return [{name: next(values) for name in names} for _ in range(count)]
+
+    return st.integers(0, 1 << 32).map(points)
+
+
+def at(expr: Expr, points: Sequence[Point]) -> Vector:
+    return tuple(expr.evaluate(point) for point in points)
+
+
+def solved(truth: Expr, points: Sequence[Point]) -> Expr | None:
+    """What is found for the values of ``truth``, with more points where the solver asks for them."""
+    points, first, asked = list(points), points, set[tuple[str, int]]()
+    while True:
+        solver = Solver(tuple(points[0]), points)
+        vector = at(truth, points)
+        found = solver.solve(vector) or solver.settle(vector)
+        wanted = {(name, value) for name, values in solver.wanted.items() for value in values} - asked
+        if not wanted or len(points) == 16:
+            return found
+        name, value = min(wanted)
+        asked.add((name, value))
+        points.append({**first[len(points) % len(first)], name: value})
+
+
+HELD_OUT = [dict(zip(NAMES, row, strict=True)) for row in ((1, 1, 1), (64, 1024, 768), (2, 3, 977))]
+
+coefficients = st.integers(1, 40)
+symbols = st.sampled_from(NAMES).map(symbol)
+
+
+@st.composite
+def monomials(draw: st.DrawFn, degree: int = 4) -> Expr:
+    factors = draw(st.lists(symbols, min_size=1, max_size=degree))
+    return math.prod(factors, start=constant(draw(coefficients)))
+
+
+@given(points=generic(count=4), truth=monomials())
+def test_a_multiple_of_a_monomial(points: list[Point], truth: Expr) -> None:
+    assert solved(truth, points) == truth
+
+
+@given(points=generic(count=4), scale=coefficients, below=st.integers(1, 8))
+def test_a_quotient(points: list[Point], scale: int, below: int) -> None:
+    """The size of a head: hidden is a multiple of heads, whatever the multiple."""
+    points = [{**point, "hidden": point["hidden"] * point["seq"] * below} for point in points]
+    truth = symbol("hidden") * scale / symbol("seq") / below
+    assert solved(truth, points) == truth
+
+
+@given(
+    points=generic(),
+    terms=st.lists(monomials(1), min_size=2, max_size=3, unique_by=lambda e: tuple(e.terms)),
+    number=st.integers(-9, 9),
+)
+def test_a_sum_of_few_terms(points: list[Point], terms: list[Expr], number: int) -> None:
+    truth = sum(terms[:2], start=constant(number)) if number else sum(terms, start=constant(0))
+    assert solved(truth, points) == truth
+
+
+@given(points=generic(), left=monomials(2), right=monomials(2), sign=st.sampled_from((1, -1)))
+def test_a_sum_of_products(points: list[Point], left: Expr, right: Expr, sign: int) -> None:
+    truth = left + sign * right
+    found = solved(truth, points)
+    assert found == truth or (truth.value == 0 and found is not None and found.value == 0)
+
+
+@given(points=generic(), scale=monomials(2), name=st.sampled_from(NAMES), number=st.integers(-4, 9))
+def test_a_monomial_times_a_sum(points: list[Point], scale: Expr, name: str, number: int) -> None:
+    other = symbol(NAMES[NAMES.index(name) - 1])
+    truth = scale * (symbol(name) + (other * number if number % 2 else constant(number or 1)))
+    assume(0 not in at(truth, points))
+    assert solved(truth, points) == truth
+
+
+@given(
+    points=generic(("seq", "hidden"), 4),
+    name=st.sampled_from(("seq", "hidden")),
+    divisor=st.integers(2, 32),
+    shift=st.integers(0, 60),
+    scale=st.sampled_from((1, 1, 2, 3)),
+)
+def test_a_strided_dimension(points: list[Point], name: str, divisor: int, shift: int, scale: int) -> None:
+    """Several roundings fit few samples: the solver asks for those that tell them apart."""
+    truth = floor_ratio(symbol(name) + shift, constant(divisor)) * scale
+    vector = at(truth, points)
+    assume(len(set(vector)) > 1 and 0 not in vector)
+    found = solved(truth, points)
+    assert found is None or at(found, HELD_OUT) == at(truth, HELD_OUT)
+
+
+@pytest.mark.parametrize(
+    ("divisor", "shift"), [(2, 1), (2, 0), (4, 3), (4, 1), (8, 7), (16, 0), (32, 31), (3, 2), (2, -5)]
+)
+def test_the_strides_of_convolutions(divisor: int, shift: int) -> None:
+    truth = floor_ratio(symbol("image") + shift, constant(divisor))
+    points = [
+        {"image": 67, "batch": 5},
+        {"image": 73, "batch": 7},
+        {"image": 101, "batch": 3},
+        {"image": 89, "batch": 2},
+    ]
+    assert solved(truth, points) == truth
+
+
+@given(points=generic(count=6), above=st.integers(1, 9), below=st.integers(2, 8))
+def test_a_rounded_multiple(points: list[Point], above: int, below: int) -> None:
+    """The slots of an expert: ceil(1.25 * tokens / experts)."""
+    share = symbol("batch") * symbol("seq") * Fraction(above, below) / symbol("hidden")
+    found = solved(ceil(share), points)
+    assert found is None or at(found, HELD_OUT) == at(ceil(share), HELD_OUT)
+
+
+def test_the_slots_of_an_expert_among_many_hyperparameters() -> None:
+    names = ("batch", "seq", "hidden", "heads", "kv_heads", "intermediate", "vocab", "experts", "top")
+    dice = random.Random(0)
+    points = [{name: dice.choice((2, 3, 4, 5, 7, 11)) for name in names} for _ in range(6)]
+    share = symbol("batch") * symbol("seq") * symbol("top") * Fraction(5, 4) / symbol("experts")
+    assert Solver(names, points).settle(at(ceil(share), points)) == ceil(share)
+
+
+@given(points=generic(), name=st.sampled_from(NAMES))
+def test_the_smaller_and_the_larger(points: list[Point], name: str) -> None:
+    number = sorted(point[name] for point in points)[3] + 1
+    for truth in (minimum(symbol(name), number), maximum(symbol(name), number)):
+        assert solved(truth, points) == truth
+    both = minimum(symbol("seq"), symbol("hidden"))
+    assert solved(both, points) == both or at(both, points) in (
+        at(symbol("seq"), points),
+        at(symbol("hidden"), points),
+    )
+
+
+@given(points=generic(("batch", "seq"), 5), levels=st.permutations(range(2, 9)), scale=coefficients)
+def test_a_power_of_two(points: list[Point], levels: list[int], scale: int) -> None:
+    points = [{**point, "levels": level} for point, level in zip(points, levels, strict=False)]
+    truth = power(2, symbol("levels")) * scale + symbol("seq")
+    assert solved(truth, points) == truth
+
+
+@given(points=generic(), noise=st.lists(st.integers(10**6, 10**9), min_size=8, max_size=8, unique=True))
+def test_noise_has_no_expression(points: list[Point], noise: list[int]) -> None:
+    solver = Solver(NAMES, points)
+    assert solver.solve(tuple(noise)) is None
+    assert solver.settle(tuple(noise)) is None
+
+
+@given(points=generic(), truth=monomials(2), where=st.integers(0, 7), error=st.integers(1, 9))
+def test_one_wrong_value_is_enough(points: list[Point], truth: Expr, where: int, error: int) -> None:
+    vector = list(at(truth, points))
+    vector[where] += error
+    solver = Solver(NAMES, points)
+    found = solver.solve(tuple(vector)) or solver.settle(tuple(vector))
+    assert found is None or at(found, points) == tuple(vector)
+    assert found is None or not found.terms.keys() <= {*truth.terms, ()}
+
+
+def test_a_product_of_what_stands_nearby() -> None:
+    """A flattened image: neither a monomial nor a sum, but a product of its neighbours."""
+    points = [{"batch": b, "image": i} for b, i in ((3, 67), (5, 73), (2, 101), (7, 91))]
+    side = floor_ratio(symbol("image") + 1, constant(2))
+    solver = Solver(("batch", "image"), points)
+    solver.teach(side)
+    solver.solve((3, 5, 2, 7))
+    flat = symbol("batch") * side * side * 4
+    sizes = [at(expr, points) for expr in (symbol("batch"), side, side)]
+    assert solver.solve(at(flat, points)) is None
+    assert solver.solve(at(flat, points), sizes) == flat
+    assert solver.solve(at(flat, points)) == flat  # it is known from then on
+
+
+def test_few_values_bear_out_few_terms() -> None:
+    """Three values are met by some sum of three terms, whatever they are: none of these is meant."""
+    points = [{"heads": heads, "batch": batch} for heads, batch in zip((2, 4, 8) * 3, PRIMES, strict=False)]
+    assert solved(constant(64) / symbol("heads"), points) == constant(64) / symbol("heads")
+    solver = Solver(("heads", "batch"), points)
+    assert solver.settle((17, 400, 9) * 3) is None
+    assert solver.short
+
+
+def test_points_that_do_not_tell_sizes_apart() -> None:
+    assert Solver(("a", "b"), [{"a": 2, "b": 4}, {"a": 3, "b": 6}, {"a": 5, "b": 10}]).blurred
+    assert not Solver(("a", "b"), [{"a": 2, "b": 7}, {"a": 3, "b": 5}, {"a": 5, "b": 11}]).blurred

@@ -1,0 +1,115 @@
+"""Tiny workloads, each with one thing that formulas must cope with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tensortide import legal
+
+Step: TypeAlias = Callable[[], Tensor]
+
+
+def _training(model: nn.Module, x: Tensor) -> Step:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> Tensor:
+        loss: Tensor = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+def mlp(batch: int = 64, seq: int = 32, hidden: int = 96, dropout: float = 0.0) -> Step:
+    """Sizes only: every dimension is a product."""
+    model = nn.Sequential(nn.Linear(hidden, 4 * hidden), nn.GELU(), nn.Dropout(dropout), nn.Linear(4 * hidden, hidden))
+    return _training(model, torch.randn(batch, seq, hidden))
+
+
+class Layer(nn.Module):
+    """(batch, hidden) -> the same."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.project, self.bend = nn.Linear(hidden, hidden), nn.Tanh()
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.bend(self.project(x))
+        return out
+
+
+def deep(batch: int = 32, hidden: int = 48, layers: int = 6) -> Step:
+    """The number of ops grows with ``layers``."""
+    model = nn.Sequential(*(Layer(hidden) for _ in range(layers)))
+    return _training(model, torch.randn(batch, hidden))
+
+
+class Mixer(nn.Module):
+    """(batch, seq, hidden) -> the same: attention by the book."""
+
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.project = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.project(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        mixed: Tensor = (parts @ parts.transpose(-2, -1)).softmax(-1) @ parts
+        return mixed.transpose(1, 2).flatten(2)
+
+
+def attention(batch: int = 8, seq: int = 24, hidden: int = 64, heads: int = 4) -> Step:
+    """Refuses what it cannot divide, and nothing says so beforehand."""
+    if hidden % heads:
+        raise ValueError(f"hidden={hidden} cannot be divided by heads={heads}")
+    return _training(Mixer(hidden, heads), torch.randn(batch, seq, hidden))
+
+
+@legal("hidden % heads == 0", heads=(2, 4, 8))
+def declared(batch: int = 8, seq: int = 24, hidden: int = 64, heads: int = 4) -> Step:
+    """Says what is legal, and fails the test if anything else is tried."""
+    assert hidden % heads == 0
+    assert heads in (2, 4, 8)
+    return _training(Mixer(hidden, heads), torch.randn(batch, seq, hidden))
+
+
+def conv(batch: int = 16, image: int = 65, width: int = 24) -> Step:
+    """Every other pixel, twice, then every third: sizes are rounded."""
+    model = nn.Sequential(
+        nn.Conv2d(3, width, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.Conv2d(width, 2 * width, 3, 3)
+    )
+    return _training(model, torch.randn(batch, 3, image, image))
+
+
+def windowed(batch: int = 8, seq: int = 48, window: int = 40, hidden: int = 32) -> Step:
+    """``min(seq, window)`` rows of each sequence are kept."""
+    return _training(nn.Linear(hidden, hidden), torch.randn(batch, min(seq, window), hidden))
+
+
+def erratic(batch: int = 16, hidden: int = 32, code: int = 5) -> Step:
+    """As many layers as a digit of e: no formula has their number."""
+    layers = [nn.Linear(hidden, hidden) for _ in range(int("27182818284590452353602874713526"[code]))]
+    return _training(nn.Sequential(*layers), torch.randn(batch, hidden))
+
+
+@torch.library.custom_op("tests_formulas::blend", mutates_args=())
+def blend(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@blend.register_fake
+def _blend_shape(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def custom(batch: int = 16, hidden: int = 32) -> Step:
+    """One op is nobody's: it has no cost rule."""
+    weight, x = torch.randn(hidden, hidden), torch.randn(batch, hidden)
+    return lambda: blend(F.relu(x @ weight))
