@@ -40,11 +40,15 @@ def truth(graph: Graph) -> dict[str, int]:
 
 
 def check(found: Symbolic, workload: Callable[..., Any], *settings: Mapping[str, int]) -> None:
-    """The formulas have all totals, and say what captures at the ``settings`` say."""
+    """The formulas have all totals, and say what captures at the ``settings`` say. That kernels choose their workspace
+    by size must be said if it is."""
     for setting in settings:
         said = found.evaluate(**setting)
+        expected = truth(capture(workload, hyperparameters=setting))
+        if any("kernels choose their workspace by size" in remark for remark in found.numeric):
+            del expected["peak_with_workspace_bytes"]
         bounds = [said.pop(f"minimal_footprint_{side}_bytes", said["peak_bytes"]) for side in ("lower", "upper")]
-        assert said == truth(capture(workload, hyperparameters=setting)), setting
+        assert said == expected, setting
         assert bounds == sorted(bounds)
 
 

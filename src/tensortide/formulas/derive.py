@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tensortide.cost.coverage import shown as shown_op
@@ -78,6 +78,7 @@ class _Derivation:
 
     def result(self) -> Symbolic:
         """Everything that survives the checks."""
+        self._drop_workspace()
         rows = tuple(self._rows())
         space, dropped = self._sampler.space, self._structures.dropped
         formulas = Formulas(
@@ -154,16 +155,27 @@ class _Derivation:
                 )
         return None if None in parts else total(parts)
 
+    def _drop_workspace(self) -> None:
+        """Where kernels choose their workspace by size there is no one formula of the peak with it."""
+        asked = dict.fromkeys(c for study in self._studies for c in study.memory.asked)
+        if self._checks.peaks[PEAKS[1]] is not None and self._relied_on(asked):
+            self._checks.peaks[PEAKS[1]] = None
+            self._numeric[f"{PEAKS[1]}: kernels choose their workspace by size"] = None
+
+    def _relied_on(self, asked: Iterable[Condition]) -> tuple[Condition, ...]:
+        """Of the conditions, those that do not go without saying."""
+        positive = frozenset(size for study in self._studies for size in sizes(study.lifted.graph))
+        return simplified(asked, self._checks.lowest, positive, self._checks.right)
+
     def _region(self) -> tuple[Condition, ...]:
         # what divides at every structure; at some it may be more, which the declared conditions say or the values show
         terms = set.intersection(*(set(quotients(sizes(study.lifted.graph))) for study in self._studies))
-        positive = frozenset(size for study in self._studies for size in sizes(study.lifted.graph))
         bounds = [Condition(symbol(name) - 1, ">") for name, value in self._checks.lowest.items() if value > 1]
         asked = dict.fromkeys(c for study in self._studies for c in study.measured.asked)
         found = (
             *bounds,
             *divisible(list(terms)),
-            *simplified(asked, self._checks.lowest, positive, self._checks.right),
+            *self._relied_on(asked),
         )
         return tuple(dict.fromkeys((*self._declared(), *found)))
 

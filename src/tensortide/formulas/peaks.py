@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tensortide.expr import Expr, Size, conditions, constant, expr_of, total
+from tensortide.expr import Condition, Expr, Size, conditions, constant, expr_of, total
 from tensortide.expr.expr import Coefficient, Monomial
 from tensortide.formulas.measure import agrees
 from tensortide.formulas.vectors import Solver
@@ -41,7 +41,7 @@ class Moment(NamedTuple):
 
 SEARCHED_OPS = 3000
 """The least memory of a step with more ops than this is not looked for: it may take minutes."""
-_RANKS = (0, 1, 2, 3, -1, -2, -3, -4)
+_RANKS = (*range(12), *range(-12, 0))
 """Of ops alike, those that are looked at where the structure changes: the peak is near an end of the repetition."""
 
 
@@ -49,6 +49,7 @@ _RANKS = (0, 1, 2, 3, -1, -2, -3, -4)
 class Memory:
     """``footprint`` of all storages on ``device``; ``resident`` bytes at the moments that may be the peak, without
     kernels' workspace and with it. None: some storage, or some workspace, has no expression (``unsolved`` names it).
+    ``asked``: what the rules of workspace relied on.
     ``least``: the moments whose largest is a lower, and an upper, bound of the peak under any order of the ops."""
 
     device: str
@@ -56,6 +57,7 @@ class Memory:
     resident: dict[Moment, tuple[Expr | None, Expr | None]]
     least: tuple[dict[Moment, Expr], dict[Moment, Expr]] = ({}, {})
     unsolved: list[str] = field(default_factory=list)
+    asked: dict[Condition, None] = field(default_factory=dict)
 
 
 def memory(lifted: Graph, graphs: Sequence[Graph], solver: Solver, *, fold: bool) -> Memory:
@@ -67,7 +69,7 @@ def memory(lifted: Graph, graphs: Sequence[Graph], solver: Solver, *, fold: bool
     device = lines[0].device
     lives = spans(lifted)
     extra: dict[int, Expr | None] = {}
-    with conditions():
+    with conditions() as asked:
         for index in lines[0].workspace.nonzero()[0].tolist():
             values = [int(line.workspace[index]) for line in lines]
             extra[index] = agrees(expr_of(workspace_of(lifted, index, device)), values, solver)
@@ -85,7 +87,7 @@ def memory(lifted: Graph, graphs: Sequence[Graph], solver: Solver, *, fold: bool
             if -len(group) <= rank < len(group):
                 moments[Moment(*place, rank)] = group[rank]
     footprint = None if unsolved else total(expr_of(lifted.storages[i].nbytes) for i in here)
-    return Memory(device, footprint, moments, ({}, {}) if unsolved else _least(lifted, device, fold), unsolved)
+    return Memory(device, footprint, moments, ({}, {}) if unsolved else _least(lifted, device, fold), unsolved, asked)
 
 
 def _least(graph: Graph, device: str, fold: bool) -> tuple[dict[Moment, Expr], dict[Moment, Expr]]:

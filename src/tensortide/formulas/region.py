@@ -90,8 +90,11 @@ def _holds(condition: Condition, setting: Mapping[str, int]) -> bool:
 
 
 def _primitive(expr: Expr) -> Expr:
-    """The expression without its constant factor and common powers, which are positive."""
-    return expr / Expr({common(expr): content(expr)}) if expr.terms and len(expr.terms) > 1 else _single(expr)
+    """The expression without its constant factor and common powers of symbols, which are positive."""
+    if len(expr.terms) < 2:
+        return _single(expr)
+    positive = tuple(power for power in common(expr) if isinstance(power[0], str))
+    return expr / Expr({positive: content(expr)})
 
 
 def _single(expr: Expr) -> Expr:

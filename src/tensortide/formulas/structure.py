@@ -139,7 +139,7 @@ class Structures:
         key = tuple(structure.values())
         if key not in self.studies:
             taught = next((s.sizes for s in self.studies.values() if s is not None), ())
-            self.studies[key] = study(self.sampler, self.sizes, structure, taught)
+            self.studies[key] = study(self.sampler, self.sizes, structure, taught, fold=bool(self.names))
         return self.studies[key]
 
     def _value(self, name: str, index: int) -> int | None:
@@ -202,16 +202,16 @@ class Structures:
         """The simplest basis in which ``name`` explains every figure, None (and dropped) if there is none."""
         failed, fewest = "", 0
         for basis in BASES:
-            need = len(basis) + (2 if len(basis) == 1 else 3)
+            need = len(basis) + 2
             values = [self._value(name, index) for index in range(need)]
             studies = [self.at({**self.base, name: value}) for value in values if value is not None]
             known = [s for s in studies if s is not None]
             if len(known) < need:
                 failed = failed or f"only {len(known)} values of it are legal"
                 continue
-            columns = [figures(s, True) for s in known]
+            columns = [{f: e for f, e in figures(s, True).items() if f.kind != "moment"} for s in known]
             common = _common(columns, [s.structure for s in known], basis_terms({name: basis}))
-            lost = [f for f, e in common.items() if e is None and f.kind != "moment" and _complete(f, columns)]
+            lost = [f for f, e in common.items() if e is None and _complete(f, columns)]
             if not lost:
                 return basis
             if not failed or len(lost) < fewest:

@@ -43,12 +43,13 @@ class Study:
 
 
 def study(
-    sampler: Sampler, names: Sequence[str], structure: Mapping[str, int], taught: Iterable[Expr] = ()
+    sampler: Sampler, names: Sequence[str], structure: Mapping[str, int], taught: Iterable[Expr] = (), *, fold: bool
 ) -> Study | None:
     """The step with the hyperparameters ``structure`` fixed, as expressions in the sizes ``names``.
 
-    ``taught`` are expressions of another structure's sizes, which these are likely to have too. None if there is no
-    legal setting with this structure. Raises WorkloadError if the sizes change the structure too.
+    ``taught`` are expressions of another structure's sizes, which these are likely to have too. ``fold``: there are
+    other structures to compare with. None if there is no legal setting with this structure. Raises WorkloadError if
+    the sizes change the structure too.
     """
     taught = tuple(taught)
     found = _Samples(sampler, names, structure)
@@ -65,7 +66,7 @@ def study(
             break
     with given_whole(quotients(sizes(lifted.graph))):
         measured = measure(lifted.graph, [sample.count for sample in samples], solver, samples[0].resolver)
-        resident = memory(lifted.graph, [sample.graph for sample in samples], solver, fold=bool(structure))
+        resident = memory(lifted.graph, [sample.graph for sample in samples], solver, fold=fold)
     return Study(dict(structure), tuple(samples), lifted, measured, resident, solver.found)
 
 
