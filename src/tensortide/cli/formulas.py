@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from tensortide.capture.files import GRAPH_FILES, is_graph_file
 from tensortide.capture.target import find, parse_settings
-from tensortide.cli.source import progress, resolver
+from tensortide.cli.source import option, progress, resolver
 from tensortide.errors import ExpressionError, WorkloadError
 from tensortide.expr import Expr, parse
 from tensortide.formulas.file import load_formulas
@@ -30,23 +30,19 @@ Paths = Annotated[
 ]
 
 
-def _option(name: str, text: str) -> Parameter:
-    return Parameter(name=name, negative=(), show_default=False, help=text)
-
-
 @Parameter(name="*")
 @dataclass(frozen=True)
 class FormulaOptions:
     """Where the formulas hold and what their symbols are."""
 
     set: Annotated[
-        tuple[str, ...], _option("--set", "A value: key=value. Once for each: --set seq=1024 --set batch=2.")
+        tuple[str, ...], option("--set", "A value: key=value. Once for each: --set seq=1024 --set batch=2.")
     ] = ()
     symbols: Annotated[
-        str, _option("--symbols", "For a workload: hyperparameters that stay symbols, as in batch,hidden.")
+        str, option("--symbols", "For a workload: hyperparameters that stay symbols, as in batch,hidden.")
     ] = ""
     condition: Annotated[
-        tuple[str, ...], _option("--condition", 'For a workload: what its settings must meet: "hidden % heads == 0".')
+        tuple[str, ...], option("--condition", 'For a workload: what its settings must meet: "hidden % heads == 0".')
     ] = ()
 
 

@@ -36,7 +36,7 @@ Target = Annotated[
 ]
 
 
-def _option(names: str, text: str) -> Parameter:
+def option(names: str, text: str) -> Parameter:
     """An option that has no opposite, and whose default goes without saying."""
     return Parameter(name=names.split(), negative=(), show_default=False, help=text)
 
@@ -47,11 +47,11 @@ class CaptureOptions:
     """How the target is captured."""
 
     set: Annotated[
-        tuple[str, ...], _option("--set", "A hyperparameter: key=value. Once for each: --set a=1 --set b=2.")
+        tuple[str, ...], option("--set", "A hyperparameter: key=value. Once for each: --set a=1 --set b=2.")
     ] = ()
-    real: Annotated[bool, _option("--real", "Run on real tensors instead of fake ones.")] = False
+    real: Annotated[bool, option("--real", "Run on real tensors instead of fake ones.")] = False
     first_step: Annotated[
-        bool, _option("--first-step", "Record the very first step, which creates optimizer state.")
+        bool, option("--first-step", "Record the very first step, which creates optimizer state.")
     ] = False
 
 
@@ -60,7 +60,7 @@ class CaptureOptions:
 class CostOptions:
     """How costs are totalled."""
 
-    strict: Annotated[bool, _option("--strict", "An op without a cost rule is an error.")] = False
+    strict: Annotated[bool, option("--strict", "An op without a cost rule is an error.")] = False
 
 
 @Parameter(name="*")
@@ -68,8 +68,8 @@ class CostOptions:
 class OutputOptions:
     """How results are printed."""
 
-    json: Annotated[bool, _option("--json", "Print JSON instead of text.")] = False
-    quiet: Annotated[bool, _option("--quiet -q", "No progress, no word of the files that were written.")] = False
+    json: Annotated[bool, option("--json", "Print JSON instead of text.")] = False
+    quiet: Annotated[bool, option("--quiet -q", "No progress, no word of the files that were written.")] = False
 
 
 def graph_of(

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from tensortide.capture.target import find, parse_settings
-from tensortide.cli.source import CaptureOptions, OutputOptions, console, print_json, progress, resolver
+from tensortide.cli.source import CaptureOptions, OutputOptions, console, option, print_json, progress, resolver
 from tensortide.errors import UnknownCost, WorkloadError
 from tensortide.formulas import Symbolic, symbolic
 from tensortide.formulas.file import save_formulas
@@ -22,28 +22,22 @@ ALL = "all"
 """In place of names: every hyperparameter that is an integer."""
 
 
-def _option(name: str, text: str) -> Parameter:
-    return Parameter(name=name, negative=(), show_default=False, help=text)
-
-
 @Parameter(name="*")
 @dataclass(frozen=True)
 class SymbolOptions:
     """Counts as formulas in hyperparameters."""
 
     symbols: Annotated[
-        str, _option("--symbols", "Hyperparameters that stay symbols: batch,seq,hidden. Or all (the integers).")
+        str, option("--symbols", "Hyperparameters that stay symbols: batch,seq,hidden. Or all (the integers).")
     ] = ""
     condition: Annotated[
-        tuple[str, ...], _option("--condition", 'What legal settings meet: "hidden % heads == 0".')
+        tuple[str, ...], option("--condition", 'What legal settings meet: "hidden % heads == 0".')
     ] = ()
     values: Annotated[
-        tuple[str, ...], _option("--values", "Legal values of one symbol: --values hidden=64,128,192.")
+        tuple[str, ...], option("--values", "Legal values of one symbol: --values hidden=64,128,192.")
     ] = ()
-    formulas: Annotated[Path | None, _option("--formulas", "Write the formulas to a file that other verbs read.")] = (
-        None
-    )
-    latex: Annotated[Path | None, _option("--latex", "Write the totals as LaTeX.")] = None
+    formulas: Annotated[Path | None, option("--formulas", "Write the formulas to a file that other verbs read.")] = None
+    latex: Annotated[Path | None, option("--latex", "Write the totals as LaTeX.")] = None
 
 
 def count_symbols(

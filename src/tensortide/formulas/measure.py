@@ -20,7 +20,7 @@ __all__ = ["HELD", "MEASURES", "Group", "Measured", "agrees", "grouped", "measur
 MEASURES = ("macs", "elementwise_flops", "bytes_read", "bytes_written")
 """What a row sums up, by the names of a Cost."""
 
-HELD = ("trainable", "parameter_bytes", "buffer_bytes", "optimizer_state_bytes", "io_bytes")
+HELD = ("trainable", "io_bytes")
 """What the step holds and is fed, by the names of Holdings."""
 
 

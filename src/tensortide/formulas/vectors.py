@@ -186,11 +186,7 @@ class Solver:
             return None
         for expr, values in self._monomials.values():
             reduced = [y / x for x, y in zip(values, vector, strict=True)]
-            if (
-                len(expr.terms) == 1
-                and sum(e for m in expr.terms for _, e in m) <= 2
-                and all(r.denominator == 1 for r in reduced)
-            ):
+            if len(expr.terms) == 1 and _degree(expr) <= 2 and all(r.denominator == 1 for r in reduced):
                 best = min(self._sums(tuple(map(int, reduced)), 2, 1), key=lambda fit: fit[0], default=None)
                 if best is not None:
                     return expr * best[1]
