@@ -4,7 +4,8 @@ TensortideError
 ├── WorkloadError        the target cannot be found, built or called
 ├── CaptureError         the step failed while it was being captured
 │   ├── DataDependent    the step needs a value that fake tensors do not have
-│   └── MetaGraphError   a file is no TensorFlow MetaGraph, is damaged, or contradicts itself
+│   ├── MetaGraphError   a file is no TensorFlow MetaGraph, is damaged, or contradicts itself
+│   └── LogError         a file is no DTR log, is damaged, or contradicts itself
 ├── GraphError           a Graph is inconsistent
 │   └── GraphFileError   a file is not a Graph, is damaged, or is of another version
 ├── ExpressionError      a text is no expression, or an expression has no value where it was asked for
@@ -23,6 +24,7 @@ __all__ = [
     "ExpressionError",
     "GraphError",
     "GraphFileError",
+    "LogError",
     "MetaGraphError",
     "NoSuchOp",
     "OutputError",
@@ -52,6 +54,10 @@ class DataDependent(CaptureError):
 
 class MetaGraphError(CaptureError):
     """A file is no TensorFlow MetaGraph, is damaged, or contradicts itself; the message names file and node."""
+
+
+class LogError(CaptureError):
+    """A file is no DTR log, is damaged, or contradicts itself; the message names file, line and reason."""
 
 
 class GraphError(TensortideError):

@@ -8,9 +8,12 @@ What the steps mean, whoever plays them:
 - Memory is released without being told to: a storage that no later step of the plan touches, and that the step does
   not leave behind, goes right after the last step that touches it (``plan.lifetimes``). A plan of ``Compute`` steps
   alone is an order, and that is all it has to say.
-- ``Evict`` releases a storage that *is* touched later. Its contents are lost: before the next touch the ops that made
-  them are computed again, the allocating op first, then every op that wrote into it. An op may therefore be computed
-  any number of times, but once at least.
+- ``Evict`` releases a resident storage at this very moment, be it later than it would go by itself. If it is touched
+  again, its contents are lost: before the next touch the ops that made them are computed again, the allocating op
+  first, then every op that wrote into it. An op may therefore be computed any number of times, but once at least.
+- An op that is computed again allocates what is not resident; the second copy of an output that is still there goes at
+  once. It does not repeat updates that its outputs do not depend on, such as those of running statistics
+  (``graph.effects.blind_slots``), and draws the random numbers that it drew first.
 """
 
 from __future__ import annotations

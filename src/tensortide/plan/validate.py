@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tensortide.errors import PlanError
+from tensortide.graph.effects import blind_slots
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.plan.model import Compute, Evict, Plan, fingerprint
@@ -18,8 +19,9 @@ def validate(plan: Plan, graph: Graph) -> None:
 
     Every op is computed at least once, and finds each storage it touches resident and last written by the op that last
     wrote it in the recorded step: that covers dependencies, the order of writes and reads, and recomputation of what
-    was evicted. A plan of a graph with loops refers to the loops written out (``graph.unrolled``). Covers plans of one
-    lane whose steps are ``Compute`` and ``Evict``.
+    was evicted. An op that is computed again allocates only what is not resident, and skips the updates that no output
+    depends on (``graph.effects.blind_slots``). A plan of a graph with loops refers to the loops written out
+    (``graph.unrolled``). Covers plans of one lane whose steps are ``Compute`` and ``Evict``.
     """
     graph = unrolled(graph)
     if plan.graph != fingerprint(graph):
@@ -39,14 +41,17 @@ def validate(plan: Plan, graph: Graph) -> None:
             raise PlanError(f"step {number} is {step}, which cannot be checked yet")
         if not 0 <= step.op < len(graph):
             raise PlanError(f"step {number} computes op {step.op} of {len(graph)}")
-        found, tensors, writes = expected[step.op]
-        for storage, state in found.items():
-            if states.get(storage) != state:
+        needs = expected[step.op]
+        again = step.op in computed
+        for storage, state in needs.found.items():
+            if states.get(storage) != state and not (again and storage in needs.blind):
                 raise PlanError(_wrong(graph, number, step.op, storage, states.get(storage), state))
+        tensors = needs.tensors
         if not made >= tensors:
             tensor = min(tensors - made)
             raise PlanError(f"step {number} computes op {step.op} before the op that makes its input tensor {tensor}")
-        states.update(dict.fromkeys(writes, step.op))
+        kept = {s for s in needs.born if s in states} | needs.blind if again else ()
+        states.update({s: step.op for s in needs.writes if s not in kept})
         made.update(graph.ops[step.op].outputs)
         computed.add(step.op)
     if len(computed) < len(graph):
@@ -54,9 +59,25 @@ def validate(plan: Plan, graph: Graph) -> None:
         raise PlanError(f"op {absent} ({graph[absent].name}) is never computed")
 
 
-def _expected(graph: Graph) -> Iterator[tuple[dict[int, int], set[int], set[int]]]:
-    """For each op: which op last wrote each storage it touches; its input tensors that an op makes; the storages it
-    writes. Allocating is a write."""
+class _Needs:
+    """What an op expects and does: which op last wrote each storage it touches; its input tensors that an op makes;
+    the storages that it writes (allocating is a write), those of them that it allocates, and those that it updates
+    without its outputs depending on what was there."""
+
+    __slots__ = ("blind", "born", "found", "tensors", "writes")
+
+    def __init__(
+        self, found: dict[int, int], tensors: set[int], writes: set[int], born: set[int], blind: set[int]
+    ) -> None:
+        self.found = found
+        self.tensors = tensors
+        self.writes = writes
+        self.born = born
+        self.blind = blind
+
+
+def _expected(graph: Graph) -> Iterator[_Needs]:
+    """What each op expects and does in the recorded step."""
     owner = [tensor.storage for tensor in graph.tensors]
     written = {i: _BEFORE for i, storage in enumerate(graph.storages) if storage.birth is None}
     made: set[int] = set()
@@ -64,11 +85,14 @@ def _expected(graph: Graph) -> Iterator[tuple[dict[int, int], set[int], set[int]
     for i, storage in enumerate(graph.storages):
         if storage.birth is not None:
             born[storage.birth].add(i)
+    unread = [blind_slots(call) for call in graph.calls]
     for index, op in enumerate(graph.ops):
         read = {owner[tensor] for tensor in op.inputs}
         outputs = {owner[tensor] for tensor in op.outputs}
         writes = {owner[op.inputs[slot]] for slot in graph.calls[op.call].mutated} | (outputs - read) | born[index]
-        yield {s: written[s] for s in (read | writes) - born[index]}, made.intersection(op.inputs), writes
+        blind = {owner[op.inputs[slot]] for slot in unread[op.call]}
+        found = {s: written[s] for s in (read | writes) - born[index]}
+        yield _Needs(found, made.intersection(op.inputs), writes, born[index], blind)
         written.update(dict.fromkeys(writes, index))
         made.update(op.outputs)
 

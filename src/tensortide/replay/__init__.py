@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tensortide.replay.order import reordered, replay
+from tensortide.replay.executed import executed, replay
 
-__all__ = ["reordered", "replay"]
+__all__ = ["executed", "replay"]

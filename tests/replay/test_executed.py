@@ -1,4 +1,4 @@
-"""An order played: the same Graph, reordered, and the bytes resident at each step told by the Timeline."""
+"""An order played: the same Graph, executed, and the bytes resident at each step told by the Timeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensortide.graph import Graph, validate
 from tensortide.plan import in_order
 from tensortide.plan.order.lists import by_rank
 from tensortide.plan.order.problem import problem
-from tensortide.replay import reordered, replay
+from tensortide.replay import executed, replay
 from tests.graphs import graphs
 from tests.plan.dags import random_dag
 
@@ -36,6 +36,6 @@ def test_replay_agrees_with_the_levels_of_the_planner(graph: Graph, chance: obje
 def test_what_does_not_execute_the_graph_is_not_played() -> None:
     graph = random_dag(1, 5)
     with pytest.raises(PlanError, match="never computed"):
-        reordered(graph, in_order(graph, range(4), "cpu"))
+        executed(graph, in_order(graph, range(4), "cpu"))
     with pytest.raises(PlanError, match="another graph"):
-        reordered(random_dag(2, 5), in_order(graph, range(5), "cpu"))
+        executed(random_dag(2, 5), in_order(graph, range(5), "cpu"))

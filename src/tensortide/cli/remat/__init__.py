@@ -1,0 +1,1 @@
+"""``tensortide remat``: a step under a memory budget, simulated."""

@@ -1,0 +1,1 @@
+"""A step as an online rematerialization policy meets it, and the policies."""

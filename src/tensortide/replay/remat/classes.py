@@ -1,0 +1,47 @@
+"""Classes of evicted storages, by union-find: what h_DTR_eq adds up instead of walking the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class Classes:
+    """For each storage that is not resident the class that it is in, with the work of its members.
+
+    A storage that becomes resident leaves its class, which is not split. Storages that were never resident are
+    classes of their own without work, until an eviction next to them draws them in.
+    """
+
+    def __init__(self, storages: int) -> None:
+        self._node: list[int] = list(range(storages))
+        self._above: list[int] = list(range(storages))
+        self._value: list[int] = [0] * storages
+
+    def root(self, storage: int) -> int:
+        """The class of ``storage``, which is not resident."""
+        node, above = self._node[storage], self._above
+        root = node
+        while above[root] != root:
+            root = above[root]
+        while above[node] != root:
+            above[node], node = root, above[node]
+        return root
+
+    def value(self, storages: Iterable[int]) -> int:
+        """Work of the distinct classes of ``storages``, which are not resident."""
+        return sum(self._value[root] for root in {self.root(storage) for storage in storages})
+
+    def evict(self, storage: int, work_ns: int, neighbours: Iterable[int]) -> None:
+        """``storage`` leaves memory: it joins the classes of its evicted ``neighbours``."""
+        node = self._node[storage] = len(self._above)
+        self._above.append(node)
+        self._value.append(work_ns)
+        for near in neighbours:
+            root = self.root(near)
+            if root != node:
+                self._above[root] = node
+                self._value[node] += self._value[root]
+
+    def materialize(self, storage: int, work_ns: int) -> None:
+        """``storage`` is resident (again)."""
+        self._value[self.root(storage)] -= work_ns

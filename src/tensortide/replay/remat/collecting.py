@@ -1,0 +1,146 @@
+"""What the plain engine does beyond DTR's simulator: it frees what nothing can need any more, and knows that what is
+made of overwritten memory cannot be made again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tensortide.replay.remat.engine import Engine, Frame
+from tensortide.replay.remat.outcome import BANISH, DEAD, UNLIMITED, OutOfMemory, Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tensortide.plan.remat.policies import Policy
+    from tensortide.plan.remat.schedule import Schedule
+
+
+class CollectingEngine(Engine):
+    """A storage is *dead* when the program has dropped it and so are all storages made of it: it goes for good.
+
+    A *fixed* storage cannot be made again: it existed before the step, or something it was made of was overwritten. It
+    is pinned; under a budget it outlives its last reference while something evicted may need it.
+    """
+
+    def __init__(self, schedule: Schedule, policy: Policy, rules: Rules) -> None:
+        super().__init__(schedule, policy, rules)
+        self.dead = [False] * len(self.storage_bytes)
+        self.waiting: dict[int, None] = {}
+        """Fixed storages that the program has dropped, but that something may still be made from."""
+
+    def compute(self, op: int) -> None:
+        outputs = self.outputs[op]
+        overwritten = {self.storage[v] for v in outputs if self.replaces[v] >= 0}
+        self.secure(dict.fromkeys(self.storage[v] for v in outputs if self.replaces[v] >= 0))
+        super().compute(op)
+        for made in dict.fromkeys(self.storage[v] for v in outputs):
+            if overwritten - {made} and not self.fixed[made]:
+                self.pin(made)
+                self.sever(made)
+
+    def connect(self, made: int, near: int) -> None:
+        if not self.fixed[made]:
+            super().connect(made, near)
+
+    def define(self, value: int) -> None:
+        if self.dead[self.storage[value]]:  # made again beside what was asked for
+            self.memory -= self.nbytes[value]
+        else:
+            super().define(value)
+
+    def secure(self, storages: Iterable[int]) -> None:
+        """Before ``storages`` are overwritten: whatever the program still holds and is made of them is computed again
+        if it is not there, and stays from now on."""
+        held = self.held_below(storages)
+        for other in held:
+            newest = max(v for v in self.values[other] if v < self.created)
+            if not self.defined[newest]:
+                self.execute(self.op_of[newest], newest)
+            self.pin(other)
+        for other in held:
+            self.sever(other)
+
+    def held_below(self, storages: Iterable[int]) -> list[int]:
+        """What the program holds and is made of ``storages``, directly or through what it has dropped."""
+        held: list[int] = []
+        seen: set[int] = set()
+        for storage in storages:
+            queue = [storage]
+            for at in queue:
+                for near in self.children[at]:
+                    if near not in seen and not self.fixed[near]:
+                        seen.add(near)
+                        (held if self.references[near] else queue).append(near)
+        return held
+
+    def make_room(self, nbytes: int) -> None:
+        while True:
+            try:
+                super().make_room(nbytes)
+            except OutOfMemory:
+                if not self.give_up():
+                    raise
+            else:
+                return
+
+    def give_up(self) -> bool:
+        """The last resort: drop what only waits to make something again, and never evict what is made of it."""
+        for storage in self.waiting:
+            if not self.dead[storage] and not self.references[storage] and self.banish(storage):
+                return True
+        return False
+
+    def sever(self, storage: int) -> None:
+        """``storage`` is pinned and can never be made again: it needs nothing of what it was made of."""
+        if not self.fixed[storage]:
+            self.fixed[storage] = 1
+            self.bury(self.disown(storage))
+
+    def disown(self, storage: int) -> list[int]:
+        """Cut ``storage`` off from what it was made of; returns what nothing else needs."""
+        above = list(self.parents[storage])
+        self.parents[storage].clear()
+        for near in above:
+            del self.children[near][storage]
+        return [near for near in above if not self.children[near] and not self.references[near]]
+
+    def bury(self, dead: list[int]) -> None:
+        """Drop ``dead`` for good, and whatever only they needed."""
+        for storage in dead:
+            self.dead[storage] = True
+            if self.material[storage]:
+                self.trace(BANISH, storage)
+                self.clear(storage)
+            else:
+                self.trace(DEAD, storage)
+                self.classes.materialize(storage, self.work_ns[storage])
+            dead.extend(self.disown(storage))
+
+    def released(self, storage: int) -> None:
+        if self.references[storage] or self.dead[storage]:
+            return
+        if self.rules.deallocation == "banish":
+            self.banish(storage)
+        elif not self.children[storage] or (self.fixed[storage] and self.budget >= UNLIMITED):
+            self.bury([storage])
+        elif self.fixed[storage]:
+            self.waiting[storage] = None
+        else:
+            super().released(storage)
+
+    def banish(self, storage: int) -> bool:
+        """Drop ``storage`` for good unless something evicted is made of it; the rest of what is made of it stays."""
+        if self.locks[storage] > self.pinned[storage] or not all(self.material[s] for s in self.children[storage]):
+            return False
+        for made in list(self.children[storage]):
+            self.pin(made)
+            self.sever(made)
+        if not self.dead[storage]:
+            self.bury([storage])
+        return True
+
+    def unlock_parents(self, frame: Frame) -> None:
+        super().unlock_parents(frame)
+        if self.rules.deallocation == "banish":
+            for value in frame.parents:
+                self.released(self.storage[value])

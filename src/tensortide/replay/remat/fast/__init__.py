@@ -1,0 +1,1 @@
+"""The compiled engine. Its modules are imported when a run needs them."""

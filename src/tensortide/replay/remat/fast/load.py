@@ -1,0 +1,37 @@
+"""The compiled engine, loaded: from the cache if these very sources were compiled before."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tensortide.replay.remat.fast.state import World
+
+
+@functools.cache
+def kernel() -> Callable[[World], int]:
+    """``kernel.play``, compiled when it is first called, which takes some 20 s, once for each version of the sources.
+
+    Numba's own cache looks at one file only; so the machine code lies in a folder named after all of them.
+    """
+    import numba
+
+    here = Path(__file__).parent
+    sources = hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(here.glob("*.py"))))
+    config: Any = numba.config
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(_home() / f"kernels-{sources.hexdigest()[:16]}")
+    try:
+        from tensortide.replay.remat.fast.kernel import play
+    finally:
+        config.CACHE_DIR = before
+    return play
+
+
+def _home() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tensortide"

@@ -1,0 +1,233 @@
+"""Storages of the compiled engine: locked, pinned, evicted, dropped for good."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from tensortide.replay.remat.fast.classes import join, leave_class
+from tensortide.replay.remat.fast.costs import span
+from tensortide.replay.remat.fast.pool import cheaper, enter, leave
+from tensortide.replay.remat.fast.state import (
+    COLLECT,
+    EAGER,
+    HOLD,
+    MEMORY,
+    NODES,
+    TOKEN,
+    TRACE,
+    WAITING,
+    WORK,
+    World,
+)
+
+_EVICT, _BANISH, _DEAD = 2, 3, 4
+_CLASSES, _ANCESTORS, _NEIGHBOURHOOD, _UNION = 2, 3, 4, 5
+
+
+@njit(cache=True)
+def withdraw(w: World, storage: int) -> None:
+    """``storage``, which is not resident, will not have to be computed again: evicting others may become cheaper."""
+    kind = w.reg[WORK]
+    if kind == _CLASSES:
+        leave_class(w, storage)
+    if kind in (_ANCESTORS, _NEIGHBOURHOOD, _UNION):
+        _relax(w, storage, False)
+    if kind in (_NEIGHBOURHOOD, _UNION):
+        _relax(w, storage, True)
+
+
+@njit(cache=True)
+def _relax(w: World, storage: int, upwards: bool) -> None:
+    """Whatever reached ``storage`` through storages that are not resident may be cheaper without it."""
+    near = w.up if upwards else w.down
+    w.reg[TOKEN] += 1
+    token = w.reg[TOKEN]
+    found, head, at = -1, 0, storage
+    while True:
+        start, end = span(w, at, upwards)
+        for edge in range(start, end):
+            other = near[edge]
+            if w.storages[other].dead or w.storages[other].stamp == token:
+                continue
+            w.storages[other].stamp = token
+            if w.storages[other].material:
+                cheaper(w, other, w.storages[other].work)
+            else:
+                found += 1
+                w.queue[found] = other
+        if head > found:
+            return
+        at = w.queue[head]
+        head += 1
+
+
+@njit(cache=True)
+def note(w: World, kind: int, index: int) -> None:
+    """Append to the trace."""
+    at = w.reg[TRACE]
+    if at < len(w.trace):
+        w.trace[at] = index << 3 | kind
+        w.reg[TRACE] += 1
+
+
+@njit(cache=True)
+def lock(w: World, storage: int) -> None:
+    """``storage`` must not be evicted."""
+    if not w.storages[storage].locks:
+        leave(w, storage)
+    w.storages[storage].locks += 1
+
+
+@njit(cache=True)
+def unlock(w: World, storage: int) -> None:
+    """Take one lock off ``storage``."""
+    w.storages[storage].locks -= 1
+    if not w.storages[storage].locks and w.storages[storage].material:
+        enter(w, storage)
+
+
+@njit(cache=True)
+def pin(w: World, storage: int) -> None:
+    """``storage`` must never be evicted again."""
+    if not w.storages[storage].pinned:
+        w.storages[storage].pinned = 1
+        lock(w, storage)
+
+
+@njit(cache=True)
+def _clear(w: World, storage: int) -> None:
+    """Take ``storage`` out of memory."""
+    w.storages[storage].material = 0
+    for i in range(w.storages[storage].value, w.storages[storage].value_end):
+        w.values[w.contents[i]].defined = 0
+    w.reg[MEMORY] -= w.storages[storage].size
+    leave(w, storage)
+
+
+@njit(cache=True)
+def evict(w: World, storage: int) -> None:
+    """``storage`` leaves memory, and can come back."""
+    note(w, _EVICT, storage)
+    _clear(w, storage)
+    if w.reg[WORK] == _CLASSES and w.reg[NODES] < len(w.nodes):
+        join(w, storage)
+
+
+@njit(cache=True)
+def released(w: World, storage: int) -> None:
+    """The program has dropped one reference."""
+    if w.storages[storage].references or w.storages[storage].dead:
+        return
+    if w.reg[COLLECT]:
+        unheld = w.storages[storage].fixed and not w.reg[HOLD]
+        if unheld or not w.storages[storage].dependents:
+            bury(w, storage)
+            return
+        if w.storages[storage].fixed:
+            if not w.storages[storage].waits:
+                w.storages[storage].waits = 1
+                w.waiting[w.reg[WAITING]] = storage
+                w.reg[WAITING] += 1
+            return
+    if w.reg[EAGER] and w.storages[storage].material and not w.storages[storage].locks:
+        evict(w, storage)
+
+
+@njit(cache=True)
+def bury(w: World, storage: int) -> None:
+    """Nothing can need ``storage`` any more; nor, perhaps, what it was made of."""
+    w.buried[0] = storage
+    w.storages[storage].dead = 1
+    _bury_all(w, 1)
+
+
+@njit(cache=True)
+def _bury_all(w: World, count: int) -> None:
+    """Bury the first ``count`` of ``w.buried``, and whatever only they needed."""
+    head = 0
+    while head < count:
+        at = w.buried[head]
+        head += 1
+        if w.storages[at].material:
+            note(w, _BANISH, at)
+            _clear(w, at)
+        else:
+            note(w, _DEAD, at)
+            withdraw(w, at)
+        if not w.storages[at].fixed:
+            count = _disown(w, at, count)
+
+
+@njit(cache=True)
+def sever(w: World, storage: int) -> None:
+    """``storage`` is pinned and can never be made again: it needs nothing of what it was made of."""
+    if w.storages[storage].fixed:
+        return
+    w.storages[storage].fixed = 1
+    _bury_all(w, _disown(w, storage, 0))
+
+
+@njit(cache=True)
+def _disown(w: World, storage: int, count: int) -> int:
+    """``storage`` needs nothing of what it was made of: append to ``w.buried`` what nothing else needs."""
+    for edge in range(w.storages[storage].up, w.storages[storage].up_end):
+        other = w.up[edge]
+        w.storages[other].dependents -= 1
+        if not w.storages[other].dependents and not w.storages[other].references and not w.storages[other].dead:
+            w.storages[other].dead = 1
+            w.buried[count] = other
+            count += 1
+    return count
+
+
+@njit(cache=True)
+def held_below(w: World, storage: int, count: int) -> int:
+    """Append to ``w.held`` what the program holds and is made of ``storage``, directly or through what it has
+    dropped, unless the current token has marked it."""
+    token = w.reg[TOKEN]
+    found, head, at = -1, 0, storage
+    while True:
+        for edge in range(w.storages[at].down, w.storages[at].down_end):
+            other = w.down[edge]
+            if w.storages[other].dead or w.storages[other].fixed or w.storages[other].stamp == token:
+                continue
+            w.storages[other].stamp = token
+            if w.storages[other].references:
+                w.held[count] = other
+                count += 1
+            else:
+                found += 1
+                w.queue[found] = other
+        if head > found:
+            return count
+        at = w.queue[head]
+        head += 1
+
+
+@njit(cache=True)
+def give_up(w: World) -> bool:
+    """The last resort: drop what only waits to make something again, and never evict what is made of it."""
+    for i in range(w.reg[WAITING]):
+        storage = w.waiting[i]
+        record = w.storages[storage]
+        if record.dead or record.references or record.locks > record.pinned or not _all_there(w, storage):
+            continue
+        for edge in range(record.down, record.down_end):
+            made = w.down[edge]
+            if not w.storages[made].dead:
+                pin(w, made)
+                sever(w, made)
+        if not w.storages[storage].dead:
+            bury(w, storage)
+        return True
+    return False
+
+
+@njit(cache=True)
+def _all_there(w: World, storage: int) -> bool:
+    """Whether all that is made of ``storage`` and may still be needed is resident."""
+    for edge in range(w.storages[storage].down, w.storages[storage].down_end):
+        made = w.storages[w.down[edge]]
+        if not made.dead and not made.fixed and not made.material:
+            return False
+    return True

@@ -1,0 +1,82 @@
+"""How a run under a budget ended, and what happened in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Small: TypeAlias = NDArray[np.signedinteger[Any]]
+
+RUN, AGAIN, EVICT, BANISH, DEAD = range(5)
+"""What a trace holds: an op of the model ran; a value was asked for again; a storage was evicted; was dropped for good;
+or will never be needed again, though it was not resident."""
+
+Deallocation: TypeAlias = Literal["eager", "none", "banish", "ignore"]
+Status: TypeAlias = Literal["ok", "oom", "thrash"]
+UNLIMITED = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Under which rules a step is played: ``clock_ns`` at its start; ``collect``: free what nothing can need any more.
+    For the rest see ``simulator.Simulator``."""
+
+    budget_bytes: int = UNLIMITED
+    remat_limit_ns: int = UNLIMITED
+    deallocation: Deallocation = "eager"
+    clock_ns: int = 0
+    collect: bool = True
+    exhaustive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why an op could not run: bytes it asks for, bytes resident that cannot be evicted, and the budget."""
+
+    asked_bytes: int
+    held_bytes: int
+    budget_bytes: int
+
+
+class Failed(Exception):
+    """The run ended early."""
+
+    status: Status
+    shortage: Shortage | None = None
+
+
+class OutOfMemory(Failed):
+    """Nothing is left to evict."""
+
+    status = "oom"
+
+    def __init__(self, asked: int, held: int, budget: int) -> None:
+        super().__init__()
+        self.shortage = Shortage(asked, held, budget)
+
+
+class Thrashing(Failed):
+    """More was computed again than allowed."""
+
+    status = "thrash"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Figures of a run, and its trace: ``kinds`` with an op, value or storage of the Schedule each in ``indexes``."""
+
+    status: Status
+    clock_ns: int
+    remat_ns: int
+    peak_bytes: int
+    final_bytes: int
+    evaluations: int
+    accesses: int
+    shortage: Shortage | None
+    kinds: Sequence[int] | Small
+    indexes: Sequence[int] | Small

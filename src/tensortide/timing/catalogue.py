@@ -1,0 +1,152 @@
+"""The device catalogue: what vendors and others say of GPUs, accelerators and CPUs. ``devices_sources.txt`` says who.
+
+A catalogue value is a claim. Rates are dense, and of one device as a process sees it.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import functools
+import importlib.resources
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from tensortide.errors import TensortideError
+
+__all__ = ["Device", "catalogue", "device"]
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """One device. None and ``""`` are unknown.
+
+    ``*_tflops`` and ``int8_tops`` are dense peaks in 1e12 per second: of the matrix units where the device has some,
+    for ``fp32`` (and ``fp64``) without them, ``tf32`` a mode of its own. Memory is in 1e9 bytes, bandwidths are in 1e9
+    bytes per second, those of links in one direction. ``aliases`` are names that drivers report. ``compute_source``,
+    ``memory_source`` and ``link_source`` are codes of ``devices_sources.txt``; a device of the user's own has none.
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    kind: Literal["gpu", "accelerator", "cpu"] = "gpu"
+    vendor: str = ""
+    arch: str = ""
+    year: int | None = None
+    compute_units: int | None = None
+    boost_mhz: float | None = None
+    fp64_tflops: float | None = None
+    fp32_tflops: float | None = None
+    tf32_tflops: float | None = None
+    fp16_tflops: float | None = None
+    bf16_tflops: float | None = None
+    fp8_tflops: float | None = None
+    int8_tops: float | None = None
+    fp4_tflops: float | None = None
+    memory_gbytes: float | None = None
+    memory_gbytes_per_s: float
+    l2_mbytes: float | None = None
+    intra_link: str = ""
+    intra_link_gbytes_per_s: float | None = None
+    pcie_gbytes_per_s: float | None = None
+    internode_gbytes_per_s: float | None = None
+    tdp_watts: float | None = None
+    compute_source: str = ""
+    memory_source: str = ""
+    link_source: str = ""
+    notes: str = ""
+
+
+_SHARED_BY = re.compile(r"\((?:per board, )?(\d+) (GPU|GCD)s\)")
+_WHOLE_BOARD = (
+    *("compute_units", "fp64_tflops", "fp32_tflops", "tf32_tflops", "fp16_tflops", "bf16_tflops", "fp8_tflops"),
+    *("int8_tops", "fp4_tflops", "memory_gbytes", "memory_gbytes_per_s", "l2_mbytes"),
+    *("intra_link_gbytes_per_s", "internode_gbytes_per_s", "tdp_watts"),
+)
+
+
+@functools.cache
+def catalogue() -> tuple[Device, ...]:
+    """Every device of the catalogue, in its order."""
+    text = importlib.resources.files("tensortide.timing").joinpath("devices.csv").read_text("utf-8")
+    return tuple(map(_device, csv.DictReader(text.splitlines())))
+
+
+def _device(row: dict[str, str]) -> Device:
+    given: dict[str, object] = {key: value for key, value in row.items() if value}
+    given["aliases"] = tuple(row["aliases"].split(";")) if row["aliases"] else ()
+    found = msgspec.convert(given, Device, strict=False)
+    board = _SHARED_BY.search(found.name)
+    return found if board is None else _share(found, board)
+
+
+def _share(board: Device, shared: re.Match[str]) -> Device:
+    """What one process sees of a board of several devices."""
+    parts = int(shared[1])
+    values = {key: getattr(board, key) for key in _WHOLE_BOARD}
+    shares = {key: value / parts for key, value in values.items() if value is not None}
+    if board.compute_units is not None:
+        shares["compute_units"] = board.compute_units // parts
+    name = board.name.replace(shared[0], f"(1 {shared[2]} of {parts})")
+    return msgspec.structs.replace(board, name=name, aliases=(*board.aliases, board.name), **shares)
+
+
+# -- names ------------------------------------------------------------------------------------------
+
+_VENDOR_WORDS = frozenset(
+    [
+        *("nvidia", "amd", "intel", "google", "cloud", "aws", "corporation", "inc."),
+        *("tesla", "geforce", "quadro", "instinct", "radeon"),
+    ]
+)
+_MARKS = re.compile(r"\((?:r|tm|c)\)|[®™]", re.IGNORECASE)
+_SOCKET = re.compile(r"sxm\d$")
+
+
+def device(name: str, devices: Sequence[Device] | None = None) -> Device:
+    """The device of ``devices`` (default: the catalogue) that ``name`` names, as people or drivers write it.
+
+    Letters' case, vendor words, spaces and dashes do not count, nor the number of an SXM socket. Form factor and
+    memory size do: a name that leaves them open where they differ is ambiguous.
+
+    Raises:
+        TensortideError: no device is called that, or several are; the message lists near names.
+
+    Examples:
+        >>> device("NVIDIA A100-SXM4-80GB").name
+        'A100-SXM-80GB'
+    """
+    devices = catalogue() if devices is None else devices
+    wanted = _plain(name)
+    found = [d for d in devices if wanted in map(_plain, (d.name, *d.aliases))]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise TensortideError(f"{len(found)} devices are called {name!r}: {', '.join(d.name for d in found)}.")
+    near = _near(name, devices)
+    if not near:
+        raise TensortideError(f"no device is called {name!r} in the catalogue of {len(devices)}.")
+    raise TensortideError(f"no device is called {name!r}.\nNear names: {', '.join(near)}.")
+
+
+def _words(name: str) -> list[str]:
+    """The words of ``name`` that tell devices apart."""
+    words = re.split(r"[\s_\-,()]+", _MARKS.sub(" ", name.lower()))
+    return [_SOCKET.sub("sxm", word) for word in words if word and word not in _VENDOR_WORDS]
+
+
+def _plain(name: str) -> str:
+    return "".join(_words(name))
+
+
+def _near(name: str, devices: Sequence[Device], most: int = 8) -> list[str]:
+    """Names of devices that have all words of ``name``, else of those that are spelled alike."""
+    words, wanted = set(_words(name)), _plain(name)
+    names = {known: d.name for d in devices for known in (d.name, *d.aliases)}
+    found = [d for known, d in names.items() if words and (words <= set(_words(known)) or wanted in _plain(known))]
+    if not found:
+        plain = {_plain(known): d for known, d in names.items()}
+        found = [plain[known] for known in difflib.get_close_matches(wanted, plain, n=most, cutoff=0.5)]
+    return list(dict.fromkeys(found))[:most]

@@ -1,0 +1,116 @@
+"""How long each op of a step takes, and how that is known; and the file that keeps it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from tensortide.errors import GraphError, GraphFileError
+from tensortide.graph.model import Graph
+from tensortide.write import write_file
+
+__all__ = ["Durations", "identity", "load_durations", "save_durations"]
+
+FORMAT = "tensortide durations"
+VERSION = 1
+
+_Nanoseconds = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Durations(msgspec.Struct, frozen=True):
+    """The time of one run of each op of a Graph, in nanoseconds, in the order of its ops.
+
+    ``kind`` says how they are known, ``source`` tells people: which device, which model, how often measured.
+    ``unknown`` counts the ops that no rule prices and whose time is a stand-in. ``graph`` is the ``identity`` of the
+    Graph whose ops these are. An op in a loop takes its time once per iteration.
+    """
+
+    ns: tuple[_Nanoseconds, ...]
+    source: str
+    kind: Literal["estimated", "measured", "recorded"]
+    unknown: _Nanoseconds = 0
+    graph: str = ""
+
+    def __len__(self) -> int:
+        return len(self.ns)
+
+    def __repr__(self) -> str:
+        unknown = f", {self.unknown} of them without a rule" if self.unknown else ""
+        return f"<Durations of {len(self.ns)} ops{unknown}: {sum(self.ns)} ns, {self.source}>"
+
+    def check(self, graph: Graph) -> None:
+        """Raise GraphError unless these are durations of ``graph``'s ops."""
+        if len(self.ns) != len(graph):
+            raise GraphError(f"durations of {len(self.ns)} ops ({self.source}) do not fit a graph of {len(graph)} ops")
+        if self.graph != identity(graph):
+            raise GraphError(f"these durations ({self.source}) are of another graph: its ops or their shapes differ")
+
+
+def identity(graph: Graph) -> str:
+    """Hexadecimal digest of what a duration depends on: the ops in order, with the dtypes and shapes they work on.
+
+    Lifetimes, names and places in the user's code do not matter, nor on which device the step was captured.
+    """
+    names = [call.op.encode() for call in graph.calls]
+    tensors = [f"{t.dtype}{[int(n) for n in t.shape]}".encode() for t in graph.tensors]
+    digest = hashlib.sha256()
+    for op in graph.ops:
+        inputs, outputs = (b",".join([tensors[t] for t in side]) for side in (op.inputs, op.outputs))
+        digest.update(b"%b(%b)->%b;" % (names[op.call], inputs, outputs))
+    return digest.hexdigest()[:32]
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What tells the kind of file."""
+
+    format: str = ""
+    version: int = 0
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    durations: Durations
+
+
+def save_durations(durations: Durations, path: str | os.PathLike[str]) -> Path:
+    """Write ``durations`` to ``path``, all or nothing. Raises OutputError if it cannot be written."""
+    return write_file(path, msgspec.json.encode(_File(durations=durations)) + b"\n")
+
+
+def load_durations(path: str | os.PathLike[str], graph: Graph | None = None) -> Durations:
+    """Read durations, those of ``graph`` if it is given.
+
+    Raises:
+        GraphFileError: the file is missing, foreign, damaged or of another version, or of another graph.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise GraphFileError(f"cannot read {path}: {error.strerror or error}") from error
+    try:
+        head = msgspec.json.decode(data, type=_Head)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        head = _Head()
+    if head.format != FORMAT:
+        raise GraphFileError(f"{path} does not hold durations")
+    if head.version != VERSION:
+        raise GraphFileError(f"{path} has durations format {head.version}; this release reads {VERSION}: make it again")
+    try:
+        durations = msgspec.json.decode(data, type=_File).durations
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise GraphFileError(f"{path} does not hold valid durations: {error}") from error
+    if durations.unknown > len(durations):
+        raise GraphFileError(f"{path} does not hold valid durations: more ops unknown than there are")
+    if graph is not None:
+        try:
+            durations.check(graph)
+        except GraphError as error:
+            raise GraphFileError(f"{path}: {error}") from None
+    return durations

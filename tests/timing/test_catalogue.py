@@ -1,0 +1,113 @@
+"""The device catalogue: its rows, and which device a name means."""
+
+from __future__ import annotations
+
+import importlib.resources
+
+import pytest
+
+from tensortide.errors import TensortideError
+from tensortide.timing import Device, catalogue, device
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100-SXM-80GB"),
+        ("NVIDIA H100 PCIe", "H100-PCIe-80GB"),
+        ("NVIDIA A100-SXM4-80GB", "A100-SXM-80GB"),
+        ("NVIDIA A100-SXM4-40GB", "A100-SXM-40GB"),
+        ("NVIDIA A100 80GB PCIe", "A100-PCIe-80GB"),
+        ("a100_pcie_40gb", "A100-PCIe-40GB"),
+        ("Tesla V100-PCIE-32GB", "V100-PCIe-32GB"),
+        ("Tesla V100-SXM2-16GB", "V100-SXM-16GB"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("NVIDIA(R) L40S", "L40S"),
+        ("AMD Instinct MI300X", "MI300X"),
+        ("GeForce GTX 1080", "GTX 1080"),
+        ("NVIDIA TITAN X (Pascal)", "TITAN X (Pascal)"),
+        ("GeForce GTX TITAN X", "GTX TITAN X (Maxwell)"),
+        ("tpu v4", "TPU v4 (per chip)"),
+    ],
+)
+def test_the_names_that_drivers_report_are_known(name: str, row: str) -> None:
+    assert device(name).name == row
+
+
+@pytest.mark.parametrize("known", catalogue(), ids=lambda d: d.name)
+def test_every_row_is_found_by_each_of_its_names(known: Device) -> None:
+    for name in (known.name, *known.aliases):
+        assert device(name) is known
+        assert device(f"  {name.upper()} ") is known
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("H100", ("H100-SXM-80GB", "H100-PCIe-80GB")),
+        ("A100-80GB", ("A100-SXM-80GB", "A100-PCIe-80GB")),
+        ("V100-SXM2", ("V100-SXM-32GB", "V100-SXM-16GB")),
+        ("NVIDIA L40", ("L40S",)),
+        ("RTX 4091", ("RTX 4090",)),
+        ("P100-PCIe", ("P100-PCIe-16GB",)),
+    ],
+)
+def test_a_name_that_leaves_open_what_counts_is_an_error_with_near_names(name: str, near: tuple[str, ...]) -> None:
+    with pytest.raises(TensortideError, match="no device is called") as caught:
+        device(name)
+    for known in near:
+        assert known in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", "NVIDIA", "-", "qqqqqqqq"])
+def test_a_name_like_no_other_is_an_error_too(name: str) -> None:
+    with pytest.raises(TensortideError, match="no device is called"):
+        device(name)
+
+
+def test_two_devices_of_one_name_are_an_error_that_names_both() -> None:
+    twins = [
+        Device(name="X1 8GB", aliases=("NVIDIA X1",), memory_gbytes_per_s=1.0),
+        Device(name="X1 4GB", aliases=("x-1",), memory_gbytes_per_s=2.0),
+    ]
+    with pytest.raises(TensortideError, match="2 devices are called 'X1': X1 8GB, X1 4GB"):
+        device("X1", twins)
+    assert device("x1 4gb", twins).memory_gbytes_per_s == 2.0
+
+
+def test_figures_are_those_of_the_datasheets() -> None:
+    a100 = device("A100-SXM-80GB")
+    assert (a100.bf16_tflops, a100.tf32_tflops, a100.fp32_tflops) == (312, 156, 19.5)
+    assert (a100.memory_gbytes, a100.memory_gbytes_per_s, a100.compute_units) == (80, 2039, 108)
+    assert device("L4").memory_gbytes_per_s == 300
+    assert device("H100-SXM-80GB").fp8_tflops == 1979  # dense
+    assert device("T4").bf16_tflops is None
+
+
+def test_a_board_of_two_devices_is_halved() -> None:
+    k80 = device("Tesla K80")
+    assert (k80.fp32_tflops, k80.memory_gbytes, k80.memory_gbytes_per_s) == (4.37, 12, 240)
+    assert (k80.compute_units, k80.pcie_gbytes_per_s) == (13, 15.8)
+    mi250x = device("AMD Instinct MI250X")
+    assert (mi250x.bf16_tflops, mi250x.memory_gbytes, mi250x.compute_units) == (191.5, 64, 110)
+
+
+def test_the_catalogue_is_whole_and_plausible() -> None:
+    assert len(catalogue()) == len({d.name for d in catalogue()}) == 66
+    for known in catalogue():
+        assert known.memory_gbytes_per_s > 0
+        assert known.compute_source
+        for rate in ("fp64_tflops", "fp32_tflops", "tf32_tflops", "fp16_tflops", "bf16_tflops", "fp8_tflops"):
+            value = getattr(known, rate)
+            assert value is None or 0 < value < 20000
+    assert {d.kind for d in catalogue()} == {"gpu", "accelerator", "cpu"}
+
+
+def test_every_source_that_a_row_names_is_explained() -> None:
+    sources = importlib.resources.files("tensortide.timing").joinpath("devices_sources.txt").read_text("utf-8")
+    codes = {"MLE", "NET", "AIC", "LLA", "NS", "HAB", "PAL", "T213", "GCP", "WEB", "DER", "DOC", "LOCAL", "LLM-Viewer"}
+    for code in codes:
+        assert f"\n{code}" in sources
+    for known in catalogue():
+        assert any(code in known.compute_source for code in codes)
+        assert any(code in known.memory_source for code in codes)
