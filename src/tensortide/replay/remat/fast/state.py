@@ -103,6 +103,10 @@ class World(NamedTuple):
     words: NDArray[np.uint32]
 
 
+_SHARED = frozenset({"events", "ops", "inputs", "contents", "edges", "up", "down"})
+"""Parts of a World that no run writes: several at a time may read them."""
+
+
 def world_of(schedule: Schedule) -> World:
     """``schedule`` before anything has happened, without room for a trace."""
     storages, values = len(schedule.storage_bytes), len(schedule.storage)
@@ -137,13 +141,13 @@ def world_of(schedule: Schedule) -> World:
 
 
 def with_room(world: World, room: int, words: NDArray[np.uint32]) -> World:
-    """A copy of ``world`` with room for ``room`` entries of the trace, and dice."""
+    """``world`` for one run, with room for ``room`` entries of the trace, and dice."""
     storages = len(world.storages)
     own = np.arange(storages + room // 2, dtype=np.int32)
     nodes = _filled(NODE, len(own), above=own, following=own)
     nodes["member"][:storages] = own[:storages]
-    changed = {name: getattr(world, name).copy() for name in ("reg", "values", "storages", "slot", "blocks", "supers")}
-    return world._replace(**changed, nodes=nodes, trace=np.zeros(room, np.int32), words=words)
+    own_parts = {name: part.copy() for name, part in world._asdict().items() if name not in _SHARED}
+    return world._replace(**{**own_parts, "nodes": nodes, "trace": np.zeros(room, np.int32), "words": words})
 
 
 def _filled(dtype: np.dtype[np.void], count: int, **columns: NDArray[Any]) -> Records:
