@@ -6,7 +6,8 @@ The formulas of a workload are derived once, over all of its integer hyperparame
 (the draw is seeded): each hyperparameter is its default, a divisor of it, 1 to 3, or anything down to a sixteenth of
 it. At each the workload is captured and counted, and the formulas are evaluated. ``right``: all totals agree.
 ``wrong``: one does not. ``outside``: the formulas say themselves that they do not hold there. ``illegal``: the
-workload refuses the setting. Each workload runs in a process of its own.
+workload refuses the setting. Each workload runs in a process of its own. ``--write`` records each as soon as it is done
+and keeps what is recorded of the others, so the table may come from several runs.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "formula_exactness.md"
+RECORDED = RESULTS.with_suffix(".json")
 COLUMNS = ("model", "captures", "seconds", "formulas", "right", "wrong", "outside", "illegal", "held")
 _LARGEST = 12_000
 """Ops of a step that is still worth a capture here; what the formulas say to be larger is drawn again."""
@@ -43,7 +45,7 @@ def one(name: str, settings: int) -> dict[str, Any]:
     row: dict[str, Any] = {
         "model": name,
         "captures": found.captures,
-        "seconds": round(time.perf_counter() - began, 1),
+        "seconds": round(time.perf_counter() - began),
         "formulas": len(found.formulas.totals),
         **dict.fromkeys(("right", "wrong", "outside", "illegal"), 0),
         "held": ", ".join(found.held),
@@ -119,11 +121,23 @@ def _child(name: str, settings: int, timeout: float) -> dict[str, Any]:
     return result
 
 
-def _markdown(rows: Sequence[Mapping[str, Any]], settings: int) -> str:
+def _record(row: Mapping[str, Any], settings: int, order: Sequence[str]) -> None:
+    """Put a row in place of the one that is recorded for its workload, and write the table."""
+    rows = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    rows[row["model"]] = {**row, "settings": settings, "python": platform.python_version()}
+    rows = {name: rows[name] for name in order if name in rows}
+    RECORDED.write_text(json.dumps(rows, indent=1) + "\n")
+    RESULTS.write_text(_markdown(list(rows.values())))
+
+
+def _markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    settings = ", ".join(str(n) for n in sorted({row["settings"] for row in rows}))
+    versions = ", ".join(sorted({row["python"] for row in rows}))
     about = (
-        f"`python benchmarks/formula_exactness.py {settings} --write` on {platform.machine()}, Python "
-        f"{platform.python_version()}: formulas over all integer hyperparameters of each built-in workload, compared "
-        f"to the unit with fresh captures at {settings} random settings."
+        f"`python benchmarks/formula_exactness.py {settings} NAME... --write` on {platform.machine()}, Python "
+        f"{versions}: formulas over all integer hyperparameters of {len(rows)} built-in workloads, compared to the "
+        f"unit with fresh captures at {settings} random settings each. Rows are recorded one by one, in one run or in "
+        f"several; seconds are wall time."
     )
     lines = [
         "# Formulas against captures",
@@ -134,7 +148,7 @@ def _markdown(rows: Sequence[Mapping[str, Any]], settings: int) -> str:
         "|---|" + "---:|" * (len(COLUMNS) - 2) + "---|",
         *("| " + " | ".join(str(row[column]) for column in COLUMNS) + " |" for row in rows),
         "",
-        *(f"- {row['model']}: {remark}" for row in rows for remark in row["remarks"]),
+        *(f"- {row['model']}: {remark[:300]}" for row in rows for remark in row["remarks"]),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -144,7 +158,7 @@ def main() -> None:
     parser.add_argument("settings", type=int, nargs="?", default=20, help="random settings per workload")
     parser.add_argument("names", nargs="*", help="workloads; all by default")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds per workload")
-    parser.add_argument("--write", action="store_true", help="record the table")
+    parser.add_argument("--write", action="store_true", help="record the rows")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -152,14 +166,14 @@ def main() -> None:
         return
     from tensortide.examples import examples
 
-    rows = []
-    for name in options.names or [example.name for example in examples() if example.available]:
-        rows.append(_child(name, options.settings, options.timeout))
-        print("  ".join(f"{column} {rows[-1][column]}" for column in COLUMNS), flush=True)
-        for remark in rows[-1]["remarks"]:
+    known = [example.name for example in examples() if example.available]
+    for name in options.names or known:
+        row = _child(name, options.settings, options.timeout)
+        print("  ".join(f"{column} {row[column]}" for column in COLUMNS), flush=True)
+        for remark in row["remarks"]:
             print(f"    {remark[:1000]}", flush=True)
-    if options.write:
-        RESULTS.write_text(_markdown(rows, options.settings))
+        if options.write:
+            _record(row, options.settings, known)
 
 
 if __name__ == "__main__":

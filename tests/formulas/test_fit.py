@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.expr import Expr, ceil_ratio, constant, power, symbol
-from tensortide.formulas.fit import BASES, basis_terms, fitted
+from tensortide.formulas.fit import BASES, basis_terms, determined, fitted
 
 LAYERS, LEVELS, HIDDEN, BATCH = map(symbol, ("layers", "levels", "hidden", "batch"))
 Point = Mapping[str, int]
@@ -71,3 +71,9 @@ def test_one_coefficient_that_contradicts_is_enough() -> None:
 def test_too_few_structures_determine_nothing() -> None:
     with pytest.raises(ArithmeticError, match="do not determine"):
         fit(LAYERS * HIDDEN, along("layers", 2), basis_terms({"layers": BASES[1]}))
+
+
+@pytest.mark.parametrize(("values", "expected"), [((3, 5, 7, 9), False), ((2, 3, 5), True), ((2, 4, 6), False)])
+def test_numbers_that_tell_no_halves_apart(values: Sequence[int], expected: bool) -> None:
+    terms = basis_terms({"layers": BASES[3]})
+    assert determined([{"layers": value} for value in values], terms) is expected

@@ -214,3 +214,17 @@ def test_rows_add_up_to_totals() -> None:
     low, high = found.reach("batch")
     assert low <= 32
     assert high is None or high >= 32
+
+
+def test_odd_numbers_of_layers_tell_no_halves_apart() -> None:
+    found = symbolic(workloads.odd, over=["batch", "hidden", "layers"], values={"layers": [3, 5, 7, 9, 11]})
+    assert "follow no formula in it" in found.held["layers"]
+    check(found, workloads.odd, {"batch": 5, "hidden": 7}, {})
+
+
+def test_what_is_another_step_where_a_size_is_its_divisor() -> None:
+    found = symbolic(workloads.halves, over=["batch", "hidden", "heads"])
+    assert "hidden - 2*heads > 0" in [str(condition) for condition in found.formulas.region]
+    check(found, workloads.halves, {"batch": 3, "hidden": 12, "heads": 3}, {})
+    with pytest.raises(ExpressionError, match=r"2\*heads"):
+        found.evaluate(hidden=16, heads=8)

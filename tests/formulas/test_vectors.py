@@ -207,3 +207,33 @@ def test_few_values_bear_out_few_terms() -> None:
 def test_points_that_do_not_tell_sizes_apart() -> None:
     assert Solver(("a", "b"), [{"a": 2, "b": 4}, {"a": 3, "b": 6}, {"a": 5, "b": 10}]).blurred
     assert not Solver(("a", "b"), [{"a": 2, "b": 7}, {"a": 3, "b": 5}, {"a": 5, "b": 11}]).blurred
+
+
+@given(points=generic(count=8), number=st.integers(1, 30), divisor=st.integers(2, 9))
+def test_a_part_of_a_known_size(points: list[Point], number: int, divisor: int) -> None:
+    whole = symbol("seq") * number + symbol("hidden") * divisor
+    solver = Solver(NAMES, points)
+    solver.teach(whole)
+    truth = floor_ratio(whole, constant(divisor))
+    found = solver.settle(at(truth, points))
+    assert found is None or at(found, points) == at(truth, points)
+
+
+def test_what_was_taught_is_nothing_new() -> None:
+    points = [{"batch": 3, "seq": 7, "hidden": 11}, {"batch": 5, "seq": 13, "hidden": 17}]
+    solver = Solver(NAMES, points)
+    known = symbol("batch") * symbol("hidden")
+    solver.teach(known)
+    assert solver.solve(at(known, points)) == known
+    assert solver.solve((4, 4)) == constant(4)
+    assert not solver.novel
+    solver.solve(at(symbol("seq"), points))
+    assert solver.novel
+
+
+def test_what_two_points_do_not_tell_apart_is_new() -> None:
+    points = [{"batch": 3, "seq": 3, "hidden": 11}, {"batch": 5, "seq": 5, "hidden": 17}]
+    solver = Solver(NAMES, points)
+    for name in ("batch", "seq"):
+        solver.teach(symbol(name))
+    assert solver.novel

@@ -93,6 +93,31 @@ def windowed(batch: int = 8, seq: int = 48, window: int = 40, hidden: int = 32) 
     return _training(nn.Linear(hidden, hidden), torch.randn(batch, min(seq, window), hidden))
 
 
+def odd(batch: int = 32, hidden: int = 48, layers: int = 9) -> Step:
+    """Only odd numbers of layers, and from one to the next what follows no formula."""
+    sizes = {3: 2, 5: 7, 7: 8, 9: 28, 11: 31}
+    return _training(nn.Sequential(*(Layer(hidden) for _ in range(sizes[layers]))), torch.randn(batch, hidden))
+
+
+class Halves(nn.Module):
+    """(batch, hidden) -> the same, part by part; halves of one column are as good as the whole."""
+
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.columns = hidden // heads // 2
+        self.project = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.project(x)
+        return out if self.columns == 1 else out.tanh()
+
+
+@legal("hidden % (2 * heads) == 0")
+def halves(batch: int = 8, hidden: int = 64, heads: int = 4) -> Step:
+    """Another step where ``hidden`` is just what divides it."""
+    return _training(Halves(hidden, heads), torch.randn(batch, hidden))
+
+
 def erratic(batch: int = 16, hidden: int = 32, code: int = 5) -> Step:
     """As many layers as a digit of e: no formula has their number."""
     layers = [nn.Linear(hidden, hidden) for _ in range(int("27182818284590452353602874713526"[code]))]

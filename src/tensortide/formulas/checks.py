@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 
-from tensortide.expr import Condition, Expr, maximum, symbol, total
-from tensortide.formulas.peaks import SEARCHED_OPS
+from tensortide.expr import Condition, Expr, symbol, total
+from tensortide.expr.atoms import alternatives
+from tensortide.formulas.peaks import SEARCHED_OPS, falls_short, largest
+from tensortide.formulas.region import quotients, sizes
 from tensortide.formulas.sampler import Sample, Sampler, shown
 from tensortide.formulas.space import Setting
 from tensortide.formulas.structure import Figure, Structures, numeric, told
@@ -15,6 +18,8 @@ __all__ = ["PEAKS", "Checks"]
 
 PEAKS = ("peak_bytes", "peak_with_workspace_bytes")
 _LEAST = ("minimal_footprint_lower_bytes", "minimal_footprint_upper_bytes")
+_CORNERS = 3
+"""Smallest values of each hyperparameter that changes the structure to compare peaks at, until they are right."""
 _CHECKED_OPS = 8000
 """The formulas are compared with a capture at the workload's own setting if it has no more ops than this."""
 
@@ -23,12 +28,20 @@ class Checks:
     """The figures ``found``, with the peaks made of their moments, after all comparisons.
 
     ``peaks`` by the names of totals. ``wrong`` says what lost its formula, and where. ``lowest``: the smallest value of
-    each hyperparameter at which the formulas hold; ``only``: further conditions of single peaks. ``right`` are settings
-    at which everything was right, ``elsewhere`` those of captures that were made for comparison alone; ``notes`` say
-    what is different where a hyperparameter is 1.
+    each hyperparameter at which the formulas hold, ``apart`` says which must be larger than what divides them;
+    ``only``: further conditions of single peaks. ``right`` are settings
+    at which everything was right, ``elsewhere`` those of captures that were made for comparison alone,
+    ``contradicting`` those of them that differ; ``notes`` say what is different where a hyperparameter is 1.
+    ``again`` are captures to compare with as well.
     """
 
-    def __init__(self, sampler: Sampler, structures: Structures, found: dict[Figure, Expr | None]) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        structures: Structures,
+        found: dict[Figure, Expr | None],
+        again: Sequence[Sample] = (),
+    ) -> None:
         self._sampler = sampler
         self._structures = structures
         self._fold = bool(structures.names)
@@ -37,14 +50,46 @@ class Checks:
         names = (*PEAKS, *_LEAST)
         self.peaks = {name: _peak(found, column, structures.typical) for column, name in enumerate(names)}
         self.wrong: list[str] = []
+        self._claim_no_peaks_of_several()
         self.lowest = {n: 1 for n in sampler.space.over if n not in structures.dropped}
         self.only: dict[str, list[Condition]] = {}
+        self.apart: list[Condition] = []
         self.right: list[Setting] = []
         self.elsewhere: list[Setting] = []
+        self.contradicting: list[Sample] = []
         self.notes: list[str] = []
+        self._used = [sample.setting for study in structures.used for sample in study.samples]
+        self._again = again
+        self._ones_right = False
         self._first = sampler.legal[0].setting
+        self._check_studies()
         self._check_elsewhere()
         self._check_ones()
+        self._check_quotients()
+        self._check_corners()
+
+    def _claim_no_peaks_of_several(self) -> None:
+        """Where two repetitions grow at their own pace, the moment that decides may lie where no study was: such peaks
+        were seen to be right at nine of ten settings, which is not enough."""
+        several = [name for name in self._structures.names if name not in self._structures.dropped]
+        if len(several) > 1:
+            for name in self.peaks:
+                self.peaks[name] = None
+                self.wrong.append(f"{name}: {', '.join(several)} change the structure; hold all but one of them")
+
+    def _check_studies(self) -> None:
+        """A moment of a studied structure without an expression in all of them may be larger than those that have."""
+        since = self._structures.since
+        for study in self._structures.used if since else ():
+            usual = {n: self._sampler.space.defaults[n] for n in self._structures.sizes}
+            for column, name in enumerate(PEAKS):
+                peak = self.peaks[name]
+                if peak is not None and all(study.structure[n] >= value for n, value in since.items()):
+                    moments = [levels[column] for levels in study.memory.resident.values()]
+                    known = [moment for moment in moments if moment is not None]
+                    if falls_short([e.subs(study.structure) for e in alternatives(peak)], known, usual):
+                        self.wrong.append(f"{name}: falls short of a moment at {shown(study.structure)}")
+                        self.peaks[name] = None
 
     def _check_elsewhere(self) -> None:
         """Compare with captures that no formula was made from; what is wrong there loses its formula."""
@@ -53,6 +98,8 @@ class Checks:
             for figure in wrong:
                 self.wrong.append(f"{told(figure)}: differs at {shown(sample.setting)}")
                 self.found[figure] = None
+            if wrong:
+                self.contradicting.append(sample)
             for name in self._wrong_peaks(sample):
                 self.wrong.append(f"{name}: differs at {shown(sample.setting)}")
                 self.peaks[name] = None
@@ -60,26 +107,43 @@ class Checks:
             self.right.append(sample.setting)
 
     def _elsewhere(self) -> Iterator[Sample]:
-        """A larger structure, then the workload's own setting if it is not too large."""
+        """The workload's own setting if it is not too large, and a larger structure."""
         known = self._sampler.legal
+        yield from (sample for sample in self._again if sample.setting not in self._used)
         larger = {name: self._structures.beyond(name) for name in self._structures.names}
-        sample = self._sampler.generic(self._structures.sizes, {**self.fixed, **larger}, known)
-        if sample is not None:
-            yield sample
         own = {**self._sampler.space.defaults, **self.fixed}
         ops = total(e for f, e in self.found.items() if f.kind == "row" and f.column == 0 and e is not None)
-        if own not in [s.setting for s in known] and ops.evaluate(own) <= _CHECKED_OPS:
+        sample = None
+        if own not in self._used and own not in [s.setting for s in self._again] and ops.evaluate(own) <= _CHECKED_OPS:
             sample = self._sampler.at(own)
             if sample is not None:
                 yield sample
+        # its sizes need not be generic too where the own setting is a larger structure still
+        if sample is None or any(own[n] <= v for n, v in larger.items()) or not self._right_at_ones(larger):
+            sample = self._sampler.generic(self._structures.sizes, {**self.fixed, **larger}, known)
+            if sample is not None:
+                yield sample
+
+    @property
+    def _small(self) -> Setting:
+        return {**self._first, **self._structures.base, **self._structures.since, **self.fixed}
+
+    def _right_at_ones(self, structure: Mapping[str, int]) -> bool:
+        """Whether everything is right at the structure with all sizes 1; False too where that is illegal."""
+        small = {**self._small, **structure}
+        ones = [name for name in self._structures.sizes if self._sampler.space.allows({**small, name: 1})]
+        together = self._sampler.at({**small, **dict.fromkeys(ones, 1)}) if structure and len(ones) > 1 else None
+        if together is None or self._wrong_at(together) or self._wrong_peaks(together):
+            return False
+        self.right.append(together.setting)
+        self._ones_right = True
+        return True
 
     def _check_ones(self) -> None:
         """At 1 many ops behave differently. Where formulas fail there, say so: all sizes at once, else one by one."""
-        small = {**self._first, **self._structures.base, **self.fixed}
+        small = self._small
         ones = [name for name in self._structures.sizes if self._sampler.space.allows({**small, name: 1})]
-        together = self._sampler.at({**small, **dict.fromkeys(ones, 1)}) if len(ones) > 1 else None
-        if together is not None and not self._wrong_at(together) and not self._wrong_peaks(together):
-            self.right.append(together.setting)
+        if self._ones_right or self._right_at_ones(small):
             ones = []
         for name in [*ones, *self._structures.names]:
             sample = self._one(name, small)
@@ -91,8 +155,61 @@ class Checks:
                 self.notes.append(f"at {name}=1 the step is another one, first in {told(wrong[0])}")
                 continue
             self.right.append(sample.setting)
-            for peak in self._wrong_peaks(sample):
+            # of a structure smaller than all that moments were fitted from nothing is claimed
+            for peak in self._wrong_peaks(sample) if self._structures.since.get(name, 1) == 1 else ():
                 self.only.setdefault(peak, []).append(Condition(symbol(name) - 2, ">="))
+
+    def _check_quotients(self) -> None:
+        """The same where a hyperparameter is just what divides it: with as many groups as heads nothing is grouped."""
+        small = self._small
+        for name, divisor in self._divided():
+            sample = self._sampler.at({**small, name: divisor.evaluate(small)})
+            if sample is None or sample.setting in self._used:
+                continue
+            wrong = self._wrong_at(sample)
+            if wrong:
+                self.apart.append(Condition(symbol(name) - divisor, ">"))
+                self.notes.append(f"at {name}={divisor} the step is another one, first in {told(wrong[0])}")
+                continue
+            self.right.append(sample.setting)
+            for peak in self._wrong_peaks(sample):
+                self.only.setdefault(peak, []).append(Condition(symbol(name) - divisor, ">"))
+
+    def _check_corners(self) -> None:
+        """Few repetitions of one kind and many of another may have a peak of their own, which few of both lack."""
+        since = self._structures.since
+        own = {**self._sampler.space.defaults, **self.fixed}
+        for name in since if len(since) > 1 else ():
+            others = {n: self._structures.beyond(n) + 1 for n in since if n != name}
+            wrong: dict[str, str] = {}
+            for value in itertools.islice((v for v in self._structures.known(name) if v >= since[name]), _CORNERS):
+                structure = {**self.fixed, **others, name: value}
+                generic = self._sampler.generic(self._structures.sizes, structure)
+                there = [s for s in (self._sampler.at({**own, **structure}), generic) if s is not None]
+                wrong = {peak: shown(sample.setting) for sample in there for peak in self._wrong_peaks(sample)}
+                for peak in wrong:
+                    self.only.setdefault(peak, []).append(Condition(symbol(name) - value, ">"))
+                if not wrong:
+                    break
+            for peak, where in wrong.items():
+                self.wrong.append(f"{peak}: differs at {where}")
+                self.peaks[peak] = None
+
+    def _divided(self) -> Iterator[tuple[str, Expr]]:
+        """Sizes that others divide, declared or seen, with these."""
+        known = self._sampler.space.divisors
+        declared = {(name, divisor) for divisor, number in known for name in number.symbols if number == symbol(name)}
+        seen = {
+            (name, symbol(name) / term)
+            for study in self._structures.used[:1]
+            for term in quotients(sizes(study.lifted.graph))
+            for ((name, exponent), *_) in [sorted(next(iter(term.terms)), key=lambda power: -power[1])]
+            if exponent == 1 and isinstance(name, str)
+        }
+        for name, divisor in sorted(declared | seen, key=str):
+            whole = all(exponent > 0 for monomial in divisor.terms for _, exponent in monomial)
+            if whole and name in self._structures.sizes and set() < divisor.symbols <= set(self._structures.sizes):
+                yield name, divisor
 
     def _one(self, name: str, small: Setting) -> Sample | None:
         """A legal sample with the hyperparameter at 1 and everything else small."""
@@ -139,11 +256,4 @@ class Checks:
 def _peak(found: Mapping[Figure, Expr | None], column: int, typical: Mapping[str, int]) -> Expr | None:
     """The largest of the moments that have an expression: the checks tell whether one is missing."""
     moments = [e for f, e in found.items() if f.kind == "moment" and f.column == column and e is not None]
-    if not moments:
-        return None
-    return maximum(*sorted(moments, key=lambda expr: -_near(expr, typical)))
-
-
-def _near(expr: Expr, setting: Mapping[str, int]) -> float:
-    value = expr.subs(setting).value
-    return 0.0 if value is None else float(value)
+    return largest(moments, typical) if moments else None

@@ -16,11 +16,16 @@ from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.measure import MEASURES, Group
 from tensortide.formulas.region import divisible, quotients, simplified, sizes
 from tensortide.formulas.result import Regime, Row, Symbolic
-from tensortide.formulas.sampler import Sampler, shown
+from tensortide.formulas.sampler import Sample, Sampler, shown
 from tensortide.formulas.space import Scalar, Space
 from tensortide.formulas.structure import Figure, Structures, structural
 
 __all__ = ["derive"]
+
+_COUNTEREXAMPLES = 3
+"""Captures that formulas may turn out to be wrong at, and be made anew with, before what is wrong is left out."""
+_SKIPPED = 2
+"""Values of hyperparameters that change the structure to go without where the peak is wrong with them."""
 
 
 def derive(
@@ -51,8 +56,30 @@ def derive(
     changes = structural(sampler, one, other)
     structures = Structures(sampler, list(changes), one)
     found = structures.fitted()
+    checks = Checks(sampler, structures, found)
+    again: list[Sample] = []
+    while len(again) < _COUNTEREXAMPLES and structures.learn(checks.contradicting):
+        again += checks.contradicting
+        found = structures.fitted()
+        checks = Checks(sampler, structures, found, again)
+    checks = _peak_of_later(sampler, structures, checks)
     structures.dropped |= dict.fromkeys(fixed, "no other legal value of it was found")
-    return _Derivation(sampler, structures, changes, found, name).result()
+    return _Derivation(sampler, structures, changes, checks, name).result()
+
+
+def _peak_of_later(sampler: Sampler, structures: Structures, checks: Checks) -> Checks:
+    """The checks, of peaks that hold from more repetitions on if those from few were wrong."""
+    since = structures.since
+    if len(since) != 1 or checks.peaks[PEAKS[0]] is not None or checks.contradicting:
+        return checks
+    moments = structures.later(dict.fromkeys(since, _SKIPPED))
+    if moments is not None:
+        found = {figure: expr for figure, expr in checks.found.items() if figure.kind != "moment"}
+        later = Checks(sampler, structures, found | moments)
+        if later.peaks[PEAKS[0]] is not None and not later.contradicting:
+            return later
+    structures.since = since
+    return checks
 
 
 class _Derivation:
@@ -63,17 +90,17 @@ class _Derivation:
         sampler: Sampler,
         structures: Structures,
         changes: Mapping[str, str],
-        found: dict[Figure, Expr | None],
+        checks: Checks,
         name: str,
     ) -> None:
         self._sampler = sampler
         self._structures = structures
         self._changes = changes
-        self._found = found
+        self._found = checks.found
         self._name = name
         self._over = [n for n in sampler.space.over if n not in structures.dropped]
         self._studies = structures.used
-        self._checks = Checks(sampler, structures, found)
+        self._checks = checks
         self._numeric: dict[str, None] = dict.fromkeys(self._checks.wrong)
 
     def result(self) -> Symbolic:
@@ -174,6 +201,7 @@ class _Derivation:
         asked = dict.fromkeys(c for study in self._studies for c in study.measured.asked)
         found = (
             *bounds,
+            *self._checks.apart,
             *divisible(list(terms)),
             *self._relied_on(asked),
         )
@@ -181,11 +209,7 @@ class _Derivation:
 
     def _only_there(self) -> dict[str, tuple[Condition, ...]]:
         """A moment may not exist with fewer repetitions than were studied: the peaks are not claimed there."""
-        studied = [
-            Condition(symbol(name) - self._structures.least(name), ">=")
-            for name in self._structures.names
-            if self._structures.least(name) > 1
-        ]
+        studied = [Condition(symbol(name) - value, ">=") for name, value in self._structures.since.items() if value > 1]
         asked = {
             name: [*self._checks.only.get(name, ()), *studied]
             for name, peak in self._checks.peaks.items()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tensortide.cost.evaluate import Resolver
@@ -43,13 +45,27 @@ def symbolic(
 
         name = name or workload
         workload = find(workload)
-    return derive(
-        workload,
-        over,
-        dict(hyperparameters or {}),
-        where=where,
-        values=values or {},
-        name=name or getattr(workload, "__name__", ""),
-        resolver=resolver,
-        progress=progress or (lambda message: None),
-    )
+    with _heap_set_aside():
+        return derive(
+            workload,
+            over,
+            dict(hyperparameters or {}),
+            where=where,
+            values=values or {},
+            name=name or getattr(workload, "__name__", ""),
+            resolver=resolver,
+            progress=progress or (lambda message: None),
+        )
+
+
+@contextlib.contextmanager
+def _heap_set_aside() -> Iterator[None]:
+    """Many captures cause garbage collections of everything: spare these what was there before, as the framework."""
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -16,9 +16,9 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from tensortide.expr import Expr, ceil_ratio, constant, power, symbol
-from tensortide.expr.expr import Monomial
+from tensortide.expr.expr import Coefficient, Monomial
 
-__all__ = ["BASES", "Basis", "basis_terms", "fitted"]
+__all__ = ["BASES", "Basis", "basis_terms", "determined", "fitted"]
 
 Basis: TypeAlias = tuple[Callable[[Expr], Expr], ...]
 
@@ -40,6 +40,15 @@ def basis_terms(bases: Mapping[str, Basis]) -> list[Expr]:
     return [math.prod(choice, start=constant(1)) for choice in itertools.product(*choices)]
 
 
+def determined(points: Sequence[Mapping[str, int]], terms: Sequence[Expr]) -> bool:
+    """Whether the points tell the terms apart: of odd numbers alone, ``ceil(n/2)`` is ``n/2 + 1/2``."""
+    try:
+        _matrix(tuple([tuple(point.items()) for point in points]), tuple(terms))
+    except ArithmeticError:
+        return False
+    return True
+
+
 def fitted(values: Sequence[Expr], points: Sequence[Mapping[str, int]], terms: Sequence[Expr]) -> Expr | None:
     """The expression that is ``values[i]`` at structure ``points[i]``, its coefficients sums of ``terms``.
 
@@ -49,8 +58,7 @@ def fitted(values: Sequence[Expr], points: Sequence[Mapping[str, int]], terms: S
     result = constant(0)
     monomials: dict[Monomial, None] = dict.fromkeys(m for value in values for m in value.terms)
     for monomial in monomials:
-        row = [Fraction(value.terms.get(monomial, 0)) for value in values]
-        coefficients = matrix.solve(row)
+        coefficients = matrix.solve(tuple([value.terms.get(monomial, 0) for value in values]))
         if coefficients is None:
             return None
         scale = Expr({monomial: 1})
@@ -85,10 +93,13 @@ class Matrix:
                 if r != pivot and factor:
                     work[r] = [x - factor * y for x, y in zip(work[r], work[pivot], strict=True)]
         self._transform = [row[self._width :] for row in work]
+        self._solved: dict[tuple[Coefficient, ...], list[Fraction] | None] = {}
 
-    def solve(self, right: Sequence[Fraction]) -> list[Fraction] | None:
-        """The coefficients of the columns that give ``right``, None if none do."""
-        image = [
-            sum((t * x for t, x in zip(row, right, strict=True) if t and x), Fraction(0)) for row in self._transform
-        ]
-        return None if any(image[self._width :]) else image[: self._width]
+    def solve(self, right: tuple[Coefficient, ...]) -> list[Fraction] | None:
+        """The coefficients of the columns that give ``right``, None if none do. Each is found once."""
+        if right not in self._solved:
+            image = [
+                sum((t * x for t, x in zip(row, right, strict=True) if t and x), Fraction(0)) for row in self._transform
+            ]
+            self._solved[right] = None if any(image[self._width :]) else image[: self._width]
+        return self._solved[right]

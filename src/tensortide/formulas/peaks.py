@@ -7,14 +7,19 @@ that are nowhere larger than another one.
 
 from __future__ import annotations
 
+import itertools
+import operator
+import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from fractions import Fraction
+from typing import Any, NamedTuple
 
-from tensortide.expr import Condition, Expr, Size, conditions, constant, expr_of, total
-from tensortide.expr.expr import Coefficient, Monomial
+from tensortide.expr import Condition, Expr, Size, conditions, constant, expr_of, nonnegative, total
+from tensortide.expr.atoms import MAX
+from tensortide.expr.expr import Coefficient, Monomial, Opaque
 from tensortide.formulas.measure import agrees
 from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
@@ -24,13 +29,14 @@ from tensortide.memory.workspace import workspace_of
 from tensortide.plan.order.bounds import Moment as Together
 from tensortide.plan.order.bounds import bounds_of
 
-__all__ = ["SEARCHED_OPS", "Memory", "Moment", "memory", "pattern"]
+__all__ = ["SEARCHED_OPS", "Memory", "Moment", "falls_short", "largest", "memory", "pattern"]
 
 
 class Moment(NamedTuple):
     """Where in a step an op stands, told so that it can be found in a deeper or longer model.
 
     Numbers in the path may be ``*``; ``rank`` counts ops alike from the first (0, 1, ...) or from the last (-1, ...).
+    From ``HEAVIEST`` on it says of which sizes this is the heaviest of them.
     """
 
     phase: str
@@ -43,6 +49,11 @@ SEARCHED_OPS = 3000
 """The least memory of a step with more ops than this is not looked for: it may take minutes."""
 _RANKS = (*range(12), *range(-12, 0))
 """Of ops alike, those that are looked at where the structure changes: the peak is near an end of the repetition."""
+
+
+HEAVIEST = 1 << 20
+_MIXED = 40
+"""Mixtures of small and large sizes to compare a peak with its moments at."""
 
 
 @dataclass(slots=True)
@@ -60,10 +71,10 @@ class Memory:
     asked: dict[Condition, None] = field(default_factory=dict)
 
 
-def memory(lifted: Graph, graphs: Sequence[Graph], solver: Solver, *, fold: bool) -> Memory:
+def memory(lifted: Graph, graphs: Sequence[Graph], solver: Solver, usual: Mapping[str, int], *, fold: bool) -> Memory:
     """The moments of ``lifted``; ``graphs`` are the captures it was lifted from, in order.
 
-    ``fold``: only moments that other structures have too; else all of them.
+    ``usual`` are sizes of interest. ``fold``: only moments that other structures have too; else all of them.
     """
     lines = [timeline(graph) for graph in graphs]
     device = lines[0].device
@@ -82,12 +93,60 @@ def memory(lifted: Graph, graphs: Sequence[Graph], solver: Solver, *, fold: bool
         levels = (None, None) if unsolved else (resident, None if more is None else resident + more)
         found.setdefault(_place(lifted, index, fold), []).append(levels)
     moments: dict[Moment, tuple[Expr | None, Expr | None]] = {}
-    for place, group in found.items():
+    heaviest = _heaviest(found.values(), usual) if fold else itertools.repeat([])
+    for (place, group), most in zip(found.items(), heaviest, strict=False):
         for rank in _RANKS if fold else range(len(group)):
             if -len(group) <= rank < len(group):
                 moments[Moment(*place, rank)] = group[rank]
+        for number, index in enumerate(most):
+            moments[Moment(*place, HEAVIEST + number)] = group[index]
     footprint = None if unsolved else total(expr_of(lifted.storages[i].nbytes) for i in here)
     return Memory(device, footprint, moments, ({}, {}) if unsolved else _least(lifted, device, fold), unsolved, asked)
+
+
+def _heaviest(
+    groups: Collection[Sequence[tuple[Expr | None, Expr | None]]], usual: Mapping[str, int]
+) -> Iterator[list[int]]:
+    """Which of each group is the largest at the usual sizes, and where each of them is much larger or 1: where in the
+    step it is may change with its length."""
+    points = [dict(usual), *({**usual, name: size} for name in usual for size in (64 * usual[name], 1))]
+    values = _values([level or constant(0) for group in groups for level, _ in group], points)
+    start = 0
+    for group in groups:
+        yield [int(index) for index in values[start : start + len(group)].argmax(0)]
+        start += len(group)
+
+
+def falls_short(peaks: Iterable[Expr], moments: Iterable[Expr], usual: Mapping[str, int]) -> bool:
+    """Whether one of the ``moments`` is larger than all ``peaks`` at any of many sizes, usual ones and others."""
+    dice = random.Random(0)
+    points = [{**usual, name: size} for name in usual for size in (64 * usual[name], 1, usual[name])]
+    shares = (Fraction(1, 32), Fraction(1, 8), Fraction(1, 2), Fraction(1), Fraction(8))
+    points += [{n: max(1, int(v * dice.choice(shares))) for n, v in usual.items()} for _ in range(_MIXED)]
+    values = [_values(list(exprs), points).max(0) for exprs in (peaks, dict.fromkeys(moments))]
+    return bool((values[1] > values[0] * (1 + 1e-9)).any())
+
+
+def _values(exprs: Sequence[Expr], points: Sequence[Mapping[str, int]]) -> Any:
+    """The values of each expression at each point, in floating point."""
+    import numpy as np
+
+    known: dict[Monomial, Any] = {}
+    values = np.zeros((len(exprs), len(points)))
+    for row, expr in enumerate(exprs):
+        for monomial, coefficient in expr.terms.items():
+            if monomial not in known:
+                known[monomial] = np.array([_value(monomial, point) for point in points])
+            values[row] += float(coefficient) * known[monomial]
+    return values
+
+
+def _value(monomial: Monomial, point: Mapping[str, int]) -> float:
+    value = 1.0
+    for atom, exponent in monomial:
+        base = point[atom] if isinstance(atom, str) else Expr({((atom, 1),): 1}).subs(point).value
+        value *= float(base or 0) ** exponent if base or exponent > 0 else 0.0
+    return value
 
 
 def _least(graph: Graph, device: str, fold: bool) -> tuple[dict[Moment, Expr], dict[Moment, Expr]]:
@@ -161,3 +220,27 @@ def _add(level: dict[Monomial, Coefficient], graph: Graph, storages: Sequence[in
     for storage in storages:
         for monomial, coefficient in expr_of(graph.storages[storage].nbytes).terms.items():
             level[monomial] = level.get(monomial, 0) + sign * coefficient
+
+
+def largest(moments: Iterable[Expr], typical: Mapping[str, int]) -> Expr:
+    """The maximum of expressions, as ``tensortide.expr.maximum`` makes it, of very many in less time: one that is
+    larger somewhere is not asked whether another one never falls short of it."""
+    distinct = dict.fromkeys(moments)
+    names = sorted({name for expr in distinct for name in expr.symbols})
+    usual = {name: typical.get(name, 1) for name in names}
+    points = [usual, dict.fromkeys(names, 1), *({**usual, name: 5 * usual[name] + 1} for name in names)]
+    values: list[dict[Monomial, Coefficient]] = [{} for _ in points]
+    levels: dict[Expr, list[Coefficient]] = {}
+    for expr in distinct:
+        for monomial in expr.terms:
+            if monomial not in values[0]:
+                for point, known in zip(points, values, strict=True):
+                    known[monomial] = Expr({monomial: 1}).subs(point).value or 0
+        levels[expr] = [sum(c * known[m] for m, c in expr.terms.items()) for known in values]
+    kept: list[Expr] = []
+    for expr in sorted(distinct, key=levels.__getitem__, reverse=True):
+        here = levels[expr]
+        above = (other for other in kept if all(map(operator.ge, levels[other], here)))
+        if not any(nonnegative(other - expr) for other in above):
+            kept.append(expr)
+    return kept[0] if len(kept) == 1 else Expr({((Opaque(MAX, tuple(sorted(kept, key=str))), 1),): 1})

@@ -63,6 +63,9 @@ def _certain(expr: Expr, relation: str, shift: Mapping[str, Expr], positive: fro
         return True
     if relation == ">=" and _positive(_primitive(expr) + 1, positive):
         return True
+    number = expr.terms.get((), 0)
+    if number > 0 and _positive(expr - constant(number), positive):
+        return True
     reduced = _primitive(expr).subs(shift) if shift else _primitive(expr)
     if relation == ">=":
         return nonnegative(reduced)

@@ -57,7 +57,8 @@ class Space:
         self.units: dict[str, int] = dict.fromkeys(self.over, 0)
         """How careful the values of each hyperparameter are: 0 primes, 1 multiples of what divides the default among
         the other hyperparameters, 2 also of its powers of two, 3 of 1024, or the default itself."""
-        self._divisors = [found for condition in self.where if (found := condition.divisor) is not None]
+        self.divisors = [found for condition in self.where if (found := condition.divisor) is not None]
+        """What is declared to divide what."""
         self.blocked: Counter[str] = Counter()
         """How often a declared condition on each hyperparameter excluded a drawn setting."""
         self.related: dict[str, set[str]] = {}
@@ -116,14 +117,14 @@ class Space:
 
     def _ordered(self, names: Sequence[str]) -> list[str]:
         """Divisors before what they divide."""
-        divided = {next(iter(n.symbols), "") for _, n in self._divisors}
+        divided = {next(iter(n.symbols), "") for _, n in self.divisors}
         return sorted(names, key=lambda name: (name in divided, self.all[name], name))
 
     def _unit(self, name: str, setting: Mapping[str, int]) -> int:
         """What the values of a hyperparameter must be multiples of: the more care, the more."""
         level, default = self.units.get(name, 0), self.all[name]
         current = {**self.all, **setting}
-        declared = [d for d, n in self._divisors if n == symbol(name) and d.symbols <= current.keys()]
+        declared = [d for d, n in self.divisors if n == symbol(name) and d.symbols <= current.keys()]
         least = math.lcm(*(d.evaluate(current) for d in declared))
         if not level:
             return least

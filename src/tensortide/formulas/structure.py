@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensortide.expr import Expr, constant
-from tensortide.formulas.fit import BASES, Basis, basis_terms, fitted
+from tensortide.formulas.fit import BASES, Basis, basis_terms, determined, fitted
 from tensortide.formulas.measure import HELD, Group, grouped
 from tensortide.formulas.peaks import Moment, pattern
 from tensortide.formulas.sampler import Sample, Sampler
@@ -119,7 +119,7 @@ class Structures:
     """Studies at several structures, and what they have in common.
 
     ``names`` are the hyperparameters that change the structure. ``dropped`` are those without a formula, with the
-    reason: they stay at the value in ``base``.
+    reason: they stay at the value in ``base``. ``since``: the smallest value of each that moments were fitted from.
     """
 
     def __init__(self, sampler: Sampler, names: Sequence[str], first: Sample) -> None:
@@ -128,6 +128,8 @@ class Structures:
         self.sizes = [name for name in sampler.space.over if name not in names]
         self.dropped: dict[str, str] = {}
         self.studies: dict[tuple[int, ...], Study | None] = {}
+        self.since: dict[str, int] = {}
+        self._bases: dict[str, Basis] = {}
         self._values: dict[str, list[int]] = {name: [] for name in names}
         self._steps = {name: itertools.islice(sampler.space.steps(name), _STEPS) for name in names}
         self.base: dict[str, int] = {name: first.setting[name] for name in names}
@@ -161,7 +163,7 @@ class Structures:
 
     def fitted(self) -> dict[Figure, Expr | None]:
         """Every figure as one expression. Hyperparameters without a formula are dropped on the way."""
-        bases: dict[str, Basis] = {}
+        bases = self._bases = {}
         for name in list(self.names):
             basis = self._basis(name)
             if basis is None:
@@ -172,17 +174,48 @@ class Structures:
             self.studies = {}
         for values in itertools.product(*(self._values[name][: len(basis) + 1] for name, basis in bases.items())):
             self.at({**self.base, **dict(zip(bases, values, strict=True))})
+        self.since = {name: min(self._values[name]) for name in bases}
         studies = self.used
         return _common([figures(s, bool(bases)) for s in studies], [s.structure for s in studies], basis_terms(bases))
+
+    def later(self, skip: Mapping[str, int]) -> dict[Figure, Expr | None] | None:
+        """The moments, fitted without as many of the smallest values of the hyperparameters: the first repetitions and
+        the last overlap there. None if too few values are legal."""
+        values = {
+            name: [self._value(name, skip.get(name, 0) + i) for i in range(len(basis) + 2)]
+            for name, basis in self._bases.items()
+        }
+        if not values or any(None in several for several in values.values()):
+            return None
+        known = {name: [v for v in several if v is not None] for name, several in values.items()}
+        self.since = {name: several[0] for name, several in known.items()}
+        wanted = [
+            dict(zip(known, chosen, strict=True)) for chosen in itertools.product(*(v[:-1] for v in known.values()))
+        ]
+        wanted += [{**self.since, name: several[-1]} for name, several in known.items()]
+        studies = [s for s in (self.at({**self.base, **structure}) for structure in wanted) if s is not None]
+        columns = [{f: e for f, e in figures(s, True).items() if f.kind == "moment"} for s in studies]
+        return _common(columns, [s.structure for s in studies], basis_terms(self._bases))
+
+    def learn(self, samples: Sequence[Sample]) -> bool:
+        """Forget the studies, and have captures of their structures with the sizes of ``samples``, where formulas
+        were wrong, for the next ones. False if these would not be like the others."""
+        useful = False
+        for sample, found in itertools.product(samples, self.used):
+            there = self.sampler.at({**sample.setting, **found.structure})
+            useful = useful or (there is not None and there.skeleton == found.samples[0].skeleton)
+        if useful:
+            self.studies = {}
+        return useful
 
     @property
     def typical(self) -> dict[str, int]:
         """A setting like the workload's own."""
         return {**self.sampler.space.defaults, **{n: v for n, v in self.base.items() if n in self.dropped}}
 
-    def least(self, name: str) -> int:
-        """The smallest value of a hyperparameter that formulas were made from."""
-        return min(self._values[name], default=1)
+    def known(self, name: str) -> list[int]:
+        """The values of a hyperparameter that are known to be legal, the smallest first."""
+        return list(self._values[name])
 
     def beyond(self, name: str) -> int:
         """A value of a hyperparameter larger than those that formulas were made from; it need not be legal."""
@@ -209,8 +242,11 @@ class Structures:
             if len(known) < need:
                 failed = failed or f"only {len(known)} values of it are legal"
                 continue
+            terms, points = basis_terms({name: basis}), [s.structure for s in known]
+            if not determined(points[:-1], terms):
+                continue
             columns = [{f: e for f, e in figures(s, True).items() if f.kind != "moment"} for s in known]
-            common = _common(columns, [s.structure for s in known], basis_terms({name: basis}))
+            common = _common(columns, points, terms)
             lost = [f for f, e in common.items() if e is None and _complete(f, columns)]
             if not lost:
                 return basis

@@ -21,8 +21,10 @@ __all__ = ["Study", "study"]
 
 _FIRST = 4
 """Captures to start with: a monomial needs one, and three may contradict it."""
-_TAUGHT = 3
-"""The same where most sizes are known from another structure; what is new asks for more."""
+_TAUGHT = 2
+"""The same where the sizes are known from another structure: nothing is left to determine."""
+_NOVEL = 3
+"""The same where some are new, or where two captures do not tell the known ones apart."""
 _ASKED = 3
 """Values of one hyperparameter to ask for at once, of those that would tell expressions apart."""
 _MOST = 24
@@ -62,12 +64,16 @@ def study(
             solver.teach(expr)
         lifted = lift([sample.graph for sample in samples], solver)
         unclear = solver.wanted or (solver.blurred and not taught) or (lifted.unsolved and solver.short)
-        if not unclear or len(samples) >= _MOST or not found.ask(solver.wanted):
-            break
-    with given_whole(quotients(sizes(lifted.graph))):
-        measured = measure(lifted.graph, [sample.count for sample in samples], solver, samples[0].resolver)
-        resident = memory(lifted.graph, [sample.graph for sample in samples], solver, fold=fold)
-    return Study(dict(structure), tuple(samples), lifted, measured, resident, solver.found)
+        if len(samples) < _NOVEL and solver.novel and found.more(_NOVEL):
+            continue
+        if unclear and len(samples) < _MOST and found.ask(solver.wanted):
+            continue
+        with given_whole(quotients(sizes(lifted.graph))):
+            measured = measure(lifted.graph, [sample.count for sample in samples], solver, samples[0].resolver)
+            usual = {name: sampler.space.defaults[name] for name in names}
+            resident = memory(lifted.graph, [sample.graph for sample in samples], solver, usual, fold=fold)
+        if not (len(samples) < _NOVEL and solver.novel and found.more(_NOVEL)):
+            return Study(dict(structure), tuple(samples), lifted, measured, resident, solver.found)
 
 
 class _Samples:
@@ -100,6 +106,12 @@ class _Samples:
                 raise WorkloadError(self._disagree())
         return True
 
+    def more(self, count: int) -> bool:
+        """Have ``count`` alike. False if there are no more than before."""
+        before = len(self.alike)
+        self.extend(count)
+        return len(self.alike) > before
+
     def _twin(self) -> Sample | None:
         """The sizes of a sample of another structure: a capture of shapes that were captured before is fast."""
         seen = [sample.setting for sample in self._all]
@@ -125,7 +137,7 @@ class _Samples:
                     self._all.append(sample)
         if len(self.alike) > before:
             return True
-        return not wanted and self.extend(before + 2) and len(self.alike) > before
+        return not wanted and self.more(before + 2)
 
     def _disagree(self) -> str:
         one = self._all[0]

@@ -36,8 +36,11 @@ class Solver:
         self.wanted: dict[str, set[int]] = {}
         self.short = False
         self._known: dict[Vector, Expr | None] = {}
+        self._taught: dict[Vector, Expr] = {}
+        self._told_apart = True
         self._settled: set[Vector] = set()
         self._values = {name: tuple(point[name] for point in self.points) for name in self.names}
+        self._floats: Any = None
         self._monomials, self.blurred = _monomials(self._values)
         """``blurred``: the points do not tell some simple monomials apart."""
 
@@ -48,6 +51,15 @@ class Solver:
         except ArithmeticError:
             return
         self._known.setdefault(vector, expr)
+        constant_here = len(set(vector)) == 1 and expr.value is None
+        self._told_apart = self._told_apart and not constant_here and self._taught.setdefault(vector, expr) == expr
+
+    @property
+    def novel(self) -> bool:
+        """Whether more was found than was taught, or the points do not tell apart what was taught. Without teaching
+        everything is new."""
+        known = self._known.items()
+        return not self._told_apart or any(e is None or e.value is None for v, e in known if v not in self._taught)
 
     @property
     def found(self) -> tuple[Expr, ...]:
@@ -79,6 +91,7 @@ class Solver:
                 or self._sum_of_known(vector)
                 or self._sum(vector)
                 or self._multiple_of_sum(vector)
+                or self._floor_of_known(vector)
                 or self._rounded(vector)
                 or self._extreme(vector)
             )
@@ -223,8 +236,8 @@ class Solver:
         if len(vector) < 1 + _SPARE or min(vector) < 1:
             return None
         fits = []
-        for expr, values in self._monomials.values():
-            for make, lower, upper in ((ceil, -1, 0), (floor, 0, 1)):
+        for make, lower, upper in ((ceil, -1, 0), (floor, 0, 1)):
+            for expr, values in self._multiples(vector, lower, upper):
                 # every sample confines the multiple to an interval
                 least = max((y + lower) / x for x, y in zip(values, vector, strict=True))
                 most = min((y + upper) / x for x, y in zip(values, vector, strict=True))
@@ -235,6 +248,34 @@ class Solver:
                         fits.append(found)
         self.short = self.short or len(fits) > 1
         return fits[0] if len(fits) == 1 else None
+
+    def _multiples(self, vector: Vector, lower: int, upper: int) -> Iterator[tuple[Expr, tuple[Fraction, ...]]]:
+        """Monomials of which a multiple may be within the bounds of the vector: a filter in floating point."""
+        import numpy as np
+
+        if self._floats is None:
+            self._floats = np.array([values for _, values in self._monomials.values()], float)
+        if not len(self._floats):
+            return
+        y = np.array(vector, float)
+        least, most = ((y + lower) / self._floats).max(1), ((y + upper) / self._floats).min(1)
+        chosen = set(np.flatnonzero(least <= most * (1 + 1e-9)).tolist())
+        yield from (found for index, found in enumerate(self._monomials.values()) if index in chosen)
+
+    def _floor_of_known(self, vector: Vector) -> Expr | None:
+        """A size of the step divided by a number and rounded down: half of the channels that were joined."""
+        if len(vector) < 2 + _SPARE or len(set(vector)) < 2 + _SPARE or min(vector) < 1:
+            return None
+        fits: dict[Expr, None] = {}
+        largest = vector.index(max(vector))
+        for values, expr in self._known.items():
+            divisor = values[largest] // vector[largest]
+            if expr is None or expr.value is not None or not 2 <= divisor <= _LARGEST_DIVISOR:
+                continue
+            if all(x // divisor == y for x, y in zip(values, vector, strict=True)):
+                fits[floor_ratio(expr, constant(divisor))] = None
+        self.short = self.short or len(fits) > 1
+        return next(iter(fits)) if len(fits) == 1 else None
 
     def _has(self, expr: Expr, vector: Vector) -> bool:
         return all(expr.evaluate(point) == value for point, value in zip(self.points, vector, strict=True))
