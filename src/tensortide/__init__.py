@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from tensortide.graph import Graph, load, save
     from tensortide.memory import liveness, timeline
     from tensortide.plan import footprint
+    from tensortide.run.budget import budget
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Graph",
     "TensortideError",
+    "budget",
     "capture",
     "count",
     "errors",
@@ -37,6 +39,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "budget": "tensortide.run.budget",
     "count": "tensortide.cost",
     "explain": "tensortide.cost",
     "Graph": "tensortide.graph",

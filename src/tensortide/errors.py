@@ -12,6 +12,8 @@ TensortideError
 ├── UnknownCost          a total was asked for under ``strict`` and ops have no rule
 ├── PlanError            a Plan does not execute its Graph
 │   └── PlanFileError    a file is not a Plan, is damaged, or is of another version
+├── RunError             a live run was asked for something that cannot be
+│   └── BudgetInfeasible an op does not fit the memory budget, whatever is evicted
 ├── NoSuchOp             an op, module or index is not in the graph
 └── OutputError          a result cannot be written
 """
@@ -19,6 +21,7 @@ TensortideError
 from __future__ import annotations
 
 __all__ = [
+    "BudgetInfeasible",
     "CaptureError",
     "DataDependent",
     "ExpressionError",
@@ -30,6 +33,7 @@ __all__ = [
     "OutputError",
     "PlanError",
     "PlanFileError",
+    "RunError",
     "TensortideError",
     "UnknownCost",
     "WorkloadError",
@@ -82,6 +86,14 @@ class PlanError(TensortideError):
 
 class PlanFileError(PlanError):
     """A file is not a Plan, is damaged, or is of a version this release cannot read."""
+
+
+class RunError(TensortideError):
+    """A live run was asked for something that cannot be."""
+
+
+class BudgetInfeasible(RunError):
+    """An op does not fit the memory budget, whatever is evicted; the message says what is held and what would do."""
 
 
 class NoSuchOp(TensortideError):

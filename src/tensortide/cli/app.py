@@ -13,7 +13,9 @@ from tensortide.cli.examples import examples
 from tensortide.cli.explain import explain
 from tensortide.cli.footprint import footprint
 from tensortide.cli.project import project
+from tensortide.cli.remat.app import remat
 from tensortide.cli.report import report
+from tensortide.cli.run import run
 from tensortide.cli.solve import solve
 from tensortide.cli.sweep import sweep
 from tensortide.cli.timeline import timeline
@@ -38,6 +40,8 @@ for verb in (
     solve,
     asymptotics,
     project,
+    run,
     examples,
 ):
     app.command(verb)
+app.command(remat)

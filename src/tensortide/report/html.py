@@ -13,7 +13,10 @@ from tensortide.report.document import Document, to_json
 
 __all__ = ["render_frame", "render_html"]
 
-SCRIPTS = ("dom", "format", "data", "scale", "chart", "vtable", "overview", "memory", "modules", "ops", "about")
+SCRIPTS = (
+    *("dom", "format", "data", "scale", "chart", "vtable"),
+    *("overview", "budget", "simulation", "memory", "modules", "ops", "about"),
+)
 """Scripts of the page in the order they are joined. ``theme`` runs before them, so that no wrong colour flashes."""
 
 PLAIN_BYTES = 1 << 16

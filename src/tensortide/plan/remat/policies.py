@@ -134,7 +134,7 @@ class Random:
     """Evicts any storage, each with the same probability: Python's generator, seeded with ``seed``."""
 
     seed: int = 0
-    _dice: random.Random = field(default_factory=random.Random, repr=False)
+    _dice: random.Random = field(default_factory=random.Random, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -158,7 +158,7 @@ class Sampled:
     sqrt: bool = True
     small: bool = False
     seed: int = 0
-    _dice: random.Random = field(default_factory=random.Random, repr=False)
+    _dice: random.Random = field(default_factory=random.Random, repr=False, compare=False)
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ memory and has to be derived again after an eviction, as in DTR's simulator.
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tensortide.errors import GraphError
 from tensortide.graph.effects import blind_slots
-from tensortide.graph.model import Graph
+from tensortide.graph.model import Graph, Op
 from tensortide.graph.unroll import unrolled
 from tensortide.memory.workspace import workspace_bytes
 from tensortide.plan.remat.recording import Event, Recording
@@ -104,6 +105,7 @@ class _Builder:
         self.extra = workspace_bytes(graph, self.device).tolist() if workspace else [0] * len(graph)
         self.blind = [blind_slots(call) for call in graph.calls]
         self.owner = [tensor.storage for tensor in graph.tensors]
+        self.passing, self.watched = self._statistics()
         self.born: list[list[int]] = [[] for _ in graph.ops]
         self.died: list[list[int]] = [[] for _ in range(len(graph) + 1)]
         for index, storage in enumerate(graph.storages):
@@ -122,6 +124,18 @@ class _Builder:
         """Storage of the Graph -> its newest value."""
         self.viewed: dict[int, int] = {}
         """Under ``views``: tensor of the Graph -> its value."""
+
+    def _statistics(self) -> tuple[set[int], set[int]]:
+        """Storages that blind slots update: those that come or go within the step, and those that are also read."""
+        if not any(self.blind):
+            return set(), set()
+        updated: set[int] = set()
+        read: set[int] = set()
+        for op in self.graph.ops:
+            for slot, tensor in enumerate(op.inputs):
+                (updated if slot in self.blind[op.call] else read).add(self.owner[tensor])
+        storages = self.graph.storages
+        return {s for s in updated if (storages[s].birth, storages[s].death) != (None, None)}, updated & read
 
     def build(self) -> Schedule:
         for index, storage in enumerate(self.graph.storages):
@@ -148,21 +162,37 @@ class _Builder:
         return Schedule(self.graph, self.device, *(np.array(column, np.int64) for column in columns))
 
     def _follow_events(self) -> None:
-        kinds, indexes = self.recording.kinds.tolist(), self.recording.indexes.tolist()
-        for kind, index in zip(kinds, indexes, strict=True):
+        events = list(zip(self.recording.kinds.tolist(), self.recording.indexes.tolist(), strict=True))
+        last = {} if self.views else self._last_uses(events)
+        late: dict[int, list[int]] = {}
+        for at, (kind, index) in enumerate(events):
             if kind == Event.COMPUTE:
                 self._compute(index)
+            elif kind == Event.RELEASE and last.get(self.owner[index], at) > at:
+                late.setdefault(last[self.owner[index]], []).append(index)
             else:
                 self._event(Event(kind), self._value_of(index))
+            for tensor in late.pop(at, ()):
+                self._event(Event.RELEASE, self._value_of(tensor))
+
+    def _last_uses(self, events: list[tuple[int, int]]) -> dict[int, int]:
+        """The last event that needs each storage of the Graph: until then it is held, whatever the log releases."""
+        last: dict[int, int] = {}
+        for at, (kind, index) in enumerate(events):
+            if kind == Event.COMPUTE:
+                op = self.graph.ops[index]
+                last.update((self.owner[tensor], at) for tensor in (*op.inputs, *op.outputs))
+            elif kind != Event.RELEASE:
+                last[self.owner[index]] = at
+        return last
 
     def _follow_lives(self) -> None:
-        for index in range(len(self.graph)):
+        for index in range(len(self.graph) + 1):
             for storage in self.died[index]:
                 if storage in self.newest:
                     self._event(Event.RELEASE, self.newest[storage])
-            self._compute(index)
-        for storage in self.died[-1]:
-            self._event(Event.RELEASE, self.newest[storage])
+            if index < len(self.graph):
+                self._compute(index)
         for index, record in enumerate(self.graph.storages):
             if record.birth is not None and record.death is None:
                 self._event(Event.PIN, self.newest[index])
@@ -171,7 +201,7 @@ class _Builder:
         """Append op ``index`` of the Graph, its outputs, and what they entail."""
         op = self.graph.ops[index]
         call, blind = self.graph.calls[op.call], self.blind[op.call]
-        read = [self._value_of(tensor) for slot, tensor in enumerate(op.inputs) if slot not in blind]
+        read = self._reads(op)
         written = dict.fromkeys(self.owner[op.inputs[slot]] for slot in call.mutated if slot not in blind)
         if self.views and written:
             raise GraphError(f"op {index} ({call.op}) writes in place: import the log with copy on write")
@@ -182,7 +212,7 @@ class _Builder:
         for tensor in op.outputs:
             storage = self.owner[tensor]
             if storage in fresh:
-                self._allocate(storage, CONSTANT in call.tags)
+                self._allocate(storage, CONSTANT in call.tags or storage in self.passing)
                 fresh.remove(storage)
             elif self.views:
                 self._append(storage, 0, NONE)
@@ -190,16 +220,27 @@ class _Builder:
                 held.append(self.newest[storage])
             self.viewed[tensor] = self.newest[storage]
         for storage in sorted(fresh):
-            self._allocate(storage, CONSTANT in call.tags)
+            self._allocate(storage, CONSTANT in call.tags or storage in self.passing)
         for storage in written:
             self._append(storage, 0, self.newest[storage])
         self._done()
-        elsewhere = [s for s in self.born[index] if self.graph.storages[s].device != self.device]
-        for storage in elsewhere:
-            self._event(Event.PIN, self.newest[storage])
+        for storage in self.born[index]:
+            if self.graph.storages[storage].device != self.device or storage in self.passing:
+                self._event(Event.PIN, self.newest[storage])
         if len(self.recording.kinds):
             for value in held:
                 self._event(Event.GET, value)
+
+    def _reads(self, op: Op) -> list[int]:
+        """The values that ``op`` needs. What it updates without needing it changes now for those who read that."""
+        blind = self.blind[op.call]
+        for storage in dict.fromkeys(self.owner[op.inputs[slot]] for slot in sorted(blind)):
+            if storage in self.watched:  # its readers must not be computed again after the update
+                self._run(0, 0, NONE, (self.newest[storage],))
+                self._append(storage, 0, self.newest[storage])
+                self._done()
+        needed = (slot not in blind or self.owner[tensor] in self.passing for slot, tensor in enumerate(op.inputs))
+        return [self._value_of(tensor) for tensor in itertools.compress(op.inputs, needed)]
 
     def _value_of(self, tensor: int) -> int:
         if self.views and tensor in self.viewed:

@@ -30,7 +30,7 @@ class BanishingEngine(Engine):
     def parents_of(self, op: int, wanted: int) -> list[int]:
         if wanted >= 0:
             return self.sources[wanted]
-        return self.sources[self.outputs[op].start] if self.outputs[op] else self.inputs[op]
+        return self.sources[self.outputs[op][0]] if self.outputs[op] else self.inputs[op]
 
     def unlock_parents(self, frame: Frame) -> None:
         for value in frame.parents:  # banishing shortens the list on the way: the next one stays locked

@@ -33,14 +33,33 @@ class Classes:
 
     def evict(self, storage: int, work_ns: int, neighbours: Iterable[int]) -> None:
         """``storage`` leaves memory: it joins the classes of its evicted ``neighbours``."""
-        node = self._node[storage] = len(self._above)
-        self._above.append(node)
-        self._value.append(work_ns)
+        node = self.reset(storage, work_ns)
         for near in neighbours:
             root = self.root(near)
             if root != node:
                 self._above[root] = node
                 self._value[node] += self._value[root]
+
+    def add(self) -> None:
+        """One storage more."""
+        self._node.append(0)
+        self.reset(len(self._node) - 1)
+
+    def reset(self, storage: int, work_ns: int = 0) -> int:
+        """``storage`` is a class of its own; returns its node."""
+        if len(self._above) > 4 * len(self._node) + 1024:
+            self._tidy()
+        node = self._node[storage] = len(self._above)
+        self._above.append(node)
+        self._value.append(work_ns)
+        return node
+
+    def _tidy(self) -> None:
+        """Forget the nodes that no storage is in any more."""
+        tops = {root: number for number, root in enumerate({self.root(s): None for s in range(len(self._node))})}
+        self._node = [tops[self.root(s)] for s in range(len(self._node))]
+        self._value = [self._value[root] for root in tops]
+        self._above = list(range(len(tops)))
 
     def materialize(self, storage: int, work_ns: int) -> None:
         """``storage`` is resident (again)."""

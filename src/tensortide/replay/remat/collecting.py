@@ -53,12 +53,16 @@ class CollectingEngine(Engine):
         if it is not there, and stays from now on."""
         held = self.held_below(storages)
         for other in held:
-            newest = max(v for v in self.values[other] if v < self.created)
+            newest = self.newest(other)
             if not self.defined[newest]:
                 self.execute(self.op_of[newest], newest)
             self.pin(other)
         for other in held:
             self.sever(other)
+
+    def newest(self, storage: int) -> int:
+        """The value that was written to ``storage`` last."""
+        return max(v for v in self.values[storage] if v < self.created)
 
     def held_below(self, storages: Iterable[int]) -> list[int]:
         """What the program holds and is made of ``storages``, directly or through what it has dropped."""
@@ -102,7 +106,7 @@ class CollectingEngine(Engine):
         self.parents[storage].clear()
         for near in above:
             del self.children[near][storage]
-        return [near for near in above if not self.children[near] and not self.references[near]]
+        return [s for s in above if not (self.children[s] or self.references[s] or self.dead[s])]
 
     def bury(self, dead: list[int]) -> None:
         """Drop ``dead`` for good, and whatever only they needed."""
@@ -130,7 +134,8 @@ class CollectingEngine(Engine):
 
     def banish(self, storage: int) -> bool:
         """Drop ``storage`` for good unless something evicted is made of it; the rest of what is made of it stays."""
-        if self.locks[storage] > self.pinned[storage] or not all(self.material[s] for s in self.children[storage]):
+        there = (self.defined[self.newest(s)] for s in self.children[storage])
+        if self.locks[storage] > self.pinned[storage] or not all(there):
             return False
         for made in list(self.children[storage]):
             self.pin(made)

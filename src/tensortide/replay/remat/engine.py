@@ -7,7 +7,7 @@ both play, they play alike.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tensortide.plan.remat.recording import Event
@@ -65,7 +65,7 @@ class Engine:
         ends, flat = schedule.input_ends.tolist(), schedule.inputs.tolist()
         self.inputs: list[list[int]] = [flat[a:b] for a, b in itertools.pairwise(ends)]
         ends = schedule.output_ends.tolist()
-        self.outputs = [range(a, b) for a, b in itertools.pairwise(ends)]
+        self.outputs: list[Sequence[int]] = [range(a, b) for a, b in itertools.pairwise(ends)]
         self.storage: list[int] = schedule.storage.tolist()
         self.nbytes: list[int] = schedule.nbytes.tolist()
         self.replaces: list[int] = schedule.replaces.tolist()
@@ -153,7 +153,7 @@ class Engine:
             for near in sources:
                 if near != made:
                     self.connect(made, near)
-        self.created = outputs.stop
+        self.created += len(outputs)
         for made in dict.fromkeys(self.storage[v] for v in outputs):
             self.work_ns[made] += self.cost_ns[op]
         self.execute(op, -1)
@@ -185,7 +185,7 @@ class Engine:
     def enter(self, op: int, wanted: int) -> Frame:
         parents = self.parents_of(op, wanted)
         for value in parents:
-            self.touch(self.storage[value], wanted < 0)
+            self.touch(self.storage[value])
         missing: list[int] = []
         for value in parents:
             if self.defined[value]:
@@ -198,7 +198,7 @@ class Engine:
     def parents_of(self, op: int, wanted: int) -> list[int]:
         return self.inputs[op]
 
-    def touch(self, storage: int, model: bool) -> None:
+    def touch(self, storage: int) -> None:
         self.last_access_ns[storage] = self.clock_ns
 
     def make_room(self, nbytes: int) -> None:
@@ -219,7 +219,7 @@ class Engine:
             self.remat_ns += self.cost_ns[op]
         self.memory += self.totals[op]
         self.peak = max(self.peak, self.memory + self.extra_bytes[op])
-        first = outputs.start if frame.wanted < 0 else frame.wanted
+        first = outputs[0] if outputs and frame.wanted < 0 else frame.wanted
         for value in (*(v for v in outputs if v != first), *([first] if outputs else ())):
             self.define(value)
         self.unlock_parents(frame)
@@ -229,8 +229,8 @@ class Engine:
     def define(self, value: int) -> None:
         """``value`` was just computed."""
         storage = self.storage[value]
-        if self.defined[value]:
-            self.memory -= self.nbytes[value]
+        if self.defined[value] or (self.material[storage] and value == self.values[storage][0]):
+            self.memory -= self.nbytes[value]  # a second copy of what is there, overwritten since maybe
             return
         if self.replaces[value] >= 0:
             self.defined[self.replaces[value]] = False

@@ -14,7 +14,7 @@ from tensortide.plan.lifetimes import Life, lives, users
 from tensortide.plan.model import Step
 from tensortide.plan.remat.schedule import NONE, Schedule
 from tensortide.replay.executed import replay
-from tensortide.replay.remat.outcome import AGAIN, BANISH, DEAD, EVICT, RUN, Outcome, Shortage, Status
+from tensortide.replay.remat.outcome import AGAIN, BANISH, DEAD, EVICT, RUN, Outcome, Rules, Shortage, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ class Simulation:
 
     ``outcome`` has the trace: what ran, ran again, was evicted and was dropped for good, in order. A run that did not
     end (``status`` is ``oom`` or ``thrash``) has the figures of the moment at which it was given up. ``workspace``:
-    kernels' workspace was counted; ``collect``: what nothing could need any more was dropped for good.
+    kernels' workspace was counted; ``rules``: what it was played by.
     """
 
     schedule: Schedule
@@ -36,7 +36,7 @@ class Simulation:
     budget_bytes: int | None
     overhead_limit: float | None
     workspace: bool
-    collect: bool
+    rules: Rules
     outcome: Outcome = field(repr=False)
 
     @property
@@ -125,10 +125,11 @@ class Simulation:
             if storage.birth is not None:
                 born[storage.birth].append(index)
         dropped: set[int] = set()
+        yield from (Evict(i) for i, s in enumerate(schedule.graph.storages) if s.birth is None and s.death == 0)
         for kind, index in self._trace():
             if kind in (EVICT, BANISH, DEAD):
                 storage = storages[index]
-                if kind != EVICT and self.collect:
+                if kind != EVICT and self.rules.collect:
                     dropped.add(storage)
                 if kind != DEAD:
                     del resident[storage]
@@ -140,7 +141,7 @@ class Simulation:
                 resident.update(dict.fromkeys(s for s in born[op] if s not in dropped))
                 yield from (Evict(s) for s in born[op] if s in dropped)
         life = lives(schedule.graph, users(schedule.graph))
-        yield from (Evict(storage) for storage in resident if life[storage] is Life.LOCAL)
+        yield from (Evict(storage) for storage in resident if life[storage] in (Life.LOCAL, Life.NEVER))
 
     def timeline(self) -> Timeline:
         """Bytes resident during each op that ran: the Plan, replayed. Raises PlanError for a run that did not end."""

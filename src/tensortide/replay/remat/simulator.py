@@ -65,11 +65,16 @@ class Simulator:
     @functools.cached_property
     def baseline_bytes(self) -> int:
         """Peak without a budget: what ratios refer to."""
-        if not self.compat:
-            return (
-                Simulator(self.recording, workspace=self.workspace, device=self.schedule.device).run("lru").peak_bytes
-            )
-        return BanishingEngine(self.schedule, policy("lru"), Rules(clock_ns=1, collect=False)).run().peak_bytes
+        if self.compat:
+            return BanishingEngine(self.schedule, policy("lru"), Rules(clock_ns=1, collect=False)).run().peak_bytes
+        if self.deallocation == "eager":
+            return self.unlimited_bytes
+        return Simulator(self.recording, workspace=self.workspace, device=self.schedule.device).unlimited_bytes
+
+    @functools.cached_property
+    def unlimited_bytes(self) -> int:
+        """Peak without a budget, with this ``deallocation``: with so much there is nothing to choose."""
+        return self.run("lru").peak_bytes
 
     def run(
         self,
@@ -92,8 +97,9 @@ class Simulator:
             raise PlanError(f"a budget of {budget_bytes} bytes is no budget")
         if overhead_limit is not None and overhead_limit < 1:
             raise PlanError(f"an overhead limit of {overhead_limit} is below 1, the step without recomputation")
+        limited = budget_bytes is not None and (self.compat or budget_bytes < self.unlimited_bytes)
         rules = Rules(
-            budget_bytes=UNLIMITED if budget_bytes is None else budget_bytes,
+            budget_bytes=budget_bytes if budget_bytes is not None and limited else UNLIMITED,
             remat_limit_ns=UNLIMITED if overhead_limit is None else int(self.schedule.model_ns * (overhead_limit - 1)),
             deallocation=self.deallocation,
             clock_ns=int(self.compat),
@@ -102,9 +108,7 @@ class Simulator:
         )
         fast = self.has_kernel(chosen) if compiled is None else compiled
         outcome = self._fast(chosen, rules) if fast else self._plain(chosen, rules)
-        return Simulation(
-            self.schedule, chosen.name, budget_bytes, overhead_limit, self.workspace, rules.collect, outcome
-        )
+        return Simulation(self.schedule, chosen.name, budget_bytes, overhead_limit, self.workspace, rules, outcome)
 
     def has_kernel(self, policy: Policy) -> bool:
         """Whether the compiled engine plays ``policy`` here."""

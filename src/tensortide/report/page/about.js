@@ -51,6 +51,7 @@ function showAbout(report) {
 function show(report) {
   $("report").hidden = false;
   showOverview(report);
+  if (report.simulation) showSimulation(report);
   const chart = showMemory(report);
   showModules(report);
   const table = new OpTable(report, (i) => chart.choose(i));

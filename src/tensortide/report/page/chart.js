@@ -71,13 +71,27 @@ class MemoryChart {
     this.width = box.width - MARGIN.left - MARGIN.right;
     this.height = box.height - MARGIN.top - MARGIN.bottom;
     const { op, start, end } = instants(this.series.total, ...this.view, Math.floor(this.width));
-    const most = 1.04 * Math.max(1, ...Array.from(op, (i) => this.series.total[i]));
+    const most = 1.04 * Math.max(1, this.highest(Array.from(op)));
     const y = (value) => MARGIN.top + this.height * (1 - value / most);
     const xs = [...start, end[end.length - 1]].map((i) => this.x(i));
     this.y = y;
     this.marks = svg("g", { class: "marks" });
-    this.plot.replaceChildren(...this.#grid(most), ...this.#areas(op, xs), ...this.#ribbon(), ...this.#axis(), ...this.#peak(), this.marks);
+    this.plot.replaceChildren(...this.#grid(most), ...this.under(), ...this.#areas(op, xs), ...this.over(op, xs), ...this.#ribbon(), ...this.#axis(), ...this.#peak(), this.marks);
     this.mark();
+  }
+
+  /** The most bytes that are drawn at the instants `op`. */
+  highest(op) {
+    return Math.max(...op.map((i) => this.series.total[i]));
+  }
+
+  /** What is drawn below the areas, and what above them: nothing, but in charts that show more. */
+  under() {
+    return [];
+  }
+
+  over() {
+    return [];
   }
 
   #grid(most) {
@@ -117,7 +131,16 @@ class MemoryChart {
   #axis() {
     const y = MARGIN.top + this.height + RIBBON + 19;
     const parts = Math.max(2, Math.floor(this.width / 110));
-    return opTicks(...this.view, parts).map((op) => svg("text", { x: this.x(op), y, "text-anchor": "middle" }, op ? whole(op) : "op 0"));
+    return this.ticks(parts).map(([x, text]) => svg("text", { x, y, "text-anchor": "middle" }, text));
+  }
+
+  peakText(op) {
+    return `peak ${bytes(this.series.total[op])} at op ${whole(op)}`;
+  }
+
+  /** Labels of the axis, at most `parts` or so, and where they stand. */
+  ticks(parts) {
+    return opTicks(...this.view, parts).map((op) => [this.x(op), op ? whole(op) : "op 0"]);
   }
 
   #peak() {
@@ -129,7 +152,7 @@ class MemoryChart {
     return [
       svg("line", { class: "peak", x1: x, x2: x, y1: y, y2: MARGIN.top + this.height }),
       svg("circle", { class: "peak-dot", cx: x, cy: y, r: 3.5 }),
-      svg("text", { class: "peak-text", x: x + 8 * side, y: y - 7, "text-anchor": side > 0 ? "start" : "end" }, `peak ${bytes(total[peak])} at op ${whole(peak)}`),
+      svg("text", { class: "peak-text", x: x + 8 * side, y: y - 7, "text-anchor": side > 0 ? "start" : "end" }, this.peakText(peak)),
     ];
   }
 

@@ -109,12 +109,16 @@ class Report {
 
   /** Stretches of ops of the same phase: `{phase, from, to}`, `to` exclusive. */
   stretches() {
-    const found = [];
-    for (let i = 0; i < this.length; i++) {
-      const last = found[found.length - 1];
-      if (last && last.phase === this.opPhase(i)) last.to = i + 1;
-      else found.push({ phase: this.opPhase(i), from: i, to: i + 1 });
-    }
-    return found;
+    return stretchesOf(this.length, (i) => this.opPhase(i));
   }
+}
+
+function stretchesOf(length, phaseOf) {
+  const found = [];
+  for (let i = 0; i < length; i++) {
+    const last = found[found.length - 1];
+    if (last && last.phase === phaseOf(i)) last.to = i + 1;
+    else found.push({ phase: phaseOf(i), from: i, to: i + 1 });
+  }
+  return found;
 }

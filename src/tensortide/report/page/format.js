@@ -34,6 +34,16 @@ function percent(part, whole = 1) {
   return `${value.toFixed(1)} %`;
 }
 
+/** Nanoseconds in the unit that suits them. */
+function duration(ns) {
+  for (const [unit, size] of [["ns", 1], ["µs", 1e3], ["ms", 1e6]]) if (ns < 1000 * size) return `${round3(ns / size)} ${unit}`;
+  return `${round3(ns / 1e9)} s`;
+}
+
+function round3(value) {
+  return String(Number(value.toPrecision(3)));
+}
+
 /** A whole number with thin spaces between groups of three digits. */
 function whole(number) {
   return String(number).replace(/\B(?=(\d{3})+$)/g, "\u2009");

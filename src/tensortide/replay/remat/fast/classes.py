@@ -17,7 +17,7 @@ def join(w: World, storage: int) -> None:
     w.storages[storage].node = node
     w.nodes[node].member = storage
     w.nodes[node].above = w.nodes[node].following = node
-    w.nodes[node].value = w.storages[storage].work
+    w.nodes[node].value = w.nodes[node].floor = w.storages[storage].work
     for upwards in (True, False):
         near = w.up if upwards else w.down
         start, end = span(w, storage, upwards)
@@ -30,6 +30,7 @@ def join(w: World, storage: int) -> None:
                 continue
             w.nodes[top].above = node
             w.nodes[node].value += w.nodes[top].value
+            w.nodes[node].floor += w.nodes[top].floor
             following = w.nodes[top].following
             w.nodes[top].following = w.nodes[node].following
             w.nodes[node].following = following
@@ -37,14 +38,22 @@ def join(w: World, storage: int) -> None:
 
 @njit(cache=True)
 def leave_class(w: World, storage: int) -> None:
-    """``storage`` is resident again, or gone for good: its work leaves its class, and what is next to the class may be
-    cheaper to evict."""
+    """``storage`` is resident again, or gone for good: its work leaves its class, and what is next to it may be cheaper
+    to evict.
+
+    What is next to the rest of the class counts on its floor. Only when that gives way is it told; as the new floor is
+    an eighth lower than the class, a good part of the class has to leave before that happens again.
+    """
     top = root(w, storage)
     w.nodes[top].value -= w.storages[storage].work
     if w.nodes[top].value < 0 and w.nodes[top].following != top:
         w.reg[EXHAUSTIVE] = 1
     w.storages[storage].node = -1
     _relax(w, storage)
+    value = w.nodes[top].value
+    if value >= w.nodes[top].floor:
+        return
+    w.nodes[top].floor = value - (max(value, 0) >> 3)
     before = top
     while True:
         node = w.nodes[before].following

@@ -41,17 +41,18 @@ def _product_error(a: float, b: float, product: float) -> float:
 
 @njit(cache=True)
 def cost(w: World, storage: int) -> float:
-    """Cost of evicting ``storage`` now (``policies.Heuristic.cost``); ``w.least`` learns its work."""
+    """Cost of evicting ``storage`` now (``policies.Heuristic.cost``); its record learns what bounds can count on."""
     reg = w.reg
     kind = reg[WORK]
     last = w.storages[storage].last
     if kind == _LAST_ACCESS:
         return float(last)
-    work = 1
+    work, slack = 1, 0
     if kind != _ONE:
         work = w.storages[storage].work
         if kind == _CLASSES:
-            work += _classes(w, storage)
+            around, slack = _classes(w, storage)
+            work += around
         elif kind == _ANCESTORS:
             work += reach(w, storage, True)
         elif kind == _NEIGHBOURHOOD:
@@ -59,7 +60,7 @@ def cost(w: World, storage: int) -> float:
         elif kind == _UNION:
             last, around = _union(w, storage)
             work += around
-    w.storages[storage].least = work
+    w.storages[storage].least = work - slack
     nbytes = w.storages[storage].size if reg[BY_SIZE] else 1
     time = reg[CLOCK] - last if reg[BY_STALENESS] else 1
     if nbytes <= 0 or time <= 0:
@@ -153,11 +154,11 @@ def root(w: World, storage: int) -> int:
 
 
 @njit(cache=True)
-def _classes(w: World, storage: int) -> int:
-    """Work of the classes next to ``storage``, each once."""
+def _classes(w: World, storage: int) -> tuple[int, int]:
+    """Work of the classes next to ``storage``, each once; and how much of it is above their floors."""
     w.reg[TOKEN] += 1
     token = w.reg[TOKEN]
-    work = 0
+    work = slack = 0
     for upwards in (True, False):
         near = w.up if upwards else w.down
         start, end = span(w, storage, upwards)
@@ -170,4 +171,5 @@ def _classes(w: World, storage: int) -> int:
             if w.nodes[top].stamp != token:
                 w.nodes[top].stamp = token
                 work += w.nodes[top].value
-    return work
+                slack += w.nodes[top].value - w.nodes[top].floor
+    return work, slack

@@ -62,8 +62,8 @@ def play(w: World) -> int:
             if status == OK:
                 pin(w, w.values[index].storage)
         full = w.reg[TRACE] == len(w.trace) or w.reg[NODES] == len(w.nodes)
-        if status == OK and full:
-            status = FULL
+        if full:
+            return FULL
         if status != OK:
             return status
     return OK
@@ -221,7 +221,8 @@ def _run(w: World, op: int, wanted: int) -> None:
 @njit(cache=True)
 def _define(w: World, value: int) -> None:
     storage = w.values[value].storage
-    if w.values[value].defined or w.storages[storage].dead:
+    there = w.storages[storage].material and w.contents[w.storages[storage].value] == value
+    if there or w.values[value].defined or w.storages[storage].dead:
         w.reg[MEMORY] -= w.values[value].nbytes
         return
     if w.values[value].replaces >= 0:

@@ -61,15 +61,16 @@ OP = _record("cost extra total", "input input_end output output_end edge edge_en
 from ``edge`` on are the pairs of storages that become neighbours when it runs."""
 VALUE = _record("nbytes", "storage replaces op", "defined")
 STORAGE = _record(
-    "size last work least",
-    "value value_end up up_end down down_end newest locks references dependents position node stamp",
+    "size last work least stamp",
+    "value value_end up up_end down down_end newest locks references dependents position node",
     "material pinned fixed dead waits",
 )
 """``last``: time of the last access. ``work``: what made it. ``least``: a bound of the work that evicting it may cause.
 ``up[up:up_end]``, ``down[down:down_end]``: what it is made of and what is made of it. ``newest``: its newest value.
 ``dependents``: storages made of it that may still be needed. ``position``: in the pool. ``node``: of its class."""
-NODE = _record("value", "above member following stamp")
-"""Of the union-find of classes: ``following`` links the members of a class in a ring."""
+NODE = _record("value floor stamp", "above member following")
+"""Of the union-find of classes: ``floor`` is at most the value, and what bounds count on; ``following`` links the
+members of a class in a ring."""
 BLOCK_RECORD = np.dtype([("gain", "f8"), ("last", "i8"), ("live", "i4")], align=True)
 """Most bytes per ns of work, and the earliest last access, of the entries of a block of the pool."""
 FRAME = _record("", "op wanted base")
@@ -105,6 +106,8 @@ class World(NamedTuple):
 
 _SHARED = frozenset({"events", "ops", "inputs", "contents", "edges", "up", "down"})
 """Parts of a World that no run writes: several at a time may read them."""
+_SCRATCH = frozenset({"queue", "buried", "held", "waiting", "frames", "missing"})
+"""Parts that a run writes before it reads them: no more of them takes memory than is used."""
 
 
 def world_of(schedule: Schedule) -> World:
@@ -143,10 +146,16 @@ def world_of(schedule: Schedule) -> World:
 def with_room(world: World, room: int, words: NDArray[np.uint32]) -> World:
     """``world`` for one run, with room for ``room`` entries of the trace, and dice."""
     storages = len(world.storages)
-    own = np.arange(storages + room // 2, dtype=np.int32)
-    nodes = _filled(NODE, len(own), above=own, following=own)
-    nodes["member"][:storages] = own[:storages]
-    own_parts = {name: part.copy() for name, part in world._asdict().items() if name not in _SHARED}
+    nodes = np.zeros(
+        storages + room // 2, NODE
+    )  # the first ones are those of the storages; later ones are made when used
+    for field in ("above", "member", "following"):
+        nodes[field][:storages] = np.arange(storages)
+    own_parts = {
+        name: np.zeros_like(part) if name in _SCRATCH else part.copy()
+        for name, part in world._asdict().items()
+        if name not in _SHARED
+    }
     return world._replace(**{**own_parts, "nodes": nodes, "trace": np.zeros(room, np.int32), "words": words})
 
 

@@ -225,9 +225,9 @@ def give_up(w: World) -> bool:
 
 @njit(cache=True)
 def _all_there(w: World, storage: int) -> bool:
-    """Whether all that is made of ``storage`` and may still be needed is resident."""
+    """Whether all that is made of ``storage`` and may still be needed is resident, as it was written last."""
     for edge in range(w.storages[storage].down, w.storages[storage].down_end):
         made = w.storages[w.down[edge]]
-        if not made.dead and not made.fixed and not made.material:
+        if not made.dead and not made.fixed and not w.values[made.newest].defined:
             return False
     return True

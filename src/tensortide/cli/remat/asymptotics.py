@@ -1,0 +1,81 @@
+"""``tensortide remat asymptotics``: what is computed again as a network grows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tensortide.cli.remat.grid import Figure, Limit, PlayOptions, check, deliver, words
+from tensortide.cli.source import OutputOptions, option, progress
+from tensortide.errors import PlanError
+from tensortide.replay.remat import Simulator
+from tensortide.replay.remat.experiments import Growth
+from tensortide.replay.remat.experiments import asymptotics as grow
+from tensortide.replay.remat.experiments.linear import LIMIT, RULES, budget_of, linear_network
+
+SIZES = "16,32,64,128,256,512"
+RULE_LIST = "n/2,2sqrt,sqrt+3,log2"
+POLICIES = "dtr,dtr-eq,dtr-local,msps,lru,size"
+LARGEST_MAP = 128
+MOST = 100_000
+
+
+def asymptotics(
+    *,
+    sizes: Annotated[str, Parameter(help="Numbers of layers.")] = SIZES,
+    budgets: Annotated[str, Parameter(help=f"Budgets as functions of them: {', '.join(RULES)}.")] = RULE_LIST,
+    policies: Annotated[str, Parameter(help="Policies, separated by commas.")] = POLICIES,
+    limit: Limit = LIMIT,
+    compat: Annotated[bool, option("--compat", "Play by the rules of DTR's own simulator (docs/remat.md).")] = False,
+    figure: Figure = None,
+    heatmap: Annotated[
+        Path | None, option("--heatmap", "Draw which tensor is resident when, for one length (.png, .svg, .pdf).")
+    ] = None,
+    play: PlayOptions = PlayOptions(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Count the ops computed again in linear networks of growing length, against what Chen et al. and Griewank need.
+
+    --heatmap draws the first policy, on the longest network of at most 128 layers.
+    """
+    from tensortide.report.figures import check_figure
+    from tensortide.report.remat.growth import growth_figure
+
+    drawn = check(play, figure)
+    lengths, rules, names = lengths_of(sizes), words(budgets), words(policies)
+    if heatmap is not None:
+        check_figure(heatmap)
+    with play.saved() as saved, progress(out.quiet) as say:
+        found = grow(
+            lengths, rules, names, compat=compat, overhead_limit=limit, saved=saved, workers=play.jobs, progress=say
+        )
+    for path in drawn:
+        growth_figure(found, path)
+    if heatmap is not None:
+        draw_heatmap(found, heatmap)
+        drawn.append(heatmap)
+    deliver(found, play, drawn, out)
+
+
+def lengths_of(text: str) -> list[int]:
+    """Whole numbers above 0, in order. Raises PlanError for anything else."""
+    parts = words(text)
+    if not parts or not all(part.isdecimal() and 0 < int(part) <= MOST for part in parts):
+        raise PlanError(f"--sizes takes numbers of layers from 1 to {MOST:,}, as in {SIZES}, not {text!r}")
+    return sorted({int(part) for part in parts})
+
+
+def draw_heatmap(growth: Growth, path: Path) -> None:
+    """Draw which tensor is resident when, a panel for each budget of ``growth``."""
+    from tensortide.report.remat.growth import RULE_NAMES, residency_figure
+
+    n = max((n for n in growth.sizes if n <= LARGEST_MAP), default=min(growth.sizes))
+    simulator, name = Simulator(linear_network(n), compat=growth.compat), growth.policies[0]
+    runs = []
+    for rule in growth.rules:
+        run = simulator.run(name, budget_of(rule, n), overhead_limit=growth.overhead_limit)
+        failed = "" if run.status == "ok" else f" ({run.status})"
+        runs.append((f"{name}, {n} layers, {RULE_NAMES[rule]}{failed}", run))
+    residency_figure(runs, path)

@@ -1,0 +1,115 @@
+"""``tensortide remat compare``: plans made ahead against online policies."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter, validators
+
+from tensortide.cli.remat.grid import Budgets, Limit, name_of, tell, words
+from tensortide.cli.remat.target import RuleOptions, TimeOptions, recording_of
+from tensortide.cli.source import CaptureOptions, OutputOptions, console, is_stdout, option, print_json, progress
+from tensortide.errors import WorkloadError
+from tensortide.replay.remat.experiments import Subject
+from tensortide.replay.remat.experiments import budgets as parse_budgets
+from tensortide.replay.remat.experiments.budgets import resolved
+from tensortide.write import check_writable, write_file
+
+if TYPE_CHECKING:
+    from tensortide.plan.remat.recording import Recording
+
+LAYERS = 10_000
+"""Of the longest made-up chain."""
+
+
+def compare(
+    target: Annotated[
+        str,
+        Parameter(
+            help="file.py:function, package.module:function, an example, a saved graph, a TensorFlow graph, a DTR log "
+            "(.log, .jsonl, also .gz), or chain:N, a made-up chain of N layers of equal cost and size."
+        ),
+    ],
+    /,
+    *,
+    budgets: Budgets = "1.0:0.3:0.1",
+    policies: Annotated[
+        str, Parameter(help="Online policies, separated by commas; auto is the best of many at each budget.")
+    ] = "dtr-eq,auto",
+    limit: Limit = 2.0,
+    optimum_time: Annotated[
+        float,
+        Parameter(
+            help="Seconds for each search for an optimum, and each relaxation to be rounded; 0 leaves both out.",
+            validator=validators.Number(gte=0),
+        ),
+    ] = 60.0,
+    figure: Annotated[Path | None, option("--figure --out", "Draw overhead against peak (.png, .svg, .pdf).")] = None,
+    csv: Annotated[Path | None, option("--csv", "Write one line per strategy and budget.")] = None,
+    options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    times: TimeOptions = TimeOptions(),  # noqa: B008
+    rules: RuleOptions = RuleOptions(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Compare plans made ahead (Chen, Revolve, Checkmate's optimum) with online policies under the same budgets.
+
+    All are played on the same step and measured alike.
+    """
+    from tensortide.replay.remat.comparison import compare as contest
+    from tensortide.report.remat.compare import comparison_csv, render_comparison
+
+    wanted, files = parse_budgets(budgets), _checked(figure, csv)
+    recording = _recording(target, options, times, quiet=out.quiet, copy_on_write=rules.compat)
+    name = " ".join([name_of(target), *options.set])
+    subject = Subject(name, recording, compat=rules.compat, device=rules.device or "")
+    with progress(out.quiet) as say:
+        found = contest(
+            subject,
+            resolved(wanted, subject.baseline_bytes),
+            words(policies),
+            deallocation=rules.deallocation,
+            overhead_limit=limit,
+            optimum_time_s=optimum_time,
+            progress=say,
+        )
+    if figure is not None:
+        from tensortide.report.remat.compare_figure import comparison_figure
+
+        comparison_figure(found, figure)
+    if csv is not None:
+        write_file(csv, comparison_csv(found))
+    if any(map(is_stdout, files)):
+        return
+    if out.json:
+        print_json(found)
+        return
+    screen = console()
+    render_comparison(found, screen)
+    if not out.quiet:
+        tell(files, screen)
+
+
+def _checked(figure: Path | None, csv: Path | None) -> list[Path]:
+    """The files that are to be written, if they can be: before work that would be lost."""
+    from tensortide.report.figures import check_figure
+
+    figures = [] if figure is None else [check_figure(figure)]
+    return [*figures, *([] if csv is None else [check_writable(csv)])]
+
+
+def _recording(
+    target: str, options: CaptureOptions, times: TimeOptions, *, quiet: bool, copy_on_write: bool
+) -> Recording:
+    made_up_chain = re.fullmatch(r"chain:(\d+)", target, re.ASCII)
+    if made_up_chain is None:
+        return recording_of(target, options, times, quiet=quiet, copy_on_write=copy_on_write)
+    from tensortide.plan.checkpointing import chain
+    from tensortide.replay.remat.contenders import made_up
+
+    if options != CaptureOptions() or times != TimeOptions():
+        raise WorkloadError(f"{target} is made up: it has no settings, and every op of it takes 1 ns")
+    if not 1 <= int(made_up_chain[1]) <= LAYERS:
+        raise WorkloadError(f"{target}: a chain has 1 to {LAYERS:,} layers")
+    return made_up(chain(int(made_up_chain[1])), target)

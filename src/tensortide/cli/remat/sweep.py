@@ -1,0 +1,50 @@
+"""``tensortide remat sweep``: time against memory, for several policies."""
+
+from __future__ import annotations
+
+from tensortide.cli.remat.grid import (
+    BUDGETS,
+    POLICY_LIST,
+    Budgets,
+    Figure,
+    Limit,
+    PlayOptions,
+    Policies,
+    Targets,
+    check,
+    conducted,
+    deliver,
+    subjects_of,
+    words,
+)
+from tensortide.cli.remat.target import RuleOptions, TimeOptions
+from tensortide.cli.source import CaptureOptions, OutputOptions
+from tensortide.replay.remat.experiments import budgets as parse_budgets
+from tensortide.replay.remat.experiments import contest
+
+
+def sweep(
+    targets: Targets,
+    /,
+    *,
+    budgets: Budgets = BUDGETS,
+    policies: Policies = POLICY_LIST,
+    limit: Limit = 2.0,
+    figure: Figure = None,
+    play: PlayOptions = PlayOptions(),  # noqa: B008
+    options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    times: TimeOptions = TimeOptions(),  # noqa: B008
+    rules: RuleOptions = RuleOptions(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Play a step under a range of memory budgets by several policies: what recomputation costs, and where it ends."""
+    from tensortide.report.remat.pareto import pareto_figure
+
+    drawn = check(play, figure)
+    wanted = parse_budgets(budgets)
+    lines = contest(words(policies), deallocation=rules.deallocation)
+    subjects = subjects_of(targets, options, times, rules, quiet=out.quiet)
+    found = conducted("sweep", subjects, lines, wanted, limit, play, quiet=out.quiet)
+    for path in drawn:
+        pareto_figure(found, path)
+    deliver(found, play, drawn, out)

@@ -1,0 +1,1 @@
+"""Experiments with rematerialization as tables, figures and files."""

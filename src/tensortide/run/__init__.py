@@ -1,0 +1,1 @@
+"""Steps run live: a training loop under a memory budget, on stock PyTorch."""

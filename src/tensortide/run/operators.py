@@ -1,0 +1,141 @@
+"""What running an op again takes: read once from its schema."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tensortide.capture.schema import PASSED_ON
+from tensortide.run.template import Hole
+
+_STATISTICS = frozenset({"running_mean", "running_var"})
+_NORMALISATIONS = frozenset(
+    {
+        "aten::native_batch_norm",
+        "aten::_native_batch_norm_legit",
+        "aten::_batch_norm_with_update",
+        "aten::cudnn_batch_norm",
+        "aten::miopen_batch_norm",
+    }
+)
+_UNREPEATABLE = frozenset({"c10d", "_c10d_functional", "symm_mem", "profiler", "inductor"})
+_RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::_resize_output_"})
+
+
+_LONG = 8
+"""Bytes of an index."""
+
+
+def _count(hole: Hole) -> int:
+    return math.prod(hole.size)
+
+
+def _positions(args: Sequence[Any]) -> int:
+    """Most bytes of the positions of what is not zero in a tensor."""
+    return _count(args[0]) * max(1, len(args[0].size)) * _LONG
+
+
+def _entries(args: Sequence[Any]) -> int:
+    """Most bytes of a part of a tensor."""
+    hole: Hole = args[0]
+    return _count(hole) * hole.dtype.itemsize
+
+
+def _masked(args: Sequence[Any]) -> int | None:
+    masks = any(isinstance(index, Hole) and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+    return _entries(args) if masks else None
+
+
+def _unique(args: Sequence[Any]) -> int:
+    return _entries(args) + 2 * _count(args[0]) * _LONG
+
+
+_DYNAMIC: dict[str, Callable[[Sequence[Any]], int | None]] = {
+    "aten::nonzero": _positions,
+    "aten::argwhere": _positions,
+    "aten::masked_select": _entries,
+    "aten::index": _masked,
+    "aten::_unique": _unique,
+    "aten::_unique2": _unique,
+    "aten::unique_consecutive": _unique,
+    "aten::unique_dim": _unique,
+    "aten::unique_dim_consecutive": _unique,
+}
+"""Most bytes that an op makes whose results are as large as the data has it; None for a call of which it is known."""
+
+
+class Operator:
+    """Facts of an op overload.
+
+    ``passed``: it only asks about a tensor. ``view``: its results only view its inputs, or it makes an input do so.
+    ``written``: names of the arguments that it writes. ``statistics``: it updates running statistics when it trains,
+    which its results do not depend on. ``random``: it draws from a generator. ``repeatable``: it can be run again.
+    ``resizing``: it may give a storage another size. ``allocates``: it may take memory. ``factory``: it takes no
+    tensor; ``lone``: only its first argument is one. ``dynamic``: most bytes of its results, if the data decides.
+    """
+
+    __slots__ = (
+        *("allocates", "dynamic", "factory", "func", "lone", "names", "passed", "random", "repeatable", "resizing"),
+        *("statistics", "view", "written"),
+    )
+
+    def __init__(self, func: Any) -> None:
+        schema = func._schema
+        self.func = func
+        self.passed = func in PASSED_ON
+        self.names = tuple(argument.name for argument in schema.arguments)
+        self.written = frozenset(a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write)
+        self.view = bool(func.is_view) or schema.name == "aten::set_"
+        self.random = torch.Tag.nondeterministic_seeded in func.tags
+        self.statistics = schema.name in _NORMALISATIONS
+        self.repeatable = schema.name.partition("::")[0] not in _UNREPEATABLE
+        self.resizing = schema.name in _RESIZING or any(argument.is_out for argument in schema.arguments)
+        self.allocates = self.resizing or not all(r.alias_info and r.alias_info.is_write for r in schema.returns)
+        takes = ["Tensor" in str(argument.type) for argument in schema.arguments]
+        self.factory = not any(takes)
+        self.lone = takes[:1] == [True] and sum(takes) == 1
+        self.dynamic = _DYNAMIC.get(schema.name)
+
+
+_operators: dict[int, Operator] = {}
+
+
+def operator_of(func: Any) -> Operator:
+    """The Operator of an op overload."""
+    found = _operators.get(id(func))
+    if found is None:  # it holds ``func``, so the number stays its own
+        found = _operators[id(func)] = Operator(func)
+    return found
+
+
+def written_by(operator: Operator, args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+    """The arguments that a call writes, and those of them whose old contents its results do not depend on."""
+    if not operator.written and not operator.statistics:
+        return [], []
+    named = {**dict(zip(operator.names, args, strict=False)), **kwargs}
+    blind = [named[name] for name in _STATISTICS if named.get(name) is not None] if _trains(operator, named) else []
+    written = [named[name] for name in operator.written if name in named]
+    return [*written, *(value for value in blind if not any(value is other for other in written))], blind
+
+
+def _trains(operator: Operator, named: dict[str, Any]) -> bool:
+    return operator.statistics and bool(named.get("training", named.get("train", True)))
+
+
+def generators_of(args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> list[torch.Generator]:
+    """The generators that a call of a random op may draw from."""
+    given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Generator)]
+    if given:
+        return given
+    devices = {tensor.device for tensor in tensors}
+    if isinstance(kwargs.get("device"), torch.device):
+        devices.add(kwargs["device"])
+    found = [torch.default_generator]
+    for device in devices:
+        if device.type == "cuda":
+            torch.cuda.init()
+            found.append(torch.cuda.default_generators[device.index or 0])
+    return found

@@ -1,0 +1,95 @@
+"""Arguments of an op with holes where tensors go, so that it can be run again without keeping any tensor alive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+
+Storage = torch.UntypedStorage
+storage_of = torch.Tensor.untyped_storage
+"""As it was before anybody replaced it."""
+_EXACT = frozenset({int, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format})
+_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
+class Hole(NamedTuple):
+    """Where a tensor goes: its place among the tensors of the call, and how it views its storage."""
+
+    place: int
+    dtype: torch.dtype
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    conjugated: bool
+    negative: bool
+
+
+Template: TypeAlias = Any
+"""A value with Holes for tensors; lists and tuples keep their kind."""
+_new = tuple.__new__
+
+
+def frozen(value: Any, tensors: list[torch.Tensor], marks: list[Any]) -> Template:
+    """``value`` with holes; its tensors are appended to ``tensors``, and to ``marks`` what tells apart calls of one op
+    that allocate different memory: all but the values of numbers that are no integers."""
+    kind = type(value)
+    if kind in _TENSORS or isinstance(value, torch.Tensor):
+        hole = _new(
+            Hole,
+            (
+                len(tensors),
+                value.dtype,
+                value.size(),
+                value.stride(),
+                value.storage_offset(),
+                value.is_conj(),
+                value.is_neg(),
+            ),
+        )
+        tensors.append(value)
+        marks.append(hole)
+        return hole
+    if kind in _EXACT:
+        marks.append(value)
+        return value
+    if kind is list or kind is tuple:
+        marks.append(len(value))
+        return kind([frozen(item, tensors, marks) for item in value])
+    marks.append(kind)
+    if kind is bool:
+        marks.append(value)
+    return value
+
+
+def thawed(template: Template, storages: Sequence[Storage | None]) -> Any:
+    """``template`` with tensors over ``storages``, one for each place; zeros where there is none."""
+    if isinstance(template, Hole):
+        storage = storages[template.place]
+        if storage is None:
+            device = next(other.device for other in storages if other is not None)
+            return torch.zeros(template.size, dtype=template.dtype, device=device)
+        return view(template, storage)
+    kind = type(template)
+    if kind is list or kind is tuple:
+        return kind([thawed(item, storages) for item in template])
+    return template
+
+
+def view(hole: Hole, storage: Storage) -> torch.Tensor:
+    """The tensor that ``hole`` describes."""
+    tensor = torch.empty(0, dtype=hole.dtype, device=storage.device)
+    tensor.set_(storage, hole.offset, hole.size, hole.stride)
+    if hole.conjugated:
+        tensor = torch._conj(tensor)
+    return torch._neg_view(tensor) if hole.negative else tensor
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of a result, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_of(item)

@@ -1,0 +1,84 @@
+"""``tensortide remat compare`` as a user runs it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tensortide.capture.dtrlog import write_log
+from tensortide.cli import main
+from tensortide.plan.checkpointing import chain
+from tensortide.replay.remat.contenders import made_up
+
+CHAIN = ["remat", "compare", "chain:8", "--budgets", "1.0,0.8,0.6,0.2", "--optimum-time", "20", "--policies", "dtr-eq"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    said = capsys.readouterr()
+    assert (ended.value.code, said.err) == (0, "")
+    return said.out
+
+
+def test_text_figure_and_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figure, sheet = tmp_path / "compare.png", tmp_path / "compare.csv"
+    text = run(capsys, *CHAIN, "--figure", str(figure), "--csv", str(sheet))
+    rows: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        rows.setdefault(line[:16].strip(), [cell.strip() for cell in line[16:].split("  ") if cell.strip()])
+    assert rows["no recomputation"] == ["1.000*", "no fit", "no fit", "no fit"]
+    assert rows["checkpoint last"] == ["3.118!", "3.118!", "3.118!", "no fit"]
+    assert rows["Checkmate"] == ["1.000*=", "1.118*=", "1.235*=", "none"]
+    assert rows["dtr-eq"] == ["1.000*", "1.118*", "1.235*", "oom"]
+    assert f"wrote {figure}" in text
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    with sheet.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    found = {(line["strategy"], line["budget_bytes"]): line for line in lines}
+    best = found["Checkmate", "8"]
+    assert (best["clock_ns"], best["peak_bytes"], best["proved"], best["best"]) == ("19", "8", "true", "true")
+    assert (found["dtr-eq", "2"]["verdict"], found["dtr-eq", "2"]["clock_ns"]) == ("oom", "")
+    assert float(found["checkpoint last", "10"]["overhead"]) == pytest.approx(53 / 17)
+    assert found["checkpoint last", "10"]["best"] == "false"
+
+
+def test_json_of_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recording = made_up(chain(6, nbytes=range(1, 14)))
+    path = write_log(recording.graph, recording.durations_ns, tmp_path / "steps.log")
+    options = ("--policies", "dtr-eq,lru", "--optimum-time", "0")
+    found = json.loads(run(capsys, "remat", "compare", str(path), *options, "--json"))
+    strategies = {strategy["name"]: strategy for strategy in found["strategies"]}
+    assert found["step"]["name"] == "steps"
+    assert len(found["budgets"]) == 8
+    assert strategies["no recomputation"]["points"][0]["overhead"] == 1.0
+    assert strategies["Checkmate"]["skipped"] == "no time was given to it"
+    for strategy in strategies.values():
+        for (nbytes, _), entry in zip(found["budgets"], strategy["entries"], strict=False):
+            assert entry["verdict"] != "ok" or entry["point"]["peak_bytes"] <= nbytes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["chain:0"], "chain:0: a chain has 1 to 10,000 layers"),
+        (["chain:8", "--set", "a=1"], "chain:8 is made up"),
+        (["chain:8", "--machine", "H100"], "chain:8 is made up"),
+        (["chain:8", "--policies", "nope"], "there is no policy 'nope'"),
+        (["chain:8", "--budgets", "much"], "'much' is no budget"),
+        (["chain:8", "--figure", "out.txt"], "a figure is a file that ends in"),
+        (["chain:8", "--csv", "/nowhere/out.csv"], "cannot write /nowhere/out.csv"),
+        (["missing.log"], "missing.log"),
+    ],
+)
+def test_one_clear_message(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["remat", "compare", *arguments])
+    said = capsys.readouterr()
+    assert ended.value.code == 1
+    assert said.err.startswith("error: ")
+    assert message in said.err
+    assert said.out == ""

@@ -1,0 +1,174 @@
+"""``tensortide remat sweep`` and its kin as a user runs them: tables, files, figures, resuming, Ctrl-C."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tensortide.capture.dtrlog import write_log
+from tensortide.replay.remat.experiments.linear import linear_network
+
+POLICIES = "dtr,lru,random"
+
+
+def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-m", "tensortide", "remat", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("remat")
+    for n in (12, 30, 900):
+        recording = linear_network(n)
+        write_log(recording.graph, [1000] * len(recording.graph), path / f"chain{n}.log")
+    return path
+
+
+def test_a_sweep_prints_a_table_and_writes_files(folder: Path) -> None:
+    files = ("--csv", "sweep.csv", "--figure", "sweep.svg", "--save", "sweep.jsonl")
+    done = run(
+        folder, "sweep", "chain12.log", "chain30.log", "--budgets", "1.0:0.2:0.2", "--policies", POLICIES, *files
+    )
+    assert done.stderr == ""
+    text = " ".join(done.stdout.split())
+    assert "chain12 24 ops on cuda, 24 us; durations: the log" in text
+    assert "ratio budget dtr lru random 1.00 12 B 1.0000* 1.0000* 1.0000*" in text
+    assert "thrash: given up, because it took more than 2 times as long as the step" in text
+    assert text.endswith("wrote sweep.svg wrote sweep.csv")
+    rows = list(csv.DictReader((folder / "sweep.csv").read_text().splitlines()))
+    assert len(rows) == 2 * 5 * (2 + 10)
+    assert {row["policy"] for row in rows} == {"dtr", "lru", *(f"random:{seed}" for seed in range(10))}
+    assert "chain30" in (folder / "sweep.svg").read_text()
+    figure, lines = (folder / "sweep.svg").read_bytes(), (folder / "sweep.jsonl").read_bytes()
+    again = ("sweep", "chain12.log", "chain30.log", "--budgets", "1.0:0.2:0.2", "--policies", POLICIES, *files)
+    assert run(folder, *again, "--jobs", "1").stdout == done.stdout
+    assert ((folder / "sweep.svg").read_bytes(), (folder / "sweep.jsonl").read_bytes()) == (figure, lines)
+
+
+def test_what_fails_everywhere_is_drawn_too(folder: Path) -> None:
+    budgets = ("--budgets", "0.3,0.1", "--policies", "lru,size,dtr")
+    text = run(folder, "sweep", "chain12.log", "chain30.log", *budgets, "--figure", "failed.png").stdout
+    assert {"oom", "thrash"} <= set(text.split())
+    assert (folder / "failed.png").stat().st_size > 5000
+
+
+def test_json_has_every_run(folder: Path) -> None:
+    found = json.loads(
+        run(folder, "sweep", "chain30.log", "--budgets", "0.5,20B", "--policies", "dtr", "--json").stdout
+    )
+    (study,) = found["studies"]
+    (curve,) = study["curves"]
+    assert [row["budget_bytes"] for row in curve["rows"]] == [20, 15]
+    assert [row["runs"][0]["status"] for row in curve["rows"]] == ["ok", "ok"]
+    assert study["step"]["baseline_bytes"] == 30
+
+
+def test_the_other_experiments(folder: Path) -> None:
+    budgets = ("--budgets", "0.9,0.4")
+    text = run(folder, "ablation", "chain12.log", *budgets, "--figure", "cells.png").stdout
+    assert all(f"wrote cells-{row}.png" in text for row in ("e", "eq", "local", "one"))
+    assert all((folder / f"cells-{row}.png").stat().st_size > 5000 for row in ("e", "eq", "local", "one"))
+    text = run(folder, "banishing", "chain30.log", *budgets, "--figure", "banishing.pdf").stdout
+    assert "banish, dtr-unopt" in text
+    assert (folder / "banishing.pdf").read_bytes().startswith(b"%PDF")
+    text = run(folder, "accesses", "chain30.log", *budgets, "--figure", "accesses.png").stdout
+    assert "dtr-local, all" in text
+    assert "dtr-local, bounds" not in text
+
+
+def test_asymptotics(folder: Path) -> None:
+    done = run(
+        folder,
+        *("asymptotics", "--sizes", "16,64", "--budgets", "2sqrt,log2", "--policies", "dtr-eq,msps,lru", "--compat"),
+        *("--figure", "growth.png", "--heatmap", "map.png", "--csv", "growth.csv"),
+    )
+    text = " ".join(done.stdout.split())
+    assert "64 16 49* 60 161" in text
+    assert "64 6 196 159* 889" in text
+    assert text.endswith("wrote growth.png wrote map.png wrote growth.csv")
+    assert len((folder / "growth.csv").read_text().splitlines()) == 1 + 2 * 2 * 3
+
+
+def test_all_figures_come_out_of_one_command(folder: Path) -> None:
+    command = (
+        "figures",
+        "chain12.log",
+        "chain30.log",
+        "--out",
+        "all",
+        "--format",
+        "svg",
+        "--budgets",
+        "0.9,0.5",
+        "--sizes",
+        "8,16",
+    )
+    run(folder, *command)
+    names = {path.name for path in (folder / "all").iterdir()}
+    figures = {"sweep", "banishing", "accesses", "asymptotics", "residency"}
+    assert names == {
+        *(f"{name}.svg" for name in (*figures, *(f"ablation-{row}" for row in ("e", "eq", "local", "one")))),
+        *(f"{name}.{kind}" for name in (*figures - {"residency"}, "ablation") for kind in ("csv", "json")),
+        "runs.jsonl",
+    }
+    before = {path.name: path.read_bytes() for path in (folder / "all").iterdir()}
+    run(folder, *command, "--quiet")
+    assert {path.name: path.read_bytes() for path in (folder / "all").iterdir()} == before
+
+
+def test_wrong_wishes_are_refused_before_any_work(folder: Path) -> None:
+    (folder / "other.jsonl").write_text("{}\n")
+    for arguments, why in (
+        (("--budgets", "much"), "'much' is no budget"),
+        (("--policies", "best"), "there is no policy 'best'"),
+        (("--figure", "a.gif"), "ends in .png, .svg, .pdf"),
+        (("--save", "other.jsonl"), "other.jsonl is no file of runs"),
+        (("--csv", "none/a.csv"), "does not exist"),
+    ):
+        message = run(folder, "sweep", "chain12.log", *arguments, code=1).stderr
+        assert why in message
+        assert message.startswith("error: ")
+        assert "Traceback" not in message
+    assert "Must be >= 1" in run(folder, "sweep", "chain12.log", "--limit", "0.5", code=2).stderr
+
+
+@pytest.mark.parametrize("policies", ["dtr", "dtr+sqrt"])
+def test_ctrl_c_leaves_what_is_finished(folder: Path, tmp_path: Path, policies: str) -> None:
+    """On a terminal progress is shown; after Ctrl-C, in threads as in processes, the same command goes on."""
+    save = tmp_path / "runs.jsonl"
+    budgets = ("--budgets", "0.9:0.05:0.001") if policies == "dtr" else ("--budgets", "0.6:0.05:0.01")
+    command = ["sweep", str(folder / "chain900.log"), *budgets, "--policies", policies, "--limit", "50"]
+    child, screen = pty.fork()
+    if child == 0:
+        os.execvpe(
+            sys.executable,
+            [sys.executable, "-m", "tensortide", "remat", *command, "--save", str(save), "--jobs", "2"],
+            {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"},
+        )
+    shown, deadline, typed = "", time.monotonic() + 60, False
+    while select.select([screen], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        try:
+            shown += os.read(screen, 65536).decode(errors="replace")
+        except OSError:  # the terminal is closed
+            break
+        if not typed and save.exists() and save.read_bytes().count(b"\n") > 3:
+            typed = os.write(screen, b"\x03") == 1
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.close(screen)
+    assert (typed, code) == (True, 130), shown
+    assert "Traceback" not in shown
+    kept = save.read_bytes()
+    assert kept.endswith(b"\n")
+    assert kept.count(b"\n") > 3

@@ -1,0 +1,145 @@
+"""``tensortide remat simulate`` as a user runs it: what it says, what it writes, and how it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensortide import load
+from tensortide.cli import main
+from tensortide.memory import timeline
+from tensortide.plan import load_plan
+from tensortide.replay import replay
+
+SIZES = [f"--set={s}" for s in ("layers=4", "hidden=64", "heads=2", "seq=64", "batch=4", "vocab=64", "positions=64")]
+
+
+def start(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tensortide", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def simulate(folder: Path, *arguments: str) -> str:
+    done = start(folder, "remat", "simulate", "gpt2.tide", *arguments)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+def inside(folder: Path, *arguments: str) -> object:
+    """Exit code of the verb, run in this process."""
+    with contextlib.chdir(folder), pytest.raises(SystemExit) as exited:
+        main(["remat", "simulate", "gpt2.tide", *arguments])
+    return exited.value.code
+
+
+def error_of(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What is said of a mistake, which must be the only thing that happens."""
+    before = sorted(folder.iterdir())
+    assert inside(folder, *arguments) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert sorted(folder.iterdir()) == before
+    return said.err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("simulate")
+    assert start(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide").returncode == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> str:
+    """What a run that fits says; it writes everything that can be written."""
+    files = ["--plan", "plan.json", "--html", "page.html", "--csv", "sheets", "--png", "memory.png"]
+    return simulate(folder, "--budget", "80%", *files)
+
+
+def test_a_run_that_fits(folder: Path, told: str) -> None:
+    graph = load(folder / "gpt2.tide")
+    assert "gpt2  one step of " in told
+    assert "policy dtr-eq" in told
+    assert "A100" in told
+    verdict = next(line for line in told.splitlines() if line.startswith("Fits "))
+    assert "% time, peak " in verdict
+    for title in ("Memory over the step", "Computed again, by module", "Computed again, by kind", "Evicted most"):
+        assert title in told
+    assert "blocks.*" in told
+    played = replay(graph, load_plan(folder / "plan.json"))
+    assert played.peak_bytes <= 0.8 * timeline(graph).peak_bytes
+
+
+def test_its_files_agree(folder: Path, told: str) -> None:
+    assert all(f"wrote {name}" in told for name in ("plan.json", "page.html", "memory.png", "sheets"))
+    played = replay(load(folder / "gpt2.tide"), load_plan(folder / "plan.json"))
+    with (folder / "sheets" / "timeline.csv").open() as stream:
+        events = list(csv.DictReader(stream))
+    assert max(int(row["total_bytes"]) for row in events) == played.peak_bytes
+    with (folder / "sheets" / "ops.csv").open() as stream:
+        ops = list(csv.DictReader(stream))
+    ran = sum(int(row["runs"]) + int(row["recomputations"]) for row in ops if row["graph_op"])
+    assert ran == len(played.graph)
+    assert sorted(path.name for path in (folder / "sheets").iterdir()) == [
+        "ops.csv",
+        "storages.csv",
+        "tensors.csv",
+        "timeline.csv",
+    ]
+    assert (folder / "page.html").read_text().startswith("<!doctype html>")
+    assert (folder / "memory.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_and_a_plan_replayed(folder: Path, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run: Any = json.loads(simulate(folder, "--budget", "0.8", "--json"))
+    assert run["status"] == "ok"
+    assert run["verdict"] in told
+    assert run["budget_bytes"] == int(run["baseline_bytes"] * 0.8)
+    assert run["clock_ns"] == run["model_ns"] + run["remat_ns"]
+    assert len(run["curves"]["after_bytes"]) <= 480
+    plan: Any = json.loads(simulate(folder, "--policy", "plan.json", "--json"))
+    assert (plan["status"], plan["budget_bytes"]) == ("ok", None)
+    for key in ("peak_bytes", "clock_ns", "recomputed", "modules", "kinds"):
+        assert plan[key] == run[key]
+    capsys.readouterr()
+    assert inside(folder, "--policy", "plan.json", "--budget", "1MiB") == 1
+    assert "The plan does not fit 1 MiB" in capsys.readouterr().out
+
+
+def test_a_run_that_does_not_fit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = start(folder, "remat", "simulate", "gpt2.tide", "--budget", "30%", "--plan", "none.json")
+    assert done.returncode == 1
+    assert done.stderr == "error: no plan was written to none.json: the run did not end\n"
+    assert not (folder / "none.json").exists()
+    text = " ".join(done.stdout.split())
+    assert "Does not fit " in text
+    assert "dtr-eq fits from " in text
+    assert "What could not be evicted" in text
+    assert "parameter" in text
+    budget = text.split("(--budget ")[1].split(")")[0]
+    assert inside(folder, "--budget", budget) == 0
+    assert "Fits " in capsys.readouterr().out
+
+
+def test_the_best_of_all_policies(folder: Path) -> None:
+    best: Any = json.loads(simulate(folder, "--budget", "80%", "--policy", "auto", "--json"))
+    assert best["policy"].startswith("auto: ")
+    assert best["overhead"] == min(run["overhead"] for run in best["instead"] if run["status"] == "ok")
+
+
+def test_mistakes_leave_nothing_behind(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "how much memory is there?" in error_of(folder, capsys)
+    assert "there is no policy 'dtr-x'" in error_of(folder, capsys, "--budget", "80%", "--policy", "dtr-x")
+    assert "'much' is no budget" in error_of(folder, capsys, "--budget", "much")
+    assert "cannot read nothing.json" in error_of(folder, capsys, "--policy", "nothing.json")
+    assert "is not a tensortide plan" in error_of(folder, capsys, "--policy", "gpt2.tide")
+    assert "no/such does not exist" in error_of(folder, capsys, "--budget", "80%", "--html", "no/such/page.html")
+    assert "is in no, which does not exist" in error_of(folder, capsys, "--budget", "80%", "--csv", "no/such")
+    assert "a figure is a file that ends in" in error_of(folder, capsys, "--budget", "80%", "--figure", "memory.txt")

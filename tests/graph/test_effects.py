@@ -1,0 +1,38 @@
+"""What a normalisation updates without looking at it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tensortide.graph import TENSOR, Call
+from tensortide.graph.effects import blind_slots
+
+
+def call(op: str, training: object, key: str = "training") -> Call:
+    slots = (
+        ("input", TENSOR),
+        ("weight", TENSOR),
+        ("bias", None),
+        ("running_mean", TENSOR),
+        ("running_var", TENSOR),
+        (key, training),
+    )
+    return Call(op, slots, 6, (2, 3), (TENSOR,) * 3, ())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("op", ["aten.native_batch_norm.default", "aten.cudnn_batch_norm.default"])
+def test_running_statistics_in_training(op: str) -> None:
+    assert blind_slots(call(op, training=True)) == {2, 3}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        call("aten.native_batch_norm.default", training=False),
+        call("aten.native_batch_norm.default", training=1),
+        call("aten.native_batch_norm.default", True, "train"),
+        call("aten.native_layer_norm.default", training=True),
+    ],
+)
+def test_nothing_else(other: Call) -> None:
+    assert blind_slots(other) == frozenset()

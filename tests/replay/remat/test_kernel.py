@@ -1,0 +1,64 @@
+"""Parts of the compiled engine that stand for Python's own: division, dice, and the room that a run gets."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensortide.plan.remat.policies import NAMED
+from tensortide.plan.remat.schedule import recorded, schedule
+from tensortide.replay.remat.fast import run as running
+from tensortide.replay.remat.fast.costs import ratio
+from tensortide.replay.remat.fast.dice import below
+from tensortide.replay.remat.fast.load import kernel
+from tensortide.replay.remat.fast.run import words_of
+from tensortide.replay.remat.fast.state import FULL, with_room, world_of
+from tensortide.replay.remat.outcome import Rules
+from tests.replay.remat.steps import random_graph
+
+BIG = st.integers(1, 2**53 - 1) | st.integers(0, 52).map(lambda bits: 1 << bits) | st.integers(1, 1000)
+
+
+@given(work=st.just(0) | BIG, nbytes=BIG, time=BIG)
+def test_quotients_are_rounded_as_python_rounds_them(work: int, nbytes: int, time: int) -> None:
+    assert ratio.py_func(work, nbytes, time) == work / (nbytes * time)
+    assert ratio.py_func(-work, nbytes, time) == -work / (nbytes * time)
+
+
+def test_many_quotients() -> None:
+    chance = random.Random(1)
+    for _ in range(20_000):
+        work, nbytes, time = (chance.getrandbits(chance.randint(1, 53)) or 1 for _ in range(3))
+        assert ratio(work, nbytes, time) == work / (nbytes * time)
+
+
+@given(seed=st.integers(0, 2**64), counts=st.lists(st.integers(1, 2**31), min_size=1, max_size=1500))
+def test_dice_fall_as_those_of_python(seed: int, counts: list[int]) -> None:
+    words, dice = words_of(seed), random.Random(seed)
+    assert [below(words, count) for count in counts] == [dice.randrange(count) for count in counts]
+
+
+def test_a_run_that_needs_more_room_gets_it() -> None:
+    graph = random_graph(random.Random(5), 80, in_place=0.0, kept=0.02)
+    made = schedule(recorded(graph, [10] * len(graph)))
+    world = world_of(made)
+    rules = Rules(budget_bytes=int(running.run(made, NAMED["dtr-eq"], Rules(), world).peak_bytes * 0.7))
+    whole = running.run(made, NAMED["dtr-eq"], rules, world)
+    play = kernel()
+    room, rooms = 1, []
+    while True:
+        state = with_room(world, room, words_of(0))
+        running._set(state, NAMED["dtr-eq"], rules)
+        status = play(state)
+        rooms.append(status)
+        if status != FULL:
+            break
+        room += 7
+    found = running._outcome(state, status, rules)
+    assert len(rooms) > 10
+    assert (found.status, found.clock_ns, found.peak_bytes) == (whole.status, whole.clock_ns, whole.peak_bytes)
+    assert np.array_equal(found.kinds, whole.kinds)
+    assert np.array_equal(found.indexes, whole.indexes)

@@ -1,0 +1,1 @@
+"""Live runs under a memory budget."""

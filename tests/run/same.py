@@ -1,0 +1,101 @@
+"""Runs of a step, plain and under a budget, and everything that they leave behind."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from tensortide.run.budget import Budget, Usage
+
+UNLIMITED = 1 << 60
+
+
+@dataclass
+class Left:
+    """What some steps leave behind: losses, state, generator; how much of memory the budget covered at first."""
+
+    tensors: list[torch.Tensor]
+    generator: torch.Tensor
+    before_bytes: int = 0
+    usage: Usage | None = None
+
+    def same(self, other: Left) -> bool:
+        pairs = zip(self.tensors, other.tensors, strict=True)
+        return all(map(identical, *zip(*pairs, strict=True))) and torch.equal(self.generator, other.generator)
+
+
+def identical(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Bit for bit."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    raw = [x.detach().resolve_conj().resolve_neg().contiguous().reshape(-1) for x in (one, other)]
+    return torch.equal(*[x.view(torch.uint8) if x.numel() else x for x in raw])
+
+
+def counting() -> Callable[[], int]:
+    """A clock by which every op takes as long: decisions repeat."""
+    now = 0
+
+    def clock() -> int:
+        nonlocal now
+        now += 1000
+        return now
+
+    return clock
+
+
+def run(build: Callable[[], Any], limit: int | None, policy: str = "dtr-eq", warm: int = 1, steps: int = 2) -> Left:
+    """``warm`` ordinary steps, then ``steps`` under a budget."""
+    gc.collect()
+    torch.manual_seed(0)
+    step = build()
+    for _ in range(warm):
+        step()
+    losses: list[torch.Tensor] = []
+
+    def steps_of_it() -> None:
+        for _ in range(steps):
+            result = step()
+            if isinstance(result, torch.Tensor):
+                losses.append(result.detach().clone())
+
+    if limit is None:
+        steps_of_it()
+        return Left(losses + list(state(step)), torch.get_rng_state())
+    budget = Budget(limit, policy, clock=counting())
+    with budget:
+        assert budget.runtime is not None
+        before = budget.runtime.engine.memory
+        steps_of_it()
+    return Left(losses + list(state(step)), torch.get_rng_state(), before, budget.usage)
+
+
+def state(thing: Any, seen: dict[int, Any] | None = None) -> Iterator[torch.Tensor]:
+    """Copies of all tensors that ``thing`` leads to: parameters, gradients, buffers, optimizer state, inputs."""
+    seen = {} if seen is None else seen
+    if id(thing) in seen:
+        return
+    seen[id(thing)] = thing
+    if isinstance(thing, torch.Tensor):
+        yield thing.detach().clone()
+        if thing.is_leaf and thing.grad is not None:
+            yield thing.grad.detach().clone()
+    elif isinstance(thing, nn.Module):
+        for inside in (*thing.parameters(), *thing.buffers()):
+            yield from state(inside, seen)
+    elif isinstance(thing, torch.optim.Optimizer):
+        yield from state(list(thing.state.values()), seen)
+    elif isinstance(thing, dict):
+        yield from state(list(thing.values()), seen)
+    elif isinstance(thing, (list, tuple)):
+        for inside in thing:
+            yield from state(inside, seen)
+    elif inspect.isfunction(thing):
+        for cell in thing.__closure__ or ():
+            yield from state(cell.cell_contents, seen)

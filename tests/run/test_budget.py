@@ -1,0 +1,196 @@
+"""What a budget promises around the steps themselves."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.dlpack import from_dlpack
+
+import tensortide
+from tensortide.errors import BudgetInfeasible, RunError
+from tensortide.run.budget import Budget
+from tests.run.same import UNLIMITED, identical
+
+KIB = 1 << 10
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    gc.collect()
+    yield
+    assert threading.Thread.run.__module__ == "threading"
+    assert "numpy" in vars(torch._C.TensorBase)
+    assert "numpy" not in vars(torch.Tensor)
+
+
+def room(extra: int) -> int:
+    """A budget of ``extra`` bytes more than is there."""
+    gc.collect()
+    with Budget(UNLIMITED) as probe:
+        return probe.resident_bytes + extra
+
+
+def chain(x: torch.Tensor, length: int) -> list[torch.Tensor]:
+    """Tensors of 4 KiB, each made of the one before."""
+    made = [x.sin()]
+    for _ in range(length - 1):
+        made.append(made[-1].cos())
+    return made
+
+
+def test_what_is_held_comes_back_at_the_end() -> None:
+    x = torch.randn(1024)
+    want = chain(x, 20)
+    with Budget(room(24 * KIB)) as budget:
+        made = chain(x, 20)
+        assert budget.usage.evictions >= 14
+    assert all(map(identical, made, want))
+    assert all(t.untyped_storage().nbytes() == 4 * KIB for t in made)
+
+
+def test_every_way_to_read_a_tensor_sees_its_contents() -> None:
+    x = torch.randn(1024)
+    want = chain(x, 12)
+    with Budget(room(28 * KIB)) as budget:
+        made = chain(x, 12)
+        for got, known in zip(made, want, strict=True):
+            assert got.tolist() == known.tolist()
+            assert repr(got) == repr(known)
+            assert got[3].item() == known[3].item()
+        assert identical(copy.deepcopy(made[0]), want[0])
+        assert (made[1].numpy() == want[1].numpy()).all()
+        file = io.BytesIO()
+        torch.save(made[2], file)
+        file.seek(0)
+        assert identical(torch.load(file), want[2])
+        assert identical(from_dlpack(made[3]), want[3])
+        assert budget.usage.recomputations > 12
+
+
+def test_an_array_over_a_tensor_stays_right() -> None:
+    x = torch.randn(1024)
+    want = chain(x, 12)
+    with Budget(room(24 * KIB)):
+        made = chain(x, 12)
+        array = made[0].numpy()
+        chain(x, 12)
+        assert (array == want[0].numpy()).all()
+        assert made[0].data_ptr() == array.ctypes.data
+
+
+def test_a_budget_that_cannot_do_says_what_would() -> None:
+    x = torch.randn(1024)
+    with pytest.raises(BudgetInfeasible) as raised, Budget(1):
+        x.sin()
+    for part in ("aten.sin.default asks for", "existed before the budget was opened", "A budget of"):
+        assert part in str(raised.value)
+
+
+def test_after_an_error_everything_is_as_it_was() -> None:
+    x = torch.randn(1024)
+    want = chain(x, 12)
+    with Budget(room(24 * KIB)):
+        made = chain(x, 12)
+        with pytest.raises(RuntimeError, match=r"mat1|size"):
+            made[0].view(32, 32) @ made[1].view(16, 64)
+        with pytest.raises(BudgetInfeasible):
+            torch.cat([*made, *made])
+        assert all(map(identical, chain(x, 12), want))
+    assert all(map(identical, made, want))
+
+
+def test_an_error_of_the_program_leaves_tensors_valid() -> None:
+    x = torch.randn(1024)
+    made: list[torch.Tensor] = []
+    budget = Budget(room(24 * KIB))
+
+    def fail() -> None:
+        with budget:
+            made.extend(chain(x, 12))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert all(map(identical, made, chain(x, 12)))
+
+
+def test_one_budget_at_a_time_and_again_afterwards() -> None:
+    budget = Budget("1GiB")
+    with pytest.raises(RunError, match="never opened"):
+        _ = budget.usage
+    for _ in range(2):
+        with budget:
+            with pytest.raises(RunError, match="open already"), budget:
+                pass
+            with pytest.raises(RunError, match="open already"), tensortide.budget("1GiB"):
+                pass
+            torch.ones(3).sum()
+        assert budget.usage.ops == 2
+
+
+def test_another_thread_is_told() -> None:
+    errors: list[BaseException] = []
+
+    def use(tensor: torch.Tensor) -> None:
+        try:
+            tensor.sum()
+        except RunError as error:
+            errors.append(error)
+
+    x = torch.randn(1024)
+    with Budget("1GiB"):
+        for tensor in (x.sin(), x):
+            thread = threading.Thread(target=use, args=(tensor,))
+            thread.start()
+            thread.join()
+    assert len(errors) == 1
+    assert "one thread" in str(errors[0])
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, "0%", "101%", "much", ""])
+def test_what_is_no_limit_is_refused(limit: int | str) -> None:
+    with pytest.raises(RunError):
+        Budget(limit)
+
+
+def test_limits_are_sizes_shares_or_what_is_free() -> None:
+    assert Budget("8GiB").budget_bytes == 8 << 30
+    assert Budget("auto", device="cpu").budget_bytes > 0
+    assert Budget("50%", device="cpu").budget_bytes == Budget("100%", device="cpu").budget_bytes // 2
+
+
+def test_a_thousand_steps_leave_nothing_behind() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
+    update = torch.optim.AdamW(model.parameters())
+    counter, total = torch.zeros(()), torch.zeros(())
+
+    def step() -> None:
+        nonlocal total
+        loss = model(torch.randn(4, 8)).square().mean()
+        loss.backward()
+        update.step()
+        update.zero_grad()
+        counter.add_(1)
+        total = total + torch.rand(())
+
+    with Budget(room(16 * KIB)) as budget:
+        assert budget.runtime is not None
+        engine = budget.runtime.engine
+        counter, total = torch.zeros(()), torch.zeros(())
+        sizes = []
+        for count in range(1000):
+            step()
+            if count in (150, 999):
+                live = len(engine.storage_bytes), len(engine.storage), len(engine.cost_ns), len(budget.runtime.known)
+                sizes.append((*live, len(budget.runtime.sizes._known), len(engine.waiting)))
+    early, late = sizes
+    assert all(after <= 1.5 * before + 64 for before, after in zip(early[3:], late[3:], strict=True)), sizes
+    assert max(late) < 10_000, sizes
+    assert counter.item() == 1000

@@ -1,0 +1,43 @@
+"""Random programs compute the same under a budget."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tensortide.errors import BudgetInfeasible
+from tests.run.programs import Program
+from tests.run.same import UNLIMITED, run
+
+POLICIES = ("dtr-eq", "dtr", "lru", "msps", "dtr-local", "dtr-eq+sqrt", "random")
+
+
+def compared(seed: int) -> int:
+    """Runs the program of ``seed`` under budgets; returns how many ops were computed again."""
+
+    def build() -> object:
+        return Program(seed).step
+
+    plain, free = run(build, None, warm=0), run(build, UNLIMITED, warm=0)
+    assert plain.same(free)
+    assert free.usage is not None
+    dice, again = random.Random(seed), 0
+    for _ in range(3):
+        share, policy = dice.uniform(0.3, 1), dice.choice(POLICIES)
+        limit = int(free.before_bytes + (free.usage.peak_bytes - free.before_bytes) * share)
+        try:
+            tight = run(build, limit, policy, warm=0)
+        except BudgetInfeasible:
+            continue
+        assert plain.same(tight), (seed, share, policy)
+        assert tight.usage is not None
+        assert tight.usage.peak_bytes <= limit
+        again += tight.usage.recomputations
+    return again
+
+
+@pytest.mark.parametrize("start", range(0, 24, 6))
+def test_random_programs_compute_the_same(start: int) -> None:
+    again = sum(compared(seed) for seed in range(start, start + 6))
+    assert again > 0
