@@ -56,7 +56,7 @@ clean:
 # The version is the one in pyproject.toml.
 .venv/.installed: pyproject.toml | .venv/.created
 	$(BIN)/pip install torch==2.13.0
-	$(BIN)/pip install --quiet -e ".[torch,transformers]"
+	$(BIN)/pip install --quiet -e ".[torch,transformers,remat,plots]"
 	@touch $@
 
 .venv/.installed-dev: pyproject.toml | .venv/.installed
