@@ -1,0 +1,43 @@
+"""``tensortide capture -o step.log``: a captured step as a DTR log, which simulates like the step itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tensortide
+from tensortide.capture.dtrlog import read_recording
+from tensortide.cli import main
+from tensortide.examples import find
+from tensortide.plan.remat.schedule import recorded
+from tensortide.replay.remat import Simulator
+from tensortide.timing import device, estimate
+from tests.examples.tiny import TINY
+
+
+@pytest.mark.parametrize("name", ["resnet18_cifar", "gpt2"])
+def test_a_log_of_a_step_simulates_like_the_step(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "step.jsonl.gz"
+    settings = [f"--set={key}={value}" for key, value in TINY[name].items()]
+    with pytest.raises(SystemExit) as ended:
+        main(["capture", name, *settings, "-o", str(path), "--machine", "T4"])
+    assert ended.value.code == 0
+    graph = tensortide.capture(find(name).load(), hyperparameters=TINY[name])
+    own = Simulator(recorded(graph, estimate(graph, device("T4")).ns), workspace=False)
+    log = Simulator(read_recording(path))
+    assert own.baseline_bytes == log.baseline_bytes
+    constants = own.schedule.constant_bytes
+    for share in (0.9, 0.8, 0.7):
+        budget = constants + int((own.baseline_bytes - constants) * share)
+        mine, its = own.run("dtr-eq", budget), log.run("dtr-eq", budget)
+        assert (mine.status, mine.clock_ns, mine.peak_bytes) == (its.status, its.clock_ns, its.peak_bytes)
+        assert mine.counts[1:] == its.counts[1:]
+
+
+def test_a_machine_without_a_log_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["capture", "mlp", "-o", str(tmp_path / "mlp.tide"), "--machine", "T4"])
+    assert ended.value.code == 1
+    assert "--machine goes with a log" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
