@@ -51,7 +51,7 @@ def counting() -> Callable[[], int]:
 
 
 def run(build: Callable[[], Any], limit: int | None, policy: str = "dtr-eq", warm: int = 1, steps: int = 2) -> Left:
-    """``warm`` ordinary steps, then ``steps`` under a budget."""
+    """``warm`` ordinary steps, then ``steps`` under a budget of ``limit`` more than is there by then."""
     gc.collect()
     torch.manual_seed(0)
     step = build()
@@ -68,6 +68,9 @@ def run(build: Callable[[], Any], limit: int | None, policy: str = "dtr-eq", war
     if limit is None:
         steps_of_it()
         return Left(losses + list(state(step)), torch.get_rng_state())
+    if limit < UNLIMITED:
+        with Budget(UNLIMITED) as probe:
+            limit += probe.resident_bytes
     budget = Budget(limit, policy, clock=counting())
     with budget:
         assert budget.runtime is not None

@@ -27,14 +27,14 @@ def tightest(build: Callable[[], Any], policy: str, shares: tuple[float, ...]) -
     assert plain.same(free)
     assert free.usage is not None
     for share in shares:
-        limit = int(free.before_bytes + (free.usage.peak_bytes - free.before_bytes) * share)
+        limit = int((free.usage.peak_bytes - free.before_bytes) * share)
         try:
             tight = run(build, limit, policy)
         except BudgetInfeasible:
             continue
         assert plain.same(tight)
         assert tight.usage is not None
-        assert tight.usage.peak_bytes <= limit
+        assert tight.usage.peak_bytes <= tight.before_bytes + limit
         return tight
     return None
 

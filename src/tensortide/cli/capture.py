@@ -36,7 +36,7 @@ def capture(
         Path | None,
         Parameter(
             name=["--output", "-o"],
-            help="File to write (default: NAME.tide). A .log or .jsonl (also .gz) is a DTR log with estimated durations.",
+            help="File to write (default: NAME.tide). A .log or .jsonl (also .gz) is a DTR log, durations estimated.",
         ),
     ] = None,
     machine: Annotated[

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensortide.replay.remat.engine import Frame
-from tensortide.replay.remat.outcome import EVICT, UNLIMITED
+from tensortide.replay.remat.outcome import EVICT, UNLIMITED, Thrashing
 from tensortide.run.tables import NOTHING, Call, Memory, Tables
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ DEEPEST = 2048
 """What would take a longer chain of ops to make again stays: histories must not grow without end."""
 MOST_WRITES = 64
 """So does what was written more often than this."""
+ENDLESS = 100_000
+"""Ops that are run again for a single op of the program before that counts as failure."""
 
 
 class LiveEngine(Tables):
@@ -28,7 +30,7 @@ class LiveEngine(Tables):
         self.gone: deque[int] = deque()
         """Storages that the program has dropped since the last op: told by callbacks at any time."""
         self.made: dict[int, Any] = {}
-        self.evictions = self.recomputations = 0
+        self.evictions = self.recomputations = self.in_a_row = 0
         self.base_ns = self.again_ns = self.search_ns = 0
         policy.begin()
 
@@ -52,6 +54,7 @@ class LiveEngine(Tables):
         """
         if self.gone:
             self.collect()
+        self.in_a_row = 0
         try:
             self.secure(overwritten)
             if self.memory + nbytes <= self.budget and all(map(self.defined.__getitem__, inputs)):
@@ -165,11 +168,14 @@ class LiveEngine(Tables):
 
     def finish(self, frame: Frame) -> None:
         call = self.calls[frame.op]
+        if self.in_a_row > ENDLESS and self.budget < UNLIMITED:
+            raise Thrashing
         assert call is not None  # what cannot be run again is fixed, and never asked for
         began = time.perf_counter_ns()
         self.made = call.again()
         self.again_ns += time.perf_counter_ns() - began
         self.recomputations += 1
+        self.in_a_row += 1
         try:
             super().finish(frame)
         finally:

@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tensortide.errors import RunError
+from tensortide.errors import BudgetInfeasible, RunError
 from tensortide.plan.remat.policies import Policy
-from tensortide.replay.remat.outcome import OutOfMemory
+from tensortide.replay.remat.outcome import OutOfMemory, Thrashing
 from tensortide.run.again import Again
 from tensortide.run.block import Block
-from tensortide.run.engine import LiveEngine
+from tensortide.run.engine import ENDLESS, LiveEngine
 from tensortide.run.operators import Operator, generators_of, operator_of, written_by
 from tensortide.run.shortage import infeasible
-from tensortide.run.sizes import Sizes
+from tensortide.run.sizes import sizes_on
 from tensortide.run.template import Storage, frozen, storage_of, tensors_of
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -49,7 +49,7 @@ class Runtime(TorchDispatchMode):
         self.device = device
         self.clock = clock
         self.thread = threading.get_ident()
-        self.sizes = Sizes()
+        self.sizes = sizes_on(device)
         self.ops = 0
         self.known: dict[int, Block] = {}
         """Address of a storage of the program -> its block."""
@@ -81,6 +81,11 @@ class Runtime(TorchDispatchMode):
             return action(what, *arguments)
         except OutOfMemory as error:
             raise infeasible(self, getattr(what, "func", what), error.shortage) from None
+        except Thrashing:
+            raise BudgetInfeasible(
+                f"{getattr(what, 'func', what)} needs over {ENDLESS} ops to be run again: "
+                "the budget is too small to get on with, or another policy does better"
+            ) from None
         finally:
             if collecting:
                 gc.enable()

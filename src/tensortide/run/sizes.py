@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -44,9 +45,15 @@ class Sizes:
         return known
 
     def learn(self, key: Any, nbytes: int) -> None:
-        """The call has allocated ``nbytes``."""
-        if key is not None and self._known.get(key, nbytes) != nbytes:
+        """The call has allocated ``nbytes``: more than expected where a kernel has memory of its own to return."""
+        if key is not None and self._known.get(key, nbytes) < nbytes:
             self._known[key] = nbytes
+
+
+@functools.cache
+def sizes_on(device: torch.device) -> Sizes:
+    """What is known of ops on ``device``, from all budgets so far."""
+    return Sizes()
 
 
 def _on_meta(func: Callable[..., Any], args: Template, kwargs: dict[str, Template]) -> int:

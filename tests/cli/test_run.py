@@ -1,0 +1,56 @@
+"""``tensortide run``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tensortide.cli import main
+
+SMALL = ["mlp", "--set", "batch=8", "--set", "inputs=16", "--set", "hidden=16", "--set", "layers=2", "--steps", "1"]
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = 0
+    try:
+        main(["run", *arguments])
+    except SystemExit as error:
+        status = int(error.code or 0)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_a_table_of_both_kinds_of_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = output(capsys, *SMALL, "--budget", "1GiB")
+    assert status == 0
+    for part in ("mlp under 1.0", "dtr-eq", "Peak", "Ordinary step", "computed again", "making room"):
+        assert part in out
+
+
+def test_json_has_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = output(capsys, *SMALL, "--budget", "1GiB", "--policy", "lru", "--json")
+    assert status == 0
+    figures = json.loads(out)
+    assert figures["policy"] == "lru"
+    assert 0 < figures["before_bytes"] < figures["peak_bytes"] <= figures["budget_bytes"] == 1 << 30
+    assert figures["ops"] > 10
+    parts = figures["base_ns"] + figures["recompute_ns"] + figures["search_ns"] + figures["overhead_ns"]
+    assert parts >= figures["step_ns"] * 0.99
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((*SMALL, "--budget", "1"), "asks for"),
+        ((*SMALL, "--budget", "much"), "is no budget"),
+        ((*SMALL, "--budget", "1GiB", "--policy", "best"), "no policy"),
+        ((*SMALL[:-2], "--budget", "1GiB", "--steps", "0"), "at least 1"),
+        (("nothing_of_that_name", "--budget", "1GiB"), "nothing_of_that_name"),
+    ],
+)
+def test_bad_input_is_one_error(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str) -> None:
+    status, out, err = output(capsys, *arguments)
+    assert status != 0
+    assert message in out + err
+    assert "Traceback" not in out + err
