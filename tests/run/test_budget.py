@@ -71,7 +71,7 @@ def test_every_way_to_read_a_tensor_sees_its_contents() -> None:
         file.seek(0)
         assert identical(torch.load(file), want[2])
         assert identical(from_dlpack(made[3]), want[3])
-        assert budget.usage.recomputations > 12
+        assert budget.usage.recomputations > 0
 
 
 def test_an_array_over_a_tensor_stays_right() -> None:
