@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import tensortide
@@ -104,6 +104,7 @@ def test_random_steps_on_two_devices(recording: Recording, policy: str, ratio: f
 
 @given(graph=graphs(devices=("cpu", "meta")), policy=POLICIES, deallocation=DEALLOCATIONS, ratio=RATIOS)
 def test_random_graphs(graph: Graph, policy: str, deallocation: Deallocation, ratio: float) -> None:
+    assume(len(graph))
     recording = recorded(graph, range(len(graph)))
     check_unlimited(recording)
     check(recording, policy, deallocation, ratio)
