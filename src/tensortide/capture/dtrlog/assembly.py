@@ -6,11 +6,10 @@ import re
 from collections.abc import Sequence
 
 from tensortide.graph.model import TENSOR, Call, Graph, Meta, Op, Phase, Role, Storage, Tensor, Value
+from tensortide.plan.remat.schedule import CONSTANT
 
 __all__ = ["CONSTANT", "COPY_ON_WRITE", "WRITTEN", "Assembly", "Unheld"]
 
-CONSTANT = "constant"
-"""Tag and name of the ops that stand for what the step was given."""
 COPY_ON_WRITE = "copy_on_write"
 """Tag of in-place ops that are read as ops with new outputs."""
 WRITTEN = "mutated"
