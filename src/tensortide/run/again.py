@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -28,8 +28,8 @@ class Again:
         """For each tensor of the arguments the storage of the engine; negative if its contents do not matter."""
         self.bytes_of = bytes_of
         self.gradients = torch.is_grad_enabled()  # kernels of recurrent layers return more if so
-        self.generators: list[tuple[torch.Generator, torch.Tensor]] = []
-        self.fresh: list[tuple[int, int]] = []
+        self.generators: Sequence[tuple[torch.Generator, torch.Tensor]] = ()
+        self.fresh: Sequence[tuple[int, int]] = ()
         """Places of results that own a new storage, and the value that it is."""
 
     def again(self) -> dict[int, Any]:
@@ -46,7 +46,7 @@ class Again:
             ):
                 args = thawed(self.args, storages)
                 kwargs = {name: thawed(value, storages) for name, value in self.kwargs.items()}
-                results = list(tensors_of(self.func(*args, **kwargs)))
+                results = tensors_of([self.func(*args, **kwargs)])
         finally:
             for generator, state in now:
                 generator.set_state(state)

@@ -17,11 +17,16 @@ class Block(weakref.ref[Any]):
 
     __slots__ = ("key", "own", "storage")
 
-    def __init__(self, program: Storage, dropped: Callable[[Block], None]) -> None:
-        super().__init__(program, dropped)  # type: ignore[call-arg]
-        self.key: int = program._cdata
-        self.storage = -1
-        self.own: Storage | None = None
+    key: int
+    storage: int
+    own: Storage | None
+
+    @classmethod
+    def of(cls, program: Storage, dropped: Callable[[Block], None]) -> Block:
+        """The block of ``program``, which calls ``dropped`` when the program has dropped it."""
+        block = cls(program, dropped)
+        block.key, block.own = program._cdata, None
+        return block
 
     def bytes(self) -> Storage:
         """The storage with the bytes."""

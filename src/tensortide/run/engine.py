@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensortide.replay.remat.engine import Frame
@@ -56,7 +56,10 @@ class LiveEngine(Tables):
             self.collect()
         self.in_a_row = 0
         try:
-            self.secure(overwritten)
+            for storage in overwritten:
+                if self.children[storage]:
+                    self.secure(overwritten)
+                    break
             if self.memory + nbytes <= self.budget and all(map(self.defined.__getitem__, inputs)):
                 for value in inputs:
                     self.last_access_ns[self.storage[value]] = self.clock_ns
@@ -67,10 +70,6 @@ class LiveEngine(Tables):
             self.unlock_all()
             raise
         return frame
-
-    def secure(self, storages: Iterable[int]) -> None:
-        if any(map(self.children.__getitem__, storages)):
-            super().secure(storages)
 
     def _await(self, inputs: Sequence[int]) -> Frame:
         for value in inputs:
@@ -107,46 +106,68 @@ class LiveEngine(Tables):
         Without a ``call`` it cannot be run again. Returns the values that it made, those of ``made`` first.
         """
         op = self.add_op(inputs, call, cost_ns)
+        self.clock_ns += cost_ns
+        self.base_ns += cost_ns
+        sources = [self.storage[v] for v in inputs]
+        deep = 0
+        for storage in sources:
+            if self.depth[storage] > deep:
+                deep = self.depth[storage]
+        deep += 1
         total = 0
         outputs = []
         for nbytes, memory in made:
             total += nbytes
-            outputs.append(self.add_value(self.add_storage(nbytes, memory, fixed=False), op, nbytes, NOTHING))
-        outputs += [self.add_value(storage, op, 0, self.newest(storage)) for storage in overwritten]
+            outputs.append(self._fresh(op, nbytes, memory, sources, deep))
+        if overwritten:
+            outputs += [self._overwrite(op, storage, sources, deep) for storage in overwritten]
         self.outputs[op], self.unfinished[op], self.totals[op] = outputs, len(outputs), total
         self.memory += total
-        self.peak = max(self.peak, self.memory)
-        self.clock_ns += cost_ns
-        self.base_ns += cost_ns
-        self._account(op, outputs[: len(made)], cost_ns)
-        for value in outputs[len(made) :]:
-            self.defined[self.replaces[value]] = False
-            self.defined[value] = True
-        self._fix(op, call, set(overwritten), blind)
-        for storage in overwritten:
-            if self.fixed[storage]:
-                self.settle(storage)
+        if self.memory > self.peak:
+            self.peak = self.memory
+        if call is None or overwritten or deep > DEEPEST:
+            self._fix(op, call, set(overwritten), blind)
+            for storage in overwritten:
+                if self.fixed[storage]:
+                    self.settle(storage)
         if not outputs:
             self.drop_op(op)
         return outputs
 
-    def _account(self, op: int, fresh: Sequence[int], cost_ns: int) -> None:
-        """What ``compute`` and ``finish`` of the simulator do, for an op that has run."""
-        sources = {self.storage[v]: None for v in self.inputs[op]}
-        deep = 1 + max([self.depth[s] for s in sources if not self.fixed[s]], default=0)
-        for value in self.outputs[op]:
-            storage = self.storage[value]
-            self.last_access_ns[storage] = self.clock_ns
-            self.work_ns[storage] += cost_ns
-            if not self.fixed[storage]:
-                self.depth[storage] = deep
-                for near in sources:
-                    if near != storage and near not in self.parents[storage]:
-                        self.connect(storage, near)
-        for value in fresh:
-            storage = self.storage[value]
-            self.defined[value] = self.material[storage] = True
-            self.pool[storage] = None
+    def _fresh(self, op: int, nbytes: int, memory: Memory, sources: Sequence[int], deep: int) -> int:
+        """The value of a storage that ``op`` has just allocated."""
+        storage = self.add_storage(nbytes, memory, fixed=False)
+        value = self.add_value(storage, op, nbytes, NOTHING)
+        self.defined[value] = self.material[storage] = True
+        self.pool[storage] = None
+        self.last_access_ns[storage] = self.clock_ns
+        self.work_ns[storage] = self.cost_ns[op]
+        self.depth[storage] = deep
+        self.parents[storage] = dict.fromkeys(sources)
+        for near in sources:
+            self.children[near][storage] = None
+            if self.fixed[near] and near not in self.waiting:
+                self._keep(near)  # its bytes outlive the program's interest in them
+        return value
+
+    def _overwrite(self, op: int, storage: int, sources: Sequence[int], deep: int) -> int:
+        """The value that ``op`` has just written to ``storage``."""
+        old = self.newest(storage)
+        value = self.add_value(storage, op, 0, old)
+        self.defined[old], self.defined[value] = False, True
+        self.last_access_ns[storage] = self.clock_ns
+        self.work_ns[storage] += self.cost_ns[op]
+        if not self.fixed[storage]:
+            self.depth[storage] = deep
+            for near in sources:
+                if near != storage and near not in self.parents[storage]:
+                    self.connect(storage, near)
+        return value
+
+    def passed(self, cost_ns: int) -> None:
+        """An op has run that made nothing, and wrote to fixed storages only."""
+        self.clock_ns += cost_ns
+        self.base_ns += cost_ns
 
     def _fix(self, op: int, call: Call | None, overwritten: set[int], blind: Collection[int]) -> None:
         """What cannot be made again: of an op that cannot be run again, or whose inputs it has overwritten itself.
@@ -214,6 +235,7 @@ class LiveEngine(Tables):
 
     def sever(self, storage: int) -> None:
         super().sever(storage)
+        self.depth[storage] = 0
         if not self.dead[storage]:
             self.settle(storage)
             if self.children[storage]:
@@ -225,12 +247,17 @@ class LiveEngine(Tables):
         self.waiting[storage] = None
 
     def disown(self, storage: int) -> list[int]:
-        above = list(self.parents[storage])
-        unneeded = super().disown(storage)
+        above, self.parents[storage] = self.parents[storage], {}
+        unneeded = []
         for near in above:
-            if self.fixed[near] and not self.children[near] and not self.dead[near]:
-                self.waiting.pop(near, None)
-                self._memory(near).keep(strongly=False)
+            below = self.children[near]
+            del below[storage]
+            if not below and not self.dead[near]:
+                if self.fixed[near]:
+                    self.waiting.pop(near, None)
+                    self._memory(near).keep(strongly=False)
+                if not self.references[near]:
+                    unneeded.append(near)
         return unneeded
 
     def give_up(self) -> bool:

@@ -11,7 +11,7 @@ import torch
 from tensortide.capture.schema import PASSED_ON
 from tensortide.run.template import Hole
 
-_STATISTICS = frozenset({"running_mean", "running_var"})
+_STATISTICS = ("running_mean", "running_var")
 _NORMALISATIONS = frozenset(
     {
         "aten::native_batch_norm",
@@ -70,59 +70,78 @@ _DYNAMIC: dict[str, Callable[[Sequence[Any]], int | None]] = {
 class Operator:
     """Facts of an op overload.
 
-    ``passed``: it only asks about a tensor. ``view``: its results only view its inputs, or it makes an input do so.
-    ``written``: names of the arguments that it writes. ``statistics``: it updates running statistics when it trains,
-    which its results do not depend on. ``random``: it draws from a generator. ``repeatable``: it can be run again.
+    ``kernel`` runs it. ``passed``: it only asks about a tensor. ``view``: its results only view its inputs, or it makes
+    an input do so. ``written``: places and names of the arguments that it writes. ``statistics``: it updates running
+    statistics when it trains, which its results do not depend on. ``random``: it draws from a generator.
+    ``repeatable``: it can be run again. ``foreach``: it does one thing to each tensor of its lists.
     ``resizing``: it may give a storage another size. ``allocates``: it may take memory. ``factory``: it takes no
     tensor; ``lone``: only its first argument is one. ``dynamic``: most bytes of its results, if the data decides.
     """
 
     __slots__ = (
-        *("allocates", "dynamic", "factory", "func", "lone", "names", "passed", "random", "repeatable", "resizing"),
-        *("statistics", "view", "written"),
+        *("allocates", "dynamic", "factory", "foreach", "func", "kernel", "lone", "names", "passed", "random"),
+        *("repeatable", "resizing", "statistics", "view", "written"),
     )
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
         self.func = func
+        self.kernel = func._op
         self.passed = func in PASSED_ON
         self.names = tuple(argument.name for argument in schema.arguments)
-        self.written = frozenset(a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write)
+        self.written = tuple(
+            (place, a.name) for place, a in enumerate(schema.arguments) if a.alias_info and a.alias_info.is_write
+        )
         self.view = bool(func.is_view) or schema.name == "aten::set_"
         self.random = torch.Tag.nondeterministic_seeded in func.tags
         self.statistics = schema.name in _NORMALISATIONS
         self.repeatable = schema.name.partition("::")[0] not in _UNREPEATABLE
         self.resizing = schema.name in _RESIZING or any(argument.is_out for argument in schema.arguments)
-        self.allocates = self.resizing or not all(r.alias_info and r.alias_info.is_write for r in schema.returns)
+        self.allocates = self.resizing or any(
+            "Tensor" in str(r.type) and not (r.alias_info and r.alias_info.is_write) for r in schema.returns
+        )
         takes = ["Tensor" in str(argument.type) for argument in schema.arguments]
         self.factory = not any(takes)
         self.lone = takes[:1] == [True] and sum(takes) == 1
+        self.foreach = schema.name.startswith("aten::_foreach_") and not any(
+            a.name == "scalars" and str(a.type) == "Tensor" for a in schema.arguments
+        )
         self.dynamic = _DYNAMIC.get(schema.name)
 
 
-_operators: dict[int, Operator] = {}
+operators: dict[int, Operator] = {}
+"""The Operator of every op overload that was seen, by its ``id``."""
 
 
-def operator_of(func: Any) -> Operator:
-    """The Operator of an op overload."""
-    found = _operators.get(id(func))
-    if found is None:  # it holds ``func``, so the number stays its own
-        found = _operators[id(func)] = Operator(func)
-    return found
-
-
-def written_by(operator: Operator, args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+def written_by(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], list[Any]]:
     """The arguments that a call writes, and those of them whose old contents its results do not depend on."""
-    if not operator.written and not operator.statistics:
-        return [], []
+    given = len(args)
+    written = [args[place] if place < given else kwargs.get(name) for place, name in operator.written]
+    if not operator.statistics:
+        return written, []
     named = {**dict(zip(operator.names, args, strict=False)), **kwargs}
-    blind = [named[name] for name in _STATISTICS if named.get(name) is not None] if _trains(operator, named) else []
-    written = [named[name] for name in operator.written if name in named]
+    if not named.get("training", named.get("train", True)):
+        return written, []
+    blind = [named[name] for name in _STATISTICS if named.get(name) is not None]
     return [*written, *(value for value in blind if not any(value is other for other in written))], blind
 
 
-def _trains(operator: Operator, named: dict[str, Any]) -> bool:
-    return operator.statistics and bool(named.get("training", named.get("train", True)))
+def apart(args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> list[tuple[list[Any], dict[str, Any], Any]]:
+    """A foreach call as calls for one tensor each: arguments, and what they returned of ``result``."""
+    lists = [value for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
+    count = len(lists[0])
+
+    def part(value: Any, at: int) -> Any:
+        return value[at : at + 1] if isinstance(value, (list, tuple)) and len(value) == count else value
+
+    return [
+        (
+            [part(value, at) for value in args],
+            {name: part(value, at) for name, value in kwargs.items()},
+            result[at : at + 1] if isinstance(result, (list, tuple)) and len(result) == count else result,
+        )
+        for at in range(count)
+    ]
 
 
 def generators_of(args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> list[torch.Generator]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from tensortide.replay.remat.outcome import OutOfMemory, Thrashing
 from tensortide.run.again import Again
 from tensortide.run.block import Block
 from tensortide.run.engine import ENDLESS, LiveEngine
-from tensortide.run.operators import Operator, generators_of, operator_of, written_by
+from tensortide.run.operators import Operator, apart, generators_of, operators, written_by
 from tensortide.run.shortage import infeasible
 from tensortide.run.sizes import sizes_on
 from tensortide.run.template import Storage, frozen, storage_of, tensors_of
@@ -48,7 +48,7 @@ class Runtime(TorchDispatchMode):
         self.engine = LiveEngine(policy, budget_bytes)
         self.device = device
         self.clock = clock
-        self.thread = threading.get_ident()
+        self.thread = get_ident()
         self.sizes = sizes_on(device)
         self.ops = 0
         self.known: dict[int, Block] = {}
@@ -58,9 +58,11 @@ class Runtime(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if isinstance(func, torch._ops.HigherOrderOperator):
-            return self._safely(self._opaque, func, args, kwargs or {})
-        operator = operator_of(func)
+        operator = operators.get(id(func))
+        if operator is None:
+            if isinstance(func, torch._ops.HigherOrderOperator):
+                return self._safely(self._opaque, func, args, kwargs or {})
+            operator = operators[id(func)] = Operator(func)  # which holds ``func``, so the number stays its own
         if operator.passed:
             return func(*args, **(kwargs or {}))
         for kind in types:
@@ -70,7 +72,7 @@ class Runtime(TorchDispatchMode):
 
     def _safely(self, action: Callable[..., Any], what: Any, *arguments: Any) -> Any:
         """Do ``action``; a collection in the midst of it could take away what is about to be read."""
-        if threading.get_ident() != self.thread:
+        if get_ident() != self.thread:
             raise RunError(
                 f"{getattr(what, 'func', what)} ran in another thread than the one that opened the memory budget: "
                 "a budget covers one thread"
@@ -95,81 +97,130 @@ class Runtime(TorchDispatchMode):
     def _view(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Views take nothing, but may look at the size of the storage."""
         engine = self.engine
-        for tensor in (args[0],) if operator.lone else tensors_of([*args, *kwargs.values()]):
+        for tensor in (args[0],) if operator.lone else tensors_of((*args, *kwargs.values())):
             storage = self.storage(tensor)
             if not engine.material[storage]:
                 engine.abandon(self._prepare([engine.newest(storage)], (), 0))
-        return operator.func(*args, **kwargs)
+        self.ops += 1
+        return operator.kernel(*args, **kwargs)
 
     def _run(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        engine = self.engine
+        overwritten: dict[int, None] = {}
+        unread: list[int] = []
+        if operator.written or operator.statistics:
+            written, blind = written_by(operator, args, kwargs)
+            overwritten = dict.fromkeys(self._storages(tensors_of(written)))
+            unread = self._storages(blind)
+        if not operator.allocates and all(map(self.engine.fixed.__getitem__, overwritten)):
+            return self._update(operator, args, kwargs, overwritten)
         tensors: list[torch.Tensor] = []
         marks: list[Any] = []
         template = [frozen(value, tensors, marks) for value in args]
         named = {name: frozen(value, tensors, marks) for name, value in kwargs.items()} if kwargs else kwargs
-        storages = [self.storage(tensor) for tensor in tensors]
-        needed = inputs = list({engine.values[storage][-1]: None for storage in storages})
-        overwritten, blind = self._written(operator, args, kwargs, tensors, storages)
-        if blind:
-            inputs = list({engine.values[storage][-1]: None for storage in storages if storage != UNREAD})
-        states = (
-            [(g, g.get_state()) for g in generators_of(args, kwargs, tensors)] if operator.random else []
-        )  # before anything is computed again
-        key = self.sizes.key(operator, marks, args, kwargs)
-        frame = self._prepare(needed, overwritten, self.sizes.predict(key, operator, template, named))
-        began = self.clock()
-        try:
-            result = operator.func(*args, **kwargs)
-            cost_ns = self.clock() - began
-        finally:
-            engine.abandon(frame)
-        made, places, repeatable = self._fresh(result)
-        call = (
-            Again(operator.func, template, named, storages, self._bytes) if operator.repeatable and repeatable else None
-        )
-        values = engine.complete(inputs, call, made, overwritten, blind, cost_ns)
-        self._watch(made, values)
-        grown = sum([nbytes for nbytes, _ in made])
-        if call is not None:
-            call.generators, call.fresh = states, list(zip(places, values, strict=False))
+        storages = self._storages(tensors)
+        call = Again(operator.func, template, named, storages, self._bytes) if operator.repeatable else None
+        if operator.random and call is not None:  # before anything is computed again
+            call.generators = [(g, g.get_state()) for g in generators_of(args, kwargs, tensors)]
+        room = self.sizes.room(operator, marks, template, named, args, kwargs)
+        values = self.engine.values
+        inputs = [values[storage][-1] for storage in dict.fromkeys(storages)]
+        result, cost_ns = self._timed(operator, args, kwargs, inputs, overwritten, room.nbytes)
+        if operator.foreach and call is not None:
+            grown = self._note_apart(operator, args, kwargs, result, cost_ns)
+        else:
+            grown = self._note(storages, call, overwritten, unread, result, cost_ns)
         if operator.resizing:
             grown += self._resized(overwritten)
-        self.sizes.learn(key, grown)
-        self.ops += 1
-        if engine.memory > engine.budget:
-            engine.make_room(0)
+        room.learn(grown)
+        if self.engine.memory > self.engine.budget:
+            self.engine.make_room(0)
         return result
 
-    def _written(
-        self, operator: Operator, args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor], storages: list[int]
-    ) -> tuple[dict[int, None], set[int]]:
-        """The storages that a call writes, and those of them whose contents no result depends on, which become UNREAD
-        in ``storages``."""
-        if not operator.written and not operator.statistics:
-            return {}, set()
-        written, unread = written_by(operator, args, kwargs)
-        overwritten = dict.fromkeys(self.storage(tensor) for tensor in tensors_of(written))
-        blind = {self.storage(tensor) for tensor in unread}
-        for place, tensor in enumerate(tensors):
-            if any(tensor is other for other in unread):
-                storages[place] = UNREAD
-        return overwritten, blind
+    def _note(
+        self,
+        storages: list[int],
+        call: Again | None,
+        overwritten: dict[int, None],
+        unread: list[int],
+        result: Any,
+        cost_ns: int,
+    ) -> int:
+        """Tell the engine what has run; returns the bytes that it allocated."""
+        made, places, repeatable = self._fresh(result)
+        if unread and call is not None:
+            call.inputs = [UNREAD if storage in unread else storage for storage in storages]
+        values = self.engine.values
+        inputs = [values[storage][-1] for storage in dict.fromkeys(storages) if storage not in unread]
+        outputs = self.engine.complete(inputs, call if repeatable else None, made, overwritten, unread, cost_ns)
+        grown = 0
+        for (nbytes, block), value in zip(made, outputs, strict=False):
+            block.storage = self.engine.storage[value]
+            grown += nbytes
+        if call is not None:
+            call.fresh = list(zip(places, outputs, strict=False))
+        return grown
+
+    def _note_apart(
+        self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any], result: Any, cost_ns: int
+    ) -> int:
+        """As ``_note``, for a call that does one thing to many tensors: each depends on its own inputs only."""
+        grown = 0
+        parts = apart(args, kwargs, result)
+        for some, others, outcome in parts:
+            tensors: list[torch.Tensor] = []
+            template = [frozen(value, tensors, []) for value in some]
+            named = {name: frozen(value, tensors, []) for name, value in others.items()}
+            storages = self._storages(tensors)
+            written, _ = written_by(operator, some, others)
+            overwritten = dict.fromkeys(self._storages(tensors_of(written)))
+            call = Again(operator.func, template, named, storages, self._bytes)
+            grown += self._note(storages, call, overwritten, [], outcome, cost_ns // len(parts))
+        return grown
+
+    def _update(
+        self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any], overwritten: dict[int, None]
+    ) -> Any:
+        """Run an op that makes nothing but writes to what is fixed, as optimizers do: nothing asks for it again."""
+        values = self.engine.values
+        storages = self._storages(tensors_of((*args, *kwargs.values()) if kwargs else args))
+        inputs = [values[storage][-1] for storage in dict.fromkeys(storages)]
+        result, cost_ns = self._timed(operator, args, kwargs, inputs, overwritten, 0)
+        self.engine.passed(cost_ns)
+        return result
+
+    def _timed(
+        self,
+        operator: Operator,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        inputs: list[int],
+        overwritten: dict[int, None],
+        nbytes: int,
+    ) -> tuple[Any, int]:
+        """Run an op when its inputs are there and so is room for ``nbytes``; its result and how long it took."""
+        frame = self._prepare(inputs, overwritten, nbytes)
+        began = self.clock()
+        try:
+            result = operator.kernel(*args, **kwargs)
+            cost_ns = self.clock() - began
+        finally:
+            if frame is not None:
+                self.engine.abandon(frame)
+        self.ops += 1
+        return result, cost_ns
 
     def _opaque(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """An operator over functions: its inputs are there; what it makes stays."""
-        engine = self.engine
-        tensors = tensors_of([list(args), list(kwargs.values())])
-        inputs = list({engine.newest(self.storage(tensor)): None for tensor in tensors})
-        frame = self._prepare(inputs, (), 0)
+        storages = self._storages(tensors_of((*args, *kwargs.values())))
+        frame = self._prepare([self.engine.newest(storage) for storage in dict.fromkeys(storages)], (), 0)
         try:
             result = func(*args, **kwargs)
         finally:
-            engine.abandon(frame)
-        made, _, _ = self._fresh(result)
-        self._watch(made, engine.complete(inputs, None, made, (), (), 0))
+            self.engine.abandon(frame)
+        self._note(storages, None, {}, [], result, 0)
         return result
 
-    def _prepare(self, inputs: list[int], overwritten: Any, nbytes: int) -> Any:
+    def _prepare(self, inputs: Sequence[int], overwritten: Any, nbytes: int) -> Any:
         """As the engine does; garbage in cycles goes before an op is said not to fit."""
         try:
             return self.engine.prepare(inputs, overwritten, nbytes)
@@ -179,12 +230,20 @@ class Runtime(TorchDispatchMode):
 
     # Storages
 
+    def _storages(self, tensors: Iterable[torch.Tensor]) -> list[int]:
+        known = self.known
+        found = []
+        for tensor in tensors:
+            block = known.get(storage_of(tensor)._cdata)
+            found.append(self.storage(tensor) if block is None else block.storage)
+        return found
+
     def storage(self, tensor: torch.Tensor) -> int:
         """The engine's number for the storage of ``tensor``; one not seen before existed before."""
         handle = storage_of(tensor)
         block = self.known.get(handle._cdata)
         if block is None:
-            block = Block(handle, self._when_dropped)
+            block = Block.of(handle, self._when_dropped)
             block.storage = self.engine.add_constant(self._nbytes(handle), block)
             self.known[block.key] = block
         return block.storage
@@ -194,7 +253,7 @@ class Runtime(TorchDispatchMode):
         the program holds the storage."""
         if type(tensor) not in _ORDINARY or tensor.layout is not torch.strided:
             return
-        if threading.get_ident() == self.thread:
+        if get_ident() == self.thread:
             self._safely(self._expose, "reading a tensor", tensor, lasting)
         else:
             self.refuse(tensor)
@@ -231,19 +290,15 @@ class Runtime(TorchDispatchMode):
         made: list[tuple[int, Block]] = []
         places: list[int] = []
         repeatable = True
-        for place, tensor in enumerate((result,) if type(result) is torch.Tensor else tensors_of(result)):
+        for place, tensor in enumerate((result,) if type(result) is torch.Tensor else tensors_of((result,))):
             handle = storage_of(tensor)
             if handle._cdata not in self.known:
-                block = Block(handle, self._when_dropped)
+                block = Block.of(handle, self._when_dropped)
                 self.known[block.key] = block
                 made.append((self._nbytes(handle), block))
                 places.append(place)
-                repeatable = repeatable and handle.device == self.device and handle.resizable()
+                repeatable = repeatable and tensor.device == self.device and handle.resizable()
         return made, places, repeatable
-
-    def _watch(self, made: list[tuple[int, Block]], values: list[int]) -> None:
-        for (_, block), value in zip(made, values, strict=False):
-            block.storage = self.engine.storage[value]
 
     def _dropped(self, block: Block) -> None:
         if self.known.get(block.key) is block:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,38 +16,50 @@ _MOST = 1 << 16
 """Calls that are remembered at once."""
 
 
+class Room:
+    """Bytes that one kind of call allocates: as many as are known, 0 where nothing but the call itself can tell."""
+
+    __slots__ = ("nbytes",)
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+    def learn(self, nbytes: int) -> None:
+        """The call has allocated ``nbytes``: more than expected where a kernel has memory of its own to return."""
+        if nbytes > self.nbytes:
+            self.nbytes = nbytes
+
+
 class Sizes:
     """Remembers what calls allocated; what was never called is run on tensors without memory first."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, int] = {}
+        self._known: dict[Any, Room] = {}
 
-    def key(self, operator: Operator, marks: list[Any], args: Any, kwargs: Any) -> Any:
-        """What stands for a call of ``operator`` with ``marks``; None if it allocates nothing."""
+    def room(
+        self,
+        operator: Operator,
+        marks: list[Any],
+        template: Template,
+        named: dict[str, Template],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+    ) -> Room:
+        """What a call of ``operator`` with ``marks`` takes: it is ``template`` and ``named``, of these arguments."""
         if not operator.allocates:
-            return None
+            return Room(0)
+        most = operator.dynamic(template) if operator.dynamic is not None else None
+        if most is not None:
+            return Room(most)
         if operator.factory:  # what arange makes depends on the values of its numbers
             marks = [*marks, repr(args), repr(kwargs)]
-        return (id(operator), *marks)
-
-    def predict(self, key: Any, operator: Operator, args: Template, kwargs: dict[str, Template]) -> int:
-        """Bytes that the call is going to allocate; 0 where nothing but the call itself can tell."""
-        if key is None:
-            return 0
-        most = operator.dynamic(args) if operator.dynamic is not None else None
-        if most is not None:
-            return most
+        key = (id(operator), *marks)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= _MOST:
                 self._known.clear()
-            known = self._known[key] = _on_meta(operator.func, args, kwargs)
+            known = self._known[key] = Room(_on_meta(operator.func, template, named))
         return known
-
-    def learn(self, key: Any, nbytes: int) -> None:
-        """The call has allocated ``nbytes``: more than expected where a kernel has memory of its own to return."""
-        if key is not None and self._known.get(key, nbytes) < nbytes:
-            self._known[key] = nbytes
 
 
 @functools.cache
@@ -66,7 +78,7 @@ def _on_meta(func: Callable[..., Any], args: Template, kwargs: dict[str, Templat
             kwargs = {**kwargs, "device": torch.device("meta")}
         given = {(store := storage_of(t))._cdata: store.nbytes() for t in tensors_of([*args, *kwargs.values()])}
         with torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd():
-            results = list(tensors_of(func(*args, **kwargs)))
+            results = tensors_of([func(*args, **kwargs)])
     except (RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError):
         return 0
     after = {(store := storage_of(t))._cdata: store.nbytes() for t in results}

@@ -125,7 +125,7 @@ class Tables(CollectingEngine):
                     self._drop_values([v for v in self.values[storage] if self.op_of[v] == NOTHING])
                     self._recycle(storage)
                     continue
-                self.unfinished[op] -= sum(self.storage[v] == storage for v in self.outputs[op])
+                self.unfinished[op] -= sum([self.op_of[v] == op for v in self.values[storage]])
                 if not self.unfinished[op]:
                     self.drop_op(op)
 
@@ -150,8 +150,8 @@ class Tables(CollectingEngine):
         outputs, self.outputs[op], self.inputs[op] = self.outputs[op], (), []
         self._drop_values(outputs)
         self.free_ops.append(op)
-        for storage in {self.storage[v] for v in outputs}:
-            self._recycle(storage)
+        for value in outputs:
+            self._recycle(self.storage[value])
 
     def _drop_values(self, values: Iterable[int]) -> None:
         for value in values:
@@ -160,7 +160,7 @@ class Tables(CollectingEngine):
             self.free_values.append(value)
 
     def _recycle(self, storage: int) -> None:
-        if self.dead[storage] and not self.values[storage]:
+        if self.dead[storage] and not self.values[storage] and self.memories[storage] is not None:
             self.memories[storage] = None
             self.free_storages.append(storage)
 

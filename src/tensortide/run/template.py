@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -86,10 +86,13 @@ def view(hole: Hole, storage: Storage) -> torch.Tensor:
     return torch._neg_view(tensor) if hole.negative else tensor
 
 
-def tensors_of(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors of a result, in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_of(item)
+def tensors_of(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors in arguments or results, in order."""
+    found: list[torch.Tensor] = []
+    for value in values:
+        kind = type(value)
+        if kind in _TENSORS or (kind not in _EXACT and isinstance(value, torch.Tensor)):
+            found.append(value)
+        elif kind is list or kind is tuple:
+            found += tensors_of(value)
+    return found
