@@ -88,7 +88,7 @@ class Operator:
         self.passed = func in PASSED_ON
         self.names = tuple(argument.name for argument in schema.arguments)
         self.written = frozenset(a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write)
-        self.view = bool(func.is_view) or schema.name == "aten::set_"
+        self.view = (bool(func.is_view) and not _composite(func)) or schema.name == "aten::set_"
         self.random = torch.Tag.nondeterministic_seeded in func.tags
         self.statistics = schema.name in _NORMALISATIONS
         self.repeatable = schema.name.partition("::")[0] not in _UNREPEATABLE
@@ -98,6 +98,12 @@ class Operator:
         self.factory = not any(takes)
         self.lone = takes[:1] == [True] and sum(takes) == 1
         self.dynamic = _DYNAMIC.get(schema.name)
+
+
+def _composite(func: Any) -> bool:
+    """Whether ``func`` is made of other ops, and reaches a mode as a whole in inference mode only: ``to`` and
+    ``reshape`` say that they return views, and may copy."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
 
 
 _operators: dict[int, Operator] = {}
