@@ -46,3 +46,8 @@ def compared(seed: int) -> int:
 def test_random_programs_compute_the_same(start: int) -> None:
     again = sum(compared(seed) for seed in range(start, start + 4))
     assert again > 0
+
+
+@pytest.mark.parametrize("seed", [108, 160])
+def test_numbers_that_are_used_again_keep_their_owner(seed: int) -> None:
+    assert compared(seed) > 0

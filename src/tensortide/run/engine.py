@@ -27,8 +27,9 @@ class LiveEngine(Tables):
 
     def __init__(self, policy: Policy, budget_bytes: int) -> None:
         super().__init__(policy, budget_bytes)
-        self.gone: deque[int] = deque()
-        """Storages that the program has dropped since the last op: told by callbacks at any time."""
+        self.gone: deque[tuple[int, Memory]] = deque()
+        """Storages that the program has dropped since the last op: told by callbacks at any time, even after the engine
+        has let go of one and its number belongs to another."""
         self.made: dict[int, Any] = {}
         self.frames: list[Frame] = []
         """Ops on their way to be run again, each waiting for the next."""
@@ -281,8 +282,8 @@ class LiveEngine(Tables):
     def collect(self) -> None:
         """Hear of it."""
         while self.gone:
-            storage = self.gone.popleft()
-            if self.references[storage]:
+            storage, memory = self.gone.popleft()
+            if self.references[storage] and self.memories[storage] is memory:
                 self.references[storage] = 0
                 self.released(storage)
 
