@@ -1,19 +1,19 @@
-"""Which tests of live runs take part by default: those that take seconds on a busy machine."""
+"""What tests of live runs share."""
 
 from __future__ import annotations
 
-import os
+import gc
+from collections.abc import Iterator
 
 import pytest
-
-_ALWAYS = ("test_identity.py::test_features", "tests/run/test_budget.py::test_nested", "test_identity.py::test_much")
-_WHY = "live runs at length: set TENSORTIDE_LIVE=1"
+import torch  # noqa: F401  # before anything is frozen
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, visibly, what takes long unless it is asked for."""
-    if os.environ.get("TENSORTIDE_LIVE"):
-        return
-    for item in items:
-        if item.nodeid.startswith("tests/run/") and not any(name in item.nodeid for name in _ALWAYS):
-            item.add_marker(pytest.mark.skip(reason=_WHY))
+@pytest.fixture(autouse=True, scope="package")
+def only_tensors_of_the_test() -> Iterator[None]:
+    """What other modules have made so far is passed over when a budget looks for tensors, and by the collector, which
+    takes most of the time of these tests otherwise."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()

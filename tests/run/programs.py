@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 from torch.utils.dlpack import from_dlpack
 
 SIDE = 6
@@ -163,7 +164,89 @@ def _swap(program: Program, dice: random.Random, held: list[torch.Tensor]) -> li
     return [x]
 
 
+def _window(program: Program, dice: random.Random, held: list[torch.Tensor]) -> list[torch.Tensor]:
+    x = dice.choice(held)
+    return dice.choice(
+        [
+            lambda: [x[:1].expand(SIDE, SIDE)],
+            lambda: [x.contiguous().as_strided((SIDE, SIDE), (1, SIDE))],
+            lambda: [torch.cat([x, x[:1]]).unfold(0, 2, 1).sum(-1)],
+            lambda: [x.diagonal().diag_embed(), x.triu(1)],
+            lambda: [F.pad(x, (1, -1, 0, 0)), x.roll(1, 0), x.unsqueeze(0).movedim(0, 2).squeeze()],
+        ]
+    )()
+
+
+def _placed(program: Program, dice: random.Random, held: list[torch.Tensor]) -> list[torch.Tensor]:
+    x, other = _writable(dice, held), dice.choice(held)
+    where = torch.randint(0, SIDE, (SIDE,))
+    with torch.no_grad():
+        dice.choice(
+            [
+                lambda: x.index_put_((where, where.flip(0)), torch.ones(SIDE), accumulate=True),
+                lambda: x.scatter_(1, where.expand(SIDE, SIDE), other.detach().clone()),
+                lambda: x.index_copy_(0, torch.tensor([1, 3]), other.detach()[:2].clone()),
+                lambda: x.masked_fill_(other.detach() > 0.5, -0.5),
+                lambda: x.as_strided((SIDE,), (SIDE + 1,)).add_(1),
+                lambda: torch.sum(other.detach(), 0, out=x[0]),
+                lambda: torch._foreach_lerp_([x], [other.detach().clone()], 0.5),
+            ]
+        )()
+    return [x, other.index_select(0, where)]
+
+
+def _kinds(program: Program, dice: random.Random, held: list[torch.Tensor]) -> list[torch.Tensor]:
+    x = dice.choice(held)
+    if dice.random() < 0.5:
+        z = torch.complex(x, dice.choice(held))
+        return [(z.conj() * z).real.clamp(-9, 9), torch.view_as_real(z.t())[..., 1], z.imag.neg().t()]
+    kind = dice.choice([torch.bfloat16, torch.float16, torch.float64])
+    return [(x.to(kind) * 2).to(torch.float32), (x > 0).to(torch.int8).float()]
+
+
+class _Half(torch.autograd.Function):
+    """Half of a tensor, written over a copy of it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x.clone().mul_(0.5)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient * 0.5 + ctx.saved_tensors[0].sign() * 0.01
+
+
+def _graph(program: Program, dice: random.Random, held: list[torch.Tensor]) -> list[torch.Tensor]:
+    x, other = dice.choice(held), dice.choice(held)
+    if dice.random() < 0.3:
+        return [_Half.apply(x)]  # type: ignore[no-untyped-call]
+    if dice.random() < 0.5:
+        return [checkpoint(lambda a, b: F.dropout(a.sin() * b, 0.3), x, other, use_reentrant=False)]
+    y = x * other
+    if y.requires_grad:
+        y.register_hook(lambda gradient: gradient.clamp(-1, 1) + gradient.mean())
+    return [y.clamp(-3, 3)]
+
+
+def _transformed(program: Program, dice: random.Random, held: list[torch.Tensor]) -> list[torch.Tensor]:
+    x, other = dice.choice(held).detach(), dice.choice(held).detach()
+    slopes = torch.func.vmap(torch.func.grad(lambda a, b: (a * b).sin().sum()))(x, other)
+    return [slopes, torch.func.vmap(torch.outer)(x, other).sum(0)]
+
+
+def _mistake(program: Program, dice: random.Random, held: list[torch.Tensor]) -> list[torch.Tensor]:
+    """An op that fails halfway through."""
+    x = dice.choice(held)
+    try:
+        torch.cat([x.sin(), x.cos()]) @ x[:2]
+    except RuntimeError:
+        return [x.square().clamp(max=3)]
+    raise AssertionError
+
+
 MOVES: list[Any] = [
     *(_smooth, _smooth, _two, _two, _product, _view, _view, _in_place, _in_place, _in_place, _parts),
     *(_split, _dropout, _norm, _grow, _branch, _slope, _look, _swap),
+    *(_window, _placed, _placed, _kinds, _graph, _transformed, _mistake),
 ]

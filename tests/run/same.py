@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from tensortide.errors import BudgetInfeasible
 from tensortide.run.budget import Budget, Usage
 
 UNLIMITED = 1 << 60
@@ -102,3 +103,36 @@ def state(thing: Any, seen: dict[int, Any] | None = None) -> Iterator[torch.Tens
     elif inspect.isfunction(thing):
         for cell in thing.__closure__ or ():
             yield from state(cell.cell_contents, seen)
+    elif inspect.ismethod(thing):
+        yield from state(thing.__self__, seen)
+    elif isinstance(thing, float):
+        yield torch.tensor(thing, dtype=torch.float64)
+    elif isinstance(thing, torch.amp.GradScaler) or type(thing).__module__.startswith("tests."):
+        yield from state(vars(thing), seen)
+
+
+def squeezed(
+    build: Callable[[], Any], policy: str, shares: Iterable[float], *, warm: int = 1, steps: int = 2, again: bool = False
+) -> Left:
+    """Runs ``build`` plain, without a limit, and under the first of ``shares`` of what it needs beyond what is there at
+    first that suffices: all leave the same behind, and the last one had to make room (and to run ops ``again``).
+
+    Fails where no budget suffices, or the one that does is not tight.
+    """
+    plain, free = run(build, None, warm=warm, steps=steps), run(build, UNLIMITED, warm=warm, steps=steps)
+    assert plain.same(free)
+    assert free.usage is not None
+    assert free.usage.search_ns == free.usage.recomputations == 0
+    for share in shares:
+        limit = int((free.usage.peak_bytes - free.before_bytes) * share)
+        try:
+            tight = run(build, limit, policy, warm=warm, steps=steps)
+        except BudgetInfeasible:
+            continue
+        assert plain.same(tight)
+        assert tight.usage is not None
+        assert tight.usage.peak_bytes <= tight.before_bytes + limit
+        assert tight.usage.search_ns > 0
+        assert tight.usage.recomputations > 0 or not again
+        return tight
+    raise AssertionError(f"no budget of {list(shares)} suffices: nothing was tested")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+from tensortide.plan.remat.policies import State
 from tensortide.run.budget import Budget
-from tests.run.same import UNLIMITED
+from tests.run.same import UNLIMITED, counting
 
 KIB = 1 << 10
 SMALL = 16 * KIB
@@ -54,7 +56,7 @@ def test_the_allocator_stays_within_the_budget(extra: int, policy: str) -> None:
     gc.collect()
     with Budget(UNLIMITED) as probe:
         there = probe.resident_bytes
-    with Budget(min(UNLIMITED, there + extra), policy) as budget:
+    with Budget(min(UNLIMITED, there + extra), policy, clock=counting()) as budget:
         step(model, x)
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
             step(model, x)
@@ -68,6 +70,30 @@ def test_the_allocator_stays_within_the_budget(extra: int, policy: str) -> None:
     else:
         assert measured <= extra + SMALL
         assert usage.recomputations > 20
+
+
+class Perverse:
+    """Evicts what was used last: the gradient that backward is at, so that all before it has to be made again."""
+
+    name = "perverse"
+
+    def begin(self) -> None:
+        pass
+
+    def choose(self, pool: Sequence[int], state: State) -> tuple[int, int]:
+        return max(pool, key=lambda storage: (state.last_access_ns[storage], storage)), len(pool)
+
+
+def test_what_waits_for_others_lets_go_of_its_inputs() -> None:
+    model, x = Deep(), torch.randn(1024, 16)
+    step(model, x)
+    gc.collect()
+    with Budget(UNLIMITED) as probe:
+        there = probe.resident_bytes
+    with Budget(there + 640 * KIB, Perverse(), clock=counting()) as budget:
+        for _ in range(2):
+            step(model, x)
+    assert budget.usage.recomputations > 80
 
 
 def test_a_tensor_that_comes_from_elsewhere_makes_others_go() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -27,7 +28,7 @@ def compared(seed: int) -> int:
     assert plain.same(free)
     assert free.usage is not None
     dice, again = random.Random(seed), 0
-    for _ in range(3):
+    for _ in range(2):
         share, policy = dice.uniform(0.5, 1), dice.choice(POLICIES)
         limit = int((free.usage.peak_bytes - free.before_bytes) * share)
         try:
@@ -41,7 +42,12 @@ def compared(seed: int) -> int:
     return again
 
 
-@pytest.mark.parametrize("start", range(0, 24, 6))
+@pytest.mark.parametrize("start", range(0, 600 if os.environ.get("TENSORTIDE_LIVE") else 12, 4))
 def test_random_programs_compute_the_same(start: int) -> None:
-    again = sum(compared(seed) for seed in range(start, start + 6))
+    again = sum(compared(seed) for seed in range(start, start + 4))
     assert again > 0
+
+
+@pytest.mark.parametrize("seed", [108, 160])
+def test_numbers_that_are_used_again_keep_their_owner(seed: int) -> None:
+    assert compared(seed) > 0

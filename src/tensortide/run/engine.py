@@ -27,9 +27,14 @@ class LiveEngine(Tables):
 
     def __init__(self, policy: Policy, budget_bytes: int) -> None:
         super().__init__(policy, budget_bytes)
-        self.gone: deque[int] = deque()
-        """Storages that the program has dropped since the last op: told by callbacks at any time."""
+        self.gone: deque[tuple[int, Memory]] = deque()
+        """Storages that the program has dropped since the last op: told by callbacks at any time, even after the engine
+        has let go of one and its number belongs to another."""
         self.made: dict[int, Any] = {}
+        self.frames: list[Frame] = []
+        """Ops on their way to be run again, each waiting for the next."""
+        self.loose = 0
+        """How many of the first ``frames`` had to let go of their inputs."""
         self.evictions = self.recomputations = self.in_a_row = 0
         self.base_ns = self.again_ns = self.search_ns = 0
         policy.begin()
@@ -187,6 +192,11 @@ class LiveEngine(Tables):
 
     # Real memory
 
+    def enter(self, op: int, wanted: int) -> Frame:
+        frame = super().enter(op, wanted)
+        self.frames.append(frame)
+        return frame
+
     def finish(self, frame: Frame) -> None:
         call = self.calls[frame.op]
         if self.in_a_row > ENDLESS and self.budget < UNLIMITED:
@@ -201,6 +211,8 @@ class LiveEngine(Tables):
             super().finish(frame)
         finally:
             self.made = {}
+        self.frames.pop()
+        self.loose = min(self.loose, len(self.frames))
 
     def define(self, value: int) -> None:
         there = self.defined[value]
@@ -267,6 +279,20 @@ class LiveEngine(Tables):
                 if self.banish(storage):
                     return True
                 self.references[storage] = 1
+        return self._loosen()
+
+    def _loosen(self) -> bool:
+        """Let an op that waits for others to run first go without the inputs that it has already: they come back when
+        its turn comes. Once for each op, so that two inputs do not push out each other without end."""
+        while self.loose < len(self.frames) - 1:
+            frame = self.frames[self.loose]
+            self.loose += 1
+            there = [value for value in frame.parents if value not in frame.missing]
+            frame.missing[:0] = there
+            for value in there:
+                self.unlock(self.storage[value])
+            if self.pool:
+                return True
         return False
 
     def bury(self, dead: list[int]) -> None:
@@ -283,8 +309,8 @@ class LiveEngine(Tables):
     def collect(self) -> None:
         """Hear of it."""
         while self.gone:
-            storage = self.gone.popleft()
-            if self.references[storage]:
+            storage, memory = self.gone.popleft()
+            if self.references[storage] and self.memories[storage] is memory:
                 self.references[storage] = 0
                 self.released(storage)
 
@@ -298,6 +324,8 @@ class LiveEngine(Tables):
 
     def unlock_all(self) -> None:
         """No op is on its way: after an error only pins lock."""
+        self.frames.clear()
+        self.loose = 0
         for storage, pinned in enumerate(self.pinned):
             self.locks[storage] = int(pinned)
             if self.material[storage] and not pinned:

@@ -92,7 +92,7 @@ class Operator:
         self.written = tuple(
             (place, a.name) for place, a in enumerate(schema.arguments) if a.alias_info and a.alias_info.is_write
         )
-        self.view = bool(func.is_view) or schema.name == "aten::set_"
+        self.view = (bool(func.is_view) and not _composite(func)) or schema.name == "aten::set_"
         self.random = torch.Tag.nondeterministic_seeded in func.tags
         self.statistics = schema.name in _NORMALISATIONS
         self.repeatable = schema.name.partition("::")[0] not in _UNREPEATABLE
@@ -107,6 +107,12 @@ class Operator:
             a.name == "scalars" and str(a.type) == "Tensor" for a in schema.arguments
         )
         self.dynamic = _DYNAMIC.get(schema.name)
+
+
+def _composite(func: Any) -> bool:
+    """Whether ``func`` is made of other ops, and reaches a mode as a whole in inference mode only: ``to`` and
+    ``reshape`` say that they return views, and may copy."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
 
 
 operators: dict[int, Operator] = {}

@@ -303,7 +303,7 @@ class Runtime(TorchDispatchMode):
     def _dropped(self, block: Block) -> None:
         if self.known.get(block.key) is block:
             del self.known[block.key]
-            self.engine.gone.append(block.storage)
+            self.engine.gone.append((block.storage, block))
 
     def _resized(self, storages: Any) -> int:
         """An op may have given storages another size; they are not followed any further than that."""

@@ -1,0 +1,33 @@
+"""Training loops of every kind leave the same behind under a budget."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.run.layers import LAYERS
+from tests.run.same import squeezed
+from tests.run.training import OPTIMIZERS, Training
+
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # PyTorch's own, in its jvp
+
+POLICIES = ("dtr-eq", "dtr", "dtr-eq+sqrt", "lru", "msps", "random")
+SEEDS = range(200 if os.environ.get("TENSORTIDE_LIVE") else 8)
+SHARES = (0.6, 0.75, 0.9)
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_layers_leave_the_same_behind(name: str) -> None:
+    place = sorted(LAYERS).index(name)
+    squeezed(lambda: Training(place, ["residual", name, "residual"]), POLICIES[place % len(POLICIES)], SHARES, steps=1)
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_optimizers_leave_the_same_behind(name: str) -> None:
+    squeezed(lambda: Training(1, ["layer-norm", "residual", "dropout"], name), "dtr-eq", SHARES)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_loops_leave_the_same_behind(seed: int) -> None:
+    squeezed(lambda: Training(seed), POLICIES[seed % len(POLICIES)], SHARES, steps=3)
