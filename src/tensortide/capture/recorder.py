@@ -141,7 +141,7 @@ class Recorder(TorchDispatchMode):
         context = self.context(len(self.ops))
         self._running += 1
         try:
-            result = func(*args, **kwargs)
+            result = self.run(func, args, kwargs)
             if func in self.fixes:
                 result = self.fixes[func](args, result)
         finally:
@@ -159,6 +159,10 @@ class Recorder(TorchDispatchMode):
             self.calls.append(schema.call(values, named, returns))
         self.ops.append(RawOp(call, inputs, outputs, context))
         return result
+
+    def run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The op itself."""
+        return func(*args, **kwargs)
 
     def _encode(self, value: Any, tensors: list[int], kinds: list[object]) -> Value:
         kind = type(value)

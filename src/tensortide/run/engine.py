@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensortide.replay.remat.engine import Frame
@@ -30,6 +30,8 @@ class LiveEngine(Tables):
         self.gone: deque[int] = deque()
         """Storages that the program has dropped since the last op: told by callbacks at any time."""
         self.made: dict[int, Any] = {}
+        self.listeners: list[Callable[[int, int], None]] = []
+        """They hear of every event (``replay.remat.outcome``): kind, and value or storage."""
         self.evictions = self.recomputations = self.in_a_row = 0
         self.base_ns = self.again_ns = self.search_ns = 0
         policy.begin()
@@ -250,6 +252,8 @@ class LiveEngine(Tables):
     def trace(self, kind: int, index: int) -> None:
         if kind == EVICT:
             self.evictions += 1
+        for listener in self.listeners:
+            listener(kind, index)
 
     # What the program has dropped
 
