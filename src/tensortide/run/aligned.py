@@ -113,8 +113,8 @@ class Aligned:
         """The program ran op ``op`` of the graph."""
 
     def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
-        """An event (``replay.remat.outcome``): a storage of the graph went, or an op of it ran again; NOTHING: one of
-        an earlier step. For the latter, when it began and ended, and the bytes that were resident with it."""
+        """An event (``replay.remat.outcome``): a storage of the graph went, or an op of it ran again; NOTHING: one
+        that it does not have. For the latter, when it began and ended, and the bytes that were resident with it."""
 
     def ends(self) -> None:
         """The step agreed to its end."""
@@ -241,10 +241,9 @@ class Aligned:
                 self.hears(kind, index, *rest)
                 continue
             storage = self.storage_of.get(index, NOTHING)
-            if storage != NOTHING:
-                self.hears(kind, storage, *rest)
-            if kind in (BANISH, DEAD) and self.live.get(self.storage_of.pop(index, NOTHING)) == index:
-                del self.live[storage]
+            self.hears(kind, storage, *rest)
+            if kind in (BANISH, DEAD) and storage != NOTHING:
+                del self.storage_of[index], self.live[storage]
 
 
 def _alike(expected: Expected, seen: Seen, known: Mapping[int, int]) -> bool:

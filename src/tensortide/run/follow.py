@@ -1,4 +1,4 @@
-"""A Plan followed live: before each op of the step what the Plan has there; a policy where the program goes its own way."""
+"""A Plan followed live: before each op what the Plan has there; a policy where the program does something else."""
 
 from __future__ import annotations
 

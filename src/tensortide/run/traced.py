@@ -41,25 +41,22 @@ class LiveStep:
     """One step of the program that ran the ops of ``graph``.
 
     ``happened``: what ran, ran again, was evicted or dropped for good, in order (``replay.remat.outcome``), with ops
-    and storages of the graph. ``runs``: what ran. ``before_bytes``: resident when it began. ``sums``: the ops that sum
-    gradients in place in the graph, and did not here (``memory.accumulate``). The time of an op that ran again includes
-    what it takes to put its arguments together.
+    and storages of the graph. ``runs``: what ran. ``evictions``: of all storages, those that the graph does not have
+    too. ``before_bytes``: resident when it began. ``sums``: the ops that sum gradients in place in the graph, and did
+    not here (``memory.accumulate``). An op that ran again has the time that its arguments took to be put together.
     """
 
     graph: Graph
     device: str
     happened: tuple[tuple[int, int], ...]
     runs: tuple[Ran, ...]
+    evictions: int
     before_bytes: int
     sums: frozenset[int]
 
     @property
     def peak_bytes(self) -> int:
         return max(run.resident_bytes for run in self.runs)
-
-    @property
-    def evictions(self) -> int:
-        return sum(kind == EVICT for kind, _ in self.happened)
 
     @property
     def recomputations(self) -> int:
@@ -101,13 +98,15 @@ class Tracer(Aligned):
         self.traced: deque[LiveStep] = deque(maxlen=KEPT)
         self._happened: list[tuple[int, int]] = []
         self._runs: list[Ran] = []
-        self._before_bytes = 0
+        self._evictions = self._before_bytes = 0
 
     def begins(self) -> None:
-        self._happened, self._runs = [], []
+        self._happened, self._runs, self._evictions = [], [], 0
 
     def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
-        self._happened.append((kind, index))
+        self._evictions += kind == EVICT
+        if index != NOTHING or kind == AGAIN:
+            self._happened.append((kind, index))
         if kind == AGAIN:
             self._runs.append(Ran(index, True, began_ns, ended_ns, resident_bytes))
 
@@ -118,6 +117,14 @@ class Tracer(Aligned):
         self._runs.append(Ran(op, False, seen.began_ns, seen.ended_ns, seen.resident_bytes))
 
     def ends(self) -> None:
-        happened, runs = tuple(self._happened), tuple(self._runs)
-        device = str(self.runtime.device)
-        self.traced.append(LiveStep(self.graph, device, happened, runs, self._before_bytes, frozenset(self.sums)))
+        self.traced.append(
+            LiveStep(
+                graph=self.graph,
+                device=str(self.runtime.device),
+                happened=tuple(self._happened),
+                runs=tuple(self._runs),
+                evictions=self._evictions,
+                before_bytes=self._before_bytes,
+                sums=frozenset(self.sums),
+            )
+        )
