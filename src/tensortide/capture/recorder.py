@@ -31,6 +31,8 @@ _CONST_KINDS: dict[type, str] = {
 }
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
 _DEVICE = torch.ops.prim.device.default
+_storage_of = torch.Tensor.untyped_storage
+"""As it was before anybody replaced it, who wants to be told when memory is looked at."""
 
 
 class _Watch(weakref.ref[Any]):
@@ -188,7 +190,7 @@ class Recorder(TorchDispatchMode):
         """Id of the tensor that views ``value``'s storage; storages not seen before exist since before the step,
         or since the op that is being recorded if it just returned them."""
         try:
-            handle: Any = value.untyped_storage()
+            handle: Any = _storage_of(value)
             key = handle._cdata
         except (NotImplementedError, RuntimeError):
             return self._storageless(value)
@@ -243,7 +245,7 @@ class Recorder(TorchDispatchMode):
         for value in (*args, *kwargs.values()):
             if not isinstance(value, torch.Tensor):
                 continue
-            handle = value.untyped_storage()
+            handle = _storage_of(value)
             storage = self._storage_ids.get(handle._cdata)
             if storage is not None and self.storages[storage].nbytes != handle.nbytes():
                 self.storages[storage].death = len(self.ops) + 1
