@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tensortide.graph import Graph, load, save
     from tensortide.memory import liveness, timeline
     from tensortide.plan import footprint
+    from tensortide.run import live
     from tensortide.run.budget import budget
 
 __version__ = "0.1.0"
@@ -30,6 +31,7 @@ __all__ = [
     "explain",
     "footprint",
     "legal",
+    "live",
     "liveness",
     "load",
     "report",
@@ -46,6 +48,7 @@ _LAZY = {
     "load": "tensortide.graph",
     "save": "tensortide.graph",
     "footprint": "tensortide.plan",
+    "live": "tensortide.run.live",
     "liveness": "tensortide.memory",
     "timeline": "tensortide.memory",
     "symbolic": "tensortide.formulas",
@@ -57,6 +60,7 @@ def __getattr__(name: str) -> Any:
 
     if name not in _LAZY:
         raise AttributeError(f"module 'tensortide' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LAZY[name]), name)
+    module = importlib.import_module(_LAZY[name])
+    value = module if module.__name__.endswith(f".{name}") else getattr(module, name)
     globals()[name] = value
     return value

@@ -31,6 +31,8 @@ _CONST_KINDS: dict[type, str] = {
 }
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
 _DEVICE = torch.ops.prim.device.default
+_storage_of = torch.Tensor.untyped_storage
+"""As it was before anybody replaced it, who wants to be told when memory is looked at."""
 
 
 class _Watch(weakref.ref[Any]):
@@ -141,7 +143,7 @@ class Recorder(TorchDispatchMode):
         context = self.context(len(self.ops))
         self._running += 1
         try:
-            result = func(*args, **kwargs)
+            result = self.run(func, args, kwargs)
             if func in self.fixes:
                 result = self.fixes[func](args, result)
         finally:
@@ -159,6 +161,10 @@ class Recorder(TorchDispatchMode):
             self.calls.append(schema.call(values, named, returns))
         self.ops.append(RawOp(call, inputs, outputs, context))
         return result
+
+    def run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The op itself."""
+        return func(*args, **kwargs)
 
     def _encode(self, value: Any, tensors: list[int], kinds: list[object]) -> Value:
         kind = type(value)
@@ -184,7 +190,7 @@ class Recorder(TorchDispatchMode):
         """Id of the tensor that views ``value``'s storage; storages not seen before exist since before the step,
         or since the op that is being recorded if it just returned them."""
         try:
-            handle: Any = value.untyped_storage()
+            handle: Any = _storage_of(value)
             key = handle._cdata
         except (NotImplementedError, RuntimeError):
             return self._storageless(value)
@@ -239,7 +245,7 @@ class Recorder(TorchDispatchMode):
         for value in (*args, *kwargs.values()):
             if not isinstance(value, torch.Tensor):
                 continue
-            handle = value.untyped_storage()
+            handle = _storage_of(value)
             storage = self._storage_ids.get(handle._cdata)
             if storage is not None and self.storages[storage].nbytes != handle.nbytes():
                 self.storages[storage].death = len(self.ops) + 1

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.source import console, option, print_json
+from tensortide.cli.source import CaptureOptions, console, graph_of, is_stdout, option, print_json
+from tensortide.errors import RunError
+from tensortide.plan import save_plan
+from tensortide.plan.file import is_plan_file
 from tensortide.units import format_bytes, format_seconds
+from tensortide.write import check_writable
 
 if TYPE_CHECKING:
+    from tensortide.run.compared import Compared, Figures
     from tensortide.run.measure import Measured
 
 Workload = Annotated[str, Parameter(help="file.py:function, package.module:function or an example.")]
@@ -21,25 +30,50 @@ def run(
     /,
     *,
     budget: Annotated[str, Parameter(help="Most memory for tensors: 8GiB, 60% of the device's, or auto.")],
-    policy: Annotated[str, Parameter(help="What goes first: dtr-eq, dtr, lru, dtr-eq+sqrt, ...")] = "dtr-eq",
+    policy: Annotated[
+        str, Parameter(help="What goes first: dtr-eq, dtr, lru, dtr-eq+sqrt, ...; or a plan to be followed.")
+    ] = "dtr-eq",
     steps: Annotated[int, Parameter(help="Steps to measure, of each kind.")] = 3,
     set: Annotated[
         tuple[str, ...], option("--set", "A hyperparameter: key=value. Once for each: --set a=1 --set b=2.")
     ] = (),
+    compare: Annotated[bool, option("--compare", "Show what the simulator predicts beside what was measured.")] = False,
+    plan: Annotated[Path | None, option("--plan", "Write the last step, as it was run, as a plan.")] = None,
     json: Annotated[bool, option("--json", "Print JSON instead of text.")] = False,
 ) -> None:
     """Run a workload for real under a memory budget, and compare with ordinary steps of it."""
     from tensortide.capture.target import find, parse_settings
     from tensortide.run.budget import Budget
+    from tensortide.run.compared import compared
     from tensortide.run.measure import measured
 
-    limit = Budget(int(budget) if budget.isdecimal() else budget, policy)
+    if plan is not None:
+        check_writable(plan)
     workload = find(target)
-    result = measured(target, workload, parse_settings(set, workload, target), limit, steps)
+    settings = parse_settings(set, workload, target)
+    captured = compare or plan is not None or is_plan_file(policy)
+    graph = graph_of(target, CaptureOptions(set=set), quiet=json) if captured else None
+    limit = Budget(int(budget) if budget.isdecimal() else budget, policy, graph=graph)
+    with warnings.catch_warnings(record=True) as told:
+        result = measured(target, workload, settings, limit, steps)
+    for warning in told:
+        sys.stderr.write(f"warning: {warning.message}\n")
+    found = limit.steps[-steps:]
+    both = compared(found, limit.budget_bytes, limit.plan or limit.policy) if compare else None
+    if plan is not None:
+        if not found:
+            raise RunError(f"no plan was written to {plan}: no step ran the ops of the captured one")
+        save_plan(found[-1].plan(), plan)
+    if is_stdout(plan):
+        return
     if json:
-        print_json({**asdict(result), "slowdown": result.slowdown})
-    else:
-        _show(result)
+        print_json({**asdict(result), "slowdown": result.slowdown, **({"compared": asdict(both)} if both else {})})
+        return
+    _show(result)
+    if both is not None:
+        _show_both(both)
+    if plan is not None:
+        console().print(f"wrote {plan}", soft_wrap=True)
 
 
 def _show(result: Measured) -> None:
@@ -50,7 +84,7 @@ def _show(result: Measured) -> None:
     )
     table.add_column()
     table.add_column(justify="right")
-    rows = (
+    rows = [
         ("Budget", format_bytes(result.budget_bytes)),
         ("Peak", format_bytes(result.peak_bytes)),
         ("Resident before", format_bytes(result.before_bytes)),
@@ -60,11 +94,48 @@ def _show(result: Measured) -> None:
         ("  computed again", f"{_time(result.recompute_ns)} ({result.recomputations} ops)"),
         ("  making room", f"{_time(result.search_ns)} ({result.evictions} evictions)"),
         ("  everything else", _time(result.overhead_ns)),
-    )
+    ]
+    if result.followed_steps or result.left_steps:
+        rows.append(("Steps by the plan", f"{result.followed_steps} of {result.followed_steps + result.left_steps}"))
     for name, value in rows:
         table.add_row(name, value)
     console().print(table)
 
 
-def _time(nanoseconds: int) -> str:
+def _show_both(both: Compared) -> None:
+    from rich.table import Table
+
+    table = Table(title="One step, predicted and measured")
+    table.add_column()
+    for column in ("predicted", "measured", "difference"):
+        table.add_column(column, justify="right")
+    for name, figure, text in _ROWS:
+        predicted, measured = figure(both.predicted), figure(both.measured)
+        table.add_row(name, text(predicted), text(measured), _difference(predicted, measured))
+    screen = console()
+    screen.print(table)
+    if both.status != "ok":
+        ended = {"oom": "runs out of memory", "thrash": "computes too much again"}[both.status]
+        screen.print(f"The simulator {ended}: what is predicted goes up to there.")
+    if both.elsewhere_bytes:
+        screen.print(f"Both peaks include {format_bytes(both.elsewhere_bytes)} that the captured step does not have.")
+
+
+def _time(nanoseconds: float) -> str:
     return format_seconds(nanoseconds / 1e9)
+
+
+def _difference(predicted: float, measured: float) -> str:
+    if predicted == measured:
+        return "0 %"
+    return f"{(measured - predicted) / predicted * 100:+.1f} %" if predicted else "-"
+
+
+_ROWS: tuple[tuple[str, Callable[[Figures], float], Callable[[float], str]], ...] = (
+    ("Peak", lambda figures: figures.peak_bytes, lambda nbytes: format_bytes(int(nbytes))),
+    ("Evictions", lambda figures: figures.evictions, str),
+    ("Ops computed again", lambda figures: figures.recomputations, str),
+    ("Time of the step's own ops", lambda figures: figures.base_ns, _time),
+    ("Time of ops computed again", lambda figures: figures.recompute_ns, _time),
+    ("Slowdown", lambda figures: figures.slowdown, lambda factor: f"{factor:.3f}x"),
+)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from tensortide.graph.model import Call, Graph, Named, Phase, Role, Storage, Tensor
+from tensortide.graph.model import Call, Graph, Named, Op, Phase, Role, Storage, Tensor
 
 _ADD, _ADD_IN_PLACE = "aten.add.Tensor", "aten.add_.Tensor"
 _PRECEDENCE = {role: i for i, role in enumerate(Role)}
@@ -115,3 +115,43 @@ def _in_place_call(calls: list[Call], index: int) -> int:
 
 def _renamed(named: tuple[Named, ...], renumber: list[int]) -> tuple[Named, ...]:
     return tuple(msgspec.structs.replace(entry, tensor=renumber[entry.tensor]) for entry in named)
+
+
+def accumulate_apart(graph: Graph, sums: Collection[int]) -> Graph:
+    """``graph``, whose ops ``sums`` are in place, with a new storage for the result of each of them: what is run while
+    a dispatch mode is active. The graph itself if there is none."""
+    if not sums:
+        return graph
+    storages, tensors, calls = list(graph.storages), list(graph.tensors), list(graph.calls)
+    now: dict[int, int] = {}
+    moved: dict[tuple[int, int], int] = {}
+    apart: dict[int, int] = {}
+
+    def tensor(index: int) -> int:
+        storage = now.get(graph.tensors[index].storage)
+        if storage is None:
+            return index
+        if (index, storage) not in moved:
+            moved[index, storage] = len(tensors)
+            tensors.append(msgspec.structs.replace(graph.tensors[index], storage=storage))
+        return moved[index, storage]
+
+    def op(index: int, record: Op) -> Op:
+        inputs = tuple(map(tensor, record.inputs))
+        if index in sums:
+            origin = graph.tensors[record.inputs[0]].storage
+            old = now.get(origin, origin)
+            now[origin] = len(storages)
+            storages.append(msgspec.structs.replace(storages[old], birth=index))
+            storages[old] = msgspec.structs.replace(storages[old], death=index + 1)
+            if record.call not in apart:
+                apart[record.call] = len(calls)
+                calls.append(msgspec.structs.replace(calls[record.call], op=_ADD, mutated=()))
+            record = msgspec.structs.replace(record, call=apart[record.call])
+        return msgspec.structs.replace(record, inputs=inputs, outputs=tuple(map(tensor, record.outputs)))
+
+    ops = tuple([op(index, record) for index, record in enumerate(graph.ops)])
+    named = tuple(msgspec.structs.replace(entry, tensor=tensor(entry.tensor)) for entry in graph.named)
+    return msgspec.structs.replace(
+        graph, ops=ops, calls=tuple(calls), tensors=tuple(tensors), storages=tuple(storages), named=named
+    )

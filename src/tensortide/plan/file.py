@@ -55,3 +55,8 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         return msgspec.json.decode(data, type=_File).plan
     except msgspec.DecodeError as error:
         raise PlanFileError(f"{path} does not hold a valid plan: {error}") from error
+
+
+def is_plan_file(text: str) -> bool:
+    """Whether ``text``, where the name of a policy could stand, names a file instead."""
+    return text.endswith(".json") or Path(text).is_file()

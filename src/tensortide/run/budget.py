@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -12,21 +13,31 @@ from types import TracebackType
 
 import torch
 
-from tensortide.errors import RunError
+from tensortide.errors import PlanError, RunError
+from tensortide.graph import Graph, load, unrolled
+from tensortide.plan import Plan, load_plan, validate
+from tensortide.plan.file import is_plan_file
 from tensortide.plan.remat.policies import Policy
 from tensortide.plan.remat.policies import policy as named
+from tensortide.run.follow import Follower
 from tensortide.run.limit import budget_bytes, default_device
+from tensortide.run.livelog import LiveLog
 from tensortide.run.reads import Reads, Strangers
 from tensortide.run.runtime import Runtime
+from tensortide.run.traced import LiveStep, Tracer
 
+DEFAULT = "dtr-eq"
 _one = threading.Lock()
 """Taken while a budget is open."""
+_opened: list[Budget] = []
+"""The one that is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What happened under a budget: most bytes at once; ops of the program and their time; storages evicted and the
-    time it took to choose them (with that of what makes room); ops run again and their time."""
+    time it took to choose them (with that of what makes room); ops run again and their time; the time it was open; of
+    a plan, the steps that followed it to their end, and those that went their own way."""
 
     peak_bytes: int
     ops: int
@@ -35,34 +46,51 @@ class Usage:
     base_ns: int
     recompute_ns: int
     search_ns: int
+    open_ns: int
+    followed_steps: int = 0
+    left_steps: int = 0
+
+    @property
+    def overhead_ns(self) -> int:
+        """What is left of the time it was open: the program's own work between ops, and keeping books."""
+        return max(0, self.open_ns - self.base_ns - self.recompute_ns - self.search_ns)
 
 
 class Budget:
     """A limit on the bytes that tensors take while the context is open; results stay what they are, bit for bit.
 
     ``limit``: bytes, a text such as ``"8GiB"`` or ``"60%"`` (of the device's memory), or ``"auto"``: what is free now,
-    less a margin. ``policy``: which tensors go first (``tensortide.plan.remat.policies``). ``device``: whose memory;
-    the current GPU if there is one, else the CPU. ``clock``: nanoseconds, for the durations of ops.
+    less a margin. ``policy``: which tensors go first (``tensortide.plan.remat.policies``); or a Plan, or the path of
+    one, to be followed in each step (``run.follow``). ``graph``: the captured step, or the path of one; a plan needs
+    it, and with it ``steps`` tells what was done. ``device``: whose memory; the current GPU if there is one, else the
+    CPU. ``clock``: nanoseconds, for the durations of ops.
 
     One budget can be open at a time, and covers the thread that opened it. The same object may be entered again
-    afterwards. Raises RunError, and BudgetInfeasible when an op does not fit.
+    afterwards. Raises RunError, BudgetInfeasible when an op does not fit, and PlanError for a plan of another graph.
     """
 
     def __init__(
         self,
         limit: int | str,
-        policy: str | Policy = "dtr-eq",
+        policy: str | os.PathLike[str] | Policy | Plan = DEFAULT,
         *,
+        graph: Graph | str | os.PathLike[str] | None = None,
         device: str | torch.device | None = None,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.device = torch.device(device) if device is not None else default_device()
         self.budget_bytes = budget_bytes(limit, self.device)
-        self.policy = named(policy) if isinstance(policy, str) else policy
+        self.graph = _graph_of(graph)
+        self.plan, self.policy, self.name = _decision(policy, self.graph)
         self.clock = clock
         self.runtime: Runtime | None = None
+        self.steps: tuple[LiveStep, ...] = ()
+        """With ``graph``: the latest steps that ran its ops, when it was open last."""
+        self.log: LiveLog | None = None
         self._usage: Usage | None = None
         self._open = ExitStack()
+        self._since_ns = 0
+        self._follower: Follower | None = None
 
     @property
     def usage(self) -> Usage:
@@ -71,7 +99,7 @@ class Budget:
             if self._usage is None:
                 raise RunError("the memory budget was never opened: nothing was measured")
             return self._usage
-        engine = self.runtime.engine
+        engine, follower = self.runtime.engine, self._follower
         return Usage(
             peak_bytes=engine.peak,
             ops=self.runtime.ops,
@@ -80,7 +108,19 @@ class Budget:
             base_ns=engine.base_ns,
             recompute_ns=engine.again_ns,
             search_ns=engine.search_ns,
+            open_ns=time.perf_counter_ns() - self._since_ns,
+            followed_steps=follower.steps if follower is not None else 0,
+            left_steps=follower.left if follower is not None else 0,
         )
+
+    def reset(self) -> None:
+        """Count from now on, while it is open: ``usage`` starts at zero, and its peak at what is resident."""
+        if self.runtime is None:
+            raise RunError("the memory budget is not open: there is nothing to count")
+        engine = self.runtime.engine
+        engine.peak, self.runtime.ops, self._since_ns = engine.memory, 0, time.perf_counter_ns()
+        engine.evictions = engine.recomputations = 0
+        engine.base_ns = engine.again_ns = engine.search_ns = 0
 
     @property
     def resident_bytes(self) -> int:
@@ -93,9 +133,11 @@ class Budget:
         with ExitStack() as stack:
             stack.callback(_one.release)
             self.runtime = Runtime(self.policy, self.budget_bytes, self.device, self.clock)
+            self._since_ns = time.perf_counter_ns()
             stack.callback(self._close, self.runtime)
             for tensor in _tensors():
                 self.runtime.storage(tensor)
+            self._watch(self.runtime, stack)
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # backward runs in this thread
             stack.enter_context(Reads(self.runtime))
             stack.enter_context(Strangers(self.runtime))
@@ -108,16 +150,46 @@ class Budget:
     ) -> None:
         self._open.__exit__(kind, error, trace)
 
+    def _watch(self, runtime: Runtime, stack: ExitStack) -> None:
+        """Follow the plan, and remember the steps."""
+        _opened.append(self)
+        if self.graph is None:
+            return
+        if self.plan is not None:
+            self._follower = Follower(runtime, self.graph, self.plan, self.name)
+        tracer = Tracer(runtime, self.graph)
+        stack.callback(lambda: setattr(self, "steps", tuple(tracer.traced)))
+
     def _close(self, runtime: Runtime) -> None:
         self._usage = self.usage
+        self._follower = None
+        _opened.clear()
+        runtime.watchers.clear()
+        runtime.engine.listeners.clear()
         try:
             runtime.engine.restore()
         finally:
             runtime.close()
             self.runtime = None
+            if self.log is not None:
+                log, self.log = self.log, None
+                log.write()
 
 
-def budget(limit: int | str, policy: str | Policy = "dtr-eq", *, device: str | torch.device | None = None) -> Budget:
+def current() -> Budget:
+    """The budget that is open. Raises RunError if none is."""
+    if not _opened:
+        raise RunError("no memory budget is open: this acts on the one of `with tensortide.budget(...):` around it")
+    return _opened[0]
+
+
+def budget(
+    limit: int | str,
+    policy: str | os.PathLike[str] | Policy | Plan = DEFAULT,
+    *,
+    graph: Graph | str | os.PathLike[str] | None = None,
+    device: str | torch.device | None = None,
+) -> Budget:
     """A context in which tensors take at most ``limit``, whatever the training loop inside does; see Budget.
 
     >>> with tensortide.budget("8GiB") as memory:
@@ -125,7 +197,33 @@ def budget(limit: int | str, policy: str | Policy = "dtr-eq", *, device: str | t
     ...         train(batch)
     >>> memory.usage.peak_bytes
     """
-    return Budget(limit, policy, device=device)
+    return Budget(limit, policy, graph=graph, device=device)
+
+
+def _graph_of(given: Graph | str | os.PathLike[str] | None) -> Graph | None:
+    graph = given if given is None or isinstance(given, Graph) else load(given)
+    return graph if graph is None else unrolled(graph)
+
+
+def _decision(policy: str | os.PathLike[str] | Policy | Plan, graph: Graph | None) -> tuple[Plan | None, Policy, str]:
+    """The plan to be followed, the policy for all else, and what both are called."""
+    if isinstance(policy, Plan):
+        plan, name = policy, "the plan"
+    elif isinstance(policy, os.PathLike) or (isinstance(policy, str) and is_plan_file(policy)):
+        plan, name = load_plan(policy), os.fspath(policy)
+    else:
+        chosen = named(policy) if isinstance(policy, str) else policy
+        return None, chosen, chosen.name
+    if graph is None:
+        raise RunError(
+            f"{name} speaks of the ops of a captured step by their numbers: give the step too, "
+            "budget(..., policy=plan, graph=tensortide.capture(step)), or the path of one that was saved"
+        )
+    try:
+        validate(plan, graph)
+    except PlanError as error:
+        raise PlanError(f"{name} does not execute this step: {error}") from error
+    return plan, named(DEFAULT), name
 
 
 def _tensors() -> list[torch.Tensor]:

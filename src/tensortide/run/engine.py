@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensortide.replay.remat.engine import Frame
@@ -35,6 +35,8 @@ class LiveEngine(Tables):
         """Ops on their way to be run again, each waiting for the next."""
         self.loose = 0
         """How many of the first ``frames`` had to let go of their inputs."""
+        self.listeners: list[Callable[[int, int], None]] = []
+        """They hear of every event (``replay.remat.outcome``): kind, and value or storage."""
         self.evictions = self.recomputations = self.in_a_row = 0
         self.base_ns = self.again_ns = self.search_ns = 0
         policy.begin()
@@ -303,6 +305,8 @@ class LiveEngine(Tables):
     def trace(self, kind: int, index: int) -> None:
         if kind == EVICT:
             self.evictions += 1
+        for listener in self.listeners:
+            listener(kind, index)
 
     # What the program has dropped
 

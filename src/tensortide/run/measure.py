@@ -38,6 +38,9 @@ class Measured:
     """Choosing what to evict and making room, without what had to be computed again."""
     overhead_ns: int
     """The rest of a step: the framework's own work between ops, and keeping books."""
+    followed_steps: int = 0
+    """Of a plan: steps under the budget that followed it to their end, the one to warm up included."""
+    left_steps: int = 0
 
     @property
     def slowdown(self) -> float:
@@ -64,7 +67,7 @@ def measured(
     return Measured(
         target=target,
         budget_bytes=budget.budget_bytes,
-        policy=budget.policy.name,
+        policy=budget.name,
         device=str(budget.device),
         steps=steps,
         peak_bytes=last.peak_bytes,
@@ -78,6 +81,8 @@ def measured(
         recompute_ns=again,
         search_ns=search,
         overhead_ns=max(0, step_ns - base - again - search),
+        followed_steps=last.followed_steps,
+        left_steps=last.left_steps,
     )
 
 

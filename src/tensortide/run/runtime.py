@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -24,6 +25,15 @@ from tensortide.run.template import Storage, frozen, storage_of, tensors_of
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 UNREAD = -1
+
+
+class Watcher(Protocol):
+    """Somebody who is told of every op."""
+
+    def around(
+        self, action: Callable[..., Any], operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """Do ``action`` on the other arguments, and return its result."""
 
 
 class Runtime(TorchDispatchMode):
@@ -53,6 +63,8 @@ class Runtime(TorchDispatchMode):
         self.ops = 0
         self.known: dict[int, Block] = {}
         """Address of a storage of the program -> its block."""
+        self.watchers: list[Watcher] = []
+        """They go around every op, the last one outermost."""
         self._when_dropped = self._dropped
 
     def __torch_dispatch__(
@@ -68,7 +80,11 @@ class Runtime(TorchDispatchMode):
         for kind in types:
             if kind not in _ORDINARY and not issubclass(kind, torch.nn.Parameter):
                 return NotImplemented
-        return self._safely(self._view if operator.view else self._run, operator, args, kwargs or {})
+        action: Callable[..., Any] = self._view if operator.view else self._run
+        if self.watchers:
+            for watcher in self.watchers:
+                action = functools.partial(watcher.around, action)
+        return self._safely(action, operator, args, kwargs or {})
 
     def _safely(self, action: Callable[..., Any], what: Any, *arguments: Any) -> Any:
         """Do ``action``; a collection in the midst of it could take away what is about to be read."""

@@ -24,6 +24,7 @@ from tensortide.cli.source import (
 )
 from tensortide.errors import OutputError, PlanError
 from tensortide.plan import load_plan, save_plan
+from tensortide.plan.file import is_plan_file
 from tensortide.plan.remat.policies import policy as find_policy
 from tensortide.replay.remat import Simulator
 from tensortide.replay.remat.experiments import Budget, budgets
@@ -140,7 +141,7 @@ def _plan_of(policy: str) -> Plan | None:
     """The plan that ``policy`` names, if it is a file. Raises PlanError if it is neither that nor a policy."""
     if policy == AUTO:
         return None
-    if policy.endswith(".json") or Path(policy).is_file():
+    if is_plan_file(policy):
         return load_plan(policy)
     try:
         find_policy(policy)

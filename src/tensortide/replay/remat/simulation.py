@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
-from tensortide.plan import Compute, Evict, Lane, Plan, fingerprint
-from tensortide.plan.lifetimes import Life, lives, users
-from tensortide.plan.model import Step
+from tensortide.plan import Lane, Plan, fingerprint
 from tensortide.plan.remat.schedule import NONE, Schedule
 from tensortide.replay.executed import replay
 from tensortide.replay.remat.outcome import AGAIN, BANISH, DEAD, EVICT, RUN, Outcome, Rules, Shortage, Status
+from tensortide.replay.remat.steps import steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,37 +110,20 @@ class Simulation:
         if self.status != "ok":
             raise PlanError(f"a run that ended in {self.status} is no plan: give it a larger budget or another policy")
         graph = self.schedule.graph
-        steps = tuple(self._steps())
-        return Plan(fingerprint(graph), (Lane(self.schedule.device, steps),))
+        found = tuple(steps(graph, self._happened(), collect=self.rules.collect))
+        return Plan(fingerprint(graph), (Lane(self.schedule.device, found),))
 
-    def _steps(self) -> Iterator[Step]:
+    def _happened(self) -> Iterator[tuple[int, int]]:
+        """The trace in ops and storages of the graph."""
         schedule = self.schedule
         origin, storages = schedule.origin.tolist(), schedule.storage_origin.tolist()
         ends = schedule.output_ends.tolist()
         op_of = [op for op, (a, b) in enumerate(itertools.pairwise(ends)) for _ in range(a, b)]
-        resident = {i: None for i, s in enumerate(schedule.graph.storages) if s.birth is None and s.death != 0}
-        born: list[list[int]] = [[] for _ in schedule.graph.ops]
-        for index, storage in enumerate(schedule.graph.storages):
-            if storage.birth is not None:
-                born[storage.birth].append(index)
-        dropped: set[int] = set()
-        yield from (Evict(i) for i, s in enumerate(schedule.graph.storages) if s.birth is None and s.death == 0)
         for kind, index in self._trace():
             if kind in (EVICT, BANISH, DEAD):
-                storage = storages[index]
-                if kind != EVICT and self.rules.collect:
-                    dropped.add(storage)
-                if kind != DEAD:
-                    del resident[storage]
-                    yield Evict(storage)
-                continue
-            op = origin[index if kind == RUN else op_of[index]]
-            if op != NONE:
-                yield Compute(op)
-                resident.update(dict.fromkeys(s for s in born[op] if s not in dropped))
-                yield from (Evict(s) for s in born[op] if s in dropped)
-        life = lives(schedule.graph, users(schedule.graph))
-        yield from (Evict(storage) for storage in resident if life[storage] in (Life.LOCAL, Life.NEVER))
+                yield kind, storages[index]
+            elif (op := origin[index if kind == RUN else op_of[index]]) != NONE:
+                yield kind, op
 
     def timeline(self) -> Timeline:
         """Bytes resident during each op that ran: the Plan, replayed. Raises PlanError for a run that did not end."""

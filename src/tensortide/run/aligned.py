@@ -1,0 +1,262 @@
+"""Which op of a Graph each op of the program is: where a step begins, how far it goes along, and where it does not."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tensortide.capture.schema import schema_of
+from tensortide.graph.model import Graph
+from tensortide.replay.remat.outcome import AGAIN, BANISH, DEAD
+from tensortide.run.operators import Operator
+from tensortide.run.tables import NOTHING, Call
+from tensortide.run.template import tensors_of
+
+if TYPE_CHECKING:
+    from tensortide.run.runtime import Runtime
+
+LONGEST_START = 8
+"""As many ops at the start of a step, at most, have to be recognised before the step counts as begun."""
+_SUM, _SUM_IN_PLACE = "aten.add.Tensor", "aten.add_.Tensor"
+Form = tuple[torch.dtype, tuple[int, ...]]
+
+
+class Seen:
+    """An op of the program: what it is, which storages it had, when it ran, the bytes that were resident before it and
+    with its results, and the events since the one before."""
+
+    __slots__ = (
+        *("before_bytes", "began_ns", "ended_ns", "events", "forms", "inputs", "made", "name", "outputs"),
+        "resident_bytes",
+    )
+
+    def __init__(self, name: str, forms: list[Form], inputs: list[int], before_bytes: int) -> None:
+        self.name, self.forms, self.inputs, self.before_bytes = name, forms, inputs, before_bytes
+        self.events: list[tuple[int, ...]] = []
+        self.outputs: list[int] = []
+        self.made: list[Form] = []
+        self.began_ns = self.ended_ns = self.resident_bytes = 0
+
+
+class Expected:
+    """What an op of the Graph is, and the storages of the Graph that it reads, returns, and allocates or writes."""
+
+    __slots__ = ("forms", "inputs", "made", "name", "outputs", "summed", "writes")
+
+    def __init__(self, graph: Graph, index: int, born: list[int]) -> None:
+        op = graph.ops[index]
+        call = graph.calls[op.call]
+        owner = [graph.tensors[t].storage for t in op.inputs]
+        self.name = call.op
+        self.forms, self.inputs = _forms(graph, op.inputs), owner
+        self.made, self.outputs = _forms(graph, op.outputs), [graph.tensors[t].storage for t in op.outputs]
+        self.summed = call.op == _SUM_IN_PLACE
+        self.writes = list(dict.fromkeys((*born, *(owner[slot] for slot in call.mutated))))
+
+
+def _forms(graph: Graph, tensors: Sequence[int]) -> list[Form]:
+    records = (graph.tensors[t] for t in tensors)
+    return [(getattr(torch, record.dtype), tuple(map(int, record.shape))) for record in records]
+
+
+class Aligned:
+    """Follows the program along ``graph``, step after step: the base of those who want to know.
+
+    A step begins where the first ops of the graph have been recognised, ``LONGEST_START`` of them at most, by their
+    names, dtypes and shapes; it goes on as long as ops agree in these, and in the storages they work on. While anybody
+    watches, autograd sums gradients out of place that an ordinary run sums in place: that counts as agreement.
+    """
+
+    def __init__(self, runtime: Runtime, graph: Graph, start: int = LONGEST_START) -> None:
+        self.runtime, self.graph = runtime, graph
+        born: list[list[int]] = [[] for _ in graph.ops]
+        for storage, record in enumerate(graph.storages):
+            if record.birth is not None:
+                born[record.birth].append(storage)
+        self.expected = [Expected(graph, index, born[index]) for index in range(len(graph))]
+        self.at = NOTHING
+        """The next op of the graph; NOTHING between steps."""
+        self.steps = self.left = 0
+        """Steps that agreed to their end, and those that did not."""
+        self.sums: dict[int, int] = {}
+        """Ops that sum in place in the graph, and did not here; where the first operand is."""
+        self.live: dict[int, int] = {}
+        """Storage of the graph -> that of the engine."""
+        self.storage_of: dict[int, int] = {}
+        """And back, of what the step has made."""
+        self.op_of: dict[int, tuple[int, Call | None]] = {}
+        """Op of the engine -> op of the graph, and what tells whether the number still means that."""
+        self.ran: dict[int, tuple[int, Call | None]] = {}
+        """And back."""
+        self._start = max(1, min(start, len(graph)))
+        self._recent: deque[Seen] = deque(maxlen=self._start)
+        self._lasting: dict[int, int] = {}
+        self._before: list[tuple[int, ...]] = []
+        self._after: list[tuple[int, ...]] = []
+        """Events that have not been delivered: before the op at hand ran, and after it."""
+        self._base_ns = self._again_ns = 0
+        runtime.watchers.append(self)
+        runtime.engine.listeners.append(self._heard)
+
+    # For those who want to know
+
+    def begins(self) -> None:
+        """A step has begun; its first ops are taken next."""
+
+    def reaches(self, op: int) -> None:
+        """The program is about to run op ``op`` of the graph, or has come to the end of the step."""
+
+    def takes(self, op: int, seen: Seen) -> None:
+        """The program ran op ``op`` of the graph."""
+
+    def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
+        """An event (``replay.remat.outcome``): a storage of the graph went, or an op of it ran again; NOTHING: one
+        that it does not have. For the latter, when it began and ended, and the bytes that were resident with it."""
+
+    def ends(self) -> None:
+        """The step agreed to its end."""
+
+    def leaves(self, op: int, expected: str, came: str) -> None:
+        """At op ``op`` the program did something else than the graph has there."""
+
+    # Along the program
+
+    def around(
+        self, action: Callable[..., Any], operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        runtime = self.runtime
+        engine = runtime.engine
+        engine.collect()
+        tensors = list(tensors_of([*args, *kwargs.values()]))
+        forms: list[Form] = [(t.dtype, t.shape) for t in tensors]
+        seen = Seen(schema_of(operator.func).name, forms, [runtime.storage(t) for t in tensors], engine.memory)
+        if self.at >= 0:
+            self._deliver()
+            if self._agrees(seen):
+                self.reaches(self.at)
+            else:
+                self._leave(seen)
+        before_ns = self._base_ns = engine.base_ns
+        result = action(operator, args, kwargs)
+        seen.ended_ns, seen.resident_bytes, self._base_ns = runtime.clock(), engine.memory, engine.base_ns
+        seen.began_ns = seen.ended_ns - (engine.base_ns - before_ns)
+        results = list(tensors_of(result))
+        seen.made = [(t.dtype, t.shape) for t in results]
+        seen.outputs = [runtime.storage(t) for t in results]
+        if self.at >= 0 and self.expected[self.at].made != seen.made:
+            self._leave(seen)
+        if self.at >= 0:
+            self._take(seen)
+        else:
+            self._wait(seen)
+        self._before, self._after = self._after, []
+        return result
+
+    def _wait(self, seen: Seen) -> None:
+        seen.events = self._before
+        self._recent.append(seen)
+        if len(self._recent) < self._start or not self._recognised():
+            return
+        taken = list(self._recent)
+        self._recent.clear()
+        self.at = 0
+        self.live, self.storage_of = dict(self._lasting), {live: s for s, live in self._lasting.items()}
+        self.op_of, self.ran, self.sums = {}, {}, {}
+        self.begins()
+        for early in taken:
+            self._before = early.events
+            self._take(early)
+
+    def _recognised(self) -> bool:
+        """Whether the latest ops are the first ones of the graph."""
+        known = dict(self._lasting)
+        for expected, seen in zip(self.expected, self._recent, strict=False):
+            if expected.made != seen.made or not _alike(expected, seen, known):
+                return False
+            known.update(zip((*expected.inputs, *expected.outputs), (*seen.inputs, *seen.outputs), strict=True))
+        return True
+
+    def _agrees(self, seen: Seen) -> bool:
+        return _alike(self.expected[self.at], seen, self.live)
+
+    def _take(self, seen: Seen) -> None:
+        self._deliver()
+        op, engine = self.at, self.runtime.engine
+        expected = self.expected[op]
+        for storage, live in zip(expected.inputs, seen.inputs, strict=True):
+            if storage not in self.live:
+                self.live[storage], self.storage_of[live] = live, storage
+        for storage, live in zip(expected.outputs, seen.outputs, strict=True):
+            if self.live.get(storage) != live:
+                if storage in self.live:  # a sum has gone elsewhere
+                    self.sums[op] = self.live[storage]
+                    del self.storage_of[self.live[storage]]
+                self.live[storage], self.storage_of[live] = live, storage
+        for storage in expected.writes:
+            values = engine.values[self.live[storage]] if storage in self.live else []
+            made = engine.op_of[values[-1]] if values else NOTHING
+            if made != NOTHING:
+                self.op_of[made] = op, engine.calls[made]
+                self.ran[op] = made, engine.calls[made]
+        self.takes(op, seen)
+        self.at += 1
+        if self.at == len(self.expected):
+            self.reaches(self.at)
+            self._deliver()
+            self.steps += 1
+            self._lasting = {s: live for s, live in self.live.items() if _lasts(self.graph, s)}
+            self.at = NOTHING
+            self.ends()
+
+    def _leave(self, seen: Seen) -> None:
+        op, self.at = self.at, NOTHING
+        self.left += 1
+        expected = self.expected[op]
+        self.leaves(op, _shown(expected.name, expected.forms), _shown(seen.name, seen.forms))
+
+    # Events of the engine
+
+    def _heard(self, kind: int, index: int) -> None:
+        engine = self.runtime.engine
+        began = ended = resident = 0
+        if kind == AGAIN:
+            op = engine.op_of[index]
+            index, call = self.op_of.get(op, (NOTHING, None))
+            if engine.calls[op] is not call:
+                index = NOTHING
+            ended = self.runtime.clock()
+            began, self._again_ns = ended - (engine.again_ns - self._again_ns), engine.again_ns
+            resident = engine.memory + engine.totals[op] + engine.extra_bytes[op]
+        early = engine.base_ns == self._base_ns  # else the op at hand has run
+        (self._before if early else self._after).append((kind, index, began, ended, resident))
+
+    def _deliver(self) -> None:
+        """The events so far, in order; what is dropped for good gives its number free for others."""
+        events, self._before = self._before, []
+        for kind, index, *rest in events:
+            if kind == AGAIN:
+                self.hears(kind, index, *rest)
+                continue
+            storage = self.storage_of.get(index, NOTHING)
+            self.hears(kind, storage, *rest)
+            if kind in (BANISH, DEAD) and storage != NOTHING:
+                del self.storage_of[index], self.live[storage]
+
+
+def _alike(expected: Expected, seen: Seen, known: Mapping[int, int]) -> bool:
+    if seen.name != expected.name and not (expected.summed and seen.name == _SUM):
+        return False
+    pairs = zip(expected.inputs, seen.inputs, strict=False)
+    return seen.forms == expected.forms and all(known.get(s, live) == live for s, live in pairs)
+
+
+def _lasts(graph: Graph, storage: int) -> bool:
+    record = graph.storages[storage]
+    return record.birth is None and record.death is None
+
+
+def _shown(name: str, forms: list[Form]) -> str:
+    return f"{name}({', '.join(f'{str(dtype)[6:]}{list(shape)}' for dtype, shape in forms)})"

@@ -1,0 +1,116 @@
+"""What was predicted of steps under a budget, beside what was measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tensortide.errors import RunError
+from tensortide.memory import timeline
+from tensortide.memory.accumulate import accumulate_apart
+from tensortide.plan import Compute, Evict, Plan
+from tensortide.plan.remat.schedule import recorded
+from tensortide.replay import replay
+from tensortide.replay.remat import Simulator
+
+if TYPE_CHECKING:
+    from tensortide.graph.model import Graph
+    from tensortide.plan.remat.policies import Policy
+    from tensortide.replay.remat.outcome import Status
+    from tensortide.run.traced import LiveStep
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One step: most bytes resident, storages evicted, ops computed again; the time of its ops, and of those again."""
+
+    peak_bytes: int
+    evictions: int
+    recomputations: int
+    base_ns: int
+    recompute_ns: int
+
+    @property
+    def slowdown(self) -> float:
+        """Time of all ops divided by that of the step's own."""
+        return (self.base_ns + self.recompute_ns) / self.base_ns if self.base_ns else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """``measured``: means over ``steps`` steps, and their highest peak. ``predicted``: the same step played by the
+    simulator, with the measured durations; ``status`` says whether it ended there. ``elsewhere_bytes``: what the program
+    has in memory that the captured step does not; it is part of both peaks."""
+
+    predicted: Figures
+    measured: Figures
+    status: Status
+    steps: int
+    elsewhere_bytes: int
+
+
+def compared(steps: Sequence[LiveStep], budget_bytes: int, decision: Policy | Plan) -> Compared:
+    """``steps``, which ran under ``budget_bytes`` by ``decision``, and what the simulator says of such a step.
+
+    The simulator decides by the medians of the ops' own times in these very steps; what it comes to is priced with
+    their means, as what was measured is. It plays the graph as it ran, with gradients summed out of place
+    (``memory.accumulate``) and without the kernels' workspace, which the limit does not cover. The evictions of a plan
+    are those that it spells out, with what the program drops. Raises RunError if there is no step.
+    """
+    if not steps:
+        raise RunError("no step ran the ops of the captured one from its first to its last: nothing can be compared")
+    last = steps[-1]
+    elsewhere = last.before_bytes - timeline(last.graph, device=last.device, workspace=False).at_start
+    status: Status = "ok"
+    if isinstance(decision, Plan):
+        predicted = _priced(steps, last.graph, decision)
+    else:
+        predicted, status = _played(steps, max(0, budget_bytes - elsewhere), decision)
+    evicted = _spelt_out if isinstance(decision, Plan) else _evictions
+    measured = Figures(
+        peak_bytes=max(step.peak_bytes for step in steps),
+        evictions=_mean(steps, evicted),
+        recomputations=_mean(steps, lambda step: step.recomputations),
+        base_ns=_mean(steps, lambda step: step.base_ns),
+        recompute_ns=_mean(steps, lambda step: step.recompute_ns),
+    )
+    predicted = replace(predicted, peak_bytes=predicted.peak_bytes + elsewhere)
+    return Compared(predicted, measured, status, len(steps), elsewhere)
+
+
+def _played(steps: Sequence[LiveStep], budget_bytes: int, policy: Policy) -> tuple[Figures, Status]:
+    last = steps[-1]
+    durations = [round(statistics.median(times)) for times in zip(*(s.durations_ns for s in steps), strict=True)]
+    graph = accumulate_apart(last.graph, last.sums)
+    run = Simulator(recorded(graph, durations), workspace=False, device=last.device).run(policy, budget_bytes)
+    if run.status != "ok":
+        return Figures(run.peak_bytes, run.evictions, run.recomputations, run.model_ns, run.remat_ns), run.status
+    return replace(_priced(steps, graph, run.plan()), evictions=run.evictions), run.status
+
+
+def _priced(steps: Sequence[LiveStep], graph: Graph, plan: Plan) -> Figures:
+    """``plan`` with the mean durations of ``steps``."""
+    durations = [statistics.fmean(times) for times in zip(*(s.durations_ns for s in steps), strict=True)]
+    computed = [s.op for s in plan.lanes[0].steps if isinstance(s, Compute)]
+    base_ns = sum(durations)
+    return Figures(
+        peak_bytes=replay(graph, plan, workspace=False).peak_bytes,
+        evictions=sum(isinstance(s, Evict) for s in plan.lanes[0].steps),
+        recomputations=len(computed) - len(durations),
+        base_ns=round(base_ns),
+        recompute_ns=round(sum(durations[op] for op in computed) - base_ns),
+    )
+
+
+def _evictions(step: LiveStep) -> int:
+    return step.evictions
+
+
+def _spelt_out(step: LiveStep) -> int:
+    return sum(isinstance(s, Evict) for s in step.plan().lanes[0].steps)
+
+
+def _mean(steps: Sequence[LiveStep], figure: Callable[[LiveStep], int]) -> int:
+    return round(statistics.fmean(map(figure, steps)))

@@ -1,0 +1,160 @@
+"""A Plan followed live: before each op what the Plan has there; a policy where the program does something else."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import warnings
+from typing import TYPE_CHECKING
+
+from tensortide.errors import PlanError
+from tensortide.plan import Compute, Evict, Plan
+from tensortide.plan.lifetimes import Life, lives, users
+from tensortide.replay.remat.outcome import OutOfMemory
+from tensortide.run.aligned import LONGEST_START, Aligned
+
+if TYPE_CHECKING:
+    from tensortide.graph.model import Graph
+    from tensortide.plan.model import Step
+    from tensortide.replay.remat.outcome import Deallocation
+    from tensortide.run.runtime import Runtime
+
+
+class PlanLeft(UserWarning):
+    """The program did something else than the plan that it is to follow."""
+
+
+class Follower(Aligned):
+    """Evicts and computes again what ``plan`` says, which executes ``graph``, op by op and step after step.
+
+    Where the program does another op than the graph, the policy decides for the rest of the step; the first time that
+    is said, with a warning. The budget holds in any case: if there is no room, the policy makes it.
+    """
+
+    def __init__(self, runtime: Runtime, graph: Graph, plan: Plan, name: str) -> None:
+        self.actions = _actions(graph, plan)
+        self.name = name
+        super().__init__(runtime, graph, _first(graph, self.actions))
+        self._told = False
+        self._done = 0
+
+    def begins(self) -> None:
+        self._done = 0
+        self._deallocate("none")  # when something goes is up to the plan
+
+    def reaches(self, op: int) -> None:
+        self.runtime.engine.collect()
+        self._evict(self.sums.get(op - 1))  # for the plan it is where the sum is
+        for action in itertools.chain(*self.actions[self._done : op + 1]):
+            if isinstance(action, Evict):
+                self._evict(self.live.get(action.storage))
+            elif isinstance(action, Compute):
+                self._again(action.op)
+        self._done = op + 1
+
+    def ends(self) -> None:
+        self._deallocate("eager")
+
+    def leaves(self, op: int, expected: str, came: str) -> None:
+        self._deallocate("eager")
+        if not self._told:
+            self._told = True
+            policy = self.runtime.engine.policy.name
+            warnings.warn(
+                f"{self.name} does not say what to do here: at op {op} of {len(self.expected)} it expects {expected}, "
+                f"and {came} came. For the rest of the step {policy} decides; the next one is followed again. This is "
+                "said once.",
+                PlanLeft,
+                stacklevel=2,
+            )
+
+    def _evict(self, live: int | None) -> None:
+        if live in self.runtime.engine.pool:
+            self.runtime.engine.evict(live)
+
+    def _again(self, op: int) -> None:
+        engine = self.runtime.engine
+        made, call = self.ran.get(op, (-1, None))
+        if call is None or engine.calls[made] is not call:
+            return
+        for value in engine.outputs[made]:
+            if self._lacks(value):
+                try:
+                    engine.execute(made, value)
+                except OutOfMemory:
+                    engine.unlock_all()  # it is computed again when an op asks for it, if then there is room
+                return
+
+    def _lacks(self, value: int) -> bool:
+        """Whether ``value`` is neither there nor overwritten there."""
+        engine = self.runtime.engine
+        storage = engine.storage[value]
+        if engine.defined[value] or engine.dead[storage] or engine.fixed[storage]:
+            return False
+        values = engine.values[storage]
+        return not any(engine.defined[later] for later in values[values.index(value) :])
+
+    def _deallocate(self, how: Deallocation) -> None:
+        engine = self.runtime.engine
+        engine.rules = dataclasses.replace(engine.rules, deallocation=how)
+
+
+def _actions(graph: Graph, plan: Plan) -> list[list[Step]]:
+    """For each op of the graph what ``plan`` does between the first run of the op before it and its own; and after the
+    last op. Evictions that a plan leaves unsaid are among them: after its last use in the plan a storage goes.
+
+    Raises PlanError if the plan runs the ops in another order than the graph.
+    """
+    uses = _uses(graph)
+    steps = plan.lanes[0].steps
+    last: dict[int, int] = {}
+    for at, step in enumerate(steps):
+        if isinstance(step, Compute):
+            last.update(dict.fromkeys(uses[step.op], at))
+        elif isinstance(step, Evict):
+            last.pop(step.storage, None)
+    life = lives(graph, users(graph))
+    unsaid: dict[int, list[Step]] = {}
+    for storage, at in last.items():
+        if life[storage] is Life.LOCAL:
+            unsaid.setdefault(at, []).append(Evict(storage))
+    actions: list[list[Step]] = [[] for _ in range(len(graph) + 1)]
+    reached = 0
+    for at, step in enumerate(steps):
+        if isinstance(step, Compute) and step.op >= reached:
+            if step.op > reached:
+                raise PlanError(
+                    f"the plan runs op {step.op} before op {reached}: a program that runs keeps its order, so only "
+                    "evictions and recomputation can be followed"
+                )
+            reached += 1
+        else:
+            actions[reached].append(step)
+        actions[reached] += unsaid.get(at, [])
+    return actions
+
+
+def _first(graph: Graph, actions: list[list[Step]]) -> int:
+    """How many ops may go by before the plan has to be followed: nothing is computed again, or evicted that is used
+    again."""
+    uses = _uses(graph)
+    evicted: dict[int, int] = {}
+    first = LONGEST_START
+    for op, before in enumerate(actions):
+        for action in before:
+            if isinstance(action, Evict):
+                evicted.setdefault(action.storage, op)
+            elif isinstance(action, Compute):
+                first = min(first, op)
+        if op < len(uses):
+            first = min([first, *(evicted[storage] for storage in uses[op] if storage in evicted)])
+    return first
+
+
+def _uses(graph: Graph) -> list[list[int]]:
+    """The storages that each op touches."""
+    uses: list[list[int]] = [[] for _ in graph.ops]
+    for storage, ops in enumerate(users(graph)):
+        for op in ops:
+            uses[op].append(storage)
+    return uses

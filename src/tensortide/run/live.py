@@ -1,0 +1,167 @@
+"""What DTR lets a program ask while it runs, by DTR's own names, of the memory budget that is open (docs/run.md).
+
+All raise RunError if no budget is open.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tensortide.errors import RunError
+from tensortide.plan.remat.policies import Heuristic, Sampled
+from tensortide.replay.remat.outcome import UNLIMITED
+from tensortide.run.budget import Budget, Usage, current
+from tensortide.run.limit import budget_bytes
+from tensortide.run.livelog import LiveLog
+from tensortide.run.template import storage_of
+
+if TYPE_CHECKING:
+    from tensortide.run.runtime import Runtime
+
+__all__ = [
+    "checkpoint",
+    "clear_checkpointpool",
+    "decheckpoint",
+    "ignore_small_tensors",
+    "is_checkpoint",
+    "pin",
+    "reset_profile",
+    "set_memory_budget",
+    "toggle_log",
+    "toggle_sampling",
+    "unset_memory_budget",
+    "usage",
+]
+
+
+def checkpoint(tensor: torch.Tensor) -> torch.Tensor:
+    """Count ``tensor`` against the budget from now on, instead of from its first use; returns it."""
+    _runtime().storage(_strided(tensor))
+    return tensor
+
+
+def is_checkpoint(tensor: torch.Tensor) -> bool:
+    """Whether ``tensor`` counts against the budget."""
+    return storage_of(_strided(tensor))._cdata in _runtime().known
+
+
+def decheckpoint(tensor: torch.Tensor) -> torch.Tensor:
+    """Bring ``tensor`` back if it is away; it stays as long as the program holds it. Returns it."""
+    _runtime().expose(_strided(tensor), lasting=True)
+    return tensor
+
+
+def pin(tensor: torch.Tensor) -> torch.Tensor:
+    """As ``decheckpoint``, and forget how it was made: what only that needs can go for good. Returns it."""
+    runtime = _runtime()
+    runtime._safely(lambda _: _keep(runtime, runtime.storage(_strided(tensor))), "pin")
+    return tensor
+
+
+def clear_checkpointpool() -> None:
+    """``pin`` everything that the program holds: histories end here. Raises BudgetInfeasible if it does not fit."""
+    runtime = _runtime()
+
+    def keep_all(_: str) -> None:
+        runtime.engine.collect()
+        for block in list(runtime.known.values()):
+            if not runtime.engine.fixed[block.storage]:
+                _keep(runtime, block.storage)
+
+    runtime._safely(keep_all, "clear_checkpointpool")
+
+
+def set_memory_budget(limit: int | str) -> None:
+    """Change the limit of the open budget, and evict at once what is too much; it may be written as for ``budget``.
+
+    Raises BudgetInfeasible if what cannot be evicted is more; then the limit stays what it was.
+    """
+    _limit(budget_bytes(limit, current().device))
+
+
+def unset_memory_budget() -> None:
+    """No limit until it is set again."""
+    _limit(UNLIMITED)
+
+
+def toggle_sampling(on: bool) -> None:
+    """Whether the policy looks at a sample of the candidates only (``+sqrt``)."""
+    budget = current()
+    _decide(budget, on, isinstance(budget.policy, Sampled) and budget.policy.small)
+
+
+def ignore_small_tensors(on: bool) -> None:
+    """Whether the policy passes over tensors below 1 % of the mean size (``+large``)."""
+    budget = current()
+    _decide(budget, isinstance(budget.policy, Sampled) and budget.policy.sqrt, on)
+
+
+def usage() -> Usage:
+    """What happened since the budget was opened, or since ``reset_profile``."""
+    return current().usage
+
+
+def reset_profile() -> None:
+    """Counters start at zero again."""
+    current().reset()
+
+
+def toggle_log(to: str | os.PathLike[str] | bool) -> None:
+    """Record a DTR log of what follows, to be written to the path ``to``; False: write it now, else when the budget is
+    left. It is kept in memory until then. Raises OutputError if it cannot be written."""
+    budget = current()
+    runtime = _runtime()
+    if to is True:
+        raise RunError("a log needs a file: toggle_log('step.log')")
+    if to is not False:
+        if budget.log is not None:
+            raise RunError(f"{budget.log.path} is being recorded already: toggle_log(False) ends it")
+        budget.log = LiveLog(runtime, to)
+        runtime.watchers.append(budget.log)
+    elif budget.log is not None:
+        recorded, budget.log = budget.log, None
+        runtime.watchers.remove(recorded)
+        recorded.write()
+
+
+def _runtime() -> Runtime:
+    runtime = current().runtime
+    assert runtime is not None
+    return runtime
+
+
+def _strided(tensor: Any) -> torch.Tensor:
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
+        raise RunError(f"a {type(tensor).__name__} is no plain, strided tensor: only those are under a memory budget")
+    return tensor  # type: ignore[no-any-return]
+
+
+def _keep(runtime: Runtime, storage: int) -> None:
+    engine = runtime.engine
+    engine.abandon(runtime._prepare([engine.newest(storage)], (), 0))
+    engine.pin(storage)
+    engine.sever(storage)
+
+
+def _limit(nbytes: int) -> None:
+    budget, runtime = current(), _runtime()
+    engine, before = runtime.engine, runtime.engine.budget
+    engine.budget = nbytes
+    try:
+        runtime._safely(lambda _: runtime._prepare([], (), 0), "set_memory_budget")
+    except BaseException:
+        engine.budget = before
+        raise
+    budget.budget_bytes = nbytes
+
+
+def _decide(budget: Budget, sqrt: bool, small: bool) -> None:
+    of = budget.policy.of if isinstance(budget.policy, Sampled) else budget.policy
+    if not isinstance(of, Heuristic):
+        raise RunError(f"the policy {of.name} does not weigh tensors: there is nothing to sample or to pass over")
+    budget.policy = Sampled(of, sqrt, small) if sqrt or small else of
+    budget.policy.begin()
+    _runtime().engine.policy = budget.policy

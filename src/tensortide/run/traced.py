@@ -1,0 +1,130 @@
+"""Steps as they were really run: every op, when it began and ended, what went and what came back; as a Plan and as a
+Timeline of the captured Graph."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tensortide.errors import PlanError
+from tensortide.plan import Lane, Plan, fingerprint
+from tensortide.replay import replay
+from tensortide.replay.remat.outcome import AGAIN, EVICT, RUN
+from tensortide.replay.remat.steps import steps
+from tensortide.run.aligned import Aligned, Seen
+from tensortide.run.tables import NOTHING
+
+if TYPE_CHECKING:
+    from tensortide.graph.model import Graph
+    from tensortide.memory import Timeline
+    from tensortide.run.runtime import Runtime
+
+KEPT = 64
+"""Steps that are remembered at once."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ran:
+    """An op that ran: its index in the graph (-1: of an earlier step), whether it ran before, when it began and ended,
+    and the bytes that were resident with its results."""
+
+    op: int
+    again: bool
+    began_ns: int
+    ended_ns: int
+    resident_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveStep:
+    """One step of the program that ran the ops of ``graph``.
+
+    ``happened``: what ran, ran again, was evicted or dropped for good, in order (``replay.remat.outcome``), with ops
+    and storages of the graph. ``runs``: what ran. ``evictions``: of all storages, those that the graph does not have
+    too. ``before_bytes``: resident when it began. ``sums``: the ops that sum gradients in place in the graph, and did
+    not here (``memory.accumulate``). An op that ran again has the time that its arguments took to be put together.
+    """
+
+    graph: Graph
+    device: str
+    happened: tuple[tuple[int, int], ...]
+    runs: tuple[Ran, ...]
+    evictions: int
+    before_bytes: int
+    sums: frozenset[int]
+
+    @property
+    def peak_bytes(self) -> int:
+        return max(run.resident_bytes for run in self.runs)
+
+    @property
+    def recomputations(self) -> int:
+        return sum(run.again for run in self.runs)
+
+    @property
+    def base_ns(self) -> int:
+        """Time of the ops of the program."""
+        return sum(run.ended_ns - run.began_ns for run in self.runs if not run.again)
+
+    @property
+    def recompute_ns(self) -> int:
+        """Time of the ops that ran again."""
+        return sum(run.ended_ns - run.began_ns for run in self.runs if run.again)
+
+    @property
+    def durations_ns(self) -> tuple[int, ...]:
+        """Of each op of the graph, when the program ran it; views take none."""
+        return tuple(run.ended_ns - run.began_ns for run in self.runs if not run.again)
+
+    def plan(self) -> Plan:
+        """What was executed, as a Plan of the graph. Raises PlanError if something of an earlier step ran again."""
+        strange = sum(run.op == NOTHING for run in self.runs)
+        if strange:
+            raise PlanError(f"{strange} ops of an earlier step were run again: no plan of one step says that")
+        return Plan(fingerprint(self.graph), (Lane(self.device, tuple(steps(self.graph, self.happened))),))
+
+    def timeline(self) -> Timeline:
+        """Bytes of the storages of the graph during each of ``runs``, which are the ops of ``Timeline.graph``. What
+        else the program has in memory is only in their ``resident_bytes``. Raises PlanError as ``plan``."""
+        return replay(self.graph, self.plan(), workspace=False)
+
+
+class Tracer(Aligned):
+    """Remembers the steps that ran the ops of ``graph``, the latest ones."""
+
+    def __init__(self, runtime: Runtime, graph: Graph) -> None:
+        super().__init__(runtime, graph)
+        self.traced: deque[LiveStep] = deque(maxlen=KEPT)
+        self._happened: list[tuple[int, int]] = []
+        self._runs: list[Ran] = []
+        self._evictions = self._before_bytes = 0
+
+    def begins(self) -> None:
+        self._happened, self._runs, self._evictions = [], [], 0
+
+    def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
+        self._evictions += kind == EVICT
+        if index != NOTHING or kind == AGAIN:
+            self._happened.append((kind, index))
+        if kind == AGAIN:
+            self._runs.append(Ran(index, True, began_ns, ended_ns, resident_bytes))
+
+    def takes(self, op: int, seen: Seen) -> None:
+        if not op:
+            self._before_bytes = seen.before_bytes
+        self._happened.append((RUN, op))
+        self._runs.append(Ran(op, False, seen.began_ns, seen.ended_ns, seen.resident_bytes))
+
+    def ends(self) -> None:
+        self.traced.append(
+            LiveStep(
+                graph=self.graph,
+                device=str(self.runtime.device),
+                happened=tuple(self._happened),
+                runs=tuple(self._runs),
+                evictions=self._evictions,
+                before_bytes=self._before_bytes,
+                sums=frozenset(self.sums),
+            )
+        )
