@@ -47,7 +47,7 @@ def compared(folder: Path) -> tuple[Sums, int, int]:
         if row["no_dealloc"] or row["heuristic"] not in HEURISTICS:
             continue
         path = folder / "logs" / f"{FILES[row['model']]}.jsonl.gz"
-        simulator(path, row["runtime"], row["no_dealloc"])._world  # noqa: B018 (prepared once for all runs)
+        simulator(path, row["runtime"], row["no_dealloc"])._ready  # noqa: B018 (prepared once for all runs)
         start = time.process_time()
         run = play(path, row)
         seconds = time.process_time() - start

@@ -13,9 +13,9 @@ from tensortide.plan.remat.schedule import recorded, schedule
 from tensortide.replay.remat.fast import run as running
 from tensortide.replay.remat.fast.costs import ratio
 from tensortide.replay.remat.fast.dice import below
-from tensortide.replay.remat.fast.load import kernel
+from tensortide.replay.remat.fast.load import kernel, prepared
 from tensortide.replay.remat.fast.run import words_of
-from tensortide.replay.remat.fast.state import FULL, with_room, world_of
+from tensortide.replay.remat.fast.state import FULL, TOKEN, with_room
 from tensortide.replay.remat.outcome import Rules
 from tests.replay.remat.steps import random_graph
 
@@ -44,15 +44,15 @@ def test_dice_fall_as_those_of_python(seed: int, counts: list[int]) -> None:
 def test_a_run_that_needs_more_room_gets_it() -> None:
     graph = random_graph(random.Random(5), 80, in_place=0.0, kept=0.02)
     made = schedule(recorded(graph, [10] * len(graph)))
-    world = world_of(made)
-    rules = Rules(budget_bytes=int(running.run(made, NAMED["dtr-eq"], Rules(), world).peak_bytes * 0.7))
-    whole = running.run(made, NAMED["dtr-eq"], rules, world)
+    ready = prepared(made)
+    rules = Rules(budget_bytes=int(running.run(made, NAMED["dtr-eq"], Rules(), ready).peak_bytes * 0.7))
+    whole = running.run(made, NAMED["dtr-eq"], rules, ready)
     play = kernel()
     room, rooms = 1, []
     while True:
-        state = with_room(world, room, words_of(0))
+        step, state = with_room(ready, room, words_of(0))
         running._set(state, NAMED["dtr-eq"], rules)
-        status = play(state)
+        status = play(step, state)
         rooms.append(status)
         if status != FULL:
             break

@@ -18,7 +18,7 @@ from tensortide.replay.remat.outcome import UNLIMITED, Deallocation, Outcome, Ru
 from tensortide.replay.remat.simulation import Simulation
 
 if TYPE_CHECKING:
-    from tensortide.replay.remat.fast.state import World
+    from tensortide.replay.remat.fast.state import Prepared
 
 
 class Simulator:
@@ -57,10 +57,10 @@ class Simulator:
         )
 
     @functools.cached_property
-    def _world(self) -> World:
-        from tensortide.replay.remat.fast.state import world_of
+    def _ready(self) -> Prepared:
+        from tensortide.replay.remat.fast.load import prepared
 
-        return world_of(self._heard)
+        return prepared(self._heard)
 
     @functools.cached_property
     def baseline_bytes(self) -> int:
@@ -120,7 +120,7 @@ class Simulator:
             raise PlanError(f"the compiled engine does not play {policy.name!r} with {self.deallocation!r}")
         from tensortide.replay.remat.fast.run import run
 
-        return run(self._heard, policy, rules, self._world)
+        return run(self._heard, policy, rules, self._ready)
 
     def _plain(self, policy: Policy, rules: Rules) -> Outcome:
         if not self.compat:

@@ -4,16 +4,49 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
+import numpy as np
 
-from tensortide.replay.remat.fast.state import ACCESSES, BY_SIZE, BY_STALENESS, CLOCK, TOKEN, WORK, World
+from tensortide.replay.remat.fast.jit import compiled
+from tensortide.replay.remat.fast.state import ACCESSES, BY_SIZE, BY_STALENESS, CLOCK, QUEUE, TOKEN, WORK, World
 
 _SPLIT = 134217729.0
 _ONE, _LOCAL, _CLASSES, _ANCESTORS, _NEIGHBOURHOOD, _UNION, _LAST_ACCESS = range(7)
 _EXACT = 9007199254740992.0
+_LAST_TOKEN = np.iinfo(np.int32).max
+_UPWARDS = 1 + 2e-7
 
 
-@njit(cache=True)
+@compiled
+def token(w: World) -> int:
+    """A number that no storage and no node is stamped with; nor is the next one."""
+    w.reg[TOKEN] += 2
+    if w.reg[TOKEN] >= _LAST_TOKEN:
+        for storage in range(len(w.storages)):
+            w.storages[storage].stamp = 0
+        for node in range(len(w.nodes)):
+            w.nodes[node].stamp = 0
+        w.reg[TOKEN] = 1
+    return int(w.reg[TOKEN])
+
+
+@compiled
+def gain(w: World, storage: int, least: int) -> np.float32:
+    """Most bytes per ns that evicting ``storage`` may bring if it causes ``least`` ns of work or more, rounded up."""
+    if w.reg[WORK] == _LAST_ACCESS:
+        return np.float32(1)
+    nbytes = w.sizes[storage] if w.reg[BY_SIZE] else 1
+    if nbytes == 0:
+        return np.float32(0)
+    if w.reg[WORK] == _ONE:
+        least = 1
+    if least <= 0:
+        return np.float32(math.inf)
+    exact = nbytes / least
+    rounded = np.float32(exact)
+    return rounded if rounded >= exact else np.float32(exact * _UPWARDS)
+
+
+@compiled
 def ratio(work: int, nbytes: int, time: int) -> float:
     """``work / (nbytes * time)``, rounded once, for factors below 2**53 whose product need not be."""
     a, b = float(nbytes), float(time)
@@ -27,7 +60,7 @@ def ratio(work: int, nbytes: int, time: int) -> float:
     return quotient + rest / high
 
 
-@njit(cache=True)
+@compiled
 def _product_error(a: float, b: float, product: float) -> float:
     """``a * b - product``, exactly (Dekker 1971)."""
     t = _SPLIT * a
@@ -39,7 +72,7 @@ def _product_error(a: float, b: float, product: float) -> float:
     return ((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2
 
 
-@njit(cache=True)
+@compiled
 def cost(w: World, storage: int) -> float:
     """Cost of evicting ``storage`` now (``policies.Heuristic.cost``); its record learns what bounds can count on."""
     reg = w.reg
@@ -60,31 +93,26 @@ def cost(w: World, storage: int) -> float:
         elif kind == _UNION:
             last, around = _union(w, storage)
             work += around
-    w.storages[storage].least = work - slack
-    nbytes = w.storages[storage].size if reg[BY_SIZE] else 1
+    w.storages[storage].gain = min(w.storages[storage].gain, gain(w, storage, work - slack))
+    nbytes = w.sizes[storage] if reg[BY_SIZE] else 1
     time = reg[CLOCK] - last if reg[BY_STALENESS] else 1
     if nbytes <= 0 or time <= 0:
         return math.inf
     return ratio(work, nbytes, time)
 
 
-@njit(cache=True)
+@compiled
 def span(w: World, storage: int, upwards: bool) -> tuple[int, int]:
-    """Where in ``w.up`` or ``w.down`` the storages next to ``storage`` are, as far as ops have run."""
+    """Where in ``w.near`` the storages next to ``storage`` are, as far as ops have run."""
     if upwards:
         return w.storages[storage].up, w.storages[storage].up_end
     return w.storages[storage].down, w.storages[storage].down_end
 
 
-@njit(cache=True)
+@compiled
 def reach(w: World, storage: int, upwards: bool) -> int:
-    """Work of the storages that are not resident and that ``storage`` reaches through such ones.
-
-    They, and only they, carry the stamp ``w.reg[TOKEN]`` afterwards.
-    """
-    w.reg[TOKEN] += 1
-    token = w.reg[TOKEN]
-    near = w.up if upwards else w.down
+    """Work of the storages that are not resident and that ``storage`` reaches through such ones."""
+    mark = token(w)
     work = looked = 0
     found = -1
     at = storage
@@ -93,55 +121,55 @@ def reach(w: World, storage: int, upwards: bool) -> int:
         start, end = span(w, at, upwards)
         for edge in range(start, end):
             looked += 1
-            other = near[edge]
-            if not w.storages[other].material and not w.storages[other].dead and w.storages[other].stamp != token:
-                w.storages[other].stamp = token
+            other = w.near[edge]
+            if not w.storages[other].material and not w.storages[other].dead and w.storages[other].stamp != mark:
+                w.storages[other].stamp = mark
                 found += 1
-                w.queue[found] = other
+                w.lists[QUEUE, found] = other
                 work += w.storages[other].work
         if head > found:
             break
-        at = w.queue[head]
+        at = w.lists[QUEUE, head]
         head += 1
     w.reg[ACCESSES] += looked
     return work
 
 
-@njit(cache=True)
+@compiled
 def _union(w: World, storage: int) -> tuple[int, int]:
     """The youngest last access in the neighbourhood of ``storage``, and the work of the rest of it."""
     reg = w.reg
     last, work = w.storages[storage].last, 0
-    seen = reg[TOKEN] + 1
+    seen = token(w)
     for upwards in (True, False):
-        reg[TOKEN] += 1
-        token = reg[TOKEN]
-        near = w.up if upwards else w.down
+        mark = seen if upwards else seen + 1
         found, head, at = -1, 0, storage
         while True:
             start, end = span(w, at, upwards)
             for edge in range(start, end):
                 reg[ACCESSES] += 1
-                other = near[edge]
-                if w.storages[other].material or w.storages[other].dead or w.storages[other].stamp == token:
+                other = w.near[edge]
+                if w.storages[other].material or w.storages[other].dead or w.storages[other].stamp == mark:
                     continue
                 if w.storages[other].stamp != seen:
                     work += w.storages[other].work
                     last = max(last, w.storages[other].last)
-                w.storages[other].stamp = token
+                w.storages[other].stamp = mark
                 found += 1
-                w.queue[found] = other
+                w.lists[QUEUE, found] = other
             if head > found:
                 break
-            at = w.queue[head]
+            at = w.lists[QUEUE, head]
             head += 1
     return last, work
 
 
-@njit(cache=True)
+@compiled
 def root(w: World, storage: int) -> int:
-    """The class of ``storage``, which is not resident."""
-    node = w.storages[storage].node
+    """The class of ``storage``, which is not resident; -1 if it never was, and nothing next to it was evicted since."""
+    node = w.storages[storage].place
+    if node < 0:
+        return -1
     top = node
     while w.nodes[top].above != top:
         top = w.nodes[top].above
@@ -153,23 +181,21 @@ def root(w: World, storage: int) -> int:
     return top
 
 
-@njit(cache=True)
+@compiled
 def _classes(w: World, storage: int) -> tuple[int, int]:
     """Work of the classes next to ``storage``, each once; and how much of it is above their floors."""
-    w.reg[TOKEN] += 1
-    token = w.reg[TOKEN]
+    mark = token(w)
     work = slack = 0
     for upwards in (True, False):
-        near = w.up if upwards else w.down
         start, end = span(w, storage, upwards)
         for edge in range(start, end):
             w.reg[ACCESSES] += 1
-            other = near[edge]
+            other = w.near[edge]
             if w.storages[other].material or w.storages[other].dead:
                 continue
             top = root(w, other)
-            if w.nodes[top].stamp != token:
-                w.nodes[top].stamp = token
+            if top >= 0 and w.nodes[top].stamp != mark:
+                w.nodes[top].stamp = mark
                 work += w.nodes[top].value
                 slack += w.nodes[top].value - w.nodes[top].floor
     return work, slack

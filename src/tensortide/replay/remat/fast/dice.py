@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
+
+from tensortide.replay.remat.fast.jit import compiled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 _SIZE = 624
 
 
-@njit(cache=True)
+@compiled
 def below(words: NDArray[np.uint32], count: int) -> int:
     """A number below ``count``, as ``random.Random.choice`` draws it."""
     bits = 0
@@ -25,7 +26,7 @@ def below(words: NDArray[np.uint32], count: int) -> int:
             return int(drawn)
 
 
-@njit(cache=True)
+@compiled
 def _word(words: NDArray[np.uint32]) -> int:
     """The next 32 bits of the Mersenne Twister (Matsumoto and Nishimura 1998)."""
     place = int(words[_SIZE])
@@ -41,7 +42,7 @@ def _word(words: NDArray[np.uint32]) -> int:
     return word
 
 
-@njit(cache=True)
+@compiled
 def _twist(words: NDArray[np.uint32]) -> None:
     for i in range(_SIZE):
         both = (words[i] & np.uint32(0x80000000)) | (words[(i + 1) % _SIZE] & np.uint32(0x7FFFFFFF))

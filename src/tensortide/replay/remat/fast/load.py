@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tensortide.replay.remat.fast.state import World
+    from tensortide.plan.remat.schedule import Schedule
+    from tensortide.replay.remat.fast.state import Prepared, Step, World
 
 
 @functools.cache
-def kernel() -> Callable[[World], int]:
+def kernel() -> Callable[[Step, World], int]:
     """``kernel.play``, compiled when it is first called, which takes some 20 s, once for each version of the sources.
 
     Numba's own cache looks at one file only; so the machine code lies in a folder named after all of them.
@@ -27,10 +28,23 @@ def kernel() -> Callable[[World], int]:
     before = config.CACHE_DIR
     config.CACHE_DIR = str(_home() / f"kernels-{sources.hexdigest()[:16]}")
     try:
+        from tensortide.replay.remat.fast import neighbours  # noqa: F401 (to be cached there as well)
         from tensortide.replay.remat.fast.kernel import play
     finally:
         config.CACHE_DIR = before
     return play
+
+
+def prepared(schedule: Schedule) -> Prepared:
+    """What runs of ``schedule`` share."""
+    kernel()
+    from tensortide.replay.remat.fast.neighbours import neighbours, ops_of, rings
+    from tensortide.replay.remat.fast.state import Prepared
+
+    made = ops_of(schedule.output_ends)
+    following = rings(schedule.storage, len(schedule.root))
+    found = neighbours(schedule.inputs, schedule.input_ends, schedule.storage, schedule.root, made, following)
+    return Prepared(schedule, made, found[0], following, *found[1:])
 
 
 def _home() -> Path:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensortide.replay.remat.fast import state as registers
-from tensortide.replay.remat.fast.load import kernel
-from tensortide.replay.remat.fast.state import World, with_room, world_of
+from tensortide.replay.remat.fast.load import kernel, prepared
+from tensortide.replay.remat.fast.state import Prepared, World, with_room
 from tensortide.replay.remat.outcome import UNLIMITED, Outcome, Rules, Shortage, Status
 
 if TYPE_CHECKING:
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 _STATUS: dict[int, Status] = {registers.OK: "ok", registers.OOM: "oom", registers.THRASH: "thrash"}
 
 
-def run(schedule: Schedule, policy: Heuristic | Random, rules: Rules, world: World | None = None) -> Outcome:
-    """Play ``schedule`` under ``rules``; ``world`` is what ``world_of`` makes of it, to be made once for many runs."""
-    world = world_of(schedule) if world is None else world
+def run(schedule: Schedule, policy: Heuristic | Random, rules: Rules, ready: Prepared | None = None) -> Outcome:
+    """Play ``schedule`` under ``rules``; ``ready`` is what ``prepared`` makes of it, to be made once for many runs."""
+    ready = prepared(schedule) if ready is None else ready
     play = kernel()
-    room = 4 * len(world.events) + 1024
+    room = 4 * len(schedule.kinds) + 1024
     while True:
-        state = with_room(world, room, words_of(getattr(policy, "seed", 0)))
-        _set(state, policy, rules)
-        status = play(state)
+        step, world = with_room(ready, room, words_of(getattr(policy, "seed", 0)))
+        _set(world, policy, rules)
+        status = play(step, world)
         if status != registers.FULL:
-            return _outcome(state, status, rules)
+            return _outcome(world, status, rules)
         room *= 2
 
 
-def _set(state: World, policy: Heuristic | Random, rules: Rules) -> None:
-    reg = state.reg
+def _set(world: World, policy: Heuristic | Random, rules: Rules) -> None:
+    reg = world.reg
     reg[registers.CLOCK] = rules.clock_ns
     reg[registers.BUDGET] = rules.budget_bytes
     reg[registers.LIMIT] = rules.remat_limit_ns
@@ -44,7 +44,6 @@ def _set(state: World, policy: Heuristic | Random, rules: Rules) -> None:
     reg[registers.COLLECT] = rules.collect
     reg[registers.HOLD] = rules.budget_bytes < UNLIMITED
     reg[registers.EXHAUSTIVE] = rules.exhaustive
-    reg[registers.NODES] = len(state.storages)
     work = getattr(policy, "work", None)
     reg[registers.DICE] = work is None
     if work is not None:
@@ -53,10 +52,15 @@ def _set(state: World, policy: Heuristic | Random, rules: Rules) -> None:
         reg[registers.BY_STALENESS] = policy.staleness  # type: ignore[union-attr]
 
 
-def _outcome(state: World, status: int, rules: Rules) -> Outcome:
-    reg = state.reg.tolist()
+def _outcome(world: World, status: int, rules: Rules) -> Outcome:
+    reg = world.reg.tolist()
     memory, length = reg[registers.MEMORY], reg[registers.TRACE]
     short = Shortage(reg[registers.ASKED], memory, rules.budget_bytes) if status == registers.OOM else None
+    trace = world.trace
+    trace.resize(length, refcheck=False)
+    kinds = np.empty(length, np.int8)
+    np.bitwise_and(trace, 7, out=kinds, casting="unsafe")
+    trace >>= 3
     return Outcome(
         status=_STATUS[status],
         clock_ns=reg[registers.CLOCK],
@@ -66,8 +70,8 @@ def _outcome(state: World, status: int, rules: Rules) -> Outcome:
         evaluations=reg[registers.EVALUATIONS],
         accesses=reg[registers.ACCESSES],
         shortage=short,
-        kinds=(state.trace[:length] & 7).astype(np.int8),
-        indexes=state.trace[:length] >> 3,
+        kinds=kinds,
+        indexes=trace,
     )
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from tensortide.replay.remat.fast.classes import join, leave_class
-from tensortide.replay.remat.fast.costs import span
+from tensortide.replay.remat.fast.costs import span, token
+from tensortide.replay.remat.fast.jit import compiled
 from tensortide.replay.remat.fast.pool import cheaper, enter, leave
 from tensortide.replay.remat.fast.state import (
+    BURIED,
     COLLECT,
     EAGER,
+    HELD,
     HOLD,
     MEMORY,
-    NODES,
-    TOKEN,
+    QUEUE,
     TRACE,
     WAITING,
+    WAITS,
     WORK,
     World,
 )
@@ -24,7 +25,7 @@ _EVICT, _BANISH, _DEAD = 2, 3, 4
 _CLASSES, _ANCESTORS, _NEIGHBOURHOOD, _UNION = 2, 3, 4, 5
 
 
-@njit(cache=True)
+@compiled
 def withdraw(w: World, storage: int) -> None:
     """``storage``, which is not resident, will not have to be computed again: evicting others may become cheaper."""
     kind = w.reg[WORK]
@@ -36,32 +37,30 @@ def withdraw(w: World, storage: int) -> None:
         _relax(w, storage, True)
 
 
-@njit(cache=True)
+@compiled
 def _relax(w: World, storage: int, upwards: bool) -> None:
     """Whatever reached ``storage`` through storages that are not resident may be cheaper without it."""
-    near = w.up if upwards else w.down
-    w.reg[TOKEN] += 1
-    token = w.reg[TOKEN]
+    mark = token(w)
     found, head, at = -1, 0, storage
     while True:
         start, end = span(w, at, upwards)
         for edge in range(start, end):
-            other = near[edge]
-            if w.storages[other].dead or w.storages[other].stamp == token:
+            other = w.near[edge]
+            if w.storages[other].dead or w.storages[other].stamp == mark:
                 continue
-            w.storages[other].stamp = token
+            w.storages[other].stamp = mark
             if w.storages[other].material:
-                cheaper(w, other, w.storages[other].work)
+                cheaper(w, other)
             else:
                 found += 1
-                w.queue[found] = other
+                w.lists[QUEUE, found] = other
         if head > found:
             return
-        at = w.queue[head]
+        at = w.lists[QUEUE, head]
         head += 1
 
 
-@njit(cache=True)
+@compiled
 def note(w: World, kind: int, index: int) -> None:
     """Append to the trace."""
     at = w.reg[TRACE]
@@ -70,7 +69,7 @@ def note(w: World, kind: int, index: int) -> None:
         w.reg[TRACE] += 1
 
 
-@njit(cache=True)
+@compiled
 def lock(w: World, storage: int) -> None:
     """``storage`` must not be evicted."""
     if not w.storages[storage].locks:
@@ -78,7 +77,7 @@ def lock(w: World, storage: int) -> None:
     w.storages[storage].locks += 1
 
 
-@njit(cache=True)
+@compiled
 def unlock(w: World, storage: int) -> None:
     """Take one lock off ``storage``."""
     w.storages[storage].locks -= 1
@@ -86,7 +85,7 @@ def unlock(w: World, storage: int) -> None:
         enter(w, storage)
 
 
-@njit(cache=True)
+@compiled
 def pin(w: World, storage: int) -> None:
     """``storage`` must never be evicted again."""
     if not w.storages[storage].pinned:
@@ -94,26 +93,30 @@ def pin(w: World, storage: int) -> None:
         lock(w, storage)
 
 
-@njit(cache=True)
+@compiled
 def _clear(w: World, storage: int) -> None:
     """Take ``storage`` out of memory."""
-    w.storages[storage].material = 0
-    for i in range(w.storages[storage].value, w.storages[storage].value_end):
-        w.values[w.contents[i]].defined = 0
-    w.reg[MEMORY] -= w.storages[storage].size
     leave(w, storage)
+    w.storages[storage].material = 0
+    newest = value = w.storages[storage].newest
+    while True:
+        w.defined[value] = 0
+        value = w.following[value]
+        if value == newest:
+            break
+    w.reg[MEMORY] -= w.sizes[storage]
 
 
-@njit(cache=True)
+@compiled
 def evict(w: World, storage: int) -> None:
     """``storage`` leaves memory, and can come back."""
     note(w, _EVICT, storage)
     _clear(w, storage)
-    if w.reg[WORK] == _CLASSES and w.reg[NODES] < len(w.nodes):
+    if w.reg[WORK] == _CLASSES:
         join(w, storage)
 
 
-@njit(cache=True)
+@compiled
 def released(w: World, storage: int) -> None:
     """The program has dropped one reference."""
     if w.storages[storage].references or w.storages[storage].dead:
@@ -124,29 +127,29 @@ def released(w: World, storage: int) -> None:
             bury(w, storage)
             return
         if w.storages[storage].fixed:
-            if not w.storages[storage].waits:
-                w.storages[storage].waits = 1
-                w.waiting[w.reg[WAITING]] = storage
+            if w.storages[storage].fixed == 1:
+                w.storages[storage].fixed = 2
+                w.lists[WAITS, w.reg[WAITING]] = storage
                 w.reg[WAITING] += 1
             return
     if w.reg[EAGER] and w.storages[storage].material and not w.storages[storage].locks:
         evict(w, storage)
 
 
-@njit(cache=True)
+@compiled
 def bury(w: World, storage: int) -> None:
     """Nothing can need ``storage`` any more; nor, perhaps, what it was made of."""
-    w.buried[0] = storage
+    w.lists[BURIED, 0] = storage
     w.storages[storage].dead = 1
     _bury_all(w, 1)
 
 
-@njit(cache=True)
+@compiled
 def _bury_all(w: World, count: int) -> None:
-    """Bury the first ``count`` of ``w.buried``, and whatever only they needed."""
+    """Bury the first ``count`` of the BURIED, and whatever only they needed."""
     head = 0
     while head < count:
-        at = w.buried[head]
+        at = w.lists[BURIED, head]
         head += 1
         if w.storages[at].material:
             note(w, _BANISH, at)
@@ -158,7 +161,7 @@ def _bury_all(w: World, count: int) -> None:
             count = _disown(w, at, count)
 
 
-@njit(cache=True)
+@compiled
 def sever(w: World, storage: int) -> None:
     """``storage`` is pinned and can never be made again: it needs nothing of what it was made of."""
     if w.storages[storage].fixed:
@@ -167,53 +170,52 @@ def sever(w: World, storage: int) -> None:
     _bury_all(w, _disown(w, storage, 0))
 
 
-@njit(cache=True)
+@compiled
 def _disown(w: World, storage: int, count: int) -> int:
-    """``storage`` needs nothing of what it was made of: append to ``w.buried`` what nothing else needs."""
+    """``storage`` needs nothing of what it was made of: append to the BURIED what nothing else needs."""
     for edge in range(w.storages[storage].up, w.storages[storage].up_end):
-        other = w.up[edge]
+        other = w.near[edge]
         w.storages[other].dependents -= 1
         if not w.storages[other].dependents and not w.storages[other].references and not w.storages[other].dead:
             w.storages[other].dead = 1
-            w.buried[count] = other
+            w.lists[BURIED, count] = other
             count += 1
     return count
 
 
-@njit(cache=True)
-def held_below(w: World, storage: int, count: int) -> int:
-    """Append to ``w.held`` what the program holds and is made of ``storage``, directly or through what it has
-    dropped, unless the current token has marked it."""
-    token = w.reg[TOKEN]
+@compiled
+def held_below(w: World, storage: int, mark: int, count: int) -> int:
+    """Append to the HELD what the program holds and is made of ``storage``, directly or through what it has dropped,
+    unless it is stamped with ``mark``."""
     found, head, at = -1, 0, storage
     while True:
         for edge in range(w.storages[at].down, w.storages[at].down_end):
-            other = w.down[edge]
-            if w.storages[other].dead or w.storages[other].fixed or w.storages[other].stamp == token:
+            other = w.near[edge]
+            if w.storages[other].dead or w.storages[other].fixed or w.storages[other].stamp == mark:
                 continue
-            w.storages[other].stamp = token
+            w.storages[other].stamp = mark
             if w.storages[other].references:
-                w.held[count] = other
+                w.lists[HELD, count] = other
                 count += 1
             else:
                 found += 1
-                w.queue[found] = other
+                w.lists[QUEUE, found] = other
         if head > found:
             return count
-        at = w.queue[head]
+        at = w.lists[QUEUE, head]
         head += 1
 
 
-@njit(cache=True)
+@compiled
 def give_up(w: World) -> bool:
     """The last resort: drop what only waits to make something again, and never evict what is made of it."""
     for i in range(w.reg[WAITING]):
-        storage = w.waiting[i]
+        storage = w.lists[WAITS, i]
         record = w.storages[storage]
         if record.dead or record.references or record.locks > record.pinned or not _all_there(w, storage):
             continue
         for edge in range(record.down, record.down_end):
-            made = w.down[edge]
+            made = w.near[edge]
             if not w.storages[made].dead:
                 pin(w, made)
                 sever(w, made)
@@ -223,11 +225,11 @@ def give_up(w: World) -> bool:
     return False
 
 
-@njit(cache=True)
+@compiled
 def _all_there(w: World, storage: int) -> bool:
     """Whether all that is made of ``storage`` and may still be needed is resident, as it was written last."""
     for edge in range(w.storages[storage].down, w.storages[storage].down_end):
-        made = w.storages[w.down[edge]]
-        if not made.dead and not made.fixed and not w.values[made.newest].defined:
+        made = w.storages[w.near[edge]]
+        if not made.dead and not made.fixed and not w.defined[made.newest]:
             return False
     return True
