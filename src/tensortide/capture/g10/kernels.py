@@ -6,6 +6,7 @@ import os
 import re
 from typing import NamedTuple
 
+from tensortide.capture.inductor.types import Bad, parse_type
 from tensortide.capture.textfile import TextFile, read_text
 
 __all__ = ["KERNEL_RULE", "TENSOR_EXPECTED", "Kernel", "TensorLine", "read_kernels", "read_tensors", "tensor_line"]
@@ -63,6 +64,10 @@ def tensor_line(file: TextFile, index: int) -> TensorLine:
         raise file.error(index, TENSOR_EXPECTED)
     number, weight, nbytes, low, high, name, is_global, size, dims = found.groups()
     if weight is None:
+        try:
+            parse_type(dims or "u8[]")
+        except Bad as error:
+            raise file.wrong(index, str(error)) from None
         return TensorLine(int(number), is_global == "1", int(size), name, dims or "")
     if int(high) - int(low) != int(nbytes):
         raise file.error(index, f"a range of {nbytes} bytes")

@@ -7,7 +7,6 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
-from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -26,7 +25,7 @@ __all__ = [
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*) = (.+)", re.ASCII)
 _ACTIVE = re.compile(r"Kernel (\d{1,9}): (\d{1,18})", re.ASCII)
-_PROFILE = re.compile(r"(\d{1,9}) (\d+(?:\.\d+)?) (ms|B)", re.ASCII)
+_PROFILE = re.compile(r"(\d{1,9}) (\d{1,18}(?:\.\d{1,18})?) (ms|B)", re.ASCII)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?", re.ASCII)
 
 
@@ -133,15 +132,14 @@ def read_clock(path: str | os.PathLike[str]) -> tuple[float, ...]:
 
 
 def read_profile(path: str | os.PathLike[str]) -> tuple[int, ...]:
-    """Per kernel its cycles at 1.2 GHz (of a profile in ms, rounded down as G10 does) or its workspace in bytes.
+    """Per kernel its cycles at 1.2 GHz (of a profile in ms, with G10's own rounding) or its workspace in bytes.
 
     Raises:
         TraceError: it cannot be read, or a line is not ``<kernel> <number> ms`` or ``<kernel> <bytes> B``, as the first
             line is.
     """
     file = read_text(path)
-    values = list(_profile(file))
-    return tuple(values)
+    return tuple(_profile(file))
 
 
 def _profile(file: TextFile) -> Iterator[int]:
@@ -153,4 +151,4 @@ def _profile(file: TextFile) -> Iterator[int]:
         unit = found[3]
         if unit == "B" and "." in found[2]:
             raise file.error(index, "whole bytes")
-        yield int(Fraction(found[2]) * (1_200_000 if unit == "ms" else 1))
+        yield int(float(found[2]) * 1.2e6) if unit == "ms" else int(found[2])

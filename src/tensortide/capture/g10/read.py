@@ -94,9 +94,7 @@ def _times(file: TextFile, kernels: Sequence[Kernel]) -> Times | None:
     return Times(tuple(timed), NANOSECOND if named else UNIT_CYCLE)
 
 
-def _graph(
-    workload: str, kernels: Sequence[Kernel], tensors: Sequence[TensorLine], names: Sequence[str]
-) -> Graph:
+def _graph(workload: str, kernels: Sequence[Kernel], tensors: Sequence[TensorLine], names: Sequence[str]) -> Graph:
     calls: dict[Call, int] = {}
     modules: dict[tuple[int, str], int] = {}
     first: dict[int, int] = {}

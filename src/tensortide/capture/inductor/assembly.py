@@ -85,7 +85,10 @@ class Assembly:
         return self._add(MadeTensor(name, len(self.blocks) - 1, kind, shape, known))
 
     def output(self, index: int, name: str, kind: TensorType, path: tuple[int, ...]) -> int:
-        """An output of the kernel ``index``: a view of its first tensor, that tensor written in place, or new. Raises Bad for a dimension that is no size."""
+        """An output of the kernel ``index``: a view of its first tensor, that tensor written in place, or new.
+
+        Raises Bad for a dimension that is no size.
+        """
         kernel = self.kernels[index]
         shape, known = self._shape(kind)
         source = self.tensors[kernel.inputs[0]] if kernel.inputs else None
@@ -93,17 +96,15 @@ class Assembly:
         twin = next((tensor for at, tensor in kernel.outputs if at == path), None)
         strides: tuple[int, ...] | None = None
         if twin is not None:  # the same part of the result under another name
-            block, strides = self.tensors[twin].block, self.tensors[twin].strides
+            source, strides = self.tensors[twin], self.tensors[twin].strides
         elif source is not None and writes_in_place(op):
-            block, strides = source.block, source.strides
+            strides = source.strides
         elif source is not None:
-            block = source.block
             strides = strides_of_view(op, kernel.values, source.shape, source.strides, shape)
-        if strides is None:
+        if source is None or strides is None:
             tensor = self.fresh(name, kind, Role.TEMPORARY, index)
         else:
-            tensor = self._add(MadeTensor(name, block, kind, shape, known))
-            self.tensors[tensor].strides = strides if len(strides) == len(shape) else row_major(shape)
+            tensor = self._add(MadeTensor(name, source.block, kind, shape, known), strides)
         kernel.outputs.append((path, tensor))
         self.use(tensor, index)
         return tensor
@@ -113,9 +114,11 @@ class Assembly:
         block = self.blocks[self.tensors[tensor].block]
         block.last = max(block.last, index)
 
-    def _add(self, tensor: MadeTensor) -> int:
+    def _add(self, tensor: MadeTensor, strides: tuple[int, ...] = ()) -> int:
         if tensor.type.strides is not None and tensor.known:
             tensor.strides = tuple(_known(stride, self.bindings) for stride in tensor.type.strides)
+        elif len(strides) == len(tensor.shape):
+            tensor.strides = strides
         self.tensors.append(tensor)
         return len(self.tensors) - 1
 

@@ -31,7 +31,8 @@ def is_dump(target: str | os.PathLike[str]) -> bool:
 
 def find_dumps(folder: str | os.PathLike[str]) -> Dumps:
     """The dumps in ``folder``: ``fx_graph_transformed_{forward,backward,weight}.py`` in it, or the files in the folders
-    that the compiler makes (``model__0_forward_1.0``) at any depth; of a graph that was compiled several times the last.
+    that the compiler makes (``model__0_forward_1.0``), at any depth. Of a graph that was compiled several times it is
+    the last.
 
     Raises:
         TraceError: there is none, or there are graphs of several models (graph breaks): the message lists them.

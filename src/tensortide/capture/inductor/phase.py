@@ -70,9 +70,7 @@ class Reading:
             self.names[parameter.name] = tensor
             self.arguments.append(tensor)
 
-    def _parameter(
-        self, parameter: Parameter, known: Mapping[str, int | Part | None], local: bool
-    ) -> int | None:
+    def _parameter(self, parameter: Parameter, known: Mapping[str, int | Part | None], local: bool) -> int | None:
         kind = parameter.type
         if not isinstance(kind, TensorType):
             return None
@@ -101,14 +99,12 @@ class Reading:
             except RecursionError:
                 raise self._wrong(node.line, "too deeply nested") from None
         for item in _leaves(self.program.results):
-            if not (isinstance(item, ast.Name) or (isinstance(item, ast.Constant) and not isinstance(item.value, bytes))):
-                raise self._wrong(self._last_line(), "'return' of names and None was expected")
-            found = self._look_up(item, self._last_line()) if isinstance(item, ast.Name) else None
+            if not (
+                isinstance(item, ast.Name) or (isinstance(item, ast.Constant) and not isinstance(item.value, bytes))
+            ):
+                raise self._wrong(self.program.last_line, "'return' of names and None was expected")
+            found = self._look_up(item, self.program.last_line) if isinstance(item, ast.Name) else None
             self.results.extend(found or [None])
-
-    def _last_line(self) -> int:
-        lines = self.program.file.lines
-        return next(i for i in reversed(range(len(lines))) if lines[i].lstrip().startswith("return"))
 
     def _node(self, node: Node) -> int | Part | None:
         value = node.value
@@ -141,7 +137,7 @@ class Reading:
         if not isinstance(base, ast.Name) or not isinstance(index, ast.Constant) or type(index.value) is not int:
             raise self._wrong(node.line, "'<name>[<number>]' was expected")
         self._look_up(base, node.line, node)
-        part = self.names[base.id] if base.id in self.names else None
+        part = self.names.get(base.id)
         if isinstance(part, int) or not 0 <= index.value < 1 << 20:
             raise self._wrong(node.line, f"{base.id} has no part {index.value}: it is one tensor")
         if part is None:

@@ -124,7 +124,9 @@ def _keep(readings: Mapping[Phase, Reading], made: Assembly) -> None:
             if block.role is Role.TEMPORARY:
                 block.role = Role.ACTIVATION
         differentiated = {
-            tensor for tensor, gradient in zip(forward.arguments, backward.results, strict=False) if gradient is not None
+            tensor
+            for tensor, gradient in zip(forward.arguments, backward.results, strict=False)
+            if gradient is not None
         }
         for tensor in forward.taken:
             block = made.blocks[made.tensors[tensor].block]
@@ -171,5 +173,3 @@ def _returns(kernel: Kernel) -> Value:
     if paths and all(len(path) == 1 for path in paths) and len(set(paths)) == len(paths) and paths[-1][0] < 256:
         return tuple(TENSOR if (index,) in paths else None for index in range(paths[-1][0] + 1))
     return (TENSOR,) * len(paths)
-
-

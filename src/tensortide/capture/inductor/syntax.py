@@ -16,7 +16,9 @@ __all__ = ["Node", "Parameter", "Program", "name_of_call", "parse"]
 _CLASS = re.compile(r"class (?:<lambda>|[A-Za-z_]\w*)\((?:[\w.]*\.)?Module\):\s*(?:#.*)?", re.ASCII)
 _DEF = re.compile(r"\s+def forward\(self,?\s*", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_TYPE = r"\"[^\"]*\"|'[^']*'|[A-Za-z]\w*\[[^\[\]]*\](?:\[[^\[\]]*\])?(?:[a-z]+(?::\d+)?)?|Sym\([^\[\]\"']*?\)(?=\s*[,)=])"
+_TYPE = (
+    r"\"[^\"]*\"|'[^']*'|[A-Za-z]\w*\[[^\[\]]*\](?:\[[^\[\]]*\])?(?:[a-z]+(?::\d+)?)?|Sym\([^\[\]\"']*?\)(?=\s*[,)=])"
+)
 _ANNOTATED = re.compile(rf"(?P<name>[A-Za-z_]\w*)\s*(?::\s*(?P<type>{_TYPE}))?", re.ASCII)
 _NODE = re.compile(rf"\s*{_ANNOTATED.pattern}\s*=(?!=)\s*", re.ASCII)
 _PLACE = re.compile(r"#\s*File: (.*?):(\d{1,9}) in (.+?), code: ?(.*)")
@@ -44,12 +46,13 @@ class Node(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A dumped graph."""
+    """A dumped graph: what it takes, defines and returns. ``last_line`` (from 0) is where it returns."""
 
     file: TextFile
     parameters: tuple[Parameter, ...]
     nodes: tuple[Node, ...]
     results: ast.expr
+    last_line: int
 
 
 def parse(file: TextFile) -> Program:
@@ -91,12 +94,11 @@ class _Parser:
             elif not line:
                 self.at += 1
             elif re.match(r"return\b", line):
-                results = self._results()
-                break
+                program = Program(self.file, parameters, tuple(self.nodes), self._results(), self.at - 1)
+                self._rest()
+                return program
             else:
                 self._node()
-        self._rest()
-        return Program(self.file, parameters, tuple(self.nodes), results)
 
     def _line(self) -> str:
         return self.file.lines[self.at] if self.at < len(self.file.lines) else ""

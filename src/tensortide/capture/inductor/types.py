@@ -84,8 +84,10 @@ def parse_type(text: str) -> TensorType | SymbolType:
 
 
 def type_text(dtype: str, shape: tuple[int, ...]) -> str:
-    """The type of a dense tensor: ``f32[8, 3]``."""
-    return f"{_TAG_OF.get(dtype, dtype)}[{', '.join(map(str, shape))}]"
+    """The type of a dense tensor: ``f32[8, 3]``. A dtype without a tag is shown as its bytes."""
+    if dtype not in _TAG_OF:
+        dtype, shape = "uint8", (math.prod(shape) * DTYPE_BYTES[dtype],)
+    return f"{_TAG_OF[dtype]}[{', '.join(map(str, shape))}]"
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -163,9 +165,7 @@ def symbols_of(dim: int | str) -> set[str]:
     """Names of the symbols in ``dim``."""
     if isinstance(dim, int):
         return set()
-    return {
-        node.id for node in ast.walk(_parsed(dim)) if isinstance(node, ast.Name) and node.id not in _FUNCTIONS
-    }
+    return {node.id for node in ast.walk(_parsed(dim)) if isinstance(node, ast.Name) and node.id not in _FUNCTIONS}
 
 
 def _parsed(text: str) -> ast.expr:

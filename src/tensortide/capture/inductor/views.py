@@ -10,11 +10,11 @@ from tensortide.graph.model import Value
 __all__ = ["strides_of_view", "writes_in_place"]
 
 _RESHAPING = frozenset(
-    "view reshape _unsafe_view view_as squeeze unsqueeze alias detach flatten unflatten squeeze_ unsqueeze_".split()
+    ["view", "reshape", "_unsafe_view", "view_as", "squeeze", "unsqueeze", "alias", "detach", "flatten", "unflatten"]
 )
-_SUBSETS = frozenset(
-    "slice select split split_with_sizes unbind chunk narrow diagonal unfold as_strided view_as_real view_as_complex "
-    "real imag _conj conj movedim swapaxes".split()
+_PARTS = frozenset(["slice", "narrow", "split", "split_with_sizes", "chunk"])
+_OTHERS = frozenset(
+    ["select", "unbind", "diagonal", "unfold", "as_strided", "view_as_real", "view_as_complex", "real", "imag", "_conj"]
 )
 
 
@@ -39,15 +39,17 @@ def strides_of_view(
             return _swapped(strides, first, second)
         case "expand" if len(result) >= len(shape):
             new = len(result) - len(shape)
-            kept = [stride if size == now else 0 for stride, size, now in zip(strides, shape, result[new:], strict=True)]
+            kept = [
+                stride if size == now else 0 for stride, size, now in zip(strides, shape, result[new:], strict=True)
+            ]
             return (*((0,) * new), *kept)
         case "reshape":
             return _reshaped(shape, strides, result)
         case _ if name in _RESHAPING:
             return _reshaped(shape, strides, result) or row_major(result)
-        case "slice" | "narrow" | "split" | "split_with_sizes" if len(result) == len(shape):
+        case _ if name in _PARTS and len(result) == len(shape):
             return strides
-        case _ if name in _SUBSETS:
+        case _ if name in _OTHERS:
             return row_major(result)
     return None
 
@@ -103,5 +105,3 @@ def _reshaped(shape: tuple[int, ...], strides: tuple[int, ...], result: tuple[in
         left //= size
         stride *= size
     return tuple(reversed(found)) if left == 1 and not runs else None
-
-
