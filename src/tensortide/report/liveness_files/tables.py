@@ -128,10 +128,13 @@ def _periods(study: Study, order: Order) -> Table:
 
 
 def _memory(study: Study) -> Table:
-    columns = ("kernel", "active", "input", "weight", "intermediate", "total", "live")
+    columns = ("kernel", "active", "input", "weight", "intermediate", "total", "live", "global_weight", "input_size")
     series = study.series
     rows = zip(series.active, series.active_breakdown, series.total, series.live, strict=True)
     return Table(
         columns,
-        [(index, active, *parts, total, live) for index, (active, parts, total, live) in enumerate(rows)],
+        [
+            (index, active, *parts, total, live, series.global_weight, series.input_size)
+            for index, (active, parts, total, live) in enumerate(rows)
+        ],
     )
