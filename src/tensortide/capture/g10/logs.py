@@ -151,4 +151,4 @@ def _profile(file: TextFile) -> Iterator[int]:
         unit = found[3]
         if unit == "B" and "." in found[2]:
             raise file.error(index, "whole bytes")
-        yield int(float(found[2]) * 1.2e6) if unit == "ms" else int(found[2])
+        yield int(1.2e9 * float(found[2]) / 1000) if unit == "ms" else int(found[2])
