@@ -194,16 +194,17 @@ class _Parser:
         start = self.at
         text = self._line()[position:].lstrip()
         offset = len(self._line()) - len(text)
+        first: SyntaxError | None = None
         for _ in range(_MOST_LINES):
             self.at += 1
             try:
                 body = _parsed(text)
             except SyntaxError as error:
+                first = first or error
                 if "was never closed" in str(error) and self.at < len(self.file.lines):
                     text += " " + self._line().strip()
                     continue
-                column = offset + (error.offset or 1) if error.lineno == 1 else None
-                raise self.file.wrong(start, f"not Python: {error.msg}", column) from None
+                raise self.file.wrong(start, f"not Python: {first.msg}", offset + (first.offset or 1)) from None
             except (ValueError, RecursionError, MemoryError) as error:
                 raise self.file.wrong(start, f"not Python: {error}") from None
             if not body:

@@ -121,7 +121,7 @@ def _numbers(text: str, at: int) -> tuple[int | str, ...]:
         if word.isascii() and word.isdigit() and len(word) < 19:
             numbers.append(int(word))
         else:
-            _check_expression(word, at + start)
+            _check_expression(word, at + start + len(part) - len(part.lstrip()))
             numbers.append(word)
     return tuple(numbers)
 
