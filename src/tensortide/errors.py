@@ -5,7 +5,8 @@ TensortideError
 ├── CaptureError         the step failed while it was being captured
 │   ├── DataDependent    the step needs a value that fake tensors do not have
 │   ├── MetaGraphError   a file is no TensorFlow MetaGraph, is damaged, or contradicts itself
-│   └── LogError         a file is no DTR log, is damaged, or contradicts itself
+│   ├── LogError         a file is no DTR log, is damaged, or contradicts itself
+│   └── TraceError       a kernel trace or a compiled graph's dump is damaged, or contradicts itself
 ├── GraphError           a Graph is inconsistent
 │   └── GraphFileError   a file is not a Graph, is damaged, or is of another version
 ├── ExpressionError      a text is no expression, or an expression has no value where it was asked for
@@ -35,6 +36,7 @@ __all__ = [
     "PlanFileError",
     "RunError",
     "TensortideError",
+    "TraceError",
     "UnknownCost",
     "WorkloadError",
 ]
@@ -62,6 +64,11 @@ class MetaGraphError(CaptureError):
 
 class LogError(CaptureError):
     """A file is no DTR log, is damaged, or contradicts itself; the message names file, line and reason."""
+
+
+class TraceError(CaptureError):
+    """A file of a kernel trace, or a dump of a compiled graph, is damaged or contradicts itself; the message names
+    file, line, what stands there and what was expected."""
 
 
 class GraphError(TensortideError):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from tensortide.errors import OutputError
 
-__all__ = ["check_writable", "write_file"]
+__all__ = ["check_writable", "write_file", "write_files"]
 
 _REASONS = {
     errno.ENOSPC: "the disk is full",
@@ -37,6 +39,34 @@ def write_file(path: str | os.PathLike[str], content: str | bytes) -> Path:
     return target
 
 
+def write_files(files: Mapping[Path, str | bytes]) -> tuple[Path, ...]:
+    """Write all of ``files`` or none: each content to its path, in folders that are made where they are missing.
+
+    Raises:
+        OutputError: as ``write_file``; what was there before is as it was.
+    """
+    made: list[Path] = []
+    staged: dict[Path, Path] = {}
+    try:
+        for path, content in files.items():
+            _make_folders(path.parent, made)
+            target = check_writable(path).resolve()
+            staged[target] = _stage(target, content)
+        for target, temporary in staged.items():
+            temporary.replace(target)
+    except (OSError, OutputError) as error:
+        for temporary in staged.values():
+            temporary.unlink(missing_ok=True)
+        for folder in reversed(made):
+            with contextlib.suppress(OSError):  # no longer empty
+                folder.rmdir()
+        if isinstance(error, OutputError):
+            raise
+        reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
+        raise OutputError(f"cannot write {error.filename or ', '.join(map(str, files))}: {reason}.") from error
+    return tuple(files)
+
+
 def check_writable(path: str | os.PathLike[str]) -> Path:
     """``path``, if a file can be written there as far as can be told beforehand: before work that would be lost.
 
@@ -62,15 +92,33 @@ def _replace(target: Path, data: bytes) -> None:
             stream.write(data)
         return
     target = target.resolve()  # a link stays a link: what it points to is replaced
+    temporary = _stage(target, data)
+    try:
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _stage(target: Path, content: str | bytes) -> Path:
+    """A file beside ``target`` with ``content``, which can take its place; nothing is left if it cannot be written."""
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".tmp", dir=target.parent)
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            stream.write(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
         temporary.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
-        temporary.replace(target)
-    finally:
+    except BaseException:
         temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def _make_folders(folder: Path, made: list[Path]) -> None:
+    """Make ``folder`` and what it is in; those that were missing go to ``made``, outermost first."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    for place in reversed(missing):
+        place.mkdir()
+        made.append(place)
 
 
 def _umask() -> int:

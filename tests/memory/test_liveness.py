@@ -8,6 +8,7 @@ from hypothesis import given
 from tensortide.errors import GraphError
 from tensortide.graph import Graph, Role
 from tensortide.memory import NEVER_READ, Life, Period, active_bytes, live_bytes, liveness
+from tensortide.memory.liveness import lasting_tensors
 from tests.graphs import Builder, graphs
 
 DURATIONS = [10, 20, 30, 40, 50]
@@ -125,3 +126,41 @@ def test_liveness_is_never_longer_than_the_real_life(graph: Graph) -> None:
             continue
         assert storage.birth is None or storage.birth <= life.birth
         assert life.death <= (len(graph) if storage.death is None else storage.death)
+
+
+@pytest.mark.parametrize(
+    ("used_at", "birth", "death", "periods"),
+    [
+        ([793, 810], 793, 811, [(794, 810)]),
+        ([794, 796, 799, 1039], 794, 1040, [(795, 796), (797, 799), (800, 1039)]),
+    ],
+)
+def test_documented_activations(used_at: list[int], birth: int, death: int, periods: list[tuple[int, int]]) -> None:
+    """Two activations of a ResNet-50, as the documentation of a liveness tool tells of them."""
+    b = Builder()
+    activation = b.storage(1, Role.ACTIVATION, birth, death)
+    for op in range(1041):
+        b.op([activation] if op in used_at[1:] else [], [activation] if op == used_at[0] else [])
+    for mode in ("storage", "compat"):
+        (life,) = liveness(b.graph(), mode, range(1041))  # type: ignore[arg-type]
+        assert (life.birth, life.death, life.uses) == (birth, death, tuple(used_at))
+        assert [(period.start, period.end) for period in life.periods] == periods
+        assert [period.time for period in life.periods] == [sum(range(*period)) for period in periods]
+
+
+def test_what_lasts_where_every_tensor_owns_its_bytes() -> None:
+    """The first tensor of what exists before and after the step, even if it is written before it is read."""
+    b = Builder()
+    weight = b.storage(8, Role.PARAMETER)
+    view = b.view(weight, 4)
+    unused = b.storage(3, Role.BUFFER)
+    local = b.storage(2, Role.ACTIVATION, 0, 1)
+    b.op([], [weight, local])
+    b.op([weight], [view])
+    graph = b.graph()
+    assert lasting_tensors(graph) == [True, False, True, False]
+    lives = {life.index: life for life in liveness(graph, "compat")}
+    assert (lives[weight].persistent, lives[weight].periods) == (True, ())
+    assert not lives[view].persistent
+    assert not lives[unused].persistent
+    assert lives[local].death == NEVER_READ

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import inspect
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -44,8 +44,32 @@ def capture_step(
     Whether it is one or the other shows when it is called, unless ``is_step`` says so.
     """
     mode = None if real else StepFakeMode()
+    with prepared(
+        target, hyperparameters, name=name, mode=mode, first_step=first_step, progress=progress, is_step=is_step
+    ) as (target, step, called):
+        if not called and not first_step:
+            progress("warming up")
+            with explained("step", name, real), followed():
+                step()
+        progress("recording")
+        return _record(step, name, real, lambda: _meta(name, target, hyperparameters, mode, first_step))
+
+
+@contextlib.contextmanager
+def prepared(
+    target: Callable[..., Any],
+    hyperparameters: Mapping[str, Scalar],
+    *,
+    name: str,
+    mode: StepFakeMode | None,
+    first_step: bool,
+    progress: Callable[[str], None],
+    is_step: bool,
+) -> Iterator[tuple[Callable[..., Any], Step, bool]]:
+    """``target`` and its step with stand-ins for the user's tensors (fake ones of ``mode``, or clones), for as long as
+    the body runs; and whether the step has run once. Everything of the user's is restored after it."""
     outside = Isolation(clones() if mode is None else fakes(mode))
-    paths = contextlib.nullcontext if real else same_paths
+    paths = contextlib.nullcontext if mode is None else same_paths
     with undisturbed(), loaders(lambda item: outside.visit(item, "batch")):
         try:
             target = outside.visit(target, name)
@@ -59,12 +83,7 @@ def capture_step(
                 inside = Isolation((lambda tensor: tensor) if mode is None else fakes(mode))
                 step = inside.visit(step, name)
                 with paths(), contextlib.closing(inside):
-                    if not called and not first_step:
-                        progress("warming up")
-                        with explained("step", name, real), followed():
-                            step()
-                    progress("recording")
-                    return _record(step, name, real, lambda: _meta(name, target, hyperparameters, mode, first_step))
+                    yield target, step, called
         finally:
             outside.restore()
 

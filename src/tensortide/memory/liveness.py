@@ -58,7 +58,8 @@ def liveness(graph: Graph, mode: Mode = "storage", durations: Sequence[float] | 
 
     ``storage``: a storage is used whenever any view of it is; what exists before and after the step is persistent;
     what outlives the step (outputs, gradients that are kept) dies at its end. ``compat``: every tensor owns its bytes,
-    views too; tensors of persistent storages that no op produces are persistent, and what nobody reads later dies.
+    views too; of what exists before and after the step the first tensor, and any other that no op produces, is
+    persistent, and what nobody reads later dies.
 
     ``durations``: time of each op; periods then tell how long they last, by prefix sums of these values.
     Raises GraphError for another mode, a wrong number of durations, or a graph with loops.
@@ -72,7 +73,8 @@ def liveness(graph: Graph, mode: Mode = "storage", durations: Sequence[float] | 
     uses = Uses(graph)
     if mode == "compat":
         groups = _grouped(uses.tensor, uses, len(graph.tensors))
-        return tuple(_tensor_life(graph, i, group, clock) for i, group in enumerate(groups))
+        lasting = _lasting(graph, groups)
+        return tuple(_tensor_life(graph, i, group, lasting[i], clock) for i, group in enumerate(groups))
     groups = _grouped(uses.storage, uses, len(graph.storages))
     return tuple(_storage_life(graph, i, group, clock) for i, group in enumerate(groups))
 
@@ -133,12 +135,26 @@ def _storage_life(graph: Graph, index: int, group: _Group, clock: list[float] | 
     return _local(index, storage.nbytes, group, len(graph) if outlives else None, clock)
 
 
-def _tensor_life(graph: Graph, index: int, group: _Group, clock: list[float] | None) -> Life:
-    tensor = graph.tensors[index]
-    storage = graph.storages[tensor.storage]
-    if storage.birth is None and storage.death is None and group.ops and not group.produced:
-        return _persistent(index, bytes_of(tensor), group, len(graph), clock)
-    return _local(index, bytes_of(tensor), group, None, clock)
+def _tensor_life(graph: Graph, index: int, group: _Group, lasting: bool, clock: list[float] | None) -> Life:
+    nbytes = bytes_of(graph.tensors[index])
+    if lasting and group.ops:
+        return _persistent(index, nbytes, group, len(graph), clock)
+    return _local(index, nbytes, group, None, clock)
+
+
+def lasting_tensors(graph: Graph) -> list[bool]:
+    """Whether each tensor lives across steps where every tensor owns its bytes (mode ``compat``), used or not."""
+    return _lasting(graph, _grouped((uses := Uses(graph)).tensor, uses, len(graph.tensors)))
+
+
+def _lasting(graph: Graph, groups: Sequence[_Group]) -> list[bool]:
+    across = [storage.birth is None and storage.death is None for storage in graph.storages]
+    first: set[int] = set()
+    lasting: list[bool] = []
+    for tensor, group in zip(graph.tensors, groups, strict=True):
+        lasting.append(across[tensor.storage] and (tensor.storage not in first or not group.produced))
+        first.add(tensor.storage)
+    return lasting
 
 
 def _local(index: int, nbytes: int, group: _Group, end: int | None, clock: list[float] | None) -> Life:

@@ -1,0 +1,222 @@
+"""The types in a dump: ``f32[8, 3]``, with strides and device in newer ones, symbols in dynamic ones."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from tensortide.graph.model import DTYPE_BYTES
+
+__all__ = ["TAGS", "Bad", "SymbolType", "TensorType", "parse_type", "row_major", "split", "symbols_of", "type_text"]
+
+TAGS: dict[str, str] = {
+    **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    **{f"c{bits}": f"complex{bits}" for bits in (32, 64, 128)},
+    "bf16": "bfloat16",
+    "b8": "bool",
+    "f8e4m3fn": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+    "f8e4m3fnuz": "float8_e4m3fnuz",
+    "f8e5m2fnuz": "float8_e5m2fnuz",
+    "f8e8m0fnu": "float8_e8m0fnu",
+    "f4e2m1fnx2": "float4_e2m1fn_x2",
+}
+"""dtype of each tag."""
+_TAG_OF = {dtype: tag for tag, dtype in TAGS.items()}
+
+_TENSOR = re.compile(r"([A-Za-z]\w*)\[([^\[\]]*)\](?:\[([^\[\]]*)\])?\s*([a-z]+(?::\d+)?)?", re.ASCII)
+_SYMBOL = re.compile(r"Sym\((.+)\)", re.ASCII)
+_LONGEST = 4096
+
+
+class Bad(ValueError):
+    """A text is no type, or no dimension; ``at`` is where in it."""
+
+    def __init__(self, reason: str, at: int = 0) -> None:
+        super().__init__(reason)
+        self.at = at
+
+
+class TensorType(NamedTuple):
+    """A tensor's type. Dimensions and strides are numbers, or expressions of symbols as text."""
+
+    dtype: str
+    dims: tuple[int | str, ...]
+    strides: tuple[int | str, ...] | None = None
+    device: str = ""
+
+    def shape(self, values: Mapping[str, int]) -> tuple[int, ...]:
+        """The dimensions where the symbols have ``values``. Raises KeyError for a symbol without one."""
+        return tuple(evaluated(dim, values) for dim in self.dims)
+
+    def nbytes(self, values: Mapping[str, int]) -> int:
+        """Bytes of its elements, laid out densely. Raises KeyError for a symbol without a value."""
+        return math.prod(self.shape(values)) * DTYPE_BYTES[self.dtype]
+
+
+class SymbolType(NamedTuple):
+    """The type of a number that is an expression of symbols."""
+
+    expression: str
+
+
+def parse_type(text: str) -> TensorType | SymbolType:
+    """The type that ``text`` is. Raises Bad."""
+    if found := _SYMBOL.fullmatch(text):
+        _check_expression(found[1], 4)
+        return SymbolType(found[1])
+    found = _TENSOR.fullmatch(text)
+    if found is None:
+        raise Bad("a type such as f32[8, 3] was expected")
+    dtype = TAGS.get(found[1])
+    if dtype is None:
+        raise Bad(f"unknown dtype {found[1]} (known: {', '.join(TAGS)})")
+    strides = None if found[3] is None else _numbers(found[3], found.start(3))
+    dims = _numbers(found[2], found.start(2))
+    if strides is not None and len(strides) != len(dims):
+        raise Bad(f"{len(strides)} strides for {len(dims)} dimensions", found.start(3))
+    return TensorType(dtype, dims, strides, found[4] or "")
+
+
+def type_text(dtype: str, shape: tuple[int, ...]) -> str:
+    """The type of a dense tensor: ``f32[8, 3]``. A dtype without a tag is shown as its bytes."""
+    if dtype not in _TAG_OF:
+        dtype, shape = "uint8", (math.prod(shape) * DTYPE_BYTES[dtype],)
+    return f"{_TAG_OF[dtype]}[{', '.join(map(str, shape))}]"
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a dense tensor."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def split(text: str) -> list[tuple[int, str]]:
+    """Parts of ``text`` between the commas that no parentheses enclose, and where each starts."""
+    parts: list[tuple[int, str]] = []
+    depth = start = 0
+    for index, char in enumerate(text):
+        depth += (char in "([{") - (char in ")]}")
+        if char == "," and not depth:
+            parts.append((start, text[start:index]))
+            start = index + 1
+    return [*parts, (start, text[start:])]
+
+
+def _numbers(text: str, at: int) -> tuple[int | str, ...]:
+    if not text.strip():
+        return ()
+    numbers: list[int | str] = []
+    for start, part in split(text):
+        word = part.strip()
+        if word.isascii() and word.isdigit() and len(word) < 19:
+            numbers.append(int(word))
+        else:
+            _check_expression(word, at + start + len(part) - len(part.lstrip()))
+            numbers.append(word)
+    return tuple(numbers)
+
+
+# -- expressions of symbols ------------------------------------------------------------------------
+
+_BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: lambda a, b: a % b,
+    ast.Pow: lambda a, b: a**b,
+}
+_FUNCTIONS: dict[str, Callable[..., int]] = {
+    "Max": max,
+    "Min": min,
+    "FloorDiv": lambda a, b: a // b,
+    "CeilDiv": lambda a, b: -(-a // b),
+    "Mod": lambda a, b: a % b,
+    "PythonMod": lambda a, b: a % b,
+    "ModularIndexing": lambda a, b, c: a // b % c,
+}
+_ARITIES = {"Max": (1, 99), "Min": (1, 99), "ModularIndexing": (3, 3)}
+
+
+def evaluated(dim: int | str, values: Mapping[str, int]) -> int:
+    """The number that ``dim`` is. Raises KeyError for a symbol without a value, Bad if it is no size."""
+    if isinstance(dim, int):
+        return dim
+    try:
+        value = _value(_parsed(dim), values)
+    except (ZeroDivisionError, OverflowError) as error:
+        raise Bad(f"{dim} has no value: {error}") from None
+    if not 0 <= value < 1 << 63:
+        raise Bad(f"{dim} is {value}, no size")
+    return value
+
+
+def symbols_of(dim: int | str) -> set[str]:
+    """Names of the symbols in ``dim``."""
+    if isinstance(dim, int):
+        return set()
+    return {node.id for node in ast.walk(_parsed(dim)) if isinstance(node, ast.Name) and node.id not in _FUNCTIONS}
+
+
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _check_expression(text: str, at: int) -> None:
+    """Raise Bad unless ``text`` is an expression of symbols."""
+    if not text or len(text) > _LONGEST:
+        raise Bad("a dimension was expected", at)
+    try:
+        tree = _parsed(text)
+        _check(tree, 0)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise Bad(f"no dimension: {text[:60]}", at) from None
+
+
+def _check(node: ast.expr, depth: int) -> None:
+    match node:
+        case ast.Constant(int() as value) if not isinstance(value, bool) and 0 <= value < 1 << 63:
+            return
+        case ast.Name():
+            return
+        case ast.UnaryOp(op=ast.USub()) if depth < 100:
+            _check(node.operand, depth + 1)
+        case ast.BinOp(op=ast.Pow(), right=ast.Constant(int() as power)) if 0 <= power < 64:
+            _check(node.left, depth + 1)
+        case ast.BinOp() if type(node.op) in _BINARY and not isinstance(node.op, ast.Pow) and depth < 100:
+            _check(node.left, depth + 1)
+            _check(node.right, depth + 1)
+        case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS and depth < 100:
+            low, high = _ARITIES.get(name, (2, 2))
+            if not low <= len(node.args) <= high:
+                raise ValueError
+            for argument in node.args:
+                _check(argument, depth + 1)
+        case _:
+            raise ValueError
+
+
+def _value(node: ast.expr, values: Mapping[str, int]) -> int:
+    match node:
+        case ast.Constant(int() as value):
+            return value
+        case ast.Name():
+            return values[node.id]
+        case ast.UnaryOp():
+            return -_value(node.operand, values)
+        case ast.BinOp():
+            return _BINARY[type(node.op)](_value(node.left, values), _value(node.right, values))
+        case ast.Call(func=ast.Name(id=name)):
+            return _FUNCTIONS[name](*(_value(argument, values) for argument in node.args))
+        case _:
+            raise AssertionError(ast.dump(node))

@@ -1,0 +1,77 @@
+"""Text files that are read line by line: plain or compressed, and errors that say which line it was."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from tensortide.errors import TraceError
+
+__all__ = ["TextFile", "find_file", "read_text", "shown"]
+
+_SHOWN = 80
+
+
+class TextFile:
+    """The lines of a file, without what ends them; blank lines at its end are dropped."""
+
+    __slots__ = ("lines", "path")
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.lines = [line.rstrip() for line in text.split("\n")]
+        while self.lines and not self.lines[-1]:
+            self.lines.pop()
+
+    def error(self, index: int, expected: str, column: int | None = None) -> TraceError:
+        """``expected`` was expected in the line ``index`` (from 0), and is not what stands there. ``column``: from
+        1."""
+        return self.wrong(index, f"expected {expected}", column)
+
+    def wrong(self, index: int, reason: str, column: int | None = None) -> TraceError:
+        """``reason`` against the line ``index`` (from 0)."""
+        where = f"{self.path}, line {index + 1}" + ("" if column is None else f", column {column}")
+        found = shown(self.lines[index]) if index < len(self.lines) else "(the file ends here)"
+        return TraceError(f"{where}: {reason}: {found}")
+
+
+def read_text(path: str | os.PathLike[str]) -> TextFile:
+    """The file at ``path``, plain or compressed with gzip, whatever its name.
+
+    Raises:
+        TraceError: it cannot be read, its compressed data are damaged, or it is not UTF-8.
+    """
+    name = os.fspath(path)
+    try:
+        data = Path(path).read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise TraceError(f"{name}: the compressed file is damaged: {error}") from error
+    except (OSError, ValueError) as error:
+        raise TraceError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        return TextFile(name, data.decode())
+    except UnicodeDecodeError as error:
+        start = data[: error.start]
+        line = data[start.rfind(b"\n") + 1 :].split(b"\n", 1)[0]
+        said = shown(line.decode(errors="backslashreplace"))
+        raise TraceError(f"{name}, line {start.count(10) + 1}: not UTF-8: {said}") from None
+
+
+def find_file(folder: str | os.PathLike[str], names: Sequence[str]) -> Path | None:
+    """The first of ``names`` that is in ``folder``, each plain or with ``.gz``; None if none is."""
+    for name in names:
+        for candidate in (Path(folder) / name, Path(folder) / f"{name}.gz"):
+            if candidate.is_file():
+                return candidate
+    return None
+
+
+def shown(text: str) -> str:
+    """``text`` on one line, short enough for a message."""
+    whole = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: 2 * _SHOWN].strip())
+    return repr(whole if len(whole) <= _SHOWN and len(text) <= 2 * _SHOWN else whole[:_SHOWN].rstrip() + " ...")
