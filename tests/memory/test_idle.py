@@ -125,7 +125,7 @@ def test_wrong_durations() -> None:
 )
 def test_links_of_ones_own(text: str, rate: int, latency: int) -> None:
     made = link(text)
-    assert (made.bytes_per_s, made.latency_ns) == (rate, latency)
+    assert (made.bytes_per_s, made.latency_ns) == (Fraction(rate), latency)
 
 
 @pytest.mark.parametrize("text", ["", "pcie9", "0", "GB/s", "5GB/s,", "-1GB/s", "5GB/s,3ms"])

@@ -61,6 +61,8 @@ class Hideable(msgspec.Struct, frozen=True):
 
     link: str
     about: str
+    bytes_per_s: float
+    latency_ns: int
     periods: int
     period_bytes: int
     period_byte_ns: int
@@ -198,6 +200,8 @@ class Idleness:
         return Hideable(
             link=link.name,
             about=link.about,
+            bytes_per_s=float(link.bytes_per_s),
+            latency_ns=link.latency_ns,
             periods=len(spans),
             period_bytes=sum(span.nbytes for span in spans),
             period_byte_ns=sum(span.nbytes * span.ns for span in spans),

@@ -44,12 +44,12 @@ def _pcie(generation: int, transfers_per_s: int) -> Link:
     """Sixteen lanes of 8, 16 or 32 GT/s, of whose bits 128 in 130 are data, to the three digits that are quoted."""
     rate = Fraction(round(Fraction(16 * transfers_per_s * 128, 130 * 8 * 10**6)) * 10**6)
     name = f"pcie{generation}"
-    about = f"PCIe {generation}.0 x16: {float(rate) / 1e9:g} GB/s each way, {_LATENCY_NS // 1000} us"
+    about = f"x16, {float(rate) / 1e9:g} GB/s + {_LATENCY_NS // 1000} us"
     return Link(name, rate, _LATENCY_NS, about)
 
 
 LINKS: dict[str, Link] = {
-    "nvme": Link("nvme", Fraction(32, 10) * 2**30, 65_000, "NVMe drive: 3.2 GiB/s each way, 65 us"),
+    "nvme": Link("nvme", Fraction(32, 10) * 2**30, 65_000, "drive, 3.2 GiB/s + 65 us"),
     "pcie3": _pcie(3, 8 * 10**9),
     "pcie4": _pcie(4, 16 * 10**9),
     "pcie5": _pcie(5, 32 * 10**9),
@@ -73,7 +73,7 @@ def link(text: str) -> Link:
             f"no link is called {text!r}: it is {', '.join(LINKS)}, or a speed such as 25GB/s or 25GB/s,10us (latency)"
         )
     latency_ns = _LATENCY_NS if match[2] is None else round(Fraction(match[2]) * 1000)
-    about = f"{float(rate) / 1e9:g} GB/s each way, {latency_ns / 1000:g} us"
+    about = f"{float(rate) / 1e9:g} GB/s + {latency_ns / 1000:g} us"
     return Link(text.strip(), Fraction(rate), latency_ns, about)
 
 
