@@ -185,7 +185,7 @@ def values(graph: Graph) -> list[dict[int, object]]:
 @given(graphs(max_ops=20))
 def test_what_is_computed_again_is_what_was_there(graph: Graph) -> None:
     """The ops find what they found the first time among what is there, or was computed again before them."""
-    idle = idleness(graph, [1] * len(graph))
+    idle = idleness(graph, [3 + 10**i for i in range(len(graph))])
     moments, lives = values(graph), {life.index: life for life in idle.everywhere}
     for row in recomputations(idle):
         after = moments[row.end]
@@ -197,10 +197,10 @@ def test_what_is_computed_again_is_what_was_there(graph: Graph) -> None:
             assert {moments[op][storage] for storage in reads} <= pool
             pool |= set(moments[op + 1].values()) - set(moments[op].values())
         assert after[row.index] in pool
-        assert row.cost_ns == len(row.ops) == len(set(row.ops))
+        assert row.cost_ns == sum(3 + 10**op for op in set(row.ops)) < row.idle_ns
 
 
-def chain(length: int) -> Graph:
+def chain(length: int, pause: int) -> Graph:
     """x -> a0 -> a1 -> ..., of which the last is read once more at the end; the others are gone by then."""
     b = Builder()
     tensor = b.storage(8, Role.INPUT)
@@ -208,9 +208,21 @@ def chain(length: int) -> Graph:
         made = b.storage(8, Role.ACTIVATION, i, None)
         b.op([tensor], [made])
         tensor = made
-    b.op()
+    for _ in range(pause):
+        b.op()
     b.op([tensor])
     return b.graph()
+
+
+def test_inputs_that_an_op_brings_in_cannot_be_computed_again() -> None:
+    for role, found in ((Role.INPUT, []), (Role.ACTIVATION, [0])):
+        b = Builder()
+        batch = b.storage(8, role, 0, 4)
+        b.op([], [batch])
+        for _ in range(2):
+            b.op()
+        b.op([batch])
+        assert [row.index for row in rows_of(b.graph())] == found
 
 
 def rows_of(graph: Graph) -> list[Recompute]:
@@ -218,9 +230,11 @@ def rows_of(graph: Graph) -> list[Recompute]:
 
 
 def test_what_is_gone_is_computed_too_as_far_as_the_chain_is_short() -> None:
-    (row,) = [row for row in rows_of(with_deaths(chain(3))) if row.index == 3]
-    assert (row.ops, row.cost_ns, row.start, row.end, row.idle_ns) == ((0, 1, 2), 30, 3, 4, 10)
-    assert not [row for row in rows_of(with_deaths(chain(17))) if row.index == 17]
+    (row,) = [row for row in rows_of(with_deaths(chain(3, pause=4))) if row.index == 3]
+    assert (row.ops, row.cost_ns, row.start, row.end, row.idle_ns) == ((0, 1, 2), 30, 3, 7, 40)
+    assert rows_of(with_deaths(chain(3, pause=3))) == [], "it takes as long as the period"
+    assert [row.index for row in rows_of(with_deaths(chain(16, pause=20)))] == [16]
+    assert rows_of(with_deaths(chain(17, pause=20))) == []
 
 
 def with_deaths(graph: Graph) -> Graph:
@@ -236,14 +250,15 @@ def with_deaths(graph: Graph) -> Graph:
 def test_what_was_overwritten_cannot_be_computed_again() -> None:
     b = Builder()
     weight = b.storage(8, Role.PARAMETER)
-    made = b.storage(8, Role.ACTIVATION, 0, 4)
+    made = b.storage(8, Role.ACTIVATION, 0, None)
     b.op([weight], [made])
     b.op([weight], [weight], mutated=[0])
+    b.op()
     b.op()
     b.op([made])
     assert rows_of(b.graph()) == []
     graph = b.graph()
-    kept = Graph((graph.ops[0], graph.ops[2], graph.ops[2], graph.ops[3]), graph.calls, graph.tensors, graph.storages)
+    kept = Graph((graph.ops[0], graph.ops[2], graph.ops[2], graph.ops[4]), graph.calls, graph.tensors, graph.storages)
     assert [row.index for row in rows_of(kept)] == [1]
 
 

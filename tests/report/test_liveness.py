@@ -101,6 +101,16 @@ def test_many_periods_are_sampled_and_those_of_most_memory_time_stay() -> None:
     assert len(msgspec.json.encode(study_.view)) < 200_000
 
 
+def test_a_weight_that_is_used_a_thousand_times_stays_drawable() -> None:
+    """It is used by every second op: no gap would be seen."""
+    graph = tower(1)
+    ops = tuple([op for pair in zip([graph.ops[0]] * 1000, [graph.ops[1]] * 1000, strict=True) for op in pair])
+    view = made(msgspec.structs.replace(graph, ops=ops)).view
+    (bar,) = [bar for bar in view.lives if bar.stored.role == "parameter"]
+    assert bar.used_ns == ((0, view.step_ns - 4000),)
+    assert bar.idle_ns == sum((1000 * (1 + i % 4)) for i in range(1, 2000, 2))
+
+
 @pytest.mark.parametrize("graph", [alone(), empty(), tower(train=False)], ids=["alone", "empty", "inference"])
 def test_steps_with_little_in_them(graph: Graph, tmp_path: Path) -> None:
     for durations in ([0] * len(graph), [5] * len(graph)):
@@ -147,7 +157,7 @@ def test_no_name_paints_the_terminal() -> None:
 
 def test_a_comparison_has_both_sides_and_their_ratio() -> None:
     text = printed(lambda console: render_comparison(deep().view, made(tower(24)).view, console))
-    (row,) = [line.split() for line in text.splitlines() if line.startswith("ops")]
+    (row,) = [line.split() for line in text.splitlines() if line.startswith("  ops ")]
     assert row == ["ops", "60", "120", "x", "2"]
     assert "hideable over 1TB/s,0.1us, of periods" in text
 

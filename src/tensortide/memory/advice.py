@@ -13,6 +13,7 @@ from fractions import Fraction
 import msgspec
 
 from tensortide.graph.effects import blind_slots
+from tensortide.graph.model import Role
 from tensortide.memory.idle import Idleness, covers
 from tensortide.memory.link import Link
 from tensortide.memory.liveness import Life, Period
@@ -21,8 +22,8 @@ __all__ = ["CHAIN", "Offload", "Recompute", "offloads", "recomputations"]
 
 CHAIN = 16
 """Most ops that are computed again for one storage."""
-LEAST_SHARE = Fraction(1, 1000)
-"""Of the peak: smaller storages are not worth an entry."""
+GIVEN = frozenset({Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.INPUT})
+"""What no op of the step makes, even where one is recorded that brings it in."""
 
 
 class Offload(msgspec.Struct, frozen=True):
@@ -87,20 +88,20 @@ def offloads(idle: Idleness, link: Link) -> list[Offload]:
 def recomputations(idle: Idleness) -> list[Recompute]:
     """What can be computed again from what is still there, by bytes times idle time for each nanosecond of computing.
 
-    A storage counts that holds ``LEAST_SHARE`` of the peak and takes at most ``CHAIN`` ops: those that wrote it before
-    its longest period, and in turn those that wrote what they read, where that is dead or overwritten by then.
+    It takes the ops that wrote a storage before its longest period, and in turn those that wrote what they read, where
+    that is dead or overwritten by then. Storages for which these are more than ``CHAIN``, or take as long as the
+    period, are left out.
     """
     history = _History(idle)
-    least = LEAST_SHARE * int(idle.live.max()) if len(idle.graph) else 0
     found = []
     for life in idle.lives:
         periods = [period for period in life.periods if not period.looped]
-        if life.persistent or not periods or not life.nbytes or life.nbytes < least:
+        if life.persistent or not periods or not life.nbytes:
             continue
         longest = max(periods, key=_ns)
         ops = history.again(life.index, longest.end)
-        if ops:
-            cost = sum(idle.durations_ns[op] for op in ops)
+        cost = sum(idle.durations_ns[op] for op in ops)
+        if ops and cost < _ns(longest):
             at_peak = covers(longest, idle.peak_op)
             period = (longest.start, longest.end, _ns(longest))
             found.append(Recompute(life.index, life.nbytes, *period, tuple(sorted(ops)), cost, at_peak))
@@ -144,7 +145,7 @@ class _History:
         while wanted:
             item, time = wanted.pop()
             writers = [op for op in self._writers.get(item, ()) if op < time]
-            if not writers:
+            if not writers or self._idle.role(self._lives[item]) in GIVEN:
                 return set()
             for op in writers:
                 if op not in ops:

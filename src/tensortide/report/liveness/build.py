@@ -37,6 +37,8 @@ __all__ = ["study"]
 
 STRETCHES, POINTS, QUANTILES, BARS, ROWS = 480, 2000, 200, 40, 40
 """Most entries of curves, points, quantiles, lives and of each list of advice."""
+LEAST_SHARE = 1e-3
+"""Of the peak: less is not worth a row among what to compute again."""
 LIMITS_NS = (10**4, 10**5, 10**6, 10**7, 10**8, 10**9, 10**10)
 
 T = TypeVar("T", "Offload", "Recompute")
@@ -97,7 +99,7 @@ def _view(idle: Idleness, link: Link, names: Names, durations: str) -> LivenessV
         verdict="",
         advice=(),
         offload=_offload_rows(offloads(idle, link), names),
-        recompute=_recompute_rows(recomputations(idle), names, graph),
+        recompute=_recompute_rows(recomputations(idle), names, graph, peak.live_bytes),
         quantile_ns=_quantiles([span.ns for span in idle.spans()]),
         curves=_curves(idle),
         points=_points(idle, names),
@@ -168,7 +170,7 @@ def _offload_rows(rows: Sequence[Offload], names: Names) -> tuple[OffloadRow, ..
     return tuple(sorted(found, key=lambda row: -row.hideable_byte_ns)[:ROWS])
 
 
-def _recompute_rows(rows: Sequence[Recompute], names: Names, graph: Graph) -> tuple[RecomputeRow, ...]:
+def _recompute_rows(rows: Sequence[Recompute], names: Names, graph: Graph, peak_bytes: int) -> tuple[RecomputeRow, ...]:
     found = [
         RecomputeRow(
             first=names(group[0].index),
@@ -182,6 +184,7 @@ def _recompute_rows(rows: Sequence[Recompute], names: Names, graph: Graph) -> tu
             ops=tuple(short(graph[op].name) for op in group[0].ops),
         )
         for group in _alike(rows, names)
+        if sum(row.nbytes for row in group) >= LEAST_SHARE * peak_bytes
     ]
     return tuple(sorted(found, key=lambda row: -row.idle_byte_ns / max(1, row.cost_ns))[:ROWS])
 
@@ -244,10 +247,23 @@ def _bars(idle: Idleness, names: Names) -> tuple[LifeBar, ...]:
             birth_ns=clock[life_start(life)],
             death_ns=clock[life_stop(life, count)],
             idle_ns=times[life.index].inactive_byte_ns // max(1, life.nbytes),
-            used_ns=tuple(_stretches(used(life), clock)),
+            used_ns=_seen(list(_stretches(used(life), clock)), idle.step_ns),
         )
         for life in shown
     )
+
+
+def _seen(stretches: list[tuple[int, int]], step_ns: int) -> tuple[tuple[int, int], ...]:
+    """``stretches`` as they are; of more than ``STRETCHES`` those are joined between which no gap would be seen."""
+    if len(stretches) <= STRETCHES:
+        return tuple(stretches)
+    joined = [stretches[0]]
+    for start, end in stretches[1:]:
+        if (start - joined[-1][1]) * STRETCHES < step_ns:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return tuple(joined)
 
 
 def _stretches(uses: Sequence[int], clock: Sequence[int]) -> Iterable[tuple[int, int]]:

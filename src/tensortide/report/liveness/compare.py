@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from tensortide.report.layout import Column, Trimmed, columns_table, heading
+from tensortide.report.layout import Column, Trimmed, columns_table
 from tensortide.report.liveness.records import LivenessView
 from tensortide.report.liveness.terminal import LENGTHS, title
 from tensortide.report.simulation.words import time_text
@@ -21,9 +21,11 @@ Row = tuple[str, str, str, str]
 def render_comparison(first: LivenessView, second: LivenessView, console: Console) -> None:
     """Print both, figure by figure, with what became of each."""
     columns = [Column("", fold=True), *(Column(name, right=True) for name in ("A", "B", "B to A"))]
+    rows: list[Row] = []
+    for name, section in _sections(first, second):
+        rows += [(name, "", "", ""), *((f"  {row[0]}", *row[1:]) for row in section), ("", "", "", "")]
     parts: list[RenderableType] = [Text("A ", "bold").append(title(first)), Text("B ", "bold").append(title(second))]
-    for name, rows in _sections(first, second):
-        parts += [heading(name), columns_table(columns, list(rows), first=False)]
+    parts.append(columns_table(columns, rows[:-1]))
     for part in parts:
         console.print(Trimmed(part), highlight=False, end="")
 

@@ -122,7 +122,8 @@ class Points(msgspec.Struct, frozen=True, kw_only=True):
 
 class LifeBar(msgspec.Struct, frozen=True, kw_only=True):
     """The life of one of the largest storages in nanoseconds: it is alive from ``birth_ns`` to ``death_ns``, in use in
-    the intervals ``used_ns``, and ``idle_ns`` in total."""
+    the intervals ``used_ns`` (of hundreds, those are joined between which no gap would be seen), and ``idle_ns`` in
+    total."""
 
     stored: Stored
     birth_ns: int
