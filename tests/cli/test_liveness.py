@@ -13,6 +13,7 @@ import pytest
 
 from tensortide import load
 from tensortide.cli import main
+from tensortide.graph import OUTSIDE, Call, Graph, Loop, Op, Phase, Role, Storage, Tensor, save
 from tensortide.memory import idleness
 from tensortide.report.liveness import figures
 from tensortide.timing import Durations, identity, save_durations
@@ -111,6 +112,19 @@ def test_a_report_has_the_pane(folder: Path) -> None:
     assert "How long memory lies idle" in (folder / "report.html").read_text()
     done = start(folder, "report", "gpt2.tide", "--machine", "A100-SXM-80GB")
     assert "go with --html" in done.stderr
+
+
+def test_loops_are_written_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = Graph(
+        ops=tuple(Op(0, (), (i,), Phase.FORWARD, loop=0) for i in range(2)),
+        calls=(Call("test.make.default"),),
+        tensors=tuple(Tensor(i, "float32", (2,), (1,)) for i in range(2)),
+        storages=tuple(Storage(8, "cpu", Role.TEMPORARY, i, i + 1) for i in range(2)),
+        loops=(Loop("again", OUTSIDE, 5),),
+    )
+    save(graph, folder / "looped.tide")
+    shown: Any = json.loads(inside(folder, capsys, "looped.tide", "--json"))
+    assert (shown["ops"], shown["storages"]) == (10, 10)
 
 
 def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,10 +32,12 @@ def advice(view: LivenessView) -> Iterator[str]:
     """What follows from it."""
     peak, hidden = view.peak, view.chosen
     if peak.at is not None and peak.live_bytes:
-        part = "all" if peak.hideable_bytes == peak.idle_bytes else format_bytes(peak.hideable_bytes)
+        idle, part = format_bytes(peak.idle_bytes), format_bytes(peak.hideable_bytes)
+        if part == idle:
+            part = "all" if peak.hideable_bytes == peak.idle_bytes else "nearly all"
         yield (
-            f"At the peak of {format_bytes(peak.live_bytes)} ({place_text(peak.at)}) {format_bytes(peak.idle_bytes)} "
-            f"are not in use, {part} of them for long enough to be elsewhere over {view.link}."
+            f"At the peak of {format_bytes(peak.live_bytes)} ({place_text(peak.at)}) {idle} are not in use, {part} of "
+            f"them for long enough to be elsewhere over {view.link}."
         )
     if hidden.count and hidden.transfer_ns > view.step_ns:
         yield (
