@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from tensortide.cli.remat.target import TimeOptions, recording_of
 from tensortide.cli.source import (
     CaptureOptions,
     CostOptions,
@@ -20,7 +21,8 @@ from tensortide.cli.source import (
     progress,
     resolver,
 )
-from tensortide.write import check_writable
+from tensortide.errors import WorkloadError
+from tensortide.write import check_writable, write_file
 
 File = Path | None
 
@@ -38,12 +40,18 @@ def report(
     depth: Depth = 3,
     top: Top = 15,
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    times: TimeOptions = TimeOptions(),  # noqa: B008
     cost: CostOptions = CostOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
-    """Report what one step costs: totals, where they go, memory over time, what is alive at the peak."""
+    """Report what one step costs: totals, where they go, memory over time, what is alive at the peak.
+
+    The page also tells how long memory lies idle: by the durations that --machine, --times or --measure give.
+    """
     from tensortide.report import report as make_report
     from tensortide.report.formats import render_json, write
+    from tensortide.report.html import render_html
+    from tensortide.report.liveness import study, with_liveness
 
     asked = {
         "html": html,
@@ -54,13 +62,20 @@ def report(
         "markdown": markdown,
     }
     files = {kind: check_writable(path) for kind, path in asked.items() if path is not None}
-    graph = graph_of(target, options, quiet=out.quiet)
+    if html is None and times != TimeOptions():
+        raise WorkloadError("--machine, --times and --measure go with --html (and with tensortide liveness)")
+    recording = None if html is None else recording_of(target, options, times, quiet=out.quiet)
+    graph = graph_of(target, options, quiet=out.quiet) if recording is None else recording.graph
     with progress(out.quiet) as say:
         say("counting")
         document = make_report(graph, strict=cost.strict, resolver=resolver, top=max(top, 25))
         for kind, path in files.items():
             say(f"writing {path}")
-            write(document, kind, path)
+            if kind == "html" and recording is not None:
+                made = study(graph, recording.durations_ns, durations=recording.source)
+                write_file(path, render_html(with_liveness(document, made.view)))
+            else:
+                write(document, kind, path)
     if any(map(is_stdout, files.values())):
         return
     screen = console()

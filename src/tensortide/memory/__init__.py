@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from tensortide.memory.accumulate import accumulate_in_place
+from tensortide.memory.advice import Offload, Recompute, offloads, recomputations
 from tensortide.memory.cuda_allocator import CachingAllocator, Reservation, reserve
 from tensortide.memory.effects import IDENTITY, Effect, ModuleMemory, Segment, by_module, compose, effects
 from tensortide.memory.footprint import footprint_bytes, storage_copies
+from tensortide.memory.idle import Hideable, Idleness, MemoryTime, PeakSplit, Span, idleness
+from tensortide.memory.link import LINKS, Link, link
 from tensortide.memory.liveness import NEVER_READ, Life, Period, active_bytes, live_bytes, liveness
 from tensortide.memory.resident import Resident
 from tensortide.memory.rounding import CPU, CUDA_CACHING, EXACT, PAGES_4K, Rounding
@@ -17,18 +20,27 @@ __all__ = [
     "CUDA_CACHING",
     "EXACT",
     "IDENTITY",
+    "LINKS",
     "NEVER_READ",
     "PAGES_4K",
     "WORKSPACE",
     "CachingAllocator",
     "Effect",
+    "Hideable",
+    "Idleness",
     "Life",
+    "Link",
+    "MemoryTime",
     "ModuleMemory",
+    "Offload",
+    "PeakSplit",
     "Period",
+    "Recompute",
     "Reservation",
     "Resident",
     "Rounding",
     "Segment",
+    "Span",
     "Timeline",
     "accumulate_in_place",
     "active_bytes",
@@ -36,8 +48,12 @@ __all__ = [
     "compose",
     "effects",
     "footprint_bytes",
+    "idleness",
+    "link",
     "live_bytes",
     "liveness",
+    "offloads",
+    "recomputations",
     "reserve",
     "storage_copies",
     "timeline",

@@ -15,7 +15,7 @@ __all__ = ["render_frame", "render_html"]
 
 SCRIPTS = (
     *("dom", "format", "data", "scale", "chart", "vtable"),
-    *("overview", "budget", "simulation", "memory", "modules", "ops", "about"),
+    *("overview", "timed", "budget", "simulation", "memory", "idle", "liveness", "modules", "ops", "about"),
 )
 """Scripts of the page in the order they are joined. ``theme`` runs before them, so that no wrong colour flashes."""
 

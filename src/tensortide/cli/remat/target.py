@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from tensortide.capture.dtrlog import is_log_file, read_recording, write_log
 from tensortide.cli.source import CaptureOptions, graph_of, option, progress, resolver
 from tensortide.errors import WorkloadError
+from tensortide.graph import unrolled
 from tensortide.plan.remat.schedule import recorded
 from tensortide.replay.remat import Deallocation, Simulator
 from tensortide.timing import device, estimate, load_durations
@@ -37,7 +38,7 @@ class TimeOptions:
     machine: Annotated[
         str | None, option("--machine", f"Device that durations are estimated for (default: {DEFAULT_MACHINE}).")
     ] = None
-    times: Annotated[Path | None, option("--times", "File of durations instead of an estimate.")] = None
+    times: Annotated[Path | None, option("--times --durations", "File of durations instead of an estimate.")] = None
     measure: Annotated[
         bool, option("--measure", "Run the workload here and measure its ops instead of an estimate.")
     ] = False
@@ -104,7 +105,7 @@ def _timed(target: str, options: CaptureOptions, times: TimeOptions, *, quiet: b
             settings = parse_settings(options.set, workload, target)
             graph, durations = measure(workload, hyperparameters=settings, name=target, progress=say)
         return recorded(graph, durations.ns, durations.source)
-    graph = graph_of(target, options, quiet=quiet)
+    graph = unrolled(graph_of(target, options, quiet=quiet))
     if times.times is not None:
         durations = load_durations(times.times, graph)
     else:

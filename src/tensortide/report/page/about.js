@@ -53,6 +53,7 @@ function show(report) {
   showOverview(report);
   if (report.simulation) showSimulation(report);
   const chart = showMemory(report);
+  if (report.liveness) showLiveness(report);
   showModules(report);
   const table = new OpTable(report, (i) => chart.choose(i));
   showTopOps(report, (row) => table.search(`${shortOp(row.op)} ${row.phase} ${row.modules.split("*")[0]}`));

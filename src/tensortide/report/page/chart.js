@@ -135,7 +135,12 @@ class MemoryChart {
   }
 
   peakText(op) {
-    return `peak ${bytes(this.series.total[op])} at op ${whole(op)}`;
+    return `peak ${bytes(this.series.total[op])} at op ${whole(this.number(op))}`;
+  }
+
+  /** The number of the op that is the entry `op` of the series: itself, but in charts of something else than ops. */
+  number(op) {
+    return op;
   }
 
   /** Labels of the axis, at most `parts` or so, and where they stand. */
@@ -248,6 +253,6 @@ class MemoryChart {
     this.mark();
     const box = this.plot.getBoundingClientRect();
     tip.show(box.left + this.x(op + 0.5), box.top + this.y(this.series.total[op]), this.describe(op));
-    this.said.textContent = `op ${op}, ${this.report.opName(op)}, ${bytes(this.series.total[op])}`;
+    this.said.textContent = `op ${this.number(op)}, ${this.report.opName(op)}, ${bytes(this.series.total[op])}`;
   }
 }

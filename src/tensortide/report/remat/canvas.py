@@ -71,15 +71,23 @@ def grid_of(panels: int) -> tuple[int, int]:
 
 @contextmanager
 def page(
-    path: str | os.PathLike[str], panels: int, *, panel: tuple[float, float] = PANEL, single: float = 1.5
+    path: str | os.PathLike[str],
+    panels: int,
+    *,
+    panel: tuple[float, float] = PANEL,
+    single: float = 1.5,
+    columns: int | None = None,
 ) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure of ``panels``, written when the body is done; a lone one is ``single`` times as large."""
+    """A figure of ``panels``, written when the body is done; a lone one is ``single`` times as large.
+
+    ``columns``: beside each other, if not as ``grid_of`` has it.
+    """
     target = check_figure(path)
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows, columns = grid_of(panels)
+    rows, columns = grid_of(panels) if columns is None else (math.ceil(panels / columns), columns)
     scale = single if panels == 1 else 1.0
     with rc_context(PAGE):
         size = (panel[0] * columns * scale, panel[1] * rows * scale + 0.2)

@@ -1,0 +1,167 @@
+"""``tensortide liveness``: how long memory lies idle, and what is worth moving away or computing again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from tensortide.cli.remat.target import Target, TimeOptions, recording_of
+from tensortide.cli.source import (
+    CaptureOptions,
+    OutputOptions,
+    Top,
+    console,
+    is_stdout,
+    option,
+    print_json,
+    progress,
+    resolver,
+)
+from tensortide.errors import OutputError, WorkloadError
+from tensortide.memory import Link
+from tensortide.memory import link as parse_link
+from tensortide.report.liveness import Study, study, with_liveness
+from tensortide.write import check_writable, write_file
+
+if TYPE_CHECKING:
+    from tensortide.memory.liveness import Mode
+
+LinkName = Annotated[
+    str,
+    Parameter(
+        help="Link that memory could be moved over: nvme, pcie3, pcie4, pcie5, or a speed: 25GB/s, or with its latency "
+        "25GB/s,10us."
+    ),
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class LivenessFiles:
+    """What is written beside the text."""
+
+    plot: Annotated[Path | None, option("--plot", "Draw an overview (.png, .svg, .pdf).")] = None
+    figures: Annotated[
+        Path | None, option("--figures", "Folder for each figure as PNG and SVG; it is made if it is not there.")
+    ] = None
+    html: Annotated[Path | None, option("--html", "Write the report as one offline HTML page.")] = None
+    trace: Annotated[Path | None, option("--trace", "Write a trace for Perfetto or chrome://tracing.")] = None
+    csv: Annotated[Path | None, option("--csv", "Write one row per storage (per tensor with --mode compat).")] = None
+
+    def check(self) -> list[Path]:
+        """The files to be written, as far as can be told before. Raises OutputError if one cannot be."""
+        from tensortide.report.figures import check_figure
+
+        found = [check_writable(path) for path in (self.html, self.trace, self.csv) if path is not None]
+        if self.plot is not None:
+            found.append(check_figure(self.plot))
+        if self.figures is not None and self.figures.exists() and not self.figures.is_dir():
+            raise OutputError(f"cannot write figures into {self.figures}: it is a file. Give the name of a folder.")
+        return found
+
+
+def liveness(
+    target: Target,
+    /,
+    *,
+    link: LinkName = "pcie4",
+    mode: Annotated[
+        Literal["storage", "compat"],
+        Parameter(help="What lives: storages with all views of them, or (compat) every tensor by itself."),
+    ] = "storage",
+    device: Annotated[
+        str | None, option("--device", "Device whose memory is looked at (default: that of the most bytes).")
+    ] = None,
+    compare: Annotated[
+        str | None,
+        option(
+            "--compare",
+            "Another target, or other settings of this one (batch=16,seq=512), to show beside it.",
+        ),
+    ] = None,
+    top: Top = 10,
+    files: LivenessFiles = LivenessFiles(),
+    options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    times: TimeOptions = TimeOptions(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Show how long the memory of one step lies idle between uses, and which tensors are most worth moving elsewhere or
+    computing again.
+    """
+    written = files.check()
+    over = parse_link(link)
+    if compare is not None and files != LivenessFiles():
+        raise WorkloadError("--compare prints two steps side by side: write the files of each on its own")
+    first = _study(target, options, times, over, mode, device, quiet=out.quiet)
+    if compare is not None:
+        other, theirs = _other(target, compare, options)
+        second = _study(other, theirs, times, over, mode, device, quiet=out.quiet)
+        _show_both(first, second, out)
+        return
+    with progress(out.quiet) as say:
+        say("writing")
+        written += _write(first, files)
+    if not any(map(is_stdout, written)):
+        _show(first, written, top, out)
+
+
+def _study(
+    target: str, options: CaptureOptions, times: TimeOptions, link: Link, mode: Mode, device: str | None, *, quiet: bool
+) -> Study:
+    recording = recording_of(target, options, times, quiet=quiet)
+    return study(
+        recording.graph, recording.durations_ns, durations=recording.source, link=link, mode=mode, device=device
+    )
+
+
+def _other(target: str, text: str, options: CaptureOptions) -> tuple[str, CaptureOptions]:
+    """The target that ``text`` names and its options; or ``target`` at the settings that ``text`` lists."""
+    if "=" not in text or Path(text).exists():
+        return text, CaptureOptions() if Path(text).is_file() else options
+    return target, replace(options, set=(*options.set, *(part.strip() for part in text.split(","))))
+
+
+def _write(made: Study, files: LivenessFiles) -> list[Path]:
+    """Write what was asked for; the figures among it."""
+    from tensortide.report import report
+    from tensortide.report.html import render_html
+    from tensortide.report.liveness.figures import draw_all, overview_figure
+    from tensortide.report.liveness.sheet import sheet
+    from tensortide.report.trace import render_trace
+
+    if files.csv is not None:
+        write_file(files.csv, sheet(made))
+    if files.html is not None or files.trace is not None:
+        document = with_liveness(report(made.idle.graph, resolver=resolver), made.view)
+        if files.html is not None:
+            write_file(files.html, render_html(document))
+        if files.trace is not None:
+            write_file(files.trace, render_trace(document, made))
+    if files.plot is not None:
+        overview_figure(made, files.plot)
+    return [] if files.figures is None else draw_all(made, files.figures)
+
+
+def _show(made: Study, written: list[Path], top: int, out: OutputOptions) -> None:
+    if out.json:
+        print_json(made.view)
+        return
+    from tensortide.report.liveness.terminal import render_liveness
+
+    screen = console()
+    render_liveness(made.view, screen, top=top)
+    if not out.quiet:
+        for path in written:
+            screen.print(f"wrote {path}", soft_wrap=True)
+
+
+def _show_both(first: Study, second: Study, out: OutputOptions) -> None:
+    if out.json:
+        print_json({"a": first.view, "b": second.view})
+        return
+    from tensortide.report.liveness.compare import render_comparison
+
+    render_comparison(first.view, second.view, console())

@@ -1,0 +1,163 @@
+"""Which storages are most worth moving elsewhere or computing again while they lie idle.
+
+Both are bounds for one storage at a time: links and arithmetic are shared, and what is computed again may need another
+that was evicted too. Planners weigh that; these lists say where to look first.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from fractions import Fraction
+
+import msgspec
+
+from tensortide.graph.effects import blind_slots
+from tensortide.graph.model import Role
+from tensortide.memory.idle import Idleness, covers
+from tensortide.memory.link import Link
+from tensortide.memory.liveness import Life, Period
+
+__all__ = ["CHAIN", "Offload", "Recompute", "offloads", "recomputations"]
+
+CHAIN = 16
+"""Most ops that are computed again for one storage."""
+GIVEN = frozenset({Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.INPUT})
+"""What no op of the step makes, even where one is recorded that brings it in."""
+
+
+class Offload(msgspec.Struct, frozen=True):
+    """A storage (or tensor) ``index`` that a link can take away in ``periods`` of its inactive periods.
+
+    ``idle_ns`` is the time of all its periods, ``hideable_ns`` of those; ``transfer_ns`` one way once. ``at_peak``: one
+    of those covers the op with most bytes alive.
+    """
+
+    index: int
+    nbytes: int
+    idle_ns: int
+    hideable_ns: int
+    periods: int
+    transfer_ns: int
+    at_peak: bool
+
+    @property
+    def byte_ns(self) -> int:
+        return self.nbytes * self.hideable_ns
+
+
+class Recompute(msgspec.Struct, frozen=True):
+    """A storage (or tensor) ``index`` that could be dropped when op ``start`` begins and computed again before op
+    ``end`` by running ``ops`` once more, in ``cost_ns``: its longest inactive period, of ``idle_ns``."""
+
+    index: int
+    nbytes: int
+    start: int
+    end: int
+    idle_ns: int
+    ops: tuple[int, ...]
+    cost_ns: int
+    at_peak: bool
+
+    @property
+    def byte_ns(self) -> int:
+        return self.nbytes * self.idle_ns
+
+
+def offloads(idle: Idleness, link: Link) -> list[Offload]:
+    """All that ``link`` can take away for a while, by bytes times hideable time, most first."""
+    above, transfer = functools.cache(link.hidden_above_ns), functools.cache(link.transfer_ns)
+    found = []
+    for life in idle.lives:
+        hidden = [period for period in life.periods if _ns(period) > above(life.nbytes)]
+        if hidden and life.nbytes:
+            found.append(
+                Offload(
+                    index=life.index,
+                    nbytes=life.nbytes,
+                    idle_ns=sum(map(_ns, life.periods)),
+                    hideable_ns=sum(map(_ns, hidden)),
+                    periods=len(hidden),
+                    transfer_ns=transfer(life.nbytes),
+                    at_peak=any(covers(period, idle.peak_op) for period in hidden),
+                )
+            )
+    return sorted(found, key=lambda item: (-item.byte_ns, item.index))
+
+
+def recomputations(idle: Idleness) -> list[Recompute]:
+    """What can be computed again from what is still there, by bytes times idle time for each nanosecond of computing.
+
+    It takes the ops that wrote a storage before its longest period, and in turn those that wrote what they read, where
+    that is dead or overwritten by then. Storages for which these are more than ``CHAIN``, or take as long as the
+    period, are left out.
+    """
+    history = _History(idle)
+    found = []
+    for life in idle.lives:
+        periods = [period for period in life.periods if not period.looped]
+        if life.persistent or not periods or not life.nbytes:
+            continue
+        longest = max(periods, key=_ns)
+        ops = history.again(life.index, longest.end)
+        cost = sum(idle.durations_ns[op] for op in ops)
+        if ops and cost < _ns(longest):
+            at_peak = covers(longest, idle.peak_op)
+            period = (longest.start, longest.end, _ns(longest))
+            found.append(Recompute(life.index, life.nbytes, *period, tuple(sorted(ops)), cost, at_peak))
+    return sorted(found, key=lambda item: (-Fraction(item.byte_ns, max(1, item.cost_ns)), item.index))
+
+
+def _ns(period: Period) -> int:
+    return int(period.time or 0)
+
+
+class _History:
+    """Who wrote what when, by storage (or tensor)."""
+
+    def __init__(self, idle: Idleness) -> None:
+        self._idle = idle
+        self._lives: dict[int, Life] = {life.index: life for life in idle.everywhere}
+        self._reads: list[frozenset[int]] = []
+        self._writers: dict[int, list[int]] = {}
+        for index, (reads, writes) in enumerate(self._effects()):
+            self._reads.append(reads)
+            for key in writes:
+                self._writers.setdefault(key, []).append(index)
+
+    def _effects(self) -> Iterator[tuple[frozenset[int], frozenset[int]]]:
+        """For each op what it must find as it was, and what it leaves changed or new; a view does neither."""
+        graph, by_storage = self._idle.graph, self._idle.mode == "storage"
+        blind = [blind_slots(call) for call in graph.calls]
+        keys = [tensor.storage for tensor in graph.tensors] if by_storage else range(len(graph.tensors))
+        for op in graph.ops:
+            read = {keys[tensor] for slot, tensor in enumerate(op.inputs) if slot not in blind[op.call]}
+            inputs = {keys[tensor] for tensor in op.inputs}
+            mutated = {keys[op.inputs[slot]] for slot in graph.calls[op.call].mutated if slot not in blind[op.call]}
+            made = {keys[tensor] for tensor in op.outputs} - inputs
+            yield frozenset(read), frozenset(mutated | made)
+
+    def again(self, key: int, end: int) -> set[int]:
+        """The ops to run once more just before op ``end`` to have what ``key`` holds then; empty if that cannot be, or
+        takes more than ``CHAIN`` of them."""
+        ops: set[int] = set()
+        wanted = [(key, end)]
+        while wanted:
+            item, time = wanted.pop()
+            writers = [op for op in self._writers.get(item, ()) if op < time]
+            if not writers or self._idle.role(self._lives[item]) in GIVEN:
+                return set()
+            for op in writers:
+                if op not in ops:
+                    ops.add(op)
+                    wanted += [(read, op) for read in self._reads[op] if not self._there(read, op, end, key)]
+            if len(ops) > CHAIN:
+                return set()
+        return ops
+
+    def _there(self, key: int, time: int, end: int, dropped: int) -> bool:
+        """Whether what ``key`` held before op ``time`` is there, unchanged, just before op ``end``."""
+        life = self._lives[key]
+        if key == dropped or any(time <= op < end for op in self._writers.get(key, ())):
+            return False
+        return life.persistent or (life.birth is not None and life.birth < end and (life.death or 0) > end)

@@ -1,0 +1,84 @@
+"""Links that memory is moved over while it lies idle: their speed, and how long a period must be to hide a move."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tensortide.errors import TensortideError
+from tensortide.units import parse_bytes
+
+__all__ = ["LINKS", "SAFETY", "Link", "link"]
+
+SAFETY = Fraction(5, 2)
+"""How many times as long as one transfer a period must be to hide the way out and the way back, with a margin."""
+
+_LATENCY_NS = 45_000
+"""Of a host link: what starting a transfer costs the system (G10, MICRO 2023, its table of the machine)."""
+_RATE = re.compile(r"(.+?)\s*(?:/\s*s)?\s*(?:,\s*([0-9]+(?:\.[0-9]+)?)\s*us)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A way out of device memory and back: ``bytes_per_s`` each way, and ``latency_ns`` before a transfer starts."""
+
+    name: str
+    bytes_per_s: Fraction
+    latency_ns: int
+    about: str = ""
+
+    def transfer_ns(self, nbytes: int) -> int:
+        """Nanoseconds to move ``nbytes`` one way, rounded up."""
+        return -int(-self._exact_ns(nbytes) // 1)
+
+    def hidden_above_ns(self, nbytes: int) -> int:
+        """A period hides moving ``nbytes`` out and back if it lasts longer than this: ``SAFETY`` transfers."""
+        return int(SAFETY * self._exact_ns(nbytes))
+
+    def _exact_ns(self, nbytes: int) -> Fraction:
+        return self.latency_ns + Fraction(nbytes * 10**9) / self.bytes_per_s
+
+
+def _pcie(generation: int, transfers_per_s: int) -> Link:
+    """Sixteen lanes of 8, 16 or 32 GT/s, of whose bits 128 in 130 are data, to the three digits that are quoted."""
+    rate = Fraction(round(Fraction(16 * transfers_per_s * 128, 130 * 8 * 10**6)) * 10**6)
+    name = f"pcie{generation}"
+    about = f"x16, {float(rate) / 1e9:g} GB/s + {_LATENCY_NS // 1000} us"
+    return Link(name, rate, _LATENCY_NS, about)
+
+
+LINKS: dict[str, Link] = {
+    "nvme": Link("nvme", Fraction(32, 10) * 2**30, 65_000, "drive, 3.2 GiB/s + 65 us"),
+    "pcie3": _pcie(3, 8 * 10**9),
+    "pcie4": _pcie(4, 16 * 10**9),
+    "pcie5": _pcie(5, 32 * 10**9),
+}
+"""The drive and the host link (PCIe 3) of G10's machine, and the host links that came after: as in the standards. What
+a machine attains is less: give its own speed where it is known."""
+
+
+def link(text: str) -> Link:
+    """One of ``LINKS`` by name, or a speed: ``25GB/s``, ``3.2GiB/s``, ``25e9``, also with a latency: ``25GB/s,10us``.
+
+    Raises TensortideError for anything else.
+    """
+    known = LINKS.get(text.strip().lower())
+    if known is not None:
+        return known
+    match = _RATE.fullmatch(text.strip())
+    rate = None if match is None else _bytes_per_s(match[1])
+    if match is None or not rate:
+        raise TensortideError(
+            f"no link is called {text!r}: it is {', '.join(LINKS)}, or a speed such as 25GB/s or 25GB/s,10us (latency)"
+        )
+    latency_ns = _LATENCY_NS if match[2] is None else round(Fraction(match[2]) * 1000)
+    about = f"{float(rate) / 1e9:g} GB/s + {latency_ns / 1000:g} us"
+    return Link(text.strip(), Fraction(rate), latency_ns, about)
+
+
+def _bytes_per_s(text: str) -> int | None:
+    try:
+        return parse_bytes(text)
+    except TensortideError:
+        return None

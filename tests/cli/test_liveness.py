@@ -1,0 +1,140 @@
+"""``tensortide liveness`` as a user runs it: what it says, what it writes, and how it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensortide import load
+from tensortide.cli import main
+from tensortide.graph import OUTSIDE, Call, Graph, Loop, Op, Phase, Role, Storage, Tensor, save
+from tensortide.memory import idleness
+from tensortide.report.liveness import figures
+from tensortide.timing import Durations, identity, save_durations
+
+SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=2", "vocab=100", "positions=16")]
+
+
+def start(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tensortide", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def inside(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What the verb prints, run in this process."""
+    capsys.readouterr()
+    with contextlib.chdir(folder), contextlib.suppress(SystemExit):
+        main(["liveness", *arguments])
+    said = capsys.readouterr()
+    assert said.err == ""
+    return said.out
+
+
+def error_of(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What is said of a mistake, which must be the only thing that happens."""
+    before = sorted(folder.iterdir())
+    with contextlib.chdir(folder), pytest.raises(SystemExit) as exited:
+        main(["liveness", *arguments])
+    said = capsys.readouterr()
+    assert exited.value.code == 1
+    assert said.out == ""
+    assert sorted(folder.iterdir()) == before
+    return said.err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("liveness")
+    assert start(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide").returncode == 0
+    graph = load(path / "gpt2.tide")
+    ns = tuple(1000 * (1 + i % 7) for i in range(len(graph)))
+    save_durations(Durations(ns, "a clock", "measured", graph=identity(graph)), path / "times.json")
+    return path
+
+
+def test_it_tells_and_writes(folder: Path) -> None:
+    files = ["--plot", "all.png", "--trace", "t.json", "--csv", "lives.csv", "--html", "page.html"]
+    done = start(folder, "liveness", "gpt2.tide", "--times", "times.json", *files)
+    assert (done.returncode, done.stderr) == (0, "")
+    for told in ("durations a clock", "of memory-time is inactive", "Memory-time by role", "Hideable", "Worth moving"):
+        assert told in done.stdout
+    for name in ("all.png", "t.json", "lives.csv", "page.html"):
+        assert f"wrote {name}" in done.stdout
+        assert (folder / name).stat().st_size > 1000
+    trace = json.loads((folder / "t.json").read_text())
+    assert trace["otherData"]["time_axis"] == "Durations of ops: a clock."
+
+
+def test_figures_go_into_a_folder(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "FIGURES", {"lives": figures.FIGURES["lives"]})
+    text = inside(folder, capsys, "gpt2.tide", "--figures", "drawn", "--top", "0")
+    assert "wrote drawn/lives.png\nwrote drawn/lives.svg\n" in text
+    assert (folder / "drawn" / "lives.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_is_the_analysis(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = load(folder / "gpt2.tide")
+    ns = [1000 * (1 + i % 7) for i in range(len(graph))]
+    shown: Any = json.loads(inside(folder, capsys, "gpt2.tide", "--durations", "times.json", "--json"))
+    idle = idleness(graph, ns)
+    assert shown["total"]["active_byte_ns"] == idle.total.active_byte_ns
+    assert shown["step_ns"] == sum(ns)
+    assert shown["peak"]["live_bytes"] == int(idle.live.max())
+    assert (shown["mode"], shown["link"]) == ("storage", "pcie4")
+    compat: Any = json.loads(
+        inside(
+            folder, capsys, "gpt2.tide", "--json", "--mode", "compat", "--link", "2GB/s", "--machine", "H100-SXM-80GB"
+        )
+    )
+    assert (compat["mode"], compat["link"], compat["storages"]) == ("compat", "2GB/s", len(graph.tensors))
+    assert "H100" in compat["durations"]
+
+
+def test_two_settings_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = inside(folder, capsys, "mlp", "--compare", "batch=256", "--set", "batch=64")
+    assert "batch=64" in text.split("B mlp")[0]
+    assert "batch=256" in text.split("B mlp")[1]
+    both: Any = json.loads(inside(folder, capsys, "mlp", "--compare", "gpt2.tide", "--json"))
+    assert (both["a"]["workload"], both["b"]["workload"]) == ("mlp", "gpt2")
+
+
+def test_a_report_has_the_pane(folder: Path) -> None:
+    done = start(folder, "report", "gpt2.tide", "--times", "times.json", "--html", "report.html", "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "How long memory lies idle" in (folder / "report.html").read_text()
+    done = start(folder, "report", "gpt2.tide", "--machine", "A100-SXM-80GB")
+    assert "go with --html" in done.stderr
+
+
+def test_loops_are_written_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = Graph(
+        ops=tuple(Op(0, (), (i,), Phase.FORWARD, loop=0) for i in range(2)),
+        calls=(Call("test.make.default"),),
+        tensors=tuple(Tensor(i, "float32", (2,), (1,)) for i in range(2)),
+        storages=tuple(Storage(8, "cpu", Role.TEMPORARY, i, i + 1) for i in range(2)),
+        loops=(Loop("again", OUTSIDE, 5),),
+    )
+    save(graph, folder / "looped.tide")
+    shown: Any = json.loads(inside(folder, capsys, "looped.tide", "--json"))
+    assert (shown["ops"], shown["storages"]) == (10, 10)
+
+
+def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no link is called 'floppy'" in error_of(folder, capsys, "gpt2.tide", "--link", "floppy")
+    assert "exclude each other" in error_of(
+        folder, capsys, "gpt2.tide", "--machine", "A100-SXM-80GB", "--times", "times.json"
+    )
+    assert "times.json" in error_of(folder, capsys, "mlp", "--times", "times.json")
+    assert "the graph has cpu" in error_of(folder, capsys, "gpt2.tide", "--device", "cuda:0")
+    assert "it is a file" in error_of(folder, capsys, "gpt2.tide", "--figures", "times.json")
+    assert "ends in .png" in error_of(folder, capsys, "gpt2.tide", "--plot", "a.doc")
+    assert "does not exist" in error_of(folder, capsys, "gpt2.tide", "--csv", "nowhere/a.csv")
+    assert "--compare prints two" in error_of(folder, capsys, "gpt2.tide", "--compare", "mlp", "--csv", "a.csv")
