@@ -121,5 +121,3 @@ def _signature_message(target: Any, given: Mapping[str, Scalar], name: str, erro
     if missing:
         return f"{name} needs a value for: {', '.join(missing)}.\nGive it with --set {missing[0]}=VALUE."
     return f"{name}: {error}.\nIts hyperparameters are: {known}."
-
-

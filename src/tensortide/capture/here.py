@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 
 import msgspec
 import torch
@@ -43,12 +44,14 @@ def machine_of(graph: Graph, *, before: Machine | None = None) -> Machine:
         return msgspec.structs.replace(before, load_after=load)
     kinds = sorted({device.partition(":")[0] for device in accelerators(graph)})
     names = [torch.get_device_module(kind).get_device_name() for kind in kinds]
-    from tensortide import __version__
-
-    versions = {"torch": str(torch.__version__), "tensortide": __version__, "python": platform.python_version()}
-    for kind, version in (("cuda", torch.version.cuda), ("hip", torch.version.hip)):
-        if version is not None:
-            versions[kind] = str(version)
+    versions = {
+        "torch": str(torch.__version__),
+        "tensortide": version("tensortide"),
+        "python": platform.python_version(),
+    }
+    for kind, release in (("cuda", torch.version.cuda), ("hip", torch.version.hip)):
+        if release is not None:
+            versions[kind] = str(release)
     return Machine(
         device=kinds[0] if kinds else "cpu",
         name=" and ".join(names) or cpu_name(),

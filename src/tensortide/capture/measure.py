@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -109,6 +109,10 @@ class _Run:
 
     def measure(self, hyperparameters: Mapping[str, Scalar]) -> tuple[Graph, Durations]:
         """Record a step, check that it repeats, warm up, time it."""
+        with _young():
+            return self._measure(hyperparameters)
+
+    def _measure(self, hyperparameters: Mapping[str, Scalar]) -> tuple[Graph, Durations]:
         self.progress("recording")
         graph = record(self.step, self.workload, hyperparameters)
         self.wait = waiter(graph)
@@ -130,12 +134,13 @@ class _Run:
             raise CaptureError(f"the clock of one thread does not see the accelerator that {self.name} uses")
         warm_up, steady = self._warm()
         return measure_kernels(
-            graph, self._ordinary, self.repeats, self.wait, warm_up=warm_up, steady=steady, progress=self.progress
+            graph, self._ordinary, self.repeats, warm_up=warm_up, steady=steady, progress=self.progress
         )
 
     def _checked(self, graph: Graph) -> list[Any]:
         """The ops of a step as functions, once it is sure that they are those of the graph."""
-        with _Witness() as witness:
+        witness = _Witness()
+        with witness:
             self._ordinary()
         _check_repeated(witness.seen, graph, self.name)
         return witness.funcs
@@ -166,7 +171,7 @@ class _Run:
                 turns.hooks.append(self._hook(funcs))
                 nothing = NullCalls(self.clocks)
                 self._under(nothing)
-                turns.calls.extend(nothing.calls)
+                turns.calls.extend(nothing.seen)
         return turns
 
     def _hook(self, funcs: Sequence[Any]) -> list[Pair]:
@@ -196,6 +201,17 @@ class _Run:
         with explained("step", self.name, True), followed():
             self.step()
             self.wait()
+
+
+@contextlib.contextmanager
+def _young() -> Iterator[None]:
+    """What is there already is not looked through when garbage is collected between steps: it takes a moment then."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _source(found: Measurement, ns: Sequence[int]) -> str:

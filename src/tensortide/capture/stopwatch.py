@@ -92,14 +92,14 @@ def median(pairs: Sequence[Pair]) -> Pair:
 
 
 class NullCalls(Recorder):
-    """Before every op it calls one that does nothing, on the first tensor of its arguments: ``marks`` as a Stopwatch's.
+    """Before every op it calls one that does nothing, on the first tensor of its arguments; ``seen`` are these calls.
 
     They tell what a call of an op takes by itself, among the ops of the step and with caches as these leave them.
     """
 
     def __init__(self, clocks: Clocks) -> None:
         super().__init__(lambda index: None)
-        self.calls: list[Pair] = []
+        self.seen: list[Pair] = []
         self._clocks = clocks
         self._nothing = torch.ops.aten.alias.default
 
@@ -113,5 +113,5 @@ class NullCalls(Recorder):
             thread_start = thread()
             self._nothing(operand)
             thread_end = thread()
-            self.calls.append(Pair(wall() - wall_start, thread_end - thread_start))
+            self.seen.append(Pair(wall() - wall_start, thread_end - thread_start))
         return func(*args, **kwargs)

@@ -12,6 +12,7 @@ from tensortide.cli.doctor import doctor
 from tensortide.cli.examples import examples
 from tensortide.cli.explain import explain
 from tensortide.cli.footprint import footprint
+from tensortide.cli.profile import profile
 from tensortide.cli.project import project
 from tensortide.cli.remat.app import remat
 from tensortide.cli.report import report
@@ -36,6 +37,7 @@ for verb in (
     footprint,
     explain,
     doctor,
+    profile,
     sweep,
     solve,
     asymptotics,
