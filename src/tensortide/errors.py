@@ -8,7 +8,8 @@ TensortideError
 │   ├── LogError         a file is no DTR log, is damaged, or contradicts itself
 │   └── TraceError       a kernel trace or a compiled graph's dump is damaged, or contradicts itself
 ├── GraphError           a Graph is inconsistent
-│   └── GraphFileError   a file is not a Graph, is damaged, or is of another version
+│   ├── GraphFileError   a file is not a Graph, is damaged, or is of another version
+│   └── TimesError       a file of recorded times is none, is damaged, or is of another step
 ├── ExpressionError      a text is no expression, or an expression has no value where it was asked for
 ├── UnknownCost          a total was asked for under ``strict`` and ops have no rule
 ├── PlanError            a Plan does not execute its Graph
@@ -36,6 +37,7 @@ __all__ = [
     "PlanFileError",
     "RunError",
     "TensortideError",
+    "TimesError",
     "TraceError",
     "UnknownCost",
     "WorkloadError",
@@ -77,6 +79,10 @@ class GraphError(TensortideError):
 
 class GraphFileError(GraphError):
     """A file is not a Graph, is damaged, or is of a version this release cannot read."""
+
+
+class TimesError(GraphError):
+    """A file of recorded times is none, is damaged, or is of another step; the message names file and place."""
 
 
 class ExpressionError(TensortideError):

@@ -121,9 +121,7 @@ def test_steps_of_different_ops_are_an_error() -> None:
         y = x + 1
         return y * 2 if turns[0] < 5 else y - 2
 
-    with pytest.raises(
-        CaptureError, match=r"op 1 is aten.mul.Tensor -> \[4\] in one, aten.sub.Tensor -> \[4\] in anot"
-    ):
+    with pytest.raises(CaptureError, match=r"op 1 is aten.mul.Tensor in one, aten.sub.Tensor in anot"):
         measure(step, repeats=5)
     assert turns == [0]
 

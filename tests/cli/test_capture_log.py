@@ -39,5 +39,5 @@ def test_a_machine_without_a_log_is_an_error(tmp_path: Path, capsys: pytest.Capt
     with pytest.raises(SystemExit) as ended:
         main(["capture", "mlp", "-o", str(tmp_path / "mlp.tide"), "--machine", "T4"])
     assert ended.value.code == 1
-    assert "--machine goes with a log" in capsys.readouterr().err
+    assert "--machine and --measure go with a log" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

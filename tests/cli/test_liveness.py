@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_tells_and_writes(folder: Path) -> None:
     files = ["--plot", "all.png", "--trace", "t.json", "--csv", "lives.csv", "--html", "page.html"]
-    done = start(folder, "liveness", "gpt2.tide", "--times", "times.json", *files)
+    done = start(folder, "liveness", "gpt2.tide", "--durations", "times.json", *files)
     assert (done.returncode, done.stderr) == (0, "")
     for told in ("durations a clock", "of memory-time is inactive", "Memory-time by role", "Hideable", "Worth moving"):
         assert told in done.stdout
@@ -107,7 +107,7 @@ def test_two_settings_side_by_side(folder: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_report_has_the_pane(folder: Path) -> None:
-    done = start(folder, "report", "gpt2.tide", "--times", "times.json", "--html", "report.html", "--quiet")
+    done = start(folder, "report", "gpt2.tide", "--durations", "times.json", "--html", "report.html", "--quiet")
     assert (done.returncode, done.stderr) == (0, "")
     assert "How long memory lies idle" in (folder / "report.html").read_text()
     done = start(folder, "report", "gpt2.tide", "--machine", "A100-SXM-80GB")
@@ -130,9 +130,9 @@ def test_loops_are_written_out(folder: Path, capsys: pytest.CaptureFixture[str])
 def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no link is called 'floppy'" in error_of(folder, capsys, "gpt2.tide", "--link", "floppy")
     assert "exclude each other" in error_of(
-        folder, capsys, "gpt2.tide", "--machine", "A100-SXM-80GB", "--times", "times.json"
+        folder, capsys, "gpt2.tide", "--machine", "A100-SXM-80GB", "--durations", "times.json"
     )
-    assert "times.json" in error_of(folder, capsys, "mlp", "--times", "times.json")
+    assert "times.json" in error_of(folder, capsys, "mlp", "--durations", "times.json")
     assert "the graph has cpu" in error_of(folder, capsys, "gpt2.tide", "--device", "cuda:0")
     assert "it is a file" in error_of(folder, capsys, "gpt2.tide", "--figures", "times.json")
     assert "ends in .png" in error_of(folder, capsys, "gpt2.tide", "--plot", "a.doc")

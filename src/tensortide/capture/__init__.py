@@ -55,33 +55,19 @@ def capture(
             raise CaptureError(f"{target} is a graph: inputs, loss, optimizer, real and first_step go with a model")
         return _imported(target, hyperparameters or {})
     try:
-        import torch
+        import torch  # noqa: F401
     except ImportError as error:
         raise CaptureError("capturing a PyTorch model needs PyTorch: pip install 'tensortide[torch]'") from error
 
-    from tensortide.capture.pair import step_of_pair
+    from tensortide.capture.building import named
     from tensortide.capture.step import capture_step
-    from tensortide.capture.target import find
 
-    if isinstance(target, str):
-        name = name or target
-        target = find(target)
-    is_step = isinstance(target, torch.nn.Module)
-    if is_step:
-        name = name or type(target).__name__
-        target = step_of_pair(target, inputs, loss, optimizer)
-    elif inputs is not None or loss is not None or optimizer is not None:
-        raise CaptureError("inputs, loss and optimizer go with a model; a workload or step brings its own")
-    if not callable(target):
-        raise CaptureError(f"cannot capture a {type(target).__name__}: give a workload, a step or a model")
     return capture_step(
-        target,
+        named(target, inputs, loss, optimizer, name, verb="capture"),
         dict(hyperparameters or {}),
-        name=name or getattr(target, "__qualname__", type(target).__name__),
         real=real,
         first_step=first_step,
         progress=progress or (lambda message: None),
-        is_step=is_step,
     )
 
 

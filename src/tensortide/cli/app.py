@@ -13,6 +13,7 @@ from tensortide.cli.examples import examples
 from tensortide.cli.explain import explain
 from tensortide.cli.footprint import footprint
 from tensortide.cli.liveness import liveness
+from tensortide.cli.profile import profile
 from tensortide.cli.project import project
 from tensortide.cli.remat.app import remat
 from tensortide.cli.report import report
@@ -38,6 +39,7 @@ for verb in (
     footprint,
     explain,
     doctor,
+    profile,
     sweep,
     solve,
     asymptotics,

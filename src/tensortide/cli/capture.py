@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tensortide.capture.dtrlog import is_log_file, write_log
-from tensortide.cli.remat.target import DEFAULT_MACHINE
+from tensortide.cli.durations import TimeOptions, durations_of
 from tensortide.cli.source import (
     CaptureOptions,
     OutputOptions,
@@ -17,14 +17,11 @@ from tensortide.cli.source import (
     console,
     graph_of,
     is_stdout,
-    option,
     print_json,
-    resolver,
 )
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, save
 from tensortide.graph.file import SUFFIX
-from tensortide.timing import device, estimate
 from tensortide.write import check_writable
 
 
@@ -36,25 +33,23 @@ def capture(
         Path | None,
         Parameter(
             name=["--output", "-o"],
-            help="File to write (default: NAME.tide). A .log or .jsonl (also .gz) is a DTR log, durations estimated.",
+            help="File to write (default: NAME.tide). A .log or .jsonl (also .gz) is a DTR log with durations.",
         ),
     ] = None,
-    machine: Annotated[
-        str | None,
-        option("--machine", f"Device that a log's durations are estimated for (default: {DEFAULT_MACHINE})."),
-    ] = None,
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    times: TimeOptions = TimeOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Capture one training step as a graph and save it; every other verb reads the file."""
     path = check_writable(output or Path(_name(target) + SUFFIX))
     as_log = is_log_file(str(path))
-    if machine is not None and not as_log:
-        raise WorkloadError("--machine goes with a log: -o NAME.log")
-    graph = graph_of(target, options, quiet=out.quiet)
+    if times != TimeOptions() and not as_log:
+        raise WorkloadError("--durations, --machine and --measure go with a log: -o NAME.log")
     if as_log:
-        write_log(graph, estimate(graph, device(machine or DEFAULT_MACHINE), resolver=resolver).ns, path)
+        graph, durations = durations_of(target, options, times, quiet=out.quiet)
+        write_log(graph, durations.ns, path)
     else:
+        graph = graph_of(target, options, quiet=out.quiet)
         save(graph, path)
     if is_stdout(path):
         return

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from tensortide.cli.remat.target import Target, TimeOptions, recording_of
+from tensortide.cli.durations import TimeOptions
+from tensortide.cli.remat.target import Target, recording_of
 from tensortide.cli.source import (
     CaptureOptions,
     OutputOptions,

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.remat.target import TimeOptions, recording_of
+from tensortide.cli.durations import TimeOptions
+from tensortide.cli.remat.target import recording_of
 from tensortide.cli.source import (
     CaptureOptions,
     CostOptions,
@@ -46,7 +47,7 @@ def report(
 ) -> None:
     """Report what one step costs: totals, where they go, memory over time, what is alive at the peak.
 
-    The page also tells how long memory lies idle: by the durations that --machine, --times or --measure give.
+    The page also tells how long memory lies idle: by the durations that --machine, --durations or --measure give.
     """
     from tensortide.report import report as make_report
     from tensortide.report.formats import render_json, write
@@ -63,7 +64,7 @@ def report(
     }
     files = {kind: check_writable(path) for kind, path in asked.items() if path is not None}
     if html is None and times != TimeOptions():
-        raise WorkloadError("--machine, --times and --measure go with --html (and with tensortide liveness)")
+        raise WorkloadError("--machine, --durations and --measure go with --html (and with tensortide liveness)")
     recording = None if html is None else recording_of(target, options, times, quiet=out.quiet)
     graph = graph_of(target, options, quiet=out.quiet) if recording is None else recording.graph
     with progress(out.quiet) as say:

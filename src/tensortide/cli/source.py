@@ -82,7 +82,7 @@ def graph_of(
     """The Graph of ``target``: read if it is a saved graph, else captured."""
     if reading != FileOptions() and not is_graph_file(target):
         raise WorkloadError("--preset, --drop and --bind go with a TensorFlow graph file (.meta)")
-    if target.endswith(SUFFIX) or (Path(target).is_file() and not target.endswith((".py", *GRAPH_FILES))):
+    if is_saved(target):
         if options != CaptureOptions():
             raise WorkloadError(f"{target} is a saved graph: --set, --real and --first-step go with a workload")
         return load(target)
@@ -102,6 +102,11 @@ def graph_of(
             name=target,
             progress=say,
         )
+
+
+def is_saved(target: str) -> bool:
+    """Whether ``target`` is a saved graph: by its name, or a file that is nothing else."""
+    return target.endswith(SUFFIX) or (Path(target).is_file() and not target.endswith((".py", *GRAPH_FILES)))
 
 
 @contextmanager

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from tensortide.timing.catalogue import Device, catalogue, device
-from tensortide.timing.durations import Durations, identity, load_durations, save_durations
+from tensortide.timing.durations import Durations, beside, identity, load_durations, save_durations
+from tensortide.timing.measurement import Machine, Measurement, Sample
 from tensortide.timing.roofline import estimate
 
 __all__ = [
     "Device",
     "Durations",
+    "Machine",
+    "Measurement",
+    "Sample",
+    "beside",
     "catalogue",
     "device",
     "estimate",

@@ -10,13 +10,17 @@ from typing import Annotated, Literal
 import msgspec
 
 from tensortide.errors import GraphError, GraphFileError
+from tensortide.graph.file import SUFFIX as GRAPH_SUFFIX
 from tensortide.graph.model import Graph
+from tensortide.timing.measurement import Measurement
 from tensortide.write import write_file
 
-__all__ = ["Durations", "identity", "load_durations", "save_durations"]
+__all__ = ["SUFFIX", "Durations", "beside", "identity", "load_durations", "save_durations"]
 
 FORMAT = "tensortide durations"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)
+SUFFIX = ".durations.json"
 
 _Nanoseconds = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -26,7 +30,8 @@ class Durations(msgspec.Struct, frozen=True):
 
     ``kind`` says how they are known, ``source`` tells people: which device, which model, how often measured.
     ``unknown`` counts the ops that no rule prices and whose time is a stand-in. ``graph`` is the ``identity`` of the
-    Graph whose ops these are. An op in a loop takes its time once per iteration.
+    Graph whose ops these are. An op in a loop takes its time once per iteration. ``measurement`` has what is known of
+    how they were measured.
     """
 
     ns: tuple[_Nanoseconds, ...]
@@ -34,6 +39,7 @@ class Durations(msgspec.Struct, frozen=True):
     kind: Literal["estimated", "measured", "recorded"]
     unknown: _Nanoseconds = 0
     graph: str = ""
+    measurement: Measurement | None = None
 
     def __len__(self) -> int:
         return len(self.ns)
@@ -100,17 +106,33 @@ def load_durations(path: str | os.PathLike[str], graph: Graph | None = None) -> 
         head = _Head()
     if head.format != FORMAT:
         raise GraphFileError(f"{path} does not hold durations")
-    if head.version != VERSION:
-        raise GraphFileError(f"{path} has durations format {head.version}; this release reads {VERSION}: make it again")
+    if head.version not in READABLE:
+        known = " and ".join(map(str, READABLE))
+        raise GraphFileError(f"{path} has durations format {head.version}; this release reads {known}: make it again")
     try:
         durations = msgspec.json.decode(data, type=_File).durations
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise GraphFileError(f"{path} does not hold valid durations: {error}") from error
     if durations.unknown > len(durations):
         raise GraphFileError(f"{path} does not hold valid durations: more ops unknown than there are")
+    if not _consistent(durations):
+        raise GraphFileError(f"{path} does not hold valid durations: its tables are not of one entry per op")
     if graph is not None:
         try:
             durations.check(graph)
         except GraphError as error:
             raise GraphFileError(f"{path}: {error}") from None
     return durations
+
+
+def _consistent(durations: Durations) -> bool:
+    found, count = durations.measurement, len(durations)
+    if found is None:
+        return True
+    return all(len(column) in (0, count) for column in found.columns()) and all(0 <= i < count for i in found.stand_ins)
+
+
+def beside(graph_file: str | os.PathLike[str]) -> Path:
+    """Where the durations of a saved graph are looked for: ``x.durations.json`` of ``x.tide``."""
+    path = Path(graph_file)
+    return path.with_name(path.name.removesuffix(GRAPH_SUFFIX) + SUFFIX)

@@ -21,13 +21,13 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.fx_passes.post_grad import view_to_reshape
 from torch._inductor.virtualized import V
 
+from tensortide.capture.building import built, named
 from tensortide.capture.failure import explained
 from tensortide.capture.fake_mode import StepFakeMode
 from tensortide.capture.inductor.read import trace_of_texts
 from tensortide.capture.isolate import Isolation
-from tensortide.capture.pair import Loss, step_of_pair
-from tensortide.capture.step import Scalar, prepared
-from tensortide.capture.target import find
+from tensortide.capture.pair import Loss
+from tensortide.capture.target import Scalar
 from tensortide.capture.textfile import TextFile
 from tensortide.capture.trace import Trace
 from tensortide.errors import CaptureError
@@ -56,21 +56,11 @@ def compiled_trace(
         WorkloadError: the target cannot be found or built.
         CaptureError: the step fails, calls no such module, or several, or PyTorch cannot trace the module.
     """
-    if isinstance(target, str):
-        name = name or target
-        target = find(target)
-    is_step = isinstance(target, torch.nn.Module)
-    if is_step:
-        name = name or type(target).__name__
-        target = step_of_pair(target, inputs, loss, None)
-    elif inputs is not None or loss is not None:
-        raise CaptureError("inputs and loss go with a model; a workload or step brings its own")
-    name = name or getattr(target, "__qualname__", type(target).__name__)
+    workload = named(target, inputs, loss, None, name, verb="trace")
+    name = workload.name
     mode = StepFakeMode()
     texts: dict[Phase, str] = {}
-    with prepared(
-        target, hyperparameters or {}, name=name, mode=mode, first_step=False, progress=progress, is_step=is_step
-    ) as (_, step, _):
+    with built(workload, hyperparameters or {}, mode=mode, progress=progress) as step:
         progress("tracing")
         with _traced(_models(step), mode, texts) as forwards, explained("step", name, real=False):
             step()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.grid import (
     BUDGETS,
     Budgets,
@@ -14,7 +15,7 @@ from tensortide.cli.remat.grid import (
     deliver,
     subjects_of,
 )
-from tensortide.cli.remat.target import RuleOptions, TimeOptions
+from tensortide.cli.remat.target import RuleOptions
 from tensortide.cli.source import CaptureOptions, OutputOptions
 from tensortide.replay.remat.experiments import ablation as cells
 from tensortide.replay.remat.experiments import budgets as parse_budgets

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
+from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.grid import Budgets, Limit, name_of, tell, words
-from tensortide.cli.remat.target import RuleOptions, TimeOptions, recording_of
+from tensortide.cli.remat.target import RuleOptions, recording_of
 from tensortide.cli.source import CaptureOptions, OutputOptions, console, is_stdout, option, print_json, progress
 from tensortide.errors import WorkloadError
 from tensortide.replay.remat.experiments import Subject

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from cyclopts import Parameter
 
+from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.asymptotics import POLICIES as GROWTH_POLICIES
 from tensortide.cli.remat.asymptotics import RULE_LIST, SIZES, draw_heatmap, lengths_of
 from tensortide.cli.remat.grid import (
@@ -25,7 +26,6 @@ from tensortide.cli.remat.grid import (
     tell,
     words,
 )
-from tensortide.cli.remat.target import TimeOptions
 from tensortide.cli.source import CaptureOptions, OutputOptions, console, print_json, progress
 from tensortide.errors import OutputError
 from tensortide.replay.remat.experiments import Experiment, Growth, ablation, accesses, asymptotics, banishing, contest

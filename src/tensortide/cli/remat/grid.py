@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from tensortide.cli.remat.target import RuleOptions, TimeOptions, recording_of
+from tensortide.cli.durations import TimeOptions
+from tensortide.cli.remat.target import RuleOptions, recording_of
 from tensortide.cli.source import CaptureOptions, OutputOptions, console, is_stdout, option, print_json, progress
 from tensortide.replay.remat.experiments import Budget, Experiment, Growth, Line, Saved, Subject, conduct
 from tensortide.replay.remat.experiments.designs import POLICIES

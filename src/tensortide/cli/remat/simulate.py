@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter, validators
 
-from tensortide.cli.remat.target import RuleOptions, Target, TimeOptions, simulator_of
+from tensortide.cli.durations import TimeOptions
+from tensortide.cli.remat.target import RuleOptions, Target, simulator_of
 from tensortide.cli.source import (
     CaptureOptions,
     OutputOptions,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.grid import (
     BUDGETS,
     POLICY_LIST,
@@ -17,7 +18,7 @@ from tensortide.cli.remat.grid import (
     subjects_of,
     words,
 )
-from tensortide.cli.remat.target import RuleOptions, TimeOptions
+from tensortide.cli.remat.target import RuleOptions
 from tensortide.cli.source import CaptureOptions, OutputOptions
 from tensortide.replay.remat.experiments import budgets as parse_budgets
 from tensortide.replay.remat.experiments import contest

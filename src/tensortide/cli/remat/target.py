@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tensortide.capture.dtrlog import is_log_file, read_recording, write_log
-from tensortide.cli.source import CaptureOptions, graph_of, option, progress, resolver
+from tensortide.cli.durations import TimeOptions, durations_of
+from tensortide.cli.source import CaptureOptions, option
 from tensortide.errors import WorkloadError
-from tensortide.graph import unrolled
 from tensortide.plan.remat.schedule import recorded
 from tensortide.replay.remat import Deallocation, Simulator
-from tensortide.timing import device, estimate, load_durations
 
 if TYPE_CHECKING:
     from tensortide.plan.remat.recording import Recording
@@ -27,21 +26,6 @@ Target = Annotated[
         "(.log, .jsonl, also .gz)."
     ),
 ]
-DEFAULT_MACHINE = "A100-SXM-80GB"
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class TimeOptions:
-    """How long ops take."""
-
-    machine: Annotated[
-        str | None, option("--machine", f"Device that durations are estimated for (default: {DEFAULT_MACHINE}).")
-    ] = None
-    times: Annotated[Path | None, option("--times --durations", "File of durations instead of an estimate.")] = None
-    measure: Annotated[
-        bool, option("--measure", "Run the workload here and measure its ops instead of an estimate.")
-    ] = False
 
 
 @Parameter(name="*")
@@ -79,35 +63,15 @@ def recording_of(
 
     ``copy_on_write``: as DTR's simulator sees it, which a captured step reaches by way of a log.
     """
-    if sum((times.machine is not None, times.times is not None, times.measure)) > 1:
-        raise WorkloadError("--machine, --times and --measure exclude each other")
+    times.check()
     if is_log_file(target):
         if options != CaptureOptions() or times != TimeOptions():
             raise WorkloadError(f"{target} is a log: it has its own settings and durations")
         return read_recording(target, copy_on_write=copy_on_write)
-    recording = _timed(target, options, times, quiet=quiet)
+    graph, durations = durations_of(target, options, times, quiet=quiet)
+    recording = recorded(graph, durations.ns, durations.source)
     if not copy_on_write:
         return recording
     with tempfile.TemporaryDirectory() as folder:
         path = write_log(recording.graph, recording.durations_ns, Path(folder) / "step.log")
         return read_recording(path, copy_on_write=True)
-
-
-def _timed(target: str, options: CaptureOptions, times: TimeOptions, *, quiet: bool) -> Recording:
-    if times.measure:
-        from tensortide.capture.measure import measure
-        from tensortide.capture.target import find, parse_settings
-
-        if options.real or options.first_step:
-            raise WorkloadError("--measure runs the steady step for real: leave out --real and --first-step")
-        workload = find(target)
-        with progress(quiet) as say:
-            settings = parse_settings(options.set, workload, target)
-            graph, durations = measure(workload, hyperparameters=settings, name=target, progress=say)
-        return recorded(graph, durations.ns, durations.source)
-    graph = unrolled(graph_of(target, options, quiet=quiet))
-    if times.times is not None:
-        durations = load_durations(times.times, graph)
-    else:
-        durations = estimate(graph, device(times.machine or DEFAULT_MACHINE), resolver=resolver)
-    return recorded(graph, durations.ns, durations.source)

@@ -1,0 +1,157 @@
+"""``tensortide profile``: how long every op of a step takes, measured in the step, in isolation, or in a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter, validators
+
+from tensortide.cli.source import (
+    CaptureOptions,
+    Depth,
+    OutputOptions,
+    Target,
+    Top,
+    console,
+    graph_of,
+    is_saved,
+    is_stdout,
+    option,
+    print_json,
+    progress,
+    resolver,
+)
+from tensortide.errors import WorkloadError
+from tensortide.timing import save_durations
+from tensortide.timing.durations import SUFFIX
+from tensortide.write import check_writable
+
+if TYPE_CHECKING:
+    from tensortide.graph import Graph
+    from tensortide.timing import Durations
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class MeasureOptions:
+    """What is measured, and how."""
+
+    device: Annotated[
+        Literal["cpu", "cuda"], Parameter(help="Where the workload makes its tensors, unless it says so itself.")
+    ] = "cpu"
+    steps: Annotated[int, Parameter(help="Steps to measure, after warming up.", validator=validators.Number(gte=1))] = 9
+    clock: Annotated[
+        Literal["wall", "thread"],
+        Parameter(help="Durations by wall time, or by processor time of one thread: for a machine others use too."),
+    ] = "wall"
+    threads: Annotated[
+        int | None,
+        Parameter(
+            show_default=False, help="Threads within ops (--clock thread: 1).", validator=validators.Number(gte=1)
+        ),
+    ] = None
+    isolated: Annotated[
+        bool, option("--isolated", "Execute each distinct op alone, on random tensors: for steps too large to run.")
+    ] = False
+    recorded: Annotated[
+        Path | None,
+        option("--from", "Times from a file: a profiler's trace (.json, also .gz), or a list (.csv, .jsonl: op, ns)."),
+    ] = None
+    strict: Annotated[bool, option("--strict", "An op that cannot be measured is an error.")] = False
+
+
+def profile(
+    target: Target,
+    /,
+    *,
+    output: Annotated[
+        Path | None,
+        Parameter(
+            name=["--output", "-o"],
+            help=f"Write the durations; NAME{SUFFIX} beside NAME.tide is found by verbs that need times.",
+        ),
+    ] = None,
+    how: MeasureOptions = MeasureOptions(),
+    depth: Depth = 3,
+    top: Top = 15,
+    options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Measure how long every op of one step takes, and show where the time goes."""
+    from tensortide.report.profile import profile_document
+    from tensortide.timing.standins import require_all
+
+    file = None if output is None else check_writable(output)
+    with progress(out.quiet) as say:
+        graph, durations = _durations(target, how, options, out.quiet, say)
+    if how.strict and durations.measurement is not None:
+        require_all(graph, durations.measurement.stand_ins)
+    if file is not None:
+        save_durations(durations, file)
+        if is_stdout(file):
+            return
+    document = profile_document(graph, durations, target=target, resolver=resolver)
+    if out.json:
+        print_json(document)
+        return
+    from tensortide.report.profile_terminal import render_profile
+
+    screen = console()
+    render_profile(document, screen, depth=depth, top=top)
+    if file is not None and not out.quiet:
+        screen.print(f"wrote {file}", soft_wrap=True)
+
+
+def _durations(
+    target: str, how: MeasureOptions, options: CaptureOptions, quiet: bool, say: Callable[[str], None]
+) -> tuple[Graph, Durations]:
+    if how.recorded is not None:
+        _alone(how, "--from")
+        graph = graph_of(target, options, quiet=True)
+        return graph, _imported(graph, how.recorded)
+    threads = 1 if how.clock == "thread" and how.threads is None else how.threads
+    if how.isolated:
+        from tensortide.capture.isolated import measure_isolated
+
+        graph = graph_of(target, options, quiet=True)
+        return graph, measure_isolated(graph, clock=how.clock, threads=threads, device=how.device, progress=say)
+    if is_saved(target):
+        raise WorkloadError(
+            f"{target} is a saved graph, which has no step to run.\nProfile the workload it was captured from, or its "
+            "ops alone (--isolated), or give a trace of it (--from)."
+        )
+    if options.real or options.first_step:
+        raise WorkloadError("profile runs the steady step for real: leave out --real and --first-step")
+    from tensortide.capture.measure import measure
+    from tensortide.capture.target import find, parse_settings
+
+    workload = find(target)
+    return measure(
+        workload,
+        hyperparameters=parse_settings(options.set, workload, target),
+        repeats=how.steps,
+        clock=how.clock,
+        threads=threads,
+        device=how.device,
+        name=target,
+        progress=say,
+    )
+
+
+def _alone(how: MeasureOptions, name: str) -> None:
+    plain = MeasureOptions(recorded=how.recorded, strict=how.strict)
+    if how != plain:
+        raise WorkloadError(f"{name} reads times that are there: leave out what goes with measuring")
+
+
+def _imported(graph: Graph, file: Path) -> Durations:
+    from tensortide.timing.kineto import read_trace
+    from tensortide.timing.listed import LISTS, from_list
+    from tensortide.timing.traced import from_trace
+
+    if file.name.endswith(LISTS):
+        return from_list(graph, file, resolver=resolver)
+    return from_trace(graph, read_trace(file), resolver=resolver)

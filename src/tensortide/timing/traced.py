@@ -1,0 +1,188 @@
+"""Durations of a Graph's ops from a profiler's trace of the same step."""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tensortide.cost import Resolver
+from tensortide.errors import TimesError
+from tensortide.graph.model import Graph
+from tensortide.timing.align import align
+from tensortide.timing.durations import Durations, identity
+from tensortide.timing.kineto import HostOp, Kernel, Shapes, Trace
+from tensortide.timing.measurement import Machine, Measurement, sample
+from tensortide.timing.standins import stand_in
+
+__all__ = ["Coverage", "coverage", "from_trace"]
+
+NOT_THERE = "not in the trace"
+
+
+class _Match(NamedTuple):
+    """Per op the call in the trace, None where there is none; and how many agree in shapes, where those are known."""
+
+    ops: list[HostOp | None]
+    by_shape: int
+
+
+class Coverage(NamedTuple):
+    """How many of the ops of a graph were found in a trace: of those of the fullest step, how many by shapes too."""
+
+    ops: int
+    found: int
+    by_shape: int
+    steps: int
+
+    def __str__(self) -> str:
+        shapes = f", {self.by_shape:,} of them by shapes too" if self.by_shape else ", by name and order only"
+        steps = f"{self.steps} step{'s' * (self.steps != 1)}"
+        return f"{self.found:,} of {self.ops:,} ops found in {steps} of the trace{shapes if self.found else ''}"
+
+
+def from_trace(graph: Graph, trace: Trace, *, resolver: Resolver | None = None) -> Durations:
+    """Durations of ``graph``'s ops: medians over the steps of ``trace``.
+
+    Calls of ops are joined in order, by name and, where the trace has them, by shapes. What runs on a device takes the
+    time from the start of its first kernel to the end of its last; what launches none takes none there. In a trace
+    without kernels an op takes as long as its call. An op that is not in the trace is unknown; its time is a stand-in.
+
+    Raises:
+        TimesError: the trace has none of the ops.
+    """
+    matches = list(_matches(graph, trace))
+    found = coverage(graph, matches)
+    if not found.found:
+        names = ", ".join(name for name, _ in Counter(op.name for op in trace.ops).most_common(3))
+        raise TimesError(f"{trace.path} has no op of this graph: its ops are {names}, ...\nIs it a trace of this step?")
+    timer = _Timer(graph, trace)
+    samples = [
+        [timer.ns(index, op) for match in matches if (op := match.ops[index]) is not None]
+        for index in range(len(graph))
+    ]
+    told = [sample(times) if times else None for times in samples]
+    ns, ceilings = stand_in(graph, [None if s is None else s.median_ns for s in told], resolver=resolver)
+    unknown = {index: NOT_THERE for index, times in enumerate(samples) if not times}
+    notes = [f"{trace.orphans:,} kernels in the trace have no launch: their time is in no op"] if trace.orphans else []
+    measurement = Measurement(
+        how="trace",
+        clock="kernel" if trace.kernels else "wall",
+        min_ns=tuple(0 if s is None else s.min_ns for s in told),
+        p90_ns=tuple(0 if s is None else s.p90_ns for s in told),
+        samples=tuple(map(len, samples)),
+        machine=_machine(trace),
+        step=sample(end - start for start, end in trace.steps) if trace.steps else None,
+        stand_ins=unknown,
+        ceilings=ceilings if unknown else None,
+        notes=(str(found), *notes),
+    )
+    return Durations(ns, f"recorded in {trace.path}; {found}", "recorded", len(unknown), identity(graph), measurement)
+
+
+def _machine(trace: Trace) -> Machine | None:
+    return Machine(device="cuda", name=" and ".join(trace.devices)) if trace.devices and trace.kernels else None
+
+
+def coverage(graph: Graph, matches: Sequence[_Match]) -> Coverage:
+    """How much of ``graph`` is in any of the steps."""
+    found = sum(any(match.ops[i] is not None for match in matches) for i in range(len(graph)))
+    return Coverage(len(graph), found, max((match.by_shape for match in matches), default=0), len(matches))
+
+
+# -- which call is which op -------------------------------------------------------------------------
+
+
+def _matches(graph: Graph, trace: Trace) -> Iterator[_Match]:
+    """The graph in each step of the trace; where steps are not marked, one after the other as long as it is there."""
+    names = [_name(call.op) for call in graph.calls]
+    wanted = [(names[op.call], _dims(graph, op.inputs)) for op in graph.ops]
+    calls = _outermost(trace.ops, frozenset(names))
+    if trace.steps:
+        parts = [[op for op in calls if start <= op.start_ns < end] for start, end in trace.steps]
+    else:
+        parts = _repeats(calls, len(wanted))
+    for part in parts:
+        match = _matched(wanted, part)
+        if any(op is not None for op in match.ops):
+            yield match
+
+
+def _repeats(calls: list[HostOp], length: int) -> list[list[HostOp]]:
+    """``calls`` in equal parts of about ``length``, if they are the same ops over and over; else as one part."""
+    for count in range(round(len(calls) / length) + 1, 1, -1):
+        size, rest = divmod(len(calls), count)
+        if not rest and all(calls[i].name == calls[i - size].name for i in range(size, len(calls))):
+            return [calls[i : i + size] for i in range(0, len(calls), size)]
+    return [calls]
+
+
+@functools.cache
+def _name(op: str) -> str:
+    """``aten::mm`` of ``aten.mm.default``: as the profiler writes it."""
+    namespace, _, rest = op.partition(".")
+    return f"{namespace}::{rest.rpartition('.')[0] or rest}"
+
+
+def _dims(graph: Graph, tensors: Sequence[int]) -> Shapes:
+    return tuple(tuple(map(int, graph.tensors[t].shape)) for t in tensors if graph.tensors[t].shape)
+
+
+def _outermost(ops: Sequence[HostOp], names: frozenset[str]) -> list[HostOp]:
+    """The calls of the named ops that are not within another of them on the same thread."""
+    ends: dict[object, int] = {}
+    found: list[HostOp] = []
+    for op in ops:
+        if op.name in names and op.start_ns >= ends.get(op.thread, op.start_ns):
+            ends[op.thread] = op.end_ns
+            found.append(op)
+    return found
+
+
+def _matched(wanted: Sequence[tuple[str, Shapes]], calls: Sequence[HostOp]) -> _Match:
+    """By name and shapes first; between what is found so, by name."""
+    exact = align(wanted, [(op.name, op.shapes) for op in calls])
+    found = list(exact)
+    first, after = 0, 0
+    for item, place in enumerate([*exact, len(calls)]):
+        if place is None:
+            continue
+        if first < item and after < place:
+            names = [name for name, _ in wanted[first:item]]
+            for i, other in enumerate(align(names, [op.name for op in calls[after:place]])):
+                found[first + i] = None if other is None else after + other
+        first, after = item + 1, place + 1
+    by_shape = sum(place is not None and calls[place].shapes is not None for place in exact)
+    return _Match([None if place is None else calls[place] for place in found], by_shape)
+
+
+# -- how long it took -------------------------------------------------------------------------------
+
+
+class _Timer:
+    """The time of a call: that of the kernels it launched, or its own."""
+
+    def __init__(self, graph: Graph, trace: Trace) -> None:
+        self._graph = graph
+        self._launched: dict[object, list[Kernel]] = {}
+        for kernel in sorted(trace.kernels, key=lambda kernel: kernel.launched_ns):
+            self._launched.setdefault(kernel.thread, []).append(kernel)
+
+    def ns(self, index: int, op: HostOp) -> int:
+        """Nanoseconds of op ``index`` in the call ``op``."""
+        if not self._launched:
+            return op.end_ns - op.start_ns
+        kernels = self._launched.get(op.thread, [])
+        first, after = (
+            bisect_right(kernels, t, key=lambda kernel: kernel.launched_ns) for t in (op.start_ns - 1, op.end_ns)
+        )
+        mine = kernels[first:after]
+        if mine:
+            return max(kernel.end_ns for kernel in mine) - min(kernel.start_ns for kernel in mine)
+        return 0 if self._on_device(index) else op.end_ns - op.start_ns
+
+    def _on_device(self, index: int) -> bool:
+        op, graph = self._graph.ops[index], self._graph
+        return any(graph.storages[graph.tensors[t].storage].device != "cpu" for t in op.inputs + op.outputs)
