@@ -138,7 +138,10 @@ def sizes(axis: Axes, study: Study) -> None:
         axis.set_xscale("log")
         axis.set_yscale("log", base=2)
         _frontiers(axis, study, max(n for points in groups.values() for _, n in points))
-        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.2)
+        told = axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.2)
+        for handle in told.legend_handles:
+            if handle is not None:
+                handle.set_alpha(1)
     _seconds(axis.xaxis)
     axis.yaxis.set_major_formatter(lambda nbytes, _: _short_bytes(nbytes))
     axis.set(title="Length and size of inactive periods", xlabel="length of inactive period", ylabel="bytes")
@@ -223,5 +226,6 @@ def _named(axis: Axes, rows: Sequence[Stored]) -> None:
 def label(stored: Stored, most: int = 44) -> str:
     """Module and name, the end of what is too long."""
     inside = stored.module if stored.module not in ("", "(outside)", "(root)") else ""
-    text = f"{inside}: {name_text(stored)}" if inside else name_text(stored)
+    name = name_text(stored) if stored.name else f"{name_text(stored)} {stored.index}"
+    text = f"{inside}: {name}" if inside else name
     return text if len(text) <= most else "..." + text[3 - most :]

@@ -146,7 +146,8 @@ def _offload(view: LivenessView, options: ConsoleOptions, top: int) -> Iterator[
         Column("saves", right=True),
     ]
     rows = [(*_offload_cells(row, whole), *_stored(row.first, row.modules)) for row in view.offload[:top]]
-    yield columns_table([*columns, *_stored_columns(options)], rows, first=False, gap=2 if wide else 1)
+    named = _stored_columns(view.offload[:top], options)
+    yield columns_table([*columns, *named], rows, first=False, gap=2 if wide else 1)
     yield from _rest(len(view.offload), top)
 
 
@@ -174,7 +175,8 @@ def _recompute(view: LivenessView, options: ConsoleOptions, top: int) -> Iterato
     ]
     columns += [Column("ops", right=True)]
     rows = [(*_recompute_cells(row, view.step_ns), *_stored(row.first, row.modules)) for row in view.recompute[:top]]
-    yield columns_table([*columns, *_stored_columns(options)], rows, first=False, gap=2 if wide else 1)
+    named = _stored_columns(view.recompute[:top], options)
+    yield columns_table([*columns, *named], rows, first=False, gap=2 if wide else 1)
     yield from _rest(len(view.recompute), top)
 
 
@@ -190,9 +192,15 @@ def _recompute_cells(row: RecomputeRow, step_ns: int) -> Sequence[str]:
     )
 
 
-def _stored_columns(options: ConsoleOptions) -> list[Column]:
-    shape = Column("Shape", shown=options.max_width >= 132)
-    return [Column("Tensor", fold=True), shape, Column("Module", fold=True), Column("Source", fold=True)]
+def _stored_columns(rows: Sequence[OffloadRow | RecomputeRow], options: ConsoleOptions) -> list[Column]:
+    """What tensors are called, and where they come from as far as that is known of any."""
+    modules = any(row.modules not in ("", "(outside)") for row in rows)
+    return [
+        Column("Tensor", fold=True),
+        Column("Shape", shown=options.max_width >= 132),
+        Column("Module", fold=True, shown=modules),
+        Column("Source", fold=True, shown=any(row.first.source for row in rows)),
+    ]
 
 
 def _stored(stored: Stored, modules: str) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ function nameInModule(stored) {
 }
 
 function lifeName(stored) {
-  return stored.module.startsWith("(") ? nameInModule(stored) : `${stored.module}: ${nameInModule(stored)}`;
+  const name = stored.name ? nameInModule(stored) : `${nameInModule(stored)} ${stored.index}`;
+  return stored.module.startsWith("(") ? name : `${stored.module}: ${name}`;
 }
 
 function tableOf(pairs) {
