@@ -13,7 +13,7 @@ from tensortide.capture.trace import Trace
 from tensortide.errors import TraceError
 from tensortide.graph import OUTSIDE, Const, Phase, Role, load, save, validate
 from tensortide.memory import NEVER_READ, liveness
-from tests.capture.inductor.dumps import BACKWARD, FORWARD, WEIGHT, bare, body, newer, trace
+from tests.capture.inductor.dumps import BACKWARD, FORWARD, STEP, WEIGHT, bare, body, newer, trace
 
 
 def test_all_styles_are_one_graph() -> None:
@@ -140,6 +140,14 @@ def test_an_optimizer_that_could_be_read_in_two_ways_is_not_guessed() -> None:
     assert "arg2_1" not in made.tensors, "the gradients are certain"
     (note,) = [note for note in made.graph.meta.assumptions if "optimizer" in note]
     assert "weights (2 ways) is not certain" in note
+
+
+def test_an_optimizer_without_a_backward_stands_alone() -> None:
+    files = {phase: TextFile(f"{phase}.py", text) for phase, text in STEP.items() if phase is not Phase.BACKWARD}
+    made = trace_of_texts(files)
+    validate(made.graph)
+    assert "arg0_1" in made.tensors
+    assert any("without a backward graph" in note for note in made.graph.meta.assumptions)
 
 
 def test_parts_of_parts_and_numbers() -> None:
