@@ -142,7 +142,7 @@ def test_documented_activations(used_at: list[int], birth: int, death: int, peri
     for op in range(1041):
         b.op([activation] if op in used_at[1:] else [], [activation] if op == used_at[0] else [])
     for mode in ("storage", "compat"):
-        (life,) = liveness(b.graph(), mode, range(1041))  # type: ignore[arg-type]
+        (life,) = liveness(b.graph(), mode, range(1041))
         assert (life.birth, life.death, life.uses) == (birth, death, tuple(used_at))
         assert [(period.start, period.end) for period in life.periods] == periods
         assert [period.time for period in life.periods] == [sum(range(*period)) for period in periods]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tensortide.capture.g10 import (
+    compare,
     read_active,
     read_clock,
     read_liveness,
@@ -114,3 +115,10 @@ def test_what_is_in_it(case: Case) -> None:
         max(series.live),
         series.live.index(max(series.live)),
     )
+
+
+def test_the_comparison_says_the_same(case: Case) -> None:
+    folder, trace, _ = case
+    found = compare(trace, folder)
+    assert found.differences == ()
+    assert len(found.files) == 5

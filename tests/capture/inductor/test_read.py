@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +11,9 @@ from tensortide.capture.inductor import trace_of_texts
 from tensortide.capture.textfile import TextFile
 from tensortide.capture.trace import Trace
 from tensortide.errors import TraceError
-from tensortide.graph import OUTSIDE, Const, Phase, Role, validate
+from tensortide.graph import OUTSIDE, Const, Phase, Role, load, save, validate
 from tensortide.memory import NEVER_READ, liveness
-from tests.capture.inductor.dumps import BACKWARD, FORWARD, WEIGHT, bare, body, newer, trace
+from tests.capture.inductor.dumps import BACKWARD, FORWARD, STEP, WEIGHT, bare, body, newer, trace
 
 
 def test_all_styles_are_one_graph() -> None:
@@ -60,6 +61,19 @@ def test_what_the_user_wrote_stays_with_its_ops() -> None:
     assert source.code == "y = self.linear(x)"
     assert made.graph[2].source == source
     assert made.graph.ops[3].source == OUTSIDE
+
+
+def test_older_comments_name_no_function() -> None:
+    made = trace(FORWARD.replace(" in forward (Model.forward), code", ", code"))
+    source = made.graph[1].source
+    assert source is not None
+    assert (source.line, source.function, source.code) == (13, "", "y = self.linear(x)")
+
+
+def test_the_graph_can_be_saved(tmp_path: Path) -> None:
+    for made in (trace(FORWARD, BACKWARD, WEIGHT), trace(bare(SYMBOLIC), bind={"s0": 2, "s1": 3})):
+        save(made.graph, tmp_path / "step.tide")
+        assert load(tmp_path / "step.tide") == made.graph
 
 
 def test_lives_by_storage() -> None:
@@ -126,6 +140,14 @@ def test_an_optimizer_that_could_be_read_in_two_ways_is_not_guessed() -> None:
     assert "arg2_1" not in made.tensors, "the gradients are certain"
     (note,) = [note for note in made.graph.meta.assumptions if "optimizer" in note]
     assert "weights (2 ways) is not certain" in note
+
+
+def test_an_optimizer_without_a_backward_stands_alone() -> None:
+    files = {phase: TextFile(f"{phase}.py", STEP[phase]) for phase in (Phase.FORWARD, Phase.OPTIMIZER)}
+    made = trace_of_texts(files)
+    validate(made.graph)
+    assert "arg0_1" in made.tensors
+    assert any("without a backward graph" in note for note in made.graph.meta.assumptions)
 
 
 def test_parts_of_parts_and_numbers() -> None:

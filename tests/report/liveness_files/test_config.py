@@ -57,7 +57,7 @@ def test_paths_from_the_working_directory(project: Path, monkeypatch: pytest.Mon
     elsewhere = project / "configs"
     elsewhere.mkdir()
     (elsewhere / "net.config").write_text(CONFIG)
-    with pytest.raises(TraceError, match="line 6: there is no file .*configs/graphs/forward"):
+    with pytest.raises(TraceError, match=r"line 6: there is no file .*configs/graphs/forward"):
         read_config(elsewhere / "net.config")
     monkeypatch.chdir(project)
     config = read_config("configs/net.config")

@@ -127,10 +127,8 @@ def test_tables(tmp_path: Path) -> None:
     lives = json.loads((tmp_path / "out/run/statistics/liveness_analysis.json").read_text())
     assert lives[1] == {"tensor": 1, "is_global": False, "birth": 0, "death": 4, "uses": [0, 1, 3], "periods": 1}
     periods = json.loads((tmp_path / "out/run_TensorPeriodLog.json").read_text())
-    assert periods[0] == {
-        **{"tensor": 0, "period": 0, "start": 1, "end": 4, "looped": False},
-        **{"nbytes": 8, "time_ns": 90_000},
-    }
+    assert list(periods[0].items())[:4] == [("tensor", 0), ("period", 0), ("start", 1), ("end", 4)]
+    assert (periods[0]["looped"], periods[0]["nbytes"], periods[0]["time_ns"]) == (False, 8, 90_000)
     memory = json.loads((tmp_path / "out/run_NNMemConsumptionLog.json").read_text())
     assert [row["live"] for row in memory] == [12, 15, 14, 17, 11]
     assert memory[0]["input"] + memory[0]["weight"] + memory[0]["intermediate"] == memory[0]["active"] == 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.capture.g10.compare import Comparison, compare
 from tensortide.capture.g10.kernels import Kernel, TensorLine, read_kernels, read_tensors
 from tensortide.capture.g10.liveness import StatedLife, StatedPeriod, read_liveness
 from tensortide.capture.g10.logs import (
@@ -16,12 +17,14 @@ from tensortide.capture.g10.logs import (
 from tensortide.capture.g10.read import is_trace, read_trace
 
 __all__ = [
+    "Comparison",
     "Kernel",
     "MemoryLog",
     "PeriodsLog",
     "StatedLife",
     "StatedPeriod",
     "TensorLine",
+    "compare",
     "is_trace",
     "read_active",
     "read_clock",

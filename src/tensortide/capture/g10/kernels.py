@@ -24,7 +24,7 @@ _TENSOR = re.compile(
 _HEAD = re.compile(r"Kernel ID: (\d{1,9}), Name: (.+)", re.ASCII)
 _PARENT = re.compile(r"Parent (Layer|OP) ID:(-?\d{1,9}); Name:(.*)", re.ASCII)
 _TIME = re.compile(r"Execution Time: (\d{1,18})", re.ASCII)
-_DIMS = re.compile(r"\([\d, ]*\)", re.ASCII)
+_DIMS = re.compile(r"\(.*\)")
 TENSOR_EXPECTED = (
     "'tensor<id> Is weight (global)?: <0|1>, Size in byte: <bytes>, Range:<low>--<high>' "
     "or 'tensor<id>, Name: <name>, Is global?: <0|1>: Size in byte: <bytes>,'"

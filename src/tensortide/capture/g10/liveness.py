@@ -49,7 +49,7 @@ _G10 = _Layout("", "_" * 60, "Hidding Intervals:", "interval", "", "_" * 63)
 _LATER = _Layout(BLOCK_RULE, MIDDLE_RULE.rstrip(), "Inactive Periods:", "Period", "us", BLOCK_RULE)
 _LIFE = re.compile(r"Liveness: Birth: (-?\d{1,18}), Death: (-?\d{1,18})\.", re.ASCII)
 _PERIOD = re.compile(r"(\w+) (\d{1,9}): (\d{1,9})-{8}(\d{1,9})", re.ASCII)
-_TIME = re.compile(r"Estimated Time:(\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?)(us)?", re.ASCII)
+_TIME = re.compile(r"Estimated Time:(-?\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?)(us)?", re.ASCII)
 
 
 def read_liveness(path: str | os.PathLike[str]) -> tuple[StatedLife, ...]:

@@ -99,6 +99,9 @@ def _read(programs: Mapping[Phase, Program], made: Assembly, notes: list[str]) -
                 known, note = matched(program, forward, backward, made)
                 notes.extend([note] if note else [])
                 reading.parameters(known)
+            case Phase.OPTIMIZER if forward:
+                notes.append("without a backward graph, arguments of the optimizer's graph are tensors of their own")
+                reading.parameters({})
             case _:
                 reading.parameters({})
         reading.nodes()

@@ -21,7 +21,7 @@ _TYPE = (
 )
 _ANNOTATED = re.compile(rf"(?P<name>[A-Za-z_]\w*)\s*(?::\s*(?P<type>{_TYPE}))?", re.ASCII)
 _NODE = re.compile(rf"\s*{_ANNOTATED.pattern}\s*=(?!=)\s*", re.ASCII)
-_PLACE = re.compile(r"#\s*File: (.*?):(\d{1,9}) in (.+?), code: ?(.*)")
+_PLACE = re.compile(r"#\s*File: (.*?):(\d{1,9})(?: in (.+?))?, code: ?(.*)")
 _MOST_LINES = 1000
 
 
@@ -161,7 +161,7 @@ class _Parser:
     def _comment(self, line: str) -> None:
         """A place in the user's code holds until the next comment that tells of one, or of none."""
         if found := _PLACE.match(line):
-            self.source = Source(found[1], int(found[2]), found[3], found[4][:160])
+            self.source = Source(found[1], int(found[2]), found[3] or "", found[4][:160])
         elif line.startswith("# No stacktrace"):
             self.source = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -169,7 +170,9 @@ def symbols_of(dim: int | str) -> set[str]:
 
 
 def _parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the parser, about the text
+        return ast.parse(text, mode="eval").body
 
 
 def _check_expression(text: str, at: int) -> None:
