@@ -43,14 +43,15 @@ def test_operands_are_legal_where_random_ones_are_not() -> None:
         y.scatter_(1, first, 1.0), x.gather(1, first), y.t_().t_()
         torch.bucketize(x, torch.arange(5.0)), torch.multinomial(x, 2), torch.bernoulli(x)
         torch.nn.functional.binary_cross_entropy(x, (x > 0.5).float())
-        torch.nn.functional.ctc_loss(likely, torch.ones(3, 4, dtype=torch.long), (7, 7, 7), (4, 4, 4))
+        torch.nn.functional.ctc_loss(
+            likely, torch.ones(3, 4, dtype=torch.long), torch.tensor([7, 7, 7]), torch.tensor([4, 4, 4])
+        )
         bag(torch.tensor([1, 2, 4, 5, 4]), torch.tensor([0, 2]))
         torch.repeat_interleave(x, torch.tensor([1, 2, 3, 1, 1, 1]), 0)
         packed = torch.nn.utils.rnn.pack_padded_sequence(torch.rand(6, 3, 4), torch.tensor([6, 4, 2]))
         torch.nn.utils.rnn.pad_packed_sequence(packed)
-        torch.nn.functional.max_unpool2d(
-            *torch.nn.functional.max_pool2d(torch.rand(1, 1, 4, 4), 2, return_indices=True), 2
-        )
+        pooled, at = torch.nn.functional.max_pool2d(torch.rand(1, 1, 4, 4), 2, return_indices=True)
+        torch.nn.functional.max_unpool2d(pooled, at, [2])
         torch.as_strided(x, (2, 2), (5, 1), 3), rows // 2, rows % 3, x.take(rows), x.to(torch.float8_e4m3fn)
 
     graph = capture(step, real=True)
