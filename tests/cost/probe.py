@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tensortide.capture.building import Named
 from tensortide.capture.context import OpContext
 from tensortide.capture.recorder import Recorder
 from tensortide.capture.step import capture_step
@@ -18,9 +19,8 @@ from tensortide.graph.model import Value
 
 
 def capture(target: Callable[..., Any], *, real: bool = False, **hyperparameters: Any) -> Graph:
-    return capture_step(
-        target, hyperparameters, name="test", real=real, first_step=False, progress=lambda message: None
-    )
+    workload = Named(target, "test", is_step=False)
+    return capture_step(workload, hyperparameters, real=real, first_step=False, progress=lambda message: None)
 
 
 def counted(target: Callable[..., Any], *, real: bool = False, **hyperparameters: Any) -> Count:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tensortide.cli.source import CaptureOptions, graph_of, is_saved, option, progress, resolver
-from tensortide.errors import WorkloadError
+from tensortide.errors import GraphFileError, WorkloadError
 from tensortide.graph import unrolled
 from tensortide.timing import beside, device, estimate, load_durations
 
@@ -54,12 +54,21 @@ def durations_of(target: str, options: CaptureOptions, times: TimeOptions, *, qu
     if times.measure:
         return _measured(target, options, quiet=quiet)
     graph = unrolled(graph_of(target, options, quiet=quiet))
-    file = times.durations
-    if file is None and times.machine is None and is_saved(target) and beside(target).is_file():
-        file = beside(target)
-    if file is not None:
-        return graph, load_durations(file, graph)
+    if times.durations is not None:
+        return graph, load_durations(times.durations, graph)
+    if times.machine is None and is_saved(target) and beside(target).is_file():
+        return graph, _beside(target, graph)
     return graph, estimate(graph, device(times.machine or DEFAULT_MACHINE), resolver=resolver)
+
+
+def _beside(target: str, graph: Graph) -> Durations:
+    try:
+        return load_durations(beside(target), graph)
+    except GraphFileError as error:
+        raise GraphFileError(
+            f"{error}\nIt lies beside {target} and is taken for its durations. Profile again, or say which to take: "
+            "--durations FILE or --machine NAME."
+        ) from None
 
 
 def _measured(target: str, options: CaptureOptions, *, quiet: bool) -> tuple[Graph, Durations]:

@@ -27,6 +27,7 @@ class TimeRow(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    ops: int
     calls: int
     ns: int
     share: float
@@ -174,6 +175,7 @@ def _row(
     ns = sum(op.ns * op.calls for op in ops)
     return TimeRow(
         name=name,
+        ops=len(ops),
         calls=sum(op.calls for op in ops),
         ns=ns,
         share=ns / whole if whole else 0.0,

@@ -140,21 +140,22 @@ def _table(
 
 
 def _cells(row: TimeRow, by_op: bool) -> tuple[str, ...]:
-    name = tidy(row.name.removeprefix("aten.")) + ("*" if row.stand_ins else "")
+    name = tidy(row.name.removeprefix("aten."))
     if not by_op:
         name = "  " * row.depth + name + (f" x{row.modules}" if row.modules > 1 else "")
     flops = ("~" if row.unpriced else "") + format_count(row.flops_per_s) if row.flops else "-"
+    measured = row.stand_ins < row.ops
     moved = f"{format_bytes(row.bytes_per_s)}" if row.accessed_bytes else "-"
     return (
         name,
         tidy(row.shapes),
         row.phase,
         f"{row.calls:,}",
-        _time(row.ns),
+        ("~" if row.stand_ins else "") + _time(row.ns),
         format_percent(row.share),
         _time(row.median_ns),
-        _time(row.min_ns),
-        _time(row.p90_ns),
+        _time(row.min_ns) if measured else "-",
+        _time(row.p90_ns) if measured else "-",
         flops,
         moved,
     )
@@ -165,7 +166,7 @@ def _remarks(document: ProfileDocument) -> Iterator[RenderableType]:
     if document.unknown:
         total = sum(document.unknown.values())
         yield heading(
-            f"Not measured: {total:,} of {document.ops:,} ops", "* estimated from the best rates of the others"
+            f"Not measured: {total:,} of {document.ops:,} ops", "~ estimated from the best rates of the others"
         )
         rows = [(str(number), text) for text, number in sorted(document.unknown.items(), key=lambda item: -item[1])]
         yield columns_table([Column("Ops", right=True), Column("What and why", fold=True)], rows[:20], first=False)

@@ -20,6 +20,8 @@ from tensortide.timing.standins import stand_in
 __all__ = ["Coverage", "coverage", "from_trace"]
 
 NOT_THERE = "not in the trace"
+SAME = 0.9
+"""In a trace of the same step so many of the calls that are found have the shapes of the graph, at least."""
 
 
 class _Match(NamedTuple):
@@ -30,12 +32,16 @@ class _Match(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """How many of the ops of a graph were found in a trace: of those of the fullest step, how many by shapes too."""
+    """How many of the ops of a graph were found in a trace: of those of the fullest step, how many by shapes too.
+
+    ``sized``: the trace has shapes.
+    """
 
     ops: int
     found: int
     by_shape: int
     steps: int
+    sized: bool
 
     def __str__(self) -> str:
         shapes = f", {self.by_shape:,} of them by shapes too" if self.by_shape else ", by name and order only"
@@ -51,13 +57,18 @@ def from_trace(graph: Graph, trace: Trace, *, resolver: Resolver | None = None) 
     without kernels an op takes as long as its call. An op that is not in the trace is unknown; its time is a stand-in.
 
     Raises:
-        TimesError: the trace has none of the ops.
+        TimesError: the trace has none of the ops, or has them at other sizes.
     """
     matches = list(_matches(graph, trace))
-    found = coverage(graph, matches)
+    found = coverage(graph, trace, matches)
     if not found.found:
         names = ", ".join(name for name, _ in Counter(op.name for op in trace.ops).most_common(3))
         raise TimesError(f"{trace.path} has no op of this graph: its ops are {names}, ...\nIs it a trace of this step?")
+    if found.sized and found.by_shape < SAME * found.found:
+        raise TimesError(
+            f"{trace.path} is a trace of other sizes: of {found.found:,} ops found by name {found.by_shape:,} have the "
+            "shapes of the graph.\nGive the graph the settings of the step that was traced."
+        )
     timer = _Timer(graph, trace)
     samples = [
         [timer.ns(index, op) for match in matches if (op := match.ops[index]) is not None]
@@ -86,10 +97,16 @@ def _machine(trace: Trace) -> Machine | None:
     return Machine(device="cuda", name=" and ".join(trace.devices)) if trace.devices and trace.kernels else None
 
 
-def coverage(graph: Graph, matches: Sequence[_Match]) -> Coverage:
+def coverage(graph: Graph, trace: Trace, matches: Sequence[_Match]) -> Coverage:
     """How much of ``graph`` is in any of the steps."""
     found = sum(any(match.ops[i] is not None for match in matches) for i in range(len(graph)))
-    return Coverage(len(graph), found, max((match.by_shape for match in matches), default=0), len(matches))
+    return Coverage(
+        len(graph),
+        found,
+        max((match.by_shape for match in matches), default=0),
+        len(matches),
+        any(op.shapes for op in trace.ops),
+    )
 
 
 # -- which call is which op -------------------------------------------------------------------------

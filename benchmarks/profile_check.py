@@ -1,0 +1,118 @@
+"""Durations of ops as `tensortide profile` measures them: beside torch.profiler's, op by op, and beside isolated ones.
+
+    python benchmarks/profile_check.py [--steps N] [--write]
+
+One thread on a CPU. Per model: how far ops and the work between them explain the ordinary step, by processor time; our
+durations by wall time against the profiler's own (self time of a call with that of what it calls), the shortest of
+both over all rounds, since others use the machine; and the sum of ops executed in isolation against their sum in the
+step. The time-weighted error is the sum of absolute differences over the profiler's sum. ``--write`` stores the table
+in ``benchmarks/results``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tensortide.capture.fallback import fallback
+from tensortide.capture.isolated import measure_isolated
+from tensortide.capture.kernels import profiled
+from tensortide.capture.measure import measure
+from tensortide.examples import find
+from tensortide.graph import Graph
+from tensortide.timing.traced import from_trace
+
+RESULTS = Path(__file__).parent / "results"
+CASES: dict[str, dict[str, Any]] = {
+    "gpt2": {"batch": 2, "seq": 128, "hidden": 256, "layers": 4, "heads": 4, "vocab": 4000, "positions": 128},
+    "resnet18_cifar": {"batch": 16, "width": 32},
+    "unet": {"batch": 2, "height": 64, "width": 64, "filters": 32, "levels": 3},
+    "lstm": {"batch": 16, "seq": 50, "hidden": 256, "inputs": 128},
+    "bert": {"batch": 4, "seq": 64, "hidden": 256, "layers": 3, "heads": 4, "vocab": 4000},
+}
+ROUNDS = 3
+COLUMNS = (
+    *("model", "ops", "step ms", "explained", "ops of step", "hook of step"),
+    *("error against profiler", "ratio of sums", "ops found", "isolated of in-step"),
+)
+HEADER = f"| {' | '.join(COLUMNS)} |\n|---|{'---:|' * (len(COLUMNS) - 1)}"
+
+
+def one(name: str, settings: dict[str, Any], steps: int) -> str:
+    graph, ours = measure(name, hyperparameters=settings, repeats=steps, clock="thread", threads=1)
+    isolated = measure_isolated(graph, clock="thread", threads=1)
+    assert ours.measurement is not None
+    assert ours.measurement.step is not None
+    assert ours.measurement.hook_ns is not None
+    whole = ours.measurement.step.median_ns
+    explained = ours.measurement.explained_ns(ours.ns) / whole
+    hook, ops = ours.measurement.hook_ns / whole, sum(ours.ns)
+    error, ratio, found = against_profiler(name, settings, graph, steps)
+    return (
+        f"| {name} | {len(graph):,} | {whole / 1e6:.1f} | {explained - 1:+.1%} | {ops / whole:.1%} | {hook:.1%} "
+        f"| {error:.1%} | {ratio:.3f} | {found:,} | {sum(isolated.ns) / ops:.3f} |"
+    )
+
+
+def against_profiler(name: str, settings: dict[str, Any], graph: Graph, steps: int) -> tuple[float, float, int]:
+    """Time-weighted error and ratio of sums of our times to the profiler's, the shortest of each in all rounds.
+
+    The profiler has wall time only, and others use the machine: the shortest are what they disturb least.
+    """
+    step = find(name).load()(**settings)
+    step()
+    ours, theirs = [], []
+    for _ in range(ROUNDS):
+        found = measure(name, hyperparameters=settings, repeats=steps, threads=1)[1].measurement
+        assert found is not None
+        ours.append(found.min_ns)
+        traced = from_trace(graph, profiled(step, steps, devices=False), resolver=fallback).measurement
+        assert traced is not None
+        theirs.append([ns if i not in traced.stand_ins else None for i, ns in enumerate(traced.min_ns)])
+    pairs = []
+    for a, b in zip(zip(*ours, strict=True), zip(*theirs, strict=True), strict=True):
+        known = [ns for ns in b if ns is not None]
+        if known:
+            pairs.append((min(a), min(known)))
+    total = sum(b for _, b in pairs)
+    return sum(abs(a - b) for a, b in pairs) / total, sum(a for a, _ in pairs) / total, len(pairs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--steps", type=int, default=9)
+    parser.add_argument("--write", action="store_true", help="store the table in benchmarks/results")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    print(HEADER)
+    rows = []
+    for name, settings in CASES.items():
+        rows.append(one(name, settings, arguments.steps))
+        print(rows[-1], flush=True)
+    if not arguments.write:
+        return
+    from tensortide.timing.machine import cores, cpu_name, load_average
+
+    text = [
+        "# Durations of ops, checked",
+        "",
+        f"`python benchmarks/profile_check.py --steps {arguments.steps} --write`: what the columns are stands there.",
+        "",
+        (
+            f"{cpu_name()}, {torch.backends.cpu.get_cpu_capability()}, {cores()} cores, of which others used "
+            f"some (load {load_average()} at the end); one thread; PyTorch {torch.__version__}."
+        ),
+        "",
+        HEADER,
+        *rows,
+        "",
+        "Settings: " + "; ".join(f"{name} {' '.join(f'{k}={v}' for k, v in s.items())}" for name, s in CASES.items()),
+    ]
+    (RESULTS / "profile_check.md").write_text("\n".join(text) + "\n")
+
+
+if __name__ == "__main__":
+    main()

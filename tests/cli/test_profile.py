@@ -1,0 +1,121 @@
+"""``tensortide profile`` and the choice of durations, as a user runs them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensortide.capture import capture
+from tensortide.cli import main
+from tensortide.graph import load, save
+from tensortide.timing import load_durations
+
+SIZES = ("--set=inputs=8", "--set=hidden=8", "--set=classes=4", "--set=batch=2")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("profile")
+    save(capture("mlp", hyperparameters={"inputs": 8, "hidden": 8, "classes": 4, "batch": 2}), path / "small.tide")
+    return path
+
+
+def process(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "tensortide", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run(folder: Path, *arguments: str) -> str:
+    """What a command prints; in this process."""
+    printed = io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
+        main(list(arguments))
+    return printed.getvalue()
+
+
+def refused(folder: Path, *arguments: str) -> str:
+    """What a command that fails says."""
+    said = io.StringIO()
+    with pytest.raises(SystemExit) as caught, contextlib.redirect_stderr(said):
+        run(folder, *arguments)
+    assert caught.value.code == 1
+    assert said.getvalue().startswith("error: ")
+    return said.getvalue()
+
+
+def test_a_step_is_measured_shown_and_stored(folder: Path) -> None:
+    text = process(folder, "profile", "mlp", *SIZES, "--clock=thread", "--steps=2", "-o", "step.durations.json")
+    for part in ("The step", "between ops, backward", "difference", "By phase", "By op", "By module", "1 thread"):
+        assert part in text
+    assert "wrote step.durations.json" in text
+    durations = load_durations(folder / "step.durations.json", load(folder / "small.tide"))
+    assert durations.measurement is not None
+    assert (durations.kind, durations.measurement.clock) == ("measured", "thread")
+    assert durations.measurement.step is not None
+
+
+def test_json_has_the_whole_account(folder: Path) -> None:
+    shown: Any = json.loads(process(folder, "profile", "mlp", *SIZES, "--steps=1", "--threads=1", "--json"))
+    account = shown["account"]
+    assert account["explained_ns"] == account["ops_ns"] + sum(account["overhead_ns"].values())
+    assert sum(row["ns"] for row in shown["by_op"]) == sum(row["ns"] for row in shown["phases"]) == account["ops_ns"]
+    assert sum(row["calls"] for row in shown["by_shapes"]) == shown["ops"]
+    assert shown["machine"]["threads"] == 1
+
+
+def test_the_file_beside_a_graph_is_found_by_verbs_that_need_times(folder: Path, tmp_path: Path) -> None:
+    graph = tmp_path / "x.tide"
+    graph.write_bytes((folder / "small.tide").read_bytes())
+    simulate = ("remat", "simulate", "x.tide", "--budget", "100%", "--json")
+    assert "A100" in json.loads(run(tmp_path, *simulate))["durations"]
+    run(tmp_path, "profile", "x.tide", "--isolated", "-o", "x.durations.json", "--quiet")
+    assert "in isolation" in json.loads(run(tmp_path, *simulate))["durations"]
+    assert "T4" in json.loads(run(tmp_path, *simulate, "--machine", "T4"))["durations"]  # what is asked for counts
+    run(tmp_path, "profile", "x.tide", "--from", written(tmp_path), "-o", "other.json", "--quiet")
+    assert "times.csv" in json.loads(run(tmp_path, *simulate, "--durations", "other.json"))["durations"]
+    assert "exclude each other" in refused(tmp_path, *simulate, "--machine", "T4", "--durations", "other.json")
+    run(tmp_path, "capture", "mlp", "--set=batch=3", "-o", "x.tide")
+    message = refused(tmp_path, *simulate)
+    assert "x.durations.json: " in message
+    assert "It lies beside x.tide and is taken for its durations" in message
+
+
+def written(folder: Path) -> str:
+    (folder / "times.csv").write_text("op,ns\naten.addmm,900\n0,40\n")
+    return "times.csv"
+
+
+def test_what_is_not_measured_is_named_and_under_strict_an_error(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "times.csv").write_text("aten.addmm,900\n")
+    arguments = ("profile", str(folder / "small.tide"), "--from", "times.csv", "-o", "d.json")
+    text = run(tmp_path, *arguments)
+    assert "Not measured: " in text
+    assert "aten.mm: not in the list" in text
+    (tmp_path / "d.json").unlink()
+    assert "ops have no measured duration" in refused(tmp_path, *arguments, "--strict")
+    assert not (tmp_path / "d.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("small.tide",), "small.tide is a saved graph, which has no step to run"),
+        (("mlp", "--clock=thread", "--threads=2"), "does not see the work of 2"),
+        (("small.tide", "--from", "none.json"), "cannot read none.json"),
+        (("small.tide", "--from", "t.json", "--isolated"), "--from reads times that are there"),
+        (("mlp", "--first-step"), "leave out --real and --first-step"),
+        (("no_such_model",), "no example"),
+        (("mlp", "-o", "none/x.json"), "none does not exist"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_error(folder: Path, arguments: tuple[str, ...], message: str) -> None:
+    assert message in refused(folder, "profile", *arguments)
