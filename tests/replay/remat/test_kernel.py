@@ -15,7 +15,7 @@ from tensortide.replay.remat.fast.costs import ratio
 from tensortide.replay.remat.fast.dice import below
 from tensortide.replay.remat.fast.load import kernel, prepared
 from tensortide.replay.remat.fast.run import words_of
-from tensortide.replay.remat.fast.state import FULL, TOKEN, with_room
+from tensortide.replay.remat.fast.state import FULL, TOKEN, TRACE, with_room
 from tensortide.replay.remat.outcome import Rules
 from tests.replay.remat.steps import random_graph
 
@@ -41,6 +41,23 @@ def test_dice_fall_as_those_of_python(seed: int, counts: list[int]) -> None:
     assert [below(words, count) for count in counts] == [dice.randrange(count) for count in counts]
 
 
+def test_stamps_start_anew_when_their_numbers_run_out() -> None:
+    graph = random_graph(random.Random(5), 80, in_place=0.0, kept=0.02)
+    made = schedule(recorded(graph, [10] * len(graph)))
+    ready, play = prepared(made), kernel()
+    for name in ("dtr", "dtr-eq", "dtr-unopt"):
+        peak = running.run(made, NAMED[name], Rules(), ready).peak_bytes
+        traces = []
+        for used in (0, np.iinfo(np.int32).max - 9):
+            step, state = with_room(ready, 10_000, words_of(0))
+            running._set(state, NAMED[name], Rules(budget_bytes=int(peak * 0.7)))
+            state.reg[TOKEN] = used
+            play(step, state)
+            assert used == 0 or state.reg[TOKEN] < used
+            traces.append(state.trace[: state.reg[TRACE]].tolist())
+        assert traces[0] == traces[1]
+
+
 def test_a_run_that_needs_more_room_gets_it() -> None:
     graph = random_graph(random.Random(5), 80, in_place=0.0, kept=0.02)
     made = schedule(recorded(graph, [10] * len(graph)))
@@ -57,7 +74,7 @@ def test_a_run_that_needs_more_room_gets_it() -> None:
         if status != FULL:
             break
         room += 7
-    found = running._outcome(state, status, rules)
+    found = running._outcome(state.reg, state.trace, status, rules)
     assert len(rooms) > 10
     assert (found.status, found.clock_ns, found.peak_bytes) == (whole.status, whole.clock_ns, whole.peak_bytes)
     assert np.array_equal(found.kinds, whole.kinds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensortide.replay.remat.fast.costs import root, span
 from tensortide.replay.remat.fast.jit import compiled
 from tensortide.replay.remat.fast.pool import cheaper
-from tensortide.replay.remat.fast.state import EXHAUSTIVE, NODE_LIMIT, NODES, World
+from tensortide.replay.remat.fast.state import EXHAUSTIVE, FEW_NODES, NODE_LIMIT, NODES, World
 
 
 @compiled
@@ -82,6 +82,7 @@ def _node(w: World, storage: int, work: int) -> int:
     w.reg[NODES] += 1
     w.storages[storage].place = node
     w.nodes[node].member = storage
+    w.nodes[node].stamp = 0
     w.nodes[node].above = w.nodes[node].following = node
     w.nodes[node].value = w.nodes[node].floor = work
     return int(node)
@@ -101,7 +102,7 @@ def _room(w: World, storage: int) -> None:
     wanted = 1 + record.up_end - record.up + record.down_end - record.down
     if reg[NODES] + wanted > reg[NODE_LIMIT]:
         _tidy(w)
-        reg[NODE_LIMIT] = min(2 * (reg[NODES] + wanted), len(w.nodes))
+        reg[NODE_LIMIT] = min(reg[NODES] + reg[NODES] // 2 + wanted + FEW_NODES, len(w.nodes))
 
 
 @compiled

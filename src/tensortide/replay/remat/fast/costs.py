@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tensortide.replay.remat.fast.jit import compiled
-from tensortide.replay.remat.fast.state import ACCESSES, BY_SIZE, BY_STALENESS, CLOCK, QUEUE, TOKEN, WORK, World
+from tensortide.replay.remat.fast.state import ACCESSES, BY_SIZE, BY_STALENESS, CLOCK, NODES, QUEUE, TOKEN, WORK, World
 
 _SPLIT = 134217729.0
 _ONE, _LOCAL, _CLASSES, _ANCESTORS, _NEIGHBOURHOOD, _UNION, _LAST_ACCESS = range(7)
@@ -23,7 +23,7 @@ def token(w: World) -> int:
     if w.reg[TOKEN] >= _LAST_TOKEN:
         for storage in range(len(w.storages)):
             w.storages[storage].stamp = 0
-        for node in range(len(w.nodes)):
+        for node in range(w.reg[NODES]):
             w.nodes[node].stamp = 0
         w.reg[TOKEN] = 1
     return int(w.reg[TOKEN])

@@ -43,8 +43,8 @@ def prepared(schedule: Schedule) -> Prepared:
 
     made = ops_of(schedule.output_ends)
     following = rings(schedule.storage, len(schedule.root))
-    found = neighbours(schedule.inputs, schedule.input_ends, schedule.storage, schedule.root, made, following)
-    return Prepared(schedule, made, found[0], following, *found[1:])
+    added, near = neighbours(schedule.inputs, schedule.input_ends, schedule.storage, schedule.root, made, following)
+    return Prepared(schedule, made, added, following, near)
 
 
 def _home() -> Path:

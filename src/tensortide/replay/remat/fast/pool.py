@@ -1,9 +1,10 @@
 """The pool of storages that may be evicted, in order of entry, and the cheapest of them without looking at all.
 
-Positions are never used twice; when they run out, the pool is moved together. What an entry is worth, bytes by the work
-that its eviction may cause, grows with time at a constant rate. So each block of entries, and each block of blocks, knows
-which line is on top and until when no other can be: a kinetic tournament (Basch, Guibas and Hershberger 1999). Lines
-only promise that an entry is worth no more; blocks are renewed when they are looked through.
+Positions are never used twice; when they run out, the pool is moved together. What an entry is worth, its bytes by the
+work that evicting it may cause and times its staleness, grows with time at a constant rate. So each block of entries,
+and each block of blocks, knows which of these lines is on top, and until when no other can be: a kinetic tournament
+(Basch, Guibas and Hershberger 1999). A line only promises that its entry is worth no more; blocks are renewed when they
+are looked through.
 """
 
 from __future__ import annotations
@@ -272,8 +273,8 @@ def _search_block(w: World, block: int, found: int, best: float) -> tuple[int, f
 
 @compiled
 def _search(w: World, start: int, end: int, found: int, best: float) -> tuple[int, float]:
-    """What is cheapest of ``found``, which costs ``best``, and the entries from ``start`` to ``end - 1``. Of equals it is
-    the last, but of those without cost the first."""
+    """What is cheapest of ``found``, which costs ``best``, and the entries from ``start`` to ``end - 1``. Of equals it
+    is the last, but of those without cost the first."""
     everything = w.reg[EXHAUSTIVE]
     for position in range(start, end):
         storage = w.slot[position]

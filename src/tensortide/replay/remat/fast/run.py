@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tensortide.plan.remat.policies import Heuristic, Random
     from tensortide.plan.remat.schedule import Schedule
+    from tensortide.replay.remat.fast.state import Ints, Small
 
 _STATUS: dict[int, Status] = {registers.OK: "ok", registers.OOM: "oom", registers.THRASH: "thrash"}
 
@@ -31,7 +32,9 @@ def run(schedule: Schedule, policy: Heuristic | Random, rules: Rules, ready: Pre
         _set(world, policy, rules)
         status = play(step, world)
         if status != registers.FULL:
-            return _outcome(world, status, rules)
+            reg, trace = world.reg, world.trace
+            del step, world  # the largest part of a run's memory
+            return _outcome(reg, trace, status, rules)
         room *= 2
 
 
@@ -52,11 +55,10 @@ def _set(world: World, policy: Heuristic | Random, rules: Rules) -> None:
         reg[registers.BY_STALENESS] = policy.staleness  # type: ignore[union-attr]
 
 
-def _outcome(world: World, status: int, rules: Rules) -> Outcome:
-    reg = world.reg.tolist()
+def _outcome(registered: Ints, trace: Small, status: int, rules: Rules) -> Outcome:
+    reg = registered.tolist()
     memory, length = reg[registers.MEMORY], reg[registers.TRACE]
     short = Shortage(reg[registers.ASKED], memory, rules.budget_bytes) if status == registers.OOM else None
-    trace = world.trace
     trace.resize(length, refcheck=False)
     kinds = np.empty(length, np.int8)
     np.bitwise_and(trace, 7, out=kinds, casting="unsafe")

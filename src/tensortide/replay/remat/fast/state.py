@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FAN = 16
 """Entries of the pool in a block, and blocks in a block of the next level."""
 FEW_NODES = 64
-"""Classes are tidied up when they have this many nodes, and then whenever they have doubled."""
+"""Classes are tidied up when they have this many nodes, and then whenever there are half as many more."""
 
 # Registers; from LEVELS on: where the blocks of each level of the pool begin
 (
@@ -89,8 +89,8 @@ QUEUE, BURIED, HELD, WAITS, PARTS = range(5)
 
 
 class Step(NamedTuple):
-    """What only ``kernel`` looks at: the arrays of the Schedule; per value its op and how many neighbours it adds to its
-    storage (``made``, ``added``); and the stack of ops on their way."""
+    """What only ``kernel`` looks at: the arrays of the Schedule; per value its op (``made``) and how many neighbours it
+    adds to its storage (``added``); and the stack of ops on their way."""
 
     kinds: Ints
     indexes: Ints
@@ -128,16 +128,13 @@ class World(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A Schedule and what follows from it, for any number of runs at a time. ``up`` and ``down``: where in ``near`` the
-    neighbours of each storage begin; for the rest see Step and World."""
+    """A Schedule and what follows from it, for any number of runs at a time (see Step and World)."""
 
     schedule: Schedule
     made: Small
     added: Small
     following: Small
     near: Small
-    up: Small
-    down: Small
 
     @property
     def nbytes(self) -> int:
@@ -148,9 +145,9 @@ class Prepared(NamedTuple):
 def with_room(prepared: Prepared, room: int, words: NDArray[np.uint32]) -> tuple[Step, World]:
     """Everything for one run, with room for ``room`` entries of the trace, and dice.
 
-    Zeros take no memory until they are written.
+    What is written before it is read is left as it is: it takes no memory until then.
     """
-    schedule, storages = prepared.schedule, len(prepared.up)
+    schedule, storages = prepared.schedule, len(prepared.schedule.root)
     spare = storages // 4 + FEW_NODES
     starts = _levels(storages + spare)
     reg = np.zeros(REGISTERS, np.int64)
@@ -161,8 +158,8 @@ def with_room(prepared: Prepared, room: int, words: NDArray[np.uint32]) -> tuple
         *(getattr(schedule, name) for name in Step._fields[:11]),
         made=prepared.made,
         added=prepared.added,
-        frames=np.zeros(len(schedule.storage) + 1, FRAME),
-        missing=np.zeros(len(schedule.inputs) + 1, np.int32),
+        frames=np.empty(len(schedule.storage) + 1, FRAME),
+        missing=np.empty(len(schedule.inputs) + 1, np.int32),
     )
     world = World(
         reg=reg,
@@ -171,11 +168,11 @@ def with_room(prepared: Prepared, room: int, words: NDArray[np.uint32]) -> tuple
         following=prepared.following,
         near=prepared.near,
         defined=np.zeros(len(schedule.storage), np.uint8),
-        lists=np.zeros((PARTS, storages), np.int32),
-        slot=np.full(storages + spare, -1, np.int32),
-        blocks=np.zeros(starts[-1], BLOCK),
-        nodes=np.zeros(storages + spare, NODE),
-        trace=np.zeros(room, np.int32),
+        lists=np.empty((PARTS, storages), np.int32),
+        slot=np.empty(storages + spare, np.int32),
+        blocks=np.empty(starts[-1], BLOCK),
+        nodes=np.empty(storages + spare, NODE),
+        trace=np.empty(room, np.int32),
         words=words,
     )
     return step, world
@@ -191,9 +188,10 @@ def _levels(slots: int) -> list[int]:
 
 
 def _storages(prepared: Prepared) -> Records:
-    records = np.zeros(len(prepared.up), STORAGE)
+    from tensortide.replay.remat.fast.neighbours import begin
+
+    records = np.zeros(len(prepared.schedule.root), STORAGE)
     records["fixed"] = prepared.schedule.fixed
     records["place"] = -1
-    for name in ("up", "down"):
-        records[name] = records[f"{name}_end"] = getattr(prepared, name)
+    begin(records, prepared.schedule.storage, prepared.added, prepared.near)
     return records
