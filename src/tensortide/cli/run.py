@@ -59,7 +59,7 @@ def run(
     for warning in told:
         sys.stderr.write(f"warning: {warning.message}\n")
     found = limit.steps[-steps:]
-    both = compared(found, limit.budget_bytes, limit.plan or limit.policy) if compare else None
+    both = compared(limit, found) if compare else None
     if plan is not None:
         if not found:
             raise RunError(f"no plan was written to {plan}: no step ran the ops of the captured one")

@@ -117,6 +117,13 @@ def _renamed(named: tuple[Named, ...], renumber: list[int]) -> tuple[Named, ...]
     return tuple(msgspec.structs.replace(entry, tensor=renumber[entry.tensor]) for entry in named)
 
 
+def sums_in_place(graph: Graph) -> frozenset[int]:
+    """The ops that ``accumulate_in_place`` makes, or that look alike: sums in the backward phase, in place."""
+    calls = {i for i, call in enumerate(graph.calls) if call.op == _ADD_IN_PLACE and len(call.arguments) == 2}
+    ops = enumerate(graph.ops)
+    return frozenset(i for i, op in ops if op.call in calls and op.phase is Phase.BACKWARD and not op.recompute)
+
+
 def accumulate_apart(graph: Graph, sums: Collection[int]) -> Graph:
     """``graph``, whose ops ``sums`` are in place, with a new storage for the result of each of them: what is run while
     a dispatch mode is active. The graph itself if there is none."""

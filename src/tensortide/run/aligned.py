@@ -29,8 +29,8 @@ class Seen:
     with its results, and the events since the one before."""
 
     __slots__ = (
-        *("before_bytes", "began_ns", "ended_ns", "events", "forms", "inputs", "made", "name", "outputs"),
-        "resident_bytes",
+        *("before_bytes", "began_ns", "ended_ns", "events", "forms", "inputs", "made", "name", "ops"),
+        *("outputs", "resident_bytes"),
     )
 
     def __init__(self, name: str, forms: list[Form], inputs: list[int], before_bytes: int) -> None:
@@ -38,6 +38,8 @@ class Seen:
         self.events: list[tuple[int, ...]] = []
         self.outputs: list[int] = []
         self.made: list[Form] = []
+        self.ops: dict[int, tuple[int, Call | None]] = {}
+        """For each storage the op of the engine that wrote it last."""
         self.began_ns = self.ended_ns = self.resident_bytes = 0
 
 
@@ -71,12 +73,7 @@ class Aligned:
     """
 
     def __init__(self, runtime: Runtime, graph: Graph, start: int = LONGEST_START) -> None:
-        self.runtime, self.graph = runtime, graph
-        born: list[list[int]] = [[] for _ in graph.ops]
-        for storage, record in enumerate(graph.storages):
-            if record.birth is not None:
-                born[record.birth].append(storage)
-        self.expected = [Expected(graph, index, born[index]) for index in range(len(graph))]
+        self.runtime = runtime
         self.at = NOTHING
         """The next op of the graph; NOTHING between steps."""
         self.steps = self.left = 0
@@ -93,13 +90,23 @@ class Aligned:
         """And back."""
         self._start = max(1, min(start, len(graph)))
         self._recent: deque[Seen] = deque(maxlen=self._start)
-        self._lasting: dict[int, int] = {}
         self._before: list[tuple[int, ...]] = []
         self._after: list[tuple[int, ...]] = []
         """Events that have not been delivered: before the op at hand ran, and after it."""
         self._base_ns = self._again_ns = 0
+        self.along(graph)
         runtime.watchers.append(self)
         runtime.engine.listeners.append(self._heard)
+
+    def along(self, graph: Graph) -> None:
+        """The steps to come are of ``graph``."""
+        self.graph = graph
+        born: list[list[int]] = [[] for _ in graph.ops]
+        for storage, record in enumerate(graph.storages):
+            if record.birth is not None:
+                born[record.birth].append(storage)
+        self.expected = [Expected(graph, index, born[index]) for index in range(len(graph))]
+        self._lasting: dict[int, int] = {}
 
     # For those who want to know
 
@@ -146,6 +153,9 @@ class Aligned:
         results = list(tensors_of(result))
         seen.made = [(t.dtype, t.shape) for t in results]
         seen.outputs = [runtime.storage(t) for t in results]
+        for live in (*seen.inputs, *seen.outputs):
+            made = engine.op_of[values[-1]] if (values := engine.values[live]) else NOTHING
+            seen.ops[live] = made, engine.calls[made] if made != NOTHING else None
         if self.at >= 0 and self.expected[self.at].made != seen.made:
             self._leave(seen)
         if self.at >= 0:
@@ -184,7 +194,7 @@ class Aligned:
 
     def _take(self, seen: Seen) -> None:
         self._deliver()
-        op, engine = self.at, self.runtime.engine
+        op = self.at
         expected = self.expected[op]
         for storage, live in zip(expected.inputs, seen.inputs, strict=True):
             if storage not in self.live:
@@ -196,11 +206,10 @@ class Aligned:
                     del self.storage_of[self.live[storage]]
                 self.live[storage], self.storage_of[live] = live, storage
         for storage in expected.writes:
-            values = engine.values[self.live[storage]] if storage in self.live else []
-            made = engine.op_of[values[-1]] if values else NOTHING
+            made, call = seen.ops.get(self.live.get(storage, NOTHING), (NOTHING, None))
             if made != NOTHING:
-                self.op_of[made] = op, engine.calls[made]
-                self.ran[op] = made, engine.calls[made]
+                self.op_of[made] = op, call
+                self.ran[op] = made, call
         self.takes(op, seen)
         self.at += 1
         if self.at == len(self.expected):

@@ -15,7 +15,8 @@ import torch
 
 from tensortide.errors import PlanError, RunError
 from tensortide.graph import Graph, load, unrolled
-from tensortide.plan import Plan, load_plan, validate
+from tensortide.memory.accumulate import accumulate_apart, sums_in_place
+from tensortide.plan import Plan, fingerprint, load_plan, validate
 from tensortide.plan.file import is_plan_file
 from tensortide.plan.remat.policies import Policy
 from tensortide.plan.remat.policies import policy as named
@@ -81,7 +82,9 @@ class Budget:
         self.device = torch.device(device) if device is not None else default_device()
         self.budget_bytes = budget_bytes(limit, self.device)
         self.graph = _graph_of(graph)
-        self.plan, self.policy, self.name = _decision(policy, self.graph)
+        self.policy, self.plan, self.name = _decision(policy)
+        if self.plan is not None:
+            self.graph = _graph_of_plan(self.plan, self.name, self.graph)
         self.clock = clock
         self.runtime: Runtime | None = None
         self.steps: tuple[LiveStep, ...] = ()
@@ -205,25 +208,30 @@ def _graph_of(given: Graph | str | os.PathLike[str] | None) -> Graph | None:
     return graph if graph is None else unrolled(graph)
 
 
-def _decision(policy: str | os.PathLike[str] | Policy | Plan, graph: Graph | None) -> tuple[Plan | None, Policy, str]:
-    """The plan to be followed, the policy for all else, and what both are called."""
-    if isinstance(policy, Plan):
-        plan, name = policy, "the plan"
-    elif isinstance(policy, os.PathLike) or (isinstance(policy, str) and is_plan_file(policy)):
-        plan, name = load_plan(policy), os.fspath(policy)
-    else:
-        chosen = named(policy) if isinstance(policy, str) else policy
-        return None, chosen, chosen.name
+def _decision(given: str | os.PathLike[str] | Policy | Plan) -> tuple[Policy, Plan | None, str]:
+    """The policy, the plan to be followed if there is one, and what decides is called."""
+    if isinstance(given, Plan):
+        return named(DEFAULT), given, "the plan"
+    if isinstance(given, os.PathLike) or (isinstance(given, str) and is_plan_file(given)):
+        return named(DEFAULT), load_plan(given), os.fspath(given)
+    policy = named(given) if isinstance(given, str) else given
+    return policy, None, policy.name
+
+
+def _graph_of_plan(plan: Plan, name: str, graph: Graph | None) -> Graph:
+    """``graph``, or it with gradients summed as they are while a budget is open: what ``plan`` was made for."""
     if graph is None:
         raise RunError(
             f"{name} speaks of the ops of a captured step by their numbers: give the step too, "
             "budget(..., policy=plan, graph=tensortide.capture(step)), or the path of one that was saved"
         )
+    apart = accumulate_apart(graph, sums_in_place(graph))
+    found = apart if fingerprint(apart) == plan.graph else graph
     try:
-        validate(plan, graph)
+        validate(plan, found)
     except PlanError as error:
         raise PlanError(f"{name} does not execute this step: {error}") from error
-    return plan, named(DEFAULT), name
+    return found
 
 
 def _tensors() -> list[torch.Tensor]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from tensortide.errors import RunError
 from tensortide.memory import timeline
-from tensortide.memory.accumulate import accumulate_apart
 from tensortide.plan import Compute, Evict, Plan
 from tensortide.plan.remat.schedule import recorded
 from tensortide.replay import replay
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from tensortide.graph.model import Graph
     from tensortide.plan.remat.policies import Policy
     from tensortide.replay.remat.outcome import Status
+    from tensortide.run.budget import Budget
     from tensortide.run.traced import LiveStep
 
 
@@ -41,8 +41,8 @@ class Figures:
 @dataclass(frozen=True, slots=True)
 class Compared:
     """``measured``: means over ``steps`` steps, and their highest peak. ``predicted``: the same step played by the
-    simulator, with the measured durations; ``status`` says whether it ended there. ``elsewhere_bytes``: what the program
-    has in memory that the captured step does not; it is part of both peaks."""
+    simulator, with the measured durations; ``status`` says whether it ended there. ``elsewhere_bytes``: what the
+    program has in memory that the captured step does not; it is part of both peaks."""
 
     predicted: Figures
     measured: Figures
@@ -51,24 +51,23 @@ class Compared:
     elsewhere_bytes: int
 
 
-def compared(steps: Sequence[LiveStep], budget_bytes: int, decision: Policy | Plan) -> Compared:
-    """``steps``, which ran under ``budget_bytes`` by ``decision``, and what the simulator says of such a step.
+def compared(budget: Budget, steps: Sequence[LiveStep]) -> Compared:
+    """``steps``, which ran under ``budget``, and what the simulator says of such a step.
 
     The simulator decides by the medians of the ops' own times in these very steps; what it comes to is priced with
-    their means, as what was measured is. It plays the graph as it ran, with gradients summed out of place
-    (``memory.accumulate``) and without the kernels' workspace, which the limit does not cover. The evictions of a plan
-    are those that it spells out, with what the program drops. Raises RunError if there is no step.
+    their means, as what was measured is. The kernels' workspace, which the limit does not cover, is left out.
+    The evictions of a plan are those that it spells out, with what the program drops. Raises RunError without a step.
     """
     if not steps:
         raise RunError("no step ran the ops of the captured one from its first to its last: nothing can be compared")
     last = steps[-1]
     elsewhere = last.before_bytes - timeline(last.graph, device=last.device, workspace=False).at_start
     status: Status = "ok"
-    if isinstance(decision, Plan):
-        predicted = _priced(steps, last.graph, decision)
+    if budget.plan is not None and budget.graph is not None:
+        predicted, evicted = _priced(steps, budget.graph, budget.plan), _spelt_out
     else:
-        predicted, status = _played(steps, max(0, budget_bytes - elsewhere), decision)
-    evicted = _spelt_out if isinstance(decision, Plan) else _evictions
+        predicted, status = _played(steps, max(0, budget.budget_bytes - elsewhere), budget.policy)
+        evicted = _evictions
     measured = Figures(
         peak_bytes=max(step.peak_bytes for step in steps),
         evictions=_mean(steps, evicted),
@@ -83,11 +82,11 @@ def compared(steps: Sequence[LiveStep], budget_bytes: int, decision: Policy | Pl
 def _played(steps: Sequence[LiveStep], budget_bytes: int, policy: Policy) -> tuple[Figures, Status]:
     last = steps[-1]
     durations = [round(statistics.median(times)) for times in zip(*(s.durations_ns for s in steps), strict=True)]
-    graph = accumulate_apart(last.graph, last.sums)
-    run = Simulator(recorded(graph, durations), workspace=False, device=last.device).run(policy, budget_bytes)
+    simulator = Simulator(recorded(last.graph, durations), workspace=False, device=last.device)
+    run = simulator.run(policy, budget_bytes)
     if run.status != "ok":
         return Figures(run.peak_bytes, run.evictions, run.recomputations, run.model_ns, run.remat_ns), run.status
-    return replace(_priced(steps, graph, run.plan()), evictions=run.evictions), run.status
+    return replace(_priced(steps, last.graph, run.plan()), evictions=run.evictions), run.status
 
 
 def _priced(steps: Sequence[LiveStep], graph: Graph, plan: Plan) -> Figures:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
+from tensortide.memory.accumulate import accumulate_apart
 from tensortide.plan import Lane, Plan, fingerprint
 from tensortide.replay import replay
 from tensortide.replay.remat.outcome import AGAIN, EVICT, RUN
@@ -42,8 +43,8 @@ class LiveStep:
 
     ``happened``: what ran, ran again, was evicted or dropped for good, in order (``replay.remat.outcome``), with ops
     and storages of the graph. ``runs``: what ran. ``evictions``: of all storages, those that the graph does not have
-    too. ``before_bytes``: resident when it began. ``sums``: the ops that sum gradients in place in the graph, and did
-    not here (``memory.accumulate``). An op that ran again has the time that its arguments took to be put together.
+    too. ``before_bytes``: resident when it began. An op that ran again has the time that its arguments took to be put
+    together.
     """
 
     graph: Graph
@@ -52,7 +53,6 @@ class LiveStep:
     runs: tuple[Ran, ...]
     evictions: int
     before_bytes: int
-    sums: frozenset[int]
 
     @property
     def peak_bytes(self) -> int:
@@ -91,7 +91,11 @@ class LiveStep:
 
 
 class Tracer(Aligned):
-    """Remembers the steps that ran the ops of ``graph``, the latest ones."""
+    """Remembers the latest steps that ran the ops of ``graph``.
+
+    The first one shows which gradients are summed out of place, because a budget is open, that the graph sums in place:
+    it is not remembered, and the later ones are those of the graph as it is run here (``memory.accumulate``).
+    """
 
     def __init__(self, runtime: Runtime, graph: Graph) -> None:
         super().__init__(runtime, graph)
@@ -117,6 +121,9 @@ class Tracer(Aligned):
         self._runs.append(Ran(op, False, seen.began_ns, seen.ended_ns, seen.resident_bytes))
 
     def ends(self) -> None:
+        if self.sums:
+            self.along(accumulate_apart(self.graph, self.sums))
+            return
         self.traced.append(
             LiveStep(
                 graph=self.graph,
@@ -125,6 +132,5 @@ class Tracer(Aligned):
                 runs=tuple(self._runs),
                 evictions=self._evictions,
                 before_bytes=self._before_bytes,
-                sums=frozenset(self.sums),
             )
         )
