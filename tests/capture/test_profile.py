@@ -12,7 +12,7 @@ from tensortide.capture import capture
 from tensortide.capture.kernels import measure_kernels, profiled
 from tensortide.capture.measure import measure
 from tensortide.capture.stopwatch import Clocks
-from tensortide.errors import CaptureError, TraceError
+from tensortide.errors import CaptureError, TimesError
 from tensortide.timing import Durations
 from tensortide.timing.measurement import Measurement
 from tensortide.timing.traced import from_trace
@@ -149,7 +149,7 @@ def test_the_profilers_trace_of_a_step_has_its_ops() -> None:
     assert (timed.kind, measured(timed).how) == ("measured", "step")
     assert measured(timed).step is not None
     other = capture(network(), torch.randn(50, 8), loss="sum", optimizer="sgd")
-    with pytest.raises(TraceError, match="a trace of other sizes"):
+    with pytest.raises(TimesError, match="a trace of other sizes"):
         from_trace(other, trace)
 
 
@@ -159,5 +159,5 @@ def test_a_trace_of_something_else_is_refused(tmp_path: Path) -> None:
     event = {"ph": "X", "cat": "cpu_op", "name": "mylib::op", "ts": 1.5, "dur": 2, "pid": 1, "tid": 1}
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"traceEvents": [event]}))
-    with pytest.raises(TraceError, match=r"t\.json has no op of this graph: its ops are mylib::op"):
+    with pytest.raises(TimesError, match=r"t\.json has no op of this graph: its ops are mylib::op"):
         from_trace(capture(network(), torch.randn(5, 8)), read_trace(path))
