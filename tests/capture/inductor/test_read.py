@@ -94,6 +94,14 @@ def test_lives_by_storage() -> None:
     assert liveness(graph, "compat")[5].birth == 1, "but in mode compat a view owns its bytes"
 
 
+def test_a_result_that_is_saved_too_outlives_the_step() -> None:
+    both = FORWARD.replace(
+        "return (getitem, primals_3, getitem_1)", "return (getitem, getitem_1, primals_3, getitem_1)"
+    )
+    storages = {storage.name: storage for storage in trace(both, BACKWARD).graph.storages}
+    assert (storages["getitem_1"].role, storages["getitem_1"].death) == (Role.OUTPUT, None)
+
+
 def test_calls_look_as_if_they_had_been_captured() -> None:
     pytest.importorskip("torch")
     graph = trace(FORWARD, BACKWARD, WEIGHT).graph

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import re
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from tensortide.graph.model import Call, Value
@@ -40,7 +40,7 @@ def call_of(name: str, values: tuple[Value, ...], named: tuple[tuple[str, Value]
 @functools.cache
 def _schema(name: str) -> Schema | None:
     found = _OP.fullmatch(name)
-    if found is None or importlib.util.find_spec("torch") is None:
+    if found is None or find_spec("torch") is None:
         return None
     import torch
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from tensortide.capture.inductor.assembly import Assembly, Kernel, graph_op, graph_tensor
@@ -109,34 +110,36 @@ def _read(programs: Mapping[Phase, Program], made: Assembly, notes: list[str]) -
 
 
 def _keep(readings: Mapping[Phase, Reading], made: Assembly) -> None:
-    """Roles and ends of what the graphs take and return."""
+    """Roles and ends of what the graphs take and return.
+
+    What the forward returns once and the backward takes is saved for it; what it returns twice is a result as well.
+    """
     forward, backward = readings.get(Phase.FORWARD), readings.get(Phase.BACKWARD)
     saved = set(backward.taken) if backward else set()
     for reading in readings.values():
-        for tensor in reading.returned:
+        for tensor, times in Counter(reading.returned).items():
             block = made.blocks[made.tensors[tensor].block]
-            if block.persistent or (reading is forward and tensor in saved):
+            if block.persistent or (reading is forward and times == 1 and tensor in saved):
                 continue
             block.kept = True
             if block.role is Role.TEMPORARY:
                 block.role = _RETURNED[reading.phase]
     if forward and backward:
-        for tensor in saved & set(forward.made):
-            block = made.blocks[made.tensors[tensor].block]
-            block.until = max(block.until, backward.first)
-            if block.role is Role.TEMPORARY:
-                block.role = Role.ACTIVATION
-        differentiated = {
-            tensor
-            for tensor, gradient in zip(forward.arguments, backward.results, strict=False)
-            if gradient is not None
-        }
-        for tensor in forward.taken:
-            block = made.blocks[made.tensors[tensor].block]
-            if tensor in differentiated:
-                block.role = Role.PARAMETER
+        _mark_saved(saved & set(forward.made), backward.first, made)
+        for weight, gradient in zip(forward.arguments, backward.results, strict=False):
+            if weight is not None and gradient is not None:
+                made.blocks[made.tensors[weight].block].role = Role.PARAMETER
     for kernel in made.kernels:
         _mark_written(kernel, made)
+
+
+def _mark_saved(saved: set[int], backward: int, made: Assembly) -> None:
+    """What is saved is there when the backward pass starts, at the kernel ``backward``."""
+    for tensor in saved:
+        block = made.blocks[made.tensors[tensor].block]
+        block.until = max(block.until, backward)
+        if block.role is Role.TEMPORARY:
+            block.role = Role.ACTIVATION
 
 
 _RETURNED = {Phase.FORWARD: Role.OUTPUT, Phase.BACKWARD: Role.GRADIENT, Phase.OPTIMIZER: Role.OPTIMIZER_STATE}
