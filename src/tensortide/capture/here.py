@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 
 import msgspec
@@ -37,12 +37,12 @@ def waiter(graph: Graph) -> Callable[[], None]:
     return wait
 
 
-def machine_of(graph: Graph, *, before: Machine | None = None) -> Machine:
-    """The machine that ``graph``'s step runs on; after a measurement give the one of ``before`` it."""
+def machine_of(devices: Iterable[str], *, before: Machine | None = None) -> Machine:
+    """The machine that a step runs on with these accelerators; after a measurement give the one of ``before`` it."""
     load = load_average()
     if before is not None:
         return msgspec.structs.replace(before, load_after=load)
-    kinds = sorted({device.partition(":")[0] for device in accelerators(graph)})
+    kinds = sorted({device.partition(":")[0] for device in devices})
     names = [torch.get_device_module(kind).get_device_name() for kind in kinds]
     versions = {
         "torch": str(torch.__version__),

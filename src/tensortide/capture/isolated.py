@@ -69,7 +69,8 @@ def measure_isolated(
     with chosen_threads(threads), device_context(device), undisturbed(), torch.no_grad():
         if clock == "thread" and (torch.get_num_threads() != 1 or device != "cpu"):
             raise CaptureError("the clock of one thread sees one thread of a CPU: give threads=1, or take clock='wall'")
-        machine = machine_of(graph)
+        devices = () if device == "cpu" else (device,)
+        machine = machine_of(devices)
         bench = _Bench(graph, device, clocks)
         told: dict[Hashable, _Told] = {}
         keys = [_key(graph, op) for op in graph.ops]
@@ -79,7 +80,7 @@ def measure_isolated(
             told[key] = bench.time(graph[index])
         found = _measurement([told[key] for key in keys], clock)
     ns, ceilings = _filled(graph, found, [told[key] for key in keys], clock)
-    machine = machine_of(graph, before=machine)
+    machine = machine_of(devices, before=machine)
     unknown = len(found.stand_ins)
     source = f"measured op by op, in isolation, on {describe(machine)}: {len(first):,} distinct of {len(graph):,} ops"
     source += f", {unknown:,} of them estimated" if unknown else ""

@@ -37,7 +37,7 @@ def measure_kernels(
     ``step`` runs one and waits for the device. Kernels launched by an op are its time, from the start of the first to
     the end of the last. The rest of an ordinary step, in which the device waits for the host, is in no op.
     """
-    machine = machine_of(graph)
+    machine = machine_of(accelerators(graph))
     progress("measuring ordinary steps")
     ordinary = [_wall_ns(step) for _ in range(repeats)]
     progress("measuring kernels")
@@ -49,7 +49,7 @@ def measure_kernels(
     found = msgspec.structs.replace(
         durations.measurement,
         how="step",
-        machine=machine_of(graph, before=machine),
+        machine=machine_of(accelerators(graph), before=machine),
         step=sample(ordinary),
         hooked=durations.measurement.step,
         warm_up=warm_up,

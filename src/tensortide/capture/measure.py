@@ -16,7 +16,7 @@ from tensortide.capture.account import Run, Turns, account
 from tensortide.capture.building import Named, Step, built, named
 from tensortide.capture.control_flow import followed
 from tensortide.capture.failure import explained
-from tensortide.capture.here import chosen_threads, describe, device_context, machine_of, waiter
+from tensortide.capture.here import accelerators, chosen_threads, describe, device_context, machine_of, waiter
 from tensortide.capture.recorder import Recorder
 from tensortide.capture.schema import OpaqueSchema, Schema
 from tensortide.capture.step import record
@@ -118,11 +118,11 @@ class _Run:
         self.wait = waiter(graph)
         if self.wait is not no_wait:
             return graph, self._by_kernels(graph)
-        machine = machine_of(graph)
+        machine = machine_of(accelerators(graph))
         funcs = self._checked(graph)
         warm_up, steady = self._warm()
         found = account(graph, self._take_turns(funcs), reading(self.clocks), self.clock)
-        machine = machine_of(graph, before=machine)
+        machine = machine_of(accelerators(graph), before=machine)
         found = msgspec.structs.replace(found, machine=machine, warm_up=warm_up, steady=steady)
         ns = found.thread_ns if self.clock == "thread" else found.wall_ns
         return graph, Durations(ns, _source(found, ns), "measured", graph=identity(graph), measurement=found)

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.source import CaptureOptions, graph_of, is_saved, option, progress, resolver
+from tensortide.capture.traces import is_recorded, read_recorded
+from tensortide.cli.source import CaptureOptions, graph_of, is_saved, option, progress, resolver, symbol_values
 from tensortide.errors import GraphFileError, WorkloadError
 from tensortide.graph import unrolled
 from tensortide.timing import beside, device, estimate, load_durations
 
 if TYPE_CHECKING:
+    from tensortide.capture.trace import Trace
     from tensortide.graph import Graph
     from tensortide.timing import Durations
 
-__all__ = ["DEFAULT_MACHINE", "TimeOptions", "durations_of"]
+__all__ = ["DEFAULT_MACHINE", "TimeOptions", "durations_of", "durations_of_trace"]
 
 DEFAULT_MACHINE = "A100-SXM-80GB"
 
@@ -48,9 +50,13 @@ def durations_of(target: str, options: CaptureOptions, times: TimeOptions, *, qu
     """The Graph of ``target``, its loops written out, and the durations of its ops.
 
     What is asked for counts: a file, an estimate for a machine, a measurement. Otherwise the file beside a saved graph
-    is taken if there is one, else an estimate for ``DEFAULT_MACHINE``. A file must be of this graph.
+    is taken if there is one, or what other tools recorded, else an estimate for ``DEFAULT_MACHINE``. A file must be of
+    this graph.
     """
     times.check()
+    if is_recorded(target):
+        trace = read_recorded(target, bind=symbol_values(target, options))
+        return trace.graph, durations_of_trace(trace, times, quiet=quiet)
     if times.measure:
         return _measured(target, options, quiet=quiet)
     graph = unrolled(graph_of(target, options, quiet=quiet))
@@ -59,6 +65,23 @@ def durations_of(target: str, options: CaptureOptions, times: TimeOptions, *, qu
     if times.machine is None and is_saved(target) and beside(target).is_file():
         return graph, _beside(target, graph)
     return graph, estimate(graph, device(times.machine or DEFAULT_MACHINE), resolver=resolver)
+
+
+def durations_of_trace(trace: Trace, times: TimeOptions, *, quiet: bool) -> Durations:
+    """Durations of the ops of ``trace``: what is asked for, else what was recorded, else an estimate. ``--measure``
+    executes each distinct op alone."""
+    times.check()
+    graph = trace.graph
+    if times.durations is not None:
+        return load_durations(times.durations, graph)
+    if times.measure:
+        from tensortide.capture.isolated import measure_isolated
+
+        with progress(quiet) as say:
+            return measure_isolated(graph, progress=say)
+    if times.machine is None and trace.times is not None:
+        return trace.times.durations(graph, f"recorded in {graph.meta.workload}")
+    return estimate(graph, device(times.machine or DEFAULT_MACHINE), resolver=resolver)
 
 
 def _beside(target: str, graph: Graph) -> Durations:

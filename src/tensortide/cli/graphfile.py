@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tensortide.capture.metagraph.load import Imported, import_graph
-from tensortide.cli.source import CaptureOptions, OutputOptions, console, is_stdout, print_json
+from tensortide.cli.source import CaptureOptions, OutputOptions, console, is_stdout, print_json, symbol_values
 from tensortide.cli.tableoptions import FileOptions, TableOptions
 from tensortide.cost import count
 from tensortide.cost.catamount import NOT_PARAMETERS, compare, tabulate
@@ -19,7 +19,7 @@ from tensortide.graph import Graph
 from tensortide.report.optable import CompareDocument, TableDocument, build_compare, build_table, rows_csv
 from tensortide.write import check_writable, write_file
 
-__all__ = ["count_file", "count_graph", "graph_of_file", "symbol_values"]
+__all__ = ["count_file", "count_graph", "graph_of_file"]
 
 
 def graph_of_file(file: str, options: CaptureOptions, reading: FileOptions) -> Graph:
@@ -90,19 +90,6 @@ def bindings(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
             raise WorkloadError(f"--bind takes PATTERN=dim,dim,..., not {text!r}")
         found[pattern] = tuple(dim.strip() for dim in dims.split(","))
     return found
-
-
-def symbol_values(file: str, options: CaptureOptions) -> dict[str, int]:
-    """The settings as values of symbols. Raises WorkloadError for other options, and what is no positive integer."""
-    if options.real or options.first_step:
-        raise WorkloadError(f"{file} is a graph: --real and --first-step go with a workload")
-    values: dict[str, int] = {}
-    for setting in options.set:
-        name, _, text = setting.rpartition("=")
-        if not name or not text.strip().isdecimal() or not int(text):
-            raise WorkloadError(f"--set takes name=value with a positive integer for a graph file, not {setting!r}")
-        values[name.strip()] = int(text)
-    return values
 
 
 def _ours(imported: Imported, file: str, strict: bool, rows: bool, depth: int) -> TableDocument:

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from tensortide.capture.g10 import is_trace
 from tensortide.cli.durations import TimeOptions
-from tensortide.cli.remat.target import Target, recording_of
+from tensortide.cli.livenessfiles import ExportOptions, Source, source_of, source_of_config
+from tensortide.cli.recorded import DumpOptions
+from tensortide.cli.remat.target import Target
 from tensortide.cli.source import (
     CaptureOptions,
     OutputOptions,
@@ -25,6 +28,7 @@ from tensortide.errors import OutputError, WorkloadError
 from tensortide.memory import Link
 from tensortide.memory import link as parse_link
 from tensortide.report.liveness import Study, study, with_liveness
+from tensortide.units import format_bytes, format_percent
 from tensortide.write import check_writable, write_file
 
 if TYPE_CHECKING:
@@ -65,14 +69,21 @@ class LivenessFiles:
 
 
 def liveness(
-    target: Target,
+    target: Target | None = None,
     /,
     *,
+    config: Annotated[
+        Path | None, option("--config", "Do what a configuration file of the tensor liveness tool says, and show it.")
+    ] = None,
     link: LinkName = "pcie4",
     mode: Annotated[
-        Literal["storage", "compat"],
-        Parameter(help="What lives: storages with all views of them, or (compat) every tensor by itself."),
-    ] = "storage",
+        Literal["storage", "compat"] | None,
+        Parameter(
+            show_default=False,
+            help="What lives: storages with all views of them, or (compat) every tensor by itself, as kernel traces "
+            "have it.",
+        ),
+    ] = None,
     device: Annotated[
         str | None, option("--device", "Device whose memory is looked at (default: that of the most bytes).")
     ] = None,
@@ -85,6 +96,8 @@ def liveness(
     ] = None,
     top: Top = 10,
     files: LivenessFiles = LivenessFiles(),
+    export: ExportOptions = ExportOptions(),  # noqa: B008
+    dumps: DumpOptions = DumpOptions(),  # noqa: B008
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     times: TimeOptions = TimeOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
@@ -93,29 +106,42 @@ def liveness(
     computing again.
     """
     written = files.check()
+    times.check()
     over = parse_link(link)
-    if compare is not None and files != LivenessFiles():
+    if (target is None) == (config is None):
+        raise WorkloadError("give a target, or --config FILE, and not both")
+    if compare is not None and (files != LivenessFiles() or export.export is not None or config is not None):
         raise WorkloadError("--compare prints two steps side by side: write the files of each on its own")
-    first = _study(target, options, times, over, mode, device, quiet=out.quiet)
-    if compare is not None:
+    if config is not None:
+        if (dumps, options, export.export) != (DumpOptions(), CaptureOptions(), None):
+            raise WorkloadError("--config says what is read and where files go: leave out what goes with a target")
+        source = source_of_config(config, times, export, quiet=out.quiet)
+        written += source.written
+    else:
+        assert target is not None
+        source = source_of(target, options, times, dumps, quiet=out.quiet)
+    first = _study(source, over, mode or _usual(target), device)
+    if compare is not None and target is not None:
         other, theirs = _other(target, compare, options)
-        second = _study(other, theirs, times, over, mode, device, quiet=out.quiet)
+        second = _study(source_of(other, theirs, times, dumps, quiet=out.quiet), over, mode or _usual(other), device)
         _show_both(first, second, out)
         return
     with progress(out.quiet) as say:
         say("writing")
-        written += _write(first, files)
+        written += [*_write(first, files), *source.export(export)]
     if not any(map(is_stdout, written)):
-        _show(first, written, top, out)
+        _show(first, source.capacity_bytes, written, top, out)
 
 
-def _study(
-    target: str, options: CaptureOptions, times: TimeOptions, link: Link, mode: Mode, device: str | None, *, quiet: bool
-) -> Study:
-    recording = recording_of(target, options, times, quiet=quiet)
-    return study(
-        recording.graph, recording.durations_ns, durations=recording.source, link=link, mode=mode, device=device
-    )
+def _usual(target: str | None) -> Mode:
+    """Records of other tools that have no views are seen as these tools see them."""
+    return "compat" if target is None or is_trace(target) else "storage"
+
+
+def _study(source: Source, link: Link, mode: Mode, device: str | None) -> Study:
+    graph = source.trace.graph
+    ns = source.times.durations(graph, source.told).ns
+    return study(graph, ns, durations=source.told, link=link, mode=mode, device=device)
 
 
 def _other(target: str, text: str, options: CaptureOptions) -> tuple[str, CaptureOptions]:
@@ -146,7 +172,7 @@ def _write(made: Study, files: LivenessFiles) -> list[Path]:
     return [] if files.figures is None else draw_all(made, files.figures)
 
 
-def _show(made: Study, written: list[Path], top: int, out: OutputOptions) -> None:
+def _show(made: Study, capacity_bytes: int | None, written: list[Path], top: int, out: OutputOptions) -> None:
     if out.json:
         print_json(made.view)
         return
@@ -154,6 +180,9 @@ def _show(made: Study, written: list[Path], top: int, out: OutputOptions) -> Non
 
     screen = console()
     render_liveness(made.view, screen, top=top)
+    if capacity_bytes is not None:
+        share = format_percent(made.view.peak.nbytes, capacity_bytes)
+        screen.print(f"\nThe peak is {share} of the {format_bytes(capacity_bytes)} that the device has.")
     if not out.quiet:
         for path in written:
             screen.print(f"wrote {path}", soft_wrap=True)

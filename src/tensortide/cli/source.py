@@ -14,6 +14,7 @@ from cyclopts import Parameter, validators
 
 from tensortide.capture import capture
 from tensortide.capture.files import GRAPH_FILES, is_graph_file
+from tensortide.capture.traces import is_recorded, read_recorded
 from tensortide.cli.tableoptions import FileOptions
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, load
@@ -31,7 +32,8 @@ Top = Annotated[int, Parameter(help="Number of rows to show of each list.", vali
 Target = Annotated[
     str,
     Parameter(
-        help="file.py:function, package.module:function, an example, a saved graph, or a TensorFlow graph (.meta, .pb)."
+        help="file.py:function, package.module:function, an example, a saved graph, a TensorFlow graph (.meta, .pb), a "
+        "dump of PyTorch's compiler (fx_graph_transformed.py, or its folder) or the folder of a kernel trace."
     ),
 ]
 
@@ -82,6 +84,8 @@ def graph_of(
     """The Graph of ``target``: read if it is a saved graph, else captured."""
     if reading != FileOptions() and not is_graph_file(target):
         raise WorkloadError("--preset, --drop and --bind go with a TensorFlow graph file (.meta)")
+    if is_recorded(target):
+        return read_recorded(target, bind=symbol_values(target, options)).graph
     if is_saved(target):
         if options != CaptureOptions():
             raise WorkloadError(f"{target} is a saved graph: --set, --real and --first-step go with a workload")
@@ -102,6 +106,19 @@ def graph_of(
             name=target,
             progress=say,
         )
+
+
+def symbol_values(file: str, options: CaptureOptions) -> dict[str, int]:
+    """The settings as values of symbols. Raises WorkloadError for other options, and what is no positive integer."""
+    if options.real or options.first_step:
+        raise WorkloadError(f"{file} is a graph: --real and --first-step go with a workload")
+    values: dict[str, int] = {}
+    for setting in options.set:
+        name, _, text = setting.rpartition("=")
+        if not name or not text.strip().isdecimal() or not int(text):
+            raise WorkloadError(f"--set takes name=value with a positive integer for a graph file, not {setting!r}")
+        values[name.strip()] = int(text)
+    return values
 
 
 def is_saved(target: str) -> bool:

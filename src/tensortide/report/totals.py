@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from rich.console import ConsoleOptions, RenderableType
@@ -144,6 +144,11 @@ def assumptions(document: Document) -> Iterator[RenderableType]:
             "Of a conditional whose outcome is unknown, totals take the most expensive arm; "
             f"other arms ({count} op{'s' * (count > 1)}) are in no total, but in memory over the step."
         )
+    yield from assumed(remarks)
+
+
+def assumed(remarks: Sequence[str]) -> Iterator[RenderableType]:
+    """``remarks`` under their heading, if there are any."""
     if remarks:
         yield heading("Assumed", "what the step does not tell")
         yield Text("\n").join(Text(tidy(remark)) for remark in remarks)

@@ -77,6 +77,7 @@ def _view(idle: Idleness, link: Link, names: Names, durations: str) -> LivenessV
         mode=idle.mode,
         device=idle.device,
         durations=durations,
+        assumptions=meta.assumptions,
         step_ns=idle.step_ns,
         storages=len(idle.lives),
         persistent=sum(life.persistent for life in idle.lives),

@@ -135,11 +135,12 @@ class LifeBar(msgspec.Struct, frozen=True, kw_only=True):
 class LivenessView(msgspec.Struct, frozen=True, kw_only=True):
     """How long the memory of one step lies idle.
 
-    ``durations`` says how the times of ops are known. ``footprint_bytes`` sums all storages ever allocated (which is no
-    memory pressure), ``peak`` those alive at once. ``active_share_*``: bytes in use by an op, by the bytes of the peak.
-    ``resident_*``: of the step as it ran, which releases later than after the last use; None where every tensor counts
-    for itself. ``longer_than``: nanoseconds, and how many periods last longer. ``links``: what each link could hide;
-    the advice is for the link called ``link``. ``quantile_ns``: lengths of periods at equal shares of their number.
+    ``durations`` says how the times of ops are known, ``assumptions`` what had to be assumed of the step.
+    ``footprint_bytes`` sums all storages ever allocated (which is no memory pressure), ``peak`` those alive at
+    once. ``active_share_*``: bytes in use by an op, by the bytes of the peak. ``resident_*``: of the step as it
+    ran, which releases later than after the last use; None where every tensor counts for itself. ``longer_than``:
+    nanoseconds, and how many periods last longer. ``links``: what each link could hide; the advice is for the link
+    called ``link``. ``quantile_ns``: lengths of periods at equal shares of their number.
     """
 
     format: str = FORMAT
@@ -150,6 +151,7 @@ class LivenessView(msgspec.Struct, frozen=True, kw_only=True):
     mode: str
     device: str
     durations: str
+    assumptions: tuple[str, ...]
     step_ns: int
     storages: int
     persistent: int

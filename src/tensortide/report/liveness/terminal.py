@@ -13,6 +13,7 @@ from tensortide.report.layout import Column, Trimmed, bar, columns_table, headin
 from tensortide.report.liveness.records import LivenessView, OffloadRow, RecomputeRow, RoleTime, Stored
 from tensortide.report.liveness.words import late_share, name_text
 from tensortide.report.simulation.words import place_text, time_text
+from tensortide.report.totals import assumed
 from tensortide.units import format_bytes, format_percent
 
 __all__ = ["LENGTHS", "render_liveness", "title"]
@@ -28,7 +29,7 @@ def render_liveness(view: LivenessView, console: Console, *, top: int = 10) -> N
     parts = [title(view), _verdict(view), _facts(view)]
     if view.total.total_byte_ns:
         parts += [*_roles(view, options), *_links(view, options)]
-    parts += [*_offload(view, options, top), *_recompute(view, options, top)]
+    parts += [*_offload(view, options, top), *_recompute(view, options, top), *assumed(view.assumptions)]
     for part in parts:
         console.print(Trimmed(part), highlight=False, end="")
 
