@@ -61,6 +61,6 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'tensortide' has no attribute {name!r}")
     module = importlib.import_module(_LAZY[name])
-    value = module if module.__name__.endswith(f".{name}") else getattr(module, name)
+    value = getattr(module, name, module)
     globals()[name] = value
     return value

@@ -137,9 +137,10 @@ class Aligned:
         runtime = self.runtime
         engine = runtime.engine
         engine.collect()
-        tensors = list(tensors_of([*args, *kwargs.values()]))
+        schema = schema_of(operator.func)
+        tensors = [] if schema.fresh else list(tensors_of([*args, *kwargs.values()]))  # as the recorder takes them
         forms: list[Form] = [(t.dtype, t.shape) for t in tensors]
-        seen = Seen(schema_of(operator.func).name, forms, [runtime.storage(t) for t in tensors], engine.memory)
+        seen = Seen(schema.name, forms, [runtime.storage(t) for t in tensors], engine.memory)
         if self.at >= 0:
             self._deliver()
             if self._agrees(seen):

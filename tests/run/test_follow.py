@@ -1,0 +1,269 @@
+"""A Plan followed live, and a live step told as a Plan and a Timeline."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import tensortide
+from tensortide.errors import PlanError, RunError
+from tensortide.examples import find
+from tensortide.graph import Graph, save
+from tensortide.memory import timeline
+from tensortide.plan import Compute, Plan, in_order, save_plan
+from tensortide.plan.remat.schedule import recorded
+from tensortide.replay.remat import Simulator
+from tensortide.run.budget import Budget
+from tensortide.run.compared import compared
+from tensortide.run.follow import PlanLeft
+from tests.examples.tiny import TINY
+from tests.run.same import UNLIMITED, counting, identical, state
+
+Build = Callable[[], Callable[[], Any]]
+
+
+def tower(length: int = 8) -> Callable[[], Any]:
+    """A step whose forward takes much and whose updates take little."""
+    layers: list[nn.Module] = [nn.Linear(8, 64)]
+    for _ in range(length):
+        layers += [nn.Tanh(), nn.Dropout(0.25), nn.Linear(64, 64)]
+    model = nn.Sequential(*layers, nn.Linear(64, 1))
+    update = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    x = torch.randn(256, 8)
+
+    def step() -> Any:
+        loss = model(x).square().mean()
+        loss.backward()
+        update.step()
+        update.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+def example(name: str) -> Build:
+    workload = find(name).load()
+    return lambda: workload(**{**TINY[name], "batch": 24})  # type: ignore[no-any-return]
+
+
+gpt2 = example("gpt2")
+
+
+def built(build: Build, warm: int = 1) -> Callable[[], Any]:
+    gc.collect()
+    torch.manual_seed(0)
+    step = build()
+    for _ in range(warm):
+        step()
+    gc.collect()
+    return step
+
+
+@functools.cache
+def graph_of(build: Build) -> Graph:
+    return tensortide.capture(built(build))
+
+
+def traced(step: Callable[[], Any], limit: int, graph: Graph, **options: Any) -> Budget:
+    """Three steps under ``limit``."""
+    budget = Budget(limit, graph=graph, clock=counting(), **options)
+    with budget:
+        for _ in range(3):
+            step()
+    return budget
+
+
+@functools.cache
+def need(build: Build) -> int:
+    """Bytes that a step takes beyond what is there at its start."""
+    free = traced(built(build), UNLIMITED, graph_of(build)).steps[-1]
+    return free.peak_bytes - free.before_bytes
+
+
+def room(build: Build, share: float) -> int:
+    """A limit that leaves ``share`` of what a step needs beyond what is there now."""
+    gc.collect()
+    with Budget(UNLIMITED) as probe:
+        before = probe.resident_bytes
+    with torch.random.fork_rng():
+        return before + int(need(build) * share)
+
+
+def between(plan: Plan) -> list[Counter[str]]:
+    """What ``plan`` does before the first run of each op, and after the last."""
+    found, seen = [Counter[str]()], set()
+    for step in plan.lanes[0].steps:
+        if isinstance(step, Compute) and step.op not in seen:
+            seen.add(step.op)
+            found.append(Counter())
+        else:
+            found[-1][str(step)] += 1
+    return found
+
+
+def same_as_without(build: Build, step: Callable[[], Any], steps: int) -> bool:
+    """Whether ``step`` has left behind what ``steps`` ordinary ones do."""
+    got, generator = list(state(step)), torch.get_rng_state()
+    want = built(build, steps)
+    return all(map(identical, got, state(want))) and torch.equal(generator, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("build", "share"),
+    [(tower, 0.6), (gpt2, 0.5)],
+    ids=["tower", "gpt2"],
+)
+def test_a_step_is_run_again_as_it_was(build: Build, share: float) -> None:
+    """What a policy did, told as a plan, is a plan of the step; followed, the same is done in every step."""
+    step = built(build)
+    graph = graph_of(build)
+    limit = room(build, share)
+    free = traced(step, limit, graph)
+    told = free.steps[-1]
+    assert told.recomputations > 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        budget = traced(step, limit, graph, policy=told.plan())
+    assert (budget.usage.followed_steps, budget.usage.left_steps) == (3, 0)
+    assert [between(s.plan()) for s in budget.steps] == [between(told.plan())] * 3
+    assert [s.peak_bytes for s in budget.steps] == [told.peak_bytes] * 3
+    assert budget.usage.peak_bytes <= limit
+    assert same_as_without(build, step, 7)
+
+
+def test_the_simulators_plan_is_followed(tmp_path: Path) -> None:
+    build = tower
+    step = built(build)
+    graph = graph_of(build)
+    limit = room(build, 0.6)
+    plan = Simulator(recorded(graph, [1000] * len(graph)), workspace=False).run("dtr", limit).plan()
+    save_plan(plan, tmp_path / "plan.json")
+    save(graph, tmp_path / "step.tide")
+    step = built(tower)
+    with tensortide.budget(limit, policy=str(tmp_path / "plan.json"), graph=tmp_path / "step.tide") as budget:
+        for _ in range(2):
+            step()
+            torch.ones(64, 64).sum()  # what happens between steps is no part of them
+    assert budget.usage.followed_steps == 2
+    assert between(budget.steps[-1].plan()) == between(plan)
+    assert same_as_without(tower, step, 3)
+
+
+def test_resident_bytes_are_those_of_the_plan() -> None:
+    for build, share in ((tower, 0.6), (gpt2, 0.5)):
+        step = built(build)
+        graph = graph_of(build)
+        for limit in (UNLIMITED, room(build, share)):
+            told = traced(step, limit, graph).steps[-1]
+            played = told.timeline()
+            elsewhere = told.before_bytes - timeline(told.graph, workspace=False).at_start
+            assert [run.resident_bytes - elsewhere for run in told.runs] == played.resident.tolist()
+            assert [run.again for run in told.runs] == [op.recompute for op in played.graph.ops]
+
+
+def test_one_op_runs_after_the_other() -> None:
+    step = built(tower)
+    with Budget(room(tower, 0.6), graph=graph_of(tower)) as budget:
+        step()
+    told = budget.steps[-1]
+    ends = [(run.began_ns, run.ended_ns) for run in told.runs]
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(ends))
+    assert told.base_ns == sum(told.durations_ns) == budget.usage.base_ns
+    assert 0 < told.recompute_ns <= budget.usage.recompute_ns
+
+
+def test_prediction_and_measurement_in_one_table() -> None:
+    build = tower
+    step = built(build)
+    graph = graph_of(build)
+    limit = room(build, 0.6)
+    by_policy = traced(step, limit, graph)
+    plan = by_policy.steps[-1].plan()
+    for budget in (by_policy, traced(step, limit, graph, policy=plan)):
+        both = compared(budget, budget.steps[-2:])
+        predicted, measured = both.predicted, both.measured
+        assert both.status == "ok"
+        assert predicted.peak_bytes == measured.peak_bytes <= limit
+        assert predicted.evictions == measured.evictions
+        assert predicted.recomputations == measured.recomputations > 0
+        assert predicted.base_ns == measured.base_ns
+    with pytest.raises(RunError, match="nothing can be compared"):
+        compared(by_policy, [])
+
+
+def test_another_program_is_told_once_and_keeps_its_results() -> None:
+    build = tower
+    step = built(build)
+    graph = graph_of(build)
+    limit = room(build, 0.6)
+    plan = traced(step, limit, graph).steps[-1].plan()
+
+    def other() -> Callable[[], Any]:
+        ordinary = tower()
+        held = dict(zip(ordinary.__code__.co_freevars, ordinary.__closure__ or (), strict=True))
+        model, calls = held["model"].cell_contents, 0
+
+        def step() -> Any:
+            nonlocal calls
+            calls += 1
+            model[10] = nn.Sigmoid() if calls in (2, 3) else nn.Tanh()
+            return ordinary()
+
+        return step
+
+    step = built(other)
+    with pytest.warns(PlanLeft) as told:
+        budget = traced(step, limit, graph, policy=plan)
+    assert len(told) == 1
+    assert "expects aten.tanh.default(float32[256, 64]), and aten.sigmoid.default" in str(told[0].message)
+    assert "dtr-eq decides" in str(told[0].message)
+    assert (budget.usage.followed_steps, budget.usage.left_steps) == (1, 2)
+    assert budget.usage.peak_bytes <= limit
+    assert same_as_without(other, step, 4)
+
+
+def test_the_limit_holds_where_the_plan_does_not() -> None:
+    build = tower
+    step = built(build)
+    graph = graph_of(build)
+    limit = room(build, 0.6)
+    with Budget(limit, in_order(graph, range(len(graph)), "cpu"), graph=graph) as budget:
+        step()
+    assert budget.usage.evictions > 0
+    assert budget.usage.peak_bytes <= limit
+    assert same_as_without(tower, step, 2)
+
+
+def test_what_is_no_plan_of_the_step_is_refused(tmp_path: Path) -> None:
+    build = tower
+    step = built(build)
+    graph = graph_of(build)
+    plan = in_order(graph, range(len(graph)), "cpu")
+    with pytest.raises(RunError, match="give the step too"):
+        Budget("1GiB", plan)
+    with pytest.raises(PlanError, match="another graph"):
+        Budget("1GiB", plan, graph=tensortide.capture(built(lambda: tower(3))))
+    with pytest.raises(PlanError, match="cannot read"):
+        Budget("1GiB", tmp_path / "none.json", graph=graph)
+    views = [i for i in range(len(graph) - 1) if not set(graph.ops[i + 1].inputs) & set(graph.ops[i].outputs)]
+    order = list(range(len(graph)))
+    at = next(i for i in views if graph[i].name == graph[i + 1].name == "aten.t.default" or graph[i + 1].is_view)
+    order[at], order[at + 1] = order[at + 1], order[at]
+    with pytest.raises(PlanError, match="keeps its order"), Budget("1GiB", in_order(graph, order, "cpu"), graph=graph):
+        step()
+
+
+def test_other_ops_are_no_step() -> None:
+    step = built(tower)
+    assert traced(lambda: torch.ones(3), UNLIMITED, graph_of(tower)).steps == ()
+    assert len(traced(step, UNLIMITED, graph_of(tower)).steps) == 3
