@@ -51,7 +51,7 @@ def test_operands_are_legal_where_random_ones_are_not() -> None:
         packed = torch.nn.utils.rnn.pack_padded_sequence(torch.rand(6, 3, 4), torch.tensor([6, 4, 2]))
         torch.nn.utils.rnn.pad_packed_sequence(packed)
         pooled, at = torch.nn.functional.max_pool2d(torch.rand(1, 1, 4, 4), 2, return_indices=True)
-        torch.nn.functional.max_unpool2d(pooled, at, [2])
+        torch.nn.functional.max_unpool2d(pooled, at, [2, 2])
         torch.as_strided(x, (2, 2), (5, 1), 3), rows // 2, rows % 3, x.take(rows), x.to(torch.float8_e4m3fn)
 
     graph = capture(step, real=True)

@@ -34,22 +34,30 @@ def process(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def run(folder: Path, *arguments: str) -> str:
-    """What a command prints; in this process."""
-    printed = io.StringIO()
-    with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
+def called(folder: Path, *arguments: str) -> tuple[object, str, str]:
+    """How a command in this process exits, and what it prints."""
+    printed, said = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(said),
+        pytest.raises(SystemExit) as ended,
+    ):
         main(list(arguments))
-    return printed.getvalue()
+    return ended.value.code, printed.getvalue(), said.getvalue()
+
+
+def run(folder: Path, *arguments: str) -> str:
+    code, printed, said = called(folder, *arguments)
+    assert code == 0, said
+    return printed
 
 
 def refused(folder: Path, *arguments: str) -> str:
-    """What a command that fails says."""
-    said = io.StringIO()
-    with pytest.raises(SystemExit) as caught, contextlib.redirect_stderr(said):
-        run(folder, *arguments)
-    assert caught.value.code == 1
-    assert said.getvalue().startswith("error: ")
-    return said.getvalue()
+    code, _, said = called(folder, *arguments)
+    assert code == 1
+    assert said.startswith("error: ")
+    return said
 
 
 def test_a_step_is_measured_shown_and_stored(folder: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tensortide.errors import GraphError, GraphFileError, OutputError
 from tensortide.graph import Graph, Role
-from tensortide.timing import Durations, identity, load_durations, save_durations
+from tensortide.timing import Durations, Measurement, beside, identity, load_durations, save_durations
 from tests.graphs import Builder, graphs
 
 
@@ -102,6 +102,31 @@ def test_a_file_that_is_not_right_is_one_clear_error(tmp_path: Path, changes: di
     with pytest.raises(GraphFileError, match=message) as caught:
         load_durations(changed(tmp_path, **changes), chain())
     assert "d.json" in str(caught.value)
+
+
+def test_files_of_version_1_are_read(tmp_path: Path) -> None:
+    path = changed(tmp_path, version=1)
+    content = json.loads(path.read_text())
+    del content["durations"]["measurement"]
+    path.write_text(json.dumps(content))
+    assert load_durations(path, chain()) == of(chain())
+
+
+def test_how_they_were_measured_is_kept(tmp_path: Path) -> None:
+    found = Measurement(
+        how="isolated", clock="thread", min_ns=(1, 2), p90_ns=(3, 4), samples=(9, 0), stand_ins={1: "x"}
+    )
+    saved = msgspec.structs.replace(of(chain(), unknown=1), measurement=found)
+    path = save_durations(saved, tmp_path / "d.json")
+    assert load_durations(path, chain()) == saved
+    for wrong in ({"samples": (9,)}, {"stand_ins": {2: "x"}}):
+        other = msgspec.structs.replace(saved, measurement=msgspec.structs.replace(found, **wrong))
+        with pytest.raises(GraphFileError, match="not of one entry per op"):
+            load_durations(save_durations(other, path))
+
+
+def test_the_file_beside_a_graph_has_its_name() -> None:
+    assert beside("a/x.tide") == Path("a/x.durations.json")
 
 
 @pytest.mark.parametrize("content", [b"", b"[1, 2]", b'{"format": "tensortide plan"}', b"\xff\xfe", b"{"])

@@ -26,8 +26,8 @@ from tensortide.units import format_bytes
 __all__ = ["BIAS", "measure_isolated"]
 
 BIAS = (
-    "Ops timed alone, with warm caches and the same operands again and again, add up to less than the step: eight "
-    "training steps on a CPU took 6 to 17 % more, 10 % on average."
+    "Ops timed alone, with warm caches and the same operands again and again, add up to less than the step: of eight "
+    "training steps on a CPU the sums were 6 to 17 % short, 10 % on average."
 )
 """Known of isolated durations, and told with them."""
 

@@ -130,7 +130,7 @@ def profile_document(
         machine=found.machine if found else None,
         warm_up=found.warm_up if found else 0,
         steady=found.steady if found else True,
-        account=_account(durations),
+        account=_account(durations, whole),
         phases=tuple(rows(lambda i: (phase_of(graph.ops[i]), "", ""))),
         by_op=tuple(rows(lambda i: (shown(graph[i].name), "", phase_of(graph.ops[i])))),
         by_shapes=tuple(rows(lambda i: (shown(graph[i].name), shapes_of(graph[i]), phase_of(graph.ops[i])))),
@@ -226,9 +226,9 @@ def _rows_below(node: _Node, whole: int, depth: int, prefix: str = "") -> Iterat
         yield from _rows_below(child, whole, depth + 1)
 
 
-def _account(durations: Durations) -> Account:
+def _account(durations: Durations, ops: int) -> Account:
+    """The account of a step whose ops take ``ops`` nanoseconds together."""
     found = durations.measurement
-    ops = sum(durations.ns)
     if found is None:
         return Account(
             ops_ns=ops,
@@ -240,7 +240,7 @@ def _account(durations: Durations) -> Account:
             hook_ns=None,
             noise=None,
         )
-    explained = found.explained_ns(durations.ns)
+    explained = ops + sum(found.overhead_ns.values())
     step = found.step
     complete = step is not None and step.median_ns > 0 and found.overhead_ns
     return Account(
@@ -251,5 +251,5 @@ def _account(durations: Durations) -> Account:
         difference=explained / step.median_ns - 1 if complete and step is not None else None,
         hooked=found.hooked,
         hook_ns=found.hook_ns,
-        noise=sum(found.min_ns) / ops if ops and not found.stand_ins else None,
+        noise=sum(found.min_ns) / sum(durations.ns) if any(durations.ns) and not found.stand_ins else None,
     )

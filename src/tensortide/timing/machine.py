@@ -9,6 +9,7 @@ from pathlib import Path
 
 __all__ = ["available_bytes", "cores", "cpu_name", "governor", "load_average"]
 
+_GROUP = Path("/sys/fs/cgroup")
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
@@ -38,9 +39,14 @@ def cores() -> int | None:
 
 
 def available_bytes() -> int | None:
-    """Memory that can be allocated without swapping; None if the system does not tell."""
+    """Memory that can be allocated without swapping, within the limit of the container if there is one; None if the
+    system does not tell."""
     text = _line_of("/proc/meminfo", "MemAvailable")
-    return int(text.split()[0]) * 1024 if text else None
+    limits = [int(text.split()[0]) * 1024] if text else []
+    with contextlib.suppress(OSError, ValueError):  # "max": no limit
+        limit, used = (int((_GROUP / name).read_text("utf-8")) for name in ("memory.max", "memory.current"))
+        limits.append(max(0, limit - used))
+    return min(limits, default=None)
 
 
 def _line_of(file: str, key: str) -> str:
