@@ -259,7 +259,9 @@ def _with_module_hooks() -> nn.Module:
 
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "batch-norm": lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU()),
-    "layer-norm": lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), nn.LayerNorm(WIDTH), nn.SiLU(inplace=True)),
+    "layer-norm": lambda: nn.Sequential(
+        nn.Linear(WIDTH, WIDTH, bias=False), nn.LayerNorm(WIDTH), nn.SiLU(inplace=True)
+    ),
     "dropout": lambda: nn.Sequential(nn.Dropout(0.3), nn.Linear(WIDTH, 2 * WIDTH), nn.GLU()),
     "group-norm": lambda: nn.Sequential(nn.GroupNorm(4, WIDTH), nn.Linear(WIDTH, WIDTH), nn.RReLU()),
     "weight-norm": lambda: parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH)),

@@ -246,7 +246,7 @@ def _mistake(program: Program, dice: random.Random, held: list[torch.Tensor]) ->
 
 
 MOVES: list[Any] = [
-    *(_smooth, _smooth, _two, _two, _product, _view, _view, _in_place, _in_place, _in_place, _parts),
+    *(_smooth, _smooth, _smooth, _two, _two, _two, _product, _view, _view, _in_place, _in_place, _parts),
     *(_split, _dropout, _norm, _grow, _branch, _slope, _look, _swap),
-    *(_window, _placed, _placed, _kinds, _graph, _transformed, _mistake),
+    *(_window, _placed, _kinds, _graph, _transformed, _mistake),
 ]

@@ -90,29 +90,39 @@ def state(thing: Any, seen: dict[int, Any] | None = None) -> Iterator[torch.Tens
         yield thing.detach().clone()
         if thing.is_leaf and thing.grad is not None:
             yield thing.grad.detach().clone()
-    elif isinstance(thing, nn.Module):
-        for inside in (*thing.parameters(), *thing.buffers()):
-            yield from state(inside, seen)
-    elif isinstance(thing, torch.optim.Optimizer):
-        yield from state(list(thing.state.values()), seen)
-    elif isinstance(thing, dict):
-        yield from state(list(thing.values()), seen)
-    elif isinstance(thing, (list, tuple)):
-        for inside in thing:
-            yield from state(inside, seen)
-    elif inspect.isfunction(thing):
-        for cell in thing.__closure__ or ():
-            yield from state(cell.cell_contents, seen)
-    elif inspect.ismethod(thing):
-        yield from state(thing.__self__, seen)
     elif isinstance(thing, float):
         yield torch.tensor(thing, dtype=torch.float64)
-    elif isinstance(thing, torch.amp.GradScaler) or type(thing).__module__.startswith("tests."):
-        yield from state(vars(thing), seen)
+    else:
+        for inside in _inside(thing):
+            yield from state(inside, seen)
+
+
+def _inside(thing: Any) -> Iterable[Any]:
+    if isinstance(thing, nn.Module):
+        return (*thing.parameters(), *thing.buffers())
+    if isinstance(thing, torch.optim.Optimizer):
+        return list(thing.state.values())
+    if isinstance(thing, dict):
+        return list(thing.values())
+    if isinstance(thing, (list, tuple)):
+        return thing
+    if inspect.isfunction(thing):
+        return [cell.cell_contents for cell in thing.__closure__ or ()]
+    if inspect.ismethod(thing):
+        return [thing.__self__]
+    if isinstance(thing, torch.amp.GradScaler) or type(thing).__module__.startswith("tests."):
+        return list(vars(thing).values())
+    return ()
 
 
 def squeezed(
-    build: Callable[[], Any], policy: str, shares: Iterable[float], *, warm: int = 1, steps: int = 2, again: bool = False
+    build: Callable[[], Any],
+    policy: str,
+    shares: Iterable[float],
+    *,
+    warm: int = 1,
+    steps: int = 2,
+    again: bool = False,
 ) -> Left:
     """Runs ``build`` plain, without a limit, and under the first of ``shares`` of what it needs beyond what is there at
     first that suffices: all leave the same behind, and the last one had to make room (and to run ops ``again``).

@@ -15,7 +15,10 @@ from torch.utils.dlpack import from_dlpack
 
 import tensortide
 from tensortide.errors import BudgetInfeasible, RunError
+from tensortide.plan.remat.policies import policy
+from tensortide.run.block import Block
 from tensortide.run.budget import Budget
+from tensortide.run.engine import LiveEngine
 from tests.run.same import UNLIMITED, identical
 
 KIB = 1 << 10
@@ -194,3 +197,16 @@ def test_a_thousand_steps_leave_nothing_behind() -> None:
     assert all(after <= 1.5 * before + 64 for before, after in zip(early[3:], late[3:], strict=True)), sizes
     assert max(late) < 10_000, sizes
     assert counter.item() == 1000
+
+
+def test_late_news_of_a_storage_does_not_hit_the_next_one_of_its_number() -> None:
+    x, y = (Block(torch.empty(0).untyped_storage(), lambda block: None) for _ in range(2))
+    engine = LiveEngine(policy("lru"), 1000)
+    first = engine.add_constant(10, x)
+    engine.gone.append((first, x))
+    engine.collect()
+    second = engine.add_constant(10, y)
+    assert second == first
+    engine.gone.append((first, x))
+    engine.collect()
+    assert engine.references[second] == 1

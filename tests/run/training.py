@@ -22,7 +22,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adamw-maximize": lambda p: torch.optim.AdamW(p, 1e-2, foreach=True, maximize=True),
     "adagrad": lambda p: torch.optim.Adagrad(p, 1e-2, foreach=True),
     "adadelta": lambda p: torch.optim.Adadelta(p, foreach=True),
-    "adafactor": lambda p: torch.optim.Adafactor(p),
+    "adafactor": torch.optim.Adafactor,
     "rmsprop": lambda p: torch.optim.RMSprop(p, 1e-2, foreach=True, centered=True),
     "radam": lambda p: torch.optim.RAdam(p, 1e-2, foreach=False),
     "nadam": lambda p: torch.optim.NAdam(p, 1e-2, foreach=True),
@@ -73,7 +73,7 @@ class Training:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.autocast):
             found = self.head(self.model(x + self.embed(labels.roll(1))))
             loss = F.cross_entropy(found.clamp(-30, 30).float(), labels)
-        if self.penalty:
+        if self.penalty and torch.is_grad_enabled():
             slopes = torch.autograd.grad(loss, [self.head.weight], create_graph=True)
             loss = loss + 0.01 * sum((slope.square().sum() for slope in slopes), start=torch.zeros(()))
         return loss
@@ -125,7 +125,7 @@ class Training:
         hook = self.model[-1].register_forward_pre_hook(lambda module, given: raises(given[0]))
         for _ in range(2):
             try:
-                x, labels = self.batch()
+                x, _ = self.batch()
                 found = self.model(x.requires_grad_())
                 found.register_hook(raises)
                 found.sum().backward()

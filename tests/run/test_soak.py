@@ -1,0 +1,83 @@
+"""Long runs, runs that are killed, and the memory of a process as others see it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.run.same import UNLIMITED
+from tests.run.soak import EVERY, Run, train
+
+MIB = 1 << 20
+SMALL = 40 << 10
+"""A budget for a step of Run that is tight: its parameters and moments take most of it."""
+SLACK_KIB = 12 << 10
+"""What a process may take beyond the budget: books, workspace of kernels, what the allocator keeps."""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.run.soak", *map(str, arguments)]
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(64 << 10)}  # what is freed is given back
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def finished(*arguments: object) -> tuple[list[list[str]], list[str]]:
+    """The lines of the steps, and the last line."""
+    process = start(*arguments)
+    out, _ = process.communicate()
+    assert process.returncode == 0
+    *steps, last = [line.split() for line in out.splitlines()]
+    assert last[0] == "end"
+    return steps, last
+
+
+def tight_bytes() -> int:
+    """A budget under which Run has to compute again."""
+    usage = train(Run(), 1, UNLIMITED)
+    assert usage is not None
+    return usage.peak_bytes - SMALL
+
+
+def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    _, whole = finished(5 * EVERY, 0, tmp_path / "none")
+    budget = tight_bytes()
+    path = tmp_path / "checkpoint"
+    process = start(1000, budget, path)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if int(line.split()[0]) == 3 * EVERY + 2:
+            process.kill()
+            break
+    process.communicate()
+    assert process.returncode < 0
+    steps, last = finished(5 * EVERY, budget, path)
+    assert int(steps[0][0]) == 3 * EVERY + 1
+    assert int(last[4]) > 0, "nothing was computed again"
+    assert last[1] == whole[1]
+
+
+def test_the_process_stays_within_the_budget_and_does_not_grow(tmp_path: Path) -> None:
+    shape = (8, 16 << 10)  # 40 tensors of 2 MiB
+    _, plain = finished(2, 0, tmp_path / "none", *shape)
+    free = int(plain[3]) - int(plain[2])
+    budget = 56 * MIB
+    steps, tight = finished(6, budget, tmp_path / "none", *shape)
+    taken = int(tight[3]) - int(tight[2])
+    assert free > (80 << 10), "the step needs more than that without a budget"
+    assert taken <= (budget >> 10) + SLACK_KIB
+    assert int(tight[4]) > 0
+    resident = [int(line[2]) for line in steps]
+    assert max(resident[3:]) <= max(resident[:3]) + SLACK_KIB
+
+
+def test_a_thousand_steps_do_not_make_a_process_grow(tmp_path: Path) -> None:
+    steps, last = finished(1000, tight_bytes(), tmp_path / "checkpoint")
+    assert int(last[4]) > 1000
+    assert int(steps[-1][2]) <= int(steps[200][2]) + (4 << 10)
