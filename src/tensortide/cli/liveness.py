@@ -181,7 +181,7 @@ def _show(made: Study, capacity_bytes: int | None, written: list[Path], top: int
     screen = console()
     render_liveness(made.view, screen, top=top)
     if capacity_bytes is not None:
-        share = format_percent(made.view.peak.nbytes, capacity_bytes)
+        share = format_percent(made.view.peak.live_bytes, capacity_bytes)
         screen.print(f"\nThe peak is {share} of the {format_bytes(capacity_bytes)} that the device has.")
     if not out.quiet:
         for path in written:

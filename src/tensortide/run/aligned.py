@@ -86,8 +86,8 @@ class Aligned:
         """And back, of what the step has made."""
         self.op_of: dict[int, tuple[int, Call | None]] = {}
         """Op of the engine -> op of the graph, and what tells whether the number still means that."""
-        self.ran: dict[int, tuple[int, Call | None]] = {}
-        """And back."""
+        self.ran: dict[int, list[tuple[int, Call | None]]] = {}
+        """And back; a foreach op is several of the engine."""
         self._start = max(1, min(start, len(graph)))
         self._recent: deque[Seen] = deque(maxlen=self._start)
         self._before: list[tuple[int, ...]] = []
@@ -138,7 +138,7 @@ class Aligned:
         engine = runtime.engine
         engine.collect()
         schema = schema_of(operator.func)
-        tensors = [] if schema.fresh else list(tensors_of([*args, *kwargs.values()]))  # as the recorder takes them
+        tensors = [] if schema.fresh else tensors_of([*args, *kwargs.values()])  # as the recorder takes them
         forms: list[Form] = [(t.dtype, t.shape) for t in tensors]
         seen = Seen(schema.name, forms, [runtime.storage(t) for t in tensors], engine.memory)
         if self.at >= 0:
@@ -151,7 +151,7 @@ class Aligned:
         result = action(operator, args, kwargs)
         seen.ended_ns, seen.resident_bytes, self._base_ns = runtime.clock(), engine.memory, engine.base_ns
         seen.began_ns = seen.ended_ns - (engine.base_ns - before_ns)
-        results = list(tensors_of(result))
+        results = tensors_of([result])
         seen.made = [(t.dtype, t.shape) for t in results]
         seen.outputs = [runtime.storage(t) for t in results]
         for live in (*seen.inputs, *seen.outputs):
@@ -210,7 +210,7 @@ class Aligned:
             made, call = seen.ops.get(self.live.get(storage, NOTHING), (NOTHING, None))
             if made != NOTHING:
                 self.op_of[made] = op, call
-                self.ran[op] = made, call
+                self.ran.setdefault(op, []).append((made, call))
         self.takes(op, seen)
         self.at += 1
         if self.at == len(self.expected):

@@ -74,16 +74,15 @@ class Follower(Aligned):
 
     def _again(self, op: int) -> None:
         engine = self.runtime.engine
-        made, call = self.ran.get(op, (-1, None))
-        if call is None or engine.calls[made] is not call:
-            return
-        for value in engine.outputs[made]:
-            if self._lacks(value):
+        for made, call in dict.fromkeys(self.ran.get(op, ())):
+            if call is None or engine.calls[made] is not call:
+                continue
+            lacking = [value for value in engine.outputs[made] if self._lacks(value)]
+            if lacking:
                 try:
-                    engine.execute(made, value)
+                    engine.execute(made, lacking[0])
                 except OutOfMemory:
                     engine.unlock_all()  # it is computed again when an op asks for it, if then there is room
-                return
 
     def _lacks(self, value: int) -> bool:
         """Whether ``value`` is neither there nor overwritten there."""
