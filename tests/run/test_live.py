@@ -15,9 +15,9 @@ from tensortide.errors import BudgetInfeasible, OutputError, RunError
 from tensortide.replay.remat import Simulator
 from tensortide.run.budget import Budget
 from tensortide.run.template import storage_of
-from tests.run.same import UNLIMITED, identical
+from tests.run.same import UNLIMITED, counting, identical
 from tests.run.test_budget import KIB, chain, room
-from tests.run.test_follow import built, gpt2, tower
+from tests.run.test_follow import Build, built, example, tower
 
 
 def test_without_a_budget_each_says_so() -> None:
@@ -52,7 +52,7 @@ def test_a_tensor_from_outside_counts_when_it_is_put_in() -> None:
 def test_what_is_brought_back_stays(keep: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = torch.randn(1024)
     want = chain(x, 20)
-    with Budget(room(24 * KIB)):
+    with Budget(room(24 * KIB), clock=counting()):
         made = chain(x, 20)
         assert storage_of(made[0]).nbytes() == 0
         assert keep(made[0]) is made[0]
@@ -122,9 +122,9 @@ def test_counters_start_again() -> None:
         assert live.usage().base_ns < first.base_ns
 
 
-@pytest.mark.parametrize("name", ["tower", "gpt2"])
-def test_a_log_of_a_live_step_simulates_to_the_same(name: str, tmp_path: Path) -> None:
-    step = built(tower if name == "tower" else gpt2)
+@pytest.mark.parametrize("build", [tower, example("resnet18_cifar")], ids=["tower", "resnet18_cifar"])
+def test_a_log_of_a_live_step_simulates_to_the_same(build: Build, tmp_path: Path) -> None:
+    step = built(build)
     with Budget(UNLIMITED) as free:
         before = free.resident_bytes
         step()
