@@ -54,9 +54,9 @@ class Compared:
 def compared(budget: Budget, steps: Sequence[LiveStep]) -> Compared:
     """``steps``, which ran under ``budget``, and what the simulator says of such a step.
 
-    The simulator decides by the medians of the ops' own times in these very steps; what it comes to is priced with
-    their means, as what was measured is. The kernels' workspace, which the limit does not cover, is left out.
-    The evictions of a plan are those that it spells out, with what the program drops. Raises RunError without a step.
+    The simulator plays each step with the ops' own times in that very step. The kernels' workspace, which the limit
+    does not cover, is left out. The evictions of a plan are those that it spells out, with what the program drops.
+    Raises RunError without a step.
     """
     if not steps:
         raise RunError("no step ran the ops of the captured one from its first to its last: nothing can be compared")
@@ -80,13 +80,20 @@ def compared(budget: Budget, steps: Sequence[LiveStep]) -> Compared:
 
 
 def _played(steps: Sequence[LiveStep], budget_bytes: int, policy: Policy) -> tuple[Figures, Status]:
-    last = steps[-1]
-    durations = [round(statistics.median(times)) for times in zip(*(s.durations_ns for s in steps), strict=True)]
-    simulator = Simulator(recorded(last.graph, durations), workspace=False, device=last.device)
-    run = simulator.run(policy, budget_bytes)
-    if run.status != "ok":
-        return Figures(run.peak_bytes, run.evictions, run.recomputations, run.model_ns, run.remat_ns), run.status
-    return replace(_priced(steps, last.graph, run.plan()), evictions=run.evictions), run.status
+    """Each of ``steps`` with its own durations, which is what the policy went by: means, and the highest peak."""
+    runs = [
+        Simulator(recorded(step.graph, step.durations_ns), workspace=False, device=step.device).run(
+            policy, budget_bytes
+        )
+        for step in steps
+    ]
+    return Figures(
+        peak_bytes=max(run.peak_bytes for run in runs),
+        evictions=round(statistics.fmean(run.evictions for run in runs)),
+        recomputations=round(statistics.fmean(run.recomputations for run in runs)),
+        base_ns=round(statistics.fmean(run.model_ns for run in runs)),
+        recompute_ns=round(statistics.fmean(run.remat_ns for run in runs)),
+    ), next((run.status for run in runs if run.status != "ok"), "ok")
 
 
 def _priced(steps: Sequence[LiveStep], graph: Graph, plan: Plan) -> Figures:
