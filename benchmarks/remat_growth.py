@@ -264,7 +264,7 @@ def main() -> None:
             f"`python benchmarks/remat_growth.py --write`, Python {platform.python_version()}, {platform.machine()}, "
             f"one process at a time on a shared machine. h_DTR_eq, our rules, limit {LIMIT:g}. CPU seconds are those "
             "of one run, without preparing the arrays; *growth* is the exponent against the line above. Bytes by op of "
-            "the model: *graph*: arrays of the step that the simulator is given; *shared*: arrays prepared from them, once "
+            "the model: *graph*: arrays of the step that the simulator is given; *shared*: arrays prepared once "
             "for all runs; *in all*: what the process grew by at most while they were prepared and the step was played "
             "without a budget and then under this one, trace included, graph apart (pages in memory; of short steps "
             "mostly what does not depend on their length).\n\n" + "\n".join([*lines, ""])

@@ -102,7 +102,7 @@ def _room(w: World, storage: int) -> None:
     wanted = 1 + record.up_end - record.up + record.down_end - record.down
     if reg[NODES] + wanted > reg[NODE_LIMIT]:
         _tidy(w)
-        reg[NODE_LIMIT] = min(reg[NODES] + reg[NODES] // 2 + wanted + FEW_NODES, len(w.nodes))
+        reg[NODE_LIMIT] = min(reg[NODES] + reg[NODES] // 4 + wanted + FEW_NODES, len(w.nodes))
 
 
 @compiled

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FAN = 16
 """Entries of the pool in a block, and blocks in a block of the next level."""
 FEW_NODES = 64
-"""Classes are tidied up when they have this many nodes, and then whenever there are half as many more."""
+"""Classes are tidied up when they have this many nodes, and then whenever there are a quarter more."""
 
 # Registers; from LEVELS on: where the blocks of each level of the pool begin
 (
@@ -154,12 +154,14 @@ def with_room(prepared: Prepared, room: int, words: NDArray[np.uint32]) -> tuple
     reg[HEIGHT] = len(starts) - 1
     reg[LEVELS : LEVELS + len(starts)] = starts
     reg[NODE_LIMIT] = FEW_NODES
-    step = Step(
-        *(getattr(schedule, name) for name in Step._fields[:11]),
-        made=prepared.made,
-        added=prepared.added,
-        frames=np.empty(len(schedule.storage) + 1, FRAME),
-        missing=np.empty(len(schedule.inputs) + 1, np.int32),
+    step = Step._make(
+        [
+            *(getattr(schedule, name) for name in Step._fields[:11]),
+            prepared.made,
+            prepared.added,
+            np.empty(len(schedule.storage) + 1, FRAME),
+            np.empty(len(schedule.inputs) + 1, np.int32),
+        ]
     )
     world = World(
         reg=reg,
