@@ -28,7 +28,7 @@ class Apply(nn.Module):
 class Recurrent(nn.Module):
     """Rows as sequences of four."""
 
-    def __init__(self, kind: type[nn.RNNBase], layers: int, both_ways: bool) -> None:
+    def __init__(self, kind: Callable[..., nn.RNNBase], layers: int, both_ways: bool) -> None:
         super().__init__()
         size = WIDTH // 2 if both_ways else WIDTH
         self.inside = kind(WIDTH, size, num_layers=layers, bidirectional=both_ways, batch_first=True)
@@ -47,7 +47,7 @@ class Cell(nn.Module):
         self.inside = nn.GRUCell(WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        state = torch.zeros_like(x)
+        state: Tensor = torch.zeros_like(x)
         for _ in range(1 + int(x.detach().abs().sum().item()) % 3):
             state = self.inside(x, state)
         return state
@@ -113,57 +113,57 @@ class Clipped(torch.autograd.Function):
         return (gradient * (1 - y * y) / ctx.scale).clamp(-1, 1)
 
 
-def _residual(linear: nn.Linear, x: Tensor) -> Tensor:
+def _residual(linear: nn.Linear, x: Tensor) -> Any:
     return x + F.dropout(F.gelu(linear(x)), 0.2)
 
 
-def _in_place(linear: nn.Linear, x: Tensor) -> Tensor:
+def _in_place(linear: nn.Linear, x: Tensor) -> Any:
     y = linear(x)
     y *= 0.5
     y[:, :4] += x[:, 4:8]
     return y.add_(x).relu_()
 
 
-def _views(linear: nn.Linear, x: Tensor) -> Tensor:
+def _views(linear: nn.Linear, x: Tensor) -> Any:
     windows = x.unfold(1, 4, 2)
     strided = linear.weight.as_strided((WIDTH, 4), (1, WIDTH))
     wide = x[:, :1].expand(-1, WIDTH)
     return linear(x) + F.pad(windows.mean(-1), (0, WIDTH - windows.shape[1])) + wide * strided.sum(1)
 
 
-def _flat(linear: nn.Linear, x: Tensor) -> Tensor:
+def _flat(linear: nn.Linear, x: Tensor) -> Any:
     flat = torch.cat([linear.weight.flatten(), linear.bias])
     weight, bias = flat[:-WIDTH].view(WIDTH, WIDTH), flat[-WIDTH:]
     return F.scaled_dot_product_attention(x[None], (x @ weight + bias).to(x.dtype)[None], x[None])[0]
 
 
-def _complex(linear: nn.Linear, x: Tensor) -> Tensor:
+def _complex(linear: nn.Linear, x: Tensor) -> Any:
     spectrum = torch.fft.rfft(linear(x).float())
     turned = spectrum.conj() * torch.polar(torch.ones(()), spectrum.imag.detach().sum().sin())
     return torch.fft.irfft(turned, n=WIDTH).to(x.dtype) + torch.view_as_real(spectrum)[..., 1].sum(-1, keepdim=True)
 
 
-def _half(linear: nn.Linear, x: Tensor) -> Tensor:
+def _half(linear: nn.Linear, x: Tensor) -> Any:
     return (x.to(torch.bfloat16) @ linear.weight.to(torch.bfloat16)).to(x.dtype) + x.half().to(x.dtype)
 
 
-def _custom(linear: nn.Linear, x: Tensor) -> Tensor:
-    y: Tensor = Clipped.apply(linear(x))  # type: ignore[no-untyped-call]
+def _custom(linear: nn.Linear, x: Tensor) -> Any:
+    y: Tensor = Clipped.apply(linear(x))
     return y + x
 
 
 def _checkpointed(reentrant: bool) -> Callable[[nn.Linear, Tensor], Tensor]:
-    def forward(linear: nn.Linear, x: Tensor) -> Tensor:
-        def inside(rows: Tensor) -> Tensor:
+    def forward(linear: nn.Linear, x: Tensor) -> Any:
+        def inside(rows: Tensor) -> Any:
             return F.dropout(linear(rows), 0.3).relu() + rows
 
-        y: Tensor = checkpoint(inside, x, use_reentrant=reentrant)
+        y: Any = checkpoint(inside, x, use_reentrant=reentrant)
         return y
 
     return forward
 
 
-def _branch(linear: nn.Linear, x: Tensor) -> Tensor:
+def _branch(linear: nn.Linear, x: Tensor) -> Any:
     if float(x.detach().sum()) > 0:
         return linear(x).sigmoid()
     chosen = x.detach().float().amax(1) > 0.5
@@ -174,21 +174,21 @@ def _branch(linear: nn.Linear, x: Tensor) -> Tensor:
     return y
 
 
-def _scatter(linear: nn.Linear, x: Tensor) -> Tensor:
+def _scatter(linear: nn.Linear, x: Tensor) -> Any:
     y = linear(x)
     where = torch.randint(0, x.shape[0], (x.shape[0],))
     sums = torch.zeros_like(y).index_put_((where,), y, accumulate=True)
     return sums.scatter_add(1, y.argsort(1), y).index_add(0, where, x.to(y.dtype))
 
 
-def _many_results(linear: nn.Linear, x: Tensor) -> Tensor:
+def _many_results(linear: nn.Linear, x: Tensor) -> Any:
     spread, mean = torch.std_mean(linear(x).float(), 1, keepdim=True)
     top, _ = x.topk(4, dim=1)
     first, *others = x.split([4, 4, 8], dim=1)
     return torch.cat([top * first, *others], 1) * (spread + 1) - mean
 
 
-def _functional(linear: nn.Linear, x: Tensor) -> Tensor:
+def _functional(linear: nn.Linear, x: Tensor) -> Any:
     def energy(weight: Tensor, row: Tensor) -> Tensor:
         return (weight @ row).tanh().square().sum()
 
@@ -197,13 +197,13 @@ def _functional(linear: nn.Linear, x: Tensor) -> Tensor:
     return linear(x) + slopes.diagonal(dim1=1, dim2=2).to(x.dtype)
 
 
-def _forward_mode(linear: nn.Linear, x: Tensor) -> Tensor:
+def _forward_mode(linear: nn.Linear, x: Tensor) -> Any:
     rows = x.detach().float()
-    y, change = torch.func.jvp(lambda r: r.sin() * r, (rows,), (torch.ones_like(rows),))
+    y, change, *_ = torch.func.jvp(lambda r: r.sin() * r, (rows,), (torch.ones_like(rows),))
     return linear(x) + (y - change).to(x.dtype)
 
 
-def _penalised(linear: nn.Linear, x: Tensor) -> Tensor:
+def _penalised(linear: nn.Linear, x: Tensor) -> Any:
     with torch.enable_grad():
         rows = x.detach().float().requires_grad_()
         with torch.autocast("cpu", enabled=False):
@@ -212,14 +212,14 @@ def _penalised(linear: nn.Linear, x: Tensor) -> Tensor:
     return linear(x) + slope.to(x.dtype)
 
 
-def _hooked(linear: nn.Linear, x: Tensor) -> Tensor:
+def _hooked(linear: nn.Linear, x: Tensor) -> Any:
     y = linear(x)
     if y.requires_grad:
         y.register_hook(lambda gradient: gradient * 0.5 + gradient.mean())
     return y.relu()
 
 
-def _evaluated(linear: nn.Linear, x: Tensor) -> Tensor:
+def _evaluated(linear: nn.Linear, x: Tensor) -> Any:
     with torch.no_grad():
         gate = linear(x).softmax(1)
     with torch.inference_mode():
@@ -227,7 +227,7 @@ def _evaluated(linear: nn.Linear, x: Tensor) -> Tensor:
     return x * gate + linear(x) * float(0 < shift < 9)
 
 
-def _out(linear: nn.Linear, x: Tensor) -> Tensor:
+def _out(linear: nn.Linear, x: Tensor) -> Any:
     with torch.no_grad():
         into = torch.empty(0)
         torch.mul(x.float(), 2.0, out=into)

@@ -84,7 +84,8 @@ class Training:
             self.fail()
         if self.kind == "lbfgs":
             x, labels = self.batch()
-            return torch.as_tensor(self.optimizer.step(lambda: self.gradients(x, labels)))
+            closure: Any = lambda: self.gradients(x, labels)  # noqa: E731  # PyTorch says that it returns a float
+            return torch.as_tensor(self.optimizer.step(closure))
         loss = torch.zeros(())
         for _ in range(self.accumulate):
             loss = self.gradients(*self.batch())
