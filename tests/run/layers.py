@@ -77,7 +77,8 @@ class Convolve(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.inside(x.reshape(-1, 1, 4, 4)).flatten(1)
+        inside: Tensor = self.inside(x.reshape(-1, 1, 4, 4)).flatten(1)
+        return x + inside
 
 
 class Memory(nn.Module):
@@ -249,11 +250,15 @@ def _symmetric() -> nn.Module:
     return layer
 
 
+def _damped(module: nn.Module, into: Any, out: Any) -> Any:
+    return tuple(g if g is None else g * 0.9 for g in into)
+
+
 def _with_module_hooks() -> nn.Module:
     layer = nn.Linear(WIDTH, WIDTH)
     layer.register_forward_pre_hook(lambda module, given: (given[0] * 0.9,))
     layer.register_forward_hook(lambda module, given, made: made + given[0].detach().to(made.dtype))
-    layer.register_full_backward_hook(lambda module, into, out: tuple(g if g is None else g * 0.9 for g in into))
+    layer.register_full_backward_hook(_damped)
     return layer
 
 

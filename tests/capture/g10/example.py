@@ -39,6 +39,7 @@ def tensors_config() -> str:
 
 
 def write_trace(folder: Path, kernels: Sequence[tuple[str, str]] = KERNELS) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "kernels.config").write_text(kernels_config(kernels))
     (folder / "tensors.config").write_text(tensors_config())
     return folder
