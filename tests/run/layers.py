@@ -77,7 +77,8 @@ class Convolve(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.inside(x.reshape(-1, 1, 4, 4)).flatten(1)
+        made: Tensor = self.inside(x.reshape(-1, 1, 4, 4))
+        return x + made.flatten(1)
 
 
 class Memory(nn.Module):
@@ -253,7 +254,11 @@ def _with_module_hooks() -> nn.Module:
     layer = nn.Linear(WIDTH, WIDTH)
     layer.register_forward_pre_hook(lambda module, given: (given[0] * 0.9,))
     layer.register_forward_hook(lambda module, given, made: made + given[0].detach().to(made.dtype))
-    layer.register_full_backward_hook(lambda module, into, out: tuple(g if g is None else g * 0.9 for g in into))
+
+    def smaller(module: nn.Module, into: Any, out: Any) -> Any:
+        return tuple(None if gradient is None else gradient * 0.9 for gradient in into)
+
+    layer.register_full_backward_hook(smaller)
     return layer
 
 
