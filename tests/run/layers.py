@@ -77,8 +77,8 @@ class Convolve(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        inside: Tensor = self.inside(x.reshape(-1, 1, 4, 4)).flatten(1)
-        return x + inside
+        made: Tensor = self.inside(x.reshape(-1, 1, 4, 4))
+        return x + made.flatten(1)
 
 
 class Memory(nn.Module):
@@ -250,15 +250,15 @@ def _symmetric() -> nn.Module:
     return layer
 
 
-def _damped(module: nn.Module, into: Any, out: Any) -> Any:
-    return tuple(g if g is None else g * 0.9 for g in into)
-
-
 def _with_module_hooks() -> nn.Module:
     layer = nn.Linear(WIDTH, WIDTH)
     layer.register_forward_pre_hook(lambda module, given: (given[0] * 0.9,))
     layer.register_forward_hook(lambda module, given, made: made + given[0].detach().to(made.dtype))
-    layer.register_full_backward_hook(_damped)
+
+    def smaller(module: nn.Module, into: Any, out: Any) -> Any:
+        return tuple(None if gradient is None else gradient * 0.9 for gradient in into)
+
+    layer.register_full_backward_hook(smaller)
     return layer
 
 
