@@ -36,18 +36,19 @@ class Again:
         """Run it: the new storage of each value that it allocates."""
         storages = [self.bytes_of(storage) if storage >= 0 else None for storage in self.inputs]
         now = [(generator, generator.get_state()) for generator, _ in self.generators]
+        gradients = torch.is_grad_enabled()
         try:
             for generator, state in self.generators:
                 generator.set_state(state)
-            with (
-                torch.set_grad_enabled(self.gradients),
-                torch._C._DisableAutocast(),
-                torch._C._AutoDispatchBelowAutograd(),
-            ):
+            if gradients != self.gradients:
+                torch._C._set_grad_enabled(self.gradients)
+            with torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd():
                 args = thawed(self.args, storages)
                 kwargs = {name: thawed(value, storages) for name, value in self.kwargs.items()}
                 results = tensors_of([self.func(*args, **kwargs)])
         finally:
+            if gradients != self.gradients:
+                torch._C._set_grad_enabled(gradients)
             for generator, state in now:
                 generator.set_state(state)
         return {value: storage_of(results[place]) for place, value in self.fresh}
