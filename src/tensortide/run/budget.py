@@ -60,11 +60,12 @@ class Usage:
 class Budget:
     """A limit on the bytes that tensors take while the context is open; results stay what they are, bit for bit.
 
-    ``limit``: bytes, a text such as ``"8GiB"`` or ``"60%"`` (of the device's memory), or ``"auto"``: what is free now,
-    less a margin. ``policy``: which tensors go first (``tensortide.plan.remat.policies``); or a Plan, or the path of
-    one, to be followed in each step (``run.follow``). ``graph``: the captured step, or the path of one; a plan needs
-    it, and with it ``steps`` tells what was done. ``device``: whose memory; the current GPU if there is one, else the
-    CPU. ``clock``: nanoseconds, for the durations of ops.
+    ``limit``: bytes, a text such as ``"8GiB"`` or ``"60%"`` (of the device's memory), or ``"auto"``: what tensors
+    have and what is free besides when it is entered, less a margin. ``policy``: which tensors go first
+    (``tensortide.plan.remat.policies``); or a Plan, or the path of one, to be followed in each step
+    (``run.follow``). ``graph``: the captured step, or the path of one; a plan needs it, and with it ``steps`` tells
+    what was done. ``device``: whose memory; the current GPU if there is one, else the CPU. ``clock``: nanoseconds,
+    for the durations of ops.
 
     One budget can be open at a time, and covers the thread that opened it. The same object may be entered again
     afterwards. Raises RunError, BudgetInfeasible when an op does not fit, and PlanError for a plan of another graph.
@@ -80,6 +81,7 @@ class Budget:
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.device = torch.device(device) if device is not None else default_device()
+        self.automatic = limit == "auto"
         self.budget_bytes = budget_bytes(limit, self.device)
         self.graph = _graph_of(graph)
         self.policy, self.plan, self.name = _decision(policy)
@@ -140,6 +142,9 @@ class Budget:
             stack.callback(self._close, self.runtime)
             for tensor in _tensors():
                 self.runtime.storage(tensor)
+            if self.automatic:
+                engine = self.runtime.engine
+                self.budget_bytes = engine.budget = engine.memory + budget_bytes("auto", self.device)
             self._watch(self.runtime, stack)
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # backward runs in this thread
             stack.enter_context(Reads(self.runtime))

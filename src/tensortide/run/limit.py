@@ -59,7 +59,7 @@ def _memory(device: torch.device) -> tuple[int, int]:
     pages = os.sysconf("SC_PAGE_SIZE")
     total, free = os.sysconf("SC_PHYS_PAGES") * pages, os.sysconf("SC_AVPHYS_PAGES") * pages
     limits = [(limit, limit - used) for limit, used in (*_resource_limits(), *_control_groups())]
-    return min([total, *(limit for limit, _ in limits)]), min([free, *(left for _, left in limits)])
+    return min([free, *(left for _, left in limits)]), min([total, *(limit for limit, _ in limits)])
 
 
 def _resource_limits() -> Iterator[Limits]:
