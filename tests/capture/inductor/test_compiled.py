@@ -151,5 +151,5 @@ def test_steps_without_one_model() -> None:
 
     with pytest.raises(CaptureError, match="several modules with parameters, or one in several ways; the second is s"):
         compiled_trace(step)
-    with pytest.raises(CaptureError, match="inputs and loss go with a model"):
+    with pytest.raises(CaptureError, match="inputs, loss and optimizer go with a model"):
         compiled_trace(step, torch.ones(1))
