@@ -63,5 +63,6 @@ def test_the_trainer_of_transformers_takes_a_budget(
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate", reason="transformers.Trainer needs accelerate")
     plain, tight = losses("train_transformers", ["--trainer"], capsys, monkeypatch)
-    assert len(plain.splitlines()) == 3
-    assert plain == tight
+    ours = [[line for line in text.splitlines() if line[:1].isdigit()] for text in (plain, tight)]  # not the trainer's
+    assert len(ours[0]) == 3
+    assert ours[0] == ours[1]
