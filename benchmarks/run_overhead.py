@@ -2,9 +2,9 @@
 
 python benchmarks/run_overhead.py [rounds]
 
-Ordinary steps, steps under an empty dispatch mode and steps under a budget take turns; figures per op are of the shortest
-steps (other work on the machine only adds), slowdowns are medians of ratios; processor time on one thread. An op is one
-that is dispatched, views included.
+Ordinary steps, steps under an empty dispatch mode and steps under a budget take turns; figures per op are of the
+shortest steps (other work on the machine only adds), slowdowns are medians of ratios; processor time on one thread. An
+op is one that is dispatched, views included.
 """
 
 from __future__ import annotations
