@@ -108,18 +108,10 @@ def liveness(
     written = files.check()
     times.check()
     over = parse_link(link)
-    if (target is None) == (config is None):
-        raise WorkloadError("give a target, or --config FILE, and not both")
     if compare is not None and (files != LivenessFiles() or export.export is not None or config is not None):
         raise WorkloadError("--compare prints two steps side by side: write the files of each on its own")
-    if config is not None:
-        if (dumps, options, export.export) != (DumpOptions(), CaptureOptions(), None):
-            raise WorkloadError("--config says what is read and where files go: leave out what goes with a target")
-        source = source_of_config(config, times, export, quiet=out.quiet)
-        written += source.written
-    else:
-        assert target is not None
-        source = source_of(target, options, times, dumps, quiet=out.quiet)
+    source = _source(target, config, options, times, dumps, export, quiet=out.quiet)
+    written += source.written
     first = _study(source, over, mode or _usual(target), device)
     if compare is not None and target is not None:
         other, theirs = _other(target, compare, options)
@@ -131,6 +123,26 @@ def liveness(
         written += [*_write(first, files), *source.export(export)]
     if not any(map(is_stdout, written)):
         _show(first, source.capacity_bytes, written, top, out)
+
+
+def _source(
+    target: str | None,
+    config: Path | None,
+    options: CaptureOptions,
+    times: TimeOptions,
+    dumps: DumpOptions,
+    export: ExportOptions,
+    *,
+    quiet: bool,
+) -> Source:
+    """The step of the target, or of what the configuration file says, which is done."""
+    if target is not None and config is None:
+        return source_of(target, options, times, dumps, quiet=quiet)
+    if target is not None or config is None:
+        raise WorkloadError("give a target, or --config FILE, and not both")
+    if (dumps, options, export.export) != (DumpOptions(), CaptureOptions(), None):
+        raise WorkloadError("--config says what is read and where files go: leave out what goes with a target")
+    return source_of_config(config, times, export, quiet=quiet)
 
 
 def _usual(target: str | None) -> Mode:

@@ -110,5 +110,5 @@ def source_of_config(path: Path, times: TimeOptions, export: ExportOptions, *, q
 
 def _timed(trace: Trace, times: TimeOptions, *, quiet: bool) -> Source:
     durations = durations_of_trace(trace, times, quiet=quiet)
-    exact = trace.times is not None and times == TimeOptions()
-    return Source(trace, trace.times if exact and trace.times else times_of(durations), durations.source)
+    recorded = trace.times if times == TimeOptions() else None
+    return Source(trace, times_of(durations) if recorded is None else recorded, durations.source)

@@ -81,7 +81,7 @@ class Budget:
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.device = torch.device(device) if device is not None else default_device()
-        self.automatic = limit == "auto"
+        self.limit = limit
         self.budget_bytes = budget_bytes(limit, self.device)
         self.graph = _graph_of(graph)
         self.policy, self.plan, self.name = _decision(policy)
@@ -142,9 +142,8 @@ class Budget:
             stack.callback(self._close, self.runtime)
             for tensor in _tensors():
                 self.runtime.storage(tensor)
-            if self.automatic:
-                engine = self.runtime.engine
-                self.budget_bytes = engine.budget = engine.memory + budget_bytes("auto", self.device)
+            engine = self.runtime.engine
+            self.budget_bytes = engine.budget = budget_bytes(self.limit, self.device, engine.memory)
             self._watch(self.runtime, stack)
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # backward runs in this thread
             stack.enter_context(Reads(self.runtime))

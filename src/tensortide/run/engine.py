@@ -171,7 +171,7 @@ class LiveEngine(Tables):
                     self.connect(storage, near)
         return value
 
-    def passed(self, cost_ns: int) -> None:
+    def updated(self, cost_ns: int) -> None:
         """An op has run that made nothing, and wrote to fixed storages only."""
         self.clock_ns += cost_ns
         self.base_ns += cost_ns

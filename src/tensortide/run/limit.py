@@ -20,8 +20,9 @@ _MARGIN = 0.1
 """Share of the free memory that ``auto`` leaves alone."""
 
 
-def budget_bytes(limit: int | str, device: torch.device) -> int:
-    """Bytes of ``limit``: a number of bytes, a size, a percentage of the memory of ``device``, or ``auto``.
+def budget_bytes(limit: int | str, device: torch.device, held_bytes: int = 0) -> int:
+    """Bytes of ``limit``: a number of bytes, a size, a percentage of the memory of ``device``, or ``auto``: the
+    ``held_bytes`` that tensors have already, and what is free besides, less a margin.
 
     Raises RunError for anything else.
     """
@@ -34,7 +35,7 @@ def budget_bytes(limit: int | str, device: torch.device) -> int:
         free, _ = _memory(device)
         if free <= 0:
             raise RunError(f"no memory of {device} is free: a budget of 'auto' has nothing to give out")
-        return int(free * (1 - _MARGIN))
+        return held_bytes + int(free * (1 - _MARGIN))
     share = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text)
     if share:
         percent = float(share.group(1))

@@ -79,7 +79,7 @@ def set_memory_budget(limit: int | str) -> None:
 
     Raises BudgetInfeasible if what cannot be evicted is more; then the limit stays what it was.
     """
-    _limit(budget_bytes(limit, current().device))
+    _limit(budget_bytes(limit, current().device, _runtime().engine.memory))
 
 
 def unset_memory_budget() -> None:

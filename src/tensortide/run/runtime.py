@@ -201,7 +201,7 @@ class Runtime(TorchDispatchMode):
         storages = self._storages(tensors_of((*args, *kwargs.values()) if kwargs else args))
         inputs = [values[storage][-1] for storage in dict.fromkeys(storages)]
         result, cost_ns = self._timed(operator, args, kwargs, inputs, overwritten, 0)
-        self.engine.passed(cost_ns)
+        self.engine.updated(cost_ns)
         return result
 
     def _timed(
