@@ -210,3 +210,13 @@ def test_late_news_of_a_storage_does_not_hit_the_next_one_of_its_number() -> Non
     engine.gone.append((first, x))
     engine.collect()
     assert engine.references[second] == 1
+
+
+def test_copies_by_composite_ops_count_in_inference_mode() -> None:
+    x = torch.randn(1024)
+    with Budget(UNLIMITED) as budget, torch.inference_mode():
+        before = budget.resident_bytes
+        double = x.to(torch.float64)
+        assert budget.resident_bytes - before == double.nbytes
+        flat = torch.ones(32, 32).t().reshape(-1)
+        assert budget.resident_bytes - before >= double.nbytes + flat.nbytes

@@ -20,7 +20,7 @@ from tensortide.errors import PlanError, RunError
 from tensortide.examples import find
 from tensortide.graph import Graph, save
 from tensortide.memory import timeline
-from tensortide.plan import Compute, Plan, in_order, save_plan
+from tensortide.plan import Compute, Lane, Plan, in_order, save_plan
 from tensortide.plan.remat.schedule import recorded
 from tensortide.replay.remat import Simulator
 from tensortide.run.budget import Budget
@@ -139,6 +139,24 @@ def test_a_step_is_run_again_as_it_was(build: Build, share: float) -> None:
     assert [s.peak_bytes for s in budget.steps] == [told.peak_bytes] * 3
     assert budget.usage.peak_bytes <= limit
     assert same_as_without(build, step, 7)
+
+
+def test_what_a_plan_computes_early_is_computed_early() -> None:
+    """One op sooner than anything asks for it."""
+    step = built(tower)
+    graph = graph_of(tower)
+    told = traced(step, room(tower, 0.6), graph).steps[-1]
+    plan = told.plan()
+    steps = list(plan.lanes[0].steps)
+    computed = [(at, s.op) for at, s in enumerate(steps) if isinstance(s, Compute)]
+    first = {op: at for at, op in reversed(computed)}
+    number = next(n for n, (at, op) in enumerate(computed) if first[op] != at)
+    steps.insert(computed[number - 1][0], steps.pop(computed[number][0]))
+    early = Plan(plan.graph, (Lane(plan.lanes[0].device, tuple(steps)),))
+    assert between(early) != between(plan)
+    live = traced(built(tower), UNLIMITED, told.graph, policy=early)
+    assert (live.usage.followed_steps, live.usage.left_steps) == (3, 0)
+    assert between(live.steps[-1].plan()) == between(early)
 
 
 def test_the_simulators_plan_is_followed(tmp_path: Path) -> None:

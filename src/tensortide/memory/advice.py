@@ -150,14 +150,15 @@ class _History:
             for op in writers:
                 if op not in ops:
                     ops.add(op)
-                    wanted += [(read, op) for read in self._reads[op] if not self._there(read, op, end, key)]
+                    wanted += [(read, op) for read in self._reads[op] if not self._there(read, op, end)]
             if len(ops) > CHAIN:
                 return set()
         return ops
 
-    def _there(self, key: int, time: int, end: int, dropped: int) -> bool:
-        """Whether what ``key`` held before op ``time`` is there, unchanged, just before op ``end``."""
+    def _there(self, key: int, time: int, end: int) -> bool:
+        """Whether what ``key`` held before op ``time`` is there, unchanged, just before op ``end``. (What is dropped is
+        not: the last op that makes it again writes it after whatever reads it on the way.)"""
         life = self._lives[key]
-        if key == dropped or any(time <= op < end for op in self._writers.get(key, ())):
+        if any(time <= op < end for op in self._writers.get(key, ())):
             return False
         return life.persistent or (life.birth is not None and life.birth < end and (life.death or 0) > end)
