@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 Depth = Annotated[int, Parameter(help="Levels of the module tree to show.", validator=validators.Number(gte=0))]
 Top = Annotated[int, Parameter(help="Number of rows to show of each list.", validator=validators.Number(gte=0))]
-Target = Annotated[
-    str,
-    Parameter(
-        help="file.py:function, package.module:function, an example, a saved graph, a TensorFlow graph (.meta, .pb), a "
-        "dump of PyTorch's compiler (fx_graph_transformed.py, or its folder) or the folder of a kernel trace."
-    ),
-]
+STEPS = (
+    "file.py:function, package.module:function, an example, a saved graph, a TensorFlow graph (.meta, .pb), a dump of "
+    "PyTorch's compiler (fx_graph_transformed.py, or its folder), the folder of a kernel trace"
+)
+"""What names a step, for help."""
+LOGS = f"{STEPS}, or a DTR log (.log, .jsonl, also .gz)"
+Target = Annotated[str, Parameter(help=f"{STEPS}.")]
 
 
 def option(names: str, text: str) -> Parameter:

@@ -12,7 +12,7 @@ from cyclopts import Parameter, validators
 
 from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.target import RuleOptions, recording_of
-from tensortide.cli.source import CaptureOptions, OutputOptions, console, is_stdout, option, print_json, progress
+from tensortide.cli.source import LOGS, CaptureOptions, OutputOptions, console, is_stdout, option, print_json, progress
 from tensortide.replay.remat.experiments import Budget, Experiment, Growth, Line, Saved, Subject, conduct
 from tensortide.replay.remat.experiments.designs import POLICIES
 from tensortide.write import check_writable, write_file
@@ -20,13 +20,7 @@ from tensortide.write import check_writable, write_file
 if TYPE_CHECKING:
     from rich.console import Console
 
-Targets = Annotated[
-    tuple[str, ...],
-    Parameter(
-        help="file.py:function, package.module:function, an example, a saved graph, a TensorFlow graph, or a DTR log "
-        "(.log, .jsonl, also .gz). Several make a panel each."
-    ),
-]
+Targets = Annotated[tuple[str, ...], Parameter(help=f"{LOGS}. Several make a panel each.")]
 Budgets = Annotated[
     str,
     Parameter(

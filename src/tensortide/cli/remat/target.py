@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from tensortide.capture.dtrlog import is_log_file, read_recording, write_log
 from tensortide.cli.durations import TimeOptions, durations_of
-from tensortide.cli.source import CaptureOptions, option
+from tensortide.cli.source import LOGS, CaptureOptions, option
 from tensortide.errors import WorkloadError
 from tensortide.plan.remat.schedule import recorded
 from tensortide.replay.remat import Deallocation, Simulator
@@ -19,13 +19,7 @@ from tensortide.replay.remat import Deallocation, Simulator
 if TYPE_CHECKING:
     from tensortide.plan.remat.recording import Recording
 
-Target = Annotated[
-    str,
-    Parameter(
-        help="file.py:function, package.module:function, an example, a saved graph, a TensorFlow graph, or a DTR log "
-        "(.log, .jsonl, also .gz)."
-    ),
-]
+Target = Annotated[str, Parameter(help=f"{LOGS}.")]
 
 
 @Parameter(name="*")
