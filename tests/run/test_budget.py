@@ -200,16 +200,16 @@ def test_a_thousand_steps_leave_nothing_behind() -> None:
 
 
 def test_late_news_of_a_storage_does_not_hit_the_next_one_of_its_number() -> None:
-    x, y = (Block(torch.empty(0).untyped_storage(), lambda block: None) for _ in range(2))
+    x, y = (Block.of(torch.empty(0).untyped_storage(), 10, lambda block: None) for _ in range(2))
     engine = LiveEngine(policy("lru"), 1000)
-    first = engine.add_constant(10, x)
-    engine.gone.append((first, x))
+    x.storage = engine.add_constant(10, x)
+    engine.gone.append(x)
     engine.collect()
-    second = engine.add_constant(10, y)
-    assert second == first
-    engine.gone.append((first, x))
+    y.storage = engine.add_constant(10, y)
+    assert y.storage == x.storage
+    engine.gone.append(x)
     engine.collect()
-    assert engine.references[second] == 1
+    assert engine.references[y.storage] == 1
 
 
 def test_copies_by_composite_ops_count_in_inference_mode() -> None:

@@ -91,7 +91,7 @@ def test_histories_can_be_ended() -> None:
         live.clear_checkpointpool()
         engine = budget.runtime.engine
         engine.collect()
-        assert all(engine.fixed[block.storage] for block in budget.runtime.known.values())
+        assert all(engine.fixed[value.block.storage] for value in budget.runtime.known.values())
         assert identical(made, made.clone())
 
 

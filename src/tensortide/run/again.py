@@ -2,39 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from tensortide.run.template import Storage, Template, storage_of, tensors_of, thawed
+from tensortide.run.block import Value
+from tensortide.run.template import Hole, Storage, Template, storage_of, tensors_of, thawed
 
 
 class Again:
     """A call with everything that its results depend on: arguments, and the state of the generators it drew from."""
 
-    __slots__ = ("args", "bytes_of", "fresh", "func", "generators", "gradients", "inputs", "kwargs")
+    __slots__ = (
+        *("args", "cost_ns", "count", "fresh", "func", "generators", "gradients", "held", "inputs", "kwargs"),
+        *("nbytes", "number", "parts"),
+    )
 
     def __init__(
-        self,
-        func: Any,
-        args: Template,
-        kwargs: dict[str, Template],
-        inputs: list[int],
-        bytes_of: Callable[[int], Storage],
+        self, func: Any, args: Template, kwargs: dict[str, Template], inputs: Sequence[Value | None], number: int
     ) -> None:
         self.func, self.args, self.kwargs = func, args, kwargs
         self.inputs = inputs
-        """For each tensor of the arguments the storage of the engine; negative if its contents do not matter."""
-        self.bytes_of = bytes_of
+        """For each tensor of the arguments what it had in it; None if that does not matter."""
+        self.number = number
+        """When it ran, among all ops."""
+        self.cost_ns = self.nbytes = 0
+        """How long it took; bytes that it allocated."""
         self.gradients = torch.is_grad_enabled()  # kernels of recurrent layers return more if so
         self.generators: Sequence[tuple[torch.Generator, torch.Tensor]] = ()
         self.fresh: Sequence[tuple[int, int]] = ()
-        """Places of results that own a new storage, and the value that it is."""
+        """Places of results that own a new storage, and the value of the engine that it is."""
+        self.held: Sequence[Storage] = ()
+        """Inputs that cannot be made again, for as long as the engine does not know of this call."""
+        self.count = 0
+        """A call that does one thing to each of so many tensors; else 0."""
+        self.parts: dict[int, Again] | None = None
+
+    def part(self, index: int) -> Again:
+        """What a call for many tensors did to number ``index``: it depends on its own inputs only."""
+        if self.parts is None:
+            self.parts = {}
+        found = self.parts.get(index)
+        if found is None:
+            inputs: list[Value | None] = []
+            args = [self._part(value, index, inputs) for value in self.args]
+            kwargs = {name: self._part(value, index, inputs) for name, value in self.kwargs.items()}
+            found = self.parts[index] = Again(self.func, args, kwargs, inputs, self.number)
+            found.cost_ns, found.gradients, found.held = self.cost_ns // self.count, self.gradients, self.held
+        return found
+
+    def _part(self, template: Template, index: int, inputs: list[Value | None]) -> Template:
+        if isinstance(template, Hole):
+            inputs.append(self.inputs[template.place])
+            return template._replace(place=len(inputs) - 1)
+        if isinstance(template, (list, tuple)):
+            some = template[index : index + 1] if len(template) == self.count else template
+            return type(template)([self._part(item, index, inputs) for item in some])
+        return template
 
     def again(self) -> dict[int, Any]:
         """Run it: the new storage of each value that it allocates."""
-        storages = [self.bytes_of(storage) if storage >= 0 else None for storage in self.inputs]
+        storages = [value.block.bytes() if value is not None else None for value in self.inputs]
         now = [(generator, generator.get_state()) for generator, _ in self.generators]
         gradients = torch.is_grad_enabled()
         try:

@@ -1,31 +1,52 @@
-"""The bytes behind a storage of the engine."""
+"""Storages of the program, and what is in them."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tensortide.run.template import Storage
 
+if TYPE_CHECKING:
+    from tensortide.run.again import Again
+
+YOUNG = -1
+"""Number of a storage that the engine has not been told of."""
+
 
 class Block(weakref.ref[Any]):
-    """A weak reference to a storage of the program, which knows its address (``key``), what it is to the engine
-    (``storage``), and who has the bytes once the program does not."""
+    """A weak reference to a storage of the program, with what is known of it.
 
-    __slots__ = ("key", "own", "storage")
+    ``key``: its address. ``nbytes``: what it counts. ``storage``: what it is to the engine. ``given``: it existed
+    before. ``own``: who has the bytes once the program does not. ``counted``: its bytes are among those of the engine,
+    which does not know it. ``seen_ns``: when an op had it last, until then. ``written``: the number of the last op
+    that wrote to it when it could not be made again anyway. ``read``: the epoch of the engine in which an op that the
+    engine does not know of had it last.
+    """
+
+    __slots__ = ("counted", "given", "key", "nbytes", "own", "read", "seen_ns", "storage", "written")
 
     key: int
+    nbytes: int
     storage: int
+    given: bool
     own: Storage | None
+    counted: bool
+    seen_ns: int
+    written: int
+    read: int
 
     @classmethod
-    def of(cls, program: Storage, dropped: Callable[[Block], None]) -> Block:
+    def of(cls, program: Storage, nbytes: int, dropped: Callable[[Block], None]) -> Block:
         """The block of ``program``, which calls ``dropped`` when the program has dropped it."""
         block = cls(program, dropped)
-        block.key, block.own = program._cdata, None
+        block.key, block.nbytes, block.storage = program._cdata, nbytes, YOUNG
+        block.given = block.counted = False
+        block.own = None
+        block.seen_ns = block.written = block.read = 0
         return block
 
     def bytes(self) -> Storage:
@@ -59,3 +80,14 @@ class Block(weakref.ref[Any]):
     def abandoned(self) -> bool:
         """Whether nobody but us holds the storage."""
         return self.own is not None and torch._C._storage_Use_Count(self.own._cdata) == 1
+
+
+class Value:
+    """What is in a block until it is overwritten. ``call`` made it, if that can be run again and the engine does not
+    know of it: as its result number ``place`` where that is not negative, else by writing to the block, of a call for
+    many tensors to number ``-1 - place``. ``writes``: how often the block was written to so far."""
+
+    __slots__ = ("block", "call", "place", "writes")
+
+    def __init__(self, block: Block, call: Again | None, place: int, writes: int = 0) -> None:
+        self.block, self.call, self.place, self.writes = block, call, place, writes

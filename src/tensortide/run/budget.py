@@ -94,7 +94,7 @@ class Budget:
         self.log: LiveLog | None = None
         self._usage: Usage | None = None
         self._open = ExitStack()
-        self._since_ns = 0
+        self._since_ns = self._ops_before = 0
         self._follower: Follower | None = None
 
     @property
@@ -107,7 +107,7 @@ class Budget:
         engine, follower = self.runtime.engine, self._follower
         return Usage(
             peak_bytes=engine.peak,
-            ops=self.runtime.ops,
+            ops=self.runtime.ops - self._ops_before,
             evictions=engine.evictions,
             recomputations=engine.recomputations,
             base_ns=engine.base_ns,
@@ -123,7 +123,7 @@ class Budget:
         if self.runtime is None:
             raise RunError("the memory budget is not open: there is nothing to count")
         engine = self.runtime.engine
-        engine.peak, self.runtime.ops, self._since_ns = engine.memory, 0, time.perf_counter_ns()
+        engine.peak, self._ops_before, self._since_ns = engine.memory, self.runtime.ops, time.perf_counter_ns()
         engine.evictions = engine.recomputations = 0
         engine.base_ns = engine.again_ns = engine.search_ns = 0
 
@@ -138,7 +138,7 @@ class Budget:
         with ExitStack() as stack:
             stack.callback(_one.release)
             self.runtime = Runtime(self.policy, self.budget_bytes, self.device, self.clock)
-            self._since_ns = time.perf_counter_ns()
+            self._since_ns, self._ops_before = time.perf_counter_ns(), 0
             stack.callback(self._close, self.runtime)
             for tensor in _tensors():
                 self.runtime.storage(tensor)

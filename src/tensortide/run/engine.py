@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 DEEPEST = 2048
 """What would take a longer chain of ops to make again stays: histories must not grow without end."""
-MOST_WRITES = 64
-"""So does what was written more often than this."""
+AWAITED = -1
+"""References of what the program has dropped, while the engine is being told of what was made of it."""
 ENDLESS = 100_000
 """Ops that are run again for a single op of the program before that counts as failure."""
 
@@ -27,9 +27,13 @@ class LiveEngine(Tables):
 
     def __init__(self, policy: Policy, budget_bytes: int) -> None:
         super().__init__(policy, budget_bytes)
-        self.gone: deque[tuple[int, Memory]] = deque()
-        """Storages that the program has dropped since the last op: told by callbacks at any time, even after the engine
-        has let go of one and its number belongs to another."""
+        self.gone: deque[Memory] = deque()
+        """What the program has dropped since the last op: told by callbacks at any time, even after the engine has let
+        go of it and its number belongs to another."""
+        self.epoch = 1
+        """Of ops that the engine has not been told of; it ends when it is."""
+        self.unsettled: list[Memory] = []
+        """What the program has dropped that such ops have read."""
         self.made: dict[int, Any] = {}
         self.frames: list[Frame] = []
         """Ops on their way to be run again, each waiting for the next."""
@@ -53,12 +57,9 @@ class LiveEngine(Tables):
 
     # An op of the program
 
-    def prepare(self, inputs: Sequence[int], overwritten: Collection[int], nbytes: int) -> Frame | None:
+    def prepare(self, inputs: Sequence[int], overwritten: Collection[int], nbytes: int) -> Frame:
         """Before an op runs that reads the values ``inputs``, overwrites storages and allocates ``nbytes``: they are
-        there, and there is room. Raises OutOfMemory, and then nothing is locked.
-
-        None if nothing had to be done, and so nothing is locked: nobody evicts until the op is complete.
-        """
+        there, and there is room. Raises OutOfMemory, and then nothing is locked."""
         if self.gone:
             self.collect()
         self.in_a_row = 0
@@ -67,10 +68,6 @@ class LiveEngine(Tables):
                 if self.children[storage]:
                     self.secure(overwritten)
                     break
-            if self.memory + nbytes <= self.budget and all(map(self.defined.__getitem__, inputs)):
-                for value in inputs:
-                    self.last_access_ns[self.storage[value]] = self.clock_ns
-                return None
             frame = self._await(inputs)
             self.make_room(nbytes)
         except BaseException:
@@ -98,23 +95,26 @@ class LiveEngine(Tables):
         if frame is not None:
             self.unlock_parents(frame)
 
-    def complete(
-        self,
-        inputs: list[int],
-        call: Call | None,
-        made: Sequence[tuple[int, Memory]],
-        overwritten: Collection[int],
-        blind: Collection[int],
-        cost_ns: int,
-    ) -> list[int]:
-        """An op has run on ``inputs``: it allocated ``made`` (bytes, memory) and wrote ``overwritten`` in place, of
-        which no result depends on what was in those of ``blind`` before.
-
-        Without a ``call`` it cannot be run again. Returns the values that it made, those of ``made`` first.
-        """
-        op = self.add_op(inputs, call, cost_ns)
+    def ran(self, cost_ns: int, nbytes: int) -> None:
+        """An op has run, and has allocated ``nbytes``, which count until the engine is told of the op."""
         self.clock_ns += cost_ns
         self.base_ns += cost_ns
+        self.memory += nbytes
+        if self.memory > self.peak:
+            self.peak = self.memory
+
+    def uncount(self, memory: Memory) -> None:
+        """The bytes of ``memory`` count otherwise from now on, or not at all."""
+        if memory.counted:
+            memory.counted = False
+            self.memory -= memory.nbytes
+
+    def complete(
+        self, inputs: list[int], call: Call, made: Sequence[tuple[int, Memory]], overwritten: Sequence[int]
+    ) -> list[int]:
+        """``call`` has run on ``inputs``: it allocated ``made`` (bytes, memory) or wrote ``overwritten`` in place. What
+        else it allocated cannot be needed again. Returns the values that it made, those of ``made`` first."""
+        op = self.add_op(inputs, call)
         sources = [self.storage[v] for v in inputs]
         deep = 0
         for storage in sources:
@@ -126,19 +126,15 @@ class LiveEngine(Tables):
         for nbytes, memory in made:
             total += nbytes
             outputs.append(self._fresh(op, nbytes, memory, sources, deep))
-        if overwritten:
-            outputs += [self._overwrite(op, storage, sources, deep) for storage in overwritten]
-        self.outputs[op], self.unfinished[op], self.totals[op] = outputs, len(outputs), total
+        outputs += [self._overwrite(op, storage, sources, deep) for storage in overwritten]
+        self.outputs[op], self.unfinished[op] = outputs, len(outputs)
+        self.totals[op], self.extra_bytes[op] = total, max(0, call.nbytes - total)
         self.memory += total
         if self.memory > self.peak:
             self.peak = self.memory
-        if call is None or overwritten or deep > DEEPEST:
-            self._fix(op, call, set(overwritten), blind)
-            for storage in overwritten:
-                if self.fixed[storage]:
-                    self.settle(storage)
-        if not outputs:
-            self.drop_op(op)
+        if deep > DEEPEST:
+            for value in outputs:
+                self.fix(self.storage[value])
         return outputs
 
     def _fresh(self, op: int, nbytes: int, memory: Memory, sources: Sequence[int], deep: int) -> int:
@@ -147,7 +143,6 @@ class LiveEngine(Tables):
         value = self.add_value(storage, op, nbytes, NOTHING)
         self.defined[value] = self.material[storage] = True
         self.pool[storage] = None
-        self.last_access_ns[storage] = self.clock_ns
         self.work_ns[storage] = self.cost_ns[op]
         self.depth[storage] = deep
         self.parents[storage] = dict.fromkeys(sources)
@@ -158,39 +153,21 @@ class LiveEngine(Tables):
         return value
 
     def _overwrite(self, op: int, storage: int, sources: Sequence[int], deep: int) -> int:
-        """The value that ``op`` has just written to ``storage``."""
+        """The value that ``op`` has just written to ``storage``, which can be made again."""
         old = self.newest(storage)
         value = self.add_value(storage, op, 0, old)
         self.defined[old], self.defined[value] = False, True
-        self.last_access_ns[storage] = self.clock_ns
         self.work_ns[storage] += self.cost_ns[op]
-        if not self.fixed[storage]:
-            self.depth[storage] = deep
-            for near in sources:
-                if near != storage and near not in self.parents[storage]:
-                    self.connect(storage, near)
+        self.depth[storage] = deep
+        for near in sources:
+            if near != storage and near not in self.parents[storage]:
+                self.connect(storage, near)
         return value
 
-    def updated(self, cost_ns: int) -> None:
-        """An op has run that made nothing, and wrote to fixed storages only."""
-        self.clock_ns += cost_ns
-        self.base_ns += cost_ns
-
-    def _fix(self, op: int, call: Call | None, overwritten: set[int], blind: Collection[int]) -> None:
-        """What cannot be made again: of an op that cannot be run again, or whose inputs it has overwritten itself.
-        And what should not, because of what it would take."""
-        spoilt = overwritten.difference(blind) if blind else overwritten
-        for value in self.outputs[op]:
-            made = self.storage[value]
-            if not self.fixed[made] and (
-                call is None
-                or spoilt - {made}
-                or made in blind
-                or self.depth[made] > DEEPEST
-                or len(self.values[made]) > MOST_WRITES
-            ):
-                self.pin(made)
-                self.sever(made)
+    def fix(self, storage: int) -> None:
+        """``storage`` is there, and is never to be made again."""
+        self.pin(storage)
+        self.sever(storage)
 
     # Real memory
 
@@ -313,10 +290,35 @@ class LiveEngine(Tables):
     def collect(self) -> None:
         """Hear of it."""
         while self.gone:
-            storage, memory = self.gone.popleft()
-            if self.references[storage] and self.memories[storage] is memory:
+            memory = self.gone.popleft()
+            storage = memory.storage
+            if storage == NOTHING:
+                self.uncount(memory)
+            elif self.references[storage] and self.memories[storage] is memory:
+                if memory.read == self.epoch and not self.fixed[storage]:
+                    self._set_aside(storage, memory)
+                else:
+                    self.references[storage] = 0
+                    self.released(storage)
+
+    def _set_aside(self, storage: int, memory: Memory) -> None:
+        """The bytes of ``storage`` are gone, but something that the engine has not been told of was made of it."""
+        self.unsettled.append(memory)
+        if self.pinned[storage]:
+            self.pinned[storage] = False
+            self.unlock(storage)
+        if self.material[storage]:
+            self.evict(storage)
+
+    def begin_epoch(self, dropped: Sequence[Memory]) -> None:
+        """The engine has been told of everything; the program has dropped ``dropped`` of that already."""
+        self.epoch += 1
+        for memory in (*self.unsettled, *dropped):
+            storage = memory.storage
+            if self.memories[storage] is memory:
                 self.references[storage] = 0
                 self.released(storage)
+        self.unsettled.clear()
 
     def released(self, storage: int) -> None:
         if self.pinned[storage] and not self.fixed[storage] and not self.references[storage]:
@@ -338,6 +340,8 @@ class LiveEngine(Tables):
     def restore(self) -> None:
         """Put back whatever the program still holds, whatever it takes."""
         self.collect()
+        for memory in self.unsettled:
+            self.references[memory.storage] = 0
         self.budget = UNLIMITED
         for storage in range(len(self.storage_bytes)):
             if self.references[storage] and not self.material[storage] and self.values[storage]:

@@ -66,10 +66,10 @@ def clear_checkpointpool() -> None:
     runtime = _runtime()
 
     def keep_all(_: str) -> None:
-        runtime.engine.collect()
-        for block in list(runtime.known.values()):
-            if not runtime.engine.fixed[block.storage]:
-                _keep(runtime, block.storage)
+        runtime.promote()
+        for value in list(runtime.known.values()):
+            if not runtime.engine.fixed[value.block.storage]:
+                _keep(runtime, value.block.storage)
 
     runtime._safely(keep_all, "clear_checkpointpool")
 
@@ -142,8 +142,7 @@ def _strided(tensor: Any) -> torch.Tensor:
 def _keep(runtime: Runtime, storage: int) -> None:
     engine = runtime.engine
     engine.abandon(runtime._prepare([engine.newest(storage)], (), 0))
-    engine.pin(storage)
-    engine.sever(storage)
+    engine.fix(storage)
 
 
 def _limit(nbytes: int) -> None:
@@ -151,7 +150,7 @@ def _limit(nbytes: int) -> None:
     engine, before = runtime.engine, runtime.engine.budget
     engine.budget = nbytes
     try:
-        runtime._safely(lambda _: runtime._prepare([], (), 0), "set_memory_budget")
+        runtime._safely(lambda _: runtime._ready([], [], [], False, 0), "set_memory_budget")
     except BaseException:
         engine.budget = before
         raise

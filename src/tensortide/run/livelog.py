@@ -36,12 +36,11 @@ class LiveLog(Recorder):
         self._action: Callable[..., Any] | None = None
         self._operator: Operator | None = None
         self.calls.append(Call("dtr.constant", tags=(CONSTANT,)))
-        runtime.engine.collect()
-        for block in list(runtime.known.values()):
-            handle = block()
-            if handle is not None:
-                nbytes = runtime.engine.storage_bytes[block.storage]  # it may be away
-                self._add_storage(handle, block.key, nbytes, str(handle.device))
+        runtime.promote()
+        for value in list(runtime.known.values()):
+            handle = value.block()
+            if handle is not None:  # its bytes may be away
+                self._add_storage(handle, value.block.key, value.block.nbytes, str(handle.device))
 
     def around(
         self, action: Callable[..., Any], operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -74,13 +74,14 @@ class Operator:
     an input do so. ``written``: places and names of the arguments that it writes. ``statistics``: it updates running
     statistics when it trains, which its results do not depend on. ``random``: it draws from a generator.
     ``repeatable``: it can be run again. ``foreach``: it does one thing to each tensor of its lists.
-    ``resizing``: it may give a storage another size. ``allocates``: it may take memory. ``factory``: it takes no
-    tensor; ``lone``: only its first argument is one. ``dynamic``: most bytes of its results, if the data decides.
+    ``resizing``: it may give a storage another size. ``target``: the place of the only argument that it writes, or
+    -1. ``allocates``: it may take memory. ``factory``: it takes no tensor; ``lone``: only its first argument is one.
+    ``dynamic``: most bytes of its results, if the data decides.
     """
 
     __slots__ = (
         *("allocates", "dynamic", "factory", "foreach", "func", "kernel", "lone", "names", "passed", "random"),
-        *("repeatable", "resizing", "statistics", "view", "written"),
+        *("repeatable", "resizing", "statistics", "target", "view", "written"),
     )
 
     def __init__(self, func: Any) -> None:
@@ -92,6 +93,7 @@ class Operator:
         self.written = tuple(
             (place, a.name) for place, a in enumerate(schema.arguments) if a.alias_info and a.alias_info.is_write
         )
+        self.target = _target(schema)
         self.view = (bool(func.is_view) and not _composite(func)) or schema.name == "aten::set_"
         self.random = torch.Tag.nondeterministic_seeded in func.tags
         self.statistics = schema.name in _NORMALISATIONS
@@ -107,6 +109,22 @@ class Operator:
             a.name == "scalars" and str(a.type) == "Tensor" for a in schema.arguments
         )
         self.dynamic = _DYNAMIC.get(schema.name)
+
+    def count(self, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: int) -> int:
+        """Of a ``foreach`` call with ``outputs`` different outputs: for how many tensors it does the same, one output
+        for each; 0 if that cannot be told."""
+        lists = [value for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
+        return outputs if lists and len(lists[0]) == outputs else 0
+
+
+def _target(schema: Any) -> int:
+    """The place of the only argument that is written, if it is one tensor which has to be given by its place."""
+    places = [place for place, a in enumerate(schema.arguments) if a.alias_info and a.alias_info.is_write]
+    if len(places) != 1 or schema.name in _NORMALISATIONS:
+        return -1
+    argument = schema.arguments[places[0]]
+    plain = str(argument.type) == "Tensor" and not argument.kwarg_only and not argument.has_default_value()
+    return places[0] if plain else -1
 
 
 def _composite(func: Any) -> bool:
@@ -130,24 +148,6 @@ def written_by(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) 
         return written, []
     blind = [named[name] for name in _STATISTICS if named.get(name) is not None]
     return [*written, *(value for value in blind if not any(value is other for other in written))], blind
-
-
-def apart(args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> list[tuple[list[Any], dict[str, Any], Any]]:
-    """A foreach call as calls for one tensor each: arguments, and what they returned of ``result``."""
-    lists = [value for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
-    count = len(lists[0])
-
-    def part(value: Any, at: int) -> Any:
-        return value[at : at + 1] if isinstance(value, (list, tuple)) and len(value) == count else value
-
-    return [
-        (
-            [part(value, at) for value in args],
-            {name: part(value, at) for name, value in kwargs.items()},
-            result[at : at + 1] if isinstance(result, (list, tuple)) and len(result) == count else result,
-        )
-        for at in range(count)
-    ]
 
 
 def generators_of(args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> list[torch.Generator]:

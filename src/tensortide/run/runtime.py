@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import Any, Protocol
 
@@ -16,15 +16,17 @@ from tensortide.errors import BudgetInfeasible, RunError
 from tensortide.plan.remat.policies import Policy
 from tensortide.replay.remat.outcome import OutOfMemory, Thrashing
 from tensortide.run.again import Again
-from tensortide.run.block import Block
+from tensortide.run.block import YOUNG, Block, Value
 from tensortide.run.engine import ENDLESS, LiveEngine
-from tensortide.run.operators import Operator, apart, generators_of, operators, written_by
+from tensortide.run.operators import Operator, generators_of, operators, written_by
 from tensortide.run.shortage import infeasible
 from tensortide.run.sizes import sizes_on
 from tensortide.run.template import Storage, frozen, storage_of, tensors_of
+from tensortide.run.young import Young, enter
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
-UNREAD = -1
+MOST_WRITES = 64
+"""What was written more often than this stays."""
 
 
 class Watcher(Protocol):
@@ -56,13 +58,14 @@ class Runtime(TorchDispatchMode):
     ) -> None:
         super().__init__()
         self.engine = LiveEngine(policy, budget_bytes)
+        self.young = Young(self.engine)
         self.device = device
         self.clock = clock
         self.thread = get_ident()
         self.sizes = sizes_on(device)
         self.ops = 0
-        self.known: dict[int, Block] = {}
-        """Address of a storage of the program -> its block."""
+        self.known: dict[int, Value] = {}
+        """Address of a storage of the program -> what is in it."""
         self.watchers: list[Watcher] = []
         """They go around every op, the last one outermost."""
         self._when_dropped = self._dropped
@@ -94,7 +97,8 @@ class Runtime(TorchDispatchMode):
                 "a budget covers one thread"
             )
         collecting = gc.isenabled()
-        gc.disable()
+        if collecting:
+            gc.disable()
         try:
             return action(what, *arguments)
         except OutOfMemory as error:
@@ -112,109 +116,110 @@ class Runtime(TorchDispatchMode):
 
     def _view(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Views take nothing, but may look at the size of the storage."""
-        engine = self.engine
         for tensor in (args[0],) if operator.lone else tensors_of((*args, *kwargs.values())):
-            storage = self.storage(tensor)
-            if not engine.material[storage]:
-                engine.abandon(self._prepare([engine.newest(storage)], (), 0))
+            storage = self._value(tensor).block.storage
+            if storage != YOUNG and not self.engine.material[storage]:
+                self._bring(storage)
         self.ops += 1
         return operator.kernel(*args, **kwargs)
 
     def _run(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        overwritten: dict[int, None] = {}
-        unread: list[int] = []
+        engine = self.engine
+        if engine.gone:
+            engine.collect()
+        written: Sequence[Value] = ()
+        blind: Sequence[Value] = ()
         if operator.written or operator.statistics:
-            written, blind = written_by(operator, args, kwargs)
-            overwritten = dict.fromkeys(self._storages(tensors_of(written)))
-            unread = self._storages(blind)
-        if not operator.allocates and all(map(self.engine.fixed.__getitem__, overwritten)):
-            return self._update(operator, args, kwargs, overwritten)
+            written, blind = self._written(operator, args, kwargs)
+        if not operator.allocates:
+            for value in written:
+                if value.block.storage == YOUNG or not engine.fixed[value.block.storage]:
+                    break
+            else:
+                return self._update(operator, args, kwargs, written)
         tensors: list[torch.Tensor] = []
         marks: list[Any] = []
         template = [frozen(value, tensors, marks) for value in args]
         named = {name: frozen(value, tensors, marks) for name, value in kwargs.items()} if kwargs else kwargs
-        storages = self._storages(tensors)
-        call = Again(operator.func, template, named, storages, self._bytes) if operator.repeatable else None
-        if operator.random and call is not None:  # before anything is computed again
-            call.generators = [(g, g.get_state()) for g in generators_of(args, kwargs, tensors)]
+        values, held, there = self._read(tensors)
+        call = None
+        if operator.repeatable:
+            inputs = [None if value in blind else value for value in values] if blind else values
+            call = Again(operator.func, template, named, inputs, self.ops)
+            call.held = held
+            if operator.random:  # before anything is computed again
+                call.generators = [(g, g.get_state()) for g in generators_of(args, kwargs, tensors)]
         room = self.sizes.room(operator, marks, template, named, args, kwargs)
-        values = self.engine.values
-        inputs = [values[storage][-1] for storage in dict.fromkeys(storages)]
-        result, cost_ns = self._timed(operator, args, kwargs, inputs, overwritten, room.nbytes)
-        if operator.foreach and call is not None:
-            grown = self._note_apart(operator, args, kwargs, result, cost_ns)
-        else:
-            grown = self._note(storages, call, overwritten, unread, result, cost_ns)
-        if operator.resizing:
-            grown += self._resized(overwritten)
-        room.learn(grown)
-        if self.engine.memory > self.engine.budget:
-            self.engine.make_room(0)
+        frame = self._ready(values, held, written, there, room.nbytes)
+        result, cost_ns = self._timed(operator, args, kwargs, frame)
+        room.learn(self._note(operator, call, written, blind, result, cost_ns))
         return result
 
     def _note(
         self,
-        storages: list[int],
+        operator: Operator,
         call: Again | None,
-        overwritten: dict[int, None],
-        unread: list[int],
+        written: Sequence[Value],
+        blind: Sequence[Value],
         result: Any,
         cost_ns: int,
     ) -> int:
-        """Tell the engine what has run; returns the bytes that it allocated."""
-        made, places, repeatable = self._fresh(result)
-        if unread and call is not None:
-            call.inputs = [UNREAD if storage in unread else storage for storage in storages]
-        values = self.engine.values
-        inputs = [values[storage][-1] for storage in dict.fromkeys(storages) if storage not in unread]
-        outputs = self.engine.complete(inputs, call if repeatable else None, made, overwritten, unread, cost_ns)
-        grown = 0
-        for (nbytes, block), value in zip(made, outputs, strict=False):
-            block.storage = self.engine.storage[value]
-            grown += nbytes
+        """Remember what has run; returns the bytes that it allocated."""
+        engine = self.engine
+        spoilt = [value for value in written if value not in blind] if written else written
+        made, grown = self._fresh(result, None if spoilt else call)
+        engine.ran(cost_ns, grown)
         if call is not None:
-            call.fresh = list(zip(places, outputs, strict=False))
+            call.cost_ns, call.nbytes = cost_ns, grown
+            if operator.foreach:
+                call.count = operator.count(call.args, call.kwargs, len(spoilt or made))
+        now = engine.clock_ns
+        for value in made:
+            value.block.seen_ns = now
+        for at, value in enumerate(written):
+            alone = call is not None and (bool(call.count) or spoilt == [value])
+            self._write(value, call if alone else None, at, now)
+        if operator.resizing:
+            grown += self._resized(written)
+        if engine.memory > engine.budget:
+            self.promote()
+            engine.make_room(0)
+        elif self.watchers:
+            self.promote()
+        elif self.ops > self.young.due:
+            self.young.sweep(self.ops)
         return grown
 
-    def _note_apart(
-        self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any], result: Any, cost_ns: int
-    ) -> int:
-        """As ``_note``, for a call that does one thing to many tensors: each depends on its own inputs only."""
-        grown = 0
-        parts = apart(args, kwargs, result)
-        for some, others, outcome in parts:
-            tensors: list[torch.Tensor] = []
-            template = [frozen(value, tensors, []) for value in some]
-            named = {name: frozen(value, tensors, []) for name, value in others.items()}
-            storages = self._storages(tensors)
-            written, _ = written_by(operator, some, others)
-            overwritten = dict.fromkeys(self._storages(tensors_of(written)))
-            call = Again(operator.func, template, named, storages, self._bytes)
-            grown += self._note(storages, call, overwritten, [], outcome, cost_ns // len(parts))
-        return grown
+    def _write(self, old: Value, call: Again | None, at: int, now: int) -> None:
+        """An op has overwritten ``old``: ``call``, if it can be run again; in a call for many tensors number ``at``."""
+        block, engine = old.block, self.engine
+        if old.writes >= MOST_WRITES:
+            call = None
+        if block.storage == YOUNG or (call is not None and not engine.fixed[block.storage]):
+            value = Value(block, call, -1 - at, old.writes + 1)
+            self.known[block.key] = value
+            block.seen_ns = now
+            if block.storage == YOUNG:
+                self.young.values[block.key] = value
+            elif call is not None:
+                enter(engine, call.part(at) if call.count else call, [value])
+        elif engine.fixed[block.storage]:
+            block.written = self.ops
+        else:
+            engine.fix(block.storage)
 
-    def _update(
-        self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any], overwritten: dict[int, None]
-    ) -> Any:
+    def _update(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any], written: Sequence[Value]) -> Any:
         """Run an op that makes nothing but writes to what is fixed, as optimizers do: nothing asks for it again."""
-        values = self.engine.values
-        storages = self._storages(tensors_of((*args, *kwargs.values()) if kwargs else args))
-        inputs = [values[storage][-1] for storage in dict.fromkeys(storages)]
-        result, cost_ns = self._timed(operator, args, kwargs, inputs, overwritten, 0)
-        self.engine.updated(cost_ns)
+        values, held, there = self._read(tensors_of((*args, *kwargs.values()) if kwargs else args))
+        frame = self._ready(values, held, written, there, 0)
+        result, cost_ns = self._timed(operator, args, kwargs, frame)
+        self.engine.ran(cost_ns, 0)
+        for value in written:
+            value.block.written = self.ops
         return result
 
-    def _timed(
-        self,
-        operator: Operator,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        inputs: list[int],
-        overwritten: dict[int, None],
-        nbytes: int,
-    ) -> tuple[Any, int]:
-        """Run an op when its inputs are there and so is room for ``nbytes``; its result and how long it took."""
-        frame = self._prepare(inputs, overwritten, nbytes)
+    def _timed(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any], frame: Any) -> tuple[Any, int]:
+        """Run an op when its inputs are there, and so is room for its outputs; its result and how long it took."""
         began = self.clock()
         try:
             result = operator.kernel(*args, **kwargs)
@@ -227,14 +232,53 @@ class Runtime(TorchDispatchMode):
 
     def _opaque(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """An operator over functions: its inputs are there; what it makes stays."""
-        storages = self._storages(tensors_of((*args, *kwargs.values())))
-        frame = self._prepare([self.engine.newest(storage) for storage in dict.fromkeys(storages)], (), 0)
+        values, _, _ = self._read(tensors_of((*args, *kwargs.values())))
+        self.promote()
+        frame = self._prepare([self.engine.newest(value.block.storage) for value in dict.fromkeys(values)], (), 0)
         try:
             result = func(*args, **kwargs)
         finally:
             self.engine.abandon(frame)
-        self._note(storages, None, {}, [], result, 0)
+        _, grown = self._fresh(result, None)
+        self.engine.ran(0, grown)
+        self.promote()
         return result
+
+    def promote(self) -> None:
+        """Tell the engine of all ops so far."""
+        self.young.promote(self.ops)
+
+    def _ready(
+        self, values: Sequence[Value], held: list[Storage], written: Sequence[Value], there: bool, nbytes: int
+    ) -> Any:
+        """See to it that ``values`` are there, and room for ``nbytes``; what is about to be ``written`` is needed no
+        more then. What of ``values`` can no longer be made again is added to ``held``. None if nothing had to be
+        done, and so nothing is locked: nobody evicts until the op is over."""
+        engine = self.engine
+        if there and engine.memory + nbytes <= engine.budget:
+            for value in written:
+                storage = value.block.storage
+                if storage != YOUNG and (engine.children[storage] or not engine.fixed[storage]):
+                    break  # the engine must hear before it is overwritten
+            else:
+                return None
+        self.promote()
+        read = dict.fromkeys(value.block for value in values)
+        for block in read:
+            if engine.fixed[block.storage]:
+                held.append(block.bytes())
+            block.read = engine.epoch
+        inputs = [engine.newest(block.storage) for block in read]
+        return self._prepare(inputs, dict.fromkeys(value.block.storage for value in written), nbytes)
+
+    def _fixed(self, value: Value) -> bool:
+        """Whether it can never be made again, as the engine knows."""
+        storage = value.block.storage
+        return storage != YOUNG and bool(self.engine.fixed[storage])
+
+    def _bring(self, storage: int) -> None:
+        self.promote()
+        self.engine.abandon(self._prepare([self.engine.newest(storage)], (), 0))
 
     def _prepare(self, inputs: Sequence[int], overwritten: Any, nbytes: int) -> Any:
         """As the engine does; garbage in cycles goes before an op is said not to fit."""
@@ -246,22 +290,60 @@ class Runtime(TorchDispatchMode):
 
     # Storages
 
-    def _storages(self, tensors: Iterable[torch.Tensor]) -> list[int]:
-        known = self.known
-        found = []
+    def _read(self, tensors: Sequence[torch.Tensor]) -> tuple[list[Value], list[Storage], bool]:
+        """What an op is about to read; the storages of what of it cannot be made again; whether all of it is there."""
+        known, engine = self.known, self.engine
+        now = engine.clock_ns
+        values, held, there = [], [], True
         for tensor in tensors:
-            block = known.get(storage_of(tensor)._cdata)
-            found.append(self.storage(tensor) if block is None else block.storage)
-        return found
+            handle = storage_of(tensor)
+            value = known.get(handle._cdata)
+            if value is None:
+                value = self._given(handle)
+            block = value.block
+            storage = block.storage
+            if storage == YOUNG:
+                block.seen_ns = now
+            else:
+                engine.last_access_ns[storage] = now
+                if engine.fixed[storage]:
+                    held.append(handle)
+                else:
+                    block.read = engine.epoch
+                    there = there and engine.defined[engine.values[storage][-1]]
+            values.append(value)
+        return values, held, there
+
+    def _written(
+        self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[list[Value], list[Value]]:
+        """What a call writes, and of that what its results do not depend on."""
+        if operator.target >= 0:
+            return [self._value(args[operator.target])], []
+        written, blind = written_by(operator, args, kwargs)
+        return (
+            list(dict.fromkeys(map(self._value, tensors_of(written)))),
+            list(map(self._value, blind)),
+        )
+
+    def _value(self, tensor: torch.Tensor) -> Value:
+        handle = storage_of(tensor)
+        value = self.known.get(handle._cdata)
+        return self._given(handle) if value is None else value
+
+    def _given(self, handle: Storage) -> Value:
+        """What is in a storage that nobody has seen before: it existed before."""
+        block = Block.of(handle, self._nbytes(handle), self._when_dropped)
+        block.given = True
+        block.storage = self.engine.add_constant(block.nbytes, block)
+        value = self.known[block.key] = Value(block, None, 0)
+        return value
 
     def storage(self, tensor: torch.Tensor) -> int:
-        """The engine's number for the storage of ``tensor``; one not seen before existed before."""
-        handle = storage_of(tensor)
-        block = self.known.get(handle._cdata)
-        if block is None:
-            block = Block.of(handle, self._when_dropped)
-            block.storage = self.engine.add_constant(self._nbytes(handle), block)
-            self.known[block.key] = block
+        """The engine's number for the storage of ``tensor``."""
+        block = self._value(tensor).block
+        if block.storage == YOUNG:
+            self.promote()
         return block.storage
 
     def expose(self, tensor: torch.Tensor, *, lasting: bool) -> None:
@@ -276,62 +358,73 @@ class Runtime(TorchDispatchMode):
 
     def refuse(self, tensor: torch.Tensor) -> None:
         """Raise RunError if ``tensor``, which another thread wants, may be taken away."""
-        block = self.known.get(storage_of(tensor)._cdata)
-        if block is not None and not self.engine.fixed[block.storage]:
+        value = self.known.get(storage_of(tensor)._cdata)
+        if value is not None and not self._fixed(value):
             raise RunError("another thread uses a tensor that is under a memory budget: a budget covers one thread")
 
     def _expose(self, _: str, tensor: torch.Tensor, lasting: bool) -> None:
-        storage = self.storage(tensor)
-        frame = self._prepare([self.engine.newest(storage)], (), 0)
-        self.engine.abandon(frame)
+        storage = self._value(tensor).block.storage
+        if storage != YOUNG and not self.engine.material[storage]:
+            self._bring(storage)
         if lasting:
-            self.engine.pin(storage)
+            self.engine.pin(self.storage(tensor))
 
     def close(self) -> None:
         """Forget everything: tensors are ordinary tensors again."""
         self.known.clear()
         self.engine = LiveEngine(self.engine.policy, self.engine.budget)
-
-    def _bytes(self, storage: int) -> Storage:
-        block = self.engine.memories[storage]
-        assert isinstance(block, Block)
-        return block.bytes()
+        self.young = Young(self.engine)
 
     def _nbytes(self, handle: Storage) -> int:
         return handle.nbytes() if handle.device == self.device else 0
 
-    def _fresh(self, result: Any) -> tuple[list[tuple[int, Block]], list[int], bool]:
-        """Storages that ``result`` has and nobody knew: their bytes and blocks; the places of their tensors; whether
-        all of them can be taken away and given back."""
-        made: list[tuple[int, Block]] = []
-        places: list[int] = []
-        repeatable = True
+    def _fresh(self, result: Any, call: Again | None) -> tuple[list[Value], int]:
+        """What ``call`` has put into storages that nobody knew, and their bytes. If not all of them can be taken away
+        and given back, it is as if it could not be run again."""
+        known, young = self.known, self.young.values
+        made: list[Value] = []
+        grown = 0
+        movable = True
         for place, tensor in enumerate((result,) if type(result) is torch.Tensor else tensors_of((result,))):
             handle = storage_of(tensor)
-            if handle._cdata not in self.known:
-                block = Block.of(handle, self._when_dropped)
-                self.known[block.key] = block
-                made.append((self._nbytes(handle), block))
-                places.append(place)
-                repeatable = repeatable and tensor.device == self.device and handle.resizable()
-        return made, places, repeatable
+            key = handle._cdata
+            if key in known:
+                continue
+            nbytes = 0
+            if handle.device == self.device:
+                nbytes = handle.nbytes()
+                movable = movable and handle.resizable()
+            else:
+                movable = False
+            block = Block.of(handle, nbytes, self._when_dropped)
+            block.counted = True
+            value = known[key] = young[key] = Value(block, call, place)
+            made.append(value)
+            grown += nbytes
+        if not movable:
+            for value in made:
+                value.call = None
+        return made, grown
 
     def _dropped(self, block: Block) -> None:
-        if self.known.get(block.key) is block:
+        value = self.known.get(block.key)
+        if value is not None and value.block is block:
             del self.known[block.key]
-            self.engine.gone.append((block.storage, block))
+            self.young.values.pop(block.key, None)
+            self.engine.gone.append(block)
 
-    def _resized(self, storages: Any) -> int:
+    def _resized(self, written: Sequence[Value]) -> int:
         """An op may have given storages another size; they are not followed any further than that."""
         engine, grown = self.engine, 0
-        for storage in storages:
-            nbytes = self._nbytes(self._bytes(storage))
-            if nbytes == engine.storage_bytes[storage]:
+        self.promote()
+        for value in written:
+            block, storage = value.block, value.block.storage
+            nbytes = self._nbytes(block.bytes())
+            if nbytes == block.nbytes:
                 continue
-            grown += max(0, nbytes - engine.storage_bytes[storage])
-            engine.memory += nbytes - engine.storage_bytes[storage]
-            engine.storage_bytes[storage] = nbytes
-            engine.pin(storage)
-            engine.sever(storage)
+            grown += max(0, nbytes - block.nbytes)
+            engine.memory += nbytes - block.nbytes
+            block.nbytes = engine.storage_bytes[storage] = nbytes
+            engine.fix(storage)
         engine.peak = max(engine.peak, engine.memory)
         return grown

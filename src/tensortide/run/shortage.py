@@ -17,15 +17,16 @@ def infeasible(runtime: Runtime, func: Any, shortage: Shortage | None) -> Budget
     assert shortage is not None
     engine = runtime.engine
     given = made = locked = 0
-    for storage, nbytes in enumerate(engine.storage_bytes):
-        if not engine.material[storage]:
+    for storage, memory in enumerate(engine.memories):
+        nbytes = engine.storage_bytes[storage]
+        if memory is None or not engine.material[storage]:
             continue
         if not engine.pinned[storage]:
             locked += nbytes
-        elif any(engine.op_of[value] >= 0 for value in engine.values[storage]):
-            made += nbytes
-        else:
+        elif memory.given:
             given += nbytes
+        else:
+            made += nbytes
     would_do = shortage.asked_bytes + shortage.held_bytes
     asked, held, budget = map(format_bytes, (shortage.asked_bytes, shortage.held_bytes, shortage.budget_bytes))
     return BudgetInfeasible(

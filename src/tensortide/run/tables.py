@@ -19,7 +19,15 @@ NOTHING = -1
 
 
 class Memory(Protocol):
-    """A block of real memory behind a storage of the engine."""
+    """A block of real memory behind a storage of the engine: ``storage``, once the engine has been told of it. Until
+    then, and while it is ``counted``, its ``nbytes`` are among those of the engine. ``given``: it existed before.
+    ``read``: the epoch in which an op that the engine has not been told of had it last."""
+
+    storage: int
+    nbytes: int
+    given: bool
+    counted: bool
+    read: int
 
     def free(self, held: bool) -> None:
         """Give the bytes back; ``held``: the program still has the storage, which must be able to come back."""
@@ -35,7 +43,10 @@ class Memory(Protocol):
 
 
 class Call(Protocol):
-    """An op that can be run again."""
+    """An op that can be run again; how long it took, and the bytes that it allocated."""
+
+    cost_ns: int
+    nbytes: int
 
     def again(self) -> dict[int, Any]:
         """Run it: a storage of the framework for each value that it allocates."""
@@ -98,13 +109,13 @@ class Tables(CollectingEngine):
         self.values[storage].append(value)
         return value
 
-    def add_op(self, inputs: list[int], call: Call | None, cost_ns: int) -> int:
+    def add_op(self, inputs: list[int], call: Call) -> int:
         """An op without outputs so far."""
         if self.free_ops:
             op = self.free_ops.pop()
-            self.cost_ns[op], self.extra_bytes[op], self.inputs[op], self.calls[op] = cost_ns, 0, inputs, call
+            self.cost_ns[op], self.inputs[op], self.calls[op] = call.cost_ns, inputs, call
             return op
-        self.cost_ns.append(cost_ns)
+        self.cost_ns.append(call.cost_ns)
         self.inputs.append(inputs)
         self.calls.append(call)
         self.outputs.append(())
