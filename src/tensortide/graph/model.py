@@ -42,6 +42,10 @@ class Role(enum.StrEnum):
     TEMPORARY = "temporary"
 
 
+UNKNOWN_DEVICE = "unknown"
+"""The device of storages of which no record says where they are."""
+
+
 class Storage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A block of bytes and its true eager life.
 

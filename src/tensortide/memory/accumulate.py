@@ -124,6 +124,22 @@ def sums_in_place(graph: Graph) -> frozenset[int]:
     return frozenset(i for i, op in ops if op.call in calls and op.phase is Phase.BACKWARD and not op.recompute)
 
 
+def partial_sums(graph: Graph) -> frozenset[int]:
+    """The ops of the backward pass that add a gradient to a sum and leave nothing of the sum before: they write it in
+    place, or it is released right after and the result has a storage of the same size."""
+    found = []
+    for index, op in enumerate(graph.ops):
+        if graph.calls[op.call].op not in (_ADD, _ADD_IN_PLACE) or op.phase is not Phase.BACKWARD or op.recompute:
+            continue
+        owners = dict.fromkeys(graph.tensors[t].storage for t in op.inputs)
+        if len(owners) == 2 and op.outputs:
+            before, after = next(iter(owners)), graph.tensors[op.outputs[0]].storage
+            old, new = graph.storages[before], graph.storages[after]
+            if before == after or (old.death == index + 1 and new.birth == index and old.nbytes == new.nbytes):
+                found.append(index)
+    return frozenset(found)
+
+
 def accumulate_apart(graph: Graph, sums: Collection[int]) -> Graph:
     """``graph``, whose ops ``sums`` are in place, with a new storage for the result of each of them: what is run while
     a dispatch mode is active. The graph itself if there is none."""

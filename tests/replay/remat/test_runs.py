@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -157,6 +159,29 @@ def test_with_room_for_everything_nothing_is_evicted_by_choice(
     sim = Simulator(recording, deallocation=deallocation)
     run = sim.run(policy, sim.unlimited_bytes + spare)
     assert (run.status, run.outcome.evaluations, run.overhead) == ("ok", 0, 1)
+
+
+@given(
+    recording=recordings(),
+    chance=st.randoms(use_true_random=False),
+    policy=POLICIES,
+    deallocation=st.sampled_from(("eager", "none", "ignore")),
+    ratio=RATIOS,
+    over=st.sampled_from((0, 0, 50, 500)),
+)
+def test_workspace_that_cannot_fit_goes_over_the_budget(
+    recording: Recording, chance: random.Random, policy: str, deallocation: Deallocation, ratio: float, over: int
+) -> None:
+    peak = Simulator(recording, deallocation=deallocation).baseline_bytes
+    budget = int(peak * ratio)
+    sim = Simulator(recording, deallocation=deallocation)
+    extra = [chance.randint(0, peak) // chance.choice((1, 8, 64)) for _ in sim.schedule.cost_ns]
+    sim.schedule = dataclasses.replace(sim.schedule, extra_bytes=np.array(extra, np.int64))
+    run = sim.run(policy, budget, overhead_limit=20, compiled=False, overrun_bytes=over)
+    assert facts(sim.run(policy, budget, overhead_limit=20, compiled=True, overrun_bytes=over)) == facts(run)
+    assert run.peak_bytes <= budget + max(over, *extra)
+    if run.status == "ok" and run.peak_bytes <= budget and not over:  # then it never had to
+        assert facts(sim.run(policy, budget, overhead_limit=20)) == facts(run)
 
 
 @given(recording=recordings(), policy=st.sampled_from(list(GRID)), ratio=RATIOS)

@@ -17,6 +17,7 @@ from tensortide.errors import GraphError
 from tensortide.graph.effects import blind_slots
 from tensortide.graph.model import Graph, Op
 from tensortide.graph.unroll import unrolled
+from tensortide.memory.accumulate import partial_sums
 from tensortide.memory.workspace import workspace_bytes
 from tensortide.plan.remat.recording import Event, Recording
 
@@ -35,7 +36,8 @@ class Schedule:
     order in which the events make them.
 
     Per op: ``cost_ns``; ``extra_bytes`` that it takes only while it runs; ``origin``, the op of the Graph (-1: it
-    stands for a storage that exists before the step). Op i reads ``inputs[input_ends[i]:input_ends[i + 1]]`` and makes
+    stands for a storage that exists before the step); ``sums``: 1 if it adds a gradient to a sum of which nothing else
+    is left (``memory.accumulate.partial_sums``). Op i reads ``inputs[input_ends[i]:input_ends[i + 1]]`` and makes
     the values ``output_ends[i]`` to ``output_ends[i + 1] - 1``. Per value: its ``storage``, the ``nbytes`` that making
     it allocates (0 for a view, and for what is written in place), and the value that it ``replaces`` (-1: none). Per
     storage: ``storage_bytes``, its first value ``root``, ``storage_origin``, the storage of the Graph, and ``fixed``: 1
@@ -47,6 +49,7 @@ class Schedule:
     cost_ns: Ints
     extra_bytes: Ints
     origin: Ints
+    sums: Ints
     inputs: Ints
     input_ends: Ints
     output_ends: Ints
@@ -104,6 +107,7 @@ class _Builder:
         self.device = _device(graph, device)
         self.extra = workspace_bytes(graph, self.device).tolist() if workspace else [0] * len(graph)
         self.blind = [blind_slots(call) for call in graph.calls]
+        self.sums = partial_sums(graph)
         self.owner = [tensor.storage for tensor in graph.tensors]
         self.passing, self.watched = self._statistics()
         self.born: list[list[int]] = [[] for _ in graph.ops]
@@ -113,7 +117,7 @@ class _Builder:
                 self.born[storage.birth].append(index)
             if storage.death is not None:
                 self.died[storage.death].append(index)
-        self.ops: tuple[array[int], ...] = tuple(array("q") for _ in range(3))
+        self.ops: tuple[array[int], ...] = tuple(array("q") for _ in range(4))
         self.inputs, self.input_ends, self.output_ends = array("q"), array("q", [0]), array("q", [0])
         self.values: tuple[array[int], ...] = tuple(array("q") for _ in range(3))
         self.storages: tuple[array[int], ...] = tuple(array("q") for _ in range(4))
@@ -261,7 +265,8 @@ class _Builder:
             column.append(entry)
 
     def _run(self, cost_ns: int, extra_bytes: int, origin: int, inputs: Iterable[int]) -> None:
-        for column, entry in zip(self.ops, (cost_ns, extra_bytes, origin), strict=True):
+        facts = cost_ns, extra_bytes, origin, int(origin in self.sums)
+        for column, entry in zip(self.ops, facts, strict=True):
             column.append(entry)
         self.inputs.extend(inputs)
         self.input_ends.append(len(self.inputs))

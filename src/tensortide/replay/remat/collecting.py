@@ -20,6 +20,9 @@ class CollectingEngine(Engine):
 
     A *fixed* storage cannot be made again: it existed before the step, or something it was made of was overwritten. It
     is pinned; under a budget it outlives its last reference while something evicted may need it.
+
+    A *sum of gradients* is spared while the program holds it. Its terms, and the sums on the way, are gone as soon as
+    it is there: to make it again takes a backward pass, op by op.
     """
 
     def __init__(self, schedule: Schedule, policy: Policy, rules: Rules) -> None:
@@ -27,16 +30,46 @@ class CollectingEngine(Engine):
         self.dead = [False] * len(self.storage_bytes)
         self.waiting: dict[int, None] = {}
         """Fixed storages that the program has dropped, but that something may still be made from."""
+        self.spared: dict[int, None] = {}
+        """Sums of gradients, which are pinned until the program drops them or nothing else can be evicted."""
 
     def compute(self, op: int) -> None:
         outputs = self.outputs[op]
         overwritten = {self.storage[v] for v in outputs if self.replaces[v] >= 0}
         self.secure(dict.fromkeys(self.storage[v] for v in outputs if self.replaces[v] >= 0))
+        gathered = self.gathered(op)
         super().compute(op)
+        if gathered is not None:
+            self.spare(gathered)
         for made in dict.fromkeys(self.storage[v] for v in outputs):
             if overwritten - {made} and not self.fixed[made]:
                 self.pin(made)
                 self.sever(made)
+
+    def gathered(self, op: int) -> int | None:
+        """Before ``op`` runs: the storage in which it is going to sum gradients up, if it is the only one to use the
+        sum so far."""
+        if not self.sums[op] or self.rules.deallocation != "eager":
+            return None
+        before = self.storage[self.inputs[op][0]]
+        return None if self.children[before] else self.storage[self.outputs[op][0]]
+
+    def spare(self, storage: int) -> None:
+        """Do not evict ``storage`` before everything else."""
+        if not self.pinned[storage]:
+            self.pin(storage)
+            self.spared[storage] = None
+
+    def pin(self, storage: int) -> None:
+        super().pin(storage)
+        self.spared.pop(storage, None)
+
+    def unspare(self, storages: Iterable[int]) -> None:
+        """``storages``, which are spared, may be evicted after all."""
+        for storage in storages:
+            del self.spared[storage]
+            self.pinned[storage] = False
+            self.unlock(storage)
 
     def connect(self, made: int, near: int) -> None:
         if not self.fixed[made]:
@@ -77,10 +110,10 @@ class CollectingEngine(Engine):
                         (held if self.references[near] > 0 else queue).append(near)
         return held
 
-    def make_room(self, nbytes: int) -> None:
+    def make_room(self, nbytes: int, extra_bytes: int = 0) -> None:
         while True:
             try:
-                super().make_room(nbytes)
+                super().make_room(nbytes, extra_bytes)
             except OutOfMemory:
                 if not self.give_up():
                     raise
@@ -88,7 +121,11 @@ class CollectingEngine(Engine):
                 return
 
     def give_up(self) -> bool:
-        """The last resort: drop what only waits to make something again, and never evict what is made of it."""
+        """The last resort: evict sums of gradients; or drop what only waits to make something again, and never evict
+        what is made of it."""
+        self.unspare(sorted(self.spared))
+        if self.pool:
+            return True
         for storage in self.waiting:
             if not self.dead[storage] and not self.references[storage] and self.banish(storage):
                 return True
@@ -123,6 +160,8 @@ class CollectingEngine(Engine):
     def released(self, storage: int) -> None:
         if self.references[storage] or self.dead[storage]:
             return
+        if storage in self.spared:
+            self.unspare([storage])
         if self.rules.deallocation == "banish":
             self.banish(storage)
         elif not self.children[storage] or (self.fixed[storage] and self.budget >= UNLIMITED):

@@ -41,6 +41,7 @@ class Engine:
         self._read(schedule)
         storages, values = len(self.storage_bytes), len(self.storage)
         self.budget = rules.budget_bytes
+        self.overrun_bytes = rules.overrun_bytes or 0
         self.clock_ns = rules.clock_ns
         self.memory = self.peak = self.remat_ns = self.evaluations = self.accesses = 0
         self.defined = [False] * values
@@ -62,6 +63,7 @@ class Engine:
         """Flat arrays as lists: faster to index one by one."""
         self.cost_ns = schedule.cost_ns.tolist()
         self.extra_bytes = schedule.extra_bytes.tolist()
+        self.sums: list[int] = schedule.sums.tolist()
         ends, flat = schedule.input_ends.tolist(), schedule.inputs.tolist()
         self.inputs: list[list[int]] = [flat[a:b] for a, b in itertools.pairwise(ends)]
         ends = schedule.output_ends.tolist()
@@ -178,7 +180,7 @@ class Engine:
                 else:
                     stack.append(self.enter(self.op_of[value], value))
                 continue
-            self.make_room(self.totals[frame.op] + self.extra_bytes[frame.op])
+            self.make_room(self.totals[frame.op], self.extra_bytes[frame.op])
             self.finish(frame)
             stack.pop()
 
@@ -201,11 +203,18 @@ class Engine:
     def touch(self, storage: int) -> None:
         self.last_access_ns[storage] = self.clock_ns
 
-    def make_room(self, nbytes: int) -> None:
-        """Evict until ``nbytes`` more fit."""
-        while self.memory + nbytes > self.budget:
+    def make_room(self, nbytes: int, extra_bytes: int = 0) -> None:
+        """Evict until ``nbytes`` more fit, and ``extra_bytes`` beside them for a while: those as far over the budget as
+        they may go, or have gone before, since that takes no more than was taken already."""
+        needed = nbytes + extra_bytes
+        while self.memory + nbytes > self.budget or self.memory + needed > self.budget + self.overrun_bytes:
             if not self.pool:
-                raise OutOfMemory(nbytes, self.memory, self.budget)
+                if self.rules.overrun_bytes is None:
+                    raise OutOfMemory(needed, self.memory, self.budget)
+                if self.memory + nbytes > self.budget:
+                    raise OutOfMemory(nbytes, self.memory, self.budget)
+                self.overrun_bytes = self.memory + needed - self.budget
+                return
             storage, looked = self.policy.choose(list(self.pool), self)
             self.evaluations += looked
             self.evict(storage)

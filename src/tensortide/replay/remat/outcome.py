@@ -23,8 +23,9 @@ UNLIMITED = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Under which rules a step is played: ``clock_ns`` at its start; ``collect``: free what nothing can need any more.
-    For the rest see ``simulator.Simulator``."""
+    """Under which rules a step is played: ``clock_ns`` at its start; ``collect``: free what nothing can need any more;
+    ``overrun_bytes``: as far over the budget what ops take only while they run may go at once, and farther where
+    nothing is left to evict; None: not at all. For the rest see ``simulator.Simulator``."""
 
     budget_bytes: int = UNLIMITED
     remat_limit_ns: int = UNLIMITED
@@ -32,6 +33,7 @@ class Rules:
     clock_ns: int = 0
     collect: bool = True
     exhaustive: bool = False
+    overrun_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

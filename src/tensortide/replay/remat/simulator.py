@@ -84,13 +84,16 @@ class Simulator:
         overhead_limit: float | None = None,
         compiled: bool | None = None,
         exhaustive: bool = False,
+        overrun_bytes: int | None = None,
     ) -> Simulation:
         """Play the step.
 
         ``overhead_limit``: the run is given up when recomputation takes more than ``overhead_limit - 1`` times the
         step. ``compiled``: None takes the compiled engine where there is one for the policy and Numba is installed.
         ``exhaustive``: it looks at every candidate of every eviction, as the plain engine does: the same run, with the
-        number of accesses that it takes without bounds. Raises PlanError for an unknown policy or limit.
+        number of accesses that it takes without bounds. ``overrun_bytes``: as far over the budget kernels'
+        workspace may go at once, and farther where nothing is left to evict, as live; None: the run ends there. Raises
+        PlanError for an unknown policy or limit.
         """
         chosen = _policy(policy)
         if budget_bytes is not None and budget_bytes < 0:
@@ -105,6 +108,7 @@ class Simulator:
             clock_ns=int(self.compat),
             collect=not self.compat,
             exhaustive=exhaustive,
+            overrun_bytes=overrun_bytes,
         )
         fast = self.has_kernel(chosen) if compiled is None else compiled
         outcome = self._fast(chosen, rules) if fast else self._plain(chosen, rules)

@@ -10,12 +10,15 @@ from tensortide.replay.remat.fast.state import (
     BUDGET,
     CLOCK,
     COLLECT,
+    EAGER,
     FULL,
     HELD,
     LIMIT,
     MEMORY,
     OK,
     OOM,
+    OVERRUN,
+    OVERRUNS,
     PEAK,
     POOL_LIVE,
     REMAT,
@@ -33,6 +36,7 @@ from tensortide.replay.remat.fast.storages import (
     pin,
     released,
     sever,
+    spare,
     unlock,
     withdraw,
 )
@@ -77,6 +81,7 @@ def _compute(s: Step, w: World, op: int) -> int:
         status = _secure(s, w, first, end)
         if status != OK:
             return status
+    gathered = _gathered(s, w, op)
     for value in range(first, end):
         made = s.storage[value]
         _connect(w, made, s.added[value])
@@ -89,9 +94,22 @@ def _compute(s: Step, w: World, op: int) -> int:
         if not again:
             w.storages[made].work += s.cost_ns[op]
     status = _execute(s, w, op, -1)
+    if status == OK and gathered >= 0:
+        spare(w, gathered)
     if status == OK and overwrites and w.reg[COLLECT]:
         _settle(s, w, op)
     return status
+
+
+@compiled
+def _gathered(s: Step, w: World, op: int) -> int:
+    """Before ``op`` runs: the storage in which it is going to sum gradients up, if it is the only one to use the sum
+    so far; else -1."""
+    if s.sums[op] and w.reg[COLLECT] and w.reg[EAGER]:
+        before = s.storage[s.inputs[s.input_ends[op]]]
+        if not w.storages[before].dependents:
+            return int(s.storage[s.output_ends[op]])
+    return -1
 
 
 @compiled
@@ -164,11 +182,15 @@ def _execute(s: Step, w: World, op: int, wanted: int) -> int:
         for value in range(s.output_ends[op], s.output_ends[op + 1]):
             total += s.nbytes[value]
         need = total + s.extra_bytes[op]
-        while reg[MEMORY] + need > reg[BUDGET]:
+        least = total if reg[OVERRUNS] else need
+        while reg[MEMORY] + total > reg[BUDGET] or reg[MEMORY] + need > reg[BUDGET] + reg[OVERRUN]:
             if not reg[POOL_LIVE]:
+                if reg[MEMORY] + least <= reg[BUDGET]:
+                    reg[OVERRUN] = reg[MEMORY] + need - reg[BUDGET]
+                    break
                 if reg[COLLECT] and give_up(w):
                     continue
-                reg[ASKED] = need
+                reg[ASKED] = least
                 return OOM
             if reg[TRACE] + 1 >= len(w.trace):
                 return FULL

@@ -47,6 +47,8 @@ def _set(world: World, policy: Heuristic | Random, rules: Rules) -> None:
     reg[registers.COLLECT] = rules.collect
     reg[registers.HOLD] = rules.budget_bytes < UNLIMITED
     reg[registers.EXHAUSTIVE] = rules.exhaustive
+    reg[registers.OVERRUN] = rules.overrun_bytes or 0
+    reg[registers.OVERRUNS] = rules.overrun_bytes is not None
     work = getattr(policy, "work", None)
     reg[registers.DICE] = work is None
     if work is not None:

@@ -51,8 +51,11 @@ FEW_NODES = 64
     DICE,
     HOLD,
     WAITING,
+    SPARED,
+    OVERRUN,
+    OVERRUNS,
     LEVELS,
-) = range(26)
+) = range(29)
 REGISTERS = LEVELS + 10
 
 OK, OOM, THRASH, FULL = range(4)
@@ -74,6 +77,7 @@ STORAGE = np.dtype(
 )
 """What is searched first, in 64 bytes. ``last``: time of the last access. ``work``: what made it. ``gain``: at least
 the bytes per ns of work that evicting it may bring. ``fixed``: nothing can make it again; 2: and it is in ``WAITS``.
+``pinned``: 2 if it is a sum of gradients and spared, one of as many as the register SPARED says.
 ``place``: in the pool while it is resident, or of its class while it is not; -1: none. ``near[up:up_end]``,
 ``near[down:down_end]``: what it is made of and what is made of it. ``newest``: its newest value. ``dependents``:
 storages made of it that may still be needed."""
@@ -96,6 +100,7 @@ class Step(NamedTuple):
     indexes: Ints
     cost_ns: Ints
     extra_bytes: Ints
+    sums: Ints
     inputs: Ints
     input_ends: Ints
     output_ends: Ints
@@ -156,7 +161,7 @@ def with_room(prepared: Prepared, room: int, words: NDArray[np.uint32]) -> tuple
     reg[NODE_LIMIT] = FEW_NODES
     step = Step._make(
         [
-            *(getattr(schedule, name) for name in Step._fields[:11]),
+            *(getattr(schedule, name) for name in Step._fields[:12]),
             prepared.made,
             prepared.added,
             np.empty(len(schedule.storage) + 1, FRAME),

@@ -13,7 +13,9 @@ from tensortide.replay.remat.fast.state import (
     HELD,
     HOLD,
     MEMORY,
+    POOL_LIVE,
     QUEUE,
+    SPARED,
     TRACE,
     WAITING,
     WAITS,
@@ -89,8 +91,27 @@ def unlock(w: World, storage: int) -> None:
 def pin(w: World, storage: int) -> None:
     """``storage`` must never be evicted again."""
     if not w.storages[storage].pinned:
-        w.storages[storage].pinned = 1
         lock(w, storage)
+    w.reg[SPARED] -= w.storages[storage].pinned == 2
+    w.storages[storage].pinned = 1
+
+
+@compiled
+def spare(w: World, storage: int) -> None:
+    """Do not evict ``storage`` before everything else."""
+    if not w.storages[storage].pinned:
+        w.storages[storage].pinned = 2
+        w.reg[SPARED] += 1
+        lock(w, storage)
+
+
+@compiled
+def _unspare(w: World, storage: int) -> None:
+    """If ``storage`` is spared, it may be evicted after all."""
+    if w.storages[storage].pinned == 2:
+        w.storages[storage].pinned = 0
+        w.reg[SPARED] -= 1
+        unlock(w, storage)
 
 
 @compiled
@@ -122,6 +143,7 @@ def released(w: World, storage: int) -> None:
     if w.storages[storage].references or w.storages[storage].dead:
         return
     if w.reg[COLLECT]:
+        _unspare(w, storage)
         unheld = w.storages[storage].fixed and not w.reg[HOLD]
         if unheld or not w.storages[storage].dependents:
             bury(w, storage)
@@ -208,7 +230,13 @@ def held_below(w: World, storage: int, mark: int, count: int) -> int:
 
 @compiled
 def give_up(w: World) -> bool:
-    """The last resort: drop what only waits to make something again, and never evict what is made of it."""
+    """The last resort: evict sums of gradients; or drop what only waits to make something again, and never evict what
+    is made of it."""
+    if w.reg[SPARED]:
+        for storage in range(len(w.storages)):
+            _unspare(w, storage)
+        if w.reg[POOL_LIVE]:
+            return True
     for i in range(w.reg[WAITING]):
         storage = w.lists[WAITS, i]
         record = w.storages[storage]

@@ -134,12 +134,12 @@ class Watched(Engine):
         self.frames.append(frame)
         return frame
 
-    def make_room(self, nbytes: int) -> None:
-        self.asked = nbytes
+    def make_room(self, nbytes: int, extra_bytes: int = 0) -> None:
+        self.asked = nbytes + extra_bytes
         try:
-            super().make_room(nbytes)
+            super().make_room(nbytes, extra_bytes)
         except OutOfMemory:
-            self.stop = self.stopped(nbytes)
+            self.stop = self.stopped(self.asked)
             raise
         self.asked = 0
 
