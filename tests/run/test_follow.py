@@ -20,6 +20,7 @@ from tensortide.errors import PlanError, RunError
 from tensortide.examples import find
 from tensortide.graph import Graph, save
 from tensortide.memory import timeline
+from tensortide.memory.accumulate import partial_sums
 from tensortide.plan import Compute, Lane, Plan, in_order, save_plan
 from tensortide.plan.remat.schedule import recorded
 from tensortide.replay.remat import Simulator
@@ -43,6 +44,37 @@ def tower(length: int = 8) -> Callable[[], Any]:
 
     def step() -> Any:
         loss = model(x).square().mean()
+        loss.backward()
+        update.step()
+        update.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+def convolutions() -> Callable[[], Any]:
+    """A step whose kernels take more than they return."""
+    layers = [layer for _ in range(5) for layer in (nn.Conv2d(8, 8, 3, padding=1), nn.Sigmoid())]
+    model, x = nn.Sequential(*layers), torch.randn(4, 8, 32, 32)
+
+    def step() -> Any:
+        model(x).square().mean().backward()
+        model.zero_grad()
+
+    return step
+
+
+def loop(length: int = 24) -> Callable[[], Any]:
+    """A step that uses one weight again and again: its gradient is a long sum."""
+    weight = nn.Parameter(torch.randn(64, 64) / 8)
+    update = torch.optim.SGD([weight], lr=0.01)
+    x = torch.randn(16, 64)
+
+    def step() -> Any:
+        state = x
+        for _ in range(length):
+            state = (state @ weight).tanh()
+        loss = state.square().mean()
         loss.backward()
         update.step()
         update.zero_grad()
@@ -200,8 +232,8 @@ def test_one_op_runs_after_the_other() -> None:
     assert 0 < told.recompute_ns <= budget.usage.recompute_ns
 
 
-def test_prediction_and_measurement_in_one_table() -> None:
-    build = tower
+@pytest.mark.parametrize("build", [tower, loop])
+def test_prediction_and_measurement_in_one_table(build: Build) -> None:
     step = built(build)
     graph = graph_of(build)
     limit = room(build, 0.6)
@@ -217,6 +249,35 @@ def test_prediction_and_measurement_in_one_table() -> None:
         assert predicted.base_ns == measured.base_ns
     with pytest.raises(RunError, match="nothing can be compared"):
         compared(by_policy, [])
+
+
+@pytest.mark.parametrize("share", [0.8, 0.7, 0.5])
+def test_workspace_is_part_of_both_columns(share: float) -> None:
+    """Also where it goes over the limit, because nothing that can be evicted is left."""
+    step = built(convolutions)
+    limit = room(convolutions, share)
+    by_policy = traced(step, limit, graph_of(convolutions))
+    both = compared(by_policy, by_policy.steps[-2:])
+    predicted, measured = both.predicted, both.measured
+    assert both.status == "ok"
+    assert predicted.peak_bytes == measured.peak_bytes == by_policy.usage.peak_bytes
+    assert (measured.peak_bytes > limit) == (share < 0.7)
+    assert predicted.evictions == measured.evictions
+    assert predicted.recomputations == measured.recomputations > 0
+    told = by_policy.steps[-1]
+    assert max(told.timeline().workspace) > 0
+    elsewhere = told.before_bytes - timeline(told.graph).at_start
+    assert [run.resident_bytes - elsewhere for run in told.runs] == told.timeline().resident.tolist()
+
+
+def test_a_sum_of_gradients_is_never_computed_again() -> None:
+    limit = room(loop, 0.6)
+    told = traced(built(loop), limit, graph_of(loop)).steps[-1]
+    sums = partial_sums(told.graph)
+    again = [run.op for run in told.runs if run.again]
+    assert len(sums) == 23
+    assert 0 < len(again) < len(told.graph)
+    assert not sums.intersection(again)
 
 
 def test_another_program_is_told_once_and_keeps_its_results() -> None:

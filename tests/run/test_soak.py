@@ -77,7 +77,8 @@ def test_the_process_stays_within_the_budget_and_does_not_grow(tmp_path: Path) -
     assert max(resident[3:]) <= max(resident[:3]) + SLACK_KIB
 
 
-def test_a_thousand_steps_do_not_make_a_process_grow(tmp_path: Path) -> None:
-    steps, last = finished(1000, tight_bytes(), tmp_path / "checkpoint")
-    assert int(last[4]) > 1000
-    assert int(steps[-1][2]) <= int(steps[200][2]) + (4 << 10)
+def test_hundreds_of_steps_do_not_make_a_process_grow(tmp_path: Path) -> None:
+    """By less than 5 KiB a step, once all is there that stays: one lost activation has 8 KiB."""
+    steps, last = finished(400, tight_bytes(), tmp_path / "checkpoint")
+    assert int(last[4]) > 400
+    assert int(steps[-1][2]) <= int(steps[100][2]) + 1500

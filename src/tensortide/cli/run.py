@@ -92,6 +92,7 @@ def _show(result: Measured) -> None:
         ("Step under the budget", f"{_time(result.step_ns)} ({result.slowdown:.2f}x)"),
         ("  its own ops", f"{_time(result.base_ns)} ({result.ops} ops)"),
         ("  computed again", f"{_time(result.recompute_ns)} ({result.recomputations} ops)"),
+        ("  putting their arguments together", _time(result.arguments_ns)),
         ("  making room", f"{_time(result.search_ns)} ({result.evictions} evictions)"),
         ("  everything else", _time(result.overhead_ns)),
     ]

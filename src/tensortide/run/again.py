@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,13 +10,16 @@ import torch
 from tensortide.run.block import Value
 from tensortide.run.template import Hole, Storage, Template, storage_of, tensors_of, thawed
 
+_ABOVE = torch._C.DispatchKey.Functionalize
+"""A key like autograd and autocast: the handlers of dispatch modes run with all of these off already."""
+
 
 class Again:
     """A call with everything that its results depend on: arguments, and the state of the generators it drew from."""
 
     __slots__ = (
         *("args", "cost_ns", "count", "fresh", "func", "generators", "gradients", "held", "inputs", "kwargs"),
-        *("nbytes", "number", "parts"),
+        *("nbytes", "number", "parts", "sums", "workspace_bytes"),
     )
 
     def __init__(
@@ -27,9 +30,11 @@ class Again:
         """For each tensor of the arguments what it had in it; None if that does not matter."""
         self.number = number
         """When it ran, among all ops."""
-        self.cost_ns = self.nbytes = 0
-        """How long it took; bytes that it allocated."""
+        self.cost_ns = self.nbytes = self.workspace_bytes = 0
+        """How long it took; bytes that it allocated, and that it took only while it ran."""
         self.gradients = torch.is_grad_enabled()  # kernels of recurrent layers return more if so
+        self.sums = False
+        """Whether it adds up two gradients, as autograd does."""
         self.generators: Sequence[tuple[torch.Generator, torch.Tensor]] = ()
         self.fresh: Sequence[tuple[int, int]] = ()
         """Places of results that own a new storage, and the value of the engine that it is."""
@@ -50,6 +55,7 @@ class Again:
             kwargs = {name: self._part(value, index, inputs) for name, value in self.kwargs.items()}
             found = self.parts[index] = Again(self.func, args, kwargs, inputs, self.number)
             found.cost_ns, found.gradients, found.held = self.cost_ns // self.count, self.gradients, self.held
+            found.workspace_bytes = self.workspace_bytes
         return found
 
     def _part(self, template: Template, index: int, inputs: list[Value | None]) -> Template:
@@ -61,23 +67,38 @@ class Again:
             return type(template)([self._part(item, index, inputs) for item in some])
         return template
 
-    def again(self) -> dict[int, Any]:
-        """Run it: the new storage of each value that it allocates."""
+    def again(self, clock: Callable[[], int]) -> tuple[dict[int, Any], int]:
+        """Run it: the new storage of each value that it allocates, and how long the kernel alone took by ``clock``, as
+        the first run was timed."""
         storages = [value.block.bytes() if value is not None else None for value in self.inputs]
-        now = [(generator, generator.get_state()) for generator, _ in self.generators]
+        now = [(generator, generator.get_state()) for generator, _ in self.generators] if self.generators else ()
         gradients = torch.is_grad_enabled()
         try:
             for generator, state in self.generators:
                 generator.set_state(state)
             if gradients != self.gradients:
                 torch._C._set_grad_enabled(self.gradients)
-            with torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd():
-                args = thawed(self.args, storages)
-                kwargs = {name: thawed(value, storages) for name, value in self.kwargs.items()}
-                results = tensors_of([self.func(*args, **kwargs)])
+            if torch._C._dispatch_tls_is_dispatch_key_excluded(_ABOVE):
+                result, cost_ns = self._run(storages, clock)
+            else:
+                with (
+                    torch._C._DisableAutocast(),
+                    torch._C._AutoDispatchBelowAutograd(),
+                    torch._C._DisableTorchDispatch(),
+                ):
+                    result, cost_ns = self._run(storages, clock)
         finally:
             if gradients != self.gradients:
                 torch._C._set_grad_enabled(gradients)
             for generator, state in now:
                 generator.set_state(state)
-        return {value: storage_of(results[place]) for place, value in self.fresh}
+        results = (result,) if type(result) is torch.Tensor else tensors_of((result,))
+        return {value: storage_of(results[place]) for place, value in self.fresh}, cost_ns
+
+    def _run(self, storages: Sequence[Storage | None], clock: Callable[[], int]) -> tuple[Any, int]:
+        args = [thawed(value, storages) for value in self.args]
+        kwargs = {name: thawed(value, storages) for name, value in self.kwargs.items()} if self.kwargs else self.kwargs
+        kernel = self.func._op
+        began = clock()
+        result = kernel(*args, **kwargs)
+        return result, clock() - began

@@ -148,8 +148,10 @@ class Aligned:
             else:
                 self._leave(seen)
         before_ns = self._base_ns = engine.base_ns
+        engine.taken_bytes = 0
         result = action(operator, args, kwargs)
-        seen.ended_ns, seen.resident_bytes, self._base_ns = runtime.clock(), engine.memory, engine.base_ns
+        seen.ended_ns, self._base_ns = runtime.clock(), engine.base_ns
+        seen.resident_bytes = engine.memory + engine.taken_bytes
         seen.began_ns = seen.ended_ns - (engine.base_ns - before_ns)
         results = tensors_of([result])
         seen.made = [(t.dtype, t.shape) for t in results]

@@ -25,10 +25,12 @@ class Block(weakref.ref[Any]):
     which does not know it. ``seen_ns``: when an op had it last, until then. ``written``: the number of the last op
     that wrote to it when it could not be made again anyway. ``read``: the epoch of the engine in which an op that the
     engine does not know of had it last.
+    ``aliases``: blocks of other storages over the same memory.
     """
 
-    __slots__ = ("counted", "given", "key", "nbytes", "own", "read", "seen_ns", "storage", "written")
+    __slots__ = ("aliases", "counted", "given", "key", "nbytes", "own", "read", "seen_ns", "storage", "written")
 
+    aliases: list[Block] | None
     key: int
     nbytes: int
     storage: int
@@ -45,7 +47,7 @@ class Block(weakref.ref[Any]):
         block = cls(program, dropped)
         block.key, block.nbytes, block.storage = program._cdata, nbytes, YOUNG
         block.given = block.counted = False
-        block.own = None
+        block.own = block.aliases = None
         block.seen_ns = block.written = block.read = 0
         return block
 

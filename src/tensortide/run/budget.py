@@ -21,6 +21,7 @@ from tensortide.plan.file import is_plan_file
 from tensortide.plan.remat.policies import Policy
 from tensortide.plan.remat.policies import policy as named
 from tensortide.run.follow import Follower
+from tensortide.run.heap import settle_heap
 from tensortide.run.limit import budget_bytes, default_device
 from tensortide.run.livelog import LiveLog
 from tensortide.run.reads import Reads, Strangers
@@ -37,8 +38,9 @@ _opened: list[Budget] = []
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What happened under a budget: most bytes at once; ops of the program and their time; storages evicted and the
-    time it took to choose them (with that of what makes room); ops run again and their time; the time it was open; of
-    a plan, the steps that followed it to their end, and those that went their own way."""
+    time it took to choose them (with that of what makes room); ops run again, their time (of the kernels, as when they
+    ran first), and what it took to put their arguments together; the time it was open; of a plan, the steps that
+    followed it to their end, and those that went their own way."""
 
     peak_bytes: int
     ops: int
@@ -46,6 +48,7 @@ class Usage:
     recomputations: int
     base_ns: int
     recompute_ns: int
+    arguments_ns: int
     search_ns: int
     open_ns: int
     followed_steps: int = 0
@@ -54,7 +57,7 @@ class Usage:
     @property
     def overhead_ns(self) -> int:
         """What is left of the time it was open: the program's own work between ops, and keeping books."""
-        return max(0, self.open_ns - self.base_ns - self.recompute_ns - self.search_ns)
+        return max(0, self.open_ns - self.base_ns - self.recompute_ns - self.arguments_ns - self.search_ns)
 
 
 class Budget:
@@ -64,8 +67,9 @@ class Budget:
     have and what is free besides when it is entered, less a margin. ``policy``: which tensors go first
     (``tensortide.plan.remat.policies``); or a Plan, or the path of one, to be followed in each step
     (``run.follow``). ``graph``: the captured step, or the path of one; a plan needs it, and with it ``steps`` tells
-    what was done. ``device``: whose memory; the current GPU if there is one, else the CPU. ``clock``: nanoseconds,
-    for the durations of ops.
+    what was done. ``device``: whose memory; the current GPU if there is one, else the CPU. ``workspace``: what kernels
+    are known to take while they run (``memory.workspace``) counts, as far as evicting makes room for it. ``clock``:
+    nanoseconds, for the durations of ops.
 
     One budget can be open at a time, and covers the thread that opened it. The same object may be entered again
     afterwards. Raises RunError, BudgetInfeasible when an op does not fit, and PlanError for a plan of another graph.
@@ -78,6 +82,7 @@ class Budget:
         *,
         graph: Graph | str | os.PathLike[str] | None = None,
         device: str | torch.device | None = None,
+        workspace: bool = True,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.device = torch.device(device) if device is not None else default_device()
@@ -87,7 +92,7 @@ class Budget:
         self.policy, self.plan, self.name = _decision(policy)
         if self.plan is not None:
             self.graph = _graph_of_plan(self.plan, self.name, self.graph)
-        self.clock = clock
+        self.workspace, self.clock = workspace, clock
         self.runtime: Runtime | None = None
         self.steps: tuple[LiveStep, ...] = ()
         """With ``graph``: the latest steps that ran its ops, when it was open last."""
@@ -112,6 +117,7 @@ class Budget:
             recomputations=engine.recomputations,
             base_ns=engine.base_ns,
             recompute_ns=engine.again_ns,
+            arguments_ns=engine.arguments_ns,
             search_ns=engine.search_ns,
             open_ns=time.perf_counter_ns() - self._since_ns,
             followed_steps=follower.steps if follower is not None else 0,
@@ -125,7 +131,7 @@ class Budget:
         engine = self.runtime.engine
         engine.peak, self._ops_before, self._since_ns = engine.memory, self.runtime.ops, time.perf_counter_ns()
         engine.evictions = engine.recomputations = 0
-        engine.base_ns = engine.again_ns = engine.search_ns = 0
+        engine.base_ns = engine.again_ns = engine.arguments_ns = engine.search_ns = 0
 
     @property
     def resident_bytes(self) -> int:
@@ -137,7 +143,8 @@ class Budget:
             raise RunError("a memory budget is open already: leave it before another one begins")
         with ExitStack() as stack:
             stack.callback(_one.release)
-            self.runtime = Runtime(self.policy, self.budget_bytes, self.device, self.clock)
+            settle_heap()
+            self.runtime = Runtime(self.policy, self.budget_bytes, self.device, self.clock, self.workspace)
             self._since_ns, self._ops_before = time.perf_counter_ns(), 0
             stack.callback(self._close, self.runtime)
             for tensor in _tensors():
@@ -196,6 +203,7 @@ def budget(
     *,
     graph: Graph | str | os.PathLike[str] | None = None,
     device: str | torch.device | None = None,
+    workspace: bool = True,
 ) -> Budget:
     """A context in which tensors take at most ``limit``, whatever the training loop inside does; see Budget.
 
@@ -204,7 +212,7 @@ def budget(
     ...         train(batch)
     >>> memory.usage.peak_bytes
     """
-    return Budget(limit, policy, graph=graph, device=device)
+    return Budget(limit, policy, graph=graph, device=device, workspace=workspace)
 
 
 def _graph_of(given: Graph | str | os.PathLike[str] | None) -> Graph | None:

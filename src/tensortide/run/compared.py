@@ -54,9 +54,8 @@ class Compared:
 def compared(budget: Budget, steps: Sequence[LiveStep]) -> Compared:
     """``steps``, which ran under ``budget``, and what the simulator says of such a step.
 
-    The simulator plays each step with the ops' own times in that very step. The kernels' workspace, which the limit
-    does not cover, is left out. The evictions of a plan are those that it spells out, with what the program drops.
-    Raises RunError without a step.
+    The simulator plays each step with the ops' own times in that very step. The evictions of a plan are those that it
+    spells out, with what the program drops. Raises RunError without a step.
     """
     if not steps:
         raise RunError("no step ran the ops of the captured one from its first to its last: nothing can be compared")
@@ -82,8 +81,8 @@ def compared(budget: Budget, steps: Sequence[LiveStep]) -> Compared:
 def _played(steps: Sequence[LiveStep], budget_bytes: int, policy: Policy) -> tuple[Figures, Status]:
     """Each of ``steps`` with its own durations, which is what the policy went by: means, and the highest peak."""
     runs = [
-        Simulator(recorded(step.graph, step.durations_ns), workspace=False, device=step.device).run(
-            policy, budget_bytes
+        Simulator(recorded(step.graph, step.durations_ns), workspace=step.workspace, device=step.device).run(
+            policy, budget_bytes, overrun_bytes=step.overrun_bytes
         )
         for step in steps
     ]
@@ -102,7 +101,7 @@ def _priced(steps: Sequence[LiveStep], graph: Graph, plan: Plan) -> Figures:
     computed = [s.op for s in plan.lanes[0].steps if isinstance(s, Compute)]
     base_ns = sum(durations)
     return Figures(
-        peak_bytes=replay(graph, plan, workspace=False).peak_bytes,
+        peak_bytes=replay(graph, plan, workspace=steps[0].workspace).peak_bytes,
         evictions=sum(isinstance(s, Evict) for s in plan.lanes[0].steps),
         recomputations=len(computed) - len(durations),
         base_ns=round(base_ns),

@@ -25,8 +25,10 @@ ENDLESS = 100_000
 class LiveEngine(Tables):
     """Plays ops as they happen, and moves real memory with every decision."""
 
-    def __init__(self, policy: Policy, budget_bytes: int) -> None:
+    def __init__(self, policy: Policy, budget_bytes: int, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         super().__init__(policy, budget_bytes)
+        self.clock = clock
+        """Nanoseconds, for the durations of ops that run again."""
         self.gone: deque[Memory] = deque()
         """What the program has dropped since the last op: told by callbacks at any time, even after the engine has let
         go of it and its number belongs to another."""
@@ -34,15 +36,19 @@ class LiveEngine(Tables):
         """Of ops that the engine has not been told of; it ends when it is."""
         self.unsettled: list[Memory] = []
         """What the program has dropped that such ops have read."""
+        self.summed: dict[int, int] = {}
+        """Of the latest ops that summed up gradients: the first operand, and the sum."""
         self.made: dict[int, Any] = {}
         self.frames: list[Frame] = []
         """Ops on their way to be run again, each waiting for the next."""
         self.loose = 0
         """How many of the first ``frames`` had to let go of their inputs."""
+        self.taken_bytes = 0
+        """Bytes that the latest op of the program took only while it ran."""
         self.listeners: list[Callable[[int, int], None]] = []
         """They hear of every event (``replay.remat.outcome``): kind, and value or storage."""
         self.evictions = self.recomputations = self.in_a_row = 0
-        self.base_ns = self.again_ns = self.search_ns = 0
+        self.base_ns = self.again_ns = self.arguments_ns = self.search_ns = 0
         policy.begin()
 
     def add_constant(self, nbytes: int, memory: Memory) -> int:
@@ -57,9 +63,12 @@ class LiveEngine(Tables):
 
     # An op of the program
 
-    def prepare(self, inputs: Sequence[int], overwritten: Collection[int], nbytes: int) -> Frame:
+    def prepare(
+        self, inputs: Sequence[int], overwritten: Collection[int], nbytes: int, workspace_bytes: int = 0
+    ) -> Frame:
         """Before an op runs that reads the values ``inputs``, overwrites storages and allocates ``nbytes``: they are
-        there, and there is room. Raises OutOfMemory, and then nothing is locked."""
+        there, and there is room; as far as evicting can make any, for the ``workspace_bytes`` that it takes while it
+        runs too. Raises OutOfMemory, and then nothing is locked."""
         if self.gone:
             self.collect()
         self.in_a_row = 0
@@ -69,7 +78,7 @@ class LiveEngine(Tables):
                     self.secure(overwritten)
                     break
             frame = self._await(inputs)
-            self.make_room(nbytes)
+            self.make_room(nbytes, workspace_bytes)
         except BaseException:
             self.unlock_all()
             raise
@@ -95,13 +104,15 @@ class LiveEngine(Tables):
         if frame is not None:
             self.unlock_parents(frame)
 
-    def ran(self, cost_ns: int, nbytes: int) -> None:
-        """An op has run, and has allocated ``nbytes``, which count until the engine is told of the op."""
+    def ran(self, cost_ns: int, nbytes: int, workspace_bytes: int) -> None:
+        """An op has run, and has allocated ``nbytes``, which count until the engine is told of the op, and taken
+        ``workspace_bytes`` while it ran."""
+        self.taken_bytes = workspace_bytes
         self.clock_ns += cost_ns
         self.base_ns += cost_ns
         self.memory += nbytes
-        if self.memory > self.peak:
-            self.peak = self.memory
+        if self.memory + workspace_bytes > self.peak:
+            self.peak = self.memory + workspace_bytes
 
     def uncount(self, memory: Memory) -> None:
         """The bytes of ``memory`` count otherwise from now on, or not at all."""
@@ -121,6 +132,7 @@ class LiveEngine(Tables):
             if self.depth[storage] > deep:
                 deep = self.depth[storage]
         deep += 1
+        sums = call.sums and len(sources) == 2 and not self.children[sources[0]] and self.rules.deallocation == "eager"
         total = 0
         outputs = []
         for nbytes, memory in made:
@@ -128,10 +140,11 @@ class LiveEngine(Tables):
             outputs.append(self._fresh(op, nbytes, memory, sources, deep))
         outputs += [self._overwrite(op, storage, sources, deep) for storage in overwritten]
         self.outputs[op], self.unfinished[op] = outputs, len(outputs)
-        self.totals[op], self.extra_bytes[op] = total, max(0, call.nbytes - total)
+        self.totals[op] = max(total, call.nbytes)
+        self.spare_bytes[op] = self.totals[op] - total
         self.memory += total
-        if self.memory > self.peak:
-            self.peak = self.memory
+        if sums:
+            self._sum(sources[0], self.storage[outputs[0]])
         if deep > DEEPEST:
             for value in outputs:
                 self.fix(self.storage[value])
@@ -181,15 +194,17 @@ class LiveEngine(Tables):
         if self.in_a_row > ENDLESS and self.budget < UNLIMITED:
             raise Thrashing
         assert call is not None  # what cannot be run again is fixed, and never asked for
-        began = time.perf_counter_ns()
-        self.made = call.again()
-        self.again_ns += time.perf_counter_ns() - began
+        began = self.clock()
+        self.made, cost_ns = call.again(self.clock)
+        self.again_ns += cost_ns
+        self.arguments_ns += self.clock() - began - cost_ns
         self.recomputations += 1
         self.in_a_row += 1
         try:
             super().finish(frame)
         finally:
             self.made = {}
+        self.memory -= self.spare_bytes[frame.op]
         self.frames.pop()
         self.loose = min(self.loose, len(self.frames))
 
@@ -208,11 +223,11 @@ class LiveEngine(Tables):
         assert memory is not None
         return memory
 
-    def make_room(self, nbytes: int) -> None:
-        if self.memory + nbytes > self.budget:
+    def make_room(self, nbytes: int, extra_bytes: int = 0) -> None:
+        if self.memory + nbytes + extra_bytes > self.budget:
             began = time.perf_counter_ns()
             try:
-                super().make_room(nbytes)
+                super().make_room(nbytes, extra_bytes)
             finally:
                 self.search_ns += time.perf_counter_ns() - began
 
@@ -252,6 +267,9 @@ class LiveEngine(Tables):
         return unneeded
 
     def give_up(self) -> bool:
+        self.unspare(sorted(self.spared))
+        if self.pool:
+            return True
         for storage in list(self.waiting):
             if self._memory(storage).abandoned() and not self.locks[storage] > self.pinned[storage]:
                 self.references[storage] = 0
@@ -299,11 +317,13 @@ class LiveEngine(Tables):
                     self._set_aside(storage, memory)
                 else:
                     self.references[storage] = 0
+                    self._replaced(storage)
                     self.released(storage)
 
     def _set_aside(self, storage: int, memory: Memory) -> None:
         """The bytes of ``storage`` are gone, but something that the engine has not been told of was made of it."""
         self.unsettled.append(memory)
+        self.spared.pop(storage, None)
         if self.pinned[storage]:
             self.pinned[storage] = False
             self.unlock(storage)
@@ -317,11 +337,27 @@ class LiveEngine(Tables):
             storage = memory.storage
             if self.memories[storage] is memory:
                 self.references[storage] = 0
+                self._replaced(storage)
                 self.released(storage)
         self.unsettled.clear()
 
+    def _sum(self, before: int, made: int) -> None:
+        """An op has added a gradient to ``before``, of which nothing else was made, and the sum is ``made``."""
+        if before == made:
+            self.spare(made)
+        else:
+            self.summed[before] = made
+            if self.references[before] <= 0:
+                self._replaced(before)
+
+    def _replaced(self, storage: int) -> None:
+        """``storage`` is dropped: if the latest ops have added to it, the sum stands for it from now on."""
+        made = self.summed.pop(storage, NOTHING)
+        if made != NOTHING and self.storage_bytes[made] == self.storage_bytes[storage]:
+            self.spare(made)
+
     def released(self, storage: int) -> None:
-        if self.pinned[storage] and not self.fixed[storage] and not self.references[storage]:
+        if not (self.references[storage] or self.fixed[storage] or storage in self.spared) and self.pinned[storage]:
             self.pinned[storage] = False  # somebody looked at its bytes, and is gone
             self.unlock(storage)
         super().released(storage)

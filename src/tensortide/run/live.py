@@ -16,6 +16,7 @@ from tensortide.replay.remat.outcome import UNLIMITED
 from tensortide.run.budget import Budget, Usage, current
 from tensortide.run.limit import budget_bytes
 from tensortide.run.livelog import LiveLog
+from tensortide.run.sizes import NO_ROOM
 from tensortide.run.template import storage_of
 
 if TYPE_CHECKING:
@@ -148,9 +149,9 @@ def _keep(runtime: Runtime, storage: int) -> None:
 def _limit(nbytes: int) -> None:
     budget, runtime = current(), _runtime()
     engine, before = runtime.engine, runtime.engine.budget
-    engine.budget = nbytes
+    engine.budget, engine.overrun_bytes = nbytes, 0
     try:
-        runtime._safely(lambda _: runtime._ready([], [], [], False, 0), "set_memory_budget")
+        runtime._safely(lambda _: runtime._ready([], [], [], False, NO_ROOM), "set_memory_budget")
     except BaseException:
         engine.budget = before
         raise

@@ -13,6 +13,7 @@ import torch
 
 from tensortide.errors import RunError, TensortideError, WorkloadError
 from tensortide.run.budget import Budget, Usage
+from tensortide.run.heap import settle_heap
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class Measured:
     recomputations: int
     base_ns: int
     recompute_ns: int
+    arguments_ns: int
+    """Putting together the arguments of what had to be computed again."""
     search_ns: int
     """Choosing what to evict and making room, without what had to be computed again."""
     overhead_ns: int
@@ -53,6 +56,7 @@ def measured(
     """One ordinary step to warm up, ``steps`` ordinary ones, one under ``budget`` to warm up, ``steps`` of those."""
     if steps < 1:
         raise RunError(f"cannot measure over {steps} steps: it takes at least 1")
+    settle_heap()  # for ordinary steps too
     step = _built(target, workload, settings)
     plain = _timed(target, step, budget.device, 1 + steps)[1:]
     gc.collect()
@@ -62,7 +66,9 @@ def measured(
         first = budget.usage
         times = _timed(target, step, budget.device, steps)
         last = budget.usage
-    base, again, search = (_mean(first, last, name, steps) for name in ("base_ns", "recompute_ns", "search_ns"))
+    base, again, arguments, search = (
+        _mean(first, last, name, steps) for name in ("base_ns", "recompute_ns", "arguments_ns", "search_ns")
+    )
     step_ns = int(statistics.median(times))
     return Measured(
         target=target,
@@ -79,8 +85,9 @@ def measured(
         recomputations=_mean(first, last, "recomputations", steps),
         base_ns=base,
         recompute_ns=again,
+        arguments_ns=arguments,
         search_ns=search,
-        overhead_ns=max(0, step_ns - base - again - search),
+        overhead_ns=max(0, step_ns - base - again - arguments - search),
         followed_steps=last.followed_steps,
         left_steps=last.left_steps,
     )

@@ -23,8 +23,7 @@ _NORMALISATIONS = frozenset(
 )
 _UNREPEATABLE = frozenset({"c10d", "_c10d_functional", "symm_mem", "profiler", "inductor"})
 _RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::_resize_output_"})
-
-
+_SUMS = (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
 _LONG = 8
 """Bytes of an index."""
 
@@ -73,15 +72,15 @@ class Operator:
     ``kernel`` runs it. ``passed``: it only asks about a tensor. ``view``: its results only view its inputs, or it makes
     an input do so. ``written``: places and names of the arguments that it writes. ``statistics``: it updates running
     statistics when it trains, which its results do not depend on. ``random``: it draws from a generator.
-    ``repeatable``: it can be run again. ``foreach``: it does one thing to each tensor of its lists.
-    ``resizing``: it may give a storage another size. ``target``: the place of the only argument that it writes, or
-    -1. ``allocates``: it may take memory. ``factory``: it takes no tensor; ``lone``: only its first argument is one.
-    ``dynamic``: most bytes of its results, if the data decides.
+    ``repeatable``: it can be run again. ``foreach``: it does one thing to each tensor of its lists. ``sums``: it adds
+    two tensors. ``resizing``: it may give a storage another size. ``target``: the place of the only argument that it
+    writes, or -1. ``allocates``: it may take memory. ``factory``: it takes no tensor; ``lone``: only its first
+    argument is one. ``dynamic``: most bytes of its results, if the data decides.
     """
 
     __slots__ = (
         *("allocates", "dynamic", "factory", "foreach", "func", "kernel", "lone", "names", "passed", "random"),
-        *("repeatable", "resizing", "statistics", "target", "view", "written"),
+        *("repeatable", "resizing", "statistics", "sums", "target", "view", "written"),
     )
 
     def __init__(self, func: Any) -> None:
@@ -98,6 +97,7 @@ class Operator:
         self.random = torch.Tag.nondeterministic_seeded in func.tags
         self.statistics = schema.name in _NORMALISATIONS
         self.repeatable = schema.name.partition("::")[0] not in _UNREPEATABLE
+        self.sums = func in _SUMS
         self.resizing = schema.name in _RESIZING or any(argument.is_out for argument in schema.arguments)
         self.allocates = self.resizing or any(
             "Tensor" in str(r.type) and not (r.alias_info and r.alias_info.is_write) for r in schema.returns

@@ -20,7 +20,7 @@ from tensortide.run.block import YOUNG, Block, Value
 from tensortide.run.engine import ENDLESS, LiveEngine
 from tensortide.run.operators import Operator, generators_of, operators, written_by
 from tensortide.run.shortage import infeasible
-from tensortide.run.sizes import sizes_on
+from tensortide.run.sizes import NO_ROOM, Room, sizes_on
 from tensortide.run.template import Storage, frozen, storage_of, tensors_of
 from tensortide.run.young import Young, enter
 
@@ -55,17 +55,20 @@ class Runtime(TorchDispatchMode):
         budget_bytes: int,
         device: torch.device,
         clock: Callable[[], int] = time.perf_counter_ns,
+        workspace: bool = True,
     ) -> None:
         super().__init__()
-        self.engine = LiveEngine(policy, budget_bytes)
+        self.engine = LiveEngine(policy, budget_bytes, clock)
         self.young = Young(self.engine)
         self.device = device
         self.clock = clock
         self.thread = get_ident()
-        self.sizes = sizes_on(device)
+        self.sizes = sizes_on(device, workspace)
         self.ops = 0
         self.known: dict[int, Value] = {}
         """Address of a storage of the program -> what is in it."""
+        self.shared: dict[int, Block] = {}
+        """By the same address: what others may have the memory of."""
         self.watchers: list[Watcher] = []
         """They go around every op, the last one outermost."""
         self._when_dropped = self._dropped
@@ -147,12 +150,14 @@ class Runtime(TorchDispatchMode):
             inputs = [None if value in blind else value for value in values] if blind else values
             call = Again(operator.func, template, named, inputs, self.ops)
             call.held = held
+            if operator.sums:
+                call.sums = not call.gradients and torch._C._current_graph_task_id() >= 0
             if operator.random:  # before anything is computed again
                 call.generators = [(g, g.get_state()) for g in generators_of(args, kwargs, tensors)]
         room = self.sizes.room(operator, marks, template, named, args, kwargs)
-        frame = self._ready(values, held, written, there, room.nbytes)
+        frame = self._ready(values, held, written, there, room)
         result, cost_ns = self._timed(operator, args, kwargs, frame)
-        room.learn(self._note(operator, call, written, blind, result, cost_ns))
+        self._note(operator, call, written, blind, result, cost_ns, room)
         return result
 
     def _note(
@@ -163,14 +168,15 @@ class Runtime(TorchDispatchMode):
         blind: Sequence[Value],
         result: Any,
         cost_ns: int,
-    ) -> int:
-        """Remember what has run; returns the bytes that it allocated."""
+        room: Room,
+    ) -> None:
+        """Remember what has run."""
         engine = self.engine
         spoilt = [value for value in written if value not in blind] if written else written
         made, grown = self._fresh(result, None if spoilt else call)
-        engine.ran(cost_ns, grown)
+        engine.ran(cost_ns, grown, room.workspace_bytes)
         if call is not None:
-            call.cost_ns, call.nbytes = cost_ns, grown
+            call.cost_ns, call.nbytes, call.workspace_bytes = cost_ns, grown, room.workspace_bytes
             if operator.foreach:
                 call.count = operator.count(call.args, call.kwargs, len(spoilt or made))
         now = engine.clock_ns
@@ -181,6 +187,7 @@ class Runtime(TorchDispatchMode):
             self._write(value, call if alone else None, at, now)
         if operator.resizing:
             grown += self._resized(written)
+        room.learn(grown)
         if engine.memory > engine.budget:
             self.promote()
             engine.make_room(0)
@@ -188,7 +195,6 @@ class Runtime(TorchDispatchMode):
             self.promote()
         elif self.ops > self.young.due:
             self.young.sweep(self.ops)
-        return grown
 
     def _write(self, old: Value, call: Again | None, at: int, now: int) -> None:
         """An op has overwritten ``old``: ``call``, if it can be run again; in a call for many tensors number ``at``."""
@@ -211,9 +217,9 @@ class Runtime(TorchDispatchMode):
     def _update(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any], written: Sequence[Value]) -> Any:
         """Run an op that makes nothing but writes to what is fixed, as optimizers do: nothing asks for it again."""
         values, held, there = self._read(tensors_of((*args, *kwargs.values()) if kwargs else args))
-        frame = self._ready(values, held, written, there, 0)
+        frame = self._ready(values, held, written, there, NO_ROOM)
         result, cost_ns = self._timed(operator, args, kwargs, frame)
-        self.engine.ran(cost_ns, 0)
+        self.engine.ran(cost_ns, 0, 0)
         for value in written:
             value.block.written = self.ops
         return result
@@ -240,7 +246,7 @@ class Runtime(TorchDispatchMode):
         finally:
             self.engine.abandon(frame)
         _, grown = self._fresh(result, None)
-        self.engine.ran(0, grown)
+        self.engine.ran(0, grown, 0)
         self.promote()
         return result
 
@@ -249,13 +255,13 @@ class Runtime(TorchDispatchMode):
         self.young.promote(self.ops)
 
     def _ready(
-        self, values: Sequence[Value], held: list[Storage], written: Sequence[Value], there: bool, nbytes: int
+        self, values: Sequence[Value], held: list[Storage], written: Sequence[Value], there: bool, room: Room
     ) -> Any:
-        """See to it that ``values`` are there, and room for ``nbytes``; what is about to be ``written`` is needed no
+        """See to it that ``values`` are there, and ``room``; what is about to be ``written`` is needed no
         more then. What of ``values`` can no longer be made again is added to ``held``. None if nothing had to be
         done, and so nothing is locked: nobody evicts until the op is over."""
         engine = self.engine
-        if there and engine.memory + nbytes <= engine.budget:
+        if there and engine.memory + room.nbytes + room.workspace_bytes <= engine.budget:
             for value in written:
                 storage = value.block.storage
                 if storage != YOUNG and (engine.children[storage] or not engine.fixed[storage]):
@@ -269,7 +275,8 @@ class Runtime(TorchDispatchMode):
                 held.append(block.bytes())
             block.read = engine.epoch
         inputs = [engine.newest(block.storage) for block in read]
-        return self._prepare(inputs, dict.fromkeys(value.block.storage for value in written), nbytes)
+        overwritten = dict.fromkeys(value.block.storage for value in written)
+        return self._prepare(inputs, overwritten, room.nbytes, room.workspace_bytes)
 
     def _fixed(self, value: Value) -> bool:
         """Whether it can never be made again, as the engine knows."""
@@ -280,13 +287,13 @@ class Runtime(TorchDispatchMode):
         self.promote()
         self.engine.abandon(self._prepare([self.engine.newest(storage)], (), 0))
 
-    def _prepare(self, inputs: Sequence[int], overwritten: Any, nbytes: int) -> Any:
+    def _prepare(self, inputs: Sequence[int], overwritten: Any, nbytes: int, workspace_bytes: int = 0) -> Any:
         """As the engine does; garbage in cycles goes before an op is said not to fit."""
         try:
-            return self.engine.prepare(inputs, overwritten, nbytes)
+            return self.engine.prepare(inputs, overwritten, nbytes, workspace_bytes)
         except OutOfMemory:
             gc.collect()
-            return self.engine.prepare(inputs, overwritten, nbytes)
+            return self.engine.prepare(inputs, overwritten, nbytes, workspace_bytes)
 
     # Storages
 
@@ -319,12 +326,16 @@ class Runtime(TorchDispatchMode):
     ) -> tuple[list[Value], list[Value]]:
         """What a call writes, and of that what its results do not depend on."""
         if operator.target >= 0:
-            return [self._value(args[operator.target])], []
-        written, blind = written_by(operator, args, kwargs)
-        return (
-            list(dict.fromkeys(map(self._value, tensors_of(written)))),
-            list(map(self._value, blind)),
-        )
+            value = self._value(args[operator.target])
+            if value.block.aliases is None:
+                return [value], []
+        arguments, blind = written_by(operator, args, kwargs)
+        written = dict.fromkeys(map(self._value, tensors_of(arguments)))
+        for value in list(written):
+            for block in value.block.aliases or ():
+                if block() is not None:
+                    written[self.known[block.key]] = None
+        return list(written), list(map(self._value, blind))
 
     def _value(self, tensor: torch.Tensor) -> Value:
         handle = storage_of(tensor)
@@ -337,7 +348,22 @@ class Runtime(TorchDispatchMode):
         block.given = True
         block.storage = self.engine.add_constant(block.nbytes, block)
         value = self.known[block.key] = Value(block, None, 0)
+        if not handle.resizable():
+            self._share(block)
         return value
+
+    def _share(self, block: Block) -> None:
+        """Others have the memory of ``block``, or may have: which of them are storages of the program too."""
+        if block.key in self.shared:
+            return
+        handle = block.bytes()
+        begin, end = handle.data_ptr(), handle.data_ptr() + handle.nbytes()
+        for other in self.shared.values():
+            memory = other.bytes()
+            if memory.data_ptr() < end and begin < memory.data_ptr() + memory.nbytes():
+                block.aliases = [*(block.aliases or ()), other]
+                other.aliases = [*(other.aliases or ()), block]
+        self.shared[block.key] = block
 
     def storage(self, tensor: torch.Tensor) -> int:
         """The engine's number for the storage of ``tensor``."""
@@ -368,11 +394,13 @@ class Runtime(TorchDispatchMode):
             self._bring(storage)
         if lasting:
             self.engine.pin(self.storage(tensor))
+            self._share(self._value(tensor).block)
 
     def close(self) -> None:
         """Forget everything: tensors are ordinary tensors again."""
         self.known.clear()
-        self.engine = LiveEngine(self.engine.policy, self.engine.budget)
+        self.shared.clear()
+        self.engine = LiveEngine(self.engine.policy, self.engine.budget, self.clock)
         self.young = Young(self.engine)
 
     def _nbytes(self, handle: Storage) -> int:
@@ -410,6 +438,7 @@ class Runtime(TorchDispatchMode):
         value = self.known.get(block.key)
         if value is not None and value.block is block:
             del self.known[block.key]
+            self.shared.pop(block.key, None)
             self.young.values.pop(block.key, None)
             self.engine.gone.append(block)
 

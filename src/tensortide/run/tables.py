@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -43,26 +43,31 @@ class Memory(Protocol):
 
 
 class Call(Protocol):
-    """An op that can be run again; how long it took, and the bytes that it allocated."""
+    """An op that can be run again; how long it took, and the bytes that it allocated, and took while it ran."""
 
     cost_ns: int
     nbytes: int
+    workspace_bytes: int
+    sums: bool
+    """Whether it is autograd's sum of two gradients, or like it."""
 
-    def again(self) -> dict[int, Any]:
-        """Run it: a storage of the framework for each value that it allocates."""
+    def again(self, clock: Callable[[], int]) -> tuple[dict[int, Any], int]:
+        """Run it: a storage of the framework for each value that it allocates, and how long it took by ``clock``."""
 
 
 class Tables(CollectingEngine):
     """A CollectingEngine whose schedule is not known in advance: storages, values and ops come as they happen."""
 
     def __init__(self, policy: Policy, budget_bytes: int) -> None:
-        super().__init__(_nothing(), policy, Rules(budget_bytes=budget_bytes))
+        super().__init__(_nothing(), policy, Rules(budget_bytes=budget_bytes, overrun_bytes=0))
         self.memories: list[Memory | None] = []
         self.depth: list[int] = []
         """Per storage: ops in the longest chain that may have to be run to make it again."""
         self.calls: list[Call | None] = []
         self.unfinished: list[int] = []
         """Per op: how many of the values it makes may still be needed."""
+        self.spare_bytes: list[int] = []
+        """Per op: bytes of ``totals`` that nothing can need, and that go at once if it runs again for the others."""
         self.free_storages: list[int] = []
         self.free_values: list[int] = []
         self.free_ops: list[int] = []
@@ -113,13 +118,15 @@ class Tables(CollectingEngine):
         """An op without outputs so far."""
         if self.free_ops:
             op = self.free_ops.pop()
-            self.cost_ns[op], self.inputs[op], self.calls[op] = call.cost_ns, inputs, call
+            self.cost_ns[op], self.extra_bytes[op] = call.cost_ns, call.workspace_bytes
+            self.inputs[op], self.calls[op] = inputs, call
             return op
         self.cost_ns.append(call.cost_ns)
+        self.extra_bytes.append(call.workspace_bytes)
         self.inputs.append(inputs)
         self.calls.append(call)
         self.outputs.append(())
-        for numbers in (self.extra_bytes, self.totals, self.unfinished):
+        for numbers in (self.spare_bytes, self.totals, self.unfinished):
             numbers.append(0)
         return len(self.cost_ns) - 1
 
@@ -148,8 +155,7 @@ class Tables(CollectingEngine):
             if op != NOTHING:
                 self.outputs[op] = [v for v in self.outputs[op] if v != value]
                 self.unfinished[op] -= 1
-                self.totals[op] -= self.nbytes[value]  # if it runs again for something else, the bytes go at once
-                self.extra_bytes[op] += self.nbytes[value]
+                self.spare_bytes[op] += self.nbytes[value]
             self._drop_values([value])
             if op != NOTHING and not self.unfinished[op]:
                 self.drop_op(op)
@@ -180,4 +186,4 @@ def _nothing() -> Schedule:
     none = np.zeros(0, np.int64)
     start = np.zeros(1, np.int64)
     graph = Graph((), (), (), ())
-    return Schedule(graph, "", none, none, none, none, start, start, *(none,) * 9)
+    return Schedule(graph, "", none, none, none, none, start, start, *(none,) * 10)

@@ -43,8 +43,9 @@ class LiveStep:
 
     ``happened``: what ran, ran again, was evicted or dropped for good, in order (``replay.remat.outcome``), with ops
     and storages of the graph. ``runs``: what ran. ``evictions``: of all storages, those that the graph does not have
-    too. ``before_bytes``: resident when it began. An op that ran again has the time that its arguments took to be put
-    together.
+    too. ``before_bytes``: resident when it began. ``workspace``: what is resident includes that of kernels, which
+    had gone ``overrun_bytes`` over the budget when it began. An op that ran again has the time of its kernel, as when
+    it ran first.
     """
 
     graph: Graph
@@ -53,6 +54,8 @@ class LiveStep:
     runs: tuple[Ran, ...]
     evictions: int
     before_bytes: int
+    workspace: bool
+    overrun_bytes: int
 
     @property
     def peak_bytes(self) -> int:
@@ -87,7 +90,7 @@ class LiveStep:
     def timeline(self) -> Timeline:
         """Bytes of the storages of the graph during each of ``runs``, which are the ops of ``Timeline.graph``. What
         else the program has in memory is only in their ``resident_bytes``. Raises PlanError as ``plan``."""
-        return replay(self.graph, self.plan(), workspace=False)
+        return replay(self.graph, self.plan(), workspace=self.workspace)
 
 
 class Tracer(Aligned):
@@ -102,10 +105,11 @@ class Tracer(Aligned):
         self.traced: deque[LiveStep] = deque(maxlen=KEPT)
         self._happened: list[tuple[int, int]] = []
         self._runs: list[Ran] = []
-        self._evictions = self._before_bytes = 0
+        self._evictions = self._before_bytes = self._overrun_bytes = 0
 
     def begins(self) -> None:
         self._happened, self._runs, self._evictions = [], [], 0
+        self._overrun_bytes = self.runtime.engine.overrun_bytes
 
     def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
         self._evictions += kind == EVICT
@@ -132,5 +136,7 @@ class Tracer(Aligned):
                 runs=tuple(self._runs),
                 evictions=self._evictions,
                 before_bytes=self._before_bytes,
+                workspace=self.runtime.sizes.workspace,
+                overrun_bytes=self._overrun_bytes,
             )
         )

@@ -56,6 +56,7 @@ class Young:
                 if value.call is None:
                     engine.uncount(value.block)
                     value.block.storage = engine.add_constant(value.block.nbytes, value.block)
+            engine.summed.clear()
             for call, made in calls:
                 enter(engine, call, made)
                 for value in made:

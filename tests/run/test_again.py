@@ -1,0 +1,107 @@
+"""An op that runs again: what it is timed by, and what goes on around it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tensortide import live
+from tensortide.capture import capture
+from tensortide.run.budget import Budget
+from tensortide.run.compared import compared
+from tests.run.same import UNLIMITED, counting, identical
+from tests.run.test_budget import KIB, chain, room
+from tests.run.test_follow import built, example
+
+TICK_NS = 1000
+"""Of the clock that counts: what anything takes that is timed by two looks at it."""
+
+
+def test_it_is_timed_as_it_was_first() -> None:
+    x = torch.randn(1024)
+    with Budget(room(24 * KIB), clock=counting()) as budget:
+        for tensor in chain(x, 20):
+            tensor.cos()
+    usage = budget.usage
+    assert usage.recomputations > 0
+    assert usage.base_ns == usage.ops * TICK_NS
+    assert usage.recompute_ns == usage.recomputations * TICK_NS
+
+
+def test_a_comparison_has_the_same_time_for_the_same_ops() -> None:
+    step = built(example("resnet18_cifar"))
+    graph = capture(step)
+    with Budget(UNLIMITED) as free:
+        before = free.resident_bytes
+        step()
+    limit = before + int((free.usage.peak_bytes - before) * 0.7)
+    with Budget(limit, graph=graph, clock=counting()) as budget:
+        for _ in range(3):
+            step()
+    both = compared(budget, budget.steps[-1:])
+    assert both.measured.recomputations == both.predicted.recomputations > 0
+    assert both.measured.recompute_ns == both.predicted.recompute_ns == both.measured.recomputations * TICK_NS
+
+
+def test_between_ops_it_is_no_op_of_the_program() -> None:
+    x = torch.randn(1024)
+    with Budget(room(24 * KIB), clock=counting()) as budget:
+        made = chain(x, 20)
+        ops = budget.usage.ops
+        live.decheckpoint(made[0])
+        assert budget.usage.recomputations == 1
+        assert budget.usage.ops == ops
+
+
+def test_between_ops_autocast_does_not_change_it() -> None:
+    weight = torch.randn(32, 32)
+    want = weight @ weight
+    with Budget(room(24 * KIB), clock=counting()):
+        product = weight @ weight
+        chain(weight, 20)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert live.decheckpoint(product) is product
+    assert identical(product, want)
+
+
+def test_tensors_begun_in_inference_mode_do_not_spoil_later_ones() -> None:
+    x = torch.randn(1024, dtype=torch.float64)
+    want = x.sin().cos()
+    with Budget(room(48 * KIB), clock=counting()):
+        with torch.inference_mode():
+            made = chain(x, 20)
+            made[0].cos()
+        made = chain(x, 20)
+        assert identical(made[0].cos(), want)
+
+
+FAULTS = """
+import resource, torch
+from tensortide.run.budget import Budget
+with Budget("1GiB"):
+    def fault(count):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(count):
+            torch.ones(1 << 20).add_(1)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    fault(4)
+    print(fault(8))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted on Linux")
+@pytest.mark.parametrize("told", [False, True], ids=["", "as the environment says"])
+def test_freed_memory_stays_for_the_next_op(told: bool) -> None:
+    if platform.libc_ver()[0] != "glibc":
+        pytest.skip("not glibc")
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    environment = {**others, **({"MALLOC_MMAP_THRESHOLD_": str(1 << 20)} if told else {})}
+    out = subprocess.run([sys.executable, "-c", FAULTS], env=environment, capture_output=True, text=True, check=True)
+    pages = 8 * (4 << 20) // resource.getpagesize()
+    assert int(out.stdout) >= pages if told else int(out.stdout) < pages // 4
