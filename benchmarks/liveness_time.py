@@ -77,14 +77,14 @@ def one(target: str) -> dict[str, Any]:
 
     from tensortide.capture.g10 import read_trace
     from tensortide.memory import liveness
-    from tensortide.report.liveness_files.study import study_of
+    from tensortide.report.liveness_files.lives import timed_lives
 
     imported = time.process_time()
     trace = read_trace(target) if target else made_up(KERNELS, TENSORS)
     read = time.process_time()
-    study = study_of(trace)
-    by_storage = liveness(trace.graph, "storage", study.times.ticks)
-    rows = [study.periods(order) for order in ("creation", "time_size")]
+    timed = timed_lives(trace)
+    by_storage = liveness(trace.graph, "storage", timed.times.ticks)
+    rows = [timed.periods(order) for order in ("creation", "time_size")]
     done = time.process_time()
     assert len(by_storage) == len(trace.graph.storages)
     return {

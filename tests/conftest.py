@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -27,6 +29,27 @@ def in_ci() -> bool:
 
 
 hypothesis.settings.load_profile("ci" if in_ci() else "dev")
+
+
+COMPILE = """
+from tensortide.replay.remat import Simulator
+from tensortide.replay.remat.experiments.linear import linear_network
+
+Simulator(linear_network(8)).run("dtr-eq", 5, compiled=True)
+"""
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Have the simulator's kernel compiled beside the first tests where several processes run them: those that need it
+    come later, and would each compile it."""
+    if session.config.getoption("numprocesses", None):
+        compiler = subprocess.Popen([sys.executable, "-c", COMPILE], stderr=subprocess.DEVNULL)
+
+        def stop() -> None:
+            compiler.terminate()
+            compiler.wait()
+
+        session.config.add_cleanup(stop)
 
 
 def find_chromium() -> Path | None:

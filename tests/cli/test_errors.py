@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command import tensortide
+
 WORKLOADS = """
 import torch
 from torch import nn
@@ -77,16 +79,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "imports.py").write_text("import not_there_at_all\n")
     (path / "exits.py").write_text("raise SystemExit(4)\n")
     (path / "junk.tide").write_bytes(b"\x80\x04K\x01." * 50)
-    done = run(path, "capture", "w.py:ok", "-o", "ok.tide")
+    done = tensortide(path, "capture", "w.py:ok", "-o", "ok.tide")
     assert done.returncode == 0, done.stderr
     (path / "cut.tide").write_bytes((path / "ok.tide").read_bytes()[:100])
     (path / "folder").mkdir()
     return path
-
-
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tensortide", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
 CASES = [
@@ -129,7 +126,7 @@ CASES = [
 @pytest.mark.parametrize(("command", "message"), CASES, ids=[f"{c} [{m[:20]}]" for c, m in CASES])
 def test_one_clear_message(command: str, message: str, folder: Path) -> None:
     before = sorted(path.name for path in folder.rglob("*") if "__pycache__" not in str(path))
-    done = run(folder, *command.split())
+    done = tensortide(folder, *command.split())
     assert done.returncode == 1
     assert message in done.stderr
     assert done.stderr.startswith("error: ")
@@ -153,7 +150,7 @@ USAGE = [
 
 @pytest.mark.parametrize(("command", "message"), USAGE, ids=[command for command, _ in USAGE])
 def test_wrong_usage_exits_with_2(command: str, message: str, folder: Path) -> None:
-    done = run(folder, *command.split())
+    done = tensortide(folder, *command.split())
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
@@ -162,7 +159,7 @@ def test_wrong_usage_exits_with_2(command: str, message: str, folder: Path) -> N
 
 @pytest.mark.parametrize("command", ["report w.py:undefined --html none/x.html", "capture w.py:undefined -o none/x"])
 def test_where_to_write_is_checked_before_the_work(command: str, folder: Path) -> None:
-    assert "cannot write none/x" in run(folder, *command.split()).stderr
+    assert "cannot write none/x" in tensortide(folder, *command.split()).stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -175,6 +172,6 @@ def test_a_full_disk_at_standard_output(folder: Path) -> None:
 
 
 def test_real_captures_what_fake_cannot(folder: Path) -> None:
-    done = run(folder, "count", "w.py:branching", "--real")
+    done = tensortide(folder, "count", "w.py:branching", "--real")
     assert done.returncode == 0, done.stderr
     assert "addmm " in done.stdout

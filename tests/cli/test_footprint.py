@@ -19,6 +19,7 @@ from tensortide import load, save
 from tensortide.capture.metagraph.load import import_graph
 from tensortide.plan import MinimalFootprint, load_plan
 from tensortide.replay import replay
+from tests.cli.command import tensortide
 from tests.cost.tf.files import graph_file
 from tests.plan.dags import random_dag
 
@@ -26,8 +27,7 @@ SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "b
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tensortide", "footprint", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    done = tensortide(folder, "footprint", *arguments)
     assert done.returncode == code, done.stderr
     return done
 
@@ -35,8 +35,7 @@ def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedPro
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("footprint")
-    command = [sys.executable, "-m", "tensortide", "capture", "gpt2", *SIZES, "-o", "gpt2.tide"]
-    subprocess.run(command, cwd=path, capture_output=True, timeout=120, check=True)
+    assert tensortide(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide").returncode == 0
     save(random_dag(3, 12), path / "small.tide")
     save(random_dag(5, 600, 0.15), path / "hard.tide")
     return path

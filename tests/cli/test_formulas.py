@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tensortide.formulas import save_formulas
+from tests.cli.command import tensortide
 from tests.formulas.samples import transformer, word_lm
 
 
@@ -21,11 +20,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_formulas(transformer(), path / "gpt2.formulas.json")
     save_formulas(word_lm(), path / "word_lm.formulas.json")
     return path
-
-
-def tensortide(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tensortide", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
 def run(folder: Path, *arguments: str) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +14,10 @@ from tensortide.cli import main
 from tensortide.graph import OUTSIDE, Call, Graph, Loop, Op, Phase, Role, Storage, Tensor, save
 from tensortide.memory import idleness
 from tensortide.report.liveness import figures
-from tensortide.timing import Durations, identity, save_durations
+from tensortide.timing import Durations, identity, load_durations, save_durations
+from tests.cli.command import tensortide
 
 SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=2", "vocab=100", "positions=16")]
-
-
-def start(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tensortide", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
 def inside(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -51,7 +45,7 @@ def error_of(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("liveness")
-    assert start(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide").returncode == 0
+    assert tensortide(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide").returncode == 0
     graph = load(path / "gpt2.tide")
     ns = tuple(1000 * (1 + i % 7) for i in range(len(graph)))
     save_durations(Durations(ns, "a clock", "measured", graph=identity(graph)), path / "times.json")
@@ -60,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_tells_and_writes(folder: Path) -> None:
     files = ["--plot", "all.png", "--trace", "t.json", "--csv", "lives.csv", "--html", "page.html"]
-    done = start(folder, "liveness", "gpt2.tide", "--durations", "times.json", *files)
+    done = tensortide(folder, "liveness", "gpt2.tide", "--durations", "times.json", *files)
     assert (done.returncode, done.stderr) == (0, "")
     for told in ("durations a clock", "of memory-time is inactive", "Memory-time by role", "Hideable", "Worth moving"):
         assert told in done.stdout
@@ -106,12 +100,19 @@ def test_two_settings_side_by_side(folder: Path, capsys: pytest.CaptureFixture[s
     assert (both["a"]["workload"], both["b"]["workload"]) == ("mlp", "gpt2")
 
 
-def test_a_report_has_the_pane(folder: Path) -> None:
-    done = start(folder, "report", "gpt2.tide", "--durations", "times.json", "--html", "report.html", "--quiet")
+def test_the_page_and_the_trace_of_a_report_have_durations(folder: Path) -> None:
+    files = ("--html", "report.html", "--trace", "timed.json", "--quiet")
+    done = tensortide(folder, "report", "gpt2.tide", "--durations", "times.json", *files)
     assert (done.returncode, done.stderr) == (0, "")
     assert "How long memory lies idle" in (folder / "report.html").read_text()
-    done = start(folder, "report", "gpt2.tide", "--machine", "A100-SXM-80GB")
-    assert "go with --html" in done.stderr
+    trace = json.loads((folder / "timed.json").read_text())
+    assert trace["otherData"]["time_axis"] == "Durations of ops: a clock."
+    ops = {event["args"]["op"]: event for event in trace["traceEvents"] if "op" in event.get("args", {})}
+    graph = load(folder / "gpt2.tide")
+    ns = load_durations(folder / "times.json", graph).ns
+    assert [round(1000 * ops[i]["dur"]) for i in range(len(graph))] == list(ns)
+    done = tensortide(folder, "report", "gpt2.tide", "--machine", "A100-SXM-80GB")
+    assert "go with --html and --trace" in done.stderr
 
 
 def test_loops_are_written_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

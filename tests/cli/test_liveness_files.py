@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,15 +11,11 @@ import pytest
 from tensortide.capture.g10 import compare, read_liveness, read_trace
 from tests.capture.g10.example import write_trace
 from tests.capture.inductor.dumps import BACKWARD, FORWARD, WEIGHT, body
-
-
-def start(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tensortide", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+from tests.cli.command import tensortide
 
 
 def said(folder: Path, *arguments: str) -> str:
-    done = start(folder, *arguments)
+    done = tensortide(folder, *arguments)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -29,7 +23,7 @@ def said(folder: Path, *arguments: str) -> str:
 def refused(folder: Path, *arguments: str) -> str:
     """What is said of a mistake, which must be the only thing that happens."""
     before = sorted(folder.rglob("*"))
-    done = start(folder, *arguments)
+    done = tensortide(folder, *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert sorted(folder.rglob("*")) == before
     assert re.fullmatch(r"error: [^\n]+\n(?:[^\n]+\n){0,3}", done.stderr)
@@ -95,7 +89,9 @@ def test_dumps_are_one_step_in_a_folder_and_by_name(dumps: Path) -> None:
 def test_sizes_that_nobody_knows_are_told_and_can_be_given(tmp_path: Path) -> None:
     text = body('a: "f32[s0, 6]" = torch.ops.aten.mul.Tensor(primals_1, 2)', parameters='primals_1: "f32[s0, 6]"')
     (tmp_path / "fx_graph_transformed.py").write_text(text, "utf-8")
-    assert "are unknown and count 0 bytes: no value for s0" in said(tmp_path, "liveness", "fx_graph_transformed.py")
+    told = said(tmp_path, "liveness", "fx_graph_transformed.py")
+    assert "are unknown and count 0 bytes: no value for s0" in told
+    assert "memory of an unknown device" in told
     bound = json.loads(said(tmp_path, "liveness", "fx_graph_transformed.py", "--set", "s0=4", "--json"))
     assert bound["peak"]["live_bytes"] == 2 * 4 * 6 * 4
     assert "are unknown" in refused(tmp_path, "liveness", "fx_graph_transformed.py", "--export", "out")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +15,13 @@ from tensortide.cli import main
 from tensortide.memory import timeline
 from tensortide.plan import load_plan
 from tensortide.replay import replay
+from tests.cli.command import tensortide
 
 SIZES = [f"--set={s}" for s in ("layers=4", "hidden=64", "heads=2", "seq=64", "batch=4", "vocab=64", "positions=64")]
 
 
-def start(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tensortide", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-
-
 def simulate(folder: Path, *arguments: str) -> str:
-    done = start(folder, "remat", "simulate", "gpt2.tide", *arguments)
+    done = tensortide(folder, "remat", "simulate", "gpt2.tide", *arguments)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 
@@ -52,7 +46,7 @@ def error_of(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("simulate")
-    assert start(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide").returncode == 0
+    assert tensortide(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide").returncode == 0
     return path
 
 
@@ -114,7 +108,7 @@ def test_json_and_a_plan_replayed(folder: Path, told: str, capsys: pytest.Captur
 
 
 def test_a_run_that_does_not_fit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    done = start(folder, "remat", "simulate", "gpt2.tide", "--budget", "30%", "--plan", "none.json")
+    done = tensortide(folder, "remat", "simulate", "gpt2.tide", "--budget", "30%", "--plan", "none.json")
     assert done.returncode == 1
     assert done.stderr == "error: no plan was written to none.json: the run did not end\n"
     assert not (folder / "none.json").exists()

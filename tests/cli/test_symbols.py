@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tensortide.formulas import load_formulas
+from tests.cli.command import tensortide
 from tests.conftest import ROOT
 
 TARGET = "tests.formulas.workloads:"
 
 
-def tensortide(folder: Path, *arguments: str, code: int = 0) -> str:
+def said(folder: Path, *arguments: str, code: int = 0) -> str:
     """What is printed: to standard output, or to standard error if the exit status is to be 1."""
-    command = [sys.executable, "-m", "tensortide", *arguments]
-    settings = {"COLUMNS": "100", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **settings}
-    )
+    done = tensortide(folder, *arguments, COLUMNS="100", PYTHONPATH=str(ROOT))
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     assert (done.stderr == "") == (code == 0)
@@ -31,13 +25,13 @@ def tensortide(folder: Path, *arguments: str, code: int = 0) -> str:
 
 
 def test_the_text_says_what_was_found(tmp_path: Path) -> None:
-    text = tensortide(tmp_path, "count", f"{TARGET}deep", "--symbols", "batch,hidden,layers")
+    text = said(tmp_path, "count", f"{TARGET}deep", "--symbols", "batch,hidden,layers")
     assert text == (Path(__file__).parent / "symbols.txt").read_text()
 
 
 def test_files_and_their_use(tmp_path: Path) -> None:
     asked = ("count", f"{TARGET}mlp", "--symbols", "batch, hidden", "--set", "seq=3")
-    text = tensortide(tmp_path, *asked, "--json", "--formulas", "mlp.formulas.json", "--latex", "mlp.tex")
+    text = said(tmp_path, *asked, "--json", "--formulas", "mlp.formulas.json", "--latex", "mlp.tex")
     found: Any = json.loads(text)
     assert found["symbols"] == {"batch": 64, "hidden": 96}
     assert found["settings"] == {"seq": 3}
@@ -46,26 +40,26 @@ def test_files_and_their_use(tmp_path: Path) -> None:
     assert formulas.evaluate() == {name: total["value"] for name, total in found["totals"].items()}
     assert (tmp_path / "mlp.tex").read_text() == formulas.latex()
     assert r"\text{product\_flops} &= " in formulas.latex()
-    swept = json.loads(tensortide(tmp_path, "sweep", "mlp.formulas.json", "--over", "batch=1,64", "--json"))
+    swept = json.loads(said(tmp_path, "sweep", "mlp.formulas.json", "--over", "batch=1,64", "--json"))
     assert swept["points"][1] == {"batch": 64} | formulas.evaluate()
 
 
 def test_conditions_and_values(tmp_path: Path) -> None:
     asked = ("count", f"{TARGET}attention", "--symbols", "hidden heads", "--json")
-    stated = tensortide(tmp_path, *asked, "--condition", "hidden % heads == 0", "--values", "heads=2,4,8")
+    stated = said(tmp_path, *asked, "--condition", "hidden % heads == 0", "--values", "heads=2,4,8")
     assert "illegal" not in stated
     for option, text, told in (
         ("--values", "heads=few", "--values takes name=1,2,3, not 'heads=few'"),
         ("--condition", "hidden divides heads", "cannot read 'hidden divides heads' as a condition"),
         ("--condition", "hidden > 1000000000", "no legal setting"),
     ):
-        assert told in tensortide(tmp_path, *asked, option, text, code=1)
+        assert told in said(tmp_path, *asked, option, text, code=1)
 
 
 def test_strict_refuses_what_has_no_formula(tmp_path: Path) -> None:
-    text = tensortide(tmp_path, "count", f"{TARGET}custom", "--symbols", "all", "--strict", code=1)
+    text = said(tmp_path, "count", f"{TARGET}custom", "--symbols", "all", "--strict", code=1)
     assert "not everything has a formula:\n  tests_formulas.blend.default x1 has no cost rule" in text
-    text = tensortide(tmp_path, "count", f"{TARGET}erratic", "--symbols", "code,batch", "--strict", code=1)
+    text = said(tmp_path, "count", f"{TARGET}erratic", "--symbols", "code,batch", "--strict", code=1)
     assert "code is held: " in text
 
 
@@ -79,10 +73,10 @@ def test_strict_refuses_what_has_no_formula(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_use_is_one_clear_error(tmp_path: Path, arguments: list[str], told: str) -> None:
-    assert told in tensortide(tmp_path, "count", f"{TARGET}mlp", *arguments, code=1)
+    assert told in said(tmp_path, "count", f"{TARGET}mlp", *arguments, code=1)
 
 
 def test_a_saved_graph_has_no_hyperparameters(tmp_path: Path) -> None:
-    tensortide(tmp_path, "capture", f"{TARGET}custom", "-o", "custom.tide", "--quiet")
-    text = tensortide(tmp_path, "count", "custom.tide", "--symbols", "all", code=1)
+    said(tmp_path, "capture", f"{TARGET}custom", "-o", "custom.tide", "--quiet")
+    text = said(tmp_path, "count", "custom.tide", "--symbols", "all", code=1)
     assert "custom.tide" in text

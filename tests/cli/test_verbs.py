@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tensortide import load
+from tests.cli.command import tensortide
 
 SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=2", "vocab=100", "positions=16")]
 
@@ -23,8 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "tensortide", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    done = tensortide(folder, *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
@@ -79,10 +77,7 @@ def test_doctor_offers_a_rule_for_what_is_missing(folder: Path, tmp_path: Path) 
     text = run(tmp_path, "doctor", "w.py:workload")
     assert 'rule("mylib::mix"' in text
     assert "covers" in text
-    done = subprocess.run(
-        [sys.executable, "-m", "tensortide", "count", "w.py:workload", "--strict"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = tensortide(tmp_path, "count", "w.py:workload", "--strict")
     assert done.returncode == 1
     assert "mylib.mix" in done.stderr
     assert "mylib.mix" in run(tmp_path, "count", "w.py:workload")
@@ -111,7 +106,9 @@ def test_report_writes_every_format(folder: Path) -> None:
     for name in names.values():
         assert (folder / name).stat().st_size > 500
         assert f"wrote {name}" in text
-    assert json.loads((folder / "t.json").read_text())["traceEvents"]
+    trace = json.loads((folder / "t.json").read_text())
+    assert trace["traceEvents"]
+    assert trace["otherData"]["time_axis"].startswith("Durations of ops: estimated: roofline of NVIDIA A100")
 
 
 def test_timeline_shows_phases_modules_and_the_allocator(folder: Path) -> None:

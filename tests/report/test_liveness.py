@@ -19,7 +19,7 @@ from tensortide.graph.model import Graph
 from tensortide.memory import LINKS, link
 from tensortide.report import report
 from tensortide.report.html import render_html
-from tensortide.report.liveness import LivenessView, Study, study, with_liveness
+from tensortide.report.liveness import LivenessStudy, LivenessView, study, with_liveness
 from tensortide.report.liveness.compare import render_comparison
 from tensortide.report.liveness.figures import FIGURES, draw_all, overview_figure
 from tensortide.report.liveness.sheet import sheet
@@ -34,13 +34,13 @@ FAST = link("1TB/s,0.1us")
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 
 
-def made(graph: Graph, mode: Any = "storage") -> Study:
+def made(graph: Graph, mode: Any = "storage") -> LivenessStudy:
     durations = [1000 * (1 + i % 4) for i in range(len(graph))]
     return study(graph, durations, durations="made up", link=FAST, mode=mode)
 
 
 @cache
-def deep() -> Study:
+def deep() -> LivenessStudy:
     return made(tower(12))
 
 
@@ -196,7 +196,7 @@ def test_a_figure_is_the_same_every_time(tmp_path: Path) -> None:
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-def events_of(study_: Study, graph: Graph) -> list[dict[str, Any]]:
+def events_of(study_: LivenessStudy, graph: Graph) -> list[dict[str, Any]]:
     parsed = json.loads(render_trace(report(graph), study_))
     assert parsed["otherData"]["time_axis"] == "Durations of ops: made up."
     found: list[dict[str, Any]] = parsed["traceEvents"]

@@ -27,7 +27,7 @@ from tensortide.cli.source import (
 from tensortide.errors import OutputError, WorkloadError
 from tensortide.memory import Link
 from tensortide.memory import link as parse_link
-from tensortide.report.liveness import Study, study, with_liveness
+from tensortide.report.liveness import LivenessStudy, study, with_liveness
 from tensortide.units import format_bytes, format_percent
 from tensortide.write import check_writable, write_file
 
@@ -150,7 +150,7 @@ def _usual(target: str | None) -> Mode:
     return "compat" if target is None or is_trace(target) else "storage"
 
 
-def _study(source: Source, link: Link, mode: Mode, device: str | None) -> Study:
+def _study(source: Source, link: Link, mode: Mode, device: str | None) -> LivenessStudy:
     graph = source.trace.graph
     ns = source.times.durations(graph, source.told).ns
     return study(graph, ns, durations=source.told, link=link, mode=mode, device=device)
@@ -163,7 +163,7 @@ def _other(target: str, text: str, options: CaptureOptions) -> tuple[str, Captur
     return target, replace(options, set=(*options.set, *(part.strip() for part in text.split(","))))
 
 
-def _write(made: Study, files: LivenessFiles) -> list[Path]:
+def _write(made: LivenessStudy, files: LivenessFiles) -> list[Path]:
     """Write what was asked for; the figures among it."""
     from tensortide.report import report
     from tensortide.report.html import render_html
@@ -184,7 +184,7 @@ def _write(made: Study, files: LivenessFiles) -> list[Path]:
     return [] if files.figures is None else draw_all(made, files.figures)
 
 
-def _show(made: Study, capacity_bytes: int | None, written: list[Path], top: int, out: OutputOptions) -> None:
+def _show(made: LivenessStudy, capacity_bytes: int | None, written: list[Path], top: int, out: OutputOptions) -> None:
     if out.json:
         print_json(made.view)
         return
@@ -200,7 +200,7 @@ def _show(made: Study, capacity_bytes: int | None, written: list[Path], top: int
             screen.print(f"wrote {path}", soft_wrap=True)
 
 
-def _show_both(first: Study, second: Study, out: OutputOptions) -> None:
+def _show_both(first: LivenessStudy, second: LivenessStudy, out: OutputOptions) -> None:
     if out.json:
         print_json({"a": first.view, "b": second.view})
         return

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -25,19 +27,36 @@ from tensortide.cli.source import (
 from tensortide.errors import WorkloadError
 from tensortide.write import check_writable, write_file
 
+if TYPE_CHECKING:
+    from tensortide.plan.remat.recording import Recording
+    from tensortide.report.document import Document
+
 File = Path | None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ReportFiles:
+    """What is written beside the text: one file of each format."""
+
+    html: Annotated[File, Parameter(help="Write the report as one offline HTML page.")] = None
+    trace: Annotated[File, Parameter(help="Write a trace for Perfetto or chrome://tracing.")] = None
+    memory_viz: Annotated[File, Parameter(help="Write a snapshot for pytorch.org/memory_viz.")] = None
+    ops_csv: Annotated[File, Parameter(help="Write one row per op.")] = None
+    modules_csv: Annotated[File, Parameter(help="Write one row per module.")] = None
+    markdown: Annotated[File, Parameter(help="Write a summary to paste into a pull request.")] = None
+
+    def check(self) -> dict[str, Path]:
+        """The files to be written, by format. Raises OutputError if one cannot be."""
+        asked = {name.replace("_", "-"): path for name, path in asdict(self).items()}
+        return {format: check_writable(path) for format, path in asked.items() if path is not None}
 
 
 def report(
     target: Target,
     /,
     *,
-    html: Annotated[File, Parameter(help="Write the report as one offline HTML page.")] = None,
-    trace: Annotated[File, Parameter(help="Write a trace for Perfetto or chrome://tracing.")] = None,
-    memory_viz: Annotated[File, Parameter(help="Write a snapshot for pytorch.org/memory_viz.")] = None,
-    ops_csv: Annotated[File, Parameter(help="Write one row per op.")] = None,
-    modules_csv: Annotated[File, Parameter(help="Write one row per module.")] = None,
-    markdown: Annotated[File, Parameter(help="Write a summary to paste into a pull request.")] = None,
+    files: ReportFiles = ReportFiles(),
     depth: Depth = 3,
     top: Top = 15,
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
@@ -47,45 +66,54 @@ def report(
 ) -> None:
     """Report what one step costs: totals, where they go, memory over time, what is alive at the peak.
 
-    The page also tells how long memory lies idle: by the durations that --machine, --durations or --measure give.
+    The page also tells how long memory lies idle, and the trace when ops start and end: by the durations that
+    --machine, --durations or --measure give.
     """
     from tensortide.report import report as make_report
-    from tensortide.report.formats import render_json, write
-    from tensortide.report.html import render_html
-    from tensortide.report.liveness import study, with_liveness
+    from tensortide.report.formats import render_json
+    from tensortide.report.terminal import render
 
-    asked = {
-        "html": html,
-        "trace": trace,
-        "memory-viz": memory_viz,
-        "ops-csv": ops_csv,
-        "modules-csv": modules_csv,
-        "markdown": markdown,
-    }
-    files = {kind: check_writable(path) for kind, path in asked.items() if path is not None}
-    if html is None and times != TimeOptions():
-        raise WorkloadError("--machine, --durations and --measure go with --html (and with tensortide liveness)")
-    recording = None if html is None else recording_of(target, options, times, quiet=out.quiet)
+    written = files.check()
+    timed = files.html is not None or files.trace is not None
+    if not timed and times != TimeOptions():
+        raise WorkloadError(
+            "--machine, --durations and --measure go with --html and --trace (and with tensortide liveness)"
+        )
+    recording = recording_of(target, options, times, quiet=out.quiet) if timed else None
     graph = graph_of(target, options, quiet=out.quiet) if recording is None else recording.graph
     with progress(out.quiet) as say:
         say("counting")
         document = make_report(graph, strict=cost.strict, resolver=resolver, top=max(top, 25))
-        for kind, path in files.items():
-            say(f"writing {path}")
-            if kind == "html" and recording is not None:
-                made = study(graph, recording.durations_ns, durations=recording.source)
-                write_file(path, render_html(with_liveness(document, made.view)))
-            else:
-                write(document, kind, path)
-    if any(map(is_stdout, files.values())):
+        _write(document, recording, written, say)
+    if any(map(is_stdout, written.values())):
         return
     screen = console()
     if out.json:
         screen.file.write(render_json(document).decode())
         return
-    from tensortide.report.terminal import render
-
     render(document, screen, depth=depth, top=top)
     if not out.quiet:
-        for path in files.values():
+        for path in written.values():
             screen.print(f"wrote {path}", soft_wrap=True)
+
+
+def _write(
+    document: Document, recording: Recording | None, files: Mapping[str, Path], say: Callable[[str], None]
+) -> None:
+    """Write the files; those that show time by the durations of ``recording``."""
+    from tensortide.report.formats import write
+    from tensortide.report.html import render_html
+    from tensortide.report.liveness import study, with_liveness
+    from tensortide.report.trace import render_trace
+
+    timed: dict[str, Callable[[], str | bytes]] = {}
+    if recording is not None:
+        made = study(recording.graph, recording.durations_ns, durations=recording.source)
+        timed["html"] = lambda: render_html(with_liveness(document, made.view))
+        timed["trace"] = lambda: render_trace(document, made)
+    for format, path in files.items():
+        say(f"writing {path}")
+        if format in timed:
+            write_file(path, timed[format]())
+        else:
+            write(document, format, path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 import msgspec
@@ -78,39 +78,25 @@ def project(
     """What ``formulas`` grown by ``growth`` take to reach the target of ``domain``.
 
     Args:
-        batch: the symbol of the batch. If ``at`` has no value for it, it is chosen for the target: half as much again
-            as balances compute and memory.
+        batch: the symbol of the batch; without a value in ``at``, 3/2 of what balances compute and memory at target.
         samples_per_step: samples of the domain that a step trains on, in symbols: ``"batch*seq"`` (default: the batch).
         target: the error to reach, instead of the domain's.
         samples: train on so many, instead of what the learning curve asks for.
         path: symbols that follow ``growth``.
         at: values of other symbols, instead of their defaults.
 
-    Raises ExpressionError for unknown names, without the totals parameters, flops and bytes, and where no model has
-    the parameters.
+    Raises ExpressionError for unknown names, missing totals (parameters, flops, bytes), and where no model is so large.
     """
-    for name in ("parameters", "flops", "bytes"):
-        formulas.check(name, formulas.totals, "total")
-    given = dict(at or {})
-    formulas = formulas.at(**given).along(path or {})
-    formulas.check(batch, formulas.symbols, "symbol")
-    trained = parse(samples_per_step or batch)
-    for name in sorted(trained.symbols):
-        formulas.check(name, formulas.symbols, "symbol")
+    given, trained = dict(at or {}), parse(samples_per_step or batch)
+    formulas = _checked(formulas, given, path or {}, (batch, *sorted(trained.symbols)))
     needed = Interval(samples, samples, samples) if samples else domain.samples_for(target or domain.target)
-    parameters = domain.parameters_for(needed)
-    today = rounded(domain.samples)
-    models = {
-        "today": (today.value, domain.parameters_for(today).value),
-        "target": (needed.value, parameters.value),
-        "low": (needed.low, parameters.low),
-        "high": (needed.high, parameters.high),
-    }
-    sized = {label: _sized(formulas, growth, wanted) for label, (_, wanted) in models.items()}
-    balance = _ridge_batch(sized["target"], batch, machine)
+    wanted = _wanted(domain, needed)
+    models = {label: _sized(formulas, growth, parameters) for label, (_, parameters) in wanted.items()}
+    balance = _ridge_batch(models["target"], batch, machine)
     if batch not in given and balance is not None:
-        sized = {label: model.at(**{batch: math.ceil(balance * BATCH_FACTOR)}) for label, model in sized.items()}
+        models = {label: model.at(**{batch: math.ceil(balance * BATCH_FACTOR)}) for label, model in models.items()}
     held = next((name for name in MEMORY if name in formulas.totals), "")
+    needs = (_requirement(label, model, wanted[label], trained, machine, held) for label, model in models.items())
     return Projection(
         workload=formulas.workload,
         domain=domain,
@@ -120,12 +106,33 @@ def project(
         held=held,
         target=f"{domain.error_at(samples):.3g}" if samples else target or domain.target,
         samples=needed,
-        parameters=parameters,
+        parameters=domain.parameters_for(needed),
         ridge_batch=balance,
-        requirements=tuple(
-            _requirement(label, model, models[label], trained, machine, held) for label, model in sized.items()
-        ),
+        requirements=tuple(needs),
     )
+
+
+def _checked(
+    formulas: Formulas, at: Mapping[str, int], path: Mapping[str, Expr | int | str], used: Iterable[str]
+) -> Formulas:
+    """``formulas`` at values and along a path, if they have all that a projection uses."""
+    for name in ("parameters", "flops", "bytes"):
+        formulas.check(name, formulas.totals, "total")
+    formulas = formulas.at(**at).along(path)
+    for name in used:
+        formulas.check(name, formulas.symbols, "symbol")
+    return formulas
+
+
+def _wanted(domain: Domain, needed: Interval) -> dict[str, tuple[float, float]]:
+    """Samples and parameters of each model."""
+    today, parameters = rounded(domain.samples), domain.parameters_for(needed)
+    return {
+        "today": (today.value, domain.parameters_for(today).value),
+        "target": (needed.value, parameters.value),
+        "low": (needed.low, parameters.low),
+        "high": (needed.high, parameters.high),
+    }
 
 
 def _sized(formulas: Formulas, growth: str, parameters: float) -> Formulas:

@@ -12,19 +12,14 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any
 
-from tensortide.expr import Expr, ceil, constant, floor, floor_ratio, maximum, minimum, power, symbol
+from tensortide.expr import Expr, ceil, constant, floor, floor_ratio, maximum, minimum, symbol
+from tensortide.formulas.terms import NICE, SPARE, Sums, Vector, direction, monomials
 
 __all__ = ["Solver", "Vector"]
 
-Vector: TypeAlias = tuple[int, ...]
-
-_SPARE = 2
-"""Samples that a fit must have left over after its coefficients are determined."""
 _LARGEST_DIVISOR = 64
-_NICE = 64
-"""Largest denominator of a coefficient in a sum of terms."""
 
 
 class Solver:
@@ -34,14 +29,15 @@ class Solver:
         self.names = tuple(names)
         self.points = [dict(point) for point in points]
         self.wanted: dict[str, set[int]] = {}
-        self.short = False
+        self._short = False
         self._known: dict[Vector, Expr | None] = {}
         self._taught: dict[Vector, Expr] = {}
         self._told_apart = True
         self._settled: set[Vector] = set()
         self._values = {name: tuple(point[name] for point in self.points) for name in self.names}
         self._floats: Any = None
-        self._monomials, self.blurred = _monomials(self._values)
+        self._sums = Sums(self.names, self.points)
+        self._monomials, self.blurred = monomials(self._values)
         """``blurred``: the points do not tell some simple monomials apart."""
 
     def teach(self, expr: Expr) -> None:
@@ -60,6 +56,11 @@ class Solver:
         everything is new."""
         known = self._known.items()
         return not self._told_apart or any(e is None or e.value is None for v, e in known if v not in self._taught)
+
+    @property
+    def short(self) -> bool:
+        """Whether more points could tell apart or bear out what these cannot."""
+        return self._short or self._sums.short
 
     @property
     def found(self) -> tuple[Expr, ...]:
@@ -105,7 +106,7 @@ class Solver:
             return constant(vector[0])
         if 0 in vector:
             return None
-        found = self._monomials.get(_direction(vector))
+        found = self._monomials.get(direction(vector))
         if found is None:
             return None
         expr, values = found
@@ -168,17 +169,14 @@ class Solver:
     def _sum(self, vector: Vector) -> Expr | None:
         """A sum of two or three terms with simple coefficients."""
         for size, degree in ((2, 1), (3, 1), (2, 2), (3, 2)):
-            if len(vector) < size + _SPARE:
-                self.short = True
-                continue
-            best = min(self._sums(vector, size, degree), key=lambda fit: fit[0], default=None)
-            if best is not None:
-                return best[1]
+            found = self._sums.simplest(vector, size, degree)
+            if found is not None:
+                return found
         return None
 
     def _sum_of_known(self, vector: Vector) -> Expr | None:
         """The sum or difference of two sizes of the step, or of one and a number: a concatenation, a slice."""
-        if len(vector) < 1 + _SPARE:
+        if len(vector) < 1 + SPARE:
             return None
         simple = [(v, e) for v, e in self._known.items() if e is not None and e.value is None]
         for values, expr in simple:
@@ -195,45 +193,19 @@ class Solver:
 
     def _multiple_of_sum(self, vector: Vector) -> Expr | None:
         """A monomial times a sum of two or three terms: ``skips*batch*(seq - 2*window)``."""
-        if len(vector) < 2 + _SPARE or 0 in vector:
+        if len(vector) < 2 + SPARE or 0 in vector:
             return None
         for expr, values in self._monomials.values():
             reduced = [y / x for x, y in zip(values, vector, strict=True)]
             if len(expr.terms) == 1 and _degree(expr) <= 2 and all(r.denominator == 1 for r in reduced):
-                best = min(self._sums(tuple(map(int, reduced)), 2, 1), key=lambda fit: fit[0], default=None)
-                if best is not None:
-                    return expr * best[1]
+                found = self._sums.simplest(tuple(map(int, reduced)), 2, 1)
+                if found is not None:
+                    return expr * found
         return None
-
-    def _sums(self, vector: Vector, size: int, degree: int) -> Iterator[tuple[Fraction, Expr]]:
-        terms = self._terms(degree)
-        for chosen in _spanning([values for _, values in terms], vector, size):
-            coefficients = _solve([terms[i][1] for i in chosen], vector)
-            if coefficients is None or any(c.denominator > _NICE or c == 0 for c in coefficients):
-                continue
-            if not self._borne_out({name for i in chosen for name in terms[i][0].symbols}, size):
-                self.short = True
-                continue
-            cost = sum((abs(c) + c.denominator for c in coefficients), Fraction(0))
-            yield cost, sum((terms[i][0] * c for i, c in zip(chosen, coefficients, strict=True)), start=constant(0))
-
-    def _borne_out(self, names: set[str], size: int) -> bool:
-        """Whether there are values of ``names`` left over on which a sum of ``size`` terms could fail."""
-        return len({tuple(point[name] for name in names) for point in self.points}) > size
-
-    def _terms(self, degree: int) -> list[tuple[Expr, Vector]]:
-        count = len(self.points)
-        terms: list[tuple[Expr, Vector]] = [(constant(1), (1,) * count)]
-        for d in range(1, degree + 1):
-            for names in itertools.combinations_with_replacement(self.names, d):
-                values = tuple(math.prod(point[name] for name in names) for point in self.points)
-                terms.append((math.prod((symbol(n) for n in names), start=constant(1)), values))
-        few = [name for name in self.names if degree == 1 and max(self._values[name]) <= 12]
-        return terms + [(power(2, symbol(name)), tuple(2**x for x in self._values[name])) for name in few]
 
     def _rounded(self, vector: Vector) -> Expr | None:
         """A simple multiple of a monomial, rounded up or down: ``ceil(5*batch*seq/(4*experts))``."""
-        if len(vector) < 1 + _SPARE or min(vector) < 1:
+        if len(vector) < 1 + SPARE or min(vector) < 1:
             return None
         fits = []
         for make, lower, upper in ((ceil, -1, 0), (floor, 0, 1)):
@@ -244,9 +216,9 @@ class Solver:
                 if least <= most:
                     multiple = _simplest(least, most)
                     found = make(expr * multiple)
-                    if multiple.denominator <= _NICE and self._has(found, vector):
+                    if multiple.denominator <= NICE and self._has(found, vector):
                         fits.append(found)
-        self.short = self.short or len(fits) > 1
+        self._short = self._short or len(fits) > 1
         return fits[0] if len(fits) == 1 else None
 
     def _multiples(self, vector: Vector, lower: int, upper: int) -> Iterator[tuple[Expr, tuple[Fraction, ...]]]:
@@ -264,7 +236,7 @@ class Solver:
 
     def _floor_of_known(self, vector: Vector) -> Expr | None:
         """A size of the step divided by a number and rounded down: half of the channels that were joined."""
-        if len(vector) < 2 + _SPARE or len(set(vector)) < 2 + _SPARE or min(vector) < 1:
+        if len(vector) < 2 + SPARE or len(set(vector)) < 2 + SPARE or min(vector) < 1:
             return None
         fits: dict[Expr, None] = {}
         largest = vector.index(max(vector))
@@ -274,7 +246,7 @@ class Solver:
                 continue
             if all(x // divisor == y for x, y in zip(values, vector, strict=True)):
                 fits[floor_ratio(expr, constant(divisor))] = None
-        self.short = self.short or len(fits) > 1
+        self._short = self._short or len(fits) > 1
         return next(iter(fits)) if len(fits) == 1 else None
 
     def _has(self, expr: Expr, vector: Vector) -> bool:
@@ -282,7 +254,7 @@ class Solver:
 
     def _extreme(self, vector: Vector) -> Expr | None:
         """The smaller or larger of two sizes, or of a size and a number."""
-        if len(vector) < 1 + _SPARE:
+        if len(vector) < 1 + SPARE:
             return None
         known = {self._values[name]: symbol(name) for name in self.names} | self._known
         simple = [(v, e) for v, e in known.items() if e is not None and len(e.terms) <= 2][:200]
@@ -291,9 +263,9 @@ class Solver:
             if len(set(others)) == 1 and len(set(a)) > 1 and len(others) < len(a):
                 number = others[0]
                 # seen once it may be the value of another size
-                self.short = self.short or len(others) < _SPARE
+                self._short = self._short or len(others) < SPARE
                 for choose, make in ((min, minimum), (max, maximum)):
-                    if len(others) >= _SPARE and all(choose(x, number) == y for x, y in zip(a, vector, strict=True)):
+                    if len(others) >= SPARE and all(choose(x, number) == y for x, y in zip(a, vector, strict=True)):
                         return make(expr, number)
         for (a, left), (b, right) in itertools.combinations(simple, 2):
             if all(min(x, y) == z for x, y, z in zip(a, b, vector, strict=True)):
@@ -307,74 +279,6 @@ def _degree(monomial: Expr) -> int:
     return sum(exponent for powers in monomial.terms for _, exponent in powers)
 
 
-def _direction(vector: Sequence[int | Fraction]) -> tuple[Fraction, ...]:
-    """The vector without its length: equal for multiples."""
-    return tuple(Fraction(value) / vector[0] for value in vector[1:])
-
-
-_Monomials: TypeAlias = dict[tuple[Fraction, ...], tuple[Expr, tuple[Fraction, ...]]]
-
-
-def _monomials(values: Mapping[str, Vector]) -> tuple[_Monomials, bool]:
-    """Monomials with their vectors, by the vectors' directions, simpler ones first; whether two simple ones have the
-    same direction. A number has one too, but is no monomial."""
-    highest = 4 if len(values) <= 10 else 3
-    table: _Monomials = {}
-    blurred = False
-
-    def add(above: tuple[str, ...], below: tuple[str, ...]) -> None:
-        nonlocal blurred
-        columns = zip(*(values[name] for name in (*above, *below)), strict=True)
-        split = len(above)
-        vector = tuple([Fraction(math.prod(row[:split]), math.prod(row[split:])) for row in columns])
-        direction = _direction(vector)
-        if direction in table or direction == (1,) * len(direction):
-            blurred = blurred or len(above) + len(below) <= 2
-            return
-        expr = math.prod((symbol(name) for name in above), start=constant(1))
-        table[direction] = expr / math.prod((symbol(name) for name in below), start=constant(1)), vector
-
-    for degree in range(1, highest + 1):
-        for above in itertools.combinations_with_replacement(values, degree):
-            add(above, ())
-            if degree < highest:
-                for below in values:
-                    if below not in above:
-                        add(above, (below,))
-    # a number over sizes, last: these would be simple, but are rare
-    for degree in (1, 2):
-        for several in itertools.combinations_with_replacement(values, degree):
-            add((), several)
-    return table, blurred and len(values) > 0
-
-
-def _spanning(columns: Sequence[Vector], vector: Vector, size: int) -> Iterator[tuple[int, ...]]:
-    """Choices of ``size`` columns of which ``vector`` may be a sum: a filter in floating point, for many choices."""
-    import numpy as np
-
-    basis = np.array(columns, float)
-    basis /= np.linalg.norm(basis, axis=1, keepdims=True)
-    right = np.array(vector, float)
-    right /= np.linalg.norm(right)
-    choices = np.array(list(itertools.combinations(range(len(columns)), size)))
-    for start in range(0, len(choices), 1 << 15):
-        block = choices[start : start + (1 << 15)]
-        # what is left of the vector after projecting it on the columns, orthonormal one after the other
-        frame: list[Any] = []
-        rest = np.broadcast_to(right, (len(block), len(right))).copy()
-        for position in range(size):
-            column = basis[block[:, position]].copy()
-            for _ in range(2):
-                for earlier in frame:
-                    column -= (column * earlier).sum(1, keepdims=True) * earlier
-            length = np.linalg.norm(column, axis=1, keepdims=True)
-            column /= np.where(length > 1e-12, length, 1)
-            frame.append(column)
-            rest -= (rest * column).sum(1, keepdims=True) * column
-        for row in block[np.linalg.norm(rest, axis=1) < 1e-7]:
-            yield tuple(row.tolist())
-
-
 def _simplest(low: Fraction, high: Fraction) -> Fraction:
     """The fraction of the smallest denominator from ``low`` to ``high``, which are not negative."""
     whole = math.ceil(low)
@@ -382,23 +286,3 @@ def _simplest(low: Fraction, high: Fraction) -> Fraction:
         return Fraction(whole)
     base = whole - 1
     return base + 1 / _simplest(1 / (high - base), 1 / (low - base))
-
-
-def _solve(columns: Sequence[Vector], vector: Vector) -> list[Fraction] | None:
-    """Coefficients of the columns whose sum is ``vector`` in every row, None if there are none or several."""
-    size = len(columns)
-    rows = [[Fraction(column[i]) for column in columns] + [Fraction(vector[i])] for i in range(len(vector))]
-    for pivot in range(size):
-        chosen = next((r for r in range(pivot, len(rows)) if rows[r][pivot]), None)
-        if chosen is None:
-            return None
-        rows[pivot], rows[chosen] = rows[chosen], rows[pivot]
-        head = rows[pivot][pivot]
-        rows[pivot] = [x / head for x in rows[pivot]]
-        for r in range(len(rows)):
-            if r != pivot and rows[r][pivot]:
-                factor = rows[r][pivot]
-                rows[r] = [x - factor * y for x, y in zip(rows[r], rows[pivot], strict=True)]
-        if pivot == size - 1 and any(row[-1] for row in rows[size:]):
-            return None
-    return [rows[i][-1] for i in range(size)]

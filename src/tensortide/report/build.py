@@ -21,6 +21,7 @@ from tensortide.report.document import (
     RoleBytes,
     Work,
 )
+from tensortide.report.layout import device_text
 from tensortide.report.modules import module_rows, op_groups
 from tensortide.report.tables import PHASES, STACK, WORKSPACE, op_table, phase_of, source_rows, storage_table
 
@@ -232,7 +233,7 @@ def _notes(graph: Graph, eager: Timeline, overview: Overview) -> tuple[str, ...]
         notes.append(
             "Of a conditional whose outcome is unknown, totals take the most expensive arm; all arms are listed."
         )
-    others = [device for device in eager.devices if device != eager.device]
+    others = [device_text(device) for device in eager.devices if device != eager.device]
     if others:
-        notes.append(f"Memory is that of {eager.device}; the step also uses {', '.join(others)}.")
+        notes.append(f"Memory is that of {device_text(eager.device)}; the step also uses {', '.join(others)}.")
     return tuple(notes)

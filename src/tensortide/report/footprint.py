@@ -12,7 +12,7 @@ from rich.text import Text
 
 from tensortide.memory import WORKSPACE, Resident, Timeline
 from tensortide.replay import replay
-from tensortide.report.layout import Column, Trimmed, bar, columns_table, heading, tidy
+from tensortide.report.layout import Column, Trimmed, bar, columns_table, device_text, heading, tidy
 from tensortide.report.modules import pattern, shared
 from tensortide.units import format_bytes, format_percent
 
@@ -54,7 +54,7 @@ def render_footprint(found: MinimalFootprint, graph: Graph, console: Console, *,
 def _title(graph: Graph, found: MinimalFootprint) -> Text:
     settings = "  ".join(f"{name}={value}" for name, value in graph.meta.hyperparameters.items())
     text = Text(tidy(graph.meta.workload) or "unnamed step", style="bold")
-    text.append(f"  {len(graph)} ops on {tidy(found.device)}", style="not bold")
+    text.append(f"  {len(graph)} ops on {device_text(found.device)}", style="not bold")
     if settings:
         text.append(f"\n{tidy(settings)}", style="not bold dim")
     return text

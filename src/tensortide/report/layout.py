@@ -11,6 +11,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from tensortide.graph.model import UNKNOWN_DEVICE
+
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -89,3 +91,8 @@ def bar(share: float, width: int, ascii_only: bool) -> str:
 def tidy(text: str) -> str:
     """``text`` on one line and without control characters: a name cannot repaint a terminal."""
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def device_text(device: str) -> str:
+    """A device in a sentence."""
+    return "an unknown device" if device == UNKNOWN_DEVICE else tidy(device)

@@ -12,7 +12,7 @@ from tensortide.report.series import memory_by_role
 
 if TYPE_CHECKING:
     from tensortide.report.liveness.records import LifeBar
-    from tensortide.report.liveness.study import Study
+    from tensortide.report.liveness.study import LivenessStudy
 
 Event: TypeAlias = dict[str, Any]
 
@@ -22,7 +22,7 @@ _STEP, _LIVES = 1, 2
 _PHASES, _MODULES = 1, 2
 
 
-def render_trace(document: Document, study: Study | None = None) -> bytes:
+def render_trace(document: Document, study: LivenessStudy | None = None) -> bytes:
     """Trace Event JSON: phases, modules with their ops inside, and memory by role as counters.
 
     With ``study``, an analysis of the same step, the time axis is that of its durations; memory in use is a counter
@@ -56,14 +56,14 @@ def render_trace(document: Document, study: Study | None = None) -> bytes:
     return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms", "otherData": about})
 
 
-def _clock(document: Document, study: Study | None) -> Sequence[float]:
+def _clock(document: Document, study: LivenessStudy | None) -> Sequence[float]:
     """When each op starts, and when the last one ends, in microseconds."""
     if study is None:
         return range(len(document.ops.name) + 1)
     return [ns / 1000 for ns in study.idle.clock_ns]
 
 
-def _names(document: Document, study: Study | None) -> Iterator[Event]:
+def _names(document: Document, study: LivenessStudy | None) -> Iterator[Event]:
     """Names of the tracks."""
     known = "time = op index, 1 us per op; not measured" if study is None else study.view.durations.partition(" (")[0]
     title = f"{document.overview.workload or 'step'} ({known})"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tensortide.capture.inductor.types import Bad, TensorType, row_major, symbols_of
 from tensortide.capture.inductor.views import strides_of_view, writes_in_place
-from tensortide.graph.model import DTYPE_BYTES, OUTSIDE, Op, Phase, Role, Source, Storage, Tensor, Value
+from tensortide.graph.model import DTYPE_BYTES, OUTSIDE, UNKNOWN_DEVICE, Op, Phase, Role, Source, Storage, Tensor, Value
 
 __all__ = ["Assembly", "Kernel", "graph_op", "graph_tensor"]
 
@@ -81,7 +81,7 @@ class Assembly:
         """A tensor in a storage of its own. Raises Bad for a dimension that is no size."""
         shape, known = self._shape(kind)
         nbytes = _extent(kind, shape, self.bindings if known else None)
-        self.blocks.append(Block(name, nbytes, kind.device or "unknown", role, born, persistent))
+        self.blocks.append(Block(name, nbytes, kind.device or UNKNOWN_DEVICE, role, born, persistent))
         return self._add(MadeTensor(name, len(self.blocks) - 1, kind, shape, known))
 
     def output(self, index: int, name: str, kind: TensorType, path: tuple[int, ...]) -> int:

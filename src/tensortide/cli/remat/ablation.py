@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.grid import (
-    BUDGETS,
-    Budgets,
-    Figure,
-    Limit,
+    GridOptions,
     PlayOptions,
     Targets,
     check,
@@ -25,9 +22,7 @@ def ablation(
     targets: Targets,
     /,
     *,
-    budgets: Budgets = BUDGETS,
-    limit: Limit = 2.0,
-    figure: Figure = None,
+    grid: GridOptions = GridOptions(),  # noqa: B008
     play: PlayOptions = PlayOptions(),  # noqa: B008
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     times: TimeOptions = TimeOptions(),  # noqa: B008
@@ -40,11 +35,11 @@ def ablation(
     """
     from tensortide.report.remat.pareto import ablation_figures, ablation_paths
 
-    drawn = [path for whole in check(play, figure) for path in ablation_paths(whole)]
-    wanted = parse_budgets(budgets)
+    drawn = [path for whole in check(play) for path in ablation_paths(whole)]
+    wanted = parse_budgets(grid.budgets)
     subjects = subjects_of(targets, options, times, rules, quiet=out.quiet)
     lines = cells(deallocation=rules.deallocation)
-    found = conducted("ablation", subjects, lines, wanted, limit, play, quiet=out.quiet)
-    if figure is not None:
-        ablation_figures(found, figure)
+    found = conducted("ablation", subjects, lines, wanted, grid.limit, play, quiet=out.quiet)
+    if play.figure is not None:
+        ablation_figures(found, play.figure)
     deliver(found, play, drawn, out)

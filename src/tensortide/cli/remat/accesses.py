@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.grid import (
-    BUDGETS,
-    Budgets,
-    Figure,
-    Limit,
+    GridOptions,
     PlayOptions,
     Policies,
     Targets,
@@ -27,10 +24,8 @@ def accesses(
     targets: Targets,
     /,
     *,
-    budgets: Budgets = BUDGETS,
+    grid: GridOptions = GridOptions(),  # noqa: B008
     policies: Policies = "dtr,dtr-eq,dtr-local",
-    limit: Limit = 2.0,
-    figure: Figure = None,
     play: PlayOptions = PlayOptions(),  # noqa: B008
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     times: TimeOptions = TimeOptions(),  # noqa: B008
@@ -40,11 +35,11 @@ def accesses(
     """Count the storages that policies look at to choose what to evict: every candidate, and with bounds."""
     from tensortide.report.remat.accesses import accesses_figure
 
-    drawn = check(play, figure)
-    wanted = parse_budgets(budgets)
+    drawn = check(play)
+    wanted = parse_budgets(grid.budgets)
     several = lines(words(policies), deallocation=rules.deallocation)
     subjects = subjects_of(targets, options, times, rules, quiet=out.quiet)
-    found = conducted("accesses", subjects, several, wanted, limit, play, quiet=out.quiet)
+    found = conducted("accesses", subjects, several, wanted, grid.limit, play, quiet=out.quiet)
     for path in drawn:
         accesses_figure(found, path)
     deliver(found, play, drawn, out)

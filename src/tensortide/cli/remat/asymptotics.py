@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.remat.grid import Figure, Limit, PlayOptions, check, deliver, words
+from tensortide.cli.remat.grid import Limit, PlayOptions, check, deliver, words
 from tensortide.cli.source import OutputOptions, option, progress
 from tensortide.errors import PlanError
 from tensortide.replay.remat import Simulator
@@ -29,7 +29,6 @@ def asymptotics(
     policies: Annotated[str, Parameter(help="Policies, separated by commas.")] = POLICIES,
     limit: Limit = LIMIT,
     compat: Annotated[bool, option("--compat", "Play by the rules of DTR's own simulator (docs/remat.md).")] = False,
-    figure: Figure = None,
     heatmap: Annotated[
         Path | None, option("--heatmap", "Draw which tensor is resident when, for one length (.png, .svg, .pdf).")
     ] = None,
@@ -43,7 +42,7 @@ def asymptotics(
     from tensortide.report.figures import check_figure
     from tensortide.report.remat.growth import growth_figure
 
-    drawn = check(play, figure)
+    drawn = check(play)
     lengths, rules, names = lengths_of(sizes), words(budgets), words(policies)
     if heatmap is not None:
         check_figure(heatmap)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.grid import (
-    BUDGETS,
-    Budgets,
-    Figure,
-    Limit,
+    GridOptions,
     PlayOptions,
     StepRules,
     Targets,
@@ -25,9 +22,7 @@ def banishing(
     targets: Targets,
     /,
     *,
-    budgets: Budgets = BUDGETS,
-    limit: Limit = 2.0,
-    figure: Figure = None,
+    grid: GridOptions = GridOptions(),  # noqa: B008
     play: PlayOptions = PlayOptions(),  # noqa: B008
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     times: TimeOptions = TimeOptions(),  # noqa: B008
@@ -37,10 +32,10 @@ def banishing(
     """Compare what is done when the program drops a tensor: free it for good, evict it, or never hear of it."""
     from tensortide.report.remat.pareto import pareto_figure
 
-    drawn = check(play, figure)
-    wanted = parse_budgets(budgets)
+    drawn = check(play)
+    wanted = parse_budgets(grid.budgets)
     subjects = subjects_of(targets, options, times, rules, quiet=out.quiet)
-    found = conducted("banishing", subjects, lines(), wanted, limit, play, quiet=out.quiet)
+    found = conducted("banishing", subjects, lines(), wanted, grid.limit, play, quiet=out.quiet)
     for path in drawn:
         pareto_figure(found, path)
     deliver(found, play, drawn, out)

@@ -13,10 +13,8 @@ from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.asymptotics import POLICIES as GROWTH_POLICIES
 from tensortide.cli.remat.asymptotics import RULE_LIST, SIZES, draw_heatmap, lengths_of
 from tensortide.cli.remat.grid import (
-    BUDGETS,
     POLICY_LIST,
-    Budgets,
-    Limit,
+    GridOptions,
     PlayOptions,
     Policies,
     StepRules,
@@ -44,9 +42,8 @@ def figures(
     formats: Annotated[
         tuple[Format, ...], Parameter(name="--format", negative=(), help="What figures are written as. Repeatable.")
     ] = ("pdf", "png"),
-    budgets: Budgets = BUDGETS,
+    grid: GridOptions = GridOptions(),  # noqa: B008
     policies: Policies = POLICY_LIST,
-    limit: Limit = 2.0,
     sizes: Annotated[str, Parameter(help="Numbers of layers of the linear networks.")] = SIZES,
     jobs: Annotated[int | None, Parameter(show_default=False, help="Runs at a time (default: one per core).")] = None,
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
@@ -58,13 +55,14 @@ def figures(
 
     Finished runs are kept in runs.jsonl there: the same command goes on where it was interrupted.
     """
-    wanted, contestants, lengths = parse_budgets(budgets), contest(words(policies)), lengths_of(sizes)
+    wanted, contestants, lengths = parse_budgets(grid.budgets), contest(words(policies)), lengths_of(sizes)
     _prepare(folder, formats)
     play = PlayOptions(save=folder / RUNS, jobs=jobs)
     subjects = subjects_of(targets, options, times, rules, quiet=out.quiet)
     designs = {"sweep": contestants, "ablation": ablation(), "banishing": banishing(), "accesses": accesses()}
     found = {
-        kind: conducted(kind, subjects, lines, wanted, limit, play, quiet=out.quiet) for kind, lines in designs.items()
+        kind: conducted(kind, subjects, lines, wanted, grid.limit, play, quiet=out.quiet)
+        for kind, lines in designs.items()
     }
     with play.saved() as saved, progress(out.quiet) as say:
         growth = asymptotics(

@@ -36,16 +36,24 @@ Limit = Annotated[
         validator=validators.Number(gte=1),
     ),
 ]
-Figure = Annotated[Path | None, option("--figure", "Draw the result (.png, .svg, .pdf).")]
-BUDGETS = "1.0:0.1"
 POLICY_LIST = ",".join(POLICIES)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class PlayOptions:
-    """How runs are made and kept."""
+class GridOptions:
+    """The memory of the runs, and the time at which each is given up."""
 
+    budgets: Budgets = "1.0:0.1"
+    limit: Limit = 2.0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class PlayOptions:
+    """How runs are made, kept and shown."""
+
+    figure: Annotated[Path | None, option("--figure", "Draw the result (.png, .svg, .pdf).")] = None
     save: Annotated[
         Path | None,
         option("--save", "File of finished runs: they are added as they end, and those it has are not made again."),
@@ -160,10 +168,10 @@ def tell(files: Sequence[Path], screen: Console) -> None:
         screen.print(f"wrote {path}", soft_wrap=True)
 
 
-def check(play: PlayOptions, figure: Path | None = None) -> list[Path]:
+def check(play: PlayOptions) -> list[Path]:
     """The figure as a list, when it and the CSV file can be written: before work that would be lost."""
     from tensortide.report.figures import check_figure
 
     if play.csv is not None:
         check_writable(play.csv)
-    return [] if figure is None else [check_figure(figure)]
+    return [] if play.figure is None else [check_figure(play.figure)]

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.grid import (
-    BUDGETS,
     POLICY_LIST,
-    Budgets,
-    Figure,
-    Limit,
+    GridOptions,
     PlayOptions,
     Policies,
     Targets,
@@ -28,10 +25,8 @@ def sweep(
     targets: Targets,
     /,
     *,
-    budgets: Budgets = BUDGETS,
+    grid: GridOptions = GridOptions(),  # noqa: B008
     policies: Policies = POLICY_LIST,
-    limit: Limit = 2.0,
-    figure: Figure = None,
     play: PlayOptions = PlayOptions(),  # noqa: B008
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     times: TimeOptions = TimeOptions(),  # noqa: B008
@@ -41,11 +36,11 @@ def sweep(
     """Play a step under a range of memory budgets by several policies: what recomputation costs, and where it ends."""
     from tensortide.report.remat.pareto import pareto_figure
 
-    drawn = check(play, figure)
-    wanted = parse_budgets(budgets)
+    drawn = check(play)
+    wanted = parse_budgets(grid.budgets)
     lines = contest(words(policies), deallocation=rules.deallocation)
     subjects = subjects_of(targets, options, times, rules, quiet=out.quiet)
-    found = conducted("sweep", subjects, lines, wanted, limit, play, quiet=out.quiet)
+    found = conducted("sweep", subjects, lines, wanted, grid.limit, play, quiet=out.quiet)
     for path in drawn:
         pareto_figure(found, path)
     deliver(found, play, drawn, out)

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from tensortide.report.liveness.build import study
 from tensortide.report.liveness.records import LivenessView, with_liveness
-from tensortide.report.liveness.study import Study
+from tensortide.report.liveness.study import LivenessStudy
 
-__all__ = ["LivenessView", "Study", "study", "with_liveness"]
+__all__ = ["LivenessStudy", "LivenessView", "study", "with_liveness"]

@@ -22,7 +22,7 @@ from tensortide.report.liveness.records import (
     RecomputeRow,
     RoleTime,
 )
-from tensortide.report.liveness.study import Names, Study
+from tensortide.report.liveness.study import LivenessStudy, Names
 from tensortide.report.modules import pattern, shared
 from tensortide.report.simulation.tables import place
 from tensortide.report.simulation.words import short
@@ -52,14 +52,14 @@ def study(
     link: Link = LINKS["pcie4"],
     mode: Mode = "storage",
     device: str | None = None,
-) -> Study:
+) -> LivenessStudy:
     """How long the memory of ``graph`` lies idle, to be shown. ``durations`` says how ``durations_ns`` are known.
 
     Raises GraphError as ``tensortide.memory.idleness`` does.
     """
     idle = idleness(graph, durations_ns, mode=mode, device=device)
     names = Names(idle)
-    return Study(idle, link, _view(idle, link, names, durations), names)
+    return LivenessStudy(idle, link, _view(idle, link, names, durations), names)
 
 
 def _view(idle: Idleness, link: Link, names: Names, durations: str) -> LivenessView:

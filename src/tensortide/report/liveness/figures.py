@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tensortide.errors import OutputError
 from tensortide.report.figures import check_figure
 from tensortide.report.liveness import panels
-from tensortide.report.liveness.study import Study
+from tensortide.report.liveness.study import LivenessStudy
 from tensortide.report.remat.canvas import page
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FIGURES", "draw_all", "overview_figure"]
 
-FIGURES: dict[str, tuple[Callable[[Axes, Study], None], tuple[float, float]]] = {
+FIGURES: dict[str, tuple[Callable[[Axes, LivenessStudy], None], tuple[float, float]]] = {
     "memory": (panels.by_role, (6.4, 2.9)),
     "memory_log": (panels.live_and_active, (6.4, 2.7)),
     "periods": (panels.distribution, (4.4, 3.0)),
@@ -31,7 +31,7 @@ FIGURES: dict[str, tuple[Callable[[Axes, Study], None], tuple[float, float]]] = 
 SUFFIXES = ("png", "svg")
 
 
-def overview_figure(study: Study, path: str | os.PathLike[str]) -> None:
+def overview_figure(study: LivenessStudy, path: str | os.PathLike[str]) -> None:
     """Draw the four pictures that tell most on one page. Raises OutputError if ``path`` cannot be written."""
     with page(path, 4, panel=(5.4, 3.2), columns=2) as (figure, axes):
         for axis, draw in zip(axes, (panels.by_role, panels.sizes, panels.distribution, panels.lives), strict=True):
@@ -39,7 +39,7 @@ def overview_figure(study: Study, path: str | os.PathLike[str]) -> None:
         figure.suptitle(caption(study, 150), fontsize=9, x=0.01, ha="left")
 
 
-def draw_all(study: Study, folder: Path) -> list[Path]:
+def draw_all(study: LivenessStudy, folder: Path) -> list[Path]:
     """Draw every figure as PNG and SVG into ``folder``, which is made if need be. Raises OutputError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def draw_all(study: Study, folder: Path) -> list[Path]:
     return paths
 
 
-def caption(study: Study, width: int) -> str:
+def caption(study: LivenessStudy, width: int) -> str:
     """The step, its settings, and how durations are known, in lines of at most ``width``."""
     view = study.view
     settings = " ".join(f"{name}={value}" for name, value in view.hyperparameters.items())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from tensortide.report.liveness.records import LifeBar, LivenessView, Stored
-    from tensortide.report.liveness.study import Study
+    from tensortide.report.liveness.study import LivenessStudy
 
 ROLE_COLORS = {
     "parameter": "#35558f",
@@ -41,7 +41,7 @@ def scale(most: int, units: Sequence[tuple[int, str]]) -> tuple[int, str]:
     return next((unit for unit in units if most >= unit[0]), units[-1])
 
 
-def by_role(axis: Axes, study: Study) -> None:
+def by_role(axis: Axes, study: LivenessStudy) -> None:
     """Memory over time, stacked by role, with what is in use."""
     view = study.view
     times, edges, size = _axis(axis, view)
@@ -59,7 +59,7 @@ def by_role(axis: Axes, study: Study) -> None:
     axis.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.2)
 
 
-def live_and_active(axis: Axes, study: Study) -> None:
+def live_and_active(axis: Axes, study: LivenessStudy) -> None:
     """All memory and what is in use over time, logarithmic: the most in each of a few hundred stretches of time."""
     idle = study.idle
     unit, name = scale(idle.step_ns, _TIMES)
@@ -92,7 +92,7 @@ def _axis(axis: Axes, view: LivenessView) -> tuple[str, list[float], int]:
     return name, edges if edges[-1] > edges[0] else [*map(float, range(len(edges)))], size
 
 
-def distribution(axis: Axes, study: Study) -> None:
+def distribution(axis: Axes, study: LivenessStudy) -> None:
     """The share of inactive periods that are shorter than a time: of their number, bytes and memory-time."""
     spans = sorted((span for span in study.idle.spans() if span.ns), key=lambda span: span.ns)
     if spans:
@@ -114,7 +114,7 @@ def distribution(axis: Axes, study: Study) -> None:
     axis.set_ylim(0, 100)
 
 
-def sizes(axis: Axes, study: Study) -> None:
+def sizes(axis: Axes, study: LivenessStudy) -> None:
     """Length of every inactive period against the bytes that lie idle, with what links can hide (to the right)."""
     idle = study.idle
     groups: dict[str, list[tuple[int, int]]] = {}
@@ -147,7 +147,7 @@ def sizes(axis: Axes, study: Study) -> None:
     axis.set(title="Length and size of inactive periods", xlabel="length of inactive period", ylabel="bytes")
 
 
-def _frontiers(axis: Axes, study: Study, most: int) -> None:
+def _frontiers(axis: Axes, study: LivenessStudy, most: int) -> None:
     """From which length on a link hides a move, by bytes."""
     low, high = axis.get_ylim()
     grid = sorted({min(most * 2, 2**i) for i in range(most.bit_length() + 2)} | {1})
@@ -169,7 +169,7 @@ def _short_bytes(nbytes: float) -> str:
     return f"{nbytes / size:g} {unit}"
 
 
-def lives(axis: Axes, study: Study) -> None:
+def lives(axis: Axes, study: LivenessStudy) -> None:
     """When the storages with most bytes times idle time are used (dark) and idle (light)."""
     view = study.view
     shown = _most(view.lives)
@@ -186,7 +186,7 @@ def lives(axis: Axes, study: Study) -> None:
     axis.set(title="Lives: in use dark, idle light", xlabel=name, xlim=(0, max(view.step_ns, 1) / unit))
 
 
-def largest(axis: Axes, study: Study) -> None:
+def largest(axis: Axes, study: LivenessStudy) -> None:
     """Storages by bytes times idle time, which is bytes on average over the step."""
     view = study.view
     shown = sorted(_most(view.lives), key=lambda life: -life.stored.nbytes * life.idle_ns)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tensortide.memory import offloads, recomputations
 
 if TYPE_CHECKING:
-    from tensortide.report.liveness.study import Study
+    from tensortide.report.liveness.study import LivenessStudy
 
 __all__ = ["sheet"]
 
@@ -40,7 +40,7 @@ HEADER = (
 )
 
 
-def sheet(study: Study) -> str:
+def sheet(study: LivenessStudy) -> str:
     """The rows in the order of the graph's table. Empty: there is none (``birth`` and ``death`` of what is persistent;
     ``recompute_*`` of what cannot be computed again). ``death`` is -1 for what is never read."""
     idle, link = study.idle, study.link

@@ -16,11 +16,11 @@ from tensortide.report.tables import storage_homes, widest_tensors
 if TYPE_CHECKING:
     from tensortide.memory import Idleness, Life, Link
 
-__all__ = ["Names", "Study"]
+__all__ = ["LivenessStudy", "Names"]
 
 
 @dataclass(frozen=True)
-class Study:
+class LivenessStudy:
     """An analysis with what is shown of it: figures and files are drawn from both."""
 
     idle: Idleness

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tensortide.report.layout import Column, Trimmed, bar, columns_table, heading, tidy
+from tensortide.report.layout import Column, Trimmed, bar, columns_table, device_text, heading, tidy
 from tensortide.report.liveness.records import LivenessView, OffloadRow, RecomputeRow, RoleTime, Stored
 from tensortide.report.liveness.words import late_share, name_text
 from tensortide.report.simulation.words import place_text, time_text
@@ -37,7 +37,7 @@ def render_liveness(view: LivenessView, console: Console, *, top: int = 10) -> N
 def title(view: LivenessView) -> Text:
     """What was analysed, and how."""
     text = Text(tidy(view.workload) or "unnamed step", style="bold")
-    text.append(f"  one step of {view.ops} ops, memory of {tidy(view.device)}", style="not bold")
+    text.append(f"  one step of {view.ops} ops, memory of {device_text(view.device)}", style="not bold")
     settings = "  ".join(f"{name}={value}" for name, value in view.hyperparameters.items())
     every = "every tensor counts for itself, views too (compat)" if view.mode == "compat" else ""
     for line in (settings, every, f"durations {tidy(view.durations) or 'unknown'}"):

@@ -13,7 +13,7 @@ from tensortide.capture.textfile import TextFile, read_text
 from tensortide.capture.trace import Trace
 from tensortide.errors import TraceError
 from tensortide.report.liveness_files.files import write_liveness_files
-from tensortide.report.liveness_files.study import Order
+from tensortide.report.liveness_files.lives import Order
 from tensortide.timing.exact import Times
 
 __all__ = ["ConfigRun", "LivenessConfig", "liveness_of_config", "read_config"]

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from tensortide.capture.trace import Trace
 from tensortide.errors import OutputError
 from tensortide.report.liveness_files import text
-from tensortide.report.liveness_files.study import Order, Study, study_of
+from tensortide.report.liveness_files.lives import Order, TimedLives, timed_lives
 from tensortide.report.liveness_files.tables import Table, render_csv, render_json, render_parquet, tables
 from tensortide.timing.exact import Times
 from tensortide.write import write_files
@@ -53,12 +53,12 @@ def write_liveness_files(
     """
     if not run or Path(run).name != run:
         raise OutputError(f"{run!r} is no name for files: give one without a folder, such as pytorch64")
-    study = study_of(trace, times)
+    timed = timed_lives(trace, times)
     place = Path(folder)
     contents: dict[Path, str | bytes] = {}
     if "config" in formats:
-        contents.update({place / name: content for name, content in _configs(study, run, with_times, order).items()})
-    found = tables(study, order) if set(formats) & _TABLES.keys() else {}
+        contents.update({place / name: content for name, content in _configs(timed, run, with_times, order).items()})
+    found = tables(timed, order) if set(formats) & _TABLES.keys() else {}
     for name, table in found.items():
         for format in formats:
             if format in _TABLES:
@@ -68,11 +68,11 @@ def write_liveness_files(
     return write_files(contents)
 
 
-def _configs(study: Study, run: str, with_times: bool, order: Order) -> dict[str, str]:
+def _configs(timed: TimedLives, run: str, with_times: bool, order: Order) -> dict[str, str]:
     return {
-        f"{run}/statistics/kernels.config": text.kernels_config(study, with_times=with_times),
-        f"{run}/statistics/tensors.config": text.tensors_config(study),
-        f"{run}/statistics/liveness_analysis.config": text.liveness_config(study),
-        f"{run}_TensorPeriodLog.py": text.periods_log(study, order),
-        f"{run}_NNMemConsumptionLog.py": text.memory_log(study),
+        f"{run}/statistics/kernels.config": text.kernels_config(timed, with_times=with_times),
+        f"{run}/statistics/tensors.config": text.tensors_config(timed),
+        f"{run}/statistics/liveness_analysis.config": text.liveness_config(timed),
+        f"{run}_TensorPeriodLog.py": text.periods_log(timed, order),
+        f"{run}_NNMemConsumptionLog.py": text.memory_log(timed),
     }

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tensortide.errors import OutputError
-from tensortide.report.liveness_files.study import Order, Study
+from tensortide.report.liveness_files.lives import Order, TimedLives
 
 __all__ = ["Table", "render_csv", "render_json", "render_parquet", "tables"]
 
@@ -24,15 +24,15 @@ class Table(NamedTuple):
     rows: list[tuple[Any, ...]]
 
 
-def tables(study: Study, order: Order = "creation") -> dict[str, Table]:
+def tables(timed: TimedLives, order: Order = "creation") -> dict[str, Table]:
     """``kernels``, ``tensors``, ``liveness_analysis``, ``TensorPeriodLog`` and ``NNMemConsumptionLog``. Times are in
     nanoseconds: whole where they are, else the nearest float."""
     return {
-        "kernels": _kernels(study),
-        "tensors": _tensors(study),
-        "liveness_analysis": _lives(study),
-        "TensorPeriodLog": _periods(study, order),
-        "NNMemConsumptionLog": _memory(study),
+        "kernels": _kernels(timed),
+        "tensors": _tensors(timed),
+        "liveness_analysis": _lives(timed),
+        "TensorPeriodLog": _periods(timed, order),
+        "NNMemConsumptionLog": _memory(timed),
     }
 
 
@@ -84,52 +84,52 @@ def _ns(time: Fraction) -> int | float:
     return time.numerator if time.denominator == 1 else float(time)
 
 
-def _kernels(study: Study) -> Table:
-    graph = study.trace.graph
+def _kernels(timed: TimedLives) -> Table:
+    graph = timed.trace.graph
     columns = ("kernel", "name", "op", "phase", "inputs", "outputs", "time_ns", "file", "line", "code")
     rows: list[tuple[Any, ...]] = []
     for index, op in enumerate(graph.ops):
         source = graph[index].source
         place = ("", None, "") if source is None else (source.file, source.line, source.code)
         operands = (tuple(dict.fromkeys(op.inputs)), tuple(dict.fromkeys(op.outputs)))
-        time = _ns(study.times.ns(study.times.ticks[index]))
-        name = study.trace.kernels[index]
+        time = _ns(timed.times.ns(timed.times.ticks[index]))
+        name = timed.trace.kernels[index]
         rows.append((index, name, graph.calls[op.call].op, op.phase.value, *operands, time, *place))
     return Table(columns, rows)
 
 
-def _tensors(study: Study) -> Table:
+def _tensors(timed: TimedLives) -> Table:
     columns = ("tensor", "name", "is_global", "nbytes", "dtype", "shape")
-    named = zip(study.trace.graph.tensors, study.trace.tensors, study.lasting, study.lives, strict=True)
+    named = zip(timed.trace.graph.tensors, timed.trace.tensors, timed.lasting, timed.lives, strict=True)
     return Table(
         columns,
         [(life.index, name, lasts, life.nbytes, tensor.dtype, tensor.shape) for tensor, name, lasts, life in named],
     )
 
 
-def _lives(study: Study) -> Table:
+def _lives(timed: TimedLives) -> Table:
     columns = ("tensor", "is_global", "birth", "death", "uses", "periods")
-    named: Iterable[Any] = zip(study.lives, study.lasting, strict=True)
+    named: Iterable[Any] = zip(timed.lives, timed.lasting, strict=True)
     return Table(
         columns,
         [(life.index, lasts, life.birth, life.death, life.uses, len(life.periods)) for life, lasts in named],
     )
 
 
-def _periods(study: Study, order: Order) -> Table:
+def _periods(timed: TimedLives, order: Order) -> Table:
     columns = ("tensor", "period", "start", "end", "looped", "nbytes", "time_ns")
     return Table(
         columns,
         [
-            (row.tensor, row.number, row.start, row.end, row.looped, row.nbytes, _ns(study.times.ns(row.ticks)))
-            for row in study.periods(order)
+            (row.tensor, row.number, row.start, row.end, row.looped, row.nbytes, _ns(timed.times.ns(row.ticks)))
+            for row in timed.periods(order)
         ],
     )
 
 
-def _memory(study: Study) -> Table:
+def _memory(timed: TimedLives) -> Table:
     columns = ("kernel", "active", "input", "weight", "intermediate", "total", "live", "global_weight", "input_size")
-    series = study.series
+    series = timed.series
     rows = zip(series.active, series.active_breakdown, series.total, series.live, strict=True)
     return Table(
         columns,

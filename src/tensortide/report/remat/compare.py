@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tensortide.replay.remat.verdicts import Comparison, Entry, Point, Strategy
-from tensortide.report.layout import Column, Trimmed, columns_table, heading, tidy
+from tensortide.report.layout import Column, Trimmed, columns_table, device_text, heading, tidy
 from tensortide.units import format_bytes, format_seconds
 
 __all__ = ["comparison_csv", "render_comparison"]
@@ -50,7 +50,7 @@ def render_comparison(found: Comparison, console: Console) -> None:
 def _title(found: Comparison) -> RenderableType:
     step = found.step
     facts = (
-        f"\n{step.ops:,} ops on {tidy(step.device)}, {format_seconds(step.model_ns / 1e9)}; durations: "
+        f"\n{step.ops:,} ops on {device_text(step.device)}, {format_seconds(step.model_ns / 1e9)}; durations: "
         f"{tidy(step.durations) or 'unknown'}; {found.nodes:,} nodes for planners\n"
         f"peak without a budget {format_bytes(step.baseline_bytes)}, of it {format_bytes(step.constant_bytes)} that "
         f"nothing can compute again; some op needs {format_bytes(step.bottleneck_bytes)} beside them"

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tensortide.replay.remat.experiments.results import Curve, Experiment, Growth, Row, Run, Step, Study
-from tensortide.report.layout import Trimmed, heading, tidy
+from tensortide.report.layout import Trimmed, device_text, heading, tidy
 from tensortide.report.remat.growth import RULE_NAMES
 from tensortide.units import format_bytes, format_count, format_seconds
 
@@ -45,7 +45,7 @@ def _print(console: Console, part: RenderableType) -> None:
 
 def _title(step: Step) -> RenderableType:
     facts = (
-        f"{step.ops:,} ops on {tidy(step.device)}, {format_seconds(step.model_ns / 1e9)}; "
+        f"{step.ops:,} ops on {device_text(step.device)}, {format_seconds(step.model_ns / 1e9)}; "
         f"durations: {tidy(step.durations) or 'unknown'}\n"
         f"peak without a budget {format_bytes(step.baseline_bytes)}, of it {format_bytes(step.constant_bytes)} that "
         f"nothing can compute again; some op needs {format_bytes(step.bottleneck_bytes)} beside them"

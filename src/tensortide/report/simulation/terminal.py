@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tensortide.report.layout import Column, Trimmed, bar, columns_table, heading, tidy
+from tensortide.report.layout import Column, Trimmed, bar, columns_table, device_text, heading, tidy
 from tensortide.report.simulation.curve import curve_text
 from tensortide.report.simulation.records import Evicted, Recomputed, SimulationView, Stopped
 from tensortide.report.simulation.words import place_text, short, time_text
@@ -32,7 +32,7 @@ def render_simulation(view: SimulationView, console: Console, *, top: int = 15) 
 
 def _title(view: SimulationView) -> Text:
     text = Text(tidy(view.workload) or "unnamed step", style="bold")
-    text.append(f"  one step of {view.ops} ops, memory of {tidy(view.device)}", style="not bold")
+    text.append(f"  one step of {view.ops} ops, memory of {device_text(view.device)}", style="not bold")
     settings = "  ".join(f"{name}={value}" for name, value in view.hyperparameters.items())
     durations = tidy(view.durations) or "unknown"
     policy = f"policy {view.policy}: {view.rules}" if view.rules else f"plan {view.policy}"

@@ -12,13 +12,13 @@ from tensortide.memory.compat import CompatSeries, compat_series
 from tensortide.memory.liveness import Life, lasting_tensors, liveness
 from tensortide.timing.exact import Times
 
-__all__ = ["Order", "Row", "Study", "study_of"]
+__all__ = ["Order", "Row", "TimedLives", "timed_lives"]
 
 Order: TypeAlias = Literal["creation", "time_size"]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """An inactive period of a tensor, with its time in the ticks of the study's times."""
+    """An inactive period of a tensor, with its time in ticks of ``TimedLives.times``."""
 
     tensor: int
     number: int
@@ -29,7 +29,7 @@ class Row(msgspec.Struct, frozen=True):
     ticks: int
 
 
-class Study(msgspec.Struct, frozen=True):
+class TimedLives(msgspec.Struct, frozen=True):
     """A Trace with times; ``lives`` in mode ``compat``; ``lasting`` says which tensors live across steps."""
 
     trace: Trace
@@ -48,8 +48,8 @@ class Study(msgspec.Struct, frozen=True):
         return rows if order == "creation" else sorted(rows, key=lambda row: -row.nbytes * row.ticks)
 
 
-def study_of(trace: Trace, times: Times | None = None) -> Study:
-    """The Study of ``trace`` with its own times, or ``times``.
+def timed_lives(trace: Trace, times: Times | None = None) -> TimedLives:
+    """The lives of the tensors of ``trace`` with its own times, or ``times``.
 
     Raises:
         TraceError: there are no times, or sizes of tensors are unknown: files have numbers only.
@@ -68,4 +68,4 @@ def study_of(trace: Trace, times: Times | None = None) -> Study:
         )
     lives = liveness(trace.graph, "compat", times.ticks)
     lasting = tuple(lasting_tensors(trace.graph))
-    return Study(trace, times, lives, lasting, compat_series(trace.graph, lives))
+    return TimedLives(trace, times, lives, lasting, compat_series(trace.graph, lives))

@@ -1,0 +1,47 @@
+"""``python -m tensortide`` as a user runs it: a process of its own, forked from one that has imported the frameworks.
+
+Importing them takes seconds and tells nothing new: fresh interpreters import them in ``tests/test_import.py``, on
+terminals and under Ctrl-C. All of tensortide is imported by every run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import IO
+
+TIMEOUT_S = 120
+
+
+def tensortide(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command with ``arguments`` run in ``folder``, and in ``environment`` beside that of the tests.
+
+    Raises TimeoutExpired after ``TIMEOUT_S``.
+    """
+    requests, answers = _server()
+    with tempfile.TemporaryDirectory() as place:
+        out, err = Path(place, "out"), Path(place, "err")
+        run = {"arguments": arguments, "folder": str(folder.resolve()), "environment": environment}
+        requests.write(json.dumps({**run, "out": str(out), "err": str(err), "timeout_s": TIMEOUT_S}) + "\n")
+        requests.flush()
+        code = int(answers.readline())
+        if code == -signal.SIGALRM:
+            raise subprocess.TimeoutExpired(arguments, TIMEOUT_S)
+        return subprocess.CompletedProcess(arguments, code, out.read_text("utf-8"), err.read_text("utf-8"))
+
+
+@functools.cache
+def _server() -> tuple[IO[str], IO[str]]:
+    """Where it takes runs, and where it answers; it ends with the tests."""
+    command = [sys.executable, str(Path(__file__).with_name("server.py"))]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert server.stdin is not None
+    assert server.stdout is not None
+    atexit.register(server.communicate)
+    return server.stdin, server.stdout
