@@ -30,6 +30,8 @@ class Block(weakref.ref[Any]):
 
     __slots__ = ("aliases", "counted", "given", "key", "nbytes", "own", "read", "seen_ns", "storage", "written")
 
+    __eq__, __hash__ = object.__eq__, object.__hash__  # those of a reference end with what it refers to
+
     aliases: list[Block] | None
     key: int
     nbytes: int

@@ -204,6 +204,7 @@ class LiveEngine(Tables):
             super().finish(frame)
         finally:
             self.made = {}
+        assert self.defined[frame.wanted]  # or it would be asked for without end
         self.memory -= self.spare_bytes[frame.op]
         self.frames.pop()
         self.loose = min(self.loose, len(self.frames))

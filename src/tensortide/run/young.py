@@ -34,16 +34,41 @@ class Young:
         """End the histories of what can no longer be made again, op ``number`` being the latest. Returns the calls
         behind the rest, in the order in which they ran, and what of that each has made."""
         behind = self._behind()
+        made_by = dict(behind)
         depths: dict[Again, int] = {}
-        for call, _ in behind:
+        readers: dict[Block, list[Again]] = {}
+        for call, made in behind:
             depth = self._depth(call, depths)
             if depth < NEVER:
                 depths[call] = depth
+            for value in made:
+                if value.place < 0:
+                    self._overwritten(value.block, readers, made_by, depths)
+            for near in call.inputs:
+                if near is not None and near.block.storage == YOUNG:
+                    readers.setdefault(near.block, []).append(call)
         cut = [value for value in list(self.values.values()) if value.call is not None and value.call not in depths]
         for value in cut:
             value.call = None
         self.due = number + max(SELDOM, 2 * len(behind))
         return self._behind() if cut else behind
+
+    def _overwritten(
+        self,
+        block: Block,
+        readers: dict[Block, list[Again]],
+        made_by: dict[Again, list[Value]],
+        depths: dict[Again, int],
+    ) -> None:
+        """What was made of ``block`` so far cannot be made again, whether directly or of what is no longer there."""
+        queue = [block]
+        for at in queue:
+            for call in readers.pop(at, ()):
+                for value in made_by[call]:
+                    if value.block is not block:
+                        depths.pop(call, None)
+                        if self.values.get(value.block.key) is not value:
+                            queue.append(value.block)
 
     def promote(self, number: int) -> None:
         """Tell the engine of everything, as if it had known from the start; it decides from here on."""
@@ -103,6 +128,8 @@ class Young:
                 if gone or (engine.fixed[storage] and block.written > call.number):
                     return NEVER
                 depth = engine.depth[storage]
+            elif self._lost(value):
+                return NEVER
             elif value.call in depths:
                 depth = depths[value.call]
             elif self.values.get(block.key) is value:
@@ -112,6 +139,11 @@ class Young:
             deepest = max(deepest, depth)
         return deepest + 1
 
+    def _lost(self, value: Value) -> bool:
+        """Whether an op that cannot be run again has overwritten it."""
+        now = self.values.get(value.block.key)
+        return now is not None and now is not value and now.call is None and now.block is value.block
+
 
 def enter(engine: LiveEngine, call: Again, made: list[Value]) -> None:
     """Tell ``engine`` of ``call``: of what it has made ``made`` can be needed. It knows of all that the call read."""
@@ -120,8 +152,6 @@ def enter(engine: LiveEngine, call: Again, made: list[Value]) -> None:
     for value in fresh:
         engine.uncount(value.block)
     overwritten = [value.block.storage for value in made if value.place < 0]
-    if any(map(engine.children.__getitem__, overwritten)):
-        engine.secure(overwritten)
     outputs = engine.complete(inputs, call, [(value.block.nbytes, value.block) for value in fresh], overwritten)
     call.fresh = [(value.place, output) for value, output in zip(fresh, outputs, strict=False)]
     for value, output in zip(fresh, outputs, strict=False):

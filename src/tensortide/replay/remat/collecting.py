@@ -107,7 +107,7 @@ class CollectingEngine(Engine):
                 for near in self.children[at]:
                     if near not in seen and not self.fixed[near]:
                         seen.add(near)
-                        (held if self.references[near] > 0 else queue).append(near)
+                        (held if self.references[near] else queue).append(near)
         return held
 
     def make_room(self, nbytes: int, extra_bytes: int = 0) -> None:
