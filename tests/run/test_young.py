@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from tensortide.run import live
 from tensortide.run.again import Again
-from tensortide.run.budget import Budget
+from tensortide.run.budget import Budget, current
 from tensortide.run.young import SELDOM
 from tests.run import programs
 from tests.run.programs import Move, Program
@@ -28,7 +27,7 @@ def throwing(move: Move, chance: random.Random, counts: list[int]) -> Move:
 
     def moved(program: Program, dice: random.Random, held: list[torch.Tensor]) -> list[torch.Tensor]:
         made = move(program, dice, held)
-        runtime = live.current().runtime
+        runtime = current().runtime
         assert runtime is not None
         if chance.random() < 0.3:
             runtime.promote()

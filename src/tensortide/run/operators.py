@@ -12,6 +12,7 @@ from tensortide.capture.schema import PASSED_ON
 from tensortide.run.template import Hole
 
 _STATISTICS = ("running_mean", "running_var")
+_TRAINING = ("training", "train")
 _NORMALISATIONS = frozenset(
     {
         "aten::native_batch_norm",
@@ -70,8 +71,9 @@ class Operator:
     """Facts of an op overload.
 
     ``kernel`` runs it. ``passed``: it only asks about a tensor. ``view``: its results only view its inputs, or it makes
-    an input do so. ``written``: places and names of the arguments that it writes. ``statistics``: it updates running
-    statistics when it trains, which its results do not depend on. ``random``: it draws from a generator.
+    an input do so. ``written``: places and names of the arguments that it writes. ``statistics``: places of the running
+    statistics that it updates when it trains (argument number ``training`` says whether; -1: always), which its results
+    do not depend on. ``random``: it draws from a generator.
     ``repeatable``: it can be run again. ``foreach``: it does one thing to each tensor of its lists. ``sums``: it adds
     two tensors. ``resizing``: it may give a storage another size. ``target``: the place of the only argument that it
     writes, or -1. ``allocates``: it may take memory. ``factory``: it takes no tensor; ``lone``: only its first
@@ -79,8 +81,8 @@ class Operator:
     """
 
     __slots__ = (
-        *("allocates", "dynamic", "factory", "foreach", "func", "kernel", "lone", "names", "passed", "random"),
-        *("repeatable", "resizing", "statistics", "sums", "target", "view", "written"),
+        *("allocates", "dynamic", "factory", "foreach", "func", "kernel", "lone", "passed", "random"),
+        *("repeatable", "resizing", "statistics", "sums", "target", "training", "view", "written"),
     )
 
     def __init__(self, func: Any) -> None:
@@ -88,14 +90,14 @@ class Operator:
         self.func = func
         self.kernel = func._op
         self.passed = func in PASSED_ON
-        self.names = tuple(argument.name for argument in schema.arguments)
         self.written = tuple(
             (place, a.name) for place, a in enumerate(schema.arguments) if a.alias_info and a.alias_info.is_write
         )
         self.target = _target(schema)
         self.view = (bool(func.is_view) and not _composite(func)) or schema.name == "aten::set_"
         self.random = torch.Tag.nondeterministic_seeded in func.tags
-        self.statistics = schema.name in _NORMALISATIONS
+        self.statistics = _places(schema, _STATISTICS) if schema.name in _NORMALISATIONS else ()
+        self.training = next(iter(_places(schema, _TRAINING)), -1)
         self.repeatable = schema.name.partition("::")[0] not in _UNREPEATABLE
         self.sums = func in _SUMS
         self.resizing = schema.name in _RESIZING or any(argument.is_out for argument in schema.arguments)
@@ -127,6 +129,11 @@ def _target(schema: Any) -> int:
     return places[0] if plain else -1
 
 
+def _places(schema: Any, names: Sequence[str]) -> tuple[int, ...]:
+    """Of the arguments that have one of ``names``."""
+    return tuple(place for place, argument in enumerate(schema.arguments) if argument.name in names)
+
+
 def _composite(func: Any) -> bool:
     """Whether ``func`` is made of other ops, and reaches a mode as a whole in inference mode only: ``to`` and
     ``reshape`` say that they return views, and may copy."""
@@ -141,12 +148,9 @@ def written_by(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) 
     """The arguments that a call writes, and those of them whose old contents its results do not depend on."""
     given = len(args)
     written = [args[place] if place < given else kwargs.get(name) for place, name in operator.written]
-    if not operator.statistics:
+    if not operator.statistics or (operator.training >= 0 and not args[operator.training]):
         return written, []
-    named = {**dict(zip(operator.names, args, strict=False)), **kwargs}
-    if not named.get("training", named.get("train", True)):
-        return written, []
-    blind = [named[name] for name in _STATISTICS if named.get(name) is not None]
+    blind = [args[place] for place in operator.statistics if args[place] is not None]
     return [*written, *(value for value in blind if not any(value is other for other in written))], blind
 
 

@@ -86,10 +86,11 @@ class Runtime(TorchDispatchMode):
         for kind in types:
             if kind not in _ORDINARY and not issubclass(kind, torch.nn.Parameter):
                 return NotImplemented
+        if operator.view and not self.watchers:
+            return self._view(operator, args, kwargs or {})
         action: Callable[..., Any] = self._view if operator.view else self._run
-        if self.watchers:
-            for watcher in self.watchers:
-                action = functools.partial(watcher.around, action)
+        for watcher in self.watchers:
+            action = functools.partial(watcher.around, action)
         return self._safely(action, operator, args, kwargs or {})
 
     def _safely(self, action: Callable[..., Any], what: Any, *arguments: Any) -> Any:
@@ -120,9 +121,9 @@ class Runtime(TorchDispatchMode):
     def _view(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Views take nothing, but may look at the size of the storage."""
         for tensor in (args[0],) if operator.lone else tensors_of((*args, *kwargs.values())):
-            storage = self._value(tensor).block.storage
-            if storage != YOUNG and not self.engine.material[storage]:
-                self._bring(storage)
+            value = self.known.get(storage_of(tensor)._cdata)
+            if value is None or not (value.block.storage == YOUNG or self.engine.material[value.block.storage]):
+                self._safely(self._expose, operator, tensor, False)
         self.ops += 1
         return operator.kernel(*args, **kwargs)
 
@@ -142,8 +143,8 @@ class Runtime(TorchDispatchMode):
                 return self._update(operator, args, kwargs, written)
         tensors: list[torch.Tensor] = []
         marks: list[Any] = []
-        template = [frozen(value, tensors, marks) for value in args]
-        named = {name: frozen(value, tensors, marks) for name, value in kwargs.items()} if kwargs else kwargs
+        template = frozen(args, tensors, marks)
+        named = dict(zip(kwargs, frozen(kwargs.values(), tensors, marks), strict=True)) if kwargs else kwargs
         values, held, there = self._read(tensors)
         call = None
         if operator.repeatable:

@@ -12,6 +12,7 @@ Storage = torch.UntypedStorage
 storage_of = torch.Tensor.untyped_storage
 """As it was before anybody replaced it."""
 _EXACT = frozenset({int, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format})
+_PLAIN = frozenset({*_EXACT, bool, float, complex, list, tuple})
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
@@ -32,36 +33,46 @@ Template: TypeAlias = Any
 _new = tuple.__new__
 
 
-def frozen(value: Any, tensors: list[torch.Tensor], marks: list[Any]) -> Template:
-    """``value`` with holes; its tensors are appended to ``tensors``, and to ``marks`` what tells apart calls of one op
-    that allocate different memory: all but the values of numbers that are no integers."""
-    kind = type(value)
-    if kind in _TENSORS or isinstance(value, torch.Tensor):
-        hole = _new(
-            Hole,
-            (
-                len(tensors),
-                value.dtype,
-                value.size(),
-                value.stride(),
-                value.storage_offset(),
-                value.is_conj(),
-                value.is_neg(),
-            ),
-        )
-        tensors.append(value)
-        marks.append(hole)
-        return hole
-    if kind in _EXACT:
-        marks.append(value)
-        return value
-    if kind is list or kind is tuple:
-        marks.append(len(value))
-        return kind([frozen(item, tensors, marks) for item in value])
-    marks.append(kind)
-    if kind is bool:
-        marks.append(value)
-    return value
+def frozen(values: Iterable[Any], tensors: list[torch.Tensor], marks: list[Any]) -> list[Template]:
+    """``values`` with holes; their tensors are appended to ``tensors``, and to ``marks`` what tells apart calls of one
+    op that allocate different memory: all but the values of numbers that are no integers."""
+    found: list[Template] = []
+    for value in values:
+        kind = type(value)
+        if kind in _TENSORS or (kind not in _PLAIN and isinstance(value, torch.Tensor)):
+            hole = _hole(value, len(tensors))
+            tensors.append(value)
+            marks.append(hole)
+            found.append(hole)
+        elif kind in _EXACT:
+            marks.append(value)
+            found.append(value)
+        elif kind is list or kind is tuple:
+            if type(value[0] if value else 0) is int:  # then all of them are
+                marks.append(tuple(value))
+                found.append(value)
+            else:
+                marks.append(len(value))
+                found.append(kind(frozen(value, tensors, marks)))
+        else:
+            marks += (kind, value) if kind is bool else (kind,)
+            found.append(value)
+    return found
+
+
+def _hole(tensor: torch.Tensor, place: int) -> Hole:
+    return _new(
+        Hole,
+        (
+            place,
+            tensor.dtype,
+            tensor.size(),
+            tensor.stride(),
+            tensor.storage_offset(),
+            tensor.is_conj(),
+            tensor.is_neg(),
+        ),
+    )
 
 
 def thawed(template: Template, storages: Sequence[Storage | None]) -> Any:
