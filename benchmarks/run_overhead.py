@@ -99,7 +99,7 @@ def row(name: str, settings: dict[str, Any], rounds: int) -> Iterator[str]:
     yield from (f"{us / ops * 1e6:.1f}" for us in (base, mode - base, whole - base))
     yield f"{whole / base:.2f}x"
     for share in SHARES:
-        yield limited(step, int(before + (peak - before) * share), rounds)
+        yield limited(step, int(before + (peak - before) * share), max(3, rounds // 5))
 
 
 def main(arguments: list[str]) -> None:
