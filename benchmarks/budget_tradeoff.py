@@ -33,11 +33,11 @@ from tensortide.run.budget import Budget
 MIB = 1 << 20
 SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 COMPILED = (0.7, 0.3)
-TIMED = 2
+TIMED = 3
 TOO_SLOW = 20
 """Times an ordinary step: what is slower is not tried at still smaller budgets."""
 WORKLOADS: dict[str, dict[str, Any]] = {
-    "gpt2": {"batch": 8, "seq": 128, "hidden": 128, "layers": 9, "heads": 4, "vocab": 512, "positions": 128},
+    "gpt2": {"batch": 8, "seq": 256, "hidden": 256, "layers": 9, "heads": 4, "vocab": 512, "positions": 256},
     "resnet32_cifar": {"batch": 32},
     "unet": {"batch": 4, "height": 96, "width": 96, "filters": 16, "levels": 3},
     "lstm": {"batch": 128, "seq": 24, "inputs": 128, "hidden": 256, "layers": 2},
