@@ -60,7 +60,8 @@ class StorageRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     ``evictions`` are all, ``forced`` those of them that made room for something else; in the others it went because the
     program had dropped it. ``remats``: how often it became resident again. ``pinned`` and ``banished``: the event from
-    which it had to stay, and the one in which it went for good, if there is one.
+    which it had to stay (a sum of gradients: while anything else could go), and the one in which it went for good, if
+    there is one.
     """
 
     id: int

@@ -78,7 +78,7 @@ class Watched(Engine):
         self.pins, self.banishings = [NEVER] * storages, [NEVER] * storages
         self.runs, self.again = [0] * len(self.cost_ns), [0] * len(self.cost_ns)
         self.state = [_GONE] * storages
-        self.sums = [0, 0, 0, 0]
+        self.state_bytes = [0, 0, 0, 0]
         """Bytes of the storages in each state."""
         self.frames: list[Frame] = []
         self.goal = 0
@@ -98,8 +98,8 @@ class Watched(Engine):
 
     def move(self, storage: int, state: int) -> None:
         nbytes = self.storage_bytes[storage]
-        self.sums[self.state[storage]] -= nbytes
-        self.sums[state] += nbytes
+        self.state_bytes[self.state[storage]] -= nbytes
+        self.state_bytes[state] += nbytes
         self.state[storage] = state
 
     @property
@@ -110,11 +110,11 @@ class Watched(Engine):
     @property
     def resident(self) -> int:
         """Bytes resident."""
-        return sum(self.sums[_EVICTABLE:])
+        return sum(self.state_bytes[_EVICTABLE:])
 
     def row(self, kind: int, index: int, total: int) -> None:
         """Append what happens, with ``total`` bytes resident."""
-        pinned, evictable = self.sums[_PINNED], self.sums[_EVICTABLE]
+        pinned, evictable = self.state_bytes[_PINNED], self.state_bytes[_EVICTABLE]
         missing = max(0, total + self.asked - self.budget) if self.asked else 0
         entries = (kind, index, self.goal, self.clock_ns, pinned, total - pinned - evictable, evictable, missing)
         for column, entry in zip(self.rows, entries, strict=True):
