@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -11,10 +12,12 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import tensortide
+from tensortide.errors import BudgetInfeasible
 from tensortide.plan.remat.policies import State
+from tensortide.run import engine
 from tensortide.run.budget import Budget
 from tensortide.run.template import storage_of
-from tests.run.same import UNLIMITED, counting
+from tests.run.same import UNLIMITED, counting, identical
 
 KIB, MIB = 1 << 10, 1 << 20
 SMALL = 16 * KIB
@@ -172,3 +175,18 @@ def test_workspace_is_no_reason_to_give_up() -> None:
         assert storage_of(held).nbytes() == 0  # what could go went
     assert limit < budget.usage.peak_bytes < limit + 16 * MIB
     assert torch.equal(result, convolution(image))
+
+
+def test_an_op_that_needs_too_many_others_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "LEAST_ENDLESS", 20)
+    monkeypatch.setattr(engine, "ENDLESS", 0)
+    sums = [torch.ones(1024)]
+    with Budget(UNLIMITED) as probe:
+        limit = probe.resident_bytes + 5 * sums[0].nbytes
+    with pytest.raises(BudgetInfeasible, match="needs over 20 ops to be run again"), Budget(limit, "lru") as budget:
+        for _ in range(60):
+            sums.append(sums[-1] * 1.01)
+        torch.add(sums[30], sums[29])
+    assert budget.usage.recomputations == 20
+    for before, after in itertools.pairwise(sums):
+        assert identical(after, before * 1.01)

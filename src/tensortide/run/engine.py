@@ -18,8 +18,9 @@ DEEPEST = 2048
 """What would take a longer chain of ops to make again stays: histories must not grow without end."""
 AWAITED = -1
 """References of what the program has dropped, while the engine is being told of what was made of it."""
-ENDLESS = 100_000
-"""Ops that are run again for a single op of the program before that counts as failure."""
+LEAST_ENDLESS = 10_000
+ENDLESS = 10
+"""For a single op of the program so many may run again, or so many times as many as are known: more is failure."""
 
 
 class LiveEngine(Tables):
@@ -191,7 +192,7 @@ class LiveEngine(Tables):
 
     def finish(self, frame: Frame) -> None:
         call = self.calls[frame.op]
-        if self.in_a_row > ENDLESS and self.budget < UNLIMITED:
+        if self.in_a_row >= self.most_again and self.budget < UNLIMITED:
             raise Thrashing
         assert call is not None  # what cannot be run again is fixed, and never asked for
         began = self.clock()
@@ -208,6 +209,11 @@ class LiveEngine(Tables):
         self.memory -= self.spare_bytes[frame.op]
         self.frames.pop()
         self.loose = min(self.loose, len(self.frames))
+
+    @property
+    def most_again(self) -> int:
+        """Ops that may be run again for a single op of the program."""
+        return max(LEAST_ENDLESS, ENDLESS * (len(self.calls) - len(self.free_ops)))
 
     def define(self, value: int) -> None:
         there = self.defined[value]

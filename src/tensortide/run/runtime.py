@@ -17,7 +17,7 @@ from tensortide.plan.remat.policies import Policy
 from tensortide.replay.remat.outcome import OutOfMemory, Thrashing
 from tensortide.run.again import Again
 from tensortide.run.block import YOUNG, Block, Value
-from tensortide.run.engine import ENDLESS, LiveEngine
+from tensortide.run.engine import LiveEngine
 from tensortide.run.operators import Operator, generators_of, operators, written_by
 from tensortide.run.shortage import infeasible
 from tensortide.run.sizes import NO_ROOM, Room, sizes_on
@@ -109,7 +109,7 @@ class Runtime(TorchDispatchMode):
             raise infeasible(self, getattr(what, "func", what), error.shortage) from None
         except Thrashing:
             raise BudgetInfeasible(
-                f"{getattr(what, 'func', what)} needs over {ENDLESS} ops to be run again: "
+                f"{getattr(what, 'func', what)} needs over {self.engine.most_again:,} ops to be run again: "
                 "the budget is too small to get on with, or another policy does better"
             ) from None
         finally:
