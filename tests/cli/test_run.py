@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,39 @@ def test_json_has_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
     assert figures["ops"] > 10
     parts = ("base_ns", "recompute_ns", "arguments_ns", "search_ns", "overhead_ns")
     assert sum(figures[part] for part in parts) >= figures["step_ns"] * 0.99
+
+
+ONLY_SO = """
+import torch
+from tensortide.run.budget import current
+
+def work():
+    x = torch.ones(8)
+
+    def step():
+        current()
+        x.mul_(2).sum()
+
+    return step
+"""
+
+
+def test_a_step_that_fits_only_under_a_budget_runs_under_it_alone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "work.py").write_text(ONLY_SO)
+    arguments = [f"{tmp_path / 'work.py'}:work", "--budget", "1GiB", "--steps", "1"]
+    status, out, _ = output(capsys, *arguments, "--no-plain")
+    assert status == 0
+    assert "Step under the budget" in out
+    assert "Ordinary" not in out
+    status, out, _ = output(capsys, *arguments, "--no-plain", "--json")
+    assert status == 0
+    figures = json.loads(out)
+    assert figures["plain_ns"] is figures["slowdown"] is None
+    status, _, err = output(capsys, *arguments)
+    assert status != 0
+    assert "no memory budget is open" in err
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import torch
 
 from tensortide.errors import RunError, TensortideError, WorkloadError
 from tensortide.run.budget import Budget, Usage
-from tensortide.run.heap import settle_heap
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,8 @@ class Measured:
     peak_bytes: int
     before_bytes: int
     """Resident when the budget was opened."""
-    plain_ns: int
+    plain_ns: int | None
+    """None: there were no ordinary steps."""
     step_ns: int
     ops: int
     evictions: int
@@ -46,19 +46,27 @@ class Measured:
     left_steps: int = 0
 
     @property
-    def slowdown(self) -> float:
-        return self.step_ns / self.plain_ns
+    def slowdown(self) -> float | None:
+        """Of a step against an ordinary one, if there was any."""
+        return self.step_ns / self.plain_ns if self.plain_ns is not None else None
 
 
 def measured(
-    target: str, workload: Callable[..., Any], settings: Mapping[str, Any], budget: Budget, steps: int
+    target: str,
+    workload: Callable[..., Any],
+    settings: Mapping[str, Any],
+    budget: Budget,
+    steps: int,
+    *,
+    plain: bool = True,
 ) -> Measured:
-    """One ordinary step to warm up, ``steps`` ordinary ones, one under ``budget`` to warm up, ``steps`` of those."""
+    """``steps`` steps under ``budget``, and if ``plain`` as many ordinary ones, each after one to warm up. The very
+    first step runs under a budget too: what does not fit ends there, and what fits only so is never run otherwise."""
     if steps < 1:
         raise RunError(f"cannot measure over {steps} steps: it takes at least 1")
-    settle_heap()  # for ordinary steps too
     step = _built(target, workload, settings)
-    plain = _timed(target, step, budget.device, 1 + steps)[1:]
+    with Budget(budget.limit, budget.policy, device=budget.device, workspace=budget.workspace):
+        _timed(target, step, budget.device, 1)
     gc.collect()
     with budget:
         before_bytes = budget.resident_bytes
@@ -66,6 +74,8 @@ def measured(
         first = budget.usage
         times = _timed(target, step, budget.device, steps)
         last = budget.usage
+    gc.collect()
+    ordinary = _timed(target, step, budget.device, 1 + steps)[1:] if plain else None
     base, again, arguments, search = (
         _mean(first, last, name, steps) for name in ("base_ns", "recompute_ns", "arguments_ns", "search_ns")
     )
@@ -78,7 +88,7 @@ def measured(
         steps=steps,
         peak_bytes=last.peak_bytes,
         before_bytes=before_bytes,
-        plain_ns=int(statistics.median(plain)),
+        plain_ns=int(statistics.median(ordinary)) if ordinary else None,
         step_ns=step_ns,
         ops=_mean(first, last, "ops", steps),
         evictions=_mean(first, last, "evictions", steps),
