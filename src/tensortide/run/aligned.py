@@ -13,7 +13,7 @@ from tensortide.graph.model import Graph
 from tensortide.replay.remat.outcome import AGAIN, BANISH, DEAD
 from tensortide.run.operators import Operator
 from tensortide.run.tables import NOTHING, Call
-from tensortide.run.template import tensors_of
+from tensortide.run.template import stored, tensors_of
 
 if TYPE_CHECKING:
     from tensortide.run.runtime import Runtime
@@ -140,7 +140,7 @@ class Aligned:
         schema = schema_of(operator.func)
         tensors = [] if schema.fresh else tensors_of([*args, *kwargs.values()])  # as the recorder takes them
         forms: list[Form] = [(t.dtype, t.shape) for t in tensors]
-        seen = Seen(schema.name, forms, [runtime.storage(t) for t in tensors], engine.memory)
+        seen = Seen(schema.name, forms, [runtime.storage(t) for t in stored(tensors)], engine.memory)
         if self.at >= 0:
             self._deliver()
             if self._agrees(seen):
@@ -155,7 +155,7 @@ class Aligned:
         seen.began_ns = seen.ended_ns - (engine.base_ns - before_ns)
         results = tensors_of([result])
         seen.made = [(t.dtype, t.shape) for t in results]
-        seen.outputs = [runtime.storage(t) for t in results]
+        seen.outputs = [runtime.storage(t) for t in stored(results)]
         for live in (*seen.inputs, *seen.outputs):
             made = engine.op_of[values[-1]] if (values := engine.values[live]) else NOTHING
             seen.ops[live] = made, engine.calls[made] if made != NOTHING else None

@@ -26,6 +26,7 @@ from tensortide.run.limit import budget_bytes, default_device
 from tensortide.run.livelog import LiveLog
 from tensortide.run.reads import Reads, Strangers
 from tensortide.run.runtime import Runtime
+from tensortide.run.template import stored
 from tensortide.run.traced import LiveStep, Tracer
 
 DEFAULT = "dtr-eq"
@@ -247,10 +248,6 @@ def _graph_of_plan(plan: Plan, name: str, graph: Graph | None) -> Graph:
 
 
 def _tensors() -> list[torch.Tensor]:
-    """Every tensor that exists."""
-    found = [
-        thing
-        for thing in gc.get_objects()
-        if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.layout is torch.strided and not thing.is_meta
-    ]
-    return [*found, *(tensor.grad for tensor in found if tensor.is_leaf and tensor.grad is not None)]
+    """Every tensor that exists, with what sparse ones consist of."""
+    found = [t for t in gc.get_objects() if type(t) in (torch.Tensor, torch.nn.Parameter) and not t.is_meta]
+    return stored([*found, *(tensor.grad for tensor in found if tensor.is_leaf and tensor.grad is not None)])

@@ -22,6 +22,7 @@ _NORMALISATIONS = frozenset(
         "aten::miopen_batch_norm",
     }
 )
+_NO_MEMORY = "aten::_efficientzerotensor"
 _UNREPEATABLE = frozenset({"c10d", "_c10d_functional", "symm_mem", "profiler", "inductor"})
 _RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::_resize_output_"})
 _SUMS = (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
@@ -98,7 +99,7 @@ class Operator:
         self.random = torch.Tag.nondeterministic_seeded in func.tags
         self.statistics = _places(schema, _STATISTICS) if schema.name in _NORMALISATIONS else ()
         self.training = next(iter(_places(schema, _TRAINING)), -1)
-        self.repeatable = schema.name.partition("::")[0] not in _UNREPEATABLE
+        self.repeatable = schema.name.partition("::")[0] not in _UNREPEATABLE and schema.name != _NO_MEMORY
         self.sums = func in _SUMS
         self.resizing = schema.name in _RESIZING or any(argument.is_out for argument in schema.arguments)
         self.allocates = self.resizing or any(

@@ -16,13 +16,14 @@ from tensortide.errors import BudgetInfeasible, RunError
 from tensortide.plan.remat.policies import Policy
 from tensortide.replay.remat.outcome import OutOfMemory, Thrashing
 from tensortide.run.again import Again
-from tensortide.run.block import YOUNG, Block, Value
+from tensortide.run.block import YOUNG, Value
 from tensortide.run.engine import LiveEngine
-from tensortide.run.operators import Operator, generators_of, operators, written_by
+from tensortide.run.holdings import Holdings
+from tensortide.run.operators import Operator, generators_of, operators
 from tensortide.run.shortage import infeasible
 from tensortide.run.sizes import NO_ROOM, Room, sizes_on
-from tensortide.run.template import Storage, frozen, storage_of, tensors_of
-from tensortide.run.young import Young, enter
+from tensortide.run.template import Storage, Template, frozen, storage_of, stored, tensors_of
+from tensortide.run.young import enter
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 MOST_WRITES = 64
@@ -59,19 +60,14 @@ class Runtime(TorchDispatchMode):
     ) -> None:
         super().__init__()
         self.engine = LiveEngine(policy, budget_bytes, clock)
-        self.young = Young(self.engine)
         self.device = device
+        self._hold()
         self.clock = clock
         self.thread = get_ident()
         self.sizes = sizes_on(device, workspace)
         self.ops = 0
-        self.known: dict[int, Value] = {}
-        """Address of a storage of the program -> what is in it."""
-        self.shared: dict[int, Block] = {}
-        """By the same address: what others may have the memory of."""
         self.watchers: list[Watcher] = []
         """They go around every op, the last one outermost."""
-        self._when_dropped = self._dropped
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -121,9 +117,12 @@ class Runtime(TorchDispatchMode):
     def _view(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Views take nothing, but may look at the size of the storage."""
         for tensor in (args[0],) if operator.lone else tensors_of((*args, *kwargs.values())):
-            value = self.known.get(storage_of(tensor)._cdata)
-            if value is None or not (value.block.storage == YOUNG or self.engine.material[value.block.storage]):
-                self._safely(self._expose, operator, tensor, False)
+            try:
+                value = self.known.get(storage_of(tensor)._cdata)
+                if value is None or not (value.block.storage == YOUNG or self.engine.material[value.block.storage]):
+                    self._safely(self._expose, operator, tensor, False)
+            except NotImplementedError:
+                return self._safely(self._opaque, operator, args, kwargs)
         self.ops += 1
         return operator.kernel(*args, **kwargs)
 
@@ -133,19 +132,24 @@ class Runtime(TorchDispatchMode):
             engine.collect()
         written: Sequence[Value] = ()
         blind: Sequence[Value] = ()
-        if operator.written or operator.statistics:
-            written, blind = self._written(operator, args, kwargs)
-        if not operator.allocates:
-            for value in written:
-                if value.block.storage == YOUNG or not engine.fixed[value.block.storage]:
-                    break
-            else:
-                return self._update(operator, args, kwargs, written)
-        tensors: list[torch.Tensor] = []
+        template: list[Template] | None = None
+        named = kwargs
         marks: list[Any] = []
-        template = frozen(args, tensors, marks)
-        named = dict(zip(kwargs, frozen(kwargs.values(), tensors, marks), strict=True)) if kwargs else kwargs
-        values, held, there = self._read(tensors)
+        try:
+            if operator.written or operator.statistics:
+                written, blind = self._written(operator, args, kwargs)
+            if not operator.allocates and self._settled(written):
+                tensors = tensors_of((*args, *kwargs.values()) if kwargs else args)
+            else:
+                tensors = []
+                template = frozen(args, tensors, marks)
+                if kwargs:
+                    named = dict(zip(kwargs, frozen(kwargs.values(), tensors, marks), strict=True))
+            values, held, there = self._read(tensors)
+        except (NotImplementedError, RuntimeError):
+            return self._opaque(operator, args, kwargs)
+        if template is None:
+            return self._update(operator, args, kwargs, written, self._ready(values, held, written, there, NO_ROOM))
         call = None
         if operator.repeatable:
             inputs = [None if value in blind else value for value in values] if blind else values
@@ -157,9 +161,16 @@ class Runtime(TorchDispatchMode):
                 call.generators = [(g, g.get_state()) for g in generators_of(args, kwargs, tensors)]
         room = self.sizes.room(operator, marks, template, named, args, kwargs)
         frame = self._ready(values, held, written, there, room)
-        result, cost_ns = self._timed(operator, args, kwargs, frame)
+        result, cost_ns = self._timed(operator.kernel, args, kwargs, frame)
         self._note(operator, call, written, blind, result, cost_ns, room)
         return result
+
+    def _settled(self, written: Sequence[Value]) -> bool:
+        """Whether the engine knows that none of ``written`` can ever be made again."""
+        for value in written:
+            if value.block.storage == YOUNG or not self.engine.fixed[value.block.storage]:
+                return False
+        return True
 
     def _note(
         self,
@@ -215,21 +226,21 @@ class Runtime(TorchDispatchMode):
         else:
             engine.fix(block.storage)
 
-    def _update(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any], written: Sequence[Value]) -> Any:
+    def _update(
+        self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any], written: Sequence[Value], frame: Any
+    ) -> Any:
         """Run an op that makes nothing but writes to what is fixed, as optimizers do: nothing asks for it again."""
-        values, held, there = self._read(tensors_of((*args, *kwargs.values()) if kwargs else args))
-        frame = self._ready(values, held, written, there, NO_ROOM)
-        result, cost_ns = self._timed(operator, args, kwargs, frame)
+        result, cost_ns = self._timed(operator.kernel, args, kwargs, frame)
         self.engine.ran(cost_ns, 0, 0)
         for value in written:
             value.block.written = self.ops
         return result
 
-    def _timed(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any], frame: Any) -> tuple[Any, int]:
+    def _timed(self, kernel: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: Any) -> tuple[Any, int]:
         """Run an op when its inputs are there, and so is room for its outputs; its result and how long it took."""
         began = self.clock()
         try:
-            result = operator.kernel(*args, **kwargs)
+            result = kernel(*args, **kwargs)
             cost_ns = self.clock() - began
         finally:
             if frame is not None:
@@ -237,18 +248,27 @@ class Runtime(TorchDispatchMode):
         self.ops += 1
         return result, cost_ns
 
-    def _opaque(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """An operator over functions: its inputs are there; what it makes stays."""
-        values, _, _ = self._read(tensors_of((*args, *kwargs.values())))
+    def _opaque(self, what: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """An operator over functions, or an op on tensors without a storage, a size or memory of their own (sparse,
+        nested, zeros that are not there): its inputs are there; what it makes and writes stays."""
+        engine = self.engine
+        values = dict.fromkeys(map(self.holdings.value, stored(tensors_of((*args, *kwargs.values())))))
+        kernel = what
+        written: list[Value] = []
+        if isinstance(what, Operator):
+            kernel, (written, _) = what.kernel, self.holdings.all_written(what, args, kwargs)
         self.promote()
-        frame = self._prepare([self.engine.newest(value.block.storage) for value in dict.fromkeys(values)], (), 0)
-        try:
-            result = func(*args, **kwargs)
-        finally:
-            self.engine.abandon(frame)
+        overwritten = dict.fromkeys(value.block.storage for value in written)
+        frame = self._prepare([engine.newest(value.block.storage) for value in values], overwritten, 0)
+        result, cost_ns = self._timed(kernel, args, kwargs, frame)
+        for value in written:
+            value.block.written = self.ops
+            if not engine.fixed[value.block.storage]:
+                engine.fix(value.block.storage)
         _, grown = self._fresh(result, None)
-        self.engine.ran(0, grown, 0)
+        engine.ran(cost_ns, grown, 0)
         self.promote()
+        engine.make_room(0)
         return result
 
     def promote(self) -> None:
@@ -279,11 +299,6 @@ class Runtime(TorchDispatchMode):
         overwritten = dict.fromkeys(value.block.storage for value in written)
         return self._prepare(inputs, overwritten, room.nbytes, room.workspace_bytes)
 
-    def _fixed(self, value: Value) -> bool:
-        """Whether it can never be made again, as the engine knows."""
-        storage = value.block.storage
-        return storage != YOUNG and bool(self.engine.fixed[storage])
-
     def _bring(self, storage: int) -> None:
         self.promote()
         self.engine.abandon(self._prepare([self.engine.newest(storage)], (), 0))
@@ -298,77 +313,9 @@ class Runtime(TorchDispatchMode):
 
     # Storages
 
-    def _read(self, tensors: Sequence[torch.Tensor]) -> tuple[list[Value], list[Storage], bool]:
-        """What an op is about to read; the storages of what of it cannot be made again; whether all of it is there."""
-        known, engine = self.known, self.engine
-        now = engine.clock_ns
-        values, held, there = [], [], True
-        for tensor in tensors:
-            handle = storage_of(tensor)
-            value = known.get(handle._cdata)
-            if value is None:
-                value = self._given(handle)
-            block = value.block
-            storage = block.storage
-            if storage == YOUNG:
-                block.seen_ns = now
-            else:
-                engine.last_access_ns[storage] = now
-                if engine.fixed[storage]:
-                    held.append(handle)
-                else:
-                    block.read = engine.epoch
-                    there = there and engine.defined[engine.values[storage][-1]]
-            values.append(value)
-        return values, held, there
-
-    def _written(
-        self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> tuple[list[Value], list[Value]]:
-        """What a call writes, and of that what its results do not depend on."""
-        if operator.target >= 0:
-            value = self._value(args[operator.target])
-            if value.block.aliases is None:
-                return [value], []
-        arguments, blind = written_by(operator, args, kwargs)
-        written = dict.fromkeys(map(self._value, tensors_of(arguments)))
-        for value in list(written):
-            for block in value.block.aliases or ():
-                if block() is not None:
-                    written[self.known[block.key]] = None
-        return list(written), list(map(self._value, blind))
-
-    def _value(self, tensor: torch.Tensor) -> Value:
-        handle = storage_of(tensor)
-        value = self.known.get(handle._cdata)
-        return self._given(handle) if value is None else value
-
-    def _given(self, handle: Storage) -> Value:
-        """What is in a storage that nobody has seen before: it existed before."""
-        block = Block.of(handle, self._nbytes(handle), self._when_dropped)
-        block.given = True
-        block.storage = self.engine.add_constant(block.nbytes, block)
-        value = self.known[block.key] = Value(block, None, 0)
-        if not handle.resizable():
-            self._share(block)
-        return value
-
-    def _share(self, block: Block) -> None:
-        """Others have the memory of ``block``, or may have: which of them are storages of the program too."""
-        if block.key in self.shared:
-            return
-        handle = block.bytes()
-        begin, end = handle.data_ptr(), handle.data_ptr() + handle.nbytes()
-        for other in self.shared.values():
-            memory = other.bytes()
-            if memory.data_ptr() < end and begin < memory.data_ptr() + memory.nbytes():
-                block.aliases = [*(block.aliases or ()), other]
-                other.aliases = [*(other.aliases or ()), block]
-        self.shared[block.key] = block
-
     def storage(self, tensor: torch.Tensor) -> int:
         """The engine's number for the storage of ``tensor``."""
-        block = self._value(tensor).block
+        block = self.holdings.value(tensor).block
         if block.storage == YOUNG:
             self.promote()
         return block.storage
@@ -376,7 +323,7 @@ class Runtime(TorchDispatchMode):
     def expose(self, tensor: torch.Tensor, *, lasting: bool) -> None:
         """Somebody is going to look at the bytes of ``tensor``: they are there, and if ``lasting`` they stay as long as
         the program holds the storage."""
-        if type(tensor) not in _ORDINARY or tensor.layout is not torch.strided:
+        if type(tensor) not in _ORDINARY or tensor.layout is not torch.strided or tensor._is_zerotensor():
             return
         if get_ident() == self.thread:
             self._safely(self._expose, "reading a tensor", tensor, lasting)
@@ -386,62 +333,29 @@ class Runtime(TorchDispatchMode):
     def refuse(self, tensor: torch.Tensor) -> None:
         """Raise RunError if ``tensor``, which another thread wants, may be taken away."""
         value = self.known.get(storage_of(tensor)._cdata)
-        if value is not None and not self._fixed(value):
+        if value is not None and not self.holdings.fixed(value):
             raise RunError("another thread uses a tensor that is under a memory budget: a budget covers one thread")
 
     def _expose(self, _: str, tensor: torch.Tensor, lasting: bool) -> None:
-        storage = self._value(tensor).block.storage
+        storage = self.holdings.value(tensor).block.storage
         if storage != YOUNG and not self.engine.material[storage]:
             self._bring(storage)
         if lasting:
             self.engine.pin(self.storage(tensor))
-            self._share(self._value(tensor).block)
+            self.holdings.share(self.holdings.value(tensor).block)
 
     def close(self) -> None:
         """Forget everything: tensors are ordinary tensors again."""
         self.known.clear()
-        self.shared.clear()
+        self.holdings.shared.clear()
+        self.engine.memories.clear()  # which know whom to tell when they go
         self.engine = LiveEngine(self.engine.policy, self.engine.budget, self.clock)
-        self.young = Young(self.engine)
+        self._hold()
 
-    def _nbytes(self, handle: Storage) -> int:
-        return handle.nbytes() if handle.device == self.device else 0
-
-    def _fresh(self, result: Any, call: Again | None) -> tuple[list[Value], int]:
-        """What ``call`` has put into storages that nobody knew, and their bytes. If not all of them can be taken away
-        and given back, it is as if it could not be run again."""
-        known, young = self.known, self.young.values
-        made: list[Value] = []
-        grown = 0
-        movable = True
-        for place, tensor in enumerate((result,) if type(result) is torch.Tensor else tensors_of((result,))):
-            handle = storage_of(tensor)
-            key = handle._cdata
-            if key in known:
-                continue
-            nbytes = 0
-            if handle.device == self.device:
-                nbytes = handle.nbytes()
-                movable = movable and handle.resizable()
-            else:
-                movable = False
-            block = Block.of(handle, nbytes, self._when_dropped)
-            block.counted = True
-            value = known[key] = young[key] = Value(block, call, place)
-            made.append(value)
-            grown += nbytes
-        if not movable:
-            for value in made:
-                value.call = None
-        return made, grown
-
-    def _dropped(self, block: Block) -> None:
-        value = self.known.get(block.key)
-        if value is not None and value.block is block:
-            del self.known[block.key]
-            self.shared.pop(block.key, None)
-            self.young.values.pop(block.key, None)
-            self.engine.gone.append(block)
+    def _hold(self) -> None:
+        self.holdings = Holdings(self.engine, self.device)
+        self.known, self.young = self.holdings.known, self.holdings.young
+        self._read, self._written, self._fresh = self.holdings.read, self.holdings.written, self.holdings.fresh
 
     def _resized(self, written: Sequence[Value]) -> int:
         """An op may have given storages another size; they are not followed any further than that."""
@@ -449,7 +363,7 @@ class Runtime(TorchDispatchMode):
         self.promote()
         for value in written:
             block, storage = value.block, value.block.storage
-            nbytes = self._nbytes(block.bytes())
+            nbytes = self.holdings.nbytes(block.bytes())
             if nbytes == block.nbytes:
                 continue
             grown += max(0, nbytes - block.nbytes)

@@ -31,6 +31,13 @@ class Hole(NamedTuple):
 Template: TypeAlias = Any
 """A value with Holes for tensors; lists and tuples keep their kind."""
 _new = tuple.__new__
+_ROWS, _COLUMNS = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
+_PARTS = {
+    torch.sparse_coo: ("_indices", "_values"),
+    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), _ROWS),
+    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), _COLUMNS),
+}
+"""What sparse tensors consist of."""
 
 
 def frozen(values: Iterable[Any], tensors: list[torch.Tensor], marks: list[Any]) -> list[Template]:
@@ -118,4 +125,16 @@ def tensors_of(values: Iterable[Any]) -> list[torch.Tensor]:
             found.append(value)
         elif kind is list or kind is tuple:
             found += tensors_of(value)
+    return found
+
+
+def stored(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """``tensors``; instead of sparse ones, which have no storage, what they consist of; without zeros that have a
+    size but no memory."""
+    found: list[torch.Tensor] = []
+    for tensor in tensors:
+        if tensor.layout is torch.strided:
+            found += [] if tensor._is_zerotensor() else [tensor]
+        else:
+            found += [getattr(tensor, part)() for part in _PARTS.get(tensor.layout, ())]
     return found
