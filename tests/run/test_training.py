@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated
 
 POLICIES = ("dtr-eq", "dtr", "dtr-eq+sqrt", "lru", "msps", "random")
 SEEDS = range(200 if os.environ.get("TENSORTIDE_LIVE") else 8)
-SHARES = (0.7, 0.8, 0.9)
+SHARES = (0.7, 0.8, 0.9, 0.95)
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS))
