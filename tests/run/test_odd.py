@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import tensortide
 from tensortide.run.budget import Budget
 from tests.run.same import UNLIMITED, identical, squeezed
 
@@ -114,3 +115,12 @@ def test_what_an_op_on_them_needs_is_brought_back_and_what_it_writes_stays() -> 
         assert identical(sparse.to_dense(), torch.diag(given.diagonal().exp()))
     assert identical(sums, given.sin() + torch.diag(given.diagonal().exp()))
     assert identical(before, given.sin().cos())
+
+
+def test_a_step_with_them_is_like_no_captured_one() -> None:
+    loop = LOOPS["gradients"]()
+    graph = tensortide.capture(loop, real=True)
+    with Budget(UNLIMITED, graph=graph) as budget:
+        losses = [loop() for _ in range(3)]
+    assert budget.steps == ()
+    assert all(loss.isfinite() for loss in losses)

@@ -138,9 +138,9 @@ class Aligned:
         engine = runtime.engine
         engine.collect()
         schema = schema_of(operator.func)
-        tensors = [] if schema.fresh else tensors_of([*args, *kwargs.values()])  # as the recorder takes them
+        tensors = [] if schema.fresh else _own(tensors_of([*args, *kwargs.values()]))  # as the recorder takes them
         forms: list[Form] = [(t.dtype, t.shape) for t in tensors]
-        seen = Seen(schema.name, forms, [runtime.storage(t) for t in stored(tensors)], engine.memory)
+        seen = Seen(schema.name, forms, [runtime.storage(t) for t in tensors], engine.memory)
         if self.at >= 0:
             self._deliver()
             if self._agrees(seen):
@@ -153,9 +153,9 @@ class Aligned:
         seen.ended_ns, self._base_ns = runtime.clock(), engine.base_ns
         seen.resident_bytes = engine.memory + engine.taken_bytes
         seen.began_ns = seen.ended_ns - (engine.base_ns - before_ns)
-        results = tensors_of([result])
+        results = _own(tensors_of([result]))
         seen.made = [(t.dtype, t.shape) for t in results]
-        seen.outputs = [runtime.storage(t) for t in stored(results)]
+        seen.outputs = [runtime.storage(t) for t in results]
         for live in (*seen.inputs, *seen.outputs):
             made = engine.op_of[values[-1]] if (values := engine.values[live]) else NOTHING
             seen.ops[live] = made, engine.calls[made] if made != NOTHING else None
@@ -256,6 +256,11 @@ class Aligned:
             self.hears(kind, storage, *rest)
             if kind in (BANISH, DEAD) and storage != NOTHING:
                 del self.storage_of[index], self.live[storage]
+
+
+def _own(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """``tensors``, if each has a storage of its own; else none, and the op is like none of a graph."""
+    return tensors if list(map(id, stored(tensors))) == list(map(id, tensors)) else []
 
 
 def _alike(expected: Expected, seen: Seen, known: Mapping[int, int]) -> bool:

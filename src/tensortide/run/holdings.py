@@ -89,10 +89,10 @@ class Holdings:
         value = self.known.get(handle._cdata)
         return self._given(handle) if value is None else value
 
-    def fixed(self, value: Value) -> bool:
-        """Whether it can never be made again, as the engine knows."""
-        storage = value.block.storage
-        return storage != YOUNG and bool(self.engine.fixed[storage])
+    def settled(self, values: Sequence[Value]) -> bool:
+        """Whether the engine knows that none of ``values`` can ever be made again."""
+        fixed = self.engine.fixed
+        return all(value.block.storage != YOUNG and fixed[value.block.storage] for value in values)
 
     def _given(self, handle: Storage) -> Value:
         """What is in a storage that nobody has seen before: it existed before. Raises NotImplementedError if it has no

@@ -138,7 +138,7 @@ class Runtime(TorchDispatchMode):
         try:
             if operator.written or operator.statistics:
                 written, blind = self._written(operator, args, kwargs)
-            if not operator.allocates and self._settled(written):
+            if not operator.allocates and self.holdings.settled(written):
                 tensors = tensors_of((*args, *kwargs.values()) if kwargs else args)
             else:
                 tensors = []
@@ -146,7 +146,7 @@ class Runtime(TorchDispatchMode):
                 if kwargs:
                     named = dict(zip(kwargs, frozen(kwargs.values(), tensors, marks), strict=True))
             values, held, there = self._read(tensors)
-        except (NotImplementedError, RuntimeError):
+        except RuntimeError:  # NotImplementedError among them: no storage, no size, or no memory
             return self._opaque(operator, args, kwargs)
         if template is None:
             return self._update(operator, args, kwargs, written, self._ready(values, held, written, there, NO_ROOM))
@@ -164,13 +164,6 @@ class Runtime(TorchDispatchMode):
         result, cost_ns = self._timed(operator.kernel, args, kwargs, frame)
         self._note(operator, call, written, blind, result, cost_ns, room)
         return result
-
-    def _settled(self, written: Sequence[Value]) -> bool:
-        """Whether the engine knows that none of ``written`` can ever be made again."""
-        for value in written:
-            if value.block.storage == YOUNG or not self.engine.fixed[value.block.storage]:
-                return False
-        return True
 
     def _note(
         self,
@@ -333,7 +326,7 @@ class Runtime(TorchDispatchMode):
     def refuse(self, tensor: torch.Tensor) -> None:
         """Raise RunError if ``tensor``, which another thread wants, may be taken away."""
         value = self.known.get(storage_of(tensor)._cdata)
-        if value is not None and not self.holdings.fixed(value):
+        if value is not None and not self.holdings.settled([value]):
             raise RunError("another thread uses a tensor that is under a memory budget: a budget covers one thread")
 
     def _expose(self, _: str, tensor: torch.Tensor, lasting: bool) -> None:
