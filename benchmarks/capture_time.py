@@ -50,9 +50,9 @@ def one(name: str) -> dict[str, Any]:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from tensortide import capture
-    from tensortide.capture.fake_mode import StepFakeMode
-    from tensortide.capture.parity import same_paths
     from tensortide.examples import find
+    from tensortide.recorder.fake_mode import StepFakeMode
+    from tensortide.recorder.parity import same_paths
 
     class Bare(StepFakeMode):
         """PyTorch's own dispatch, without the shortcut for the question of a tensor's device."""

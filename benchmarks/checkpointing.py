@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tensortide.capture.dtrlog import read_recording
-from tensortide.plan.checkpointing import StaticGraph, chain, cheapest, no_recompute, optimum, static_graph
+from tensortide.importers.dtrlog import read_recording
+from tensortide.plans.checkpointing import StaticGraph, chain, cheapest, no_recompute, optimum, static_graph
 
 CHAINS = {8: (8, 6, 4), 16: (14, 10, 7, 4), 32: (24, 14, 10), 64: (40, 22)}
 RATIOS = (0.8, 0.5)

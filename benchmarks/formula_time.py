@@ -58,7 +58,7 @@ def evaluation() -> list[str]:
 
 def metagraph(name: str) -> list[str]:
     """Import, five totals as formulas, and 76 points."""
-    from tensortide.capture.metagraph.load import import_graph
+    from tensortide.importers.tf1.load import import_graph
 
     def analysis() -> None:
         imported = import_graph(ROOT / f"{name}.meta.gz")

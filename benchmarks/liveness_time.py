@@ -26,8 +26,8 @@ RESULTS = Path(__file__).parent / "results" / "liveness_time.md"
 
 def made_up(kernels: int, tensors: int) -> Any:
     """A step whose backward reads what its forward made, with weights and workspaces, as a Trace."""
-    from tensortide.capture.trace import trace_of
     from tensortide.graph.model import TENSOR, Call, Graph, Op, Phase, Role, Storage, Tensor
+    from tensortide.importers.trace import trace_of
     from tensortide.timing.exact import UNIT_CYCLE, Times
 
     dice = random.Random(0)
@@ -75,9 +75,9 @@ def one(target: str) -> dict[str, Any]:
     began = time.process_time()
     import numpy  # noqa: F401
 
-    from tensortide.capture.g10 import read_trace
+    from tensortide.importers.g10 import read_trace
     from tensortide.memory import liveness
-    from tensortide.report.liveness_files.lives import timed_lives
+    from tensortide.reports.liveness_files.lives import timed_lives
 
     imported = time.process_time()
     trace = read_trace(target) if target else made_up(KERNELS, TENSORS)

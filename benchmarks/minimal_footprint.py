@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tensortide import capture, footprint
 from tensortide.graph import Graph
-from tensortide.plan.order.proof import Exhausted, verify
-from tensortide.replay import replay
-from tests.plan.dags import joined_chains, random_dag
+from tensortide.plans.order.proof import Exhausted, verify
+from tensortide.replays import replay
+from tests.plans.dags import joined_chains, random_dag
 
 RESULTS = Path(__file__).parent / "results" / "minimal_footprint.md"
 STEPS: list[tuple[str, dict[str, Any]]] = [

@@ -18,14 +18,14 @@ from typing import NamedTuple
 import msgspec
 
 from tensortide import footprint
-from tensortide.capture.metagraph.load import import_graph
 from tensortide.graph import Graph, Role, Storage
-from tensortide.plan.lifetimes import users
-from tensortide.plan.order.cuts import unavoidable
-from tensortide.plan.order.problem import Problem
-from tensortide.plan.order.proof import Exhausted, verify
-from tensortide.plan.order.together import stated
-from tensortide.replay import replay
+from tensortide.importers.tf1.load import import_graph
+from tensortide.plans.lifetimes import users
+from tensortide.plans.order.cuts import unavoidable
+from tensortide.plans.order.problem import Problem
+from tensortide.plans.order.proof import Exhausted, verify
+from tensortide.plans.order.together import stated
+from tensortide.replays import replay
 
 RESULTS = Path(__file__).parent / "results" / "order_study.md"
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
-from tensortide.capture.fallback import fallback
-from tensortide.capture.isolated import measure_isolated
-from tensortide.capture.kernels import profiled
-from tensortide.capture.measure import measure
 from tensortide.examples import find
 from tensortide.graph import Graph
+from tensortide.profile.isolated import measure_isolated
+from tensortide.profile.kernels import profiled
+from tensortide.profile.measure import measure
+from tensortide.recorder.fallback import fallback
 from tensortide.timing.traced import from_trace
 
 RESULTS = Path(__file__).parent / "results"

@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
-from tensortide.capture import capture
 from tensortide.examples import find
+from tensortide.recorder import capture
 from tensortide.run.budget import Budget
 from tensortide.run.compared import compared
 from tensortide.run.traced import LiveStep

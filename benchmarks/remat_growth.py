@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 
 from tensortide.graph import Graph
-from tensortide.plan.remat.policies import policy
-from tensortide.plan.remat.recording import Event
-from tensortide.plan.remat.schedule import Schedule
-from tensortide.replay.remat.fast.load import kernel, prepared
-from tensortide.replay.remat.fast.run import run
-from tensortide.replay.remat.outcome import UNLIMITED, Rules
+from tensortide.plans.remat.policies import policy
+from tensortide.plans.remat.recording import Event
+from tensortide.plans.remat.schedule import Schedule
+from tensortide.replays.remat.fast.load import kernel, prepared
+from tensortide.replays.remat.fast.run import run
+from tensortide.replays.remat.outcome import UNLIMITED, Rules
 
 RESULTS = Path(__file__).parent / "results" / "remat_growth.md"
 LENGTHS = (1_000, 10_000, 100_000, 1_000_000)

@@ -20,9 +20,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tensortide.capture.dtrlog import read_recording
-from tensortide.replay.remat import Simulator
-from tests.replay.remat.published import FILES, differs, play, read, simulator
+from tensortide.importers.dtrlog import read_recording
+from tensortide.replays.remat import Simulator
+from tests.replays.remat.published import FILES, differs, play, read, simulator
 
 RESULTS = Path(__file__).parent / "results" / "remat_throughput.md"
 HEURISTICS = ("DTR", "MSPS", "DTREqClass", "LargestStorage", "DTRLocal", "LRU", "RandomStorage")

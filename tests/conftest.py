@@ -32,8 +32,8 @@ hypothesis.settings.load_profile("ci" if in_ci() else "dev")
 
 
 COMPILE = """
-from tensortide.replay.remat import Simulator
-from tensortide.replay.remat.experiments.linear import linear_network
+from tensortide.replays.remat import Simulator
+from tensortide.studies.remat.linear import linear_network
 
 Simulator(linear_network(8)).run("dtr-eq", 5, compiled=True)
 """

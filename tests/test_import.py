@@ -16,7 +16,13 @@ HEAVY = ("jax", "keras", "matplotlib", "numpy", "onnx", "sympy", "tensorflow", "
 """What a bare ``import tensortide`` may not load."""
 
 FRAMEWORKS = {"jax", "keras", "onnx", "tensorflow", "torch", "transformers"}
-FRAMEWORK_ROOMS = {"tensortide.capture", "tensortide.examples", "tensortide.run"}
+FRAMEWORK_ROOMS = {
+    "tensortide.recorder",
+    "tensortide.importers",
+    "tensortide.profile",
+    "tensortide.examples",
+    "tensortide.run",
+}
 ROOMS = sorted(f"tensortide.{module.name}" for module in pkgutil.iter_modules(tensortide.__path__))
 
 

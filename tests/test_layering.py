@@ -13,8 +13,8 @@ import pytest
 from tests.conftest import ROOT
 
 LAYERS = "Data only flows right"
-FRAMEWORKS = "Only capture, run and the examples know a framework"
-EXAMPLES = "Examples are workloads like any other: only cli and capture look them up"
+FRAMEWORKS = "Only recorder, importers, profile, run and the examples know a framework"
+EXAMPLES = "Examples are workloads like any other: only cli and recorder look them up"
 
 
 def lint_imports(root: Path) -> tuple[int, str]:
@@ -46,13 +46,13 @@ def test_the_sources_keep_the_contracts() -> None:
         ("graph/planted.py", "import tensortide.cost", LAYERS),
         ("cost/planted.py", "import tensortide.memory", LAYERS),
         ("memory/planted.py", "import tensortide.cost", LAYERS),
-        ("capture/planted.py", "def late():\n    from tensortide import report", LAYERS),
+        ("recorder/planted.py", "def late():\n    from tensortide import reports", LAYERS),
         ("examples/planted.py", "from tensortide import capture", LAYERS),
         ("attic.py", "", LAYERS),
         ("cost/planted.py", "import torch.nn", FRAMEWORKS),
         ("cli/planted.py", "def late():\n    from transformers import GPT2Config", FRAMEWORKS),
-        ("report/planted.py", "import onnx", FRAMEWORKS),
-        ("report/planted.py", "import tensortide.examples", EXAMPLES),
+        ("reports/planted.py", "import onnx", FRAMEWORKS),
+        ("reports/planted.py", "import tensortide.examples", EXAMPLES),
     ],
 )
 def test_a_planted_import_breaks_its_contract(copy: Path, module: str, statement: str, contract: str) -> None:
@@ -64,6 +64,6 @@ def test_a_planted_import_breaks_its_contract(copy: Path, module: str, statement
 
 
 def test_capture_may_import_a_framework(copy: Path) -> None:
-    (copy / "src/tensortide/capture/planted.py").write_text("import torch.fx\n")
+    (copy / "src/tensortide/recorder/planted.py").write_text("import torch.fx\n")
     status, output = lint_imports(copy)
     assert status == 0, output

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tensortide import errors
-from tensortide.capture import capture
 from tensortide.errors import TensortideError
-from tensortide.report import report  # not lazily: the room of that name would take its place
+from tensortide.recorder import capture
+from tensortide.reports import report  # not lazily: the room of that name would take its place
 from tensortide.workload import legal
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tensortide.formulas import symbolic
     from tensortide.graph import Graph, load, save
     from tensortide.memory import liveness, timeline
-    from tensortide.plan import footprint
+    from tensortide.plans import footprint
     from tensortide.run import live
     from tensortide.run.budget import budget
 
@@ -47,7 +47,7 @@ _LAZY = {
     "Graph": "tensortide.graph",
     "load": "tensortide.graph",
     "save": "tensortide.graph",
-    "footprint": "tensortide.plan",
+    "footprint": "tensortide.plans",
     "live": "tensortide.run.live",
     "liveness": "tensortide.memory",
     "timeline": "tensortide.memory",

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import tensortide
-from tensortide.capture.dtrlog import read_recording
 from tensortide.cli import main
 from tensortide.examples import find
-from tensortide.plan.remat.schedule import recorded
-from tensortide.replay.remat import Simulator
+from tensortide.importers.dtrlog import read_recording
+from tensortide.plans.remat.schedule import recorded
+from tensortide.replays.remat import Simulator
 from tensortide.timing import device, estimate
 from tests.examples.tiny import TINY
 

@@ -13,7 +13,7 @@ from tensortide import load
 from tensortide.cli import main
 from tensortide.graph import OUTSIDE, Call, Graph, Loop, Op, Phase, Role, Storage, Tensor, save
 from tensortide.memory import idleness
-from tensortide.report.liveness import figures
+from tensortide.reports.liveness import figures
 from tensortide.timing import Durations, identity, load_durations, save_durations
 from tests.cli.command import tensortide
 

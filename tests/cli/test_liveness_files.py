@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tensortide.capture.g10 import compare, read_liveness, read_trace
-from tests.capture.g10.example import write_trace
-from tests.capture.inductor.dumps import BACKWARD, FORWARD, WEIGHT, body
+from tensortide.importers.g10 import compare, read_liveness, read_trace
 from tests.cli.command import tensortide
+from tests.importers.g10.example import write_trace
+from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT, body
 
 
 def said(folder: Path, *arguments: str) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tensortide.capture import capture
 from tensortide.cli import main
 from tensortide.graph import load, save
+from tensortide.recorder import capture
 from tensortide.timing import load_durations
 
 SIZES = ("--set=inputs=8", "--set=hidden=8", "--set=classes=4", "--set=batch=2")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tensortide.capture.dtrlog import write_log
 from tensortide.cli import main
-from tensortide.plan.checkpointing import chain
-from tensortide.replay.remat.contenders import made_up
+from tensortide.importers.dtrlog import write_log
+from tensortide.plans.checkpointing import chain
+from tensortide.studies.remat.contenders import made_up
 
 CHAIN = ["remat", "compare", "chain:8", "--budgets", "1.0,0.8,0.6,0.2", "--optimum-time", "20", "--policies", "dtr-eq"]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tensortide.capture.dtrlog import write_log
-from tensortide.replay.remat.experiments.linear import linear_network
+from tensortide.importers.dtrlog import write_log
+from tensortide.studies.remat.linear import linear_network
 
 POLICIES = "dtr,lru,random"
 

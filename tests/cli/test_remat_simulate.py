@@ -13,8 +13,8 @@ import pytest
 from tensortide import load
 from tensortide.cli import main
 from tensortide.memory import timeline
-from tensortide.plan import load_plan
-from tensortide.replay import replay
+from tensortide.plans import load_plan
+from tensortide.replays import replay
 from tests.cli.command import tensortide
 
 SIZES = [f"--set={s}" for s in ("layers=4", "hidden=64", "heads=2", "seq=64", "batch=4", "vocab=64", "positions=64")]

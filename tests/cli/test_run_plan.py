@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tensortide.capture.target import find
 from tensortide.cli import main
-from tensortide.plan import Evict, load_plan
+from tensortide.plans import Evict, load_plan
+from tensortide.recorder.target import find
 from tensortide.run.budget import Budget
 from tests.cli.test_run import output
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from tensortide.capture.building import Named
-from tensortide.capture.context import OpContext
-from tensortide.capture.recorder import Recorder
-from tensortide.capture.step import capture_step
 from tensortide.cost import Cost, Count, count
 from tensortide.cost.evaluate import OpCost, evaluate
 from tensortide.graph import OUTSIDE, TENSOR, Call, Graph, Op, Phase, Role, Storage, Tensor
 from tensortide.graph.model import Value
+from tensortide.recorder.building import Named
+from tensortide.recorder.context import OpContext
+from tensortide.recorder.recorder import Recorder
+from tensortide.recorder.step import capture_step
 
 
 def capture(target: Callable[..., Any], *, real: bool = False, **hyperparameters: Any) -> Graph:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tensortide import legal
-from tensortide.capture.fake_mode import StepFakeMode
-from tensortide.capture.parity import same_paths
 from tensortide.examples import examples, find
 from tensortide.formulas.space import Space
+from tensortide.recorder.fake_mode import StepFakeMode
+from tensortide.recorder.parity import same_paths
 from tests.examples.tiny import TINY, Settings
 
 ALIASES = {"resnet34", "resnet50", "resnet101", "resnet152"}

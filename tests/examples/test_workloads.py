@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from tensortide.capture.fake_mode import StepFakeMode
-from tensortide.capture.parity import same_paths
 from tensortide.examples import examples, find
+from tensortide.recorder.fake_mode import StepFakeMode
+from tensortide.recorder.parity import same_paths
 from tests.examples.probe import Dispatched, Recorder, parameters
 from tests.examples.tiny import TINY, Settings
 

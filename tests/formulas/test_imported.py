@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tensortide import capture
-from tensortide.capture.metagraph.load import import_graph
 from tensortide.errors import ExpressionError
 from tensortide.expr import parse
 from tensortide.formulas.imported import formulas_of_graph
 from tensortide.formulas.invert import solve
 from tensortide.formulas.sweep import sweep
+from tensortide.importers.tf1.load import import_graph
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from tensortide import capture, load, save
 from tensortide.errors import GraphError, GraphFileError, OutputError
 from tensortide.graph import TENSOR, Branch, Call, Const, Graph, Meta, Named, Op, Phase, Role, Storage, Tensor, validate
-from tests.capture.workloads import ALL
+from tests.recorder.workloads import ALL
 
 
 def tiny() -> Graph:

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tensortide.capture.metagraph.convert import graph_of_program
-from tensortide.capture.metagraph.program import OUTSIDE, Loop, Program, Ref
 from tensortide.cost import count
 from tensortide.errors import GraphError
 from tensortide.expr import as_expr
 from tensortide.graph import Graph, unrolled, validate
+from tensortide.importers.tf1.convert import graph_of_program
+from tensortide.importers.tf1.program import OUTSIDE, Loop, Program, Ref
 from tensortide.memory import footprint_bytes, timeline
 from tests.cost.tf.files import step
 from tests.cost.tf.programs import Builder, accumulating

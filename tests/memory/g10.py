@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from tensortide.capture.g10 import read_trace
+from tensortide.importers.g10 import read_trace
 from tensortide.memory import Idleness, idleness
 
 TRACES = ("BERT_Base-128", "BERT_Base-256", "VIT-512", "Inceptionv3-512")

@@ -80,7 +80,7 @@ def shared_embedding() -> Callable[[], None]:
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_a_real_step() -> None:
-    from tensortide.capture import capture
+    from tensortide.recorder import capture
 
     line = timeline(accumulate_in_place(capture(shared_embedding)))
     step = shared_embedding()

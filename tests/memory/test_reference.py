@@ -68,7 +68,7 @@ def case(request: pytest.FixtureRequest, reference: Path) -> tuple[Timeline, dic
     for package in ("torch", "transformers") if name == "bert_base" else ("torch",):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    from tensortide.capture import capture
+    from tensortide.recorder import capture
 
     lines = (reference / "counters" / "memory.jsonl").read_text().splitlines()
     rows = {row["model"]: row for row in map(json.loads, lines)}

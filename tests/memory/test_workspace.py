@@ -169,7 +169,7 @@ def real_peak(step: Step) -> tuple[int, int]:
 def test_predicted_and_real_peak_of_single_layers(name: str) -> None:
     import torch
 
-    from tensortide.capture import capture
+    from tensortide.recorder import capture
 
     if torch.backends.cpu.get_cpu_capability() not in ("AVX512", "DEFAULT"):
         pytest.skip("the blocked layouts are those of AVX-512")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tensortide import live
-from tensortide.capture import capture
+from tensortide.recorder import capture
 from tensortide.run.budget import Budget
 from tensortide.run.compared import compared
 from tests.run.same import UNLIMITED, counting, identical

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import tensortide
 from tensortide.errors import BudgetInfeasible
-from tensortide.plan.remat.policies import State
+from tensortide.plans.remat.policies import State
 from tensortide.run import engine
 from tensortide.run.budget import Budget
 from tensortide.run.template import storage_of

@@ -15,7 +15,7 @@ from torch.utils.dlpack import from_dlpack
 
 import tensortide
 from tensortide.errors import BudgetInfeasible, RunError
-from tensortide.plan.remat.policies import policy
+from tensortide.plans.remat.policies import policy
 from tensortide.run.block import Block
 from tensortide.run.budget import Budget
 from tensortide.run.engine import LiveEngine

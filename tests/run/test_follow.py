@@ -21,9 +21,9 @@ from tensortide.examples import find
 from tensortide.graph import Graph, save
 from tensortide.memory import timeline
 from tensortide.memory.accumulate import partial_sums
-from tensortide.plan import Compute, Lane, Plan, in_order, save_plan
-from tensortide.plan.remat.schedule import recorded
-from tensortide.replay.remat import Simulator
+from tensortide.plans import Compute, Lane, Plan, in_order, save_plan
+from tensortide.plans.remat.schedule import recorded
+from tensortide.replays.remat import Simulator
 from tensortide.run.budget import Budget
 from tensortide.run.compared import compared
 from tensortide.run.follow import PlanLeft

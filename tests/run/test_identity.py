@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tensortide.examples import examples, find
-from tests.capture.workloads import ALL, classifier
 from tests.examples.tiny import TINY
+from tests.recorder.workloads import ALL, classifier
 from tests.run.same import squeezed
 
 SHARES = (0.6, 0.75, 0.9)

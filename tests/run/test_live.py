@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tensortide import live
-from tensortide.capture.dtrlog import read_recording
 from tensortide.errors import BudgetInfeasible, OutputError, RunError
-from tensortide.replay.remat import Simulator
+from tensortide.importers.dtrlog import read_recording
+from tensortide.replays.remat import Simulator
 from tensortide.run.budget import Budget
 from tensortide.run.template import storage_of
 from tests.run.same import UNLIMITED, counting, identical

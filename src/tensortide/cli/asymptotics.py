@@ -29,7 +29,7 @@ def asymptotics(
 
     --plot draws FLOPs per byte against the batch, with the ridge of an accelerator.
     """
-    from tensortide.report.figures import check_figure, intensity_figure
+    from tensortide.reports.figures import check_figure, intensity_figure
 
     if plot is not None:
         check_figure(plot)
@@ -43,6 +43,6 @@ def asymptotics(
     if out.json:
         print_json({**found.plain(), "terms": terms})
         return
-    from tensortide.report.growth import render_asymptotics
+    from tensortide.reports.growth import render_asymptotics
 
     render_asymptotics(found, terms, console(), top=top)

@@ -8,7 +8,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tensortide.capture.dtrlog import is_log_file, write_log
 from tensortide.cli.durations import TimeOptions, durations_of
 from tensortide.cli.source import (
     CaptureOptions,
@@ -22,6 +21,7 @@ from tensortide.cli.source import (
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, save
 from tensortide.graph.file import SUFFIX
+from tensortide.importers.dtrlog import is_log_file, write_log
 from tensortide.write import check_writable
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tensortide.capture.files import is_graph_file
 from tensortide.cli.source import (
     CaptureOptions,
     CostOptions,
@@ -19,7 +18,8 @@ from tensortide.cli.symbols import SymbolOptions, count_symbols
 from tensortide.cli.tableoptions import TableOptions
 from tensortide.errors import WorkloadError
 from tensortide.graph.file import SUFFIX
-from tensortide.report import report
+from tensortide.importers.files import is_graph_file
+from tensortide.reports import report
 
 
 def count(
@@ -74,6 +74,6 @@ def count(
         )
         print_json({key: getattr(document, key) for key in keys})
         return
-    from tensortide.report.terminal import render_count
+    from tensortide.reports.terminal import render_count
 
     render_count(document, console(), depth=depth, top=top)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tensortide.capture.traces import is_recorded, read_recorded
 from tensortide.cli.source import CaptureOptions, graph_of, is_saved, option, progress, resolver, symbol_values
 from tensortide.errors import GraphFileError, WorkloadError
 from tensortide.graph import unrolled
+from tensortide.importers.traces import is_recorded, read_recorded
 from tensortide.timing import beside, device, estimate, load_durations
 
 if TYPE_CHECKING:
-    from tensortide.capture.trace import Trace
     from tensortide.graph import Graph
+    from tensortide.importers.trace import Trace
     from tensortide.timing import Durations
 
 __all__ = ["DEFAULT_MACHINE", "TimeOptions", "durations_of", "durations_of_trace"]
@@ -75,7 +75,7 @@ def durations_of_trace(trace: Trace, times: TimeOptions, *, quiet: bool) -> Dura
     if times.durations is not None:
         return load_durations(times.durations, graph)
     if times.measure:
-        from tensortide.capture.isolated import measure_isolated
+        from tensortide.profile.isolated import measure_isolated
 
         with progress(quiet) as say:
             return measure_isolated(graph, progress=say)
@@ -99,8 +99,8 @@ def _measured(target: str, options: CaptureOptions, *, quiet: bool) -> tuple[Gra
         raise WorkloadError(f"{target} is a saved graph, which has no step to run: --measure goes with a workload")
     if options.real or options.first_step:
         raise WorkloadError("--measure runs the steady step for real: leave out --real and --first-step")
-    from tensortide.capture.measure import measure
-    from tensortide.capture.target import find, parse_settings
+    from tensortide.profile.measure import measure
+    from tensortide.recorder.target import find, parse_settings
 
     workload = find(target)
     with progress(quiet) as say:

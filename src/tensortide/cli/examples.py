@@ -32,7 +32,7 @@ def examples(
         return
     from rich.table import Table
 
-    from tensortide.report.layout import Trimmed
+    from tensortide.reports.layout import Trimmed
 
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True, style="bold")

@@ -25,8 +25,8 @@ from tensortide.cli.source import (
 )
 from tensortide.cli.tableoptions import FileOptions
 from tensortide.graph import unrolled
-from tensortide.plan import footprint as minimal
-from tensortide.plan import save_plan
+from tensortide.plans import footprint as minimal
+from tensortide.plans import save_plan
 from tensortide.units import format_bytes, format_percent
 from tensortide.write import check_writable
 
@@ -68,7 +68,7 @@ def footprint(
     if out.json:
         print_json(found)
         return
-    from tensortide.report.footprint import render_footprint
+    from tensortide.reports.footprint import render_footprint
 
     screen = console()
     render_footprint(found, unrolled(graph), screen, top=top)

@@ -11,13 +11,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tensortide.capture.files import GRAPH_FILES, is_graph_file
-from tensortide.capture.target import find, parse_settings
 from tensortide.cli.source import option, progress, resolver
 from tensortide.errors import ExpressionError, WorkloadError
 from tensortide.expr import Expr, parse
 from tensortide.formulas.file import load_formulas
 from tensortide.formulas.formulas import Formulas
+from tensortide.importers.files import GRAPH_FILES, is_graph_file
+from tensortide.recorder.target import find, parse_settings
 
 FormulasTarget = Annotated[
     str,
@@ -80,8 +80,8 @@ def _of_graph_file(target: str, options: FormulaOptions) -> Formulas:
     """The formulas of a TensorFlow graph file: its sizes have symbols already."""
     if options.symbols or options.condition:
         raise WorkloadError(f"{target} is a graph file, its symbols are found in it: --symbols goes with a workload")
-    from tensortide.capture.metagraph.load import import_graph
     from tensortide.formulas.imported import formulas_of_graph
+    from tensortide.importers.tf1.load import import_graph
 
     imported = import_graph(target)
     return formulas_of_graph(imported.graph, imported.hints, Path(target).name).at(**bindings_of(options))

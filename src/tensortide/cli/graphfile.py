@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from tensortide.capture.metagraph.load import Imported, import_graph
 from tensortide.cli.source import CaptureOptions, OutputOptions, console, is_stdout, print_json, symbol_values
 from tensortide.cli.tableoptions import FileOptions, TableOptions
 from tensortide.cost import count
@@ -16,7 +15,8 @@ from tensortide.cost.catamount import NOT_PARAMETERS, compare, tabulate
 from tensortide.cost.table import Table, known_sizes, table_of
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph
-from tensortide.report.optable import CompareDocument, TableDocument, build_compare, build_table, rows_csv
+from tensortide.importers.tf1.load import Imported, import_graph
+from tensortide.reports.optable import CompareDocument, TableDocument, build_compare, build_table, rows_csv
 from tensortide.write import check_writable, write_file
 
 __all__ = ["count_file", "count_graph", "graph_of_file"]
@@ -141,7 +141,7 @@ def _without_rows(document: TableDocument | CompareDocument) -> TableDocument | 
 
 
 def _render(document: TableDocument | CompareDocument, top: int) -> None:
-    from tensortide.report.optable_terminal import render_compare, render_table
+    from tensortide.reports.optable_terminal import render_compare, render_table
 
     if isinstance(document, TableDocument):
         render_table(document, console(), top=top)

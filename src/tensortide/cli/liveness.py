@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from tensortide.capture.g10 import is_trace
 from tensortide.cli.durations import TimeOptions
 from tensortide.cli.livenessfiles import ExportOptions, Source, source_of, source_of_config
 from tensortide.cli.recorded import DumpOptions
@@ -25,9 +24,10 @@ from tensortide.cli.source import (
     resolver,
 )
 from tensortide.errors import OutputError, WorkloadError
+from tensortide.importers.g10 import is_trace
 from tensortide.memory import Link
 from tensortide.memory import link as parse_link
-from tensortide.report.liveness import LivenessStudy, study, with_liveness
+from tensortide.reports.liveness import LivenessStudy, study, with_liveness
 from tensortide.units import format_bytes, format_percent
 from tensortide.write import check_writable, write_file
 
@@ -58,7 +58,7 @@ class LivenessFiles:
 
     def check(self) -> list[Path]:
         """The files to be written, as far as can be told before. Raises OutputError if one cannot be."""
-        from tensortide.report.figures import check_figure
+        from tensortide.reports.figures import check_figure
 
         found = [check_writable(path) for path in (self.html, self.trace, self.csv) if path is not None]
         if self.plot is not None:
@@ -165,11 +165,11 @@ def _other(target: str, text: str, options: CaptureOptions) -> tuple[str, Captur
 
 def _write(made: LivenessStudy, files: LivenessFiles) -> list[Path]:
     """Write what was asked for; the figures among it."""
-    from tensortide.report import report
-    from tensortide.report.html import render_html
-    from tensortide.report.liveness.figures import draw_all, overview_figure
-    from tensortide.report.liveness.sheet import sheet
-    from tensortide.report.trace import render_trace
+    from tensortide.reports import report
+    from tensortide.reports.html import render_html
+    from tensortide.reports.liveness.figures import draw_all, overview_figure
+    from tensortide.reports.liveness.sheet import sheet
+    from tensortide.reports.trace import render_trace
 
     if files.csv is not None:
         write_file(files.csv, sheet(made))
@@ -188,7 +188,7 @@ def _show(made: LivenessStudy, capacity_bytes: int | None, written: list[Path], 
     if out.json:
         print_json(made.view)
         return
-    from tensortide.report.liveness.terminal import render_liveness
+    from tensortide.reports.liveness.terminal import render_liveness
 
     screen = console()
     render_liveness(made.view, screen, top=top)
@@ -204,6 +204,6 @@ def _show_both(first: LivenessStudy, second: LivenessStudy, out: OutputOptions) 
     if out.json:
         print_json({"a": first.view, "b": second.view})
         return
-    from tensortide.report.liveness.compare import render_comparison
+    from tensortide.reports.liveness.compare import render_comparison
 
     render_comparison(first.view, second.view, console())

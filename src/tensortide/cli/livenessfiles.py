@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from cyclopts import Parameter
 
-from tensortide.capture.dtrlog import is_log_file
-from tensortide.capture.trace import Trace, trace_of
-from tensortide.capture.traces import is_recorded
 from tensortide.cli.durations import TimeOptions, durations_of, durations_of_trace
 from tensortide.cli.recorded import DumpOptions, compiled, recorded_trace
 from tensortide.cli.remat.target import recording_of
 from tensortide.cli.source import CaptureOptions, option
 from tensortide.errors import WorkloadError
+from tensortide.importers.dtrlog import is_log_file
+from tensortide.importers.trace import Trace, trace_of
+from tensortide.importers.traces import is_recorded
 from tensortide.timing.exact import Times, times_of
 
 if TYPE_CHECKING:
-    from tensortide.report.liveness_files import LivenessConfig
+    from tensortide.reports.liveness_files import LivenessConfig
 
 __all__ = ["ExportOptions", "Source", "source_of", "source_of_config"]
 
@@ -59,7 +59,7 @@ class Source(NamedTuple):
 
     def export(self, options: ExportOptions) -> tuple[Path, ...]:
         """Write what is asked for. Raises OutputError; TraceError for tensors without a size."""
-        from tensortide.report.liveness_files import write_liveness_files
+        from tensortide.reports.liveness_files import write_liveness_files
 
         if options.export is None:
             return ()
@@ -93,7 +93,7 @@ def source_of(target: str, options: CaptureOptions, times: TimeOptions, dumps: D
 
 def source_of_config(path: Path, times: TimeOptions, export: ExportOptions, *, quiet: bool) -> Source:
     """Does what the configuration file ``path`` asks for. Kernels are measured if it says so, each alone."""
-    from tensortide.report.liveness_files import liveness_of_config
+    from tensortide.reports.liveness_files import liveness_of_config
 
     told = ""
 

@@ -81,7 +81,7 @@ def profile(
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Measure how long every op of one step takes, and show where the time goes."""
-    from tensortide.report.profile import profile_document
+    from tensortide.reports.profile import profile_document
     from tensortide.timing.standins import require_all
 
     file = None if output is None else check_writable(output)
@@ -97,7 +97,7 @@ def profile(
     if out.json:
         print_json(document)
         return
-    from tensortide.report.profile_terminal import render_profile
+    from tensortide.reports.profile_terminal import render_profile
 
     screen = console()
     render_profile(document, screen, depth=depth, top=top)
@@ -114,7 +114,7 @@ def _durations(
         return graph, _imported(graph, how.recorded)
     threads = 1 if how.clock == "thread" and how.threads is None else how.threads
     if how.isolated:
-        from tensortide.capture.isolated import measure_isolated
+        from tensortide.profile.isolated import measure_isolated
 
         graph = graph_of(target, options, quiet=True)
         return graph, measure_isolated(graph, clock=how.clock, threads=threads, device=how.device, progress=say)
@@ -125,8 +125,8 @@ def _durations(
         )
     if options.real or options.first_step:
         raise WorkloadError("profile runs the steady step for real: leave out --real and --first-step")
-    from tensortide.capture.measure import measure
-    from tensortide.capture.target import find, parse_settings
+    from tensortide.profile.measure import measure
+    from tensortide.recorder.target import find, parse_settings
 
     workload = find(target)
     return measure(

@@ -42,7 +42,7 @@ def project(
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Project what a model must be to reach an accuracy, and what a step and an epoch of it take."""
-    from tensortide.report.figures import check_figure, projection_figure
+    from tensortide.reports.figures import check_figure, projection_figure
 
     if plot is not None:
         check_figure(plot)
@@ -66,6 +66,6 @@ def project(
     if out.json:
         print_json(found)
         return
-    from tensortide.report.formulas import render_projection
+    from tensortide.reports.formulas import render_projection
 
     render_projection(found, console())

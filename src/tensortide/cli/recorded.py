@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tensortide.capture.traces import read_recorded
 from tensortide.cli.source import CaptureOptions, option, progress, symbol_values
 from tensortide.errors import WorkloadError
+from tensortide.importers.traces import read_recorded
 
 if TYPE_CHECKING:
-    from tensortide.capture.trace import Trace
+    from tensortide.importers.trace import Trace
 
 __all__ = ["DumpOptions", "compiled", "recorded_trace"]
 
@@ -46,8 +46,8 @@ def compiled(target: str, options: CaptureOptions, *, quiet: bool) -> Trace:
     """The Trace of the graphs that the compiler makes of the model of ``target``."""
     if options.real or options.first_step:
         raise WorkloadError("--compiled traces a model on fake tensors: leave out --real and --first-step")
-    from tensortide.capture.inductor.compiled import compiled_trace
-    from tensortide.capture.target import find, parse_settings
+    from tensortide.importers.inductor.compiled import compiled_trace
+    from tensortide.recorder.target import find, parse_settings
 
     workload = find(target)
     settings = parse_settings(options.set, workload, target)

@@ -28,8 +28,8 @@ from tensortide.errors import WorkloadError
 from tensortide.write import check_writable, write_file
 
 if TYPE_CHECKING:
-    from tensortide.plan.remat.recording import Recording
-    from tensortide.report.document import Document
+    from tensortide.plans.remat.recording import Recording
+    from tensortide.reports.document import Document
 
 File = Path | None
 
@@ -69,9 +69,9 @@ def report(
     The page also tells how long memory lies idle, and the trace when ops start and end: by the durations that
     --machine, --durations or --measure give.
     """
-    from tensortide.report import report as make_report
-    from tensortide.report.formats import render_json
-    from tensortide.report.terminal import render
+    from tensortide.reports import report as make_report
+    from tensortide.reports.formats import render_json
+    from tensortide.reports.terminal import render
 
     written = files.check()
     timed = files.html is not None or files.trace is not None
@@ -101,10 +101,10 @@ def _write(
     document: Document, recording: Recording | None, files: Mapping[str, Path], say: Callable[[str], None]
 ) -> None:
     """Write the files; those that show time by the durations of ``recording``."""
-    from tensortide.report.formats import write
-    from tensortide.report.html import render_html
-    from tensortide.report.liveness import study, with_liveness
-    from tensortide.report.trace import render_trace
+    from tensortide.reports.formats import write
+    from tensortide.reports.html import render_html
+    from tensortide.reports.liveness import study, with_liveness
+    from tensortide.reports.trace import render_trace
 
     timed: dict[str, Callable[[], str | bytes]] = {}
     if recording is not None:

@@ -13,8 +13,8 @@ from cyclopts import Parameter
 
 from tensortide.cli.source import CaptureOptions, console, graph_of, is_stdout, option, print_json
 from tensortide.errors import RunError
-from tensortide.plan import save_plan
-from tensortide.plan.file import is_plan_file
+from tensortide.plans import save_plan
+from tensortide.plans.file import is_plan_file
 from tensortide.units import format_bytes, format_seconds
 from tensortide.write import check_writable
 
@@ -46,7 +46,7 @@ def run(
     json: Annotated[bool, option("--json", "Print JSON instead of text.")] = False,
 ) -> None:
     """Run a workload for real under a memory budget, and compare with ordinary steps of it."""
-    from tensortide.capture.target import find, parse_settings
+    from tensortide.recorder.target import find, parse_settings
     from tensortide.run.budget import Budget
     from tensortide.run.compared import compared
     from tensortide.run.measure import measured

@@ -29,6 +29,6 @@ def solve(
     if out.json:
         print_json(solution)
         return
-    from tensortide.report.formulas import render_solution
+    from tensortide.reports.formulas import render_solution
 
     render_solution(solution, console())

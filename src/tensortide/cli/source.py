@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from tensortide.capture import capture
-from tensortide.capture.files import GRAPH_FILES, is_graph_file
-from tensortide.capture.traces import is_recorded, read_recorded
 from tensortide.cli.tableoptions import FileOptions
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, load
 from tensortide.graph.file import SUFFIX
+from tensortide.importers.files import GRAPH_FILES, is_graph_file
+from tensortide.importers.traces import is_recorded, read_recorded
+from tensortide.recorder import capture
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,7 +94,7 @@ def graph_of(
         from tensortide.cli.graphfile import graph_of_file
 
         return graph_of_file(target, options, reading)
-    from tensortide.capture.target import find, parse_settings
+    from tensortide.recorder.target import find, parse_settings
 
     workload = find(target)
     with progress(quiet) as say:
@@ -168,7 +168,7 @@ def print_json(value: object) -> None:
 def resolver(op: OpView) -> tuple[Cost, How] | None:
     """Cost of an op that has no rule, from the framework if it is installed: its formula, or the op's parts."""
     try:
-        from tensortide.capture.fallback import fallback
+        from tensortide.recorder.fallback import fallback
     except ImportError:
         return None
     return fallback(op)

@@ -31,7 +31,7 @@ def sweep(
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Tabulate the totals of one step over ranges of its hyperparameters."""
-    from tensortide.report.figures import check_figure, sweep_figure
+    from tensortide.reports.figures import check_figure, sweep_figure
 
     axes = dict(map(axis, over))
     files = [path for path in (csv, markdown, plot) if path is not None]
@@ -50,7 +50,7 @@ def sweep(
     if out.json:
         print_json({"workload": table.workload, "fixed": table.fixed, "over": table.over, "points": table.rows()})
         return
-    from tensortide.report.formulas import render_sweep
+    from tensortide.reports.formulas import render_sweep
 
     screen = console()
     render_sweep(table, screen)

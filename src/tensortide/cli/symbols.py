@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from tensortide.capture.target import find, parse_settings
 from tensortide.cli.source import CaptureOptions, OutputOptions, console, option, print_json, progress, resolver
 from tensortide.errors import UnknownCost, WorkloadError
 from tensortide.formulas import Symbolic, symbolic
 from tensortide.formulas.file import save_formulas
+from tensortide.recorder.target import find, parse_settings
 from tensortide.write import write_file
 
 ALL = "all"
@@ -71,7 +71,7 @@ def count_symbols(
         save_formulas(found.formulas, chosen.formulas)
     if chosen.latex is not None:
         write_file(chosen.latex, found.formulas.latex().encode())
-    from tensortide.report.symbolic import render_symbolic, symbolic_plain
+    from tensortide.reports.symbolic import render_symbolic, symbolic_plain
 
     if out.json:
         print_json(symbolic_plain(found))

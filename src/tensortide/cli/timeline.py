@@ -18,7 +18,7 @@ from tensortide.cli.source import (
     resolver,
 )
 from tensortide.graph import unrolled
-from tensortide.report import report
+from tensortide.reports import report
 
 
 def timeline(
@@ -35,7 +35,7 @@ def timeline(
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Show memory over one step: its peak, by phase and by module, the bytes at every op, and what is alive at it."""
-    from tensortide.report.allocator import cuda
+    from tensortide.reports.allocator import cuda
 
     graph = unrolled(graph_of(target, options, quiet=out.quiet))
     document = report(graph, resolver=resolver)
@@ -44,6 +44,6 @@ def timeline(
         keys = ("format", "overview", "memory", "modules", "storages", "environment", "assumptions", "notes")
         print_json({**{key: getattr(document, key) for key in keys}, "allocator": replayed})
         return
-    from tensortide.report.terminal import render_timeline
+    from tensortide.reports.terminal import render_timeline
 
     render_timeline(document, console(), depth=depth, top=top, allocator=replayed)

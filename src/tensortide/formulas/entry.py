@@ -41,7 +41,7 @@ def symbolic(
     workload cannot be captured.
     """
     if isinstance(workload, str):
-        from tensortide.capture.target import find
+        from tensortide.recorder.target import find
 
         name = name or workload
         workload = find(workload)

@@ -26,8 +26,8 @@ from tensortide.graph.model import Graph
 from tensortide.memory import timeline
 from tensortide.memory.lives import Spans, spans
 from tensortide.memory.workspace import workspace_of
-from tensortide.plan.order.bounds import Moment as Together
-from tensortide.plan.order.bounds import bounds_of
+from tensortide.plans.order.bounds import Moment as Together
+from tensortide.plans.order.bounds import bounds_of
 
 __all__ = ["SEARCHED_OPS", "Memory", "Moment", "falls_short", "largest", "memory", "pattern"]
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tensortide.capture import capture
 from tensortide.cost import Count, count
 from tensortide.cost.evaluate import Resolver
 from tensortide.errors import TensortideError, WorkloadError
 from tensortide.formulas.skeleton import Skeleton, skeleton
 from tensortide.formulas.space import SMALL, Scalar, Setting, Space
 from tensortide.graph.model import Graph
-from tensortide.plan.order.minimal import MinimalFootprint, footprint
+from tensortide.plans.order.minimal import MinimalFootprint, footprint
+from tensortide.recorder import capture
 
 __all__ = ["Sample", "Sampler", "shown"]
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tensortide.capture.schema import schema_of
 from tensortide.graph.model import Graph
-from tensortide.replay.remat.outcome import AGAIN, BANISH, DEAD
+from tensortide.recorder.schema import schema_of
+from tensortide.replays.remat.outcome import AGAIN, BANISH, DEAD
 from tensortide.run.operators import Operator
 from tensortide.run.tables import NOTHING, Call
 from tensortide.run.template import stored, tensors_of

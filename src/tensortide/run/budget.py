@@ -16,10 +16,10 @@ import torch
 from tensortide.errors import PlanError, RunError
 from tensortide.graph import Graph, load, unrolled
 from tensortide.memory.accumulate import accumulate_apart, sums_in_place
-from tensortide.plan import Plan, fingerprint, load_plan, validate
-from tensortide.plan.file import is_plan_file
-from tensortide.plan.remat.policies import Policy
-from tensortide.plan.remat.policies import policy as named
+from tensortide.plans import Plan, fingerprint, load_plan, validate
+from tensortide.plans.file import is_plan_file
+from tensortide.plans.remat.policies import Policy
+from tensortide.plans.remat.policies import policy as named
 from tensortide.run.follow import Follower
 from tensortide.run.heap import settle_heap
 from tensortide.run.limit import budget_bytes, default_device
@@ -66,7 +66,7 @@ class Budget:
 
     ``limit``: bytes, a text such as ``"8GiB"`` or ``"60%"`` (of the device's memory), or ``"auto"``: what tensors
     have and what is free besides when it is entered, less a margin. ``policy``: which tensors go first
-    (``tensortide.plan.remat.policies``); or a Plan, or the path of one, to be followed in each step
+    (``tensortide.plans.remat.policies``); or a Plan, or the path of one, to be followed in each step
     (``run.follow``). ``graph``: the captured step, or the path of one; a plan needs it, and with it ``steps`` tells
     what was done. ``device``: whose memory; the current GPU if there is one, else the CPU. ``workspace``: what kernels
     are known to take while they run (``memory.workspace``) counts, as far as evicting makes room for it. ``clock``:

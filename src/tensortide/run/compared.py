@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from tensortide.errors import RunError
 from tensortide.memory import timeline
-from tensortide.plan import Compute, Evict, Plan
-from tensortide.plan.remat.schedule import recorded
-from tensortide.replay import replay
-from tensortide.replay.remat import Simulator
+from tensortide.plans import Compute, Evict, Plan
+from tensortide.plans.remat.schedule import recorded
+from tensortide.replays import replay
+from tensortide.replays.remat import Simulator
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
-    from tensortide.plan.remat.policies import Policy
-    from tensortide.replay.remat.outcome import Status
+    from tensortide.plans.remat.policies import Policy
+    from tensortide.replays.remat.outcome import Status
     from tensortide.run.budget import Budget
     from tensortide.run.traced import LiveStep
 

@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tensortide.replay.remat.engine import Frame
-from tensortide.replay.remat.outcome import EVICT, UNLIMITED, Thrashing
+from tensortide.replays.remat.engine import Frame
+from tensortide.replays.remat.outcome import EVICT, UNLIMITED, Thrashing
 from tensortide.run.tables import NOTHING, Call, Memory, Tables
 
 if TYPE_CHECKING:
-    from tensortide.plan.remat.policies import Policy
+    from tensortide.plans.remat.policies import Policy
 
 DEEPEST = 2048
 """What would take a longer chain of ops to make again stays: histories must not grow without end."""

@@ -8,15 +8,15 @@ import warnings
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
-from tensortide.plan import Compute, Evict, Plan
-from tensortide.plan.lifetimes import Life, lives, users
-from tensortide.replay.remat.outcome import OutOfMemory
+from tensortide.plans import Compute, Evict, Plan
+from tensortide.plans.lifetimes import Life, lives, users
+from tensortide.replays.remat.outcome import OutOfMemory
 from tensortide.run.aligned import LONGEST_START, Aligned
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
-    from tensortide.plan.model import Step
-    from tensortide.replay.remat.outcome import Deallocation
+    from tensortide.plans.model import Step
+    from tensortide.replays.remat.outcome import Deallocation
     from tensortide.run.runtime import Runtime
 
 

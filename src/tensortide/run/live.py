@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tensortide.errors import RunError
-from tensortide.plan.remat.policies import Heuristic, Sampled
-from tensortide.replay.remat.outcome import UNLIMITED
+from tensortide.plans.remat.policies import Heuristic, Sampled
+from tensortide.replays.remat.outcome import UNLIMITED
 from tensortide.run.budget import Budget, Usage, current
 from tensortide.run.limit import budget_bytes
 from tensortide.run.livelog import LiveLog

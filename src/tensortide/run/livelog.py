@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tensortide.capture.dtrlog import write_log
-from tensortide.capture.recorder import RawOp, Recorder
-from tensortide.capture.schema import schema_of
 from tensortide.graph.model import Call, Graph, Meta, Op, Phase, Role, Storage
-from tensortide.plan.remat.schedule import CONSTANT
+from tensortide.importers.dtrlog import write_log
+from tensortide.plans.remat.schedule import CONSTANT
+from tensortide.recorder.recorder import RawOp, Recorder
+from tensortide.recorder.schema import schema_of
 from tensortide.run.operators import Operator
 from tensortide.write import check_writable
 

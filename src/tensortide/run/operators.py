@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tensortide.capture.schema import PASSED_ON
+from tensortide.recorder.schema import PASSED_ON
 from tensortide.run.template import Hole
 
 _STATISTICS = ("running_mean", "running_var")

@@ -13,8 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tensortide.errors import BudgetInfeasible, RunError
-from tensortide.plan.remat.policies import Policy
-from tensortide.replay.remat.outcome import OutOfMemory, Thrashing
+from tensortide.plans.remat.policies import Policy
+from tensortide.replays.remat.outcome import OutOfMemory, Thrashing
 from tensortide.run.again import Again
 from tensortide.run.block import YOUNG, Value
 from tensortide.run.engine import LiveEngine

@@ -8,7 +8,7 @@ from tensortide.errors import BudgetInfeasible
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
-    from tensortide.replay.remat.outcome import Shortage
+    from tensortide.replays.remat.outcome import Shortage
     from tensortide.run.runtime import Runtime
 
 

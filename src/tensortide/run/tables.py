@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tensortide.graph.model import Graph
-from tensortide.plan.remat.schedule import Schedule
-from tensortide.replay.remat.collecting import CollectingEngine
-from tensortide.replay.remat.outcome import Rules
+from tensortide.plans.remat.schedule import Schedule
+from tensortide.replays.remat.collecting import CollectingEngine
+from tensortide.replays.remat.outcome import Rules
 
 if TYPE_CHECKING:
-    from tensortide.plan.remat.policies import Policy
+    from tensortide.plans.remat.policies import Policy
 
 NOTHING = -1
 

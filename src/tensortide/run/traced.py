@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
 from tensortide.memory.accumulate import accumulate_apart
-from tensortide.plan import Lane, Plan, fingerprint
-from tensortide.replay import replay
-from tensortide.replay.remat.outcome import AGAIN, EVICT, RUN
-from tensortide.replay.remat.steps import steps
+from tensortide.plans import Lane, Plan, fingerprint
+from tensortide.replays import replay
+from tensortide.replays.remat.outcome import AGAIN, EVICT, RUN
+from tensortide.replays.remat.steps import steps
 from tensortide.run.aligned import Aligned, Seen
 from tensortide.run.tables import NOTHING
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tensortide.capture.recorder import Recorder
-from tensortide.capture.schema import schema_of
 from tensortide.graph.model import Graph, Op, Phase, Role, Storage
 from tensortide.memory.workspace import WORKSPACE_RULES, workspace_of
+from tensortide.recorder.recorder import Recorder
+from tensortide.recorder.schema import schema_of
 
 
 def workspace_of_call(func: Any, args: Sequence[Any], kwargs: dict[str, Any], device: str) -> int:

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from tensortide.capture.metagraph.operands import operands
 from tensortide.cost import Cost
 from tensortide.cost.evaluate import apply, rule_for
 from tensortide.cost.opcall import OpCall
 from tensortide.graph import TENSOR, Tensor
+from tensortide.importers.tf1.operands import operands
 
 Shape = tuple[int, ...]
 made = itertools.count()

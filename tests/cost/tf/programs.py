@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tensortide.capture.metagraph.program import OUTSIDE, Attribute, Loop, Node, Program, Ref, Spec
 from tensortide.expr import Expr, as_expr
+from tensortide.importers.tf1.program import OUTSIDE, Attribute, Loop, Node, Program, Ref, Spec
 
 Size = int | str | Expr
 

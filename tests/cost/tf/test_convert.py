@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tensortide.capture.metagraph.arrange import order
-from tensortide.capture.metagraph.convert import completed, graph_of_program
-from tensortide.capture.metagraph.program import OUTSIDE, Loop, Ref
 from tensortide.cost import count
 from tensortide.cost.table import table_of
 from tensortide.errors import MetaGraphError
 from tensortide.expr import as_expr, expr_of, symbol
 from tensortide.graph import Graph, Phase, Role
+from tensortide.importers.tf1.arrange import order
+from tensortide.importers.tf1.convert import completed, graph_of_program
+from tensortide.importers.tf1.program import OUTSIDE, Loop, Ref
 from tensortide.memory import footprint_bytes, timeline
 from tests.cost.tf.programs import Builder, accumulating
 

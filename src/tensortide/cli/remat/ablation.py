@@ -14,8 +14,8 @@ from tensortide.cli.remat.grid import (
 )
 from tensortide.cli.remat.target import RuleOptions
 from tensortide.cli.source import CaptureOptions, OutputOptions
-from tensortide.replay.remat.experiments import ablation as cells
-from tensortide.replay.remat.experiments import budgets as parse_budgets
+from tensortide.studies.remat import ablation as cells
+from tensortide.studies.remat import budgets as parse_budgets
 
 
 def ablation(
@@ -33,7 +33,7 @@ def ablation(
 
     --figure FILE draws one figure for each way to weigh work: FILE-e, FILE-eq, FILE-local, FILE-one.
     """
-    from tensortide.report.remat.pareto import ablation_figures, ablation_paths
+    from tensortide.reports.remat.pareto import ablation_figures, ablation_paths
 
     drawn = [path for whole in check(play) for path in ablation_paths(whole)]
     wanted = parse_budgets(grid.budgets)

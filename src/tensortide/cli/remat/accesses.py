@@ -16,8 +16,8 @@ from tensortide.cli.remat.grid import (
 )
 from tensortide.cli.remat.target import RuleOptions
 from tensortide.cli.source import CaptureOptions, OutputOptions
-from tensortide.replay.remat.experiments import accesses as lines
-from tensortide.replay.remat.experiments import budgets as parse_budgets
+from tensortide.studies.remat import accesses as lines
+from tensortide.studies.remat import budgets as parse_budgets
 
 
 def accesses(
@@ -33,7 +33,7 @@ def accesses(
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Count the storages that policies look at to choose what to evict: every candidate, and with bounds."""
-    from tensortide.report.remat.accesses import accesses_figure
+    from tensortide.reports.remat.accesses import accesses_figure
 
     drawn = check(play)
     wanted = parse_budgets(grid.budgets)

@@ -10,10 +10,10 @@ from cyclopts import Parameter
 from tensortide.cli.remat.grid import Limit, PlayOptions, check, deliver, words
 from tensortide.cli.source import OutputOptions, option, progress
 from tensortide.errors import PlanError
-from tensortide.replay.remat import Simulator
-from tensortide.replay.remat.experiments import Growth
-from tensortide.replay.remat.experiments import asymptotics as grow
-from tensortide.replay.remat.experiments.linear import LIMIT, RULES, budget_of, linear_network
+from tensortide.replays.remat import Simulator
+from tensortide.studies.remat import Growth
+from tensortide.studies.remat import asymptotics as grow
+from tensortide.studies.remat.linear import LIMIT, RULES, budget_of, linear_network
 
 SIZES = "16,32,64,128,256,512"
 RULE_LIST = "n/2,2sqrt,sqrt+3,log2"
@@ -39,8 +39,8 @@ def asymptotics(
 
     --heatmap draws the first policy, on the longest network of at most 128 layers.
     """
-    from tensortide.report.figures import check_figure
-    from tensortide.report.remat.growth import growth_figure
+    from tensortide.reports.figures import check_figure
+    from tensortide.reports.remat.growth import growth_figure
 
     drawn = check(play)
     lengths, rules, names = lengths_of(sizes), words(budgets), words(policies)
@@ -68,7 +68,7 @@ def lengths_of(text: str) -> list[int]:
 
 def draw_heatmap(growth: Growth, path: Path) -> None:
     """Draw which tensor is resident when, a panel for each budget of ``growth``."""
-    from tensortide.report.remat.growth import RULE_NAMES, residency_figure
+    from tensortide.reports.remat.growth import RULE_NAMES, residency_figure
 
     n = max((n for n in growth.sizes if n <= LARGEST_MAP), default=min(growth.sizes))
     simulator, name = Simulator(linear_network(n), compat=growth.compat), growth.policies[0]

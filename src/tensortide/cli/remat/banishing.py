@@ -14,8 +14,8 @@ from tensortide.cli.remat.grid import (
     subjects_of,
 )
 from tensortide.cli.source import CaptureOptions, OutputOptions
-from tensortide.replay.remat.experiments import banishing as lines
-from tensortide.replay.remat.experiments import budgets as parse_budgets
+from tensortide.studies.remat import banishing as lines
+from tensortide.studies.remat import budgets as parse_budgets
 
 
 def banishing(
@@ -30,7 +30,7 @@ def banishing(
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Compare what is done when the program drops a tensor: free it for good, evict it, or never hear of it."""
-    from tensortide.report.remat.pareto import pareto_figure
+    from tensortide.reports.remat.pareto import pareto_figure
 
     drawn = check(play)
     wanted = parse_budgets(grid.budgets)

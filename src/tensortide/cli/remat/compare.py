@@ -13,13 +13,13 @@ from tensortide.cli.remat.grid import Budgets, Limit, name_of, tell, words
 from tensortide.cli.remat.target import RuleOptions, recording_of
 from tensortide.cli.source import LOGS, CaptureOptions, OutputOptions, console, is_stdout, option, print_json, progress
 from tensortide.errors import WorkloadError
-from tensortide.replay.remat.experiments import Subject
-from tensortide.replay.remat.experiments import budgets as parse_budgets
-from tensortide.replay.remat.experiments.budgets import resolved
+from tensortide.studies.remat import Subject
+from tensortide.studies.remat import budgets as parse_budgets
+from tensortide.studies.remat.budgets import resolved
 from tensortide.write import check_writable, write_file
 
 if TYPE_CHECKING:
-    from tensortide.plan.remat.recording import Recording
+    from tensortide.plans.remat.recording import Recording
 
 LAYERS = 10_000
 """Of the longest made-up chain."""
@@ -52,8 +52,8 @@ def compare(
 
     All are played on the same step and measured alike.
     """
-    from tensortide.replay.remat.comparison import compare as contest
-    from tensortide.report.remat.compare import comparison_csv, render_comparison
+    from tensortide.reports.remat.compare import comparison_csv, render_comparison
+    from tensortide.studies.remat.comparison import compare as contest
 
     wanted, files = parse_budgets(budgets), _checked(figure, csv)
     recording = _recording(target, options, times, quiet=out.quiet, copy_on_write=rules.compat)
@@ -70,7 +70,7 @@ def compare(
             progress=say,
         )
     if figure is not None:
-        from tensortide.report.remat.compare_figure import comparison_figure
+        from tensortide.reports.remat.compare_figure import comparison_figure
 
         comparison_figure(found, figure)
     if csv is not None:
@@ -88,7 +88,7 @@ def compare(
 
 def _checked(figure: Path | None, csv: Path | None) -> list[Path]:
     """The files that are to be written, if they can be: before work that would be lost."""
-    from tensortide.report.figures import check_figure
+    from tensortide.reports.figures import check_figure
 
     figures = [] if figure is None else [check_figure(figure)]
     return [*figures, *([] if csv is None else [check_writable(csv)])]
@@ -100,8 +100,8 @@ def _recording(
     made_up_chain = re.fullmatch(r"chain:(\d+)", target, re.ASCII)
     if made_up_chain is None:
         return recording_of(target, options, times, quiet=quiet, copy_on_write=copy_on_write)
-    from tensortide.plan.checkpointing import chain
-    from tensortide.replay.remat.contenders import made_up
+    from tensortide.plans.checkpointing import chain
+    from tensortide.studies.remat.contenders import made_up
 
     if options != CaptureOptions() or times != TimeOptions():
         raise WorkloadError(f"{target} is made up: it has no settings, and every op of it takes 1 ns")

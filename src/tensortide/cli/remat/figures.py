@@ -26,8 +26,8 @@ from tensortide.cli.remat.grid import (
 )
 from tensortide.cli.source import CaptureOptions, OutputOptions, console, print_json, progress
 from tensortide.errors import OutputError
-from tensortide.replay.remat.experiments import Experiment, Growth, ablation, accesses, asymptotics, banishing, contest
-from tensortide.replay.remat.experiments import budgets as parse_budgets
+from tensortide.studies.remat import Experiment, Growth, ablation, accesses, asymptotics, banishing, contest
+from tensortide.studies.remat import budgets as parse_budgets
 from tensortide.write import write_file
 
 Format: TypeAlias = Literal["pdf", "svg", "png"]
@@ -85,7 +85,7 @@ def figures(
 
 def _prepare(folder: Path, formats: Sequence[Format]) -> None:
     """Make ``folder``, and see whether figures can be written there."""
-    from tensortide.report.figures import check_figure
+    from tensortide.reports.figures import check_figure
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def _prepare(folder: Path, formats: Sequence[Format]) -> None:
 
 
 def _sheets(folder: Path, results: dict[str, Experiment | Growth]) -> list[Path]:
-    from tensortide.report.remat.sheets import sheet
+    from tensortide.reports.remat.sheets import sheet
 
     files = []
     for name, result in results.items():
@@ -106,9 +106,9 @@ def _sheets(folder: Path, results: dict[str, Experiment | Growth]) -> list[Path]
 
 
 def _drawn(folder: Path, formats: Sequence[Format], found: dict[str, Experiment], growth: Growth) -> list[Path]:
-    from tensortide.report.remat.accesses import accesses_figure
-    from tensortide.report.remat.growth import growth_figure
-    from tensortide.report.remat.pareto import ablation_figures, ablation_paths, pareto_figure
+    from tensortide.reports.remat.accesses import accesses_figure
+    from tensortide.reports.remat.growth import growth_figure
+    from tensortide.reports.remat.pareto import ablation_figures, ablation_paths, pareto_figure
 
     files = []
     for suffix in dict.fromkeys(formats):

@@ -13,8 +13,8 @@ from cyclopts import Parameter, validators
 from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.target import RuleOptions, recording_of
 from tensortide.cli.source import LOGS, CaptureOptions, OutputOptions, console, is_stdout, option, print_json, progress
-from tensortide.replay.remat.experiments import Budget, Experiment, Growth, Line, Saved, Subject, conduct
-from tensortide.replay.remat.experiments.designs import POLICIES
+from tensortide.studies.remat import Budget, Experiment, Growth, Line, Saved, Subject, conduct
+from tensortide.studies.remat.designs import POLICIES
 from tensortide.write import check_writable, write_file
 
 if TYPE_CHECKING:
@@ -141,8 +141,8 @@ def name_of(target: str) -> str:
 
 def deliver(result: Experiment | Growth, play: PlayOptions, drawn: Sequence[Path], out: OutputOptions) -> None:
     """Write the CSV file, print the result, and name the files that were written."""
-    from tensortide.report.remat.sheets import sheet
-    from tensortide.report.remat.tables import render_experiment, render_growth
+    from tensortide.reports.remat.sheets import sheet
+    from tensortide.reports.remat.tables import render_experiment, render_growth
 
     files = [*drawn]
     if play.csv is not None:
@@ -170,7 +170,7 @@ def tell(files: Sequence[Path], screen: Console) -> None:
 
 def check(play: PlayOptions) -> list[Path]:
     """The figure as a list, when it and the CSV file can be written: before work that would be lost."""
-    from tensortide.report.figures import check_figure
+    from tensortide.reports.figures import check_figure
 
     if play.csv is not None:
         check_writable(play.csv)

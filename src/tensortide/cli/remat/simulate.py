@@ -24,22 +24,22 @@ from tensortide.cli.source import (
     resolver,
 )
 from tensortide.errors import OutputError, PlanError
-from tensortide.plan import load_plan, save_plan
-from tensortide.plan.file import is_plan_file
-from tensortide.plan.remat.policies import policy as find_policy
-from tensortide.replay.remat import Simulator
-from tensortide.replay.remat.experiments import Budget, budgets
-from tensortide.replay.remat.portfolio import best
-from tensortide.replay.remat.smallest import smallest_budget
-from tensortide.replay.remat.telemetry import telemetry
-from tensortide.report.simulation import view, view_of_plan
+from tensortide.plans import load_plan, save_plan
+from tensortide.plans.file import is_plan_file
+from tensortide.plans.remat.policies import policy as find_policy
+from tensortide.replays.remat import Simulator
+from tensortide.replays.remat.portfolio import best
+from tensortide.replays.remat.smallest import smallest_budget
+from tensortide.replays.remat.telemetry import telemetry
+from tensortide.reports.simulation import view, view_of_plan
+from tensortide.studies.remat import Budget, budgets
 from tensortide.write import check_writable, write_file
 
 if TYPE_CHECKING:
-    from tensortide.plan import Plan
-    from tensortide.replay.remat import Simulation
-    from tensortide.replay.remat.telemetry import Telemetry
-    from tensortide.report.simulation import SimulationView
+    from tensortide.plans import Plan
+    from tensortide.replays.remat import Simulation
+    from tensortide.replays.remat.telemetry import Telemetry
+    from tensortide.reports.simulation import SimulationView
 
 AUTO = "auto"
 OTHERS = ("dtr", "msps", "dtr-local", "lru", "size")
@@ -60,7 +60,7 @@ class RunFiles:
 
     def check(self) -> list[Path]:
         """The files to be written, each of them writable as far as can be told beforehand."""
-        from tensortide.report.figures import check_figure
+        from tensortide.reports.figures import check_figure
 
         files = [check_writable(path) for path in (self.plan, self.html) if path is not None]
         if self.figure is not None:
@@ -200,11 +200,11 @@ def _player(simulator: Simulator, run: Simulation) -> Simulator:
 
 
 def _write(made: _Made, simulator: Simulator, files: RunFiles, say: Callable[[str], None]) -> None:
-    from tensortide.report import report
-    from tensortide.report.html import render_html
-    from tensortide.report.simulation import with_simulation
-    from tensortide.report.simulation.figure import simulation_figure
-    from tensortide.report.simulation.sheets import sheets
+    from tensortide.reports import report
+    from tensortide.reports.html import render_html
+    from tensortide.reports.simulation import with_simulation
+    from tensortide.reports.simulation.figure import simulation_figure
+    from tensortide.reports.simulation.sheets import sheets
 
     if files.html is not None:
         say(f"writing {files.html}")
@@ -226,7 +226,7 @@ def _show(shown: SimulationView, files: RunFiles, written: list[Path], top: int,
     if out.json:
         print_json(msgspec.structs.replace(shown, curves=shown.curves.thinned()))
         return
-    from tensortide.report.simulation.terminal import render_simulation
+    from tensortide.reports.simulation.terminal import render_simulation
 
     screen = console()
     render_simulation(shown, screen, top=top)

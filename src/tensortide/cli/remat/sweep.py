@@ -17,8 +17,8 @@ from tensortide.cli.remat.grid import (
 )
 from tensortide.cli.remat.target import RuleOptions
 from tensortide.cli.source import CaptureOptions, OutputOptions
-from tensortide.replay.remat.experiments import budgets as parse_budgets
-from tensortide.replay.remat.experiments import contest
+from tensortide.studies.remat import budgets as parse_budgets
+from tensortide.studies.remat import contest
 
 
 def sweep(
@@ -34,7 +34,7 @@ def sweep(
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Play a step under a range of memory budgets by several policies: what recomputation costs, and where it ends."""
-    from tensortide.report.remat.pareto import pareto_figure
+    from tensortide.reports.remat.pareto import pareto_figure
 
     drawn = check(play)
     wanted = parse_budgets(grid.budgets)

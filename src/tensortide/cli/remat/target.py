@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tensortide.capture.dtrlog import is_log_file, read_recording, write_log
 from tensortide.cli.durations import TimeOptions, durations_of
 from tensortide.cli.source import LOGS, CaptureOptions, option
 from tensortide.errors import WorkloadError
-from tensortide.plan.remat.schedule import recorded
-from tensortide.replay.remat import Deallocation, Simulator
+from tensortide.importers.dtrlog import is_log_file, read_recording, write_log
+from tensortide.plans.remat.schedule import recorded
+from tensortide.replays.remat import Deallocation, Simulator
 
 if TYPE_CHECKING:
-    from tensortide.plan.remat.recording import Recording
+    from tensortide.plans.remat.recording import Recording
 
 Target = Annotated[str, Parameter(help=f"{LOGS}.")]
 

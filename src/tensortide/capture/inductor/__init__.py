@@ -1,8 +1,0 @@
-"""Graphs that PyTorch's compiler dumps as text, and the same graphs taken from a model directly."""
-
-from __future__ import annotations
-
-from tensortide.capture.inductor.files import Dumps, find_dumps
-from tensortide.capture.inductor.read import read_dumps, trace_of_texts
-
-__all__ = ["Dumps", "find_dumps", "read_dumps", "trace_of_texts"]

@@ -1,8 +1,0 @@
-"""TensorFlow 1 MetaGraphs, read with protocol buffers alone."""
-
-from __future__ import annotations
-
-from tensortide.capture.metagraph.program import OUTSIDE, Constant, Loop, Node, Program, Ref, Spec
-from tensortide.capture.metagraph.read import read_program
-
-__all__ = ["OUTSIDE", "Constant", "Loop", "Node", "Program", "Ref", "Spec", "read_program"]

@@ -1,0 +1,109 @@
+"""Any Graph as a log: what has names there, which op makes or writes what, and when references are dropped."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from tensortide.graph.effects import blind_slots
+from tensortide.graph.model import Graph
+from tensortide.importers.dtrlog.assembly import CONSTANT
+from tensortide.importers.dtrlog.text import Result, Text
+
+__all__ = ["Exporting"]
+
+
+class Exporting:
+    """Ops of a graph without loops, one after the other. Every storage has the names of the tensors in it."""
+
+    def __init__(self, graph: Graph, durations_ns: Sequence[int]) -> None:
+        self.graph = graph
+        self.text = Text(graph)
+        self._durations = durations_ns
+        self._taken: dict[str, int] = {}
+        self._name: dict[int, str] = {}  # of a tensor: the last one
+        self._names: dict[int, list[str]] = {}  # of a storage: all
+        self._born: defaultdict[int, list[int]] = defaultdict(list)
+        self._dying: defaultdict[int, list[int]] = defaultdict(list)
+
+    def content(self) -> bytes:
+        """The whole log."""
+        for index, storage in enumerate(self.graph.storages):
+            if storage.birth is not None:
+                self._born[storage.birth].append(index)
+            elif storage.death != 0:
+                self.text.constant(self._new(index), storage.nbytes)
+            if storage.death:
+                self._dying[storage.death].append(index)
+        for index in range(len(self.graph)):
+            self._release(index)
+            self.text.at(index)
+            self._op(index)
+        self._release(len(self.graph))
+        return self.text.content()
+
+    def _release(self, op: int) -> None:
+        for storage in self._dying[op]:
+            for name in self._names[storage]:
+                self.text.release(name)
+
+    def _op(self, index: int) -> None:
+        op = self.graph.ops[index]
+        call, duration = self.graph.calls[op.call], self._durations[index]
+        if CONSTANT in call.tags:
+            for storage in self._born[index]:
+                self.text.constant(self._new(storage), self.graph.storages[storage].nbytes)
+            return
+        name = op.label if call.op.startswith("dtr.") else call.op
+        args = [self._named(tensor) for tensor in op.inputs]
+        written = sorted(set(call.mutated) - blind_slots(call))
+        inputs = [self.graph.tensors[tensor].storage for tensor in op.inputs]
+        operands = list(args)
+        results = self._results(index, operands, inputs, bool(written))
+        if results or not written:
+            self.text.call(name, operands, results, duration)
+            name, duration = f"{name}.write", 0
+        if written:
+            self.text.mutate(name, args, written, duration)
+
+    def _results(self, index: int, operands: list[str], storages: list[int], writes: bool) -> list[Result]:
+        """What the op makes. What it returns of its arguments after writing them keeps the argument's name. An output
+        elsewhere is a view of that; it becomes one more of ``operands``, which lie in ``storages``."""
+        results: list[Result] = []
+        fresh = dict.fromkeys(self._born[index])
+        for tensor in self.graph.ops[index].outputs:
+            view = self.graph.tensors[tensor]
+            storage = view.storage
+            if storage in fresh:
+                if storage not in self._names:
+                    results.append(Result(self._new(storage), self.graph.storages[storage].nbytes))
+                self._name[tensor] = self._names[storage][0]
+            elif writes and storage in storages:
+                self._name[tensor] = operands[storages.index(storage)]
+            else:
+                if storage not in storages:
+                    operands.append(self._names[storage][0])
+                    storages.append(storage)
+                self._name[tensor] = self._unique(f"t{tensor}")
+                self._names[storage].append(self._name[tensor])
+                results.append(Result(self._name[tensor], view.region_bytes, storages.index(storage)))
+        kept = [storage for storage in fresh if storage not in self._names]
+        results.extend(Result(self._new(storage), self.graph.storages[storage].nbytes) for storage in kept)
+        return results
+
+    def _new(self, storage: int) -> str:
+        name = self._unique(self.graph.storages[storage].name or f"s{storage}")
+        self._names[storage] = [name]
+        return name
+
+    def _named(self, tensor: int) -> str:
+        return self._name.get(tensor) or self._names[self.graph.tensors[tensor].storage][0]
+
+    def _unique(self, name: str) -> str:
+        """``name``, with a number if something else has it."""
+        wanted = name
+        while name in self._taken:
+            self._taken[wanted] += 1
+            name = f"{wanted}.{self._taken[wanted]}"
+        self._taken[name] = 1
+        return name

@@ -1,0 +1,162 @@
+"""``kernels.config`` and ``tensors.config``, as both tools write them."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from tensortide.importers.inductor.types import Bad, parse_type
+from tensortide.importers.textfile import TextFile, read_text
+
+__all__ = ["KERNEL_RULE", "TENSOR_EXPECTED", "Kernel", "TensorLine", "read_kernels", "read_tensors", "tensor_line"]
+
+KERNEL_RULE = "_" * 68
+"""What ends a kernel."""
+
+_TENSOR = re.compile(
+    r"tensor(?P<id>\d{1,9})(?:"
+    r" Is weight \(global\)\?: (?P<weight>[01]), Size in byte: (?P<bytes>\d{1,18}), Range:(?P<low>\d+)--(?P<high>\d+)"
+    r"|, Name: (?P<name>.+), Is global\?: (?P<global>[01]): Size in byte: (?P<size>\d{1,18}),"
+    r"(?: Dimensions: (?P<dims>.+))?)",
+    re.ASCII,
+)
+_HEAD = re.compile(r"Kernel ID: (\d{1,9}), Name: (.+)", re.ASCII)
+_PARENT = re.compile(r"Parent (Layer|OP) ID:(-?\d{1,9}); Name:(.*)", re.ASCII)
+_TIME = re.compile(r"Execution Time: (\d{1,18})", re.ASCII)
+_DIMS = re.compile(r"\(.*\)")
+TENSOR_EXPECTED = (
+    "'tensor<id> Is weight (global)?: <0|1>, Size in byte: <bytes>, Range:<low>--<high>' "
+    "or 'tensor<id>, Name: <name>, Is global?: <0|1>: Size in byte: <bytes>,'"
+)
+
+
+class TensorLine(NamedTuple):
+    """A tensor as a line tells of it. ``name`` and ``dims`` (``f32[8, 3]``) are in the files of the later tool
+    only."""
+
+    id: int
+    is_global: bool
+    nbytes: int
+    name: str = ""
+    dims: str = ""
+
+
+class Kernel(NamedTuple):
+    """A kernel as its block tells of it, and the line (from 0) that it starts at.
+
+    ``time``: in cycles where the operands have address ranges, else in nanoseconds. ``parent``: number and name of the
+    layer or op that it belongs to.
+    """
+
+    name: str
+    inputs: tuple[TensorLine, ...]
+    outputs: tuple[TensorLine, ...]
+    time: int | None
+    parent: tuple[int, str] | None
+    line: int
+
+
+def tensor_line(file: TextFile, index: int) -> TensorLine:
+    """The tensor that a line tells of. Raises TraceError."""
+    found = _TENSOR.fullmatch(file.lines[index]) if index < len(file.lines) else None
+    if found is None:
+        raise file.error(index, TENSOR_EXPECTED)
+    number, weight, nbytes, low, high, name, is_global, size, dims = found.groups()
+    if weight is None:
+        try:
+            parse_type(dims or "u8[]")
+        except Bad as error:
+            raise file.wrong(index, str(error)) from None
+        return TensorLine(int(number), is_global == "1", int(size), name, dims or "")
+    if int(high) - int(low) != int(nbytes):
+        raise file.error(index, f"a range of {nbytes} bytes")
+    return TensorLine(int(number), weight == "1", int(nbytes))
+
+
+def read_tensors(path: str | os.PathLike[str]) -> tuple[TensorLine, ...]:
+    """The tensors of a ``tensors.config``: dense ids, ascending.
+
+    Raises:
+        TraceError: it cannot be read, or a line is no tensor, or of another than the next.
+    """
+    file = read_text(path)
+    tensors: list[TensorLine] = []
+    for index in range(len(file.lines)):
+        tensor = tensor_line(file, index)
+        if tensor.id != index:
+            raise file.error(index, f"tensor{index}, as ids are dense and ascend")
+        tensors.append(tensor)
+    return tuple(tensors)
+
+
+def read_kernels(path: str | os.PathLike[str]) -> tuple[TextFile, tuple[Kernel, ...]]:
+    """The kernels of a ``kernels.config``, and the file to report errors against.
+
+    Raises:
+        TraceError: it cannot be read, or a line is not what its place asks for.
+    """
+    file = read_text(path)
+    reader = _Reader(file)
+    kernels: list[Kernel] = []
+    while reader.at < len(file.lines):
+        kernels.append(reader.kernel(len(kernels)))
+    return file, tuple(kernels)
+
+
+class _Reader:
+    """Walks over the blocks of a file; ``at`` is the next line."""
+
+    def __init__(self, file: TextFile) -> None:
+        self.file = file
+        self.at = 0
+
+    def kernel(self, number: int) -> Kernel:
+        """The next block, which must be of the kernel ``number``."""
+        start = self.at
+        head = _HEAD.fullmatch(self._line())
+        if head is None or int(head[1]) != number:
+            raise self.file.error(start, f"'Kernel ID: {number}, Name: <name>'")
+        self.at += 1
+        time, parent = self._facts()
+        self.at += 1
+        inputs = self._operands("Output Tensors:")
+        outputs = self._operands(KERNEL_RULE)
+        return Kernel(head[2], inputs, outputs, time, parent, start)
+
+    def _line(self) -> str:
+        return self.file.lines[self.at] if self.at < len(self.file.lines) else ""
+
+    def _facts(self) -> tuple[int | None, tuple[int, str] | None]:
+        """Time and parent, which lines before ``Input Tensors:`` tell in any order; dimensions are passed over."""
+        time: int | None = None
+        parent: tuple[int, str] | None = None
+        while (line := self._line()) != "Input Tensors:":
+            if (found := _TIME.fullmatch(line)) and time is None:
+                time = int(found[1])
+            elif (found := _PARENT.fullmatch(line)) and parent is None:
+                parent = int(found[2]), found[3]
+            elif not _DIMS.fullmatch(line):
+                raise self.file.error(
+                    self.at,
+                    "one 'Parent Layer ID:<n>; Name:<name>' or 'Parent OP ID:...', one 'Execution Time: <n>', "
+                    "dimensions in parentheses, then 'Input Tensors:'",
+                )
+            self.at += 1
+        return time, parent
+
+    def _operands(self, end: str) -> tuple[TensorLine, ...]:
+        operands: dict[int, TensorLine] = {}
+        while self._line() != end:
+            if not self._line().startswith("tensor"):
+                raise self.file.error(self.at, f"a tensor or {_quoted(end)}")
+            tensor = tensor_line(self.file, self.at)
+            if operands.setdefault(tensor.id, tensor) is not tensor:
+                raise self.file.error(self.at, f"each tensor once, and tensor{tensor.id} is in the list already")
+            self.at += 1
+        self.at += 1
+        return tuple(operands.values())
+
+
+def _quoted(text: str) -> str:
+    return f"a line of {len(text)} underscores" if text[0] == "_" else repr(text)

@@ -1,0 +1,204 @@
+"""One dumped graph: what its names stand for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+
+from tensortide.errors import TraceError
+from tensortide.graph.model import Phase, Role
+from tensortide.importers.inductor.assembly import Assembly, Kernel
+from tensortide.importers.inductor.syntax import Node, Parameter, Program, name_of_call
+from tensortide.importers.inductor.types import Bad, SymbolType, TensorType
+from tensortide.importers.inductor.values import Arguments, names_in
+
+__all__ = ["Part", "Reading"]
+
+_NUMERIC = ("operator.", "math.", "torch.sym_", "torch.ops.aten.sym_", "float", "int", "bool")
+_PREDEFINED = frozenset({"inf", "nan", "torch", "device", "fx_pytree", "self"})
+
+
+class Part:
+    """What a call without a type returned, or a part of it: the kernel and the indexes that lead there."""
+
+    __slots__ = ("kernel", "path")
+
+    def __init__(self, kernel: int, path: tuple[int, ...]) -> None:
+        self.kernel = kernel
+        self.path = path
+
+
+class Reading:
+    """The graph of one phase, as it is put into ``made``.
+
+    ``names``: of each name the tensor, the Part of a result, or None if it is neither. ``arguments`` are the
+    parameters' tensors (None for what is no tensor), ``taken`` those alone, ``made`` what nodes defined; ``results``
+    are what it returns, in order, None for what is no tensor, and ``returned`` the tensors alone. ``first`` is its
+    first kernel.
+    """
+
+    def __init__(self, program: Program, phase: Phase, assembly: Assembly) -> None:
+        self.program = program
+        self.phase = phase
+        self.assembly = assembly
+        self.first = len(assembly.kernels)
+        self.names: dict[str, int | Part | None] = {}
+        self.arguments: list[int | None] = []
+        self.results: list[int | None] = []
+        self._start = len(assembly.tensors)
+
+    @property
+    def taken(self) -> list[int]:
+        """The tensors among the arguments."""
+        return [tensor for tensor in self.arguments if tensor is not None]
+
+    @property
+    def returned(self) -> list[int]:
+        """The tensors among the results."""
+        return [tensor for tensor in self.results if tensor is not None]
+
+    @property
+    def made(self) -> range:
+        """The tensors that came up here."""
+        return range(self._start, len(self.assembly.tensors))
+
+    def parameters(self, known: Mapping[str, int | Part | None], local: bool = False) -> None:
+        """Take the parameters: those that are ``known`` stand for these tensors. The others live across steps, or in
+        this phase only if ``local`` says so."""
+        for parameter in self.program.parameters:
+            tensor = self._parameter(parameter, known, local)
+            self.names[parameter.name] = tensor
+            self.arguments.append(tensor)
+
+    def _parameter(self, parameter: Parameter, known: Mapping[str, int | Part | None], local: bool) -> int | None:
+        kind = parameter.type
+        if not isinstance(kind, TensorType):
+            return None
+        tensor = known.get(parameter.name)
+        if isinstance(tensor, int):
+            first = self.assembly.tensors[tensor].type
+            if (first.dtype, first.dims) != (kind.dtype, kind.dims):
+                name = parameter.name
+                raise self._wrong(parameter.line, f"{name} has another type than the {name} it stands for")
+            return tensor
+        local = local or (self.phase is Phase.BACKWARD and not parameter.name.startswith("primals_"))
+        born = self.first if local and self.first else None
+        return self._sized(parameter.line, lambda: self._fresh(parameter.name, kind, born, not local))
+
+    def _fresh(self, name: str, kind: TensorType, born: int | None, persistent: bool) -> int:
+        role = Role.GRADIENT if name.startswith("tangents_") else Role.INPUT
+        return self.assembly.fresh(name, kind, role, born, persistent)
+
+    def nodes(self) -> None:
+        """Take the nodes and the results."""
+        for node in self.program.nodes:
+            if node.name in self.names:
+                raise self._wrong(node.line, f"{node.name} is defined twice")
+            try:
+                self.names[node.name] = self._node(node)
+            except RecursionError:
+                raise self._wrong(node.line, "too deeply nested") from None
+        for item in _leaves(self.program.results):
+            if not (
+                isinstance(item, ast.Name) or (isinstance(item, ast.Constant) and not isinstance(item.value, bytes))
+            ):
+                raise self._wrong(self.program.last_line, "'return' of names and None was expected")
+            found = self._look_up(item, self.program.last_line) if isinstance(item, ast.Name) else None
+            self.results.extend(found or [None])
+
+    def _node(self, node: Node) -> int | Part | None:
+        value = node.value
+        match value:
+            case ast.Subscript():
+                return self._getitem(node, value.value, value.slice)
+            case ast.Call(args=[base, index], keywords=[]) if name_of_call(value) == "operator.getitem":
+                return self._getitem(node, base, index)
+            case ast.Call():
+                return self._call(node, value)
+            case ast.Name():
+                found = self._look_up(value, node.line, node)
+                return found[0] if found is not None and len(found) == 1 else self.names.get(value.id)
+            case ast.Attribute(value=ast.Name(id="self")):
+                return self._attribute(node)
+        if isinstance(node.type, TensorType):
+            raise self._wrong(node.line, f"{node.name} is a tensor, so a call was expected")
+        for name in names_in(value):
+            self._look_up(name, node.line, node)
+        return None
+
+    def _attribute(self, node: Node) -> int | None:
+        """A constant of the module; without a type it is no tensor."""
+        kind = node.type
+        if not isinstance(kind, TensorType):
+            return None
+        return self._sized(node.line, lambda: self.assembly.fresh(node.name, kind, Role.BUFFER, None, True))
+
+    def _getitem(self, node: Node, base: ast.expr, index: ast.expr) -> int | Part | None:
+        if not isinstance(base, ast.Name) or not isinstance(index, ast.Constant) or type(index.value) is not int:
+            raise self._wrong(node.line, "'<name>[<number>]' was expected")
+        self._look_up(base, node.line, node)
+        part = self.names.get(base.id)
+        if isinstance(part, int) or not 0 <= index.value < 1 << 20:
+            raise self._wrong(node.line, f"{base.id} has no part {index.value}: it is one tensor")
+        if part is None:
+            return None
+        path = (*part.path, index.value)
+        kind = node.type
+        if isinstance(kind, SymbolType):
+            return None
+        if kind is None:
+            return Part(part.kernel, path)
+        return self._sized(node.line, lambda: self.assembly.output(part.kernel, node.name, kind, path))
+
+    def _call(self, node: Node, value: ast.Call) -> int | Part | None:
+        name, kind = name_of_call(value), node.type
+        if not name:
+            raise self._wrong(node.line, "the call of a name such as torch.ops.aten.mul.Tensor was expected")
+        if name.startswith(_NUMERIC) and not isinstance(kind, TensorType):
+            for item in names_in(value):
+                self._look_up(item, node.line, node)
+            return None
+        typed = isinstance(kind, TensorType)
+        kernel = Kernel(node.name, name, node.text, self.phase, node.source, typed)
+        arguments = Arguments(lambda item: self._look_up(item, node.line, node))
+        kernel.values = tuple(arguments.value(item) for item in value.args)
+        kernel.named = tuple((keyword.arg or "", arguments.value(keyword.value)) for keyword in value.keywords)
+        kernel.inputs = tuple(arguments.inputs)
+        index = len(self.assembly.kernels)
+        self.assembly.kernels.append(kernel)
+        for tensor in kernel.inputs:
+            self.assembly.use(tensor, index)
+        if isinstance(kind, TensorType):
+            return self._sized(node.line, lambda: self.assembly.output(index, node.name, kind, ()))
+        return None if isinstance(kind, SymbolType) else Part(index, ())
+
+    def _look_up(self, item: ast.Name, line: int, node: Node | None = None) -> list[int] | None:
+        """The tensors that a name stands for; None if it is known and is none. Raises TraceError."""
+        if item.id not in self.names:
+            if item.id in _PREDEFINED:
+                return None
+            text = self.program.file.lines[line]
+            start = text.find(node.text) if node is not None else -1
+            offset = item.col_offset - (node.value.col_offset if node is not None else 0)
+            column = start + offset + 1 if start >= 0 else text.find(item.id) + 1 or None
+            raise self._wrong(line, f"nothing has defined {item.id}", column)
+        found = self.names[item.id]
+        if isinstance(found, Part):
+            outputs = self.assembly.kernels[found.kernel].outputs
+            return [tensor for path, tensor in outputs if path[: len(found.path)] == found.path]
+        return None if found is None else [found]
+
+    def _sized(self, line: int, make: Callable[[], int]) -> int:
+        try:
+            return make()
+        except Bad as error:
+            raise self._wrong(line, str(error)) from None
+
+    def _wrong(self, line: int, reason: str, column: int | None = None) -> TraceError:
+        return self.program.file.wrong(line, reason, column)
+
+
+def _leaves(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return [leaf for item in node.elts for leaf in _leaves(item)]
+    return [node]

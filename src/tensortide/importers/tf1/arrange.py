@@ -1,0 +1,133 @@
+"""In which order the nodes of a graph file run, and under which outcomes of its conditionals."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+
+from tensortide.errors import MetaGraphError
+from tensortide.graph.model import Branch
+from tensortide.importers.tf1.program import OUTSIDE, Node, Program, Ref
+
+__all__ = ["MERGES", "NEXT", "SWITCHES", "branches", "loop_chain", "order"]
+
+MERGES = frozenset({"Merge", "RefMerge"})
+SWITCHES = frozenset({"Switch", "RefSwitch"})
+QUESTIONS = frozenset(["Shape", "ShapeN", "Size", "Rank"])
+NEXT = frozenset({"NextIteration", "RefNextIteration"})
+
+
+def loop_chain(program: Program, loop: int) -> tuple[int, ...]:
+    """The loops around a node of ``loop``, outermost first."""
+    chain: list[int] = []
+    while loop != OUTSIDE:
+        chain.append(loop)
+        loop = program.loops[loop].parent
+    return tuple(reversed(chain))
+
+
+def order(program: Program) -> list[int]:
+    """Indexes of all nodes in an order in which they can run: by data and control, by the file where both are silent.
+
+    Every loop's body is one stretch. Questions about a shape come as early as they can: nothing need be kept for them.
+    Raises MetaGraphError for a cycle that is no loop.
+    """
+    chains = [loop_chain(program, node.loop) for node in program.nodes]
+    return list(_ordered(program, chains, range(len(program.nodes)), 0))
+
+
+def _ordered(program: Program, chains: list[tuple[int, ...]], members: Collection[int], depth: int) -> Iterator[int]:
+    """``members``, which share their first ``depth`` loops, in order; deeper loops are one unit each."""
+    unit = {i: chains[i][depth] if len(chains[i]) > depth else -i - 2 for i in members}
+    inside: dict[int, list[int]] = defaultdict(list)
+    for i in members:
+        inside[unit[i]].append(i)
+    waiting: dict[int, set[int]] = {u: set() for u in inside}
+    after: dict[int, set[int]] = defaultdict(set)
+    for i in members:
+        for before in _needs(program, chains, i):
+            if before in unit and unit[before] != unit[i]:
+                waiting[unit[i]].add(unit[before])
+                after[unit[before]].add(unit[i])
+    first = {u: (program.nodes[min(nodes)].type not in QUESTIONS, min(nodes)) for u, nodes in inside.items()}
+    ready = [(first[u], u) for u, needs in waiting.items() if not needs]
+    heapq.heapify(ready)
+    done = 0
+    while ready:
+        _, now = heapq.heappop(ready)
+        done += 1
+        yield from inside[now] if now < OUTSIDE else _ordered(program, chains, inside[now], depth + 1)
+        for later in after[now]:
+            waiting[later].discard(now)
+            if not waiting[later]:
+                heapq.heappush(ready, (first[later], later))
+    if done < len(inside):
+        stuck = min(first[u][1] for u, needs in waiting.items() if needs)
+        raise MetaGraphError(f"node {program.nodes[stuck].name}: it needs its own result, and not through a loop")
+
+
+def _needs(program: Program, chains: list[tuple[int, ...]], index: int) -> Iterator[int]:
+    """Nodes that run before: not those of the iteration before, and not what a loop controls outside of it."""
+    node = program.nodes[index]
+    for ref in node.inputs:
+        if node.type not in MERGES or program.nodes[ref.node].type not in NEXT:
+            yield ref.node
+    for before in node.control:
+        if chains[index][: len(chains[before])] == chains[before]:
+            yield before
+
+
+Context = tuple[tuple[Ref, int], ...]
+
+
+def branches(program: Program, order: Collection[int]) -> tuple[dict[int, int], tuple[Branch, ...]]:
+    """The branch of each node that runs under an outcome of a conditional, and the table of branches.
+
+    A Switch that is not a loop's sends its input to one of two arms; what depends on an arm runs only if it is taken,
+    up to the Merge where arms meet.
+    """
+    heads = {i for i, node in enumerate(program.nodes) if node.type in SWITCHES and _starts_iteration(program, node)}
+    contexts: dict[int, Context] = {}
+    for index in order:
+        node = program.nodes[index]
+        found = max((_arm(program, contexts, heads, ref) for ref in node.inputs), key=len, default=())
+        found = max([found, *(contexts.get(i, ()) for i in node.control)], key=len)
+        if node.type in MERGES and found and not any(program.nodes[ref.node].type in NEXT for ref in node.inputs):
+            found = found[:-1]
+        contexts[index] = found
+    return _table(contexts)
+
+
+def _starts_iteration(program: Program, switch: Node) -> bool:
+    """Whether a Switch ends or continues a loop: that is no conditional."""
+    return len(switch.inputs) > 1 and program.nodes[_origin(program, switch.inputs[1]).node].type == "LoopCond"
+
+
+def _arm(program: Program, contexts: dict[int, Context], heads: Collection[int], ref: Ref) -> Context:
+    """The outcomes under which the tensor ``ref`` exists."""
+    node = program.nodes[ref.node]
+    context = contexts.get(ref.node, ())
+    if node.type in SWITCHES and ref.node not in heads and len(node.inputs) > 1:
+        return (*context, (_origin(program, node.inputs[1]), ref.output))
+    return context
+
+
+def _origin(program: Program, ref: Ref) -> Ref:
+    while program.nodes[ref.node].type in ("Identity", *SWITCHES) and program.nodes[ref.node].inputs:
+        ref = program.nodes[ref.node].inputs[0]
+    return ref
+
+
+def _table(contexts: dict[int, Context]) -> tuple[dict[int, int], tuple[Branch, ...]]:
+    found: dict[Context, int] = {(): OUTSIDE}
+    conditionals: dict[tuple[Context, Ref], int] = {}
+    table: list[Branch] = []
+    for context in contexts.values():
+        for depth in range(1, len(context) + 1):
+            if context[:depth] not in found:
+                around, (predicate, arm) = context[: depth - 1], context[depth - 1]
+                conditional = conditionals.setdefault((around, predicate), len(conditionals))
+                found[context[:depth]] = len(table)
+                table.append(Branch(conditional, arm, found[around]))
+    return {i: found[context] for i, context in contexts.items() if context}, tuple(table)

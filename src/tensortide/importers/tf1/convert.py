@@ -1,0 +1,270 @@
+"""From a read graph file to a Graph like any other: ops in execution order, storages, phases, scopes, loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tensortide.expr import constant, symbol
+from tensortide.graph.model import (
+    DTYPE_BYTES,
+    TENSOR,
+    Call,
+    Graph,
+    Loop,
+    Meta,
+    Module,
+    Named,
+    Op,
+    Phase,
+    Role,
+    Value,
+)
+from tensortide.graph.validate import validate
+from tensortide.importers.tf1.arrange import MERGES, NEXT, branches, order
+from tensortide.importers.tf1.operands import operands
+from tensortide.importers.tf1.phases import phases, source, updates, variable_roles
+from tensortide.importers.tf1.program import OUTSIDE, Attribute, Constant, Node, Program, Ref, Spec
+from tensortide.importers.tf1.storing import FED, Memory
+
+__all__ = ["completed", "graph_of_program"]
+
+TAGS = {"StackPushV2": ("push",), "StackPopV2": ("pop",), "TensorArrayWriteV3": ("write",)} | dict.fromkeys(
+    ["TensorArrayGatherV3", "TensorArrayConcatV3"], ("gather",)
+)
+"""What an op does with what others keep, see ``graph.unroll``."""
+
+_STACKS = frozenset({"StackPushV2", "StackPopV2"})
+"""Ops that change the stack that is their first input: they keep their order."""
+
+_FEW = 16
+"""Stored tensors of up to so many elements are shown among the arguments of their Const."""
+
+
+def completed(program: Program) -> Program:
+    """``program`` with a size for every tensor: one of which not even the rank is known has one dimension, a symbol.
+
+    The handle of a resource variable becomes the variable: what it is read as.
+    """
+    hints = dict(program.hints)
+    unsized: list[str] = []
+    variables = _resource_variables(program)
+
+    def spec(node: Node, output: int) -> Spec:
+        known = variables.get(node.name, node.outputs[output])
+        if known.shape is not None or not DTYPE_BYTES.get(known.dtype, 0):
+            return known
+        unsized.append(f"{node.name}:{output}")
+        hints[f"{unsized[-1]}::elements"] = 1
+        return Spec(known.dtype, (symbol(f"{unsized[-1]}::elements"),))
+
+    nodes = tuple(
+        msgspec.structs.replace(node, outputs=tuple(spec(node, k) for k in range(len(node.outputs))))
+        for node in program.nodes
+    )
+    if not unsized:
+        return msgspec.structs.replace(program, nodes=nodes) if variables else program
+    note = f"The file does not tell the rank of {len(unsized)} tensors ({unsized[0]}, ...): each has a symbol."
+    return msgspec.structs.replace(program, nodes=nodes, hints=hints, notes=(*program.notes, note))
+
+
+def _resource_variables(program: Program) -> dict[str, Spec]:
+    """Shape and dtype of the variables behind handles: as they are read, else as the file says."""
+    found: dict[str, Spec] = {}
+    for node in program.nodes:
+        if node.type == "ReadVariableOp":
+            found.setdefault(program.nodes[source(program, node.inputs[0]).node].name, node.outputs[0])
+    for node in program.nodes:
+        shape, dtype = node.attributes.get("shape"), node.attributes.get("dtype")
+        if node.type == "VarHandleOp" and node.name not in found and isinstance(shape, tuple):
+            dims = tuple(constant(n) for n in shape if isinstance(n, int) and n >= 0)
+            found[node.name] = Spec(str(dtype), dims if len(dims) == len(shape) else None)
+    return found
+
+
+def graph_of_program(program: Program, name: str = "") -> Graph:
+    """The Graph of all nodes of ``program``.
+
+    Op types are called ``tf.<Type>``; an op's ``label`` is its node's name. Sizes carry the file's expressions. What
+    passes a tensor on (Identity, Switch, Reshape, ...) shares its storage; an addition that a loop accumulates
+    writes into what it started from. Raises MetaGraphError for a graph without an order to run in.
+    """
+    ordered = order(program)
+    return _Conversion(program, ordered).graph(name)
+
+
+class _Conversion:
+    def __init__(self, program: Program, ordered: Sequence[int]) -> None:
+        self.program = program
+        self.order = ordered
+        self.roles = variable_roles(program)
+        self.phases = phases(program, ordered)
+        self.memory = Memory(program, ordered, self.roles)
+        self.calls: dict[tuple[str, str], int] = {}
+        self.call_table: list[Call] = []
+        self.modules: dict[str, int] = {}
+
+    def graph(self, name: str) -> Graph:
+        program, memory = self.program, self.memory
+        branch_of, branch_table = branches(program, self.order)
+        loop_of, loops = self._loops()
+        ops = tuple(self._op(index, branch_of.get(index, OUTSIDE), loop_of) for index in self.order)
+        outputs = self._handed_out()
+        given = {memory.tensors[tensor].storage for tensor in outputs.values()}
+        graph = Graph(
+            ops=ops,
+            calls=tuple(self.call_table),
+            tensors=tuple(memory.tensors),
+            storages=memory.storages(given, self._saved(ops)),
+            modules=tuple(Module(path, "scope") for path in self.modules),
+            branches=branch_table,
+            named=tuple(self._named(outputs)),
+            meta=Meta(
+                workload=name,
+                framework=f"TensorFlow {program.version} graph".replace("  ", " "),
+                captured_on="file",
+                assumptions=program.notes,
+            ),
+            loops=loops,
+        )
+        validate(graph)
+        return graph
+
+    def _op(self, index: int, branch: int, loop_of: dict[int, int]) -> Op:
+        node = self.program.nodes[index]
+        refs = [ref for ref in node.inputs if not self._comes_later(node, ref)]
+        return Op(
+            self._call(index, node, len(refs)),
+            tuple(self.memory.tensor_of[ref] for ref in refs),
+            tuple(self.memory.tensor_of[Ref(index, k)] for k in range(len(node.outputs))),
+            self.phases[index],
+            self._module(node.name.rpartition("/")[0]),
+            branch=branch,
+            loop=OUTSIDE if node.type == "Const" else loop_of[node.loop],  # a constant is there once
+            label=node.name,
+        )
+
+    def _comes_later(self, node: Node, ref: Ref) -> bool:
+        """Whether an input is that of the next iteration: the loop carries it, the op does not read it."""
+        return node.type in MERGES and self.program.nodes[ref.node].type in NEXT
+
+    def _call(self, index: int, node: Node, count: int) -> int:
+        given = operands(node.type, count)
+        mutated: tuple[int, ...] = ()
+        if index in self.memory.in_place:
+            mutated = (self.memory.in_place[index],)
+        elif updates(node):
+            mutated = (0, *self._slots(node))
+        elif node.type in _STACKS and count:
+            mutated = (0,)
+        outputs = len(node.outputs)
+        returns: Value = TENSOR if outputs == 1 else (TENSOR,) * outputs if outputs else None
+        tags = TAGS.get(node.type, ())
+        call = Call(f"tf.{node.type}", (*given, *_attributes(node)), len(given), mutated, returns, tags)
+        key = (node.type, repr(call))
+        if key not in self.calls:
+            self.calls[key] = len(self.call_table)
+            self.call_table.append(call)
+        return self.calls[key]
+
+    def _slots(self, node: Node) -> tuple[int, ...]:
+        """The other inputs that an optimizer's step writes: its slots."""
+        if "Apply" not in node.type:
+            return ()
+        memory = self.memory
+        storages = [memory.tensors[memory.tensor_of[ref]].storage for ref in node.inputs]
+        return tuple(i for i in range(1, len(storages)) if memory.role[storages[i]] is Role.OPTIMIZER_STATE)
+
+    def _module(self, scope: str) -> int:
+        if not scope:
+            return OUTSIDE
+        return self.modules.setdefault(scope.replace(".", "_").replace("/", "."), len(self.modules))
+
+    def _loops(self) -> tuple[dict[int, int], tuple[Loop, ...]]:
+        """The number of each loop in the Graph, outer ones first, and the table."""
+        table = self.program.loops
+        number = {OUTSIDE: OUTSIDE}
+        pending = list(range(len(table)))
+        while pending:
+            pending = [loop for loop in pending if not self._numbered(number, loop)]
+        carried: dict[int, list[tuple[int, int]]] = {}
+        for index, node in enumerate(self.program.nodes):
+            for ref in node.inputs:
+                if self._comes_later(node, ref):
+                    pair = (self.memory.tensor_of[Ref(index)], self.memory.tensor_of[ref])
+                    carried.setdefault(node.loop, []).append(pair)
+        loops = {
+            number[i]: Loop(
+                loop.name,
+                number[loop.parent],
+                self.memory.size(loop.trips),
+                number[loop.gradient_of],
+                tuple(carried.get(i, ())),
+            )
+            for i, loop in enumerate(table)
+        }
+        return number, tuple(loops[i] for i in range(len(loops)))
+
+    def _numbered(self, number: dict[int, int], loop: int) -> bool:
+        if self.program.loops[loop].parent in number:
+            number[loop] = len(number) - 1
+            return True
+        return False
+
+    def _saved(self, ops: Sequence[Op]) -> set[int]:
+        """Storages that forward makes and backward reads."""
+        tensors = self.memory.tensors
+        made = {tensors[t].storage for op in ops if op.phase is Phase.FORWARD for t in op.outputs}
+        return {tensors[t].storage for op in ops if op.phase is Phase.BACKWARD for t in op.inputs} & made
+
+    def _handed_out(self) -> dict[str, int]:
+        """The tensors that the step's roots give; the step does not give what exists before it, updated or not."""
+        by_name = {node.name: (i, node) for i, node in enumerate(self.program.nodes)}
+        found: dict[str, int] = {}
+        for root in self.program.roots:
+            name, _, output = root.partition(":")
+            index, node = by_name.get(name, (-1, None))
+            if node is None:
+                continue
+            for k in [int(output)] if output else range(len(node.outputs)):
+                tensor = self.memory.tensor_of[Ref(index, k)]
+                if self.memory.birth[self.memory.tensors[tensor].storage] is not None:
+                    found[f"{name}:{k}"] = tensor
+        return found
+
+    def _named(self, outputs: dict[str, int]) -> list[Named]:
+        named: list[Named] = []
+        for index, node in enumerate(self.program.nodes):
+            path = node.name.replace("/", ".")
+            if index in self.roles:
+                role = self.roles[index]
+                named.append(Named(path, role, self.memory.tensor_of[Ref(index)], role is Role.PARAMETER))
+            elif node.type in FED:
+                named += [
+                    Named(f"{path}:{k}" if k else path, Role.INPUT, self.memory.tensor_of[Ref(index, k)])
+                    for k in range(len(node.outputs))
+                ]
+        return named + [Named(name.replace("/", "."), Role.OUTPUT, tensor) for name, tensor in outputs.items()]
+
+
+def _attributes(node: Node) -> list[tuple[str, Value]]:
+    """The attributes of a node that are plain values; a small stored tensor is the tuple of its values."""
+    found: list[tuple[str, Value]] = []
+    for name, value in sorted(node.attributes.items()):
+        if name.startswith("_"):
+            continue
+        if isinstance(value, Constant):
+            if value.values is not None and len(value.values) <= _FEW:
+                found.append((name, tuple(map(_value, value.values))))
+        else:
+            found.append((name, _value(value)))
+    return found
+
+
+def _value(value: Attribute) -> Value:
+    if isinstance(value, bytes):
+        return repr(value)
+    if isinstance(value, Constant):
+        return f"{value.dtype}{list(value.shape)}"
+    return tuple(map(_value, value)) if isinstance(value, tuple) else value

@@ -1,0 +1,211 @@
+"""Calls of library functions, written out: calls in place, ``While`` and ``If`` as the loops and switches of control
+flow v1, so that one description of loops and conditionals serves both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from tensortide.importers.tf1.program import Attribute
+from tensortide.importers.tf1.raw import RawGraph, RawNode, raw_node
+
+__all__ = ["lowered"]
+
+CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "TPUPartitionedCall", "RemoteCall"})
+WHILES = frozenset({"While", "StatelessWhile"})
+IFS = frozenset({"If", "StatelessIf"})
+DEEPEST = 64
+"""Functions that call each other deeper than this are taken to be recursive."""
+
+Source: TypeAlias = tuple[str, int]
+
+_OUTPUTS: Mapping[str, tuple[str, ...]] = {
+    "Switch": ("output_false", "output_true"), "Merge": ("output", "value_index"), "TopKV2": ("values", "indices"),
+    "Unique": ("y", "idx"), "UniqueV2": ("y", "idx"), "UniqueWithCounts": ("y", "idx", "count"), "ListDiff": ("out",
+    "idx"),
+    "SparseSoftmaxCrossEntropyWithLogits": ("loss", "backprop"), "SoftmaxCrossEntropyWithLogits": ("loss", "backprop"),
+    "BroadcastGradientArgs": ("r0", "r1"), "TensorArrayV3": ("handle", "flow"), "TensorArrayGradV3": ("grad_handle",
+    "flow_out"),
+    "TensorArrayConcatV3": ("value", "lengths"), "MaxPoolWithArgmax": ("output", "argmax"),
+    "TensorListPopBack": ("output_handle", "tensor"), "TensorListConcatV2": ("tensor", "lengths"),
+    **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"),
+                    ("y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2", "reserve_space_3")),
+    **dict.fromkeys(("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3"),
+                    ("x_backprop", "scale_backprop", "offset_backprop", "reserve_space_3", "reserve_space_4")),
+    **dict.fromkeys(("LogUniformCandidateSampler", "UniformCandidateSampler"),
+                    ("sampled_candidates", "true_expected_count", "sampled_expected_count")),
+    **dict.fromkeys(("LSTMBlockCell", "BlockLSTM", "BlockLSTMV2"), ("i", "cs", "f", "o", "ci", "co", "h")),
+}  # fmt: skip
+"""Names of the outputs of ops that have several: a function's body refers to them by name."""
+
+
+def lowered(graph: RawGraph) -> RawGraph:
+    """The graph without calls, ``While`` and ``If``. Raises MetaGraphError for a function that is not in the
+    library."""
+    if not graph.functions and not any(node.type in CALLS | WHILES | IFS for node in graph.nodes.values()):
+        return graph
+    nodes = graph.nodes
+    graph.nodes = {}
+    lowering = _Lowering(graph)
+    lowering.add(nodes.values(), 0)
+    for node in graph.nodes.values():
+        node.inputs = [lowering.direct(source) for source in node.inputs]
+    return graph
+
+
+class _Lowering:
+    def __init__(self, graph: RawGraph) -> None:
+        self.graph = graph
+        self.results: dict[str, Sequence[Source]] = {}
+
+    def direct(self, source: Source) -> Source:
+        """What a call's output is."""
+        while source[0] in self.results and source[1] < len(self.results[source[0]]):
+            source = self.results[source[0]][source[1]]
+        return source
+
+    def _return(self, call: RawNode, outputs: Sequence[Source], control: Sequence[str]) -> None:
+        """A node of the call's name, for those that wait for it or fetch it."""
+        self.results[call.name] = outputs
+        self._new(call.name, "IdentityN", outputs, control, {}, call.device)
+
+    def add(self, nodes: Any, depth: int) -> None:
+        """Adds nodes to the graph, calls written out."""
+        for node in nodes:
+            if depth > DEEPEST:
+                raise self.graph.fail("its functions call each other without end", node.name)
+            if node.type in CALLS:
+                self._call(node, self._function(node, "f"), depth)
+            elif node.type in self.graph.functions:
+                self._call(node, node.type, depth)
+            elif node.type in WHILES:
+                self._while(node, depth)
+            elif node.type in IFS:
+                self._if(node, depth)
+            else:
+                self._new(node.name, node.type, node.inputs, node.control, node.attributes, node.device)
+
+    def _new(
+        self, name: str, kind: str, inputs: Sequence[Source], control: Sequence[str] = (),
+        attributes: Mapping[str, Attribute] = {}, device: str = "",
+    ) -> Source:  # fmt: skip
+        if name in self.graph.nodes:
+            raise self.graph.fail("two nodes have this name", name)
+        self.graph.nodes[name] = RawNode(name, kind, list(inputs), list(control), dict(attributes), device)
+        return name, 0
+
+    def _function(self, node: RawNode, attribute: str) -> str:
+        name = node.attributes.get(attribute)
+        if not isinstance(name, str) or name not in self.graph.functions:
+            raise self.graph.fail(f"it calls the function {name!r}, which the file does not have", node.name)
+        return name
+
+    def _body(
+        self, function: str, scope: str, arguments: Sequence[Source], control: Sequence[str], call: RawNode, depth: int
+    ) -> list[Source]:
+        """Writes a function's body out under ``scope``; what it returns."""
+        definition = self.graph.functions[function]
+        names = [arg.name for arg in definition.signature.input_arg]
+        if len(names) != len(arguments):
+            raise self.graph.fail(f"{function} takes {len(names)} arguments and is given {len(arguments)}", call.name)
+        known: dict[str, Source] = dict(zip(names, arguments, strict=True))
+        types = {node.name: node.op for node in definition.node_def}
+
+        def find(text: str) -> Source:
+            parts = text.split(":")
+            if parts[0] in known and parts[0] not in types:
+                return known[parts[0]]
+            if parts[0] not in types:
+                raise self.graph.fail(f"{function} has no node {parts[0]!r}", call.name)
+            return f"{scope}/{parts[0]}", _output(types[parts[0]], parts[1:])
+
+        nodes = []
+        for stored in definition.node_def:
+            node = raw_node(stored, call.attributes)
+            node.name = f"{scope}/{node.name}"
+            node.inputs = [find(text) for text in stored.input if not text.startswith("^")]
+            node.control = [f"{scope}/{name}" for name in node.control if name in types]
+            node.control += [] if node.inputs else control
+            nodes.append(node)
+        self.add(nodes, depth + 1)
+        returned = {entry.key: entry.value for entry in definition.ret}
+        return [find(returned.get(arg.name, arg.name)) for arg in definition.signature.output_arg]
+
+    def _call(self, node: RawNode, function: str, depth: int) -> None:
+        outputs = self._body(function, node.name, node.inputs, node.control, node, depth)
+        effects = [f"{node.name}/{stored.name}" for stored in self.graph.functions[function].node_def]
+        self._return(node, outputs, [*node.control, *effects])
+
+    def _if(self, node: RawNode, depth: int) -> None:
+        if not node.inputs:
+            raise self.graph.fail("it has no predicate", node.name)
+        predicate, *arguments = node.inputs
+        pivot = self._new(f"{node.name}/pivot", "Switch", (predicate, predicate), node.control)
+        switched = [
+            self._new(f"{node.name}/Switch_{i}", "Switch", (a, predicate), node.control)
+            for i, a in enumerate(arguments)
+        ]
+        branches = []
+        for side, name in enumerate(("else", "then")):
+            arm = self._new(f"{node.name}/{name}", "Identity", ((pivot[0], side),))[0]
+            given = [(switch, side) for switch, _ in switched]
+            function = self._function(node, f"{name}_branch")
+            branches.append(self._body(function, f"{node.name}/{name}", given, (arm,), node, depth))
+        pairs = enumerate(zip(*branches, strict=True))
+        merged = [self._new(f"{node.name}/Merge_{i}", "Merge", pair) for i, pair in pairs]
+        self._return(node, merged, node.control)
+
+    def _while(self, node: RawNode, depth: int) -> None:
+        name, frame = node.name, {"frame_name": node.name}
+        body, condition = self._function(node, "body"), self._function(node, "cond")
+        kept = self._invariant(body)
+        enters, merges = [], []
+        for i, source in enumerate(node.inputs):
+            enter = self._new(
+                f"{name}/Enter_{i}", "Enter", (source,), node.control, {**frame, "is_constant": i in kept}
+            )
+            enters.append(enter)
+            back = (f"{name}/NextIteration_{i}", 0)
+            merges.append(enter if i in kept else self._new(f"{name}/Merge_{i}", "Merge", (enter, back)))
+        inside = [merge[0] for i, merge in enumerate(merges) if i not in kept][:1]
+        if not inside:
+            raise self.graph.fail("it is a loop without a variable that changes", name)
+        (test, *_) = self._body(condition, f"{name}/cond", merges, inside, node, depth)
+        pivot = self._new(f"{name}/LoopCond", "LoopCond", (test,))
+        switches = {
+            i: self._new(f"{name}/Switch_{i}", "Switch", (merge, pivot))
+            for i, merge in enumerate(merges)
+            if i not in kept
+        }
+        given = [(switches[i][0], 1) if i in switches else enter for i, enter in enumerate(enters)]
+        results = self._body(body, f"{name}/body", given, (pivot[0],), node, depth)
+        for i in switches:
+            self._new(f"{name}/NextIteration_{i}", "NextIteration", (results[i],))
+        exits = [
+            self._new(f"{name}/Exit_{i}", "Exit", (switches[i],)) if i in switches else source
+            for i, source in enumerate(node.inputs)
+        ]
+        self._return(node, exits, node.control)
+
+    def _invariant(self, body: str) -> set[int]:
+        """The loop variables that the body returns as they came."""
+        definition = self.graph.functions[body]
+        returned = {entry.key: entry.value for entry in definition.ret}
+        passes = {node.name: node.input[0] for node in definition.node_def if node.op == "Identity" and node.input}
+        names = [arg.name for arg in definition.signature.input_arg]
+        same = set()
+        for i, arg in enumerate(definition.signature.output_arg):
+            source = returned.get(arg.name, arg.name)
+            while source.split(":")[0] in passes:
+                source = passes[source.split(":")[0]]
+            if i < len(names) and source == names[i]:
+                same.add(i)
+        return same
+
+
+def _output(kind: str, parts: Sequence[str]) -> int:
+    """The number of an output that a function's body calls ``name:index``."""
+    index = int(parts[-1]) if parts and parts[-1].isdecimal() else 0
+    names = _OUTPUTS.get(kind, ())
+    return index + (names.index(parts[0]) if parts and parts[0] in names else 0)

@@ -1,0 +1,52 @@
+"""A graph file as a Graph: read, sized, converted."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from tensortide.errors import WorkloadError
+from tensortide.expr import Expr
+from tensortide.graph.model import Graph
+from tensortide.importers.tf1.convert import completed, graph_of_program
+from tensortide.importers.tf1.read import read_program
+
+__all__ = ["Imported", "import_graph"]
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """The Graph of a file, and values of the symbols in its sizes: the stored ones unless others were asked for."""
+
+    graph: Graph
+    hints: Mapping[str, int]
+
+
+def import_graph(
+    file: str | Path,
+    *,
+    preparation: Literal["default", "catamount"] = "default",
+    preset: str = "none",
+    drop: Sequence[str] = (),
+    bind: Mapping[str, Sequence[int | str | Expr]] | None = None,
+    settings: Mapping[str, int] | None = None,
+) -> Imported:
+    """The Graph of the MetaGraphDef in ``file``.
+
+    ``preparation``: ``default`` keeps what the training step runs; ``catamount`` all but savers and initializers, and
+    what ``preset`` and the patterns ``drop`` name. ``bind`` names sizes: for a pattern of node names the dims, or for
+    constants the elements. ``settings`` are values of symbols.
+    Raises MetaGraphError for a file that cannot be read, WorkloadError for a setting that is no symbol of its sizes.
+    """
+    program = completed(read_program(file, preparation=preparation, preset=preset, drop=drop, bind=bind))
+    unknown = [name for name in settings or {} if name not in program.hints]
+    if unknown:
+        known = ", ".join(name for name in program.hints if "::" not in name) or "none"
+        near = difflib.get_close_matches(unknown[0], program.hints, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise WorkloadError(f"{file} has no symbol {unknown[0]!r}{hint}\nIts symbols are: {known}.")
+    program = msgspec.structs.replace(program, hints={**program.hints, **(settings or {})})
+    return Imported(graph_of_program(program, Path(file).name), program.hints)

@@ -1,0 +1,259 @@
+"""Which independent sizes of a file are taken to be one.
+
+After propagation every size is an expression in the sizes that nothing ties to each other. Sizes of variables that are
+equal, or small multiples of one, are taken to be one; feeds stored alike are taken to have the same sizes; sizes that
+were only ever numbers stay numbers. Each such decision is a note.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from tensortide.expr import Expr, constant, symbol
+from tensortide.importers.tf1.link import Linked
+from tensortide.importers.tf1.program import Shape
+from tensortide.importers.tf1.propagate import Propagated
+from tensortide.importers.tf1.prune import VARIABLES
+from tensortide.importers.tf1.shapes.values import FEEDS
+from tensortide.importers.tf1.unify import Contradiction, Origin, Sizes
+
+__all__ = ["Independent"]
+
+Place: TypeAlias = tuple[int, int]
+"""A node and the number of its output."""
+
+SMALLEST = 8
+"""Smaller stored sizes (kernels, image channels, token types) stay numbers unless the caller names them."""
+
+MULTIPLES = (2, 3, 4, 8, 16, 32)
+"""A size of a variable that is so many times a smaller one is taken to be that multiple."""
+
+
+class Independent:
+    """The sizes of feeds and variables, as they become fewer. ``keep`` are stored sizes that stay numbers; ``full`` are
+    the sizes decided by data that were taken to be the most that they can be."""
+
+    def __init__(self, graph: Linked, found: Propagated, keep: Collection[int]) -> None:
+        self.graph = graph
+        self.found = found
+        self.sizes: Sizes = found.sizes
+        self.keep = frozenset(keep)
+        self.notes: list[str] = []
+        self.full: list[str] = []
+        self.feeds = self._shapes_of(FEEDS)
+        self.variables = self._shapes_of(VARIABLES)
+
+    def reduce(self, masks: bool) -> None:
+        """Merges all that can be merged; ``masks``: sizes that data decide stay symbols."""
+        if not masks:
+            self.fill_masks()
+        self.join_alike_feeds()
+        self.join_flattened()
+        self.merge_equal()
+        self.merge_multiples()
+        self.merge_products()
+        self._settle()
+        self.settle_constants()
+
+    def _shapes_of(self, types: Collection[str]) -> dict[Place, Shape]:
+        """Shapes of the outputs of nodes of some types, by node and output."""
+        shapes: dict[Place, Shape | None] = {}
+        for i, node in enumerate(self.graph.nodes):
+            if node.type == "VarHandleOp" and node.type in types:
+                shapes[i, 0] = self.found.state.elements.get(i)
+            elif node.type in types:
+                shapes.update({(i, k): tensor.shape for k, tensor in enumerate(self.found.tensors[i])})
+        return {place: shape for place, shape in shapes.items() if shape is not None}
+
+    def free_in(self, dims: Iterable[Expr]) -> list[str]:
+        """Symbols of some sizes that are still open, in order."""
+        return list(dict.fromkeys(n for dim in dims for n in sorted(self.sizes.now(dim).symbols)))
+
+    def current(self, shape: Shape) -> Shape:
+        return tuple(map(self.sizes.now, shape))
+
+    def _same(self, a: Expr, b: Expr) -> None:
+        """Takes two sizes to be one, unless they cannot be."""
+        try:
+            self.sizes.equal(a, b)
+        except Contradiction as error:
+            self.notes.append(f"two sizes stay apart: {error}")
+
+    def _settle(self) -> None:
+        try:
+            self.sizes.settle()
+        except Contradiction as error:
+            self.notes.append(f"two sizes stay apart: {error}")
+
+    def fill_masks(self) -> None:
+        """Sizes that data decide are as large as they can be."""
+        for name, most in self.sizes.bounds.items():
+            if name not in self.sizes.solved:
+                self._same(symbol(name), most)
+                self.full.append(name)
+
+    def join_alike_feeds(self) -> None:
+        """A fed tensor none of whose open sizes occurs in another has those of the first one stored with the same
+        shape."""
+        groups: dict[object, list[Place]] = defaultdict(list)
+        for place in self.feeds:
+            groups[self._stored_shape(place)].append(place)
+        for members in groups.values():
+            for place in members[1:]:
+                others = {n for other, shape in self.feeds.items() if other != place for n in self.free_in(shape)}
+                own = [n for n in self.free_in(self.feeds[place]) if n in self.sizes.unstored]
+                if own and not others.intersection(own):
+                    self._join(members[0], place)
+
+    def _stored_shape(self, place: Place) -> object:
+        attributes = self.graph.nodes[place[0]].attributes
+        shapes = attributes.get("output_shapes") or attributes.get("_output_shapes")
+        given = shapes[place[1]] if isinstance(shapes, tuple) and place[1] < len(shapes) else None
+        return attributes.get("shape") or given
+
+    def join_flattened(self) -> None:
+        """Feeds that have as many rows once flattened have the same sizes in the same order: labels and logits."""
+        for a, b in list(self.sizes.pending):
+            left, right = self.sizes.now(a), self.sizes.now(b)
+            if len(left.terms) != 1 or len(right.terms) != 1:
+                continue
+            ratio = left / right
+            ((monomial, coefficient),) = ratio.terms.items()
+            above = self._in_one_feed([atom for atom, e in monomial if e == 1 and isinstance(atom, str)])
+            below = self._in_one_feed([atom for atom, e in monomial if e == -1 and isinstance(atom, str)])
+            if (
+                coefficient == 1
+                and len(above[1]) == len(below[1])
+                and len(above[1]) + len(below[1]) == len(monomial) > 0
+            ):
+                for x, y in zip(above[1], below[1], strict=True):
+                    self._same(symbol(x), symbol(y))
+                self.notes.append(f"{above[0]} and {below[0]} are taken to have equal sizes in the same order")
+
+    def _in_one_feed(self, names: Sequence[str]) -> tuple[str, list[str]]:
+        """A fed tensor with all these open sizes, and they in its order; nothing if there is none."""
+        for place, shape in self.feeds.items():
+            found = [n for dim in self.current(shape) for n in names if dim == symbol(n) and n in self.sizes.unstored]
+            if len(found) == len(names):
+                return self.graph.nodes[place[0]].name, found
+        return "", []
+
+    def _join(self, first: Place, other: Place) -> None:
+        for a, b in zip(self.feeds[first], self.feeds[other], strict=True):
+            self._same(a, b)
+        names = (self.graph.nodes[place[0]].name for place in (other, first))
+        self.notes.append("{} is taken to have the shape of {}".format(*names))
+
+    def stored(self, *origins: Origin) -> list[str]:
+        shapes = [*self.variables.values(), *self.feeds.values()]
+        return [n for n in self.free_in(d for s in shapes for d in s)
+                if self.sizes.origins[n] in origins and n not in self.sizes.unstored]  # fmt: skip
+
+    def merge_equal(self) -> None:
+        """Sizes of variables with equal values are one, the caller's name first. Lengths of tables and widths are kept
+        apart where a table is as long as it is wide."""
+        known = self._named_by_caller()
+        lengths = set(self.free_in(length for length, _ in self.found.state.rows))
+        number = self.sizes.number
+        square = {number(length) for length, wide in self.found.state.rows if number(length) in map(number, wide)}
+        tables: dict[int, list[Expr]] = defaultdict(list)
+        merged: Counter[int] = Counter()
+        for name in self.stored(Origin.VARIABLE):
+            hint = self.sizes.hints[name]
+            group = tables if hint in square and name in lengths else known
+            if hint < SMALLEST or hint in self.keep:
+                self._same(symbol(name), constant(hint))
+            elif not group.get(hint):
+                group[hint] = [symbol(name)]
+            elif len(group[hint]) == 1:
+                merged[hint] += 1
+                self._same(group[hint][0], symbol(name))
+            else:
+                self.notes.append(
+                    f"a size of {hint} may be {' or '.join(map(str, group[hint]))}: it keeps its own name"
+                )
+        self.notes += [f"{count + 1} independent sizes of {hint} are taken to be one" for hint, count in merged.items()]
+        self.notes += [
+            f"lengths of tables and widths are both {hint}: which a size is, is not certain" for hint in tables
+        ]
+        self._keep_feeds(known)
+
+    def _named_by_caller(self) -> dict[int, list[Expr]]:
+        """Sizes of variables in the caller's symbols alone, by value."""
+        known: dict[int, list[Expr]] = defaultdict(list)
+        for shape in self.variables.values():
+            for dim in self.current(shape):
+                value = self.sizes.number(dim)
+                users = all(self.sizes.origins[n] is Origin.USER for n in dim.symbols)
+                if users and dim.symbols and isinstance(value, int) and dim not in known[value]:
+                    known[value].append(dim)
+        return {value: dims for value, dims in known.items() if dims}
+
+    def _keep_feeds(self, known: Mapping[int, list[Expr]]) -> None:
+        """Stored sizes of feeds are sizes of their own, whatever variables have the same value; small ones numbers."""
+        first: dict[tuple[int, str], Expr] = {}
+        for name in self.stored(Origin.STORED_FEED):
+            hint, place = self.sizes.hints[name], name.rpartition("_")[2]
+            if hint < SMALLEST or hint in self.keep:
+                self._same(symbol(name), constant(hint))
+                continue
+            if hint in known:
+                self.notes.append(f"{name} is {hint}, as are sizes of variables: it keeps its own name")
+            self._same(first.setdefault((hint, place), symbol(name)), symbol(name))
+
+    def merge_multiples(self) -> None:
+        """Widths that are multiples of a smaller width; lengths of tables are not."""
+        lengths = [length for length, _ in self.found.state.rows] + self.found.state.cut
+        rows = {self.sizes.number(length) for length in lengths}
+        widths = [n for n in self.stored(Origin.VARIABLE) if self.sizes.hints[n] not in rows and "::dim_" in n]
+        widths.sort(key=lambda n: self.sizes.hints[n])
+        bases: list[str] = []
+        for name in widths:
+            hint = self.sizes.hints[name]
+            base = next((b for b in bases if self.sizes.hints[b] * (hint // self.sizes.hints[b]) == hint
+                         and hint // self.sizes.hints[b] in MULTIPLES), None)  # fmt: skip
+            if base is None:
+                bases.append(name)
+            else:
+                times = hint // self.sizes.hints[base]
+                self._same(symbol(name), symbol(base) * times)
+                self.notes.append(f"the size {hint} is taken to be {times} times the size {self.sizes.hints[base]}")
+
+    def merge_products(self) -> None:
+        """A width that has the value of a product of others (heads times their size) is that product."""
+        products: dict[int, set[Expr]] = defaultdict(set)
+        for shape in self.variables.values():
+            for dim in self.current(shape):
+                value = self.sizes.number(dim)
+                if len(dim.symbols) > 1 and isinstance(value, int):
+                    products[value].add(dim)
+        for name in self.stored(Origin.VARIABLE):
+            found = products.get(self.sizes.hints[name], set())
+            if len(found) == 1 and name not in (product := next(iter(found))).symbols:
+                self._same(symbol(name), product)
+
+    def settle_constants(self) -> None:
+        """Numbers in shapes that nothing tied to another size: the size of a variable or feed that has this value, else
+        numbers."""
+        known: dict[int, set[str]] = defaultdict(set)
+        for name in self.stored(Origin.VARIABLE, Origin.STORED_FEED, Origin.USER, Origin.FEED):
+            known[self.sizes.hints[name]].add(name)
+        used = {n for tensors in self.found.tensors for t in tensors for n in self.free_in(t.shape or ())}
+        taken: Counter[int] = Counter()
+        for name, origin in list(self.sizes.origins.items()):
+            if name in self.sizes.solved or origin > Origin.CONSTANT or name in self.sizes.unstored:
+                continue
+            hint = self.sizes.hints[name]
+            like = known.get(hint, set())
+            if len(like) == 1 and hint >= 2 * SMALLEST:
+                self._same(symbol(name), symbol(next(iter(like))))
+                if name in used:
+                    taken[hint] += 1
+            else:
+                self._same(symbol(name), constant(hint))
+        self.notes += [
+            f"{count} times the number {hint} is taken to be the size {hint}" for hint, count in taken.items()
+        ]
+        self._settle()

@@ -1,0 +1,386 @@
+"""Ops that rearrange: reshape, transpose, join, split, cut, pad, repeat; and what they do to vectors of sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensortide.expr import Expr, ceil_ratio, constant
+from tensortide.importers.tf1.program import Shape
+from tensortide.importers.tf1.shapes.elementwise import MOST_VALUES
+from tensortide.importers.tf1.shapes.table import ONE, Op, Result, Tensor, Unknown, product, shape_of
+from tensortide.importers.tf1.unify import Contradiction, Origin
+
+__all__: list[str] = []
+
+REST = constant(-1)
+"""Among the target's dims of a reshape: what is left."""
+
+FEW_POSITIONS = 8
+"""Vectors of whole numbers up to this length are positions or dims: their length is a number, no size."""
+
+
+@shape_of("Reshape")
+def reshape(op: Op) -> Result:
+    if op.inputs[1].values is None:
+        return [Tensor(_reshaped_as_stored(op))]
+    target = op.values(1)
+    return [
+        Tensor(_reshaped(op, op.shape(0), target) if op.known(0) else _without_rest(op, target), op.inputs[0].values)
+    ]
+
+
+def _without_rest(op: Op, target: Shape) -> Shape:
+    return tuple(op.unknown(0, i) if dim == REST else dim for i, dim in enumerate(target))
+
+
+def _reshaped_as_stored(op: Op) -> Shape:
+    """Where the target is not known: the stored shape, its only -1 as what is left."""
+    stored = op.attributes.get("_output_shapes")
+    shape = stored[0] if isinstance(stored, tuple) and stored else None
+    dims = op.stored(0)
+    if dims is None or not isinstance(shape, tuple):
+        raise Unknown
+    if shape.count(-1) == 1 and op.known(0):
+        return _reshaped(op, op.shape(0), tuple(REST if n == -1 else dim for n, dim in zip(shape, dims, strict=True)))
+    return dims
+
+
+def _reshaped(op: Op, source: Shape, target: Shape) -> Shape:
+    """The target with its -1 filled in. Dims that meet at either end, and groups of equal size between, are unified."""
+    if any(dim == 0 for dim in (*source, *target)):
+        return tuple(constant(0) if dim == REST else dim for dim in target)
+    front, back = _ends(op, source, target)
+    inner, outer = source[front : len(source) - back], target[front : len(target) - back]
+    if REST in outer:
+        place = outer.index(REST)
+        _match_end(op, inner[::-1], outer[:place:-1])
+        _match_end(op, inner, outer[:place])
+        others = product(dim for dim in outer if dim != REST)
+        rest = _quotient(op, op.sizes.now(product(inner)), others, front + place)
+        outer = tuple(rest if dim == REST else dim for dim in outer)
+    else:
+        _match_groups(op, inner, outer)
+    kept = target[len(target) - back :] if back else ()
+    return tuple(map(op.sizes.now, (*target[:front], *outer, *kept)))
+
+
+def _ends(op: Op, source: Shape, target: Shape) -> tuple[int, int]:
+    """How many dims agree at the front and at the back; they are unified."""
+    surely = not any(_named_one(op, dim) for dim in (*source, *target))
+    agree: list[int] = []
+    most = min(len(source), len(target))
+    for step in (1, -1):
+        count = 0
+        pairs = zip(source[::step], target[::step], strict=False)
+        while count + sum(agree) < most and _agree(op, *next(pairs), surely):
+            count += 1
+        agree.append(count)
+    return agree[0], agree[1]
+
+
+def _named_one(op: Op, dim: Expr) -> bool:
+    """Whether a size is a symbol that happens to be 1 in the file: a batch of 1."""
+    return dim.value is None and op.sizes.number(dim) == 1
+
+
+def _agree(op: Op, a: Expr, b: Expr, surely: bool) -> bool:
+    if a == b:
+        return True
+    if b == REST or not surely or op.sizes.number(a) != op.sizes.number(b) or ONE in (a, b):
+        return False
+    op.equal(a, b)
+    return True
+
+
+def _match_end(op: Op, source: Sequence[Expr], target: Sequence[Expr]) -> None:
+    """Unifies the target dims on one side of -1 with as many source dims as have the same product: ``(b, h, w, c)``
+    made ``(-1, n)`` has ``n = h*w*c``."""
+    for count in range(1, len(source) + 1):
+        part = product(source[:count])
+        if target and op.sizes.stored(part) and op.sizes.number(part) == op.sizes.number(product(target)):
+            op.equal(part, product(target))
+            return
+
+
+def _quotient(op: Op, whole: Expr, part: Expr, dim: int) -> Expr:
+    quotient = whole.divided(op.sizes.now(part))
+    if quotient is not None:
+        return quotient
+    rest = op.unknown(0, dim)
+    op.equal(rest * part, whole)
+    return rest
+
+
+def _match_groups(op: Op, source: Sequence[Expr], target: Sequence[Expr]) -> None:
+    """Unifies the smallest groups of neighbours that have as many elements: ``(a*b, c)`` with ``(a, b, c)``."""
+    number = op.sizes.number
+    a, b = list(source), list(target)
+    while a or b:
+        left, right = [a.pop(0)] if a else [], [b.pop(0)] if b else []
+        while number(product(left)) != number(product(right)):
+            smaller = number(product(left)) < number(product(right))
+            if smaller and a:
+                left.append(a.pop(0))
+            elif not smaller and b:
+                right.append(b.pop(0))
+            else:
+                left, right, a, b = [*left, *a], [*right, *b], [], []
+                break
+        for side, rest, other in ((left, a, b), (right, b, a)):
+            while rest and _named_one(op, rest[0]) and not (other and number(other[0]) == 1):
+                side.append(rest.pop(0))
+        op.equal(product(left), product(right))
+
+
+@shape_of("Transpose", "ConjugateTranspose")
+def transpose(op: Op) -> Result:
+    shape = op.shape(0)
+    if op.inputs[1].values is None:
+        raise Unknown
+    order = op.numbers(1)
+    if sorted(order) != list(range(len(shape))):
+        raise Contradiction(f"the order {order} and {len(shape)} dimensions")
+    return [Tensor(tuple(shape[axis] for axis in order))]
+
+
+@shape_of("Squeeze")
+def squeeze(op: Op) -> Result:
+    shape = op.shape(0)
+    axes = {op.axis(axis, len(shape)) for axis in op.integers("squeeze_dims")}
+    gone = axes or {i for i, dim in enumerate(shape) if dim == 1}
+    return [Tensor(tuple(dim for i, dim in enumerate(shape) if i not in gone), op.inputs[0].values)]
+
+
+@shape_of("ExpandDims")
+def expand_dims(op: Op) -> Result:
+    shape = op.shape(0)
+    axis = op.axis(op.numbers(1)[0], len(shape) + 1)
+    return [Tensor((*shape[:axis], ONE, *shape[axis:]), op.inputs[0].values)]
+
+
+@shape_of("ConcatV2", "Concat")
+def concat(op: Op) -> Result:
+    count = len(op.inputs) - 1
+    first = 0 if op.type == "ConcatV2" else 1
+    parts = [op.shape(i) for i in range(first, first + count)]
+    axis = op.axis(op.numbers(count if first == 0 else 0)[0], len(parts[0]))
+    for part in parts[1:]:
+        op.same((*parts[0][:axis], *parts[0][axis + 1 :]), (*part[:axis], *part[axis + 1 :]))
+    length = sum((op.sizes.now(part[axis]) for part in parts), start=constant(0))
+    shape = (*parts[0][:axis], length, *parts[0][axis + 1 :])
+    return [Tensor(shape, _joined_values([op.inputs[i].values for i in range(first, first + count)], parts, axis))]
+
+
+def _joined_values(
+    values: Sequence[tuple[Expr, ...] | None], parts: Sequence[Shape], axis: int
+) -> tuple[Expr, ...] | None:
+    """The elements of joined vectors, or of columns joined into a table of two axes."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values) or len(parts[0]) > 2:
+        return None
+    rows = parts[0][0].value if axis == 1 else 1
+    if not isinstance(rows, int) or any(len(value) % rows for value in known if rows):
+        return None
+    widths = [len(value) // rows if rows else 0 for value in known]
+    return tuple(
+        v for r in range(rows) for value, w in zip(known, widths, strict=True) for v in value[r * w : (r + 1) * w]
+    )
+
+
+@shape_of("Pack")
+def pack(op: Op) -> Result:
+    shape = op.shape(0)
+    for i in range(1, len(op.inputs)):
+        shape = op.same(shape, op.shape(i))
+    axis = op.axis(op.integer("axis"), len(shape) + 1)
+    values = [tensor.values for tensor in op.inputs]
+    joined = tuple(v for value in values for v in value or ()) if axis == 0 and None not in values else None
+    return [Tensor((*shape[:axis], constant(len(op.inputs)), *shape[axis:]), joined)]
+
+
+@shape_of("Unpack")
+def unpack(op: Op) -> Result:
+    shape = op.shape(0)
+    axis = op.axis(op.integer("axis"), len(shape))
+    count = op.integer("num", op.outputs)
+    op.equal(shape[axis], constant(count))
+    values = op.inputs[0].values
+    single = len(shape) == 1 and values is not None
+    return [
+        Tensor((*shape[:axis], *shape[axis + 1 :]), (values[i],) if single and values and i < len(values) else None)
+        for i in range(count)
+    ]
+
+
+@shape_of("Split")
+def split(op: Op) -> Result:
+    shape = op.shape(1)
+    axis = op.axis(op.numbers(0)[0], len(shape))
+    count = op.integer("num_split", op.outputs)
+    part = _part(op, shape[axis], count, axis)
+    return [Tensor((*shape[:axis], part, *shape[axis + 1 :]))] * count
+
+
+def _part(op: Op, whole: Expr, count: int, axis: int) -> Expr:
+    """One of ``count`` equal parts: its size becomes the independent one."""
+    part = whole / count
+    if all(isinstance(c, int) for c in part.terms.values()):
+        return part
+    number = op.sizes.number(whole)
+    if op.sizes.stored(whole) and number % count:
+        raise Contradiction(f"{count} equal parts of {number}")
+    hint = int(number) // count if op.sizes.stored(whole) else None
+    return _equal_first(op, op.sizes.new(f"{op.name}:0::dim_{axis}", hint, Origin.DERIVED), count, whole)
+
+
+def _equal_first(op: Op, part: Expr, count: int, whole: Expr) -> Expr:
+    op.equal(whole, part * count)
+    return op.sizes.now(part)
+
+
+@shape_of("SplitV")
+def split_by_sizes(op: Op) -> Result:
+    shape = op.shape(0)
+    axis = op.axis(op.numbers(2)[0], len(shape))
+    parts = list(op.values(1))
+    if REST in parts:
+        rest = parts.index(REST)
+        parts[rest] = shape[axis] - sum((part for part in parts if part != REST), start=constant(0))
+    else:
+        op.equal(shape[axis], sum(parts, start=constant(0)))
+    return [Tensor((*shape[:axis], op.sizes.now(part), *shape[axis + 1 :])) for part in parts]
+
+
+@shape_of("Pad", "PadV2", "MirrorPad")
+def pad(op: Op) -> Result:
+    shape, pads = op.shape(0), op.values(1)
+    if len(pads) != 2 * len(shape):
+        raise Contradiction(f"{len(pads)} paddings and {len(shape)} dimensions")
+    return [Tensor(tuple(dim + pads[2 * i] + pads[2 * i + 1] for i, dim in enumerate(shape)))]
+
+
+@shape_of("Tile")
+def tile(op: Op) -> Result:
+    shape, times = op.shape(0), op.values(1)
+    if len(shape) != len(times):
+        raise Contradiction(f"{len(times)} multiples and {len(shape)} dimensions")
+    values = op.inputs[0].values
+    count = times[0].value if len(times) == 1 else None
+    repeated = (
+        values * count if values is not None and isinstance(count, int) and count * len(values) <= MOST_VALUES else None
+    )
+    return [Tensor(tuple(dim * n for dim, n in zip(shape, times, strict=True)), repeated)]
+
+
+@shape_of("BroadcastTo")
+def broadcast_to(op: Op) -> Result:
+    return [Tensor(op.values(1))]
+
+
+@shape_of("Fill")
+def fill(op: Op) -> Result:
+    dims = tuple(map(op.sizes.now, op.values(0)))
+    value = op.inputs[1].values
+    if len(dims) == 1 and value is not None:
+        dims = (_few_positions(op, dims[0]),)
+    length = dims[0].value if len(dims) == 1 else 1 if not dims else None
+    few = value is not None and isinstance(length, int) and length <= MOST_VALUES
+    return [Tensor(dims, value * length if value is not None and few and isinstance(length, int) else None)]
+
+
+@shape_of("OneHot")
+def one_hot(op: Op) -> Result:
+    shape, depth = op.shape(0), op.values(1)[0]
+    axis = op.axis(op.integer("axis", -1), len(shape) + 1)
+    return [Tensor((*shape[:axis], depth, *shape[axis:]))]
+
+
+@shape_of("Range")
+def range_(op: Op) -> Result:
+    start, limit, delta = (op.values(i)[0] for i in range(3))
+    try:
+        length = op.sizes.now(ceil_ratio(limit - start, delta))
+    except ArithmeticError:
+        raise Contradiction("a range in steps of 0") from None
+    length = _few_positions(op, length)
+    values = None
+    count = length.value
+    if isinstance(count, int) and count <= MOST_VALUES:
+        first, step = (constant(op.int_of(e)) if op.sizes.stored(e) else e for e in (start, delta))
+        values = tuple(first + step * i for i in range(count))
+    return [Tensor((length if count is None or count > 0 else constant(0),), values)]
+
+
+def _few_positions(op: Op, length: Expr) -> Expr:
+    """A length that is a small stored number counts positions, such as axes to reduce over: it is no size."""
+    number = op.sizes.number(length)
+    few = isinstance(number, int) and number <= FEW_POSITIONS and op.sizes.stored(length)
+    if few and all(op.sizes.origins[name] <= Origin.CONSTANT for name in length.symbols):
+        return constant(number)
+    return length
+
+
+@shape_of("LinSpace")
+def linspace(op: Op) -> Result:
+    return [Tensor((op.values(2)[0],))]
+
+
+@shape_of("InvertPermutation")
+def invert_permutation(op: Op) -> Result:
+    if op.inputs[0].values is None:
+        return [Tensor(op.shape(0))]
+    order = op.numbers(0)
+    if sorted(order) != list(range(len(order))):
+        raise Contradiction(f"the order {order}")
+    return [Tensor(op.shape(0), tuple(constant(order.index(i)) for i in range(len(order))))]
+
+
+@shape_of("ListDiff")
+def list_difference(op: Op) -> Result:
+    left, right = op.numbers(0), op.numbers(1)
+    kept = [i for i, value in enumerate(left) if value not in right]
+    values = op.values(0)
+    shape = (constant(len(kept)),)
+    return [Tensor(shape, tuple(values[i] for i in kept)), Tensor(shape, tuple(map(constant, kept)))]
+
+
+@shape_of("ConcatOffset")
+def concat_offset(op: Op) -> Result:
+    shapes = [op.values(i) for i in range(1, len(op.inputs))]
+    axis = op.axis(op.numbers(0)[0], len(shapes[0]))
+    offset, results = constant(0), []
+    for shape in shapes:
+        zeros = [constant(0)] * len(shape)
+        zeros[axis] = offset
+        results.append(Tensor((constant(len(shape)),), tuple(zeros)))
+        offset = offset + shape[axis]
+    return results
+
+
+@shape_of("DynamicStitch", "ParallelDynamicStitch")
+def dynamic_stitch(op: Op) -> Result:
+    count = len(op.inputs) // 2
+    element = op.shape(count)[op.rank(0) :]
+    if any(op.inputs[i].values is None for i in range(count)):
+        return [Tensor((op.unknown(0, 0), *element))]
+    indices = [op.numbers(i) for i in range(count)]
+    length = 1 + max((i for part in indices for i in part), default=-1)
+    data = [op.inputs[count + i].values for i in range(count)]
+    placed: dict[int, Expr] = {}
+    for part, values in zip(indices, data, strict=True):
+        placed.update(zip(part, values or (), strict=False))
+    known = None not in data and len(placed) == length <= MOST_VALUES
+    return [Tensor((constant(length), *element), tuple(placed[i] for i in range(length)) if known else None)]
+
+
+@shape_of("Diag", "MatrixDiag", "MatrixDiagV2", "MatrixDiagV3")
+def diagonal(op: Op) -> Result:
+    shape = op.shape(0)
+    if len(op.inputs) > 1 and (op.numbers(1) != (0,) or op.numbers(2) != (-1,)):
+        raise Unknown  # more than the main diagonal
+    return [Tensor((*shape, *(shape if op.type == "Diag" else shape[-1:])))]
+
+
+@shape_of("MatrixDiagPart", "DiagPart")
+def diagonal_part(op: Op) -> Result:
+    return [Tensor(op.shape(0)[:-1])]

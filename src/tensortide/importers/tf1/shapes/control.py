@@ -1,0 +1,188 @@
+"""Control flow and what carries tensors past it: loops, conditionals, stacks, tensor arrays, queues."""
+
+from __future__ import annotations
+
+from tensortide.expr import Expr, constant
+from tensortide.importers.tf1.program import Shape
+from tensortide.importers.tf1.shapes.table import Op, Result, Tensor, Unknown, shape_of
+from tensortide.importers.tf1.unify import Origin
+
+__all__: list[str] = []
+
+
+@shape_of("Enter", "RefEnter", "Exit", "RefExit", "NextIteration", "RefNextIteration", "RefIdentity")
+def pass_on(op: Op) -> Result:
+    return [op.inputs[0]]
+
+
+@shape_of("Switch", "RefSwitch")
+def switch(op: Op) -> Result:
+    return [op.inputs[0]] * 2
+
+
+@shape_of("SwitchN", "_SwitchN")
+def switch_many(op: Op) -> Result:
+    return [op.inputs[0]] * op.outputs
+
+
+@shape_of("Merge", "RefMerge")
+def merge(op: Op) -> Result:
+    """Where branches meet. What comes in through a back edge is not among the inputs: it is unified later."""
+    known = [i for i in range(len(op.inputs)) if op.known(i)]
+    if not known:
+        return [Tensor(), Tensor(())]
+    first = op.inputs[known[0]]
+    if op.loops:
+        return [Tensor(_carried(op, op.shape(known[0])), handle=first.handle), Tensor(())]
+    shape: Shape | None = op.shape(known[0])
+    for i in known[1:]:
+        shape = _met(op, shape, op.shape(i))
+    values = first.values if all(op.inputs[i].values == first.values for i in known) else None
+    return [Tensor(shape, values, first.handle), Tensor(())]
+
+
+def _carried(op: Op, shape: Shape) -> Shape:
+    """The shape of a loop variable: as it enters, but for dims that change from trip to trip."""
+    return tuple(op.unknown(0, i) if (op.number, i) in op.state.varying else dim for i, dim in enumerate(shape))
+
+
+def _met(op: Op, a: Shape | None, b: Shape) -> Shape | None:
+    """The shape of either of two branches; dims in which they differ are unknown."""
+    if a is None or len(a) != len(b):
+        return None
+    return tuple(_either(op, x, y, i) for i, (x, y) in enumerate(zip(a, b, strict=True)))
+
+
+def _either(op: Op, a: Expr, b: Expr, dim: int) -> Expr:
+    known = op.sizes.stored(a) and op.sizes.stored(b)
+    if a == b or not known or op.sizes.number(a) != op.sizes.number(b):
+        return a if a == b else op.unknown(0, dim)
+    return op.equal(a, b)
+
+
+@shape_of(
+    "StackV2",
+    "Stack",
+    "FIFOQueueV2",
+    "RandomShuffleQueueV2",
+    "PaddingFIFOQueueV2",
+    "IteratorV2",
+    "Iterator",
+    "OneShotIterator",
+)
+def handle(op: Op) -> Result:
+    own = (constant(2),) if op.type.startswith("Stack") else ()  # a stack is a container's name and its own
+    return [Tensor(op.stored(0) or own, handle=op.number)]
+
+
+@shape_of("StackPushV2", "StackPush")
+def push(op: Op) -> Result:
+    op.state.pushed[op.inputs[0].handle] = op.inputs[1]
+    return [op.inputs[1]]
+
+
+@shape_of("StackPopV2", "StackPop")
+def pop(op: Op) -> Result:
+    return [op.state.pushed.get(op.inputs[0].handle, Tensor(op.stored(0)))]
+
+
+@shape_of("TensorArrayV3", "TensorArrayV2")
+def array(op: Op) -> Result:
+    size = op.inputs[0].values
+    if size is not None:
+        op.state.lengths[op.number] = op.sizes.now(size[0])
+    return [Tensor((constant(2),), handle=op.number), Tensor((), handle=op.number)]
+
+
+@shape_of("TensorArrayGradV3", "TensorArrayGradV2")
+def array_gradient(op: Op) -> Result:
+    """Another array of the same length and elements."""
+    source = op.inputs[0].handle
+    return [Tensor((constant(2),), handle=source), Tensor((), handle=source)]
+
+
+def _element(op: Op, shape: Shape) -> None:
+    """Learns that elements of the op's array have this shape."""
+    source = op.inputs[0].handle
+    known = op.state.elements.get(source)
+    op.state.elements[source] = shape if known is None else op.same(known, shape)
+
+
+@shape_of("TensorArrayWriteV3")
+def array_write(op: Op) -> Result:
+    if op.known(2):
+        _element(op, op.shape(2))
+    return [Tensor((), handle=op.inputs[0].handle)]
+
+
+@shape_of("TensorArrayScatterV3", "TensorArrayUnpack")
+def array_scatter(op: Op) -> Result:
+    if op.known(2):
+        length, *element = op.shape(2)
+        _element(op, tuple(element))
+        if op.known(1):
+            op.equal(op.shape(1)[0], length)
+    return [Tensor((), handle=op.inputs[0].handle)]
+
+
+@shape_of("TensorArraySplitV3")
+def array_split(op: Op) -> Result:
+    return [Tensor((), handle=op.inputs[0].handle)]
+
+
+@shape_of("TensorArrayReadV3")
+def array_read(op: Op) -> Result:
+    return [Tensor(_known_element(op))]
+
+
+def _known_element(op: Op) -> Shape:
+    element = op.state.elements.get(op.inputs[0].handle)
+    if element is None:
+        raise Unknown
+    return tuple(map(op.sizes.now, element))
+
+
+@shape_of("TensorArrayGatherV3")
+def array_gather(op: Op) -> Result:
+    return [Tensor((*op.shape(1), *_known_element(op)))]
+
+
+@shape_of("TensorArrayConcatV3")
+def array_concat(op: Op) -> Result:
+    element = _known_element(op)
+    length = op.state.lengths.get(op.inputs[0].handle)
+    rows = op.unknown(0, 0) if length is None else op.sizes.now(length) * element[0]
+    count = op.unknown(1, 0) if length is None else op.sizes.now(length)
+    return [Tensor((rows, *element[1:])), Tensor((count,))]
+
+
+@shape_of("TensorArraySizeV3")
+def array_size(op: Op) -> Result:
+    length = op.state.lengths.get(op.inputs[0].handle)
+    return [Tensor((), None if length is None else (op.sizes.now(length),))]
+
+
+@shape_of("TensorArrayCloseV3", "StackCloseV2", "QueueCloseV2")
+def close(op: Op) -> Result:
+    return []
+
+
+@shape_of("QueueEnqueueV2", "QueueEnqueueManyV2")
+def enqueue(op: Op) -> Result:
+    many = op.type == "QueueEnqueueManyV2"
+    op.state.queued[op.inputs[0].handle] = tuple(
+        t.shape[1:] if many and t.shape is not None else t.shape for t in op.inputs[1:]
+    )
+    return []
+
+
+@shape_of("QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2")
+def dequeue(op: Op) -> Result:
+    known = op.state.queued.get(op.inputs[0].handle)
+    if known is not None:
+        batch: Shape = () if op.type == "QueueDequeueV2" else (op.values(1)[0],)
+        return [Tensor(None if shape is None else (*batch, *shape)) for shape in known]
+    stored = op.attributes.get("_output_shapes")
+    if not isinstance(stored, tuple):
+        raise Unknown
+    return [Tensor(op.stated(s, f"{op.name}:{i}", Origin.STORED_FEED, Origin.FEED)) for i, s in enumerate(stored)]

@@ -1,0 +1,199 @@
+"""The table of shape functions and what they are given: an op with its inputs, and the sizes known so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tensortide.expr import Expr, constant
+from tensortide.importers.tf1.program import Attribute, Constant, Shape
+from tensortide.importers.tf1.unify import Contradiction, Origin, Sizes
+
+__all__ = ["ONE", "TABLE", "Op", "Result", "State", "Tensor", "Unknown", "product", "shape_of"]
+
+ONE = constant(1)
+
+
+class Unknown(Exception):
+    """A shape function needs what is not known: the rank of an input, or its values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What is known of an output: its shape (None: not even the rank), its elements where it is a small whole-number
+    tensor (flattened), and the node that made the stack, array or variable that it is a handle of."""
+
+    shape: Shape | None = None
+    values: tuple[Expr, ...] | None = None
+    handle: int = -1
+
+
+Result: TypeAlias = Sequence[Tensor]
+Function: TypeAlias = Callable[["Op"], Result]
+
+TABLE: dict[str, Function] = {}
+
+
+def shape_of(*types: str) -> Callable[[Function], Function]:
+    """Registers a function for op types. Raises ValueError where one has a function already."""
+
+    def register(function: Function) -> Function:
+        for name in types:
+            if name in TABLE:
+                raise ValueError(f"op type {name} has two shape functions")
+            TABLE[name] = function
+        return function
+
+    return register
+
+
+def product(dims: Iterable[Expr]) -> Expr:
+    """The product of dims."""
+    return math.prod(dims, start=ONE)
+
+
+@dataclass(slots=True)
+class State:
+    """What is known of the things that handles stand for, by the node that made them: shapes of variables and of array
+    elements, lengths of arrays, what is pushed on stacks and put in queues; loop variables' dims that change;
+    lengths of tables that are looked up, with their other dims (``rows``), and of those that are cut."""
+
+    elements: dict[int, Shape | None] = field(default_factory=dict)
+    lengths: dict[int, Expr] = field(default_factory=dict)
+    pushed: dict[int, Tensor] = field(default_factory=dict)
+    queued: dict[int, tuple[Shape | None, ...]] = field(default_factory=dict)
+    varying: set[tuple[int, int]] = field(default_factory=set)
+    rows: list[tuple[Expr, Shape]] = field(default_factory=list)
+    cut: list[Expr] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Op:
+    """A node in the hands of its shape function. ``outputs`` is how many outputs others see of it, ``exact`` whether
+    padding counts (False: sizes are divided by strides, as the ``catamount`` table has it), ``loops`` whether a back
+    edge comes in."""
+
+    number: int
+    name: str
+    type: str
+    attributes: dict[str, Attribute]
+    inputs: list[Tensor]
+    outputs: int
+    sizes: Sizes
+    state: State
+    exact: bool = True
+    loops: bool = False
+
+    # -- inputs -------------------------------------------------------------------------------------
+
+    def known(self, i: int) -> bool:
+        """Whether input ``i`` exists and its rank is known."""
+        return i < len(self.inputs) and self.inputs[i].shape is not None
+
+    def shape(self, i: int) -> Shape:
+        """The shape of input ``i``. Raises Unknown."""
+        if i >= len(self.inputs):
+            raise Contradiction(f"{len(self.inputs)} inputs and at least {i + 1}")
+        shape = self.inputs[i].shape
+        if shape is None:
+            raise Unknown
+        return tuple(map(self.sizes.now, shape))
+
+    def variable(self, i: int) -> Shape:
+        """The shape of the variable that input ``i`` is, or is a handle of. Raises Unknown."""
+        handle = self.inputs[i].handle if i < len(self.inputs) else -1
+        shape = self.state.elements.get(handle)
+        return self.shape(i) if shape is None else tuple(map(self.sizes.now, shape))
+
+    def values(self, i: int) -> tuple[Expr, ...]:
+        """The elements of input ``i``. Raises Unknown."""
+        values = self.inputs[i].values if i < len(self.inputs) else None
+        if values is None:
+            raise Unknown
+        return tuple(map(self.sizes.now, values))
+
+    def numbers(self, i: int) -> tuple[int, ...]:
+        """The elements of input ``i`` as numbers: for axes and positions. Raises Unknown."""
+        return tuple(map(self.int_of, self.values(i)))
+
+    def rank(self, i: int) -> int:
+        """The rank of input ``i``. Raises Unknown."""
+        return len(self.shape(i))
+
+    # -- attributes ---------------------------------------------------------------------------------
+
+    def integer(self, name: str, default: int = 0) -> int:
+        """A whole-number attribute."""
+        value = self.attributes.get(name)
+        return value if isinstance(value, int) else default
+
+    def flag(self, name: str) -> bool:
+        """A truth attribute."""
+        return bool(self.attributes.get(name, False))
+
+    def text(self, name: str, default: str = "") -> str:
+        """A text attribute."""
+        value = self.attributes.get(name)
+        return value if isinstance(value, str) and value else default
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """A list attribute."""
+        value = self.attributes.get(name)
+        return tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else ()
+
+    def constant(self, name: str) -> Constant | None:
+        """A tensor attribute."""
+        value = self.attributes.get(name)
+        return value if isinstance(value, Constant) else None
+
+    # -- sizes --------------------------------------------------------------------------------------
+
+    def int_of(self, expr: Expr) -> int:
+        """The value of ``expr`` in the file. Raises Unknown where it has none."""
+        value = self.sizes.number(expr)
+        if not isinstance(value, int):
+            raise Unknown
+        return value
+
+    def equal(self, a: Expr, b: Expr) -> Expr:
+        """Learns that two sizes are one."""
+        return self.sizes.equal(a, b)
+
+    def same(self, a: Shape, b: Shape) -> Shape:
+        """Learns that two shapes are one. Raises Contradiction."""
+        if len(a) != len(b):
+            raise Contradiction(f"{len(a)} and {len(b)} dimensions")
+        return tuple(map(self.equal, a, b))
+
+    def unknown(self, output: int, dim: int) -> Expr:
+        """A size that cannot be derived: a symbol that is listed."""
+        return self.sizes.new(f"{self.name}:{output}::dim_{dim}", None, Origin.DERIVED)
+
+    def stored(self, output: int) -> Shape | None:
+        """The shape that the file states for an output."""
+        shapes = self.attributes.get("_output_shapes")
+        if not isinstance(shapes, tuple) or output >= len(shapes):
+            return None
+        return self.stated(shapes[output], f"{self.name}:{output}")
+
+    def stated(
+        self, shape: Attribute, name: str, origin: Origin = Origin.DERIVED, unknown: Origin = Origin.DERIVED
+    ) -> Shape | None:
+        """A shape attribute as sizes: symbols ``<name>::dim_<i>``, of no value where it says -1."""
+        if not isinstance(shape, tuple):
+            return None
+        dims = [n if isinstance(n, int) else -1 for n in shape]
+        return tuple(
+            constant(n)
+            if 0 <= n <= 1
+            else self.sizes.new(f"{name}::dim_{i}", n if n > 1 else None, origin if n > 1 else unknown)
+            for i, n in enumerate(dims)
+        )
+
+    def axis(self, value: int, rank: int) -> int:
+        """An axis counted from the front. Raises Contradiction if the tensor has no such axis."""
+        if not -rank <= value < rank:
+            raise Contradiction(f"axis {value} and {rank} dimensions")
+        return value % rank

@@ -1,0 +1,175 @@
+"""Where tensors and sizes come from: constants, feeds, variables; and ops that turn shapes into values."""
+
+from __future__ import annotations
+
+from tensortide.expr import Expr, constant
+from tensortide.importers.tf1.program import Constant, Shape
+from tensortide.importers.tf1.shapes.arrays import FEW_POSITIONS
+from tensortide.importers.tf1.shapes.elementwise import MOST_VALUES
+from tensortide.importers.tf1.shapes.table import Op, Result, Tensor, Unknown, product, shape_of
+from tensortide.importers.tf1.unify import Origin
+
+__all__ = ["FEEDS"]
+
+FEEDS = frozenset({"Placeholder", "PlaceholderV2", "IteratorGetNext", "IteratorGetNextSync", "DatasetToSingleElement",
+                   "QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"})  # fmt: skip
+WHOLE = frozenset({"int32", "int64", "uint8", "int16", "bool"})
+
+
+@shape_of("Const")
+def const(op: Op) -> Result:
+    """A stored tensor. Its dims and elements may be sizes of the model said with numbers, so each above 1 is a symbol:
+    what it equals is found where it is used."""
+    value = op.constant("value")
+    if value is None:
+        raise Unknown
+    return [Tensor(_const_shape(op, value), _const_values(op, value))]
+
+
+def _const_shape(op: Op, value: Constant) -> Shape:
+    vector = value.dtype in WHOLE and value.values is not None and len(value.values) <= FEW_POSITIONS
+    if vector or any(n == 0 for n in value.shape):
+        return tuple(map(constant, value.shape))
+    return tuple(
+        constant(n) if n <= 1 else op.sizes.new(f"{op.name}:0::dim_{i}", n, Origin.CONSTANT)
+        for i, n in enumerate(value.shape)
+    )
+
+
+def _const_values(op: Op, value: Constant) -> tuple[Expr, ...] | None:
+    if value.dtype not in WHOLE or value.values is None or len(value.values) > MOST_VALUES:
+        return None
+    return tuple(_size(op, i, v) for i, v in enumerate(value.values) if isinstance(v, int))
+
+
+def _size(op: Op, i: int, value: int) -> Expr:
+    return constant(int(value)) if value <= 1 else op.sizes.new(f"{op.name}[{i}]", value, Origin.CONSTANT)
+
+
+@shape_of("Placeholder", "PlaceholderV2")
+def placeholder(op: Op) -> Result:
+    """A fed tensor. Old files say ``shape { }`` where the shape is unknown; what is stored of the output decides."""
+    said = op.attributes.get("shape")
+    stored = op.attributes.get("_output_shapes")
+    if not said and isinstance(stored, tuple) and stored:
+        said = stored[0]
+    shape = op.stated(said, f"{op.name}:0", Origin.STORED_FEED, Origin.FEED)
+    whole = shape == () and op.text("dtype") in ("int32", "int64")
+    return [Tensor(shape, (op.sizes.new(f"value({op.name})", None, Origin.FEED),) if whole else None)]
+
+
+@shape_of("IteratorGetNext", "IteratorGetNextSync", "DatasetToSingleElement")
+def iterator(op: Op) -> Result:
+    shapes = op.attributes.get("output_shapes")
+    if not isinstance(shapes, tuple):
+        raise Unknown
+    return [Tensor(op.stated(s, f"{op.name}:{i}", Origin.STORED_FEED, Origin.FEED)) for i, s in enumerate(shapes)]
+
+
+@shape_of("Variable", "VariableV2", "VarHandleOp", "TemporaryVariable")
+def variable(op: Op) -> Result:
+    shape = op.stated(op.attributes.get("shape"), f"{op.name}:0", Origin.VARIABLE, Origin.VARIABLE)
+    if op.type == "VarHandleOp":
+        op.state.elements[op.number] = shape
+        return [Tensor((), handle=op.number)]
+    return [Tensor(shape, handle=op.number)]
+
+
+@shape_of("ReadVariableOp")
+def read_variable(op: Op) -> Result:
+    return [Tensor(op.state.elements.get(op.inputs[0].handle))]
+
+
+@shape_of("Shape", "ShapeN", "VariableShape")
+def shape_values(op: Op) -> Result:
+    results = []
+    for i, tensor in enumerate(op.inputs):
+        shape = op.state.elements.get(tensor.handle) if op.type == "VariableShape" else tensor.shape
+        if shape is None and i:
+            results.append(Tensor())
+        elif shape is None:
+            raise Unknown
+        else:
+            results.append(Tensor((constant(len(shape)),), shape))
+    return results
+
+
+@shape_of("Size")
+def size(op: Op) -> Result:
+    return [Tensor((), (product(op.shape(0)),))]
+
+
+@shape_of("Rank")
+def rank(op: Op) -> Result:
+    return [Tensor((), (constant(op.rank(0)),))]
+
+
+@shape_of("NoOp", "ControlTrigger", "Assert")
+def nothing(op: Op) -> Result:
+    return []
+
+
+@shape_of("Assign", "AssignAdd", "AssignSub")
+def assign(op: Op) -> Result:
+    target = op.inputs[0]
+    if op.known(0) and op.known(1) and op.attributes.get("validate_shape", True):
+        op.same(op.shape(0), op.shape(1))
+    return [Tensor(target.shape, handle=target.handle)]
+
+
+@shape_of("ApplyGradientDescent", "ApplyMomentum", "ApplyAdagrad", "ApplyAdam", "ApplyRMSProp", "ApplyCenteredRMSProp",
+          "ApplyAdadelta", "ApplyFtrl", "ApplyFtrlV2", "ApplyAdaMax", "ApplyAddSign", "ApplyPowerSign",
+          "ApplyProximalAdagrad",
+          "ApplyProximalGradientDescent", "ApplyAdagradDA", "ApplyAdagradV2")  # fmt: skip
+def apply(op: Op) -> Result:
+    """The variable; what has its rank (slots, gradient) has its shape."""
+    shape = op.shape(0)
+    for i in range(1, len(op.inputs)):
+        if shape and op.known(i) and op.rank(i) == len(shape):
+            op.same(op.shape(0), op.shape(i))
+    return [Tensor(op.shape(0), handle=op.inputs[0].handle)]
+
+
+@shape_of("ResourceApplyGradientDescent", "ResourceApplyMomentum", "ResourceApplyKerasMomentum", "ResourceApplyAdagrad",
+          "ResourceApplyAdagradV2", "ResourceApplyAdam", "ResourceApplyAdamWithAmsgrad", "ResourceApplyAdaMax",
+          "ResourceApplyRMSProp", "ResourceApplyCenteredRMSProp", "ResourceApplyAdadelta", "ResourceApplyFtrl",
+          "ResourceApplyFtrlV2", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")  # fmt: skip
+def apply_resource(op: Op) -> Result:
+    shape = op.state.elements.get(op.inputs[0].handle)
+    gradients = [
+        t for t in op.inputs[1:] if t.shape is not None and t.handle < 0 and len(t.shape) == len(shape or ()) > 0
+    ]
+    for tensor in gradients:
+        op.same(shape or (), tensor.shape or ())
+    return []
+
+
+@shape_of("ScatterSub", "ScatterAdd", "ScatterUpdate", "ScatterMul", "ScatterDiv", "ScatterMin", "ScatterMax")
+def scatter(op: Op) -> Result:
+    if op.known(1) and op.known(2) and op.rank(2):
+        op.same((*op.shape(1), *op.shape(0)[1:]), op.shape(2))
+    return [Tensor(op.shape(0), handle=op.inputs[0].handle)]
+
+
+@shape_of("ResourceScatterSub", "ResourceScatterAdd", "ResourceScatterUpdate")
+def scatter_resource(op: Op) -> Result:
+    shape = op.state.elements.get(op.inputs[0].handle)
+    if shape is not None and op.known(1) and op.known(2) and op.rank(2):
+        op.same((*op.shape(1), *shape[1:]), op.shape(2))
+    return []
+
+
+@shape_of("SparseApplyGradientDescent", "SparseApplyMomentum", "SparseApplyAdagrad", "SparseApplyAdam",
+          "SparseApplyRMSProp", "ScatterNdUpdate", "ScatterNdAdd", "ScatterNdSub")  # fmt: skip
+def sparse_apply(op: Op) -> Result:
+    return [Tensor(op.shape(0), handle=op.inputs[0].handle)]
+
+
+@shape_of("ScalarSummary", "HistogramSummary", "MergeSummary", "ImageSummary", "AudioSummary", "StringJoin")
+def text(op: Op) -> Result:
+    return [Tensor(())]
+
+
+@shape_of("SequenceMask")
+def sequence_mask(op: Op) -> Result:
+    return [Tensor((*op.shape(0), op.values(1)[0]))]

@@ -1,0 +1,246 @@
+"""Where the tensors of a graph file lie: storages, and the tensors that ops pass on, keep and take back in them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from tensortide.expr import Expr, compiled, sized
+from tensortide.graph.model import DTYPE_BYTES, Role, Storage, Tensor
+from tensortide.importers.tf1.arrange import MERGES, NEXT, SWITCHES, loop_chain
+from tensortide.importers.tf1.phases import VARIABLES, updates
+from tensortide.importers.tf1.program import OUTSIDE, Node, Program, Ref, Spec
+
+__all__ = ["FED", "Memory"]
+
+_PASSES = (
+    "Identity StopGradient PreventGradient CheckNumerics PlaceholderWithDefault Snapshot EnsureShape RefIdentity Enter "
+    "RefEnter Exit RefExit NextIteration RefNextIteration LoopCond Reshape Squeeze ExpandDims Bitcast ReadVariableOp "
+    "Switch RefSwitch Merge RefMerge"
+)
+PASSES = frozenset(_PASSES.split())
+"""Ops whose outputs are their first input."""
+
+_REDUCTIONS = "Sum Prod Mean Max Min All Any BiasAddGrad"
+REDUCTIONS = frozenset(_REDUCTIONS.split())
+"""Ops whose output is their input if it has the same shape: they reduce no axis."""
+
+_FED = (
+    "Placeholder PlaceholderV2 IteratorGetNext IteratorGetNextSync QueueDequeue QueueDequeueV2 QueueDequeueMany "
+    "QueueDequeueManyV2 QueueDequeueUpTo QueueDequeueUpToV2 ReaderRead ReaderReadV2"
+)
+FED = frozenset(_FED.split())
+"""Ops whose outputs come from outside of the step."""
+
+KEEPS = {"StackPushV2": 1, "TensorArrayWriteV3": 2, "TensorArrayScatterV3": 2}
+"""Ops that keep a value under the handle that is their first input, and which input the value is."""
+
+FLOWS = frozenset(
+    [("TensorArrayV3", 1), ("TensorArrayGradV3", 1), ("TensorArrayWriteV3", 0), ("TensorArrayScatterV3", 0)]
+)
+"""Outputs that only order the uses of an array; nothing is in them."""
+
+ADDS = frozenset({"Add", "AddV2"})
+_SHARED = frozenset({"Identity", "Enter", "RefEnter", "Exit", "Switch", "RefSwitch", "Merge", "NextIteration"})
+
+
+class Memory:
+    """The tensors and storages of a Program whose nodes run in ``order``; ``tensor_of`` finds the tensor of an output.
+
+    ``in_place`` are the additions that accumulate over a loop into what they started from.
+    """
+
+    def __init__(self, program: Program, order: Sequence[int], roles: Mapping[int, Role]) -> None:
+        self.program = program
+        self.tensors: list[Tensor] = []
+        self.nbytes: list[int] = []
+        self.role: list[Role] = []
+        self.birth: list[int | None] = []
+        self.death: list[int] = []
+        self.names: list[str] = []
+        self.tensor_of: dict[Ref, int] = {}
+        self.in_place, self._starts = accumulations(program)
+        self.size = _sizes(program)
+        self._read = {ref for node in program.nodes for ref in node.inputs}
+        self._kept: dict[object, int] = {}
+        self._arrays: dict[object, int] = {}
+        self._roles = roles
+        self._position = {index: position for position, index in enumerate(order)}
+        self._last_of_loop = _last_positions(program, order)
+        for index in order:
+            self._place(index)
+
+    def storages(self, outputs: Collection[int], saved: Collection[int]) -> tuple[Storage, ...]:
+        """The table of storages. ``outputs`` are those the step hands out, ``saved`` those that backward reads."""
+        table = []
+        for i, (nbytes, found, birth) in enumerate(zip(self.nbytes, self.role, self.birth, strict=True)):
+            role = Role.ACTIVATION if found is Role.TEMPORARY and i in saved else found
+            role = Role.OUTPUT if birth is not None and i in outputs else role
+            lasts = birth is None or role is Role.OUTPUT
+            table.append(Storage(nbytes, "cpu", role, birth, None if lasts else self.death[i] + 1, self.names[i]))
+        return tuple(table)
+
+    # -- one node -----------------------------------------------------------------------------------
+
+    def _place(self, index: int) -> None:
+        node, position = self.program.nodes[index], self._position[index]
+        for ref in node.inputs:
+            if ref in self.tensor_of:
+                self._use(self.tensors[self.tensor_of[ref]].storage, node, position)
+        for output, spec in enumerate(node.outputs):
+            shape = tuple(map(self.size, spec.shape or ()))
+            dtype = spec.dtype if spec.dtype in DTYPE_BYTES else "variant"
+            storage = self._storage(index, node, output)
+            if storage is None:
+                size = 0 if (node.type, output) in FLOWS else math.prod(shape) * DTYPE_BYTES[dtype]
+                storage = self._new(index, output, size)
+            self._use(storage, node, position)
+            self.tensor_of[Ref(index, output)] = len(self.tensors)
+            self.tensors.append(Tensor(storage, dtype, shape, _contiguous(shape)))
+        self._keep(index, node)
+
+    def _storage(self, index: int, node: Node, output: int) -> int | None:
+        """The storage that an output shares, None for one of its own."""
+        if index in self.in_place:
+            return self._of(node.inputs[self.in_place[index]])
+        if node.type in MERGES and output == 1:
+            return None if Ref(index, 1) in self._read else self._of(Ref(index))
+        if node.type in PASSES or updates(node):
+            return next((self._of(ref) for ref in node.inputs if ref in self.tensor_of), None)
+        if node.type in REDUCTIONS and node.outputs[0].shape == self._spec(node.inputs[0]).shape:
+            return self._of(node.inputs[0])
+        if node.type == "TensorArrayGradV3" and output == 0:
+            return self._arrays.get(self._handle(Ref(index)))
+        if node.type == "IdentityN":
+            return self._of(node.inputs[output])
+        if node.type == "StackPushV2" and len(node.inputs) > 1:
+            return self._of(node.inputs[1])
+        if node.type in ("StackPopV2", "TensorArrayReadV3") and node.inputs:
+            return self._kept.get(self._handle(node.inputs[0]))
+        return None
+
+    def _spec(self, ref: Ref) -> Spec:
+        return self.program.nodes[ref.node].outputs[ref.output]
+
+    def _of(self, ref: Ref) -> int:
+        return self.tensors[self.tensor_of[ref]].storage
+
+    def _new(self, node: int, output: int, nbytes: int) -> int:
+        kind = self.program.nodes[node].type
+        lasts = kind in VARIABLES or kind in FED or (kind == "Const" and node not in self._starts)
+        role = Role.INPUT if kind in FED else Role.BUFFER if lasts else Role.TEMPORARY
+        self.nbytes.append(nbytes)
+        self.role.append(self._roles.get(node, role))
+        self.birth.append(None if lasts else self._position[node])
+        self.death.append(self._position[node])
+        self.names.append(self.program.nodes[node].name.replace("/", ".") if lasts and output == 0 else "")
+        return len(self.nbytes) - 1
+
+    def _use(self, storage: int, node: Node, position: int) -> None:
+        """A storage from outside a loop is held until the loop ends."""
+        birth = self.birth[storage]
+        if birth is not None and node.loop != OUTSIDE:
+            for loop in loop_chain(self.program, node.loop):
+                first, last = self._last_of_loop[loop]
+                if not first <= birth <= last:
+                    position = max(position, last)
+        self.death[storage] = max(self.death[storage], position)
+
+    def _keep(self, index: int, node: Node) -> None:
+        """What stacks and arrays keep: values as they are, or the copy that a scatter makes."""
+        position = self._position[index]
+        if node.type == "TensorArrayGradV3":
+            self._arrays[self._handle(Ref(index))] = self._of(Ref(index))
+        if len(node.inputs) > (value := KEEPS.get(node.type, len(node.inputs))):
+            kept = self._of(node.inputs[value])
+            if node.type == "TensorArrayScatterV3":
+                tensor = self.tensors[self.tensor_of[node.inputs[value]]]
+                kept = self._new(index, 1, tensor.numel * tensor.itemsize)
+            self._kept[self._handle(node.inputs[0])] = kept
+        elif node.type in ("TensorArrayGatherV3", "TensorArrayConcatV3") and node.inputs:
+            gathered = self._kept.get(self._handle(node.inputs[0]))
+            if gathered is not None:
+                self._use(gathered, node, position)
+        elif node.type in NEXT and node.loop != OUTSIDE:
+            self._use(self._of(node.inputs[0]), node, self._last_of_loop[node.loop][1])
+
+    def _handle(self, ref: Ref) -> object:
+        """What a handle stands for: the op that made the stack or array; the gradients of an array are one array."""
+        node, seen = self.program.nodes[ref.node], {ref.node}
+        while node.type in _SHARED and node.inputs and node.inputs[0].node not in seen:
+            ref = node.inputs[0]
+            seen.add(ref.node)
+            node = self.program.nodes[ref.node]
+        if node.type == "TensorArrayGradV3" and node.inputs:
+            return self._handle(node.inputs[0]), node.attributes.get("source")
+        return ref.node
+
+
+def _sizes(program: Program) -> Callable[[Expr], int]:
+    """Expressions as Sizes at the file's hints; each is evaluated once."""
+
+    @functools.cache
+    def size(expr: Expr) -> int:
+        return sized(expr, int(compiled([expr])(program.hints)[0]) if expr.value is None else int(expr.value))
+
+    return size
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = 1
+    for n in reversed(shape):
+        strides.append(step)
+        step = n * step
+    return tuple(reversed(strides))
+
+
+def _last_positions(program: Program, order: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """First and last position of every loop's body, the loops inside it included."""
+    found: dict[int, tuple[int, int]] = {}
+    for position, index in enumerate(order):
+        for loop in loop_chain(program, program.nodes[index].loop):
+            found[loop] = (found.get(loop, (position, position))[0], position)
+    return found
+
+
+def accumulations(program: Program) -> tuple[dict[int, int], set[int]]:
+    """Additions that a loop carries and nothing else reads, each with the input that it can add into; and the nodes
+    that make what they start from.
+
+    ``Enter -> Merge -> Switch -> Add -> NextIteration -> Merge``: nobody needs the old sum once there is a new one.
+    """
+    readers: dict[Ref, list[int]] = {}
+    for index, node in enumerate(program.nodes):
+        for ref in node.inputs:
+            readers.setdefault(ref, []).append(index)
+    found: dict[int, int] = {}
+    starts: set[int] = set()
+    for index, node in enumerate(program.nodes):
+        if node.type not in NEXT or program.nodes[node.inputs[0].node].type not in ADDS:
+            continue
+        add = node.inputs[0].node
+        if readers[node.inputs[0]] != [index]:
+            continue
+        for slot, ref in enumerate(program.nodes[add].inputs):
+            start = _start_of(program, readers, ref, index)
+            if start is not None:
+                found[add] = slot
+                starts.add(start)
+                break
+    return found, starts
+
+
+def _start_of(program: Program, readers: Mapping[Ref, list[int]], ref: Ref, back: int) -> int | None:
+    """The node that makes what ``ref`` starts from, if ``back`` carries it and nobody else reads either."""
+    while len(readers.get(ref, ())) == 1 and program.nodes[ref.node].type in ("Identity", *SWITCHES):
+        ref = program.nodes[ref.node].inputs[0]
+    merge = program.nodes[ref.node]
+    if merge.type not in MERGES or Ref(back) not in merge.inputs or len(readers.get(ref, ())) != 1:
+        return None
+    first = merge.inputs[0]
+    while len(readers[first]) == 1 and program.nodes[first.node].type in ("Enter", "Identity"):
+        first = program.nodes[first.node].inputs[0]
+    alone = len(readers[first]) == 1 and program.nodes[first.node].type not in VARIABLES | FED | {"Enter", "Identity"}
+    return first.node if alone else None

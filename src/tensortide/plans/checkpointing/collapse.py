@@ -1,0 +1,229 @@
+"""Any step as a StaticGraph: views with their source, the outputs of an op together, writes in place where sound.
+
+- An op that only renames memory belongs to the node whose storage it renames: it takes no memory, and it runs once,
+  because a view outlives the contents that it shows. One that looks at several nodes is a node of 0 bytes.
+- What exists before the step, and what is made by calls tagged ``constant``, is resident throughout.
+- A write into a storage belongs to the node that allocates it, if no other op has read any of that node's storages
+  yet: computing the node again, with its writes, gives the same contents.
+- Any other write runs once. What it overwrites cannot be had again: the nodes that read the old contents, and the node
+  that made them, are not computed again after it (``StaticGraph.until``), so the contents stay until their last use. An
+  optimizer's update of the weights thus ends what can be recomputed of the passes before it.
+- A gradient op often makes what the backward pass goes on with, and beside it what only the end of the step is for:
+  gradients of weights. Those are set aside, resident throughout as far as schedules know, and the op runs once.
+- What is small beside the other outputs of its op (the statistics of a normalisation) is set aside too, because those
+  would otherwise stay as long as it does; it counts twice, in case the op is computed again.
+- Statistics that a normalisation updates without looking at them are no obstacle: recomputation leaves them alone.
+
+Random ops count as recomputable: whoever runs the plan gives them the same numbers again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tensortide.errors import PlanError
+from tensortide.graph.effects import blind_slots
+from tensortide.graph.model import Graph, Phase
+from tensortide.graph.unroll import unrolled
+from tensortide.plans.checkpointing.static import StaticGraph
+from tensortide.plans.lifetimes import Life, lives, users
+
+_CONSTANT = "constant"
+
+_SMALL = 64
+"""What takes at most this part of the bytes of its op is small."""
+
+
+def static_graph(graph: Graph, durations_ns: Sequence[int], device: str | None = None) -> StaticGraph:
+    """The nodes of ``graph``, its loops written out, whose ops take ``durations_ns`` each.
+
+    Bytes are those on ``device``; default the one with the most. Nodes come in the order of their last ops. See the
+    module for which ops become a node, and for what is not computed again. Raises PlanError if there is not a duration
+    for each op.
+    """
+    graph = unrolled(graph)
+    if len(durations_ns) != len(graph):
+        raise PlanError(f"there are {len(durations_ns)} durations for {len(graph)} ops")
+    collapse = _Collapse(graph)
+    for op in range(len(graph)):
+        collapse.take(op)
+    return collapse.result(durations_ns, device if device is not None else _largest(graph))
+
+
+def _largest(graph: Graph) -> str:
+    total: dict[str, int] = {}
+    for storage in graph.storages:
+        total[storage.device] = total.get(storage.device, 0) + int(storage.nbytes)
+    return max(total, key=lambda device: total[device], default="")
+
+
+@dataclass(eq=False, slots=True)
+class _Node:
+    """A node under construction. ``reads``: storages of other nodes; ``renamed``: nodes of views that it reads.
+    ``overwritten``: the nodes after which it cannot be computed again. ``closed``: it takes up no more writes."""
+
+    ops: list[int]
+    storages: list[int] = field(default_factory=list)
+    reads: set[int] = field(default_factory=set)
+    renamed: set[_Node] = field(default_factory=set)
+    overwritten: list[_Node] = field(default_factory=list)
+    once: bool = False
+    closed: bool = False
+    last: int = 0
+
+
+class _Collapse:
+    """Takes the ops of a graph one by one. ``maker``: the node that allocates a storage. ``readers``: the nodes that
+    depend on its present contents. ``writer``: the node that last wrote into it, not that which allocated it.
+    ``renamed``: the nodes of views that have one of their own, by tensor. ``first``: the first op after the forward
+    pass."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.owner = [tensor.storage for tensor in graph.tensors]
+        self.born: list[list[int]] = [[] for _ in graph.ops]
+        self.constant = {s for s, storage in enumerate(graph.storages) if storage.birth is None}
+        for index, storage in enumerate(graph.storages):
+            if storage.birth is not None:
+                self.born[storage.birth].append(index)
+        later = (i for i, op in enumerate(graph.ops) if op.phase in (Phase.BACKWARD, Phase.OPTIMIZER))
+        self.first = next(later, len(graph))
+        self.nodes: list[_Node] = []
+        self.views: set[int] = set()
+        self.maker: dict[int, _Node] = {}
+        self.readers: dict[int, list[_Node]] = {}
+        self.renamed: dict[int, _Node] = {}
+        self.writer: dict[int, _Node] = {}
+
+    def take(self, index: int) -> None:
+        """Put op ``index`` into a node, or leave it out: a constant, or a view of constants."""
+        op = self.graph.ops[index]
+        call = self.graph.calls[op.call]
+        if _CONSTANT in call.tags:
+            self.constant.update(self.born[index])
+            return
+        blind = blind_slots(call)
+        read = {self.owner[t] for slot, t in enumerate(op.inputs) if slot not in blind}
+        made = {self.owner[t] for t in op.outputs}
+        unseen = {self.owner[op.inputs[slot]] for slot in blind}
+        written = {self.owner[op.inputs[slot]] for slot in call.mutated} - unseen
+        written |= made - read - unseen - set(self.born[index])
+        for storage in (read | written | unseen) & self.writer.keys():
+            self.writer[storage].closed = True
+        if self.graph[index].is_view and not self.born[index]:
+            self._view(index, read)
+            return
+        node = self._written_within(written, index)
+        if node is None:
+            node = _Node([], once=bool(written), closed=bool(written))
+            self.nodes.append(node)
+        node.ops.append(index)
+        node.last = index
+        node.storages += self.born[index]
+        node.renamed.update(self.renamed[tensor] for tensor in op.inputs if tensor in self.renamed)
+        self.maker.update(dict.fromkeys(self.born[index], node))
+        self._overwrite(node, (written if node.once else set()) | unseen)
+        self._read(node, read)
+
+    def _read(self, node: _Node, read: Iterable[int]) -> None:
+        for storage in read:
+            if self.maker.get(storage) is not node:
+                self.readers.setdefault(storage, []).append(node)
+                if storage in self.maker:
+                    node.reads.add(storage)
+
+    def _view(self, index: int, read: set[int]) -> None:
+        op = self.graph.ops[index]
+        self.views.add(index)
+        renamed = {self.renamed[tensor] for tensor in op.inputs if tensor in self.renamed}
+        sources = renamed | {self.maker[storage] for storage in read if storage in self.maker}
+        if not sources:
+            return
+        if len(sources) == 1 and not read & (self.constant | self.writer.keys()):
+            sources.pop().ops.append(index)
+            return
+        node = _Node([index], renamed=renamed, last=index)
+        self.nodes.append(node)
+        self.renamed.update(dict.fromkeys(op.outputs, node))
+        self._read(node, read)
+
+    def _written_within(self, written: set[int], index: int) -> _Node | None:
+        """The node that may take up op ``index``, which writes ``written``; None if the op is a node of its own."""
+        makers = {self.maker.get(storage) for storage in written}
+        node = makers.pop() if len(makers) == 1 and not self.born[index] else None
+        if node is None or node.closed or any(self.readers.get(storage) for storage in node.storages):
+            return None
+        return node
+
+    def _overwrite(self, node: _Node, written: Iterable[int]) -> None:
+        """``node`` destroys the contents of ``written``: what depends on them is not computed again after it."""
+        for storage in written:
+            users = self.readers.pop(storage, [])
+            if storage in self.maker:
+                users.append(self.maker[storage])
+            for user in users:
+                user.closed = True
+                if user is not node:
+                    user.overwritten.append(node)
+            self.writer[storage] = node
+
+    def _is_backward(self, index: int) -> bool:
+        """Not of the forward pass, nor before all of the backward pass."""
+        phase = self.graph.ops[index].phase
+        return phase is not Phase.FORWARD and (phase is not Phase.OTHER or index > self.first)
+
+    def _set_aside(
+        self, nbytes: Sequence[int], life: Sequence[Life], touched: Sequence[Sequence[int]]
+    ) -> tuple[set[int], set[int]]:
+        """Storages made beside others that only the end of the step is for, and small ones. The nodes that make the
+        former run once from here on."""
+        late, small = set[int](), set[int]()
+        for node in self.nodes:
+            total = sum(nbytes[storage] for storage in node.storages)
+            if self._is_backward(node.last):
+                found = {s for s in node.storages if life[s] is Life.KEPT or self._waits(touched[s], set(node.ops))}
+                if any(nbytes[storage] for storage in set(node.storages) - found):
+                    node.once = node.once or bool(found)
+                    late |= found
+            small.update(
+                s for s in node.storages if s not in late and nbytes[s] * _SMALL <= total and nbytes[s] < total
+            )
+        return late, small
+
+    def _waits(self, touched: Iterable[int], made_by: set[int]) -> bool:
+        """Whether nobody but the optimizer has a use for it."""
+        phases = {self.graph.ops[op].phase for op in touched if op not in made_by}
+        return phases == {Phase.OPTIMIZER}
+
+    def result(self, durations_ns: Sequence[int], device: str) -> StaticGraph:
+        graph, nodes = self.graph, sorted(self.nodes, key=lambda node: node.last)
+        number = {node: index for index, node in enumerate(nodes)}
+        touched = users(graph)
+        life = lives(graph, touched)
+        nbytes = [int(s.nbytes) if s.device == device else 0 for s in graph.storages]
+        late, small = self._set_aside(nbytes, life, touched)
+        aside = late | small
+        fixed = sum(nbytes[s] for s in self.constant | aside if life[s] is not Life.NEVER)
+        cost = [sum(int(durations_ns[op]) for op in node.ops if op not in self.views) for node in nodes]
+        storages = [tuple(s for s in node.storages if s not in aside) for node in nodes]
+        parents = [{number[self.maker[s]] for s in node.reads - aside} for node in nodes]
+        return StaticGraph(
+            cost_ns=tuple(cost),
+            nbytes=tuple(sum(nbytes[s] for s in node.storages if s not in late) for node in nodes),
+            parents=tuple(
+                tuple(sorted(read | {number[view] for view in node.renamed}))
+                for read, node in zip(parents, nodes, strict=True)
+            ),
+            backward=tuple(self._is_backward(node.last) for node in nodes),
+            until=tuple(
+                index if node.once else min((number[n] for n in node.overwritten), default=len(nodes) - 1)
+                for index, node in enumerate(nodes)
+            ),
+            kept=frozenset(index for index, made in enumerate(storages) if any(life[s] is Life.KEPT for s in made)),
+            fixed_bytes=fixed,
+            fixed_ns=sum(map(int, durations_ns)) - sum(cost),
+            ops=tuple(tuple(sorted(node.ops)) for node in nodes),
+            views=frozenset(self.views),
+            storages=tuple(storages),
+        )

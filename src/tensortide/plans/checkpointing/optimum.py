@@ -1,0 +1,162 @@
+"""The cheapest schedule within a budget, proved, by integer programming (Jain et al. 2020, "Checkmate")."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from tensortide.plans.checkpointing.formulation import ONE, formulate
+from tensortide.plans.checkpointing.revolve import is_chain, revolve
+from tensortide.plans.checkpointing.segments import (
+    checkpoint_all,
+    checkpoint_last,
+    chen_greedy_sweep,
+    chen_sqrt,
+    no_recompute,
+)
+from tensortide.plans.checkpointing.stages import (
+    StaticPlan,
+    complete,
+    execute,
+    nothing_kept,
+    tightened,
+)
+from tensortide.plans.checkpointing.static import StaticGraph
+
+Status: TypeAlias = Literal["proved", "feasible", "infeasible", "unknown"]
+"""The plan is optimal; it is the best found; there is none; none was found, and there may be one."""
+
+NODES = 200
+"""Up to so many nodes the program is built: its rows hold about n**3 / 3 terms."""
+
+
+SLOTS = 32
+"""Up to so many checkpoints ``heuristics`` tries on chains."""
+
+
+class Optimum(msgspec.Struct, frozen=True, kw_only=True):
+    """The cheapest schedule found, and what no schedule of this kind can beat.
+
+    ``bound_ns <= cost of the optimum <= plan.cost_ns``. The optimum is over schedules in stages: the nodes are computed
+    for the first time in the order of the graph, and each at most once between two of those first times.
+    """
+
+    status: Status
+    plan: StaticPlan | None
+    bound_ns: int
+    budget_bytes: int
+    time_s: float
+
+
+def optimum(static: StaticGraph, budget_bytes: int, time_s: float = 60.0, *, nodes: int = NODES) -> Optimum:
+    """The cheapest schedule of ``static`` whose peak is at most ``budget_bytes``, what is resident throughout included.
+
+    Starts from the cheapest heuristic schedule within the budget and searches for about ``time_s`` seconds with
+    OR-Tools CP-SAT on one thread, its linear relaxation at full strength: without it nothing is proved. Beyond
+    ``nodes`` nodes the heuristic is all there is, and the bound is that of no recomputation.
+
+    Needs the extra ``solve``.
+    """
+    start = time.monotonic()
+    best = cheapest(static, budget_bytes, time_s)
+    base = static.base_ns
+    if best is not None and best.cost_ns == base:
+        return Optimum(status="proved", plan=best, bound_ns=base, budget_bytes=budget_bytes, time_s=_since(start))
+    if unavoidable_bytes(static) > budget_bytes:
+        return Optimum(status="infeasible", plan=None, bound_ns=base, budget_bytes=budget_bytes, time_s=_since(start))
+    status: Status = "feasible" if best else "unknown"
+    bound = base
+    if len(static) <= nodes:
+        left = max(1.0, time_s - _since(start))
+        status, best, bound = _solved(static, budget_bytes, best, left)
+    return Optimum(status=status, plan=best, bound_ns=bound, budget_bytes=budget_bytes, time_s=_since(start))
+
+
+def _since(start: float) -> float:
+    return round(time.monotonic() - start, 3)
+
+
+def unavoidable_bytes(static: StaticGraph) -> int:
+    """Bytes without which some node cannot be computed: what it makes and reads, what is resident throughout; at the
+    end, all that the step leaves behind."""
+    needs = (sum(static.nbytes[u] for u in {node, *read}) for node, read in enumerate(static.parents))
+    return static.fixed_bytes + max([sum(static.nbytes[node] for node in static.kept), *needs], default=0)
+
+
+def heuristics(static: StaticGraph) -> Iterator[StaticPlan]:
+    """Schedules of all strategies here that a graph has, with nothing retained beyond its last use."""
+    yield no_recompute(static)
+    yield checkpoint_last(static, tight=True)
+    if is_chain(static):
+        yield from (revolve(static, slots) for slots in range(1, min(len(static) // 2, SLOTS)))
+    for articulation in (False, True):
+        yield checkpoint_all(static, articulation=articulation, tight=True)
+        yield chen_sqrt(static, articulation=articulation, tight=True)
+        yield from chen_greedy_sweep(static, articulation=articulation, tight=True)
+
+
+def cheapest(static: StaticGraph, budget_bytes: int, time_s: float = math.inf) -> StaticPlan | None:
+    """The cheapest of ``heuristics`` whose peak is at most ``budget_bytes``; None if there is none.
+
+    The first one, no recomputation, wins where it fits; none is tried once ``time_s`` seconds are over.
+    """
+    end = time.monotonic() + time_s
+    best: StaticPlan | None = None
+    for plan in heuristics(static):
+        if plan.peak_bytes <= budget_bytes and (best is None or plan.cost_ns < best.cost_ns):
+            best = plan
+        if time.monotonic() > end or (best is not None and best.cost_ns == static.base_ns):
+            break
+    return best
+
+
+def _solved(
+    static: StaticGraph, budget_bytes: int, hint: StaticPlan | None, time_s: float
+) -> tuple[Status, StaticPlan | None, int]:
+    from ortools.sat.python import cp_model
+
+    program = formulate(static, budget_bytes - static.fixed_bytes)
+    model = cp_model.CpModel()
+    variables = [model.new_bool_var("") for _ in range(program.count)]
+    model.add(variables[ONE] == 1)
+    for terms, bound in program.rows:
+        model.add(cp_model.LinearExpr.weighted_sum([variables[v] for _, v in terms], [w for w, _ in terms]) <= bound)
+    model.minimize(
+        cp_model.LinearExpr.weighted_sum([variables[v] for _, v in program.cost], [w for w, _ in program.cost])
+    )
+    if hint is not None:
+        made = _stages_of(static, hint)
+        for (stage, node), var in program.made.items():
+            if var != ONE:
+                model.add_hint(variables[var], (stage, node) in made)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.linearization_level = 2
+    solver.parameters.cp_model_presolve = False  # proves wrong optima in 9.15: google/or-tools#5293
+    solver.parameters.max_time_in_seconds = time_s
+    status = solver.solve(model)
+    if status == cp_model.INFEASIBLE and hint is None:
+        return "infeasible", None, static.base_ns
+    bound = max(static.base_ns, math.ceil(solver.best_objective_bound - 1e-6) * program.ns)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return ("feasible" if hint else "unknown"), hint, bound
+    keep = nothing_kept(static)
+    for (stage, node), var in program.kept.items():
+        keep[stage, node] = solver.boolean_value(variables[var])
+    plan = execute(static, tightened(static, complete(static, keep)), "optimum")
+    if hint is not None and hint.cost_ns < plan.cost_ns:
+        plan = hint
+    return ("proved" if plan.cost_ns <= bound else "feasible"), plan, bound
+
+
+def _stages_of(static: StaticGraph, plan: StaticPlan) -> set[tuple[int, int]]:
+    """The computations of a schedule as pairs of stage and node."""
+    found, stage = set(), 0
+    for node in plan.made:
+        found.add((stage, node))
+        stage += node == stage
+    return found

@@ -1,0 +1,87 @@
+"""Chains reversed with few checkpoints (Griewank & Walther 2000, "Revolve"), and a line to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensortide.errors import PlanError
+from tensortide.plans.checkpointing.stages import Free, Make, StaticPlan, StaticStep, measured
+from tensortide.plans.checkpointing.static import StaticGraph, chain
+
+
+def revolve(static: StaticGraph, slots: int) -> StaticPlan:
+    """The schedule of a training chain that computes the fewest forward nodes with ``slots`` checkpoints.
+
+    ``slots`` values may be stored at a time, beside what a node just reads and makes; the input of the chain is always
+    there. To reverse a segment one of its nodes is stored, the part above it is reversed with one slot less, then the
+    part below with all of them. Which node is best follows from the fewest evaluations of shorter segments: optimal if
+    all forward nodes cost the same. Raises PlanError if ``static`` is no ``chain``, or if ``slots`` is negative.
+    """
+    length = len(static) // 2
+    if not is_chain(static):
+        raise PlanError("Revolve reverses chains: forward nodes, a loss, and a gradient for each forward node")
+    if slots < 0:
+        raise PlanError(f"{slots} slots are too few")
+    slots = min(slots, length)
+    steps = _reversed(_evaluations(length, slots), length, -1, length - 1, slots) if length else iter([Make(0)])
+    return measured(static, steps, f"Revolve, {slots} slots")
+
+
+def is_chain(static: StaticGraph) -> bool:
+    """Whether ``static`` is what ``chain`` makes, whatever the costs and bytes, and free to be computed again."""
+    count = len(static)
+    free = not static.kept and all(last == count - 1 for last in static.until)
+    return count % 2 == 1 and free and static.parents == chain(count // 2).parents
+
+
+def evaluations(length: int, slots: int) -> int:
+    """The fewest forward evaluations that reverse ``length`` nodes with ``slots`` checkpoints, the first pass
+    included."""
+    return _evaluations(length, min(slots, length))[-1][length]
+
+
+def _evaluations(length: int, slots: int) -> list[list[int]]:
+    """``evaluations`` for all numbers of slots and lengths up to these."""
+    table = [[count * (count + 1) // 2 for count in range(length + 1)]]
+    for _ in range(slots):
+        fewer, row = table[-1], [0]
+        for count in range(1, length + 1):
+            row.append(min(split + fewer[count - split] + row[split - 1] for split in range(1, count + 1)))
+        table.append(row)
+    return table
+
+
+def _reversed(table: list[list[int]], length: int, before: int, last: int, slots: int) -> Iterator[StaticStep]:
+    """Reverse the nodes after ``before``, which is resident (-1: the input), up to ``last``."""
+    while last > before:
+        count, row = last - before, table[slots]
+        split = count
+        if slots:
+            fewer = table[slots - 1]
+            split = next(m for m in range(1, count + 1) if m + fewer[count - m] + row[m - 1] == row[count])
+        stored = before + split
+        for node in range(before + 1, stored + 1):
+            yield Make(node)
+            if node - 1 > before:
+                yield Free(node - 1)
+        if stored < last:
+            yield from _reversed(table, length, stored, last, slots - 1)
+        if stored == length - 1:
+            yield Make(length)
+        yield Make(2 * length - stored)
+        yield Free(2 * length - stored - 1)
+        yield Free(stored)
+        last = stored - 1
+
+
+def treeverse(length: int) -> int:
+    """Operations of the Treeverse method on a linear network, as the line that DTR is drawn against: T(length) - length
+    where T(1) = 2 and T(m) = m/2 + 2 T(m/2) (Griewank 1992; an odd m is halved into unequal parts)."""
+    return _treeverse(length) - length if length > 0 else 0
+
+
+def _treeverse(length: int) -> int:
+    if length == 1:
+        return 2
+    half = length // 2
+    return half + _treeverse(half) + _treeverse(length - half)

@@ -1,0 +1,173 @@
+"""Checkpoints at fixed nodes: keep them, and compute the segments between them again (Chen et al. 2016, section 4).
+
+The schedules are those of the baselines of Jain et al. 2020 as DTR was compared with: checkpoints stay to the end, and
+while the backward pass is in a segment, all of the segment's values and gradients stay. What that wastes goes with
+``tight``: then nothing stays beyond its last use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from tensortide.plans.checkpointing.stages import (
+    StaticPlan,
+    complete,
+    execute,
+    nothing_kept,
+    tightened,
+)
+from tensortide.plans.checkpointing.static import StaticGraph
+
+if TYPE_CHECKING:
+    from tensortide.plans.checkpointing.stages import Retention
+
+
+def no_recompute(static: StaticGraph) -> StaticPlan:
+    """Every node once, each value released after its last use: the reference of every overhead."""
+    keep = nothing_kept(static)
+    for node, read_by in enumerate(static.children):
+        if read_by:
+            keep[node + 1 : read_by[-1] + 1, node] = True
+    return execute(static, complete(static, keep), "no recomputation")
+
+
+def checkpoint_all(static: StaticGraph, *, articulation: bool = False, tight: bool = False) -> StaticPlan:
+    """Every candidate is a checkpoint: all forward nodes but the loss, or the articulation points among them."""
+    name = "checkpoint all" + _suffix(articulation)
+    return checkpointed(static, candidates(static, articulation=articulation), name, tight=tight)
+
+
+def checkpoint_last(static: StaticGraph, *, tight: bool = False) -> StaticPlan:
+    """Each stage finds the node of the stage before it, and nothing else: the least memory, quadratic time."""
+    keep = nothing_kept(static)
+    for node in range(len(static) - 1):
+        keep[node + 1, node] = True
+    return _planned(static, keep, "checkpoint last", tight)
+
+
+def chen_sqrt(static: StaticGraph, *, articulation: bool = False, tight: bool = False) -> StaticPlan:
+    """Every k-th candidate is a checkpoint, k the root of their number: O(sqrt n) memory for one more forward pass."""
+    nodes = candidates(static, articulation=articulation)
+    every = max(1, math.isqrt(len(nodes)))
+    return checkpointed(static, nodes[every - 1 :: every], "Chen sqrt n" + _suffix(articulation), tight=tight)
+
+
+def chen_greedy(
+    static: StaticGraph, segment_bytes: float, *, articulation: bool = False, tight: bool = False
+) -> StaticPlan:
+    """A candidate is a checkpoint once the forward nodes since the last one make more than ``segment_bytes``."""
+    nodes = _cuts(static, segment_bytes, candidates(static, articulation=articulation))
+    return checkpointed(static, nodes, "Chen greedy" + _suffix(articulation), tight=tight, segment_bytes=segment_bytes)
+
+
+def chen_greedy_sweep(static: StaticGraph, *, articulation: bool = False, tight: bool = False) -> Iterator[StaticPlan]:
+    """``chen_greedy`` at 300 budgets from 0 to 3 times the activation bytes of ``checkpoint_all``, those of equal
+    checkpoints once."""
+    nodes = candidates(static, articulation=articulation)
+    activation = checkpoint_all(static, articulation=articulation).activation_bytes
+    name, seen = "Chen greedy" + _suffix(articulation), set[tuple[int, ...]]()
+    for percent in range(300):
+        segment_bytes = activation * percent / 100
+        cuts = tuple(_cuts(static, segment_bytes, nodes))
+        if cuts not in seen:
+            seen.add(cuts)
+            yield checkpointed(static, cuts, name, tight=tight, segment_bytes=segment_bytes)
+
+
+def _suffix(articulation: bool) -> str:
+    return " at articulation points" if articulation else ""
+
+
+def _cuts(static: StaticGraph, segment_bytes: float, nodes: Collection[int]) -> list[int]:
+    allowed, cuts, since = set(nodes), [], 0
+    for node in static.forward:
+        since += static.nbytes[node]
+        if node in allowed and since > segment_bytes:
+            cuts.append(node)
+            since = 0
+    return cuts
+
+
+def loss_of(static: StaticGraph) -> int:
+    """The last forward node that the backward pass reads, or else the last forward node; -1 if there is none."""
+    forward = static.forward
+    read = (v for v in reversed(forward) if any(static.backward[c] for c in static.children[v]))
+    return next(read, forward[-1] if forward else -1)
+
+
+def candidates(static: StaticGraph, *, articulation: bool = False) -> list[int]:
+    """What may be a checkpoint: the forward nodes but the loss.
+
+    With ``articulation`` only those of them that lie on every path to the loss: nothing that comes before such a node
+    is read, on the way to the loss, by what comes after it. Nodes that read nothing (constants made anew) do not count
+    as a way around.
+    """
+    loss = loss_of(static)
+    forward = [node for node in static.forward if node != loss]
+    if not articulation or loss < 0:
+        return forward
+    leads = {loss}
+    for node in range(loss, -1, -1):
+        if node in leads:
+            leads.update(static.parents[node])
+    found, reach = [], -1
+    for node in range(loss):
+        if node in leads:
+            if reach <= node and not static.backward[node]:
+                found.append(node)
+            reach = max(reach, *(child for child in static.children[node] if child in leads))
+    return found
+
+
+def checkpointed(
+    static: StaticGraph,
+    checkpoints: Collection[int],
+    strategy: str = "checkpoints",
+    *,
+    tight: bool = False,
+    segment_bytes: float = 0.0,
+) -> StaticPlan:
+    """The schedule that keeps ``checkpoints``, forward nodes, and computes each segment between them once again."""
+    return _planned(static, _retention(static, sorted(checkpoints)), strategy, tight, segment_bytes)
+
+
+def _retention(static: StaticGraph, checkpoints: list[int]) -> Retention:
+    """What stays: checkpoints; gradients until they are read; whatever is read next; the segment of each stage."""
+    keep = nothing_kept(static)
+    for node, read in enumerate(static.parents):
+        for parent in read:
+            keep[node, parent] = True
+            if static.backward[parent] and static.backward[node]:
+                keep[parent + 1 : node, parent] = True
+    for node in checkpoints:
+        keep[node + 1 : len(static), node] = True
+    home = _homes(static)
+    end = loss_of(static) + 1
+    for start, stop in zip([0, *checkpoints], [*checkpoints, max(end, *checkpoints, 0)], strict=True):
+        forward = [node for node in range(start, stop) if not static.backward[node]]
+        backward = [node for node, of in enumerate(home) if start <= of < stop]
+        keep[start : stop + 1, forward] = True
+        for number, stage in enumerate(backward):
+            keep[stage, forward] = True
+            keep[stage, backward[:number]] = True
+    return keep
+
+
+def _homes(static: StaticGraph) -> list[int]:
+    """For each backward node the forward node whose gradient it belongs to: the last it reads, else that of the node
+    before. -1 for forward nodes."""
+    homes, last = [], loss_of(static)
+    for node, read in enumerate(static.parents):
+        if static.backward[node]:
+            last = max((u for u in read if not static.backward[u]), default=last)
+        homes.append(last if static.backward[node] else -1)
+    return homes
+
+
+def _planned(
+    static: StaticGraph, keep: Retention, strategy: str, tight: bool, segment_bytes: float = 0.0
+) -> StaticPlan:
+    stages = complete(static, keep)
+    return execute(static, tightened(static, stages) if tight else stages, strategy, segment_bytes)

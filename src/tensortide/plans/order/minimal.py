@@ -1,0 +1,220 @@
+"""The minimal footprint of a step: the smallest peak over all orders of its ops, with the order and a proof."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from tensortide.errors import GraphError
+from tensortide.graph.model import Graph
+from tensortide.plans.model import Plan, in_order
+from tensortide.plans.order import branch
+from tensortide.plans.order.budget import Budget, Exhausted, Stop, Watch
+from tensortide.plans.order.cuts import cut_of, unavoidable
+from tensortide.plans.order.incumbent import Incumbent, as_proof
+from tensortide.plans.order.layers import bisect
+from tensortide.plans.order.lists import by_rank
+from tensortide.plans.order.problem import Problem
+from tensortide.plans.order.proof import Cut, Either, Persistent, Proof
+from tensortide.plans.order.proof import Exhausted as Searched
+from tensortide.plans.order.refine import improve
+from tensortide.plans.order.search import explore
+from tensortide.plans.order.together import Stated, stated
+
+WORK = 40_000_000
+"""Default work limit: about half a minute of one core for large graphs, a minute for searches of small ones."""
+
+_CUTS = 8
+"""Ops of the refined order whose cuts are tried as bounds."""
+
+_SMALL = 256
+"""Up to so many ops the exact search goes far before branching is tried."""
+
+_STATES = (2_000,), (20_000, 400_000)
+"""Sets of ops of a size that it keeps: few to come close, then more."""
+
+_SETS = 60_000_000
+"""The exact search keeps at most so many sets of ops, times ops: memory of some hundred MiB."""
+
+
+Loops: TypeAlias = Literal["none", "written out", "together"]
+"""How the loops of a step take part: it has none; every op of every iteration may move; or each outermost loop runs in
+one stretch with its ops as recorded, and the bounds are over the orders that do so."""
+
+
+class MinimalFootprint(msgspec.Struct, frozen=True, kw_only=True):
+    """The smallest peak over all orders of a step's ops: ``lower_bytes <= smallest <= upper_bytes``.
+
+    ``upper_bytes`` is the peak of ``plan``; ``lower_bytes`` is proved by ``proof`` (checked by
+    ``plan.order.proof.verify``). ``captured_peak_bytes`` is the peak of the order of the recorded step,
+    ``persistent_bytes`` what is resident throughout, ``footprint_bytes`` the sum of all storages, each under the same
+    lifetimes (``plan.lifetimes``) and on ``device`` alone. ``peak_op`` is the op of the Graph at the peak of ``plan``
+    (-1 for a step without ops), ``residents`` the storages resident with it, ascending, ``workspace_bytes`` what its
+    kernel takes beside them. ``loops`` tells which orders the bounds are over; of a step with loops, ops, storages and
+    ``plan`` are those of ``graph.unrolled(graph)``. ``stop`` tells why the search ended.
+    """
+
+    device: str
+    loops: Loops
+    lower_bytes: int
+    upper_bytes: int
+    captured_peak_bytes: int
+    persistent_bytes: int
+    footprint_bytes: int
+    peak_op: int
+    workspace_bytes: int
+    residents: tuple[int, ...]
+    certificate: str
+    stop: Stop
+    work: int
+    time_s: float
+    proof: Proof
+    plan: Plan
+
+    @property
+    def gap_bytes(self) -> int:
+        """``upper_bytes - lower_bytes``."""
+        return self.upper_bytes - self.lower_bytes
+
+    @property
+    def proved(self) -> bool:
+        """Whether no order has a smaller peak."""
+        return self.gap_bytes == 0
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The ops of the Graph in the order that attains ``upper_bytes``."""
+        return self.plan.order
+
+
+def footprint(
+    graph: Graph,
+    *,
+    device: str | None = None,
+    workspace: bool = True,
+    work: int = WORK,
+    time_s: float = 60.0,
+    watch: Watch | None = None,
+) -> MinimalFootprint:
+    """The smallest peak of memory that ``graph`` can have on ``device`` if its ops may be put into any order.
+
+    Each op runs once: nothing is recomputed, evicted or offloaded. An order respects what ops read from each other and
+    the recorded order of writes and other accesses to the same storage; the lifetimes are those of ``plan.lifetimes``.
+
+    Orders made in one pass are refined at minimum cuts, which are lower bounds too; what gap remains is closed by exact
+    search over sets of ops done and by branch and bound. The answer depends on the graph and on ``work`` alone, unless
+    the time runs out.
+
+    Args:
+        device: default the one with the largest footprint; ops on others take part in the order and hold nothing here.
+        workspace: count what kernels take inside an op (``memory.workspace``), at that op only.
+        work: limit of the search in counted steps of about a microsecond each.
+        time_s: hard stop of the search in seconds.
+        watch: told the bounds so far now and then; ends the search by returning False.
+
+    Loops are written out; a step of more than ``together.FREE`` ops then keeps each of them together. Raises GraphError
+    if nothing of the graph is on ``device``, or if its loops are too long to be written out.
+    """
+    asked = stated(graph, _device(graph, device), workspace=workspace)
+    best = Incumbent(asked.problem)
+    budget = Budget(work, time_s, lambda: watch is None or watch(best.lower, best.upper))
+    with contextlib.suppress(Exhausted):
+        _search(best, budget)
+    return _result(graph, asked, best, budget.stop, work, time_s)
+
+
+def _result(graph: Graph, asked: Stated, best: Incumbent, stop: Stop, work: int, time_s: float) -> MinimalFootprint:
+    ops = asked.ops
+    captured = ops.peak(range(len(ops)))
+    order = asked.spelled(best.order)
+    if ops.peak(order) > captured:
+        order = list(range(len(ops)))
+    levels = ops.levels(order)
+    upper = max(levels, default=ops.base)
+    at = levels.index(upper) if levels else -1
+    peak_op = order[at] if levels else -1
+    return MinimalFootprint(
+        device=ops.device,
+        loops="none" if not graph.loops else "together" if asked.is_contracted else "written out",
+        lower_bytes=best.lower,
+        upper_bytes=upper,
+        captured_peak_bytes=captured,
+        persistent_bytes=ops.base,
+        footprint_bytes=ops.footprint,
+        peak_op=peak_op,
+        workspace_bytes=ops.needs[peak_op] - ops.born[peak_op] if levels else 0,
+        residents=tuple(ops.resident_at(order, at) if levels else sorted(ops.persistent)),
+        certificate=_kind(asked.problem, best.proof),
+        stop="proved" if best.lower == upper else "work" if stop == "proved" else stop,
+        work=work,
+        time_s=time_s,
+        proof=best.proof,
+        plan=in_order(asked.graph, order, ops.device),
+    )
+
+
+def _device(graph: Graph, device: str | None) -> str:
+    sums: dict[str, int] = {}
+    for storage in graph.storages:
+        sums[storage.device] = sums.get(storage.device, 0) + int(storage.nbytes)
+    if device is None:
+        return max(sums, key=lambda name: sums[name], default="cpu")
+    if sums and device not in sums:
+        raise GraphError(f"nothing is on device {device!r}; the graph has {', '.join(sorted(sums))}")
+    return device
+
+
+def _search(best: Incumbent, budget: Budget) -> None:
+    """Close the gap of ``best`` as far as ``budget`` goes: the cheap ways first."""
+    stated = best.problem
+    count = len(stated)
+    for depth_first in (False, True):
+        best.offer(by_rank(stated, range(count), best.upper, depth_first=depth_first))
+    _cut(best, budget, 1)
+    if not best.proved:
+        best.offer(improve(stated, best.order, best.lower, budget))
+        _cut(best, budget, _CUTS)
+    _explore(best, budget, 5_000)
+    if count <= _SMALL:
+        _explore(best, budget, 50_000)
+        for states in _STATES:
+            if not best.proved:
+                bisect(best, budget, *states)
+    if not best.proved:
+        branch.solve(best, budget)
+
+
+def _explore(best: Incumbent, budget: Budget, states: int) -> None:
+    """Exact search from either end, where so many sets of ops can be kept."""
+    for forward in (True, False):
+        if not best.proved and states * len(best.problem) <= _SETS:
+            explore(best, budget, forward=forward, states=states)
+
+
+def _cut(best: Incumbent, budget: Budget, count: int) -> None:
+    """The bounds of the minimum cuts of the ``count`` ops with the highest levels in the best order."""
+    levels = best.problem.levels(best.order)
+    for position in sorted(range(len(levels)), key=lambda i: (-levels[i], i))[:count]:
+        if levels[position] > best.lower:
+            op = best.order[position]
+            cut = cut_of(best.problem, op, budget)
+            best.bound(best.problem.base + cut.held + best.problem.needs[op], as_proof(best.problem, op, cut))
+
+
+def _kind(asked: Problem, proof: Proof) -> str:
+    """What ``proof`` is called."""
+    if isinstance(proof, Cut):
+        size = dict(zip(asked.storage, asked.nbytes, strict=True))
+        sure = [
+            s for s in unavoidable(asked, proof.op) if s in size and asked.birth[asked.storage.index(s)] != proof.op
+        ]
+        plain = sum(size[s] for s in sure) == sum(nbytes for _, _, nbytes in proof.storages)
+        return "unavoidable set" if plain else "minimum cut"
+    if isinstance(proof, Persistent):
+        return "persistent bytes"
+    if isinstance(proof, Either):
+        return "minimum cuts by cases"
+    assert isinstance(proof, Searched)
+    return "exhaustive search"

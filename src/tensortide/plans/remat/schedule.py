@@ -1,0 +1,292 @@
+"""A recorded step as an online policy meets it: ops, values and storages as flat arrays, and events in order.
+
+A *value* is what an op computes and others read: the contents of a storage from one write to the next. Views share
+the value of what they view, unless ``schedule`` is told otherwise: then each view is a value of its own that takes no
+memory and has to be derived again after an eviction, as in DTR's simulator.
+"""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tensortide.errors import GraphError
+from tensortide.graph.effects import blind_slots
+from tensortide.graph.model import Graph, Op
+from tensortide.graph.unroll import unrolled
+from tensortide.memory.accumulate import partial_sums
+from tensortide.memory.workspace import workspace_bytes
+from tensortide.plans.remat.recording import Event, Recording
+
+if TYPE_CHECKING:
+    from tensortide.plans.remat.recording import Ints
+
+NONE = -1
+"""No value, or nothing in the Graph."""
+CONSTANT = "constant"
+"""Tag of calls that stand for what the step was given: nothing can make it again."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """What ``schedule`` makes of a Recording. All arrays are int64; ops, values and storages are numbered anew, in the
+    order in which the events make them.
+
+    Per op: ``cost_ns``; ``extra_bytes`` that it takes only while it runs; ``origin``, the op of the Graph (-1: it
+    stands for a storage that exists before the step); ``sums``: 1 if it adds a gradient to a sum of which nothing else
+    is left (``memory.accumulate.partial_sums``). Op i reads ``inputs[input_ends[i]:input_ends[i + 1]]`` and makes
+    the values ``output_ends[i]`` to ``output_ends[i + 1] - 1``. Per value: its ``storage``, the ``nbytes`` that making
+    it allocates (0 for a view, and for what is written in place), and the value that it ``replaces`` (-1: none). Per
+    storage: ``storage_bytes``, its first value ``root``, ``storage_origin``, the storage of the Graph, and ``fixed``: 1
+    if nothing can make it again. Events: ``kinds`` (values of ``Event``) and ``indexes``, of an op or a value.
+    """
+
+    graph: Graph
+    device: str
+    cost_ns: Ints
+    extra_bytes: Ints
+    origin: Ints
+    sums: Ints
+    inputs: Ints
+    input_ends: Ints
+    output_ends: Ints
+    storage: Ints
+    nbytes: Ints
+    replaces: Ints
+    storage_bytes: Ints
+    root: Ints
+    storage_origin: Ints
+    fixed: Ints
+    kinds: Ints
+    indexes: Ints
+
+    @property
+    def model_ns(self) -> int:
+        """Sum of the durations of all ops, each once."""
+        return int(self.cost_ns.sum())
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of what nothing can make again."""
+        return int(self.storage_bytes[self.fixed.astype(bool)].sum())
+
+
+def recorded(graph: Graph, durations_ns: Iterable[int], source: str = "") -> Recording:
+    """``graph``, its loops written out, with the duration of each op and without events: they follow from its storages
+    (see ``schedule``). Raises GraphError if the durations do not fit."""
+    import numpy as np
+
+    graph = unrolled(graph)
+    durations = tuple(int(ns) for ns in durations_ns)
+    if len(durations) != len(graph):
+        raise GraphError(f"{len(durations)} durations do not fit a step of {len(graph)} ops")
+    none = np.zeros(0, np.int64)
+    return Recording(graph, durations, none, none, source)
+
+
+def schedule(recording: Recording, *, views: bool = False, workspace: bool = True, device: str = "") -> Schedule:
+    """``recording`` as flat arrays, counting what is on ``device`` (default: where most bytes are).
+
+    A recording without events gets those of its storages' lives: each is held once from the op that allocates it
+    until it dies; what the step leaves behind is pinned at its end. ``views``: each view is a value. ``workspace``: ops
+    take, while they run, what their kernels are known to need. Raises GraphError for an unknown device, and for an op
+    that writes in place under ``views``, where values never change.
+    """
+    return _Builder(recording, views, workspace, device).build()
+
+
+class _Builder:
+    """Walks the events of a recording once."""
+
+    def __init__(self, recording: Recording, views: bool, workspace: bool, device: str) -> None:
+        graph = self.graph = recording.graph
+        self.recording, self.views = recording, views
+        self.device = _device(graph, device)
+        self.extra = workspace_bytes(graph, self.device).tolist() if workspace else [0] * len(graph)
+        self.blind = [blind_slots(call) for call in graph.calls]
+        self.sums = partial_sums(graph)
+        self.owner = [tensor.storage for tensor in graph.tensors]
+        self.passing, self.watched = self._statistics()
+        self.born: list[list[int]] = [[] for _ in graph.ops]
+        self.died: list[list[int]] = [[] for _ in range(len(graph) + 1)]
+        for index, storage in enumerate(graph.storages):
+            if storage.birth is not None:
+                self.born[storage.birth].append(index)
+            if storage.death is not None:
+                self.died[storage.death].append(index)
+        self.ops: tuple[array[int], ...] = tuple(array("q") for _ in range(4))
+        self.inputs, self.input_ends, self.output_ends = array("q"), array("q", [0]), array("q", [0])
+        self.values: tuple[array[int], ...] = tuple(array("q") for _ in range(3))
+        self.storages: tuple[array[int], ...] = tuple(array("q") for _ in range(4))
+        self.events: tuple[array[int], ...] = (array("q"), array("q"))
+        self.ours: dict[int, int] = {}
+        """Storage of the Graph -> ours."""
+        self.newest: dict[int, int] = {}
+        """Storage of the Graph -> its newest value."""
+        self.viewed: dict[int, int] = {}
+        """Under ``views``: tensor of the Graph -> its value."""
+
+    def _statistics(self) -> tuple[set[int], set[int]]:
+        """Storages that blind slots update: those that come or go within the step, and those that are also read."""
+        if not any(self.blind):
+            return set(), set()
+        updated: set[int] = set()
+        read: set[int] = set()
+        for op in self.graph.ops:
+            for slot, tensor in enumerate(op.inputs):
+                (updated if slot in self.blind[op.call] else read).add(self.owner[tensor])
+        storages = self.graph.storages
+        return {s for s in updated if (storages[s].birth, storages[s].death) != (None, None)}, updated & read
+
+    def build(self) -> Schedule:
+        for index, storage in enumerate(self.graph.storages):
+            if storage.birth is None and storage.death != 0:
+                self._run(0, 0, NONE, ())
+                self._allocate(index, fixed=True)
+                self._done()
+                self._event(Event.PIN, self.newest[index])
+        if len(self.recording.kinds):
+            self._follow_events()
+        else:
+            self._follow_lives()
+        import numpy as np
+
+        columns = (
+            *self.ops,
+            self.inputs,
+            self.input_ends,
+            self.output_ends,
+            *self.values,
+            *self.storages,
+            *self.events,
+        )
+        return Schedule(self.graph, self.device, *(np.array(column, np.int64) for column in columns))
+
+    def _follow_events(self) -> None:
+        events = list(zip(self.recording.kinds.tolist(), self.recording.indexes.tolist(), strict=True))
+        last = {} if self.views else self._last_uses(events)
+        late: dict[int, list[int]] = {}
+        for at, (kind, index) in enumerate(events):
+            if kind == Event.COMPUTE:
+                self._compute(index)
+            elif kind == Event.RELEASE and last.get(self.owner[index], at) > at:
+                late.setdefault(last[self.owner[index]], []).append(index)
+            else:
+                self._event(Event(kind), self._value_of(index))
+            for tensor in late.pop(at, ()):
+                self._event(Event.RELEASE, self._value_of(tensor))
+
+    def _last_uses(self, events: list[tuple[int, int]]) -> dict[int, int]:
+        """The last event that needs each storage of the Graph: until then it is held, whatever the log releases."""
+        last: dict[int, int] = {}
+        for at, (kind, index) in enumerate(events):
+            if kind == Event.COMPUTE:
+                op = self.graph.ops[index]
+                last.update((self.owner[tensor], at) for tensor in (*op.inputs, *op.outputs))
+            elif kind != Event.RELEASE:
+                last[self.owner[index]] = at
+        return last
+
+    def _follow_lives(self) -> None:
+        for index in range(len(self.graph) + 1):
+            for storage in self.died[index]:
+                if storage in self.newest:
+                    self._event(Event.RELEASE, self.newest[storage])
+            if index < len(self.graph):
+                self._compute(index)
+        for index, record in enumerate(self.graph.storages):
+            if record.birth is not None and record.death is None:
+                self._event(Event.PIN, self.newest[index])
+
+    def _compute(self, index: int) -> None:
+        """Append op ``index`` of the Graph, its outputs, and what they entail."""
+        op = self.graph.ops[index]
+        call, blind = self.graph.calls[op.call], self.blind[op.call]
+        read = self._reads(op)
+        written = dict.fromkeys(self.owner[op.inputs[slot]] for slot in call.mutated if slot not in blind)
+        if self.views and written:
+            raise GraphError(f"op {index} ({call.op}) writes in place: import the log with copy on write")
+        inputs = read if self.views else dict.fromkeys(read)
+        self._run(self.recording.durations_ns[index], self.extra[index], index, inputs)
+        fresh = set(self.born[index])
+        held: list[int] = []
+        for tensor in op.outputs:
+            storage = self.owner[tensor]
+            if storage in fresh:
+                self._allocate(storage, CONSTANT in call.tags or storage in self.passing)
+                fresh.remove(storage)
+            elif self.views:
+                self._append(storage, 0, NONE)
+            elif storage not in written:
+                held.append(self.newest[storage])
+            self.viewed[tensor] = self.newest[storage]
+        for storage in sorted(fresh):
+            self._allocate(storage, CONSTANT in call.tags or storage in self.passing)
+        for storage in written:
+            self._append(storage, 0, self.newest[storage])
+        self._done()
+        for storage in self.born[index]:
+            if self.graph.storages[storage].device != self.device or storage in self.passing:
+                self._event(Event.PIN, self.newest[storage])
+        if len(self.recording.kinds):
+            for value in held:
+                self._event(Event.GET, value)
+
+    def _reads(self, op: Op) -> list[int]:
+        """The values that ``op`` needs. What it updates without needing it changes now for those who read that."""
+        blind = self.blind[op.call]
+        for storage in dict.fromkeys(self.owner[op.inputs[slot]] for slot in sorted(blind)):
+            if storage in self.watched:  # its readers must not be computed again after the update
+                self._run(0, 0, NONE, (self.newest[storage],))
+                self._append(storage, 0, self.newest[storage])
+                self._done()
+        needed = (slot not in blind or self.owner[tensor] in self.passing for slot, tensor in enumerate(op.inputs))
+        return [self._value_of(tensor) for tensor in itertools.compress(op.inputs, needed)]
+
+    def _value_of(self, tensor: int) -> int:
+        if self.views and tensor in self.viewed:
+            return self.viewed[tensor]
+        return self.newest[self.owner[tensor]]
+
+    def _allocate(self, storage: int, fixed: bool) -> None:
+        record = self.graph.storages[storage]
+        nbytes = record.nbytes if record.device == self.device else 0
+        self.ours[storage] = len(self.storages[0])
+        for column, entry in zip(self.storages, (nbytes, len(self.values[0]), storage, int(fixed)), strict=True):
+            column.append(entry)
+        self._append(storage, nbytes, NONE)
+
+    def _append(self, storage: int, nbytes: int, replaces: int) -> None:
+        self.newest[storage] = len(self.values[0])
+        for column, entry in zip(self.values, (self.ours[storage], nbytes, replaces), strict=True):
+            column.append(entry)
+
+    def _run(self, cost_ns: int, extra_bytes: int, origin: int, inputs: Iterable[int]) -> None:
+        facts = cost_ns, extra_bytes, origin, int(origin in self.sums)
+        for column, entry in zip(self.ops, facts, strict=True):
+            column.append(entry)
+        self.inputs.extend(inputs)
+        self.input_ends.append(len(self.inputs))
+
+    def _done(self) -> None:
+        self.output_ends.append(len(self.values[0]))
+        self._event(Event.COMPUTE, len(self.ops[0]) - 1)
+
+    def _event(self, kind: Event, index: int) -> None:
+        self.events[0].append(kind)
+        self.events[1].append(index)
+
+
+def _device(graph: Graph, device: str) -> str:
+    """``device``, checked; by default the one with the most bytes."""
+    sizes: dict[str, int] = {}
+    for storage in graph.storages:
+        sizes[storage.device] = sizes.get(storage.device, 0) + storage.nbytes
+    if not device:
+        return max(sizes, key=lambda name: sizes[name], default="cpu")
+    if sizes and device not in sizes:
+        raise GraphError(f"nothing is on device {device!r}; the graph has {', '.join(sizes)}")
+    return device

@@ -1,0 +1,104 @@
+"""The machine that a measurement runs on, as the framework sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import version
+
+import msgspec
+import torch
+
+from tensortide.errors import CaptureError
+from tensortide.graph.model import Graph
+from tensortide.profile.stopwatch import no_wait
+from tensortide.timing.machine import cores, cpu_name, governor, load_average
+from tensortide.timing.measurement import Machine
+
+__all__ = ["accelerators", "chosen_threads", "describe", "device_context", "machine_of", "waiter"]
+
+
+def accelerators(graph: Graph) -> list[str]:
+    """The devices of ``graph`` that work on their own."""
+    return sorted({s.device for s in graph.storages if s.device.partition(":")[0] not in ("cpu", "meta")})
+
+
+def waiter(graph: Graph) -> Callable[[], None]:
+    """What waits for all devices of ``graph`` that work on their own."""
+    devices = accelerators(graph)
+    if not devices:
+        return no_wait
+
+    def wait() -> None:
+        for device in devices:
+            torch.accelerator.synchronize(device)
+
+    return wait
+
+
+def machine_of(devices: Iterable[str], *, before: Machine | None = None) -> Machine:
+    """The machine that a step runs on with these accelerators; after a measurement give the one of ``before`` it."""
+    load = load_average()
+    if before is not None:
+        return msgspec.structs.replace(before, load_after=load)
+    kinds = sorted({device.partition(":")[0] for device in devices})
+    names = [torch.get_device_module(kind).get_device_name() for kind in kinds]
+    versions = {
+        "torch": str(torch.__version__),
+        "tensortide": version("tensortide"),
+        "python": platform.python_version(),
+    }
+    for kind, release in (("cuda", torch.version.cuda), ("hip", torch.version.hip)):
+        if release is not None:
+            versions[kind] = str(release)
+    return Machine(
+        device=kinds[0] if kinds else "cpu",
+        name=" and ".join(names) or cpu_name(),
+        isa=torch.backends.cpu.get_cpu_capability(),
+        threads=torch.get_num_threads(),
+        cores=cores(),
+        governor=governor(),
+        load_before=load,
+        versions=versions,
+    )
+
+
+def describe(machine: Machine) -> str:
+    """The device and what runs on it, in one line."""
+    threads = f", {machine.threads} thread{'s' * (machine.threads != 1)}" if machine.threads is not None else ""
+    torch_version = f", torch {machine.versions['torch']}" if "torch" in machine.versions else ""
+    return f"{machine.name}{torch_version}{threads}"
+
+
+@contextlib.contextmanager
+def chosen_threads(count: int | None) -> Iterator[None]:
+    """``count`` threads within ops (None: as many as there are). Raises CaptureError for less than one."""
+    if count is None:
+        yield
+        return
+    if count < 1:
+        raise CaptureError(f"cannot run on {count} threads: it takes at least 1")
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def device_context(device: str) -> Iterator[None]:
+    """Tensors are made on ``device`` unless the workload says where. Raises CaptureError if it is not here."""
+    if device == "cpu":
+        yield
+        return
+    kind = device.partition(":")[0]
+    present = kind == "cuda" and torch.cuda.is_available()
+    if not present:
+        raise CaptureError(
+            f"there is no device {device} here: this PyTorch ({torch.__version__}) "
+            + ("sees no GPU." if kind == "cuda" else "measures on cpu and cuda.")
+        )
+    with torch.device(device):
+        yield

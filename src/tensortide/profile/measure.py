@@ -1,0 +1,276 @@
+"""Time the ops of one step where they run: on real tensors, each op alone on the clock, over several steps."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+import torch
+import torch.utils._pytree as pytree
+
+from tensortide.errors import CaptureError
+from tensortide.graph.model import Graph
+from tensortide.profile.host import accelerators, chosen_threads, describe, device_context, machine_of, waiter
+from tensortide.profile.overhead import Run, Turns, account
+from tensortide.profile.stopwatch import Clocks, NullCalls, Pair, Stopwatch, no_wait, reading
+from tensortide.recorder.building import Named, Step, built, named
+from tensortide.recorder.control_flow import followed
+from tensortide.recorder.failure import explained
+from tensortide.recorder.recorder import Recorder
+from tensortide.recorder.schema import OpaqueSchema, Schema
+from tensortide.recorder.step import record
+from tensortide.recorder.target import Scalar
+from tensortide.timing import Durations, identity
+from tensortide.timing.measurement import Measurement
+from tensortide.units import format_percent, format_seconds
+
+__all__ = ["measure"]
+
+Seen: TypeAlias = tuple[str, tuple[tuple[int, ...], ...]]
+
+STEADY = 0.05
+"""Warm-up ends when two successive steps differ by less than this part."""
+
+LEAST, MOST = 2, 12
+"""Steps of warm-up."""
+
+RARELY = 3
+"""One in so many turns has steps that tell what the stopwatch costs."""
+
+
+def measure(
+    target: Any,
+    inputs: Any = None,
+    *,
+    hyperparameters: Mapping[str, Scalar] | None = None,
+    loss: str | Callable[..., Any] | None = None,
+    optimizer: str | None = None,
+    repeats: int = 9,
+    clock: Literal["wall", "thread"] = "wall",
+    threads: int | None = None,
+    device: str = "cpu",
+    name: str = "",
+    progress: Callable[[str], None] | None = None,
+    clocks: Clocks = Clocks(),  # noqa: B008
+) -> tuple[Graph, Durations]:
+    """The Graph of one training step and how long its ops take here: medians over ``repeats`` steps on real tensors.
+
+    The step runs for real, on clones of the user's tensors, so it needs the memory and the time that it needs. Each op
+    is on the clock alone; the framework's work between ops is kept apart, by phase, and what our hook adds is measured
+    and taken off. Ordinary steps are timed by turns with those: ``Durations.measurement`` has both, and how far ops and
+    the work between them explain the ordinary step.
+
+    ``clock="thread"`` counts the time in which the thread has a core, for a machine that others use too; it sees
+    neither other threads nor accelerators, so it asks for one thread (``threads=1``) and a CPU. Where the step uses an
+    accelerator, its own record of its kernels says how long they take (``device="cuda"`` builds the workload there).
+
+    The other arguments are those of ``tensortide.recorder.capture``; ``clocks`` are for tests.
+
+    Raises:
+        WorkloadError, CaptureError: as ``capture``; CaptureError too if the steps do not run the same ops, or for
+            ``repeats`` below 1, a clock that cannot see the work, or a device that is not here.
+    """
+    if repeats < 1:
+        raise CaptureError(f"cannot measure over {repeats} steps: repeats is at least 1")
+    workload = named(target, inputs, loss, optimizer, name, verb="measure")
+    say = progress or (lambda message: None)
+    with chosen_threads(threads), device_context(device):
+        if clock == "thread" and torch.get_num_threads() != 1:
+            raise CaptureError(
+                f"the clock of one thread does not see the work of {torch.get_num_threads()}: "
+                "give one thread (threads=1), or take clock='wall'"
+            )
+        with built(workload, dict(hyperparameters or {}), progress=say) as step:
+            return _Run(workload, step, repeats, clock, clocks, say).measure(dict(hyperparameters or {}))
+
+
+class _Run:
+    """One measurement of a step that is built."""
+
+    def __init__(
+        self,
+        workload: Named,
+        step: Step,
+        repeats: int,
+        clock: Literal["wall", "thread"],
+        clocks: Clocks,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.name, self.workload, self.step = workload.name, workload, step
+        self.repeats = repeats
+        self.clock = clock
+        self.clocks = clocks
+        self.progress = progress
+        self.wait: Callable[[], None] = no_wait
+
+    def measure(self, hyperparameters: Mapping[str, Scalar]) -> tuple[Graph, Durations]:
+        """Record a step, check that it repeats, warm up, time it."""
+        with _young():
+            return self._measure(hyperparameters)
+
+    def _measure(self, hyperparameters: Mapping[str, Scalar]) -> tuple[Graph, Durations]:
+        self.progress("recording")
+        graph = record(self.step, self.workload, hyperparameters)
+        self.wait = waiter(graph)
+        if self.wait is not no_wait:
+            return graph, self._by_kernels(graph)
+        machine = machine_of(accelerators(graph))
+        funcs = self._checked(graph)
+        warm_up, steady = self._warm()
+        found = account(graph, self._take_turns(funcs), reading(self.clocks), self.clock)
+        machine = machine_of(accelerators(graph), before=machine)
+        found = msgspec.structs.replace(found, machine=machine, warm_up=warm_up, steady=steady)
+        ns = found.thread_ns if self.clock == "thread" else found.wall_ns
+        return graph, Durations(ns, _source(found, ns), "measured", graph=identity(graph), measurement=found)
+
+    def _by_kernels(self, graph: Graph) -> Durations:
+        from tensortide.profile.kernels import measure_kernels
+
+        if self.clock == "thread":
+            raise CaptureError(f"the clock of one thread does not see the accelerator that {self.name} uses")
+        warm_up, steady = self._warm()
+        return measure_kernels(
+            graph, self._ordinary, self.repeats, warm_up=warm_up, steady=steady, progress=self.progress
+        )
+
+    def _checked(self, graph: Graph) -> list[Any]:
+        """The ops of a step as functions, once it is sure that they are those of the graph."""
+        witness = _Witness()
+        with witness:
+            self._ordinary()
+        _check_repeated(witness.seen, graph, self.name)
+        return witness.funcs
+
+    def _warm(self) -> tuple[int, bool]:
+        """Steps until two in a row take the same time, but no more than ``MOST``; how many, and whether they do."""
+        last = 0.0
+        for turn in range(1, MOST + 1):
+            self.progress(f"warming up {turn}")
+            taken = self._time()[self.clock == "thread"]
+            if turn >= LEAST and abs(taken - last) <= STEADY * max(taken, last):
+                return turn, True
+            last = taken
+        return MOST, False
+
+    def _take_turns(self, funcs: Sequence[Any]) -> Turns:
+        """Steps under a stopwatch, ordinary ones, and ones that tell what the stopwatch costs: by turns, so that all
+        see the machine in the same states."""
+        turns = Turns([], [self._time()], [], [])
+        for turn in range(self.repeats):
+            self.progress(f"measuring {turn + 1} of {self.repeats}")
+            watch = Stopwatch(self.clocks)
+            begin, end = self._under(watch)
+            _check_same(watch.funcs, funcs, self.name)
+            turns.runs.append(Run(watch.times(), watch.gaps(begin, end)))
+            turns.steps.append(self._time())
+            if turn % RARELY == 0:
+                turns.hooks.append(self._hook(funcs))
+                nothing = NullCalls(self.clocks)
+                self._under(nothing)
+                turns.calls.extend(nothing.seen)
+        return turns
+
+    def _hook(self, funcs: Sequence[Any]) -> list[Pair]:
+        """What a stopwatch adds to each op, where it adds it: one around another sees the difference."""
+        inner, outer = Stopwatch(self.clocks), Stopwatch(self.clocks)
+        with inner:
+            self._under(outer)
+        for watch in (inner, outer):
+            _check_same(watch.funcs, funcs, self.name)
+        return [around - op for around, op in zip(outer.times(), inner.times(), strict=True)]
+
+    def _time(self) -> Pair:
+        """How long an ordinary step takes."""
+        begin, end = self._under(contextlib.nullcontext())
+        return end - begin
+
+    def _under(self, watch: contextlib.AbstractContextManager[Any]) -> tuple[Pair, Pair]:
+        """Both clocks as a step under ``watch`` begins and ends."""
+        gc.collect()  # what steps leave behind: the collector is off while they run
+        with explained("step", self.name, True), followed(), watch:
+            begin = Pair(self.clocks.wall(), self.clocks.thread())
+            self.step()
+            self.wait()
+            return begin, Pair(self.clocks.wall(), self.clocks.thread())
+
+    def _ordinary(self) -> None:
+        with explained("step", self.name, True), followed():
+            self.step()
+            self.wait()
+
+
+@contextlib.contextmanager
+def _young() -> Iterator[None]:
+    """What is there already is not looked through when garbage is collected between steps: it takes a moment then."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _source(found: Measurement, ns: Sequence[int]) -> str:
+    """Where and how, and how much of an ordinary step the ops make up."""
+    assert found.machine is not None
+    assert found.step is not None
+    whole = found.step.median_ns
+    share = f"its ops are {format_percent(sum(ns), whole)} of a step of {format_seconds(whole / 1e9)}"
+    how = ", its own time" if found.clock == "thread" else ""
+    n = found.samples[0] if found.samples else 0
+    return f"measured on {describe(found.machine)}{how}, median of {n} steps; {share}"
+
+
+# -- whether a step repeats -------------------------------------------------------------------------
+
+_ENGINE_SUM = ("aten.add_.Tensor", "aten.add.Tensor")
+"""What the engine does in place, and what it does while anybody watches."""
+
+
+class _Witness(Recorder):
+    """Takes the same calls for ops as a Recorder, and keeps their names and the shapes of their results."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda index: None)
+        self.seen: list[Seen] = []
+        self.funcs: list[Any] = []
+
+    def record(self, func: Any, schema: Schema | OpaqueSchema, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run ``func`` and keep what it was. Returns its result."""
+        result = func(*args, **kwargs)
+        shapes = tuple([tuple(x.shape) for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor)])
+        self.seen.append((schema.name, shapes))
+        self.funcs.append(func)
+        return result
+
+
+def _check_repeated(seen: Sequence[Seen], graph: Graph, name: str) -> None:
+    """Raise CaptureError unless a step ran the ops of the recorded one."""
+    recorded: list[Seen] = [(op.name, tuple([tuple(t.shape) for t in op.outputs])) for op in graph]
+    for index, (old, new) in enumerate(itertools.zip_longest(recorded, seen)):
+        if old != new and not (old and new and old[1] == new[1] and (old[0], new[0]) == _ENGINE_SUM):
+            raise CaptureError(_unlike(name, index, _shown(old), _shown(new)))
+
+
+def _check_same(funcs: Sequence[Any], before: Sequence[Any], name: str) -> None:
+    """Raise CaptureError unless a step ran the ops of the one ``before``."""
+    for index, (old, new) in enumerate(itertools.zip_longest(before, funcs)):
+        if old is not new:
+            one, other = ("absent" if func is None else str(func) for func in (old, new))
+            raise CaptureError(_unlike(name, index, one, other))
+
+
+def _unlike(name: str, index: int, one: str, other: str) -> str:
+    return (
+        f"the steps of {name} do not run the same ops: op {index} is {one} in one, {other} in another.\n"
+        "Durations are medians over steps that repeat: give every step the same batch, and take out of it what is done "
+        "only now and then."
+    )
+
+
+def _shown(op: Seen | None) -> str:
+    return "absent" if op is None else f"{op[0]} -> {', '.join(str(list(shape)) for shape in op[1])}"

@@ -1,0 +1,65 @@
+"""From a real model to a Graph of one of its training steps, without allocating it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tensortide.errors import CaptureError
+
+if TYPE_CHECKING:
+    from tensortide.graph.model import Graph
+
+__all__ = ["capture"]
+
+Scalar = str | int | float | bool | None
+
+
+def capture(
+    target: Any,
+    inputs: Any = None,
+    *,
+    hyperparameters: Mapping[str, Scalar] | None = None,
+    loss: str | Callable[..., Any] | None = None,
+    optimizer: str | None = None,
+    real: bool = False,
+    first_step: bool = False,
+    name: str = "",
+    progress: Callable[[str], None] | None = None,
+) -> Graph:
+    """Graph of one training step, captured on fake tensors: nothing is allocated, nothing of the user's changes.
+
+    ``target`` is one of
+
+    - a *workload*: a function with hyperparameters as keyword arguments that builds a model and returns a step
+      (``hyperparameters`` overrides its defaults),
+    - a *step*: a function of no arguments that runs one step of a model that exists,
+    - a *model* (a module), with ``inputs``: a tensor, a tuple of positional inputs, or a dict of keyword inputs
+      (nested structures of tensors are fine). With ``loss`` and ``optimizer`` the step trains; without a loss
+      it is inference. ``loss`` is a function of the model's output that returns a scalar, or one of ``"sum"``,
+      ``"mean"`` and ``"output"`` (the output's own ``.loss``, or the output if it is a scalar); ``optimizer`` is
+      ``"sgd"``, ``"adam"``, ``"adamw"`` or any other class of ``torch.optim`` by name.
+    - the *text* of a target as the command line takes it: ``file.py:function``, ``package.module:function``
+      or the name of a built-in example.
+
+    ``real`` runs on real tensors instead (clones of the user's). ``first_step`` records the very first step, the
+    one that creates optimizer state; by default one step runs before the recorded one.
+
+    Raises WorkloadError if the target cannot be found or built, CaptureError if the step fails (with op, module
+    path and source line), DataDependent if it needs a value that fake tensors do not have.
+    """
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise CaptureError("capturing a PyTorch model needs PyTorch: pip install 'tensortide[torch]'") from error
+
+    from tensortide.recorder.building import named
+    from tensortide.recorder.step import capture_step
+
+    return capture_step(
+        named(target, inputs, loss, optimizer, name, verb="capture"),
+        dict(hyperparameters or {}),
+        real=real,
+        first_step=first_step,
+        progress=progress or (lambda message: None),
+    )

@@ -1,0 +1,123 @@
+"""Conditionals and loops that PyTorch keeps as one op: run their bodies so that their ops are recorded.
+
+A ``torch.cond`` whose predicate is known runs the branch taken. Where it is unknown (fake tensors) both
+branches are recorded, each op marked with its branch, and gradients flow into both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch._higher_order_ops.utils as hop_utils
+import torch.utils._pytree as pytree
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tensortide.errors import DataDependent
+from tensortide.graph.model import Branch
+from tensortide.recorder.context import Tracker
+from tensortide.recorder.recorder import Recorder
+
+
+class _Merge(torch.autograd.Function):
+    """The result of the first branch; both branches receive its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        del ctx, second
+        return first.view_as(first)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        del ctx
+        return gradient, gradient
+
+
+@contextlib.contextmanager
+def followed(tracker: Tracker | None = None, recorder: Recorder | None = None) -> Iterator[None]:
+    """Run conditionals and loops op by op while active."""
+    compile_and_call = hop_utils._hop_compile_and_call
+
+    def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+        name = getattr(fn, "__qualname__", "")
+        if name.startswith("cond."):
+            return _cond(tracker, recorder, *args)
+        if name.startswith("while_loop."):
+            return _while_loop(*args)
+        return compile_and_call(fn, args, kwargs)
+
+    hop_utils._hop_compile_and_call = call
+    try:
+        yield
+    finally:
+        hop_utils._hop_compile_and_call = compile_and_call
+
+
+def _cond(
+    tracker: Tracker | None,
+    recorder: Recorder | None,
+    predicate: Any,
+    true_fn: Callable[..., Any],
+    false_fn: Callable[..., Any],
+    operands: Any,
+) -> Any:
+    taken = _value(predicate)
+    if taken is not None:
+        return true_fn(*operands) if taken else false_fn(*operands)
+    if tracker is None:
+        first, second = true_fn(*operands), false_fn(*operands)
+    else:
+        conditional = len(tracker.branches)
+        outer = tracker.branch
+        tracker.branches += [Branch(conditional, 0, outer), Branch(conditional, 1, outer)]
+        try:
+            tracker.branch = conditional
+            first = true_fn(*operands)
+            tracker.branch = conditional + 1
+            second = false_fn(*operands)
+        finally:
+            tracker.branch = outer
+    if recorder is None:
+        return _merged(first, second)
+    recorder.paused = True
+    try:
+        return _merged(first, second)
+    finally:
+        recorder.paused = False
+
+
+def _merged(first: Any, second: Any) -> Any:
+    def merge(a: Any, b: Any) -> Any:
+        needs = isinstance(a, torch.Tensor) and (a.requires_grad or b.requires_grad)
+        return _Merge.apply(a, b) if needs else a
+
+    return pytree.tree_map(merge, first, second)
+
+
+def _value(predicate: Any) -> bool | None:
+    """Truth of a predicate, None if it is not known."""
+    if isinstance(predicate, FakeTensor):
+        predicate = predicate.constant
+        if predicate is None:
+            return None
+    if isinstance(predicate, torch.Tensor):
+        with _disable_current_modes():
+            return bool(predicate)
+    return bool(predicate)
+
+
+def _while_loop(condition: Callable[..., Any], body: Callable[..., Any], carried: Any, extra: Any = ()) -> Any:
+    carried = tuple(carried)
+    while True:
+        going = _value(condition(*carried, *extra))
+        if going is None:
+            raise DataDependent(
+                "the trip count of a while_loop depends on the values of tensors, which fake tensors do not have.\n"
+                "Capture on real tensors with --real (real=True)."
+            )
+        if not going:
+            return carried
+        carried = tuple(body(*carried, *extra))

@@ -1,0 +1,189 @@
+"""From the raw record of a step to a Graph: names and roles of storages, phases, interned tables."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import torch
+import torch.utils._pytree as pytree
+
+from tensortide.graph.model import OUTSIDE, Graph, Meta, Named, Op, Phase, Role, Storage
+from tensortide.memory.accumulate import accumulate_in_place
+from tensortide.recorder.context import OpContext, Tracker
+from tensortide.recorder.isolate import Isolation
+from tensortide.recorder.recorder import Recorder
+
+
+class State:
+    """The named tensors of a step, registered with the recorder before and after it runs."""
+
+    def __init__(self, recorder: Recorder, found: Isolation) -> None:
+        self._recorder = recorder
+        self._found = found
+        self._named: dict[tuple[str, Role, int], Named] = {}
+        self._owners: dict[int, str] = {}
+        self._handles: list[Any] = []
+
+    def register(self) -> None:
+        """Name every parameter, buffer, gradient, optimizer state and input as they are now."""
+        for name, tensor, role in self._walk():
+            self._add(name, tensor, role)
+
+    def watch_gradients(self) -> None:
+        """See each gradient at the moment it is accumulated, even if the step drops it before its end."""
+        for name, parameter in (*self._parameters(), *self._found.tensors.items()):
+            if parameter.requires_grad and parameter.is_leaf and id(parameter) not in self._owners:
+                self._owners[id(parameter)] = name
+                self._handles.append(parameter.register_post_accumulate_grad_hook(self._accumulated))
+
+    def close(self) -> None:
+        """Remove the gradient hooks."""
+        for handle in self._handles:
+            handle.remove()
+
+    def add_outputs(self, result: Any) -> None:
+        """Name the tensors that the step returns."""
+        tensors = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        for i, tensor in enumerate(tensors):
+            self._add("output" if len(tensors) == 1 else f"output[{i}]", tensor, Role.OUTPUT)
+
+    @property
+    def all_named(self) -> tuple[Named, ...]:
+        """Every tensor that had a name at some time: a parameter whose ``.data`` was exchanged had two."""
+        return tuple(self._named.values())
+
+    @property
+    def named(self) -> tuple[Named, ...]:
+        """What has a name, each name once; only gradients may come again, the new beside the one from before."""
+        first: dict[object, Named] = {}
+        for key, entry in self._named.items():
+            first.setdefault(key if entry.role is Role.GRADIENT else key[:2], entry)
+        return tuple(first.values())
+
+    def _accumulated(self, parameter: torch.Tensor) -> None:
+        if parameter.grad is not None:
+            self._add(f"{self._owners[id(parameter)]}.grad", parameter.grad, Role.GRADIENT)
+
+    def _add(self, name: str, tensor: torch.Tensor, role: Role) -> None:
+        trainable = role is Role.PARAMETER and tensor.requires_grad
+        index = self._recorder.tensor(tensor)
+        self._named.setdefault((name, role, index), Named(name, role, index, trainable))
+
+    def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for prefix, module in self._found.roots().items():
+            yield from module.named_parameters(prefix=prefix, remove_duplicate=False)
+        trained = {id(t) for o in self._found.optimizers.values() for group in o.param_groups for t in group["params"]}
+        bare = not trained and not self._found.modules  # a step without module or optimizer: its leaves are parameters
+        for name, tensor in self._found.tensors.items():
+            if tensor.requires_grad and tensor.is_leaf and (bare or id(tensor) in trained):
+                yield name, tensor
+        for path, optimizer in self._found.optimizers.items():
+            for g, group in enumerate(optimizer.param_groups):
+                for p, tensor in enumerate(group["params"]):
+                    yield f"{path}.param_groups[{g}][{p}]", tensor
+
+    def _walk(self) -> Iterator[tuple[str, torch.Tensor, Role]]:
+        names: dict[int, str] = {}
+        for name, parameter in self._parameters():
+            if names.setdefault(id(parameter), name) == name or ".param_groups[" not in name:
+                yield name, parameter, Role.PARAMETER
+        for prefix, module in self._found.roots().items():
+            for name, buffer in module.named_buffers(prefix=prefix, remove_duplicate=False):
+                yield name, buffer, Role.BUFFER
+        for name, item in self._optimizer_state(names):
+            yield name, item, Role.OPTIMIZER_STATE
+        for name, parameter in self._parameters():
+            if parameter.grad is not None and names[id(parameter)] == name:
+                yield f"{name}.grad", parameter.grad, Role.GRADIENT
+        for name, tensor in self._found.tensors.items():
+            if id(tensor) not in names:
+                yield name, tensor, Role.INPUT
+                if tensor.is_leaf and tensor.grad is not None:
+                    yield f"{name}.grad", tensor.grad, Role.GRADIENT
+
+    def _optimizer_state(self, names: dict[int, str]) -> Iterator[tuple[str, torch.Tensor]]:
+        for optimizer in self._found.optimizers.values():
+            for parameter, state in optimizer.state.items():
+                owner = names.get(id(parameter), "state")
+                for key, item in state.items() if isinstance(state, dict) else ():
+                    if isinstance(item, torch.Tensor):
+                        yield f"{owner}.{key}", item
+
+
+_PRECEDENCE = (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.GRADIENT, Role.INPUT, Role.OUTPUT)
+
+
+def build(recorder: Recorder, tracker: Tracker, state: State, meta: Meta) -> Graph:
+    """The Graph of what was recorded."""
+    ops = tuple(_ops(recorder))
+    ops = _settle_phases(ops, recorder, state.named)
+    storages = tuple(_storages(recorder, ops, state.all_named))
+    graph = Graph(
+        ops=ops,
+        calls=tuple(recorder.calls),
+        tensors=tuple(recorder.tensors),
+        storages=storages,
+        modules=tuple(tracker.modules),
+        sources=tuple(tracker.sources),
+        branches=tuple(tracker.branches),
+        named=state.named,
+        meta=meta,
+    )
+    return accumulate_in_place(graph, {i for i, raw in enumerate(recorder.ops) if raw.context.by_engine})
+
+
+def _ops(recorder: Recorder) -> Iterator[Op]:
+    for raw in recorder.ops:
+        at: OpContext = raw.context
+        yield Op(
+            raw.call, tuple(raw.inputs), tuple(raw.outputs), at.phase, at.module, at.source, at.recompute, at.branch
+        )
+
+
+def _settle_phases(ops: tuple[Op, ...], recorder: Recorder, named: Iterable[Named]) -> tuple[Op, ...]:
+    """Two corrections that need the whole step: an inference step's ops are forward, clearing gradients is not."""
+    if not any(op.phase in (Phase.BACKWARD, Phase.OPTIMIZER) for op in ops):
+        return tuple(_with_phase(op, Phase.FORWARD) if op.phase is Phase.OTHER else op for op in ops)
+    gradients = {recorder.tensors[n.tensor].storage for n in named if n.role is Role.GRADIENT}
+
+    def clears(op: Op) -> bool:
+        touched = {recorder.tensors[i].storage for i in op.inputs}
+        return op.phase is Phase.FORWARD and op.module == OUTSIDE and bool(touched) and touched <= gradients
+
+    return tuple(_with_phase(op, Phase.OTHER) if clears(op) else op for op in ops)
+
+
+def _with_phase(op: Op, phase: Phase) -> Op:
+    return msgspec.structs.replace(op, phase=phase)
+
+
+def _storages(recorder: Recorder, ops: tuple[Op, ...], named: tuple[Named, ...]) -> Iterator[Storage]:
+    roles: dict[int, tuple[Role, str]] = {}
+    for entry in sorted(named, key=lambda n: _PRECEDENCE.index(n.role)):
+        roles.setdefault(recorder.tensors[entry.tensor].storage, (entry.role, entry.name))
+    written = {recorder.tensors[op.inputs[slot]].storage for op in ops for slot in recorder.calls[op.call].mutated}
+    backward = [i for i, op in enumerate(ops) if op.phase is Phase.BACKWARD]
+    for index, raw in enumerate(recorder.storages):
+        role, name = roles.get(index, (None, ""))
+        if role is None or (role is Role.INPUT and index in written and raw.birth is None):
+            role = _role(raw.birth, raw.death, ops, backward, index in written)
+        yield Storage(raw.nbytes, raw.device, role, raw.birth, raw.death, name)
+
+
+def _role(birth: int | None, death: int | None, ops: tuple[Op, ...], backward: list[int], written: bool) -> Role:
+    """Role of a storage that has no name: a forward result that lives into backward is an activation."""
+    if birth is None:
+        return Role.BUFFER if written else Role.INPUT
+    op = ops[birth]
+    if op.recompute:
+        return Role.ACTIVATION
+    if op.phase is not Phase.FORWARD:
+        return Role.TEMPORARY
+    if not backward:
+        return Role.ACTIVATION
+    at = bisect.bisect_right(backward, birth)
+    lives_on = at < len(backward) and (death is None or death > backward[at])
+    return Role.ACTIVATION if lives_on else Role.TEMPORARY

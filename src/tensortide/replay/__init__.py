@@ -1,7 +1,0 @@
-"""Plans played: what happens to memory when a Graph is executed by a Plan."""
-
-from __future__ import annotations
-
-from tensortide.replay.executed import executed, replay
-
-__all__ = ["executed", "replay"]

@@ -1,0 +1,7 @@
+"""Plans played: what happens to memory when a Graph is executed by a Plan."""
+
+from __future__ import annotations
+
+from tensortide.replays.executed import executed, replay
+
+__all__ = ["executed", "replay"]

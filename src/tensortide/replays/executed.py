@@ -1,0 +1,124 @@
+"""A Plan played: the Graph of what is really executed, recomputation and all, and its Timeline."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tensortide.graph.model import Graph, Op, Storage, Tensor
+from tensortide.graph.unroll import unrolled
+from tensortide.memory import Timeline, timeline
+from tensortide.plans import Compute, Evict, Plan, validate
+from tensortide.plans.lifetimes import Life, lives, users
+
+
+def executed(graph: Graph, plan: Plan) -> Graph:
+    """``graph`` as ``plan`` runs it: one op per ``Compute`` step, and storages that live as long as the plan says.
+
+    An op that runs again is marked as recomputation. The first residence of a storage keeps its index and that of its
+    tensors; each later one is a storage of its own, after all others. So a plan that is an order only changes the ops'
+    places and the storages' births and deaths. Raises PlanError if the plan does not execute the graph. Loops are
+    written out first: then indexes are those of ``unrolled(graph)``.
+    """
+    graph = unrolled(graph)
+    validate(plan, graph)
+    return _Execution(graph, plan).play()
+
+
+def replay(graph: Graph, plan: Plan, *, workspace: bool = True) -> Timeline:
+    """Bytes resident on the device of the plan's lane during each of its steps.
+
+    ``Timeline.graph`` is ``graph`` as ``executed``. Raises PlanError as that does.
+    """
+    return timeline(executed(graph, plan), device=plan.lanes[0].device, workspace=workspace)
+
+
+class _Execution:
+    """Walks the steps of a plan and opens and closes residences of storages."""
+
+    def __init__(self, graph: Graph, plan: Plan) -> None:
+        self.graph = graph
+        self.steps = plan.lanes[0].steps
+        touched = users(graph)
+        self.lives = lives(graph, touched)
+        self.owner = [tensor.storage for tensor in graph.tensors]
+        self.touched: list[list[int]] = [[] for _ in graph.ops]
+        for storage, ops in enumerate(touched):
+            for op in ops:
+                self.touched[op].append(storage)
+        self.born: list[list[int]] = [[] for _ in graph.ops]
+        for index, record in enumerate(graph.storages):
+            if record.birth is not None:
+                self.born[record.birth].append(index)
+        self.ops: list[Op] = []
+        self.storages: list[Storage] = [_absent(s, life) for s, life in zip(graph.storages, self.lives, strict=True)]
+        self.tensors: list[Tensor] = list(graph.tensors)
+        self.here: dict[int, int] = {s: s for s, life in enumerate(self.lives) if life in (Life.ALWAYS, Life.NEVER)}
+        """Resident storage of the graph -> the storage of the result that it is now."""
+        self.last: dict[int, int] = {}
+        """Storage of the result -> the last op that touched it."""
+        self.copies: dict[tuple[int, int], int] = {}
+
+    def play(self) -> Graph:
+        ran: set[int] = set()
+        for step in self.steps:
+            if isinstance(step, Compute):
+                self._run(step.op, again=step.op in ran)
+                ran.add(step.op)
+            elif isinstance(step, Evict):
+                self._close(step.storage, len(self.ops))
+        for storage, life in enumerate(self.lives):
+            if storage in self.here and life is Life.LOCAL:
+                self._close(storage, self.last[self.here[storage]] + 1)
+        return msgspec.structs.replace(
+            self.graph, ops=tuple(self.ops), storages=tuple(self.storages), tensors=tuple(self.tensors)
+        )
+
+    def _run(self, index: int, again: bool) -> None:
+        op, position = self.graph.ops[index], len(self.ops)
+        spare: dict[int, int] = {}
+        for storage in self.born[index]:
+            if storage in self.here:  # an output that is still there: the new copy of it is dropped at once
+                spare[storage] = self._add(self._fresh(storage, position, position + 1))
+            else:
+                self._open(storage, position)
+        for storage in self.touched[index]:
+            self.last[self.here[storage]] = position
+        inputs = tuple(self._tensor(t, self.here[self.owner[t]]) for t in op.inputs)
+        targets = {**self.here, **spare} if spare else self.here
+        outputs = tuple(self._tensor(t, targets[self.owner[t]]) for t in op.outputs)
+        self.ops.append(msgspec.structs.replace(op, inputs=inputs, outputs=outputs, recompute=again or op.recompute))
+
+    def _fresh(self, storage: int, birth: int, death: int | None) -> Storage:
+        return msgspec.structs.replace(self.graph.storages[storage], birth=birth, death=death)
+
+    def _open(self, storage: int, position: int) -> None:
+        """``storage`` is allocated by the op at ``position``."""
+        fresh = self._fresh(storage, position, None)
+        if self.storages[storage].birth is None:
+            self.storages[storage] = fresh
+            self.here[storage] = storage
+        else:
+            self.here[storage] = self._add(fresh)
+
+    def _add(self, storage: Storage) -> int:
+        self.storages.append(storage)
+        return len(self.storages) - 1
+
+    def _close(self, storage: int, death: int) -> None:
+        index = self.here.pop(storage)
+        self.storages[index] = msgspec.structs.replace(self.storages[index], death=death)
+
+    def _tensor(self, tensor: int, storage: int) -> int:
+        """``tensor`` of the graph in ``storage`` of the result."""
+        if self.owner[tensor] == storage:
+            return tensor
+        copy = self.copies.get((tensor, storage))
+        if copy is None:
+            copy = self.copies[tensor, storage] = len(self.tensors)
+            self.tensors.append(msgspec.structs.replace(self.graph.tensors[tensor], storage=storage))
+        return copy
+
+
+def _absent(storage: Storage, life: Life) -> Storage:
+    """``storage`` before any step has touched it."""
+    return msgspec.structs.replace(storage, birth=None, death=0 if life is Life.NEVER else None)

@@ -1,0 +1,9 @@
+"""A step under a memory budget, simulated: online policies, engines, and what came of a run."""
+
+from __future__ import annotations
+
+from tensortide.replays.remat.outcome import Deallocation, Shortage, Status
+from tensortide.replays.remat.simulation import Simulation
+from tensortide.replays.remat.simulator import Simulator
+
+__all__ = ["Deallocation", "Shortage", "Simulation", "Simulator", "Status"]

@@ -1,0 +1,190 @@
+"""What the plain engine does beyond DTR's simulator: it frees what nothing can need any more, and knows that what is
+made of overwritten memory cannot be made again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tensortide.replays.remat.engine import Engine, Frame
+from tensortide.replays.remat.outcome import BANISH, DEAD, UNLIMITED, OutOfMemory, Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tensortide.plans.remat.policies import Policy
+    from tensortide.plans.remat.schedule import Schedule
+
+
+class CollectingEngine(Engine):
+    """A storage is *dead* when the program has dropped it and so are all storages made of it: it goes for good.
+
+    A *fixed* storage cannot be made again: it existed before the step, or something it was made of was overwritten. It
+    is pinned; under a budget it outlives its last reference while something evicted may need it.
+
+    A *sum of gradients* is spared while the program holds it. Its terms, and the sums on the way, are gone as soon as
+    it is there: to make it again takes a backward pass, op by op.
+    """
+
+    def __init__(self, schedule: Schedule, policy: Policy, rules: Rules) -> None:
+        super().__init__(schedule, policy, rules)
+        self.dead = [False] * len(self.storage_bytes)
+        self.waiting: dict[int, None] = {}
+        """Fixed storages that the program has dropped, but that something may still be made from."""
+        self.spared: dict[int, None] = {}
+        """Sums of gradients, which are pinned until the program drops them or nothing else can be evicted."""
+
+    def compute(self, op: int) -> None:
+        outputs = self.outputs[op]
+        overwritten = {self.storage[v] for v in outputs if self.replaces[v] >= 0}
+        self.secure(dict.fromkeys(self.storage[v] for v in outputs if self.replaces[v] >= 0))
+        gathered = self.gathered(op)
+        super().compute(op)
+        if gathered is not None:
+            self.spare(gathered)
+        for made in dict.fromkeys(self.storage[v] for v in outputs):
+            if overwritten - {made} and not self.fixed[made]:
+                self.pin(made)
+                self.sever(made)
+
+    def gathered(self, op: int) -> int | None:
+        """Before ``op`` runs: the storage in which it is going to sum gradients up, if it is the only one to use the
+        sum so far."""
+        if not self.sums[op] or self.rules.deallocation != "eager":
+            return None
+        before = self.storage[self.inputs[op][0]]
+        return None if self.children[before] else self.storage[self.outputs[op][0]]
+
+    def spare(self, storage: int) -> None:
+        """Do not evict ``storage`` before everything else."""
+        if not self.pinned[storage]:
+            self.pin(storage)
+            self.spared[storage] = None
+
+    def pin(self, storage: int) -> None:
+        super().pin(storage)
+        self.spared.pop(storage, None)
+
+    def unspare(self, storages: Iterable[int]) -> None:
+        """``storages``, which are spared, may be evicted after all."""
+        for storage in storages:
+            del self.spared[storage]
+            self.pinned[storage] = False
+            self.unlock(storage)
+
+    def connect(self, made: int, near: int) -> None:
+        if not self.fixed[made]:
+            super().connect(made, near)
+
+    def define(self, value: int) -> None:
+        if self.dead[self.storage[value]]:  # made again beside what was asked for
+            self.memory -= self.nbytes[value]
+        else:
+            super().define(value)
+
+    def secure(self, storages: Iterable[int]) -> None:
+        """Before ``storages`` are overwritten: whatever the program still holds and is made of them is computed again
+        if it is not there, and stays from now on."""
+        held = self.held_below(storages)
+        for other in held:
+            newest = self.newest(other)
+            if not self.defined[newest]:
+                self.execute(self.op_of[newest], newest)
+            self.pin(other)
+        for other in held:
+            self.sever(other)
+
+    def newest(self, storage: int) -> int:
+        """The value that was written to ``storage`` last."""
+        return max(v for v in self.values[storage] if v < self.created)
+
+    def held_below(self, storages: Iterable[int]) -> list[int]:
+        """What the program holds and is made of ``storages``, directly or through what it has dropped."""
+        held: list[int] = []
+        seen: set[int] = set()
+        for storage in storages:
+            queue = [storage]
+            for at in queue:
+                for near in self.children[at]:
+                    if near not in seen and not self.fixed[near]:
+                        seen.add(near)
+                        (held if self.references[near] else queue).append(near)
+        return held
+
+    def make_room(self, nbytes: int, extra_bytes: int = 0) -> None:
+        while True:
+            try:
+                super().make_room(nbytes, extra_bytes)
+            except OutOfMemory:
+                if not self.give_up():
+                    raise
+            else:
+                return
+
+    def give_up(self) -> bool:
+        """The last resort: evict sums of gradients; or drop what only waits to make something again, and never evict
+        what is made of it."""
+        self.unspare(sorted(self.spared))
+        if self.pool:
+            return True
+        for storage in self.waiting:
+            if not self.dead[storage] and not self.references[storage] and self.banish(storage):
+                return True
+        return False
+
+    def sever(self, storage: int) -> None:
+        """``storage`` is pinned and can never be made again: it needs nothing of what it was made of."""
+        if not self.fixed[storage]:
+            self.fixed[storage] = 1
+            self.bury(self.disown(storage))
+
+    def disown(self, storage: int) -> list[int]:
+        """Cut ``storage`` off from what it was made of; returns what nothing else needs."""
+        above = list(self.parents[storage])
+        self.parents[storage].clear()
+        for near in above:
+            del self.children[near][storage]
+        return [s for s in above if not (self.children[s] or self.references[s] or self.dead[s])]
+
+    def bury(self, dead: list[int]) -> None:
+        """Drop ``dead`` for good, and whatever only they needed."""
+        for storage in dead:
+            self.dead[storage] = True
+            if self.material[storage]:
+                self.trace(BANISH, storage)
+                self.clear(storage)
+            else:
+                self.trace(DEAD, storage)
+                self.classes.materialize(storage, self.work_ns[storage])
+            dead.extend(self.disown(storage))
+
+    def released(self, storage: int) -> None:
+        if self.references[storage] or self.dead[storage]:
+            return
+        if storage in self.spared:
+            self.unspare([storage])
+        if self.rules.deallocation == "banish":
+            self.banish(storage)
+        elif not self.children[storage] or (self.fixed[storage] and self.budget >= UNLIMITED):
+            self.bury([storage])
+        elif self.fixed[storage]:
+            self.waiting[storage] = None
+        else:
+            super().released(storage)
+
+    def banish(self, storage: int) -> bool:
+        """Drop ``storage`` for good unless something evicted is made of it; the rest of what is made of it stays."""
+        there = (self.defined[self.newest(s)] for s in self.children[storage])
+        if self.locks[storage] > self.pinned[storage] or not all(there):
+            return False
+        for made in list(self.children[storage]):
+            self.pin(made)
+            self.sever(made)
+        if not self.dead[storage]:
+            self.bury([storage])
+        return True
+
+    def unlock_parents(self, frame: Frame) -> None:
+        super().unlock_parents(frame)
+        if self.rules.deallocation == "banish":
+            for value in frame.parents:
+                self.released(self.storage[value])

@@ -1,0 +1,201 @@
+"""What an eviction would cost, compiled: the named heuristics over flat arrays."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tensortide.replays.remat.fast.jit import compiled
+from tensortide.replays.remat.fast.state import ACCESSES, BY_SIZE, BY_STALENESS, CLOCK, NODES, QUEUE, TOKEN, WORK, World
+
+_SPLIT = 134217729.0
+_ONE, _LOCAL, _CLASSES, _ANCESTORS, _NEIGHBOURHOOD, _UNION, _LAST_ACCESS = range(7)
+_EXACT = 9007199254740992.0
+_LAST_TOKEN = np.iinfo(np.int32).max
+_UPWARDS = 1 + 2e-7
+
+
+@compiled
+def token(w: World) -> int:
+    """A number that no storage and no node is stamped with; nor is the next one."""
+    w.reg[TOKEN] += 2
+    if w.reg[TOKEN] >= _LAST_TOKEN:
+        for storage in range(len(w.storages)):
+            w.storages[storage].stamp = 0
+        for node in range(w.reg[NODES]):
+            w.nodes[node].stamp = 0
+        w.reg[TOKEN] = 1
+    return int(w.reg[TOKEN])
+
+
+@compiled
+def gain(w: World, storage: int, least: int) -> np.float32:
+    """Most bytes per ns that evicting ``storage`` may bring if it causes ``least`` ns of work or more, rounded up."""
+    if w.reg[WORK] == _LAST_ACCESS:
+        return np.float32(1)
+    nbytes = w.sizes[storage] if w.reg[BY_SIZE] else 1
+    if nbytes == 0:
+        return np.float32(0)
+    if w.reg[WORK] == _ONE:
+        least = 1
+    if least <= 0:
+        return np.float32(math.inf)
+    exact = nbytes / least
+    rounded = np.float32(exact)
+    return rounded if rounded >= exact else np.float32(exact * _UPWARDS)
+
+
+@compiled
+def ratio(work: int, nbytes: int, time: int) -> float:
+    """``work / (nbytes * time)``, rounded once, for factors below 2**53 whose product need not be."""
+    a, b = float(nbytes), float(time)
+    high = a * b
+    quotient = work / high
+    if high < _EXACT:
+        return quotient
+    low = _product_error(a, b, high)
+    back = quotient * high
+    rest = ((work - back) - _product_error(quotient, high, back)) - quotient * low
+    return quotient + rest / high
+
+
+@compiled
+def _product_error(a: float, b: float, product: float) -> float:
+    """``a * b - product``, exactly (Dekker 1971)."""
+    t = _SPLIT * a
+    a1 = t - (t - a)
+    a2 = a - a1
+    t = _SPLIT * b
+    b1 = t - (t - b)
+    b2 = b - b1
+    return ((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2
+
+
+@compiled
+def cost(w: World, storage: int) -> float:
+    """Cost of evicting ``storage`` now (``policies.Heuristic.cost``); its record learns what bounds can count on."""
+    reg = w.reg
+    kind = reg[WORK]
+    last = w.storages[storage].last
+    if kind == _LAST_ACCESS:
+        return float(last)
+    work, slack = 1, 0
+    if kind != _ONE:
+        work = w.storages[storage].work
+        if kind == _CLASSES:
+            around, slack = _classes(w, storage)
+            work += around
+        elif kind == _ANCESTORS:
+            work += reach(w, storage, True)
+        elif kind == _NEIGHBOURHOOD:
+            work += reach(w, storage, True) + reach(w, storage, False)
+        elif kind == _UNION:
+            last, around = _union(w, storage)
+            work += around
+    w.storages[storage].gain = min(w.storages[storage].gain, gain(w, storage, work - slack))
+    nbytes = w.sizes[storage] if reg[BY_SIZE] else 1
+    time = reg[CLOCK] - last if reg[BY_STALENESS] else 1
+    if nbytes <= 0 or time <= 0:
+        return math.inf
+    return ratio(work, nbytes, time)
+
+
+@compiled
+def span(w: World, storage: int, upwards: bool) -> tuple[int, int]:
+    """Where in ``w.near`` the storages next to ``storage`` are, as far as ops have run."""
+    if upwards:
+        return w.storages[storage].up, w.storages[storage].up_end
+    return w.storages[storage].down, w.storages[storage].down_end
+
+
+@compiled
+def reach(w: World, storage: int, upwards: bool) -> int:
+    """Work of the storages that are not resident and that ``storage`` reaches through such ones."""
+    mark = token(w)
+    work = looked = 0
+    found = -1
+    at = storage
+    head = 0
+    while True:
+        start, end = span(w, at, upwards)
+        for edge in range(start, end):
+            looked += 1
+            other = w.near[edge]
+            if not w.storages[other].material and not w.storages[other].dead and w.storages[other].stamp != mark:
+                w.storages[other].stamp = mark
+                found += 1
+                w.lists[QUEUE, found] = other
+                work += w.storages[other].work
+        if head > found:
+            break
+        at = w.lists[QUEUE, head]
+        head += 1
+    w.reg[ACCESSES] += looked
+    return work
+
+
+@compiled
+def _union(w: World, storage: int) -> tuple[int, int]:
+    """The youngest last access in the neighbourhood of ``storage``, and the work of the rest of it."""
+    reg = w.reg
+    last, work = w.storages[storage].last, 0
+    seen = token(w)
+    for upwards in (True, False):
+        mark = seen if upwards else seen + 1
+        found, head, at = -1, 0, storage
+        while True:
+            start, end = span(w, at, upwards)
+            for edge in range(start, end):
+                reg[ACCESSES] += 1
+                other = w.near[edge]
+                if w.storages[other].material or w.storages[other].dead or w.storages[other].stamp == mark:
+                    continue
+                if w.storages[other].stamp != seen:
+                    work += w.storages[other].work
+                    last = max(last, w.storages[other].last)
+                w.storages[other].stamp = mark
+                found += 1
+                w.lists[QUEUE, found] = other
+            if head > found:
+                break
+            at = w.lists[QUEUE, head]
+            head += 1
+    return last, work
+
+
+@compiled
+def root(w: World, storage: int) -> int:
+    """The class of ``storage``, which is not resident; -1 if it never was, and nothing next to it was evicted since."""
+    node = w.storages[storage].place
+    if node < 0:
+        return -1
+    top = node
+    while w.nodes[top].above != top:
+        top = w.nodes[top].above
+        w.reg[ACCESSES] += 1
+    while w.nodes[node].above != top:
+        following = w.nodes[node].above
+        w.nodes[node].above = top
+        node = following
+    return top
+
+
+@compiled
+def _classes(w: World, storage: int) -> tuple[int, int]:
+    """Work of the classes next to ``storage``, each once; and how much of it is above their floors."""
+    mark = token(w)
+    work = slack = 0
+    for upwards in (True, False):
+        start, end = span(w, storage, upwards)
+        for edge in range(start, end):
+            w.reg[ACCESSES] += 1
+            other = w.near[edge]
+            if w.storages[other].material or w.storages[other].dead:
+                continue
+            top = root(w, other)
+            if top >= 0 and w.nodes[top].stamp != mark:
+                w.nodes[top].stamp = mark
+                work += w.nodes[top].value
+                slack += w.nodes[top].value - w.nodes[top].floor
+    return work, slack

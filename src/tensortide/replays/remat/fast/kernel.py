@@ -1,0 +1,264 @@
+"""One step under a memory budget, compiled: ``engine.Engine`` for the named heuristics."""
+
+from __future__ import annotations
+
+from tensortide.replays.remat.fast.costs import gain, token
+from tensortide.replays.remat.fast.jit import compiled
+from tensortide.replays.remat.fast.pool import choose, enter
+from tensortide.replays.remat.fast.state import (
+    ASKED,
+    BUDGET,
+    CLOCK,
+    COLLECT,
+    EAGER,
+    FULL,
+    HELD,
+    LIMIT,
+    MEMORY,
+    OK,
+    OOM,
+    OVERRUN,
+    OVERRUNS,
+    PEAK,
+    POOL_LIVE,
+    REMAT,
+    THRASH,
+    TRACE,
+    Step,
+    World,
+)
+from tensortide.replays.remat.fast.storages import (
+    evict,
+    give_up,
+    held_below,
+    lock,
+    note,
+    pin,
+    released,
+    sever,
+    spare,
+    unlock,
+    withdraw,
+)
+
+_COMPUTE, _GET, _RELEASE = 0, 1, 2
+_RUN, _AGAIN = 0, 1
+
+
+@compiled
+def play(s: Step, w: World) -> int:
+    """Play all events; ``state`` tells what came of it."""
+    for event in range(len(s.kinds)):
+        kind, index = s.kinds[event], s.indexes[event]
+        status = OK
+        if kind == _COMPUTE:
+            status = _compute(s, w, index)
+        elif kind == _GET:
+            w.storages[s.storage[index]].references += 1
+        elif kind == _RELEASE:
+            w.storages[s.storage[index]].references -= 1
+            released(w, s.storage[index])
+        else:
+            if not w.defined[index]:
+                status = _execute(s, w, s.made[index], index)
+            if status == OK:
+                pin(w, s.storage[index])
+        if w.reg[TRACE] == len(w.trace):
+            return FULL
+        if status != OK:
+            return status
+    return OK
+
+
+@compiled
+def _compute(s: Step, w: World, op: int) -> int:
+    """The model's own execution of ``op``."""
+    first, end = s.output_ends[op], s.output_ends[op + 1]
+    overwrites = False
+    for value in range(first, end):
+        overwrites = overwrites or s.replaces[value] >= 0
+    if overwrites and w.reg[COLLECT]:
+        status = _secure(s, w, first, end)
+        if status != OK:
+            return status
+    gathered = _gathered(s, w, op)
+    for value in range(first, end):
+        made = s.storage[value]
+        _connect(w, made, s.added[value])
+        w.storages[made].newest = value
+        if s.replaces[value] < 0:
+            w.storages[made].references += 1
+        again = False
+        for other in range(first, value):
+            again = again or s.storage[other] == made
+        if not again:
+            w.storages[made].work += s.cost_ns[op]
+    status = _execute(s, w, op, -1)
+    if status == OK and gathered >= 0:
+        spare(w, gathered)
+    if status == OK and overwrites and w.reg[COLLECT]:
+        _settle(s, w, op)
+    return status
+
+
+@compiled
+def _gathered(s: Step, w: World, op: int) -> int:
+    """Before ``op`` runs: the storage in which it is going to sum gradients up, if it is the only one to use the sum
+    so far; else -1."""
+    if s.sums[op] and w.reg[COLLECT] and w.reg[EAGER]:
+        before = s.storage[s.inputs[s.input_ends[op]]]
+        if not w.storages[before].dependents:
+            return int(s.storage[s.output_ends[op]])
+    return -1
+
+
+@compiled
+def _connect(w: World, made: int, count: int) -> None:
+    """``made`` is made of ``count`` storages more."""
+    known = w.storages[made].up_end
+    w.storages[made].up_end += count
+    for edge in range(known, known + count):
+        source = w.near[edge]
+        w.storages[source].down_end += 1
+        if not w.storages[made].fixed:
+            w.storages[source].dependents += 1
+
+
+@compiled
+def _secure(s: Step, w: World, first: int, end: int) -> int:
+    """Before what the values ``first`` to ``end - 1`` replace is overwritten: whatever the program still holds and is
+    made of that is computed again if it is not there, and stays from now on."""
+    count, mark = 0, token(w)
+    for value in range(first, end):
+        if s.replaces[value] >= 0:
+            count = held_below(w, s.storage[value], mark, count)
+    for i in range(count):
+        storage = w.lists[HELD, i]
+        newest = w.storages[storage].newest
+        if not w.defined[newest]:
+            status = _execute(s, w, s.made[newest], newest)
+            if status != OK:
+                return status
+        pin(w, storage)
+    for i in range(count):
+        sever(w, w.lists[HELD, i])
+    return OK
+
+
+@compiled
+def _settle(s: Step, w: World, op: int) -> None:
+    """After ``op`` has overwritten its inputs: what else it made cannot be made again."""
+    first, end = s.output_ends[op], s.output_ends[op + 1]
+    for value in range(first, end):
+        made = s.storage[value]
+        if w.storages[made].fixed:
+            continue
+        for other in range(first, end):
+            if s.replaces[other] >= 0 and s.storage[other] != made:
+                pin(w, made)
+                sever(w, made)
+                break
+
+
+@compiled
+def _execute(s: Step, w: World, op: int, wanted: int) -> int:
+    """Run ``op``, and before it whatever it needs that is not there."""
+    reg = w.reg
+    s.missing[0] = 0
+    depth = _begin(s, w, 0, 0, op, wanted)
+    top = 0
+    while top >= 0:
+        if depth > s.frames[top].base:
+            value = s.missing[depth - 1]
+            if w.defined[value]:
+                depth -= 1
+                lock(w, s.storage[value])
+            else:
+                top += 1
+                depth = _begin(s, w, top, depth, s.made[value], value)
+            continue
+        op, wanted = s.frames[top].op, s.frames[top].wanted
+        total = 0
+        for value in range(s.output_ends[op], s.output_ends[op + 1]):
+            total += s.nbytes[value]
+        need = total + s.extra_bytes[op]
+        least = total if reg[OVERRUNS] else need
+        while reg[MEMORY] + total > reg[BUDGET] or reg[MEMORY] + need > reg[BUDGET] + reg[OVERRUN]:
+            if not reg[POOL_LIVE]:
+                if reg[MEMORY] + least <= reg[BUDGET]:
+                    reg[OVERRUN] = reg[MEMORY] + need - reg[BUDGET]
+                    break
+                if reg[COLLECT] and give_up(w):
+                    continue
+                reg[ASKED] = least
+                return OOM
+            if reg[TRACE] + 1 >= len(w.trace):
+                return FULL
+            evict(w, choose(w))
+        if reg[TRACE] + 1 >= len(w.trace):
+            return FULL
+        _run(s, w, op, wanted, total)
+        top -= 1
+        if reg[REMAT] > reg[LIMIT]:
+            return THRASH
+    return OK
+
+
+@compiled
+def _begin(s: Step, w: World, top: int, depth: int, op: int, wanted: int) -> int:
+    """Push a frame; returns the new depth of ``s.missing``."""
+    clock = w.reg[CLOCK]
+    first, end = s.input_ends[op], s.input_ends[op + 1]
+    for i in range(first, end):
+        w.storages[s.storage[s.inputs[i]]].last = clock
+    s.frames[top].op, s.frames[top].wanted, s.frames[top].base = op, wanted, depth
+    for i in range(first, end):
+        if w.defined[s.inputs[i]]:
+            lock(w, s.storage[s.inputs[i]])
+    for i in range(end - 1, first - 1, -1):
+        if not w.defined[s.inputs[i]]:
+            s.missing[depth] = s.inputs[i]
+            depth += 1
+    return depth
+
+
+@compiled
+def _run(s: Step, w: World, op: int, wanted: int, total: int) -> None:
+    """Run ``op``: its inputs are there, and so is the room for its outputs."""
+    reg = w.reg
+    note(w, _RUN if wanted < 0 else _AGAIN, op if wanted < 0 else wanted)
+    reg[CLOCK] += s.cost_ns[op]
+    if wanted >= 0:
+        reg[REMAT] += s.cost_ns[op]
+    reg[MEMORY] += total
+    reg[PEAK] = max(reg[PEAK], reg[MEMORY] + s.extra_bytes[op])
+    first, end = s.output_ends[op], s.output_ends[op + 1]
+    if wanted < 0:
+        for value in range(first, end):
+            w.storages[s.storage[value]].last = reg[CLOCK]
+    asked = first if wanted < 0 else wanted
+    for value in range(first, end):
+        if value != asked:
+            _define(s, w, value)
+    if first < end:
+        _define(s, w, asked)
+    for i in range(s.input_ends[op], s.input_ends[op + 1]):
+        unlock(w, s.storage[s.inputs[i]])
+
+
+@compiled
+def _define(s: Step, w: World, value: int) -> None:
+    storage = s.storage[value]
+    there = w.storages[storage].material and s.root[storage] == value
+    if there or w.defined[value] or w.storages[storage].dead:
+        w.reg[MEMORY] -= s.nbytes[value]
+        return
+    if s.replaces[value] >= 0:
+        w.defined[s.replaces[value]] = 0
+    w.defined[value] = 1
+    if not w.storages[storage].material:
+        withdraw(w, storage)
+        w.storages[storage].material = 1
+        w.storages[storage].gain = gain(w, storage, w.storages[storage].work)
+        if not w.storages[storage].locks:
+            enter(w, storage)

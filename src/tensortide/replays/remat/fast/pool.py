@@ -1,0 +1,324 @@
+"""The pool of storages that may be evicted, in order of entry, and the cheapest of them without looking at all.
+
+Positions are never used twice; when they run out, the pool is moved together. What an entry is worth, its bytes by the
+work that evicting it may cause and times its staleness, grows with time at a constant rate. So each block of entries,
+and each block of blocks, knows which of these lines is on top, and until when no other can be: a kinetic tournament
+(Basch, Guibas and Hershberger 1999). A line only promises that its entry is worth no more; blocks are renewed when they
+are looked through.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tensortide.replays.remat.fast.costs import cost, gain
+from tensortide.replays.remat.fast.dice import below
+from tensortide.replays.remat.fast.jit import compiled
+from tensortide.replays.remat.fast.state import (
+    BY_STALENESS,
+    CLOCK,
+    DICE,
+    EVALUATIONS,
+    EXHAUSTIVE,
+    FAN,
+    HEIGHT,
+    LEVELS,
+    POOL_END,
+    POOL_LIVE,
+    WORK,
+    World,
+)
+
+_LATEST = np.iinfo(np.int64).max
+_FAR = 4e18
+_SAFE = 1 - 1e-9
+_ONE, _LAST_ACCESS = 0, 6
+
+
+@compiled
+def worth(w: World, most: float, last: int) -> float:
+    """What an entry of this gain and last access is worth now: the reciprocal of its cost."""
+    reg = w.reg
+    if reg[WORK] == _LAST_ACCESS:
+        return -float(last)
+    if not reg[BY_STALENESS]:
+        return float(most)
+    time = reg[CLOCK] - last
+    return most * float(time) if time > 0 else 0.0
+
+
+@compiled
+def bound(w: World, value: float) -> float:
+    """Least that entries can cost which are worth at most ``value``."""
+    reg = w.reg
+    if reg[WORK] == _LAST_ACCESS:
+        return -value
+    if value <= 0:
+        return math.inf
+    if reg[WORK] == _ONE and not reg[BY_STALENESS]:
+        return 1 / value
+    return _SAFE / value
+
+
+@compiled
+def enter(w: World, storage: int) -> None:
+    """Append ``storage`` to the pool."""
+    if w.reg[POOL_END] == len(w.slot):
+        _compact(w)
+    _append(w, storage)
+
+
+@compiled
+def _append(w: World, storage: int) -> None:
+    reg = w.reg
+    at = reg[POOL_END]
+    reg[POOL_END] += 1
+    reg[POOL_LIVE] += 1
+    w.slot[at] = storage
+    w.storages[storage].place = at
+    most, last = w.storages[storage].gain, w.storages[storage].last
+    opens = True
+    for level in range(reg[HEIGHT]):
+        opens = opens and at % FAN == 0
+        at //= FAN
+        block = reg[LEVELS + level] + at
+        if opens:
+            _empty(w, block)
+            w.blocks[block].live = 0
+        w.blocks[block].live += 1
+        _raise(w, block, most, last)
+
+
+@compiled
+def _empty(w: World, block: int) -> None:
+    w.blocks[block].gain = 0
+    w.blocks[block].last = w.blocks[block].until = _LATEST
+
+
+@compiled
+def _raise(w: World, block: int, most: float, last: int) -> None:
+    """An entry of ``block`` may now be worth as much as this line tells."""
+    top, since = w.blocks[block].gain, w.blocks[block].last
+    there, here = worth(w, top, since), worth(w, most, last)
+    if here > there or (here == there and most > top):
+        w.blocks[block].gain, w.blocks[block].last = most, last
+        there, here, top, most = here, there, most, top
+    if most > top and w.reg[BY_STALENESS]:
+        ahead = (there - here) / (float(most) - float(top))
+        if ahead < _FAR:
+            w.blocks[block].until = min(w.blocks[block].until, w.reg[CLOCK] + int(ahead))
+
+
+@compiled
+def leave(w: World, storage: int) -> None:
+    """Take ``storage`` out of the pool, if it is there."""
+    at = w.storages[storage].place
+    if at < 0 or not w.storages[storage].material:
+        return
+    w.storages[storage].place = -1
+    w.slot[at] = -1
+    w.reg[POOL_LIVE] -= 1
+    for level in range(w.reg[HEIGHT]):
+        at //= FAN
+        w.blocks[w.reg[LEVELS + level] + at].live -= 1
+
+
+@compiled
+def cheaper(w: World, storage: int) -> None:
+    """Evicting ``storage``, which is resident, may now cause no work but its own."""
+    most = gain(w, storage, w.storages[storage].work)
+    if most <= w.storages[storage].gain:
+        return
+    w.storages[storage].gain = most
+    at = w.storages[storage].place
+    if at < 0:
+        return
+    for level in range(w.reg[HEIGHT]):
+        at //= FAN
+        _raise(w, w.reg[LEVELS + level] + at, most, w.storages[storage].last)
+
+
+@compiled
+def _compact(w: World) -> None:
+    reg = w.reg
+    end = reg[POOL_END]
+    reg[POOL_END] = reg[POOL_LIVE] = 0
+    for position in range(end):
+        storage = w.slot[position]
+        if storage >= 0:
+            w.slot[position] = -1
+            _append(w, storage)
+
+
+@compiled
+def choose(w: World) -> int:
+    """The storage to evict next; the pool is not empty."""
+    reg = w.reg
+    if reg[DICE]:
+        reg[EVALUATIONS] += 1
+        return _ranked(w, below(w.words, reg[POOL_LIVE]))
+    if reg[EXHAUSTIVE]:
+        found, best = _search(w, 0, reg[POOL_END], -1, math.inf)
+    else:
+        found, best = _sweep(w)
+    reg[EVALUATIONS] += reg[POOL_LIVE] if best else _rank(w, found) + 1
+    return found
+
+
+@compiled
+def _sweep(w: World) -> tuple[int, float]:
+    """The cheapest entry and its cost: first the block that promises most, then all that may hold a cheaper one, last
+    ones first."""
+    reg = w.reg
+    top = reg[HEIGHT] - 1
+    first = 0
+    for level in range(top, 0, -1):
+        first = _leading(w, level - 1, first)
+    found, best = _search_block(w, first, -1, math.inf)
+    level, at = top, 0
+    while True:
+        if _promises(w, level, at, found, best):
+            if level:
+                level -= 1
+                at = min(at * FAN + FAN - 1, _last(w, level))
+                continue
+            if at != first:
+                found, best = _search_block(w, at, found, best)
+        while at % FAN == 0:
+            if level == top:
+                return found, best
+            level += 1
+            at //= FAN
+            _renew(w, level, at)
+        at -= 1
+
+
+@compiled
+def _last(w: World, level: int) -> int:
+    """The last block of ``level`` that has had entries."""
+    at = w.reg[POOL_END] - 1
+    for _ in range(level + 1):
+        at //= FAN
+    return int(at)
+
+
+@compiled
+def _leading(w: World, level: int, parent: int) -> int:
+    """The block of ``level`` below ``parent`` whose line is on top."""
+    start, lead, most = w.reg[LEVELS + level], -1, -math.inf
+    for at in range(parent * FAN, min(parent * FAN + FAN - 1, _last(w, level)) + 1):
+        record = w.blocks[start + at]
+        if record.live:
+            here = worth(w, record.gain, record.last)
+            if lead < 0 or here > most or (here == most and record.gain > w.blocks[start + lead].gain):
+                lead, most = at, here
+    return lead
+
+
+@compiled
+def _promises(w: World, level: int, at: int, found: int, best: float) -> bool:
+    """Whether a block may hold what is to be evicted rather than ``found``."""
+    record = w.blocks[w.reg[LEVELS + level] + at]
+    if not record.live:
+        return False
+    if record.until < w.reg[CLOCK]:
+        return True
+    least = bound(w, worth(w, record.gain, record.last))
+    if least != best or best == 0:
+        return least <= best
+    end = at + 1
+    for _ in range(level + 1):
+        end *= FAN
+    return end > w.storages[found].place
+
+
+@compiled
+def _renew(w: World, level: int, at: int) -> None:
+    """Which line of the blocks below is on top, and until when."""
+    block, start = w.reg[LEVELS + level] + at, w.reg[LEVELS + level - 1]
+    lead = _leading(w, level - 1, at)
+    _empty(w, block)
+    if lead < 0:
+        return
+    _raise(w, block, w.blocks[start + lead].gain, w.blocks[start + lead].last)
+    for lower in range(start + at * FAN, start + min(at * FAN + FAN - 1, _last(w, level - 1)) + 1):
+        if w.blocks[lower].live:
+            _raise(w, block, w.blocks[lower].gain, w.blocks[lower].last)
+            w.blocks[block].until = min(w.blocks[block].until, w.blocks[lower].until)
+
+
+@compiled
+def _search_block(w: World, block: int, found: int, best: float) -> tuple[int, float]:
+    """Look through a lowest ``block``, and renew it."""
+    start, end = block * FAN, min(block * FAN + FAN, w.reg[POOL_END])
+    found, best = _search(w, start, end, found, best)
+    _empty(w, block)
+    lead, most = -1, -math.inf
+    for position in range(start, end):
+        storage = w.slot[position]
+        if storage >= 0:
+            here = worth(w, w.storages[storage].gain, w.storages[storage].last)
+            if here > most:
+                lead, most = storage, here
+    if lead >= 0:
+        _raise(w, block, w.storages[lead].gain, w.storages[lead].last)
+    for position in range(start, end):
+        storage = w.slot[position]
+        if storage >= 0:
+            _raise(w, block, w.storages[storage].gain, w.storages[storage].last)
+    return found, best
+
+
+@compiled
+def _search(w: World, start: int, end: int, found: int, best: float) -> tuple[int, float]:
+    """What is cheapest of ``found``, which costs ``best``, and the entries from ``start`` to ``end - 1``. Of equals it
+    is the last, but of those without cost the first."""
+    everything = w.reg[EXHAUSTIVE]
+    for position in range(start, end):
+        storage = w.slot[position]
+        if storage < 0:
+            continue
+        if not everything and bound(w, worth(w, w.storages[storage].gain, w.storages[storage].last)) > best:
+            continue
+        here = cost(w, storage)
+        if found < 0 or here < best:
+            found, best = storage, here
+        elif here == best and (position < w.storages[found].place) == (here == 0):
+            found = storage
+        if everything and here == 0:
+            return storage, here
+    return found, best
+
+
+@compiled
+def _rank(w: World, storage: int) -> int:
+    """How many entries come before ``storage``."""
+    at = w.storages[storage].place
+    count = 0
+    for position in range(at // FAN * FAN, at):
+        count += w.slot[position] >= 0
+    for level in range(w.reg[HEIGHT]):
+        at //= FAN
+        for before in range(at // FAN * FAN, at):
+            count += w.blocks[w.reg[LEVELS + level] + before].live
+    return count
+
+
+@compiled
+def _ranked(w: World, rank: int) -> int:
+    """The entry that ``rank`` others come before."""
+    at = 0
+    for level in range(w.reg[HEIGHT] - 2, -1, -1):
+        at *= FAN
+        while rank >= w.blocks[w.reg[LEVELS + level] + at].live:
+            rank -= w.blocks[w.reg[LEVELS + level] + at].live
+            at += 1
+    at *= FAN
+    while True:
+        if w.slot[at] >= 0:
+            if rank == 0:
+                return int(w.slot[at])
+            rank -= 1
+        at += 1

@@ -1,0 +1,204 @@
+"""What the compiled engine works on: flat arrays, grouped, and registers for single numbers.
+
+Calls of compiled functions hand over every array of a tuple one by one; so what only ``kernel`` looks at is a tuple of
+its own, and small arrays share one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tensortide.plans.remat.schedule import Schedule
+
+    Ints: TypeAlias = NDArray[np.int64]
+    Small: TypeAlias = NDArray[np.int32]
+    Records: TypeAlias = Any
+
+FAN = 16
+"""Entries of the pool in a block, and blocks in a block of the next level."""
+FEW_NODES = 64
+"""Classes are tidied up when they have this many nodes, and then whenever there are a quarter more."""
+
+# Registers; from LEVELS on: where the blocks of each level of the pool begin
+(
+    CLOCK,
+    MEMORY,
+    PEAK,
+    REMAT,
+    EVALUATIONS,
+    ACCESSES,
+    BUDGET,
+    LIMIT,
+    POOL_END,
+    POOL_LIVE,
+    HEIGHT,
+    NODES,
+    NODE_LIMIT,
+    TRACE,
+    TOKEN,
+    EXHAUSTIVE,
+    ASKED,
+    EAGER,
+    COLLECT,
+    WORK,
+    BY_SIZE,
+    BY_STALENESS,
+    DICE,
+    HOLD,
+    WAITING,
+    SPARED,
+    OVERRUN,
+    OVERRUNS,
+    LEVELS,
+) = range(29)
+REGISTERS = LEVELS + 10
+
+OK, OOM, THRASH, FULL = range(4)
+"""How a run ends; FULL: the trace is full, and it is to be run again with more room."""
+
+
+def _record(**fields: str) -> np.dtype[np.void]:
+    return np.dtype([(name, code) for code, names in fields.items() for name in names.split()], align=True)
+
+
+STORAGE = np.dtype(
+    [
+        *((name, "i8") for name in ("last", "work")),
+        ("gain", "f4"),
+        *((name, "u1") for name in ("material", "dead", "pinned", "fixed")),
+        *((name, "i4") for name in ("stamp", "place", "up", "up_end", "down", "down_end")),
+        *((name, "i4") for name in ("newest", "locks", "references", "dependents")),
+    ]
+)
+"""What is searched first, in 64 bytes. ``last``: time of the last access. ``work``: what made it. ``gain``: at least
+the bytes per ns of work that evicting it may bring. ``fixed``: nothing can make it again; 2: and it is in ``WAITS``.
+``pinned``: 2 if it is a sum of gradients and spared, one of as many as the register SPARED says.
+``place``: in the pool while it is resident, or of its class while it is not; -1: none. ``near[up:up_end]``,
+``near[down:down_end]``: what it is made of and what is made of it. ``newest``: its newest value. ``dependents``:
+storages made of it that may still be needed."""
+NODE = _record(i8="value floor", i4="stamp above member following")
+"""Of the union-find of classes: ``floor`` is at most the value, and what bounds count on; ``following`` links the
+members of a class in a ring."""
+BLOCK = _record(i8="last until", f4="gain", i4="live")
+"""Of entries of the pool: up to the time ``until`` none is worth more than one of this gain and last access."""
+FRAME = _record(i4="op wanted base")
+
+QUEUE, BURIED, HELD, WAITS, PARTS = range(5)
+"""Lists of storages in ``World.lists``."""
+
+
+class Step(NamedTuple):
+    """What only ``kernel`` looks at: the arrays of the Schedule; per value its op (``made``) and how many neighbours it
+    adds to its storage (``added``); and the stack of ops on their way."""
+
+    kinds: Ints
+    indexes: Ints
+    cost_ns: Ints
+    extra_bytes: Ints
+    sums: Ints
+    inputs: Ints
+    input_ends: Ints
+    output_ends: Ints
+    storage: Ints
+    nbytes: Ints
+    replaces: Ints
+    root: Ints
+    made: Small
+    added: Small
+    frames: Records
+    missing: Small
+
+
+class World(NamedTuple):
+    """Storages and everything else that changes while a step is played. ``sizes``, ``following`` (the next value of
+    the same storage, in a ring) and ``near`` are shared by runs."""
+
+    reg: Ints
+    storages: Records
+    sizes: Ints
+    following: Small
+    near: Small
+    defined: NDArray[np.uint8]
+    lists: Small
+    slot: Small
+    blocks: Records
+    nodes: Records
+    trace: Small
+    words: NDArray[np.uint32]
+
+
+class Prepared(NamedTuple):
+    """A Schedule and what follows from it, for any number of runs at a time (see Step and World)."""
+
+    schedule: Schedule
+    made: Small
+    added: Small
+    following: Small
+    near: Small
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays beside those of the Schedule."""
+        return sum(part.nbytes for part in self[1:])
+
+
+def with_room(prepared: Prepared, room: int, words: NDArray[np.uint32]) -> tuple[Step, World]:
+    """Everything for one run, with room for ``room`` entries of the trace, and dice.
+
+    What is written before it is read is left as it is: it takes no memory until then.
+    """
+    schedule, storages = prepared.schedule, len(prepared.schedule.root)
+    spare = storages // 4 + FEW_NODES
+    starts = _levels(storages + spare)
+    reg = np.zeros(REGISTERS, np.int64)
+    reg[HEIGHT] = len(starts) - 1
+    reg[LEVELS : LEVELS + len(starts)] = starts
+    reg[NODE_LIMIT] = FEW_NODES
+    step = Step._make(
+        [
+            *(getattr(schedule, name) for name in Step._fields[:12]),
+            prepared.made,
+            prepared.added,
+            np.empty(len(schedule.storage) + 1, FRAME),
+            np.empty(len(schedule.inputs) + 1, np.int32),
+        ]
+    )
+    world = World(
+        reg=reg,
+        storages=_storages(prepared),
+        sizes=schedule.storage_bytes,
+        following=prepared.following,
+        near=prepared.near,
+        defined=np.zeros(len(schedule.storage), np.uint8),
+        lists=np.empty((PARTS, storages), np.int32),
+        slot=np.empty(storages + spare, np.int32),
+        blocks=np.empty(starts[-1], BLOCK),
+        nodes=np.empty(storages + spare, NODE),
+        trace=np.empty(room, np.int32),
+        words=words,
+    )
+    return step, world
+
+
+def _levels(slots: int) -> list[int]:
+    """Where the blocks of each level begin, up to that of one block; and the end."""
+    starts, blocks = [0], slots
+    while blocks > 1:
+        blocks = -(-blocks // FAN)
+        starts.append(starts[-1] + blocks)
+    return starts
+
+
+def _storages(prepared: Prepared) -> Records:
+    from tensortide.replays.remat.fast.neighbours import begin
+
+    records = np.zeros(len(prepared.schedule.root), STORAGE)
+    records["fixed"] = prepared.schedule.fixed
+    records["place"] = -1
+    begin(records, prepared.schedule.storage, prepared.added, prepared.near)
+    return records

@@ -1,0 +1,263 @@
+"""Storages of the compiled engine: locked, pinned, evicted, dropped for good."""
+
+from __future__ import annotations
+
+from tensortide.replays.remat.fast.classes import join, leave_class
+from tensortide.replays.remat.fast.costs import span, token
+from tensortide.replays.remat.fast.jit import compiled
+from tensortide.replays.remat.fast.pool import cheaper, enter, leave
+from tensortide.replays.remat.fast.state import (
+    BURIED,
+    COLLECT,
+    EAGER,
+    HELD,
+    HOLD,
+    MEMORY,
+    POOL_LIVE,
+    QUEUE,
+    SPARED,
+    TRACE,
+    WAITING,
+    WAITS,
+    WORK,
+    World,
+)
+
+_EVICT, _BANISH, _DEAD = 2, 3, 4
+_CLASSES, _ANCESTORS, _NEIGHBOURHOOD, _UNION = 2, 3, 4, 5
+
+
+@compiled
+def withdraw(w: World, storage: int) -> None:
+    """``storage``, which is not resident, will not have to be computed again: evicting others may become cheaper."""
+    kind = w.reg[WORK]
+    if kind == _CLASSES:
+        leave_class(w, storage)
+    if kind in (_ANCESTORS, _NEIGHBOURHOOD, _UNION):
+        _relax(w, storage, False)
+    if kind in (_NEIGHBOURHOOD, _UNION):
+        _relax(w, storage, True)
+
+
+@compiled
+def _relax(w: World, storage: int, upwards: bool) -> None:
+    """Whatever reached ``storage`` through storages that are not resident may be cheaper without it."""
+    mark = token(w)
+    found, head, at = -1, 0, storage
+    while True:
+        start, end = span(w, at, upwards)
+        for edge in range(start, end):
+            other = w.near[edge]
+            if w.storages[other].dead or w.storages[other].stamp == mark:
+                continue
+            w.storages[other].stamp = mark
+            if w.storages[other].material:
+                cheaper(w, other)
+            else:
+                found += 1
+                w.lists[QUEUE, found] = other
+        if head > found:
+            return
+        at = w.lists[QUEUE, head]
+        head += 1
+
+
+@compiled
+def note(w: World, kind: int, index: int) -> None:
+    """Append to the trace."""
+    at = w.reg[TRACE]
+    if at < len(w.trace):
+        w.trace[at] = index << 3 | kind
+        w.reg[TRACE] += 1
+
+
+@compiled
+def lock(w: World, storage: int) -> None:
+    """``storage`` must not be evicted."""
+    if not w.storages[storage].locks:
+        leave(w, storage)
+    w.storages[storage].locks += 1
+
+
+@compiled
+def unlock(w: World, storage: int) -> None:
+    """Take one lock off ``storage``."""
+    w.storages[storage].locks -= 1
+    if not w.storages[storage].locks and w.storages[storage].material:
+        enter(w, storage)
+
+
+@compiled
+def pin(w: World, storage: int) -> None:
+    """``storage`` must never be evicted again."""
+    if not w.storages[storage].pinned:
+        lock(w, storage)
+    w.reg[SPARED] -= w.storages[storage].pinned == 2
+    w.storages[storage].pinned = 1
+
+
+@compiled
+def spare(w: World, storage: int) -> None:
+    """Do not evict ``storage`` before everything else."""
+    if not w.storages[storage].pinned:
+        w.storages[storage].pinned = 2
+        w.reg[SPARED] += 1
+        lock(w, storage)
+
+
+@compiled
+def _unspare(w: World, storage: int) -> None:
+    """If ``storage`` is spared, it may be evicted after all."""
+    if w.storages[storage].pinned == 2:
+        w.storages[storage].pinned = 0
+        w.reg[SPARED] -= 1
+        unlock(w, storage)
+
+
+@compiled
+def _clear(w: World, storage: int) -> None:
+    """Take ``storage`` out of memory."""
+    leave(w, storage)
+    w.storages[storage].material = 0
+    newest = value = w.storages[storage].newest
+    while True:
+        w.defined[value] = 0
+        value = w.following[value]
+        if value == newest:
+            break
+    w.reg[MEMORY] -= w.sizes[storage]
+
+
+@compiled
+def evict(w: World, storage: int) -> None:
+    """``storage`` leaves memory, and can come back."""
+    note(w, _EVICT, storage)
+    _clear(w, storage)
+    if w.reg[WORK] == _CLASSES:
+        join(w, storage)
+
+
+@compiled
+def released(w: World, storage: int) -> None:
+    """The program has dropped one reference."""
+    if w.storages[storage].references or w.storages[storage].dead:
+        return
+    if w.reg[COLLECT]:
+        _unspare(w, storage)
+        unheld = w.storages[storage].fixed and not w.reg[HOLD]
+        if unheld or not w.storages[storage].dependents:
+            bury(w, storage)
+            return
+        if w.storages[storage].fixed:
+            if w.storages[storage].fixed == 1:
+                w.storages[storage].fixed = 2
+                w.lists[WAITS, w.reg[WAITING]] = storage
+                w.reg[WAITING] += 1
+            return
+    if w.reg[EAGER] and w.storages[storage].material and not w.storages[storage].locks:
+        evict(w, storage)
+
+
+@compiled
+def bury(w: World, storage: int) -> None:
+    """Nothing can need ``storage`` any more; nor, perhaps, what it was made of."""
+    w.lists[BURIED, 0] = storage
+    w.storages[storage].dead = 1
+    _bury_all(w, 1)
+
+
+@compiled
+def _bury_all(w: World, count: int) -> None:
+    """Bury the first ``count`` of the BURIED, and whatever only they needed."""
+    head = 0
+    while head < count:
+        at = w.lists[BURIED, head]
+        head += 1
+        if w.storages[at].material:
+            note(w, _BANISH, at)
+            _clear(w, at)
+        else:
+            note(w, _DEAD, at)
+            withdraw(w, at)
+        if not w.storages[at].fixed:
+            count = _disown(w, at, count)
+
+
+@compiled
+def sever(w: World, storage: int) -> None:
+    """``storage`` is pinned and can never be made again: it needs nothing of what it was made of."""
+    if w.storages[storage].fixed:
+        return
+    w.storages[storage].fixed = 1
+    _bury_all(w, _disown(w, storage, 0))
+
+
+@compiled
+def _disown(w: World, storage: int, count: int) -> int:
+    """``storage`` needs nothing of what it was made of: append to the BURIED what nothing else needs."""
+    for edge in range(w.storages[storage].up, w.storages[storage].up_end):
+        other = w.near[edge]
+        w.storages[other].dependents -= 1
+        if not w.storages[other].dependents and not w.storages[other].references and not w.storages[other].dead:
+            w.storages[other].dead = 1
+            w.lists[BURIED, count] = other
+            count += 1
+    return count
+
+
+@compiled
+def held_below(w: World, storage: int, mark: int, count: int) -> int:
+    """Append to the HELD what the program holds and is made of ``storage``, directly or through what it has dropped,
+    unless it is stamped with ``mark``."""
+    found, head, at = -1, 0, storage
+    while True:
+        for edge in range(w.storages[at].down, w.storages[at].down_end):
+            other = w.near[edge]
+            if w.storages[other].dead or w.storages[other].fixed or w.storages[other].stamp == mark:
+                continue
+            w.storages[other].stamp = mark
+            if w.storages[other].references:
+                w.lists[HELD, count] = other
+                count += 1
+            else:
+                found += 1
+                w.lists[QUEUE, found] = other
+        if head > found:
+            return count
+        at = w.lists[QUEUE, head]
+        head += 1
+
+
+@compiled
+def give_up(w: World) -> bool:
+    """The last resort: evict sums of gradients; or drop what only waits to make something again, and never evict what
+    is made of it."""
+    if w.reg[SPARED]:
+        for storage in range(len(w.storages)):
+            _unspare(w, storage)
+        if w.reg[POOL_LIVE]:
+            return True
+    for i in range(w.reg[WAITING]):
+        storage = w.lists[WAITS, i]
+        record = w.storages[storage]
+        if record.dead or record.references or record.locks > record.pinned or not _all_there(w, storage):
+            continue
+        for edge in range(record.down, record.down_end):
+            made = w.near[edge]
+            if not w.storages[made].dead:
+                pin(w, made)
+                sever(w, made)
+        if not w.storages[storage].dead:
+            bury(w, storage)
+        return True
+    return False
+
+
+@compiled
+def _all_there(w: World, storage: int) -> bool:
+    """Whether all that is made of ``storage`` and may still be needed is resident, as it was written last."""
+    for edge in range(w.storages[storage].down, w.storages[storage].down_end):
+        made = w.storages[w.near[edge]]
+        if not made.dead and not made.fixed and not w.defined[made.newest]:
+            return False
+    return True

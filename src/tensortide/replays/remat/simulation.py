@@ -1,0 +1,130 @@
+"""One run of a step under a memory budget: its figures, and the Plan that it amounts to."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tensortide.errors import PlanError
+from tensortide.plans import Lane, Plan, fingerprint
+from tensortide.plans.remat.schedule import NONE, Schedule
+from tensortide.replays.executed import replay
+from tensortide.replays.remat.outcome import AGAIN, BANISH, DEAD, EVICT, RUN, Outcome, Rules, Shortage, Status
+from tensortide.replays.remat.steps import steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tensortide.memory import Timeline
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """What came of playing ``schedule`` with ``policy`` under ``budget_bytes`` (None: no limit).
+
+    ``outcome`` has the trace: what ran, ran again, was evicted and was dropped for good, in order. A run that did not
+    end (``status`` is ``oom`` or ``thrash``) has the figures of the moment at which it was given up. ``workspace``:
+    kernels' workspace was counted; ``rules``: what it was played by.
+    """
+
+    schedule: Schedule
+    policy: str
+    budget_bytes: int | None
+    overhead_limit: float | None
+    workspace: bool
+    rules: Rules
+    outcome: Outcome = field(repr=False)
+
+    @property
+    def status(self) -> Status:
+        """``ok``; ``oom``: an op did not fit and nothing was left to evict; ``thrash``: the limit was exceeded."""
+        return self.outcome.status
+
+    @property
+    def shortage(self) -> Shortage | None:
+        """Of a run out of memory: what was asked for, and what could not be evicted."""
+        return self.outcome.shortage
+
+    @property
+    def peak_bytes(self) -> int:
+        return self.outcome.peak_bytes
+
+    @property
+    def clock_ns(self) -> int:
+        """Time of the whole run, recomputation included."""
+        return self.outcome.clock_ns
+
+    @property
+    def model_ns(self) -> int:
+        """Time of the step without any recomputation."""
+        return self.schedule.model_ns
+
+    @property
+    def remat_ns(self) -> int:
+        """Time of recomputation."""
+        return self.outcome.remat_ns
+
+    @property
+    def overhead(self) -> float:
+        """Time of the run divided by that of the step without any recomputation."""
+        return self.clock_ns / self.model_ns if self.model_ns else 1.0
+
+    @functools.cached_property
+    def counts(self) -> tuple[int, int, int, int]:
+        """How often an op of the model ran, a value was asked for again, a storage was evicted, and was dropped."""
+        kinds = list(self.outcome.kinds)
+        return kinds.count(RUN), kinds.count(AGAIN), kinds.count(EVICT), kinds.count(BANISH)
+
+    @property
+    def evictions(self) -> int:
+        return self.counts[EVICT]
+
+    @property
+    def recomputations(self) -> int:
+        """Ops run again."""
+        return self.counts[AGAIN]
+
+    @property
+    def eviction_hash(self) -> str:
+        """16 hexadecimal digits that tell whether two runs gave up the same storages in the same order: of the SHA-256
+        over the number of each one's first value, a comma after each."""
+        digest = hashlib.sha256()
+        roots = self.schedule.root.tolist()
+        for kind, index in self._trace():
+            if kind in (EVICT, BANISH):
+                digest.update(f"{roots[index]},".encode())
+        return digest.hexdigest()[:16]
+
+    def _trace(self) -> Iterator[tuple[int, int]]:
+        kinds, indexes = self.outcome.kinds, self.outcome.indexes
+        return zip(map(int, kinds), map(int, indexes), strict=True)
+
+    def plan(self) -> Plan:
+        """The run as a Plan of the Graph of the schedule: replayed, it takes the same memory at every op.
+
+        Raises PlanError for a run that did not end.
+        """
+        if self.status != "ok":
+            raise PlanError(f"a run that ended in {self.status} is no plan: give it a larger budget or another policy")
+        graph = self.schedule.graph
+        found = tuple(steps(graph, self._happened(), collect=self.rules.collect))
+        return Plan(fingerprint(graph), (Lane(self.schedule.device, found),))
+
+    def _happened(self) -> Iterator[tuple[int, int]]:
+        """The trace in ops and storages of the graph."""
+        schedule = self.schedule
+        origin, storages = schedule.origin.tolist(), schedule.storage_origin.tolist()
+        ends = schedule.output_ends.tolist()
+        op_of = [op for op, (a, b) in enumerate(itertools.pairwise(ends)) for _ in range(a, b)]
+        for kind, index in self._trace():
+            if kind in (EVICT, BANISH, DEAD):
+                yield kind, storages[index]
+            elif (op := origin[index if kind == RUN else op_of[index]]) != NONE:
+                yield kind, op
+
+    def timeline(self) -> Timeline:
+        """Bytes resident during each op that ran: the Plan, replayed. Raises PlanError for a run that did not end."""
+        return replay(self.schedule.graph, self.plan(), workspace=self.workspace)

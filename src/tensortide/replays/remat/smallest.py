@@ -1,0 +1,67 @@
+"""How little memory is enough: below what no policy ends, and the smallest budget found with which one does."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tensortide.replays.remat.simulation import Simulation
+from tensortide.replays.remat.simulator import Simulator
+
+if TYPE_CHECKING:
+    from tensortide.plans.remat.schedule import Schedule
+
+_PARTS = 512
+"""Budgets that are tried are multiples of a power of two that is at least this part of the largest."""
+
+
+def least_bytes(schedule: Schedule) -> tuple[int, int]:
+    """Bytes that the most demanding op needs, and its number: what it reads, makes and takes while it runs, and what
+    can neither be made again nor is ever released. No policy ends with less. ``(0, -1)`` of a step without ops."""
+    ends, flat = schedule.input_ends.tolist(), schedule.inputs.tolist()
+    values = [range(a, b) for a, b in itertools.pairwise(schedule.output_ends.tolist())]
+    owner, size, root = schedule.storage.tolist(), schedule.storage_bytes.tolist(), schedule.root.tolist()
+    fixed, extra = schedule.fixed.tolist(), schedule.extra_bytes.tolist()
+    stays = [schedule.graph.storages[origin].death is None for origin in schedule.storage_origin.tolist()]
+    most, worst, staying = 0, -1, 0
+    for op, made in enumerate(values):
+        fresh = {owner[value] for value in made if root[owner[value]] == value}
+        touched = {owner[value] for value in (*flat[ends[op] : ends[op + 1]], *made)}
+        needs = staying + extra[op] + sum(size[s] for s in touched if s in fresh or not (fixed[s] and stays[s]))
+        if needs > most:
+            most, worst = needs, op
+        staying += sum(size[s] for s in fresh if fixed[s] and stays[s])
+    return most, worst
+
+
+def smallest_budget(
+    simulator: Simulator,
+    policy: str,
+    *,
+    overhead_limit: float | None = None,
+    above: int = 0,
+    watch: Callable[[int], None] = lambda budget: None,
+) -> Simulation:
+    """The run with the smallest budget, found by bisection, with which ``policy`` ends; if even the step's own peak is
+    not enough for it, the run with that, whose status says so.
+
+    Budgets up to ``above`` are known not to work. A policy that ends with some budget may fail with a larger one: what
+    is found works, the one tried last below it does not, and others were not looked at. ``watch`` is told of each
+    budget that is tried.
+    """
+    found = simulator.run(policy, simulator.baseline_bytes, overhead_limit=overhead_limit)
+    if found.status != "ok":
+        return found
+    step = 1 << max(0, (simulator.baseline_bytes // _PARTS).bit_length() - 1)
+    low = max(above, least_bytes(simulator.schedule)[0] - 1) // step
+    high = -(-found.peak_bytes // step)
+    while high - low > 1:
+        middle = (low + high) // 2
+        watch(middle * step)
+        run = simulator.run(policy, middle * step, overhead_limit=overhead_limit)
+        if run.status == "ok":
+            found, high = run, middle
+        else:
+            low = middle
+    return found

@@ -1,0 +1,103 @@
+"""Budgets as people write them: ``1.0:0.1``, ``0.9,0.5``, ``80%``, ``8GiB:2GiB:1GiB``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+
+import msgspec
+
+from tensortide.errors import PlanError, TensortideError
+from tensortide.replays.remat.outcome import UNLIMITED
+from tensortide.units import parse_bytes
+
+__all__ = ["Budget", "budgets", "resolved"]
+
+_RATIO = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)", re.ASCII)
+_STEP = Fraction(1, 10)
+_MOST_RATIO = 10
+_MOST = 1000
+_HOW = "write ratios of the peak (1.0:0.1 or 0.9,0.5 or 80%), sizes (8GiB), ranges with a step (8GiB:2GiB:1GiB)"
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """Either a ``ratio`` of the peak without a budget, or a number of bytes."""
+
+    ratio: float | None = None
+    nbytes: int | None = None
+
+    def bytes_of(self, baseline_bytes: int) -> int:
+        """The budget of a step whose peak without one is ``baseline_bytes``: of a ratio, rounded down."""
+        return int(baseline_bytes * (self.ratio or 0)) if self.nbytes is None else self.nbytes
+
+
+def budgets(text: str) -> tuple[Budget, ...]:
+    """The budgets that ``text`` lists: single ones and ranges ``FROM:TO`` or ``FROM:TO:STEP``, both ends included.
+
+    Ratios go in steps of 0.1 unless told otherwise. Raises PlanError for anything else.
+    """
+    found: dict[Budget, None] = {}
+    for part in text.split(","):
+        for budget in _range(part.strip()):
+            found[budget] = None
+            if len(found) > _MOST:
+                raise PlanError(f"{text!r} are more than {_MOST:,} budgets: take larger steps")
+    return tuple(found)
+
+
+def resolved(wanted: Iterable[Budget], baseline_bytes: int) -> list[tuple[int, float]]:
+    """Bytes and ratio of each of ``wanted`` for a step with that peak: the largest first, each once."""
+    ratios: dict[int, float] = {}
+    for budget in wanted:
+        nbytes = budget.bytes_of(baseline_bytes)
+        ratio = nbytes / baseline_bytes if budget.ratio is None and baseline_bytes else budget.ratio or 0.0
+        ratios.setdefault(nbytes, ratio)
+    return sorted(ratios.items(), reverse=True)
+
+
+def _range(part: str) -> Iterator[Budget]:
+    ends = part.split(":")
+    if len(ends) > 3:
+        raise PlanError(f"{part!r} is no range of budgets: {_HOW}")
+    amounts = [_amount(end.strip(), part) for end in ends]
+    in_bytes = amounts[0][1]
+    if any(kind != in_bytes for _, kind in amounts):
+        raise PlanError(f"{part!r} mixes ratios and sizes: {_HOW}")
+    if len(amounts) == 1:
+        yield _budget(*amounts[0])
+        return
+    if in_bytes and len(amounts) == 2:
+        raise PlanError(f"{part!r} needs a step: {_HOW}")
+    first, last = amounts[0][0], amounts[1][0]
+    step = amounts[2][0] if len(amounts) == 3 else _STEP
+    count = abs(first - last) // step + 1
+    if count > _MOST:
+        raise PlanError(f"{part!r} are {count:,} budgets, more than {_MOST:,}: take larger steps")
+    way = step if last > first else -step
+    for i in range(int(count)):
+        yield _budget(first + i * way, in_bytes)
+
+
+def _budget(amount: Fraction, in_bytes: bool) -> Budget:
+    return Budget(nbytes=int(amount)) if in_bytes else Budget(ratio=float(amount))
+
+
+def _amount(text: str, part: str) -> tuple[Fraction, bool]:
+    """A number above 0, and whether it counts bytes."""
+    match = _RATIO.fullmatch(text)
+    if match is None:
+        try:
+            amount, in_bytes = Fraction(parse_bytes(text)), True
+        except TensortideError:
+            where = "" if text == part else f" in {part!r}"
+            raise PlanError(f"{text!r}{where} is no budget: {_HOW}") from None
+    else:
+        amount, in_bytes = Fraction(match[1]) / (100 if match[2] else 1), False
+    if not amount:
+        raise PlanError(f"a budget, or a step between budgets, is more than {text!r}")
+    if in_bytes and amount >= UNLIMITED:
+        raise PlanError(f"a budget of {text} is none at all")
+    if not in_bytes and amount > _MOST_RATIO:
+        raise PlanError(f"{text} times the peak is no budget that tells anything: write {text}B for bytes")
+    return amount, in_bytes

@@ -1,0 +1,223 @@
+"""Plans made ahead against online policies, on one step and under the same budgets.
+
+All are measured alike. A static schedule is written out as a Plan, checked and replayed; its time and peak are those
+of the replay, with what kernels take as workspace where the simulator counts it. What planners think that their
+schedules need differs: they know storages only in groups, and no workspace. So a planner that is given a budget is
+given what it takes for the replay to fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tensortide.errors import PlanError
+from tensortide.plans import Compute, Plan, in_order
+from tensortide.plans.checkpointing.collapse import static_graph
+from tensortide.plans.checkpointing.emit import to_plan
+from tensortide.plans.checkpointing.optimum import optimum
+from tensortide.plans.checkpointing.rounding import rounded
+from tensortide.plans.checkpointing.segments import no_recompute
+from tensortide.plans.remat.policies import policy
+from tensortide.replays.executed import replay
+from tensortide.replays.remat.portfolio import best
+from tensortide.studies.remat.contenders import contenders, why_no_program, within
+from tensortide.studies.remat.verdicts import Comparison, Entry, Point, Strategy, Verdict
+
+if TYPE_CHECKING:
+    from tensortide.plans.checkpointing.stages import StaticPlan
+    from tensortide.replays.remat.outcome import Deallocation
+    from tensortide.replays.remat.simulation import Simulation
+    from tensortide.replays.remat.simulator import Simulator
+    from tensortide.studies.remat.subject import Subject
+
+__all__ = ["AUTO", "compare"]
+
+AUTO = "auto"
+"""The best of many policies (``portfolio``)."""
+OPTIMUM, ROUNDING = "Checkmate", "LP rounding"
+ATTEMPTS = 4
+"""So often a planner is asked again, with a budget that is smaller by what the replay of its plan exceeds ours."""
+
+
+def compare(
+    subject: Subject,
+    budgets: Sequence[tuple[int, float]],
+    policies: Iterable[str] = ("dtr-eq", AUTO),
+    *,
+    deallocation: Deallocation = "eager",
+    overhead_limit: float = 2.0,
+    optimum_time_s: float = 60.0,
+    progress: Callable[[str], None] | None = None,
+) -> Comparison:
+    """Play ``subject`` by every static strategy and each of ``policies`` (names, or ``auto``) under ``budgets``.
+
+    ``optimum_time_s``: how long a sweep of settings may take, and for each budget the search for the optimum and each
+    linear relaxation; 0 leaves these two out. Raises PlanError for what is no policy, limit or time.
+    """
+    policies = list(dict.fromkeys(policies))
+    for name in policies:
+        if name != AUTO:
+            policy(name)
+    if not overhead_limit >= 1:
+        raise PlanError(f"an overhead limit of {overhead_limit} is below 1, the step without recomputation")
+    if not optimum_time_s >= 0:
+        raise PlanError(f"{optimum_time_s} seconds are no time to plan in")
+    contest = _Contest(subject, budgets, subject.simulator(deallocation), overhead_limit, progress or _silent)
+    online = [contest.online(name) for name in policies]
+    static = contest.static(optimum_time_s)
+    return Comparison(
+        step=subject.step,
+        nodes=len(contest.nodes),
+        workspace=contest.simulator.workspace,
+        overhead_limit=overhead_limit,
+        budgets=tuple(budgets),
+        strategies=(*static, *online),
+    )
+
+
+def _silent(message: str) -> None:
+    del message
+
+
+class _Contest:
+    """A step with its budgets, on which strategies are tried one by one."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        budgets: Sequence[tuple[int, float]],
+        simulator: Simulator,
+        limit: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self.budgets, self.simulator, self.limit, self.say = budgets, simulator, limit, say
+        self.graph, self.durations = subject.recording.graph, subject.recording.durations_ns
+        self.device = simulator.schedule.device
+        self.model_ns = simulator.schedule.model_ns
+        self.nodes = static_graph(self.graph, self.durations, self.device)
+
+    def static(self, time_s: float) -> list[Strategy]:
+        """All strategies that plan ahead; first of all the step as it was recorded."""
+        recorded = self._replayed(in_order(self.graph, range(len(self.graph)), self.device))
+        found = [self._strategy("no recomputation", (recorded,))]
+        for name, plans, skipped in contenders(self.nodes):
+            self.say(f"planning: {name}")
+            kept, complete = within(plans, max(time_s, 1.0))
+            points = _unbeaten(map(self.played, kept))
+            found.append(self._strategy(name, points, skipped, cut=not complete))
+        reason = why_no_program(self.nodes) if time_s else "no time was given to it"
+        return [*found, self.programmed(OPTIMUM, reason, time_s), self.programmed(ROUNDING, reason, time_s)]
+
+    def _strategy(self, name: str, points: tuple[Point, ...], skipped: str = "", *, cut: bool = False) -> Strategy:
+        entries = () if skipped else tuple(_fitting(points, budget, "no fit") for budget, _ in self.budgets)
+        return Strategy(name=name, kind="static", points=points, entries=entries, skipped=skipped, cut=cut)
+
+    def played(self, made: StaticPlan) -> Point:
+        """``made`` as a Plan, checked and replayed."""
+        point = self._replayed(to_plan(made, self.nodes, self.graph, self.device), _setting(made))
+        planned_ns = made.cost_ns + self.nodes.fixed_ns
+        return msgspec.structs.replace(point, planned_ns=planned_ns, planned_bytes=made.peak_bytes)
+
+    def _replayed(self, plan: Plan, detail: str = "") -> Point:
+        timeline = replay(self.graph, plan, workspace=self.simulator.workspace)
+        clock = sum(self.durations[step.op] for step in plan.lanes[0].steps if isinstance(step, Compute))
+        return Point(detail=detail, clock_ns=clock, peak_bytes=timeline.peak_bytes, overhead=self._overhead(clock))
+
+    def _overhead(self, clock_ns: int) -> float:
+        return clock_ns / self.model_ns if self.model_ns else 1.0
+
+    def programmed(self, name: str, reason: str, time_s: float) -> Strategy:
+        """A strategy that is given each of the budgets, the largest first. What it finds for one counts for others."""
+        if reason:
+            return Strategy(name=name, kind="program", skipped=reason)
+        plain = self.played(no_recompute(self.nodes))
+        offset = (plain.planned_bytes or 0) - plain.peak_bytes
+        points: list[Point] = []
+        entries: list[Entry] = []
+        for budget, _ in self.budgets:
+            self.say(f"planning: {name} at {budget:,} bytes")
+            entry = self._planned(name, budget, budget + offset, time_s)
+            points += [entry.point] if entry.point is not None else []
+            entries.append(_at_least(entry, entries))
+        pooled = [_pooled(entry, points, budget) for entry, (budget, _) in zip(entries, self.budgets, strict=True)]
+        return Strategy(name=name, kind="program", points=tuple(dict.fromkeys(points)), entries=tuple(pooled))
+
+    def _planned(self, name: str, budget: int, given: int, time_s: float) -> Entry:
+        """Ask for a plan within ``given``, and for one within less as long as the replay exceeds ``budget``."""
+        for _ in range(ATTEMPTS):
+            made, bound_ns, verdict = self._solved(name, given, time_s)
+            bound = None if bound_ns is None else self._overhead(bound_ns + self.nodes.fixed_ns)
+            if made is None:
+                return Entry(verdict=verdict, planner_bytes=given, bound=bound)
+            point = self.played(made)
+            if point.peak_bytes <= budget:
+                return Entry(verdict="ok", point=point, planner_bytes=given, bound=bound)
+            given = min(given, made.peak_bytes) - (point.peak_bytes - budget)
+        return Entry(verdict="no fit", planner_bytes=given)
+
+    def _solved(self, name: str, given: int, time_s: float) -> tuple[StaticPlan | None, int | None, Verdict]:
+        if name == ROUNDING:
+            return rounded(self.nodes, given, time_s), None, "none found"
+        found = optimum(self.nodes, given, time_s)
+        return found.plan, found.bound_ns, "infeasible" if found.status == "infeasible" else "none found"
+
+    def online(self, name: str) -> Strategy:
+        """The policy ``name`` under each budget."""
+        runs = []
+        for budget, _ in self.budgets:
+            self.say(f"playing: {name} at {budget:,} bytes")
+            runs.append(self._run(name, budget))
+        entries = tuple(Entry(verdict=run.status, point=self._ran(run) if run.status == "ok" else None) for run in runs)
+        points = dict.fromkeys(entry.point for entry in entries if entry.point is not None)
+        return Strategy(name=name, kind="online", points=tuple(points), entries=entries)
+
+    def _run(self, name: str, budget: int) -> Simulation:
+        if name == AUTO:
+            return best(self.simulator, budget, overhead_limit=self.limit)[0]
+        return self.simulator.run(name, budget, overhead_limit=self.limit)
+
+    def _ran(self, run: Simulation) -> Point:
+        clock = run.clock_ns - int(self.simulator.compat)  # DTR's simulator starts at 1 ns
+        return Point(detail=run.policy, clock_ns=clock, peak_bytes=run.peak_bytes, overhead=self._overhead(clock))
+
+
+def _setting(made: StaticPlan) -> str:
+    if made.strategy.startswith("Chen greedy"):
+        return f"{made.strategy}, segments of {made.segment_bytes:.0f} bytes"
+    return "" if made.strategy == "optimum" else made.strategy
+
+
+def _unbeaten(points: Iterable[Point]) -> tuple[Point, ...]:
+    """Those that no other one beats in time and peak, the fastest first."""
+    front: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.clock_ns, point.peak_bytes)):
+        if not front or point.peak_bytes < front[-1].peak_bytes:
+            front.append(point)
+    return tuple(front)
+
+
+def _fitting(points: Iterable[Point], budget: int, otherwise: Verdict) -> Entry:
+    """The fastest of ``points`` within ``budget``, of equals that of the lower peak."""
+    fitting = (point for point in points if point.peak_bytes <= budget)
+    found = min(fitting, key=lambda point: (point.clock_ns, point.peak_bytes), default=None)
+    return Entry(verdict=otherwise if found is None else "ok", point=found)
+
+
+def _at_least(entry: Entry, others: Iterable[Entry]) -> Entry:
+    """``entry``, whose bound is no less than that of any of ``others`` that had more memory."""
+    known = [other.bound for other in others if (other.planner_bytes or 0) >= (entry.planner_bytes or 0)]
+    bound = max((bound for bound in (entry.bound, *known) if bound is not None), default=None)
+    return msgspec.structs.replace(entry, bound=bound)
+
+
+def _pooled(own: Entry, points: Iterable[Point], budget: int) -> Entry:
+    """What was found for ``budget``, or faster for another one, with what was proved for this one."""
+    found = _fitting(points, budget, own.verdict)
+    if found.point is None or own.bound is None:
+        return msgspec.structs.replace(found, planner_bytes=own.planner_bytes, bound=own.bound)
+    bound = min(own.bound, found.point.overhead)  # a faster one fits only as it is replayed
+    proved = found.point.overhead <= bound
+    return msgspec.structs.replace(found, planner_bytes=own.planner_bytes, bound=bound, proved=proved)

@@ -1,0 +1,117 @@
+"""What is compared in an experiment, and the experiment made: policies over budgets, on one step or several."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from tensortide.errors import PlanError
+from tensortide.plans.remat.policies import GRID, Work, policy
+from tensortide.replays.remat.outcome import Deallocation
+from tensortide.studies.remat.budgets import Budget, resolved
+from tensortide.studies.remat.grid import play_all
+from tensortide.studies.remat.results import Cell, Curve, Experiment, Row, Study
+from tensortide.studies.remat.saved import Saved
+from tensortide.studies.remat.subject import Subject
+
+__all__ = ["ABLATION_ROWS", "POLICIES", "TRIALS", "Line", "ablation", "accesses", "banishing", "conduct", "contest"]
+
+POLICIES = ("dtr", "dtr-eq", "dtr-local", "msps", "lru", "size", "random")
+"""What is compared unless one says otherwise."""
+TRIALS = 10
+"""Seeds of a policy that draws lots."""
+ABLATION_ROWS = ("e", "eq", "local", "one")
+"""The kinds of work in the cells of the ablation; see ``policies.GRID``."""
+
+
+_AROUND = frozenset({Work.CLASSES, Work.ANCESTORS, Work.NEIGHBOURHOOD, Work.UNION})
+
+
+class Line(msgspec.Struct, frozen=True):
+    """What a curve is to be of: the same run by each of ``policies``, which are one policy or its seeds."""
+
+    name: str
+    policies: tuple[str, ...]
+    deallocation: Deallocation = "eager"
+    exhaustive: bool = False
+
+
+def contest(names: Iterable[str], *, deallocation: Deallocation = "eager", trials: int = TRIALS) -> tuple[Line, ...]:
+    """A line for each policy; ``random`` is played with ``trials`` seeds, ``random:3`` with that one.
+
+    Raises PlanError for a name that is none, and for one given twice.
+    """
+    lines: dict[str, Line] = {}
+    for name in names:
+        policy(name)
+        if name in lines:
+            raise PlanError(f"{name!r} is among the policies twice")
+        seeds = tuple(f"random:{seed}" for seed in range(trials))
+        lines[name] = Line(name, seeds if name == "random" else (name,), deallocation)
+    if not lines:
+        raise PlanError("there is no policy to play")
+    return tuple(lines.values())
+
+
+def ablation(*, deallocation: Deallocation = "eager", trials: int = TRIALS) -> tuple[Line, ...]:
+    """All cells of the ablation, row by row; the one with nothing in it is drawing lots."""
+    return contest([*GRID, "random"], deallocation=deallocation, trials=trials)
+
+
+def banishing() -> tuple[Line, ...]:
+    """What becomes of storages that the program drops: gone for good, evicted, or never told of."""
+    return (
+        Line("banish, dtr-unopt", ("dtr-unopt",), "banish"),
+        Line("eager, dtr", ("dtr",)),
+        Line("ignore, dtr", ("dtr",), "ignore"),
+    )
+
+
+def accesses(
+    names: Iterable[str] = ("dtr", "dtr-eq", "dtr-local"), *, deallocation: Deallocation = "eager"
+) -> tuple[Line, ...]:
+    """What it takes to choose: by looking around every candidate; and, for policies that look around at all, with
+    bounds that rule most of them out."""
+    lines = contest(names, deallocation=deallocation, trials=1)
+    everything = (Line(f"{line.name}, all", line.policies, deallocation, True) for line in lines)
+    bounded = (line for line in lines if getattr(policy(line.policies[0]), "work", Work.ONE) in _AROUND)
+    return (*everything, *(Line(f"{line.name}, bounds", line.policies, deallocation) for line in bounded))
+
+
+def conduct(
+    kind: str,
+    subjects: Sequence[Subject],
+    lines: Sequence[Line],
+    budgets: Sequence[Budget],
+    *,
+    overhead_limit: float = 2.0,
+    saved: Saved | None = None,
+    workers: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Experiment:
+    """Play every step of ``subjects`` along every line under every budget; see ``play_all`` for the rest.
+
+    Raises PlanError for accesses that cannot be counted.
+    """
+    steps = [(subject, resolved(budgets, subject.baseline_bytes)) for subject in subjects]
+    jobs = [
+        (subject, Cell(name, nbytes, overhead_limit, line.deallocation, line.exhaustive))
+        for subject, rows in steps
+        for line in lines
+        for nbytes, _ in rows
+        for name in line.policies
+    ]
+    if kind == "accesses" and not all(subject.is_compiled(cell) for subject, cell in jobs):
+        raise PlanError("accesses are counted by the compiled engine only: pip install 'tensortide[remat]'")
+    runs = iter(play_all(jobs, saved=saved, workers=workers, progress=progress))
+    studies = []
+    for subject, rows in steps:
+        curves = []
+        for line in lines:
+            played = (tuple(itertools.islice(runs, len(line.policies))) for _ in rows)
+            found = tuple(Row(nbytes, ratio, some) for (nbytes, ratio), some in zip(rows, played, strict=True))
+            curves.append(Curve(line.name, line.policies, line.deallocation, line.exhaustive, found))
+        studies.append(Study(subject.step, tuple(curves)))
+    return Experiment(kind, overhead_limit, tuple(studies))

@@ -1,0 +1,125 @@
+"""Many runs on all cores. What comes of each depends on nothing but its cell."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeAlias
+
+from tensortide.errors import PlanError
+from tensortide.studies.remat.results import Cell, Run
+from tensortide.studies.remat.saved import Saved
+from tensortide.studies.remat.subject import Subject
+from tensortide.units import format_bytes
+
+__all__ = ["Job", "play_all"]
+
+Job: TypeAlias = tuple[Subject, Cell]
+_MOST_LIMIT = 1e6
+Submit: TypeAlias = Callable[[Subject, Cell], "Future[Run]"]
+
+
+def play_all(
+    jobs: Sequence[Job],
+    *,
+    saved: Saved | None = None,
+    workers: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> list[Run]:
+    """The run of each of ``jobs``, in their order; those that ``saved`` has are taken from it, new ones are added.
+
+    ``workers`` (default: one per core) at a time: the compiled engine in threads, the plain one, where there are
+    several such runs, in processes; 1 plays everything here.
+
+    Raises PlanError for an overhead limit that is none, and when a process is ended from outside.
+    """
+    for limit in {cell.overhead_limit for _, cell in jobs}:
+        if not 1 <= limit <= _MOST_LIMIT:
+            raise PlanError(
+                f"an overhead limit is a number from 1, the step itself, to {_MOST_LIMIT:,.0f}, not {limit}"
+            )
+    say = progress or (lambda message: None)
+    keys = [subject.key(cell) for subject, cell in jobs]
+    found = {} if saved is None else {key: saved.runs[key] for key in keys if key in saved.runs}
+    open_jobs = {key: job for key, job in zip(keys, jobs, strict=True) if key not in found}
+    total = len(open_jobs)
+
+    def finished(key: str, run: Run) -> None:
+        found[key] = run
+        if saved is not None:
+            saved.add(key, run)
+        subject, cell = open_jobs.pop(key)
+        budget = format_bytes(cell.budget_bytes)
+        say(f"{total - len(open_jobs)} of {total} runs; {subject.name}, {cell.policy} at {budget}")
+
+    compiled = {key: job for key, job in open_jobs.items() if job[0].is_compiled(job[1])}
+    plain = {key: job for key, job in open_jobs.items() if key not in compiled}
+    cores = _cores() if workers is None else workers
+    if compiled:
+        say("loading the engine, which is compiled when it is first used: some 20 s, once")
+        first, (subject, cell) = next(iter(compiled.items()))
+        finished(first, subject.play(cell))
+        del compiled[first]
+    for some, pool in ((compiled, _threads), (plain, _processes)):
+        if min(cores, len(some)) < 2:
+            for key, (subject, cell) in some.items():
+                finished(key, subject.play(cell))
+            continue
+        subjects = list(dict.fromkeys(subject for subject, _ in some.values()))
+        with pool(min(cores, len(some)), subjects) as submit:
+            futures = {submit(*job): key for key, job in some.items()}
+            for future in as_completed(futures):
+                finished(futures[future], future.result())
+    return [found[key] for key in keys]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def _threads(count: int, subjects: list[Subject]) -> Iterator[Submit]:
+    del subjects
+    executor = ThreadPoolExecutor(count)
+    try:
+        yield lambda subject, cell: executor.submit(subject.play, cell)
+    finally:  # all is done, or the user has had enough
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _processes(count: int, subjects: list[Subject]) -> Iterator[Submit]:
+    before = set(multiprocessing.active_children())
+    numbers = {subject: number for number, subject in enumerate(subjects)}
+    executor = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _enter, (subjects,))
+    done = False
+    try:
+        yield lambda subject, cell: executor.submit(_play, numbers[subject], cell)
+        done = True
+    except BrokenProcessPool:
+        raise PlanError(
+            "a process that played runs was ended from outside, perhaps for want of memory.\n"
+            "Run again with fewer --jobs; with --save, finished runs are kept."
+        ) from None
+    finally:
+        executor.shutdown(wait=done, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - before:
+            child.terminate()
+
+
+_subjects: list[Subject] = []
+"""Of a process that plays runs: what they are of."""
+
+
+def _enter(subjects: list[Subject]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is for all: no words from each
+    _subjects[:] = subjects
+
+
+def _play(number: int, cell: Cell) -> Run:
+    return _subjects[number].play(cell)

@@ -1,0 +1,188 @@
+"""Files that are no MetaGraphs, damaged ones, ones that contradict themselves: one error that names file and node."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tensortide.errors import MetaGraphError
+from tensortide.importers.tf1 import read_program
+from tensortide.importers.tf1.proto import message
+from tests.importers.tf1.build import FLOAT, INT, Graph, counted_loop
+
+
+def refused(data: bytes) -> str:
+    """What is said against a file, nothing if it is read."""
+    try:
+        read_program(data)
+    except MetaGraphError as error:
+        said = str(error)
+    else:
+        said = ""
+    assert not said or "<bytes>: " in said
+    return said
+
+
+def small() -> Graph:
+    graph = Graph()
+    graph.feed("x", -1, 16)
+    graph.variable("W", 16, 32)
+    graph.scalar("steps", 4)
+    graph.node("y", "MatMul", "x", "W")
+    counted_loop(graph, "loop", "steps", ["y"], lambda states, _: [graph.node("z", "Relu", states[0])])
+    graph.train("loop/Exit_1")
+    return graph
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b'{"nodes": []}',
+        b"node {\n  name: 'x'\n}",
+        b"TIDE\x00\x01rest",
+        b"\x1f\x8bbroken",
+        gzip.compress(b""),
+    ],
+    ids=["empty", "json", "json2", "pbtxt", "other", "gzip", "empty-gzip"],
+)
+def test_no_metagraph(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.meta"
+    path.write_bytes(data)
+    with pytest.raises(MetaGraphError, match=r"model\.meta: "):
+        read_program(path)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(MetaGraphError, match=r"missing\.meta: cannot be read"):
+        read_program(tmp_path / "missing.meta")
+
+
+def test_every_form_of_a_file(tmp_path: Path) -> None:
+    data = small().data()
+    bare = small().meta.graph_def.SerializeToString()
+    (tmp_path / "g.meta.gz").write_bytes(gzip.compress(data))
+    program = read_program(data)
+    assert read_program(tmp_path / "g.meta.gz") == read_program(gzip.compress(data)) == program
+    assert [node.name for node in read_program(bare, fetches=["loop/Exit_1:0"]).nodes] == [
+        n.name for n in program.nodes
+    ]
+
+
+def test_truncated_anywhere() -> None:
+    data = small().data()
+    for length in range(0, len(data), 7):
+        refused(data[:length])
+
+
+def test_changed_anywhere() -> None:
+    """Whatever bytes and edges are changed, it is read or refused, never a traceback."""
+    data = small().data()
+    chance = random.Random(3)
+    for _ in range(300):
+        changed = bytearray(data)
+        for _ in range(3):
+            changed[chance.randrange(len(data))] = chance.randrange(256)
+        refused(bytes(changed))
+    for _ in range(300):
+        meta = message("MetaGraphDef").FromString(data)
+        nodes = meta.graph_def.node
+        for _ in range(2):
+            node = chance.choice(nodes)
+            if node.input and chance.random() < 0.5:
+                del node.input[chance.randrange(len(node.input))]
+            else:
+                node.input.append(chance.choice(nodes).name)
+        refused(meta.SerializeToString())
+
+
+def test_missing_input() -> None:
+    graph = small()
+    graph.node("lost", "Relu", "nowhere")
+    graph.train("lost")
+    with pytest.raises(MetaGraphError, match=r"node lost: its input 'nowhere' is not in the file"):
+        read_program(graph.data())
+
+
+def test_missing_root() -> None:
+    with pytest.raises(MetaGraphError, match="there is no node 'nothing'"):
+        read_program(small().data(), fetches=["nothing"])
+
+
+def test_two_nodes_of_one_name() -> None:
+    graph = small()
+    graph.node("y", "Relu", "x")
+    with pytest.raises(MetaGraphError, match="node y: two nodes"):
+        read_program(graph.data())
+
+
+def test_an_exit_outside_of_loops() -> None:
+    graph = small()
+    graph.node("out", "Exit", "y")
+    graph.train("out")
+    with pytest.raises(MetaGraphError, match="node out: it leaves a loop"):
+        read_program(graph.data())
+
+
+def test_a_function_that_is_missing() -> None:
+    graph = small()
+    graph.node("call", "PartitionedCall", "x")
+    graph.train("call")
+    with pytest.raises(MetaGraphError, match="node call: it calls the function"):
+        read_program(graph.data())
+
+
+def test_unknown_presets_and_patterns() -> None:
+    data = small().data()
+    with pytest.raises(MetaGraphError, match="no preset 'alexnet'"):
+        read_program(data, preparation="catamount", preset="alexnet")
+    with pytest.raises(MetaGraphError, match="regular expression"):
+        read_program(data, bind={"W(": ["h"]})
+    with pytest.raises(MetaGraphError, match="regular expression"):
+        read_program(data, preparation="catamount", drop=["("])
+    with pytest.raises(MetaGraphError, match="no node is named 'V'"):
+        read_program(data, bind={"V": ["h"]})
+
+
+@pytest.mark.parametrize(
+    ("bind", "said"),
+    [
+        ({"W": ["a"]}, "1 bound sizes and 2 dimensions"),
+        ({"W": ["a", "a"]}, "node W"),
+        ({"W": ["2*a", 31]}, "node W"),
+        ({"x": ["b", "f"], "W": ["h", "n"]}, "node y: .*f and h, both as bound by the caller"),
+    ],
+    ids=["rank", "two values", "number", "two names"],
+)
+def test_bindings_that_contradict(bind: dict[str, list[str | int]], said: str) -> None:
+    with pytest.raises(MetaGraphError, match=said):
+        read_program(small().data(), bind=bind)
+
+
+def test_values_that_do_not_fit_their_constant() -> None:
+    graph = Graph()
+    proto = message("TensorProto")(dtype=3, int_val=[1, 2, 3, 4])
+    proto.tensor_shape.dim.add(size=2)
+    graph.node("c", "Const", dtype=INT, value=proto)
+    graph.feed("x", 6)
+    graph.node("y", "Reshape", "x", "c", T=FLOAT)
+    graph.train("y")
+    assert read_program(graph.data()).nodes[-1].outputs[0].shape is None
+
+
+def test_without_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.protobuf.message", None)
+    with pytest.raises(MetaGraphError, match=r"pip install 'tensortide\[metagraph\]'"):
+        read_program(b"\x0a\x00")
+
+
+def test_nothing_is_imported_before_it_is_needed() -> None:
+    code = "import sys, tensortide.recorder.metagraph; print(any(name.startswith('google') for name in sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert answer.stdout.strip() == "False"

@@ -1,0 +1,81 @@
+"""Parts of the compiled engine that stand for Python's own: division, dice, and the room that a run gets."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensortide.plans.remat.policies import NAMED
+from tensortide.plans.remat.schedule import recorded, schedule
+from tensortide.replays.remat.fast import run as running
+from tensortide.replays.remat.fast.costs import ratio
+from tensortide.replays.remat.fast.dice import below
+from tensortide.replays.remat.fast.load import kernel, prepared
+from tensortide.replays.remat.fast.run import words_of
+from tensortide.replays.remat.fast.state import FULL, TOKEN, TRACE, with_room
+from tensortide.replays.remat.outcome import Rules
+from tests.replays.remat.steps import random_graph
+
+BIG = st.integers(1, 2**53 - 1) | st.integers(0, 52).map(lambda bits: 1 << bits) | st.integers(1, 1000)
+
+
+@given(work=st.just(0) | BIG, nbytes=BIG, time=BIG)
+def test_quotients_are_rounded_as_python_rounds_them(work: int, nbytes: int, time: int) -> None:
+    assert ratio.py_func(work, nbytes, time) == work / (nbytes * time)
+    assert ratio.py_func(-work, nbytes, time) == -work / (nbytes * time)
+
+
+def test_many_quotients() -> None:
+    chance = random.Random(1)
+    for _ in range(20_000):
+        work, nbytes, time = (chance.getrandbits(chance.randint(1, 53)) or 1 for _ in range(3))
+        assert ratio(work, nbytes, time) == work / (nbytes * time)
+
+
+@given(seed=st.integers(0, 2**64), counts=st.lists(st.integers(1, 2**31), min_size=1, max_size=1500))
+def test_dice_fall_as_those_of_python(seed: int, counts: list[int]) -> None:
+    words, dice = words_of(seed), random.Random(seed)
+    assert [below(words, count) for count in counts] == [dice.randrange(count) for count in counts]
+
+
+def test_stamps_start_anew_when_their_numbers_run_out() -> None:
+    graph = random_graph(random.Random(5), 80, in_place=0.0, kept=0.02)
+    made = schedule(recorded(graph, [10] * len(graph)))
+    ready, play = prepared(made), kernel()
+    for name in ("dtr", "dtr-eq", "dtr-unopt"):
+        peak = running.run(made, NAMED[name], Rules(), ready).peak_bytes
+        traces = []
+        for used in (0, np.iinfo(np.int32).max - 9):
+            step, state = with_room(ready, 10_000, words_of(0))
+            running._set(state, NAMED[name], Rules(budget_bytes=int(peak * 0.7)))
+            state.reg[TOKEN] = used
+            play(step, state)
+            assert used == 0 or state.reg[TOKEN] < used
+            traces.append(state.trace[: state.reg[TRACE]].tolist())
+        assert traces[0] == traces[1]
+
+
+def test_a_run_that_needs_more_room_gets_it() -> None:
+    graph = random_graph(random.Random(5), 80, in_place=0.0, kept=0.02)
+    made = schedule(recorded(graph, [10] * len(graph)))
+    ready = prepared(made)
+    rules = Rules(budget_bytes=int(running.run(made, NAMED["dtr-eq"], Rules(), ready).peak_bytes * 0.7))
+    whole = running.run(made, NAMED["dtr-eq"], rules, ready)
+    play = kernel()
+    room, rooms = 1, []
+    while True:
+        step, state = with_room(ready, room, words_of(0))
+        running._set(state, NAMED["dtr-eq"], rules)
+        status = play(step, state)
+        rooms.append(status)
+        if status != FULL:
+            break
+        room += 7
+    found = running._outcome(state.reg, state.trace, status, rules)
+    assert len(rooms) > 10
+    assert (found.status, found.clock_ns, found.peak_bytes) == (whole.status, whole.clock_ns, whole.peak_bytes)
+    assert np.array_equal(found.kinds, whole.kinds)
+    assert np.array_equal(found.indexes, whole.indexes)

@@ -1,0 +1,114 @@
+"""A profile as text and as a document: every figure adds up, and unknown shows."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from tensortide.graph import Graph, Role
+from tensortide.reports.profile import ProfileDocument, profile_document
+from tensortide.reports.profile_terminal import render_profile
+from tensortide.timing import Durations, Machine, Measurement, Sample, identity
+from tests.graphs import Builder
+
+GOLDEN = Path(__file__).with_name("profile.txt")
+
+
+def graph() -> Graph:
+    builder = Builder()
+    tensor = builder.storage(4000, Role.INPUT)
+    for index, name in enumerate(("aten.relu.default", "aten.relu.default", "aten.cos.default", "mylib.own.default")):
+        result = builder.storage(4000, birth=index)
+        builder.op([tensor], [result], name=name)
+        tensor = result
+    return builder.graph()
+
+
+MACHINE = Machine(
+    device="cpu",
+    name="Some CPU",
+    isa="AVX2",
+    threads=1,
+    cores=2,
+    governor="performance",
+    load_before=0.5,
+    load_after=3.5,
+    versions={"torch": "2.13.0"},
+)
+
+
+def durations(**changes: object) -> Durations:
+    measurement = Measurement(
+        how="step",
+        clock="wall",
+        min_ns=(900, 1900, 40_000, 0),
+        p90_ns=(1200, 2200, 60_000, 0),
+        samples=(9, 9, 9, 0),
+        machine=MACHINE,
+        step=Sample(100_000, 90_000, 120_000, 10),
+        hooked=Sample(110_000, 100_000, 130_000, 9),
+        hook_ns=10_000,
+        overhead_ns={"forward": 30_000},
+        warm_up=3,
+        stand_ins={3: "it cannot be executed"},
+    )
+    measurement = msgspec.structs.replace(measurement, **changes)
+    return Durations((1000, 2000, 50_000, 7000), "measured here", "measured", 1, identity(graph()), measurement)
+
+
+def shown(document: ProfileDocument, width: int = 80) -> str:
+    file = io.StringIO()
+    render_profile(document, Console(file=file, width=width, no_color=True, highlight=False))
+    return file.getvalue()
+
+
+def document(**changes: object) -> ProfileDocument:
+    return profile_document(graph(), durations(**changes), target="step.py:train")
+
+
+def test_the_text_is_this() -> None:
+    assert "".join(f"--- {width} columns\n{shown(document(), width)}" for width in (80, 100)) == GOLDEN.read_text()
+
+
+def test_all_ways_to_break_the_time_down_add_up() -> None:
+    made = document()
+    for rows in (made.phases, made.by_op, made.by_shapes, [row for row in made.modules if row.depth == 0]):
+        assert sum(row.ns for row in rows) == made.account.ops_ns == 60_000
+        assert sum(row.calls for row in rows) == 4
+        assert sum(row.share for row in rows) == pytest.approx(1)
+    assert made.account.explained_ns == 90_000
+    assert made.account.difference == pytest.approx(-0.1)
+    relu = next(row for row in made.by_op if row.name == "aten.relu")
+    assert (relu.calls, relu.median_ns, relu.min_ns, relu.stand_ins) == (2, 1500, 900, 0)
+    assert relu.bytes_per_s == pytest.approx(2 * 8000 / 3000e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "remark"),
+    [
+        ({}, "other processes take the cores"),
+        ({"clock": "thread"}, "Take more steps"),
+        ({"machine": None}, "Take more steps"),
+        ({"overhead_ns": {"forward": 38_000}}, None),
+    ],
+)
+def test_an_account_that_does_not_close_says_what_to_do(changes: dict[str, object], remark: str | None) -> None:
+    text = " ".join(shown(document(**changes)).split())
+    assert ("do not explain the step" in text) == (remark is not None)
+    assert remark is None or remark in text
+
+
+def test_durations_without_a_measurement_are_shown_too() -> None:
+    plain = msgspec.structs.replace(durations(), measurement=None)
+    made = profile_document(graph(), plain, target="x")
+    assert made.account.step is None
+    assert "By op" in shown(made)
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_it_fits_the_width(width: int) -> None:
+    assert max(map(len, shown(document(), width).splitlines())) <= width

@@ -1,0 +1,59 @@
+"""Budgets as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tensortide.errors import PlanError
+from tensortide.studies.remat.budgets import Budget, budgets, resolved
+
+TENTHS = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
+
+
+def ratios(text: str) -> list[float | None]:
+    return [budget.ratio for budget in budgets(text)]
+
+
+def test_ranges_of_ratios() -> None:
+    assert ratios("1.0:0.1") == TENTHS
+    assert ratios("0.1:1.0") == TENTHS[::-1]
+    assert ratios("100%:10%") == TENTHS
+    assert ratios("1:.8:.05") == [1.0, 0.95, 0.9, 0.85, 0.8]
+    assert ratios("1.0:0.75") == [1.0, 0.9, 0.8]
+    assert ratios("0.9, 0.5,50 %") == [0.9, 0.5]
+
+
+def test_sizes() -> None:
+    assert budgets("8GiB") == (Budget(nbytes=8 << 30),)
+    assert budgets("3GiB:1GiB:1GiB") == tuple(Budget(nbytes=n << 30) for n in (3, 2, 1))
+    assert budgets("0.5,100B") == (Budget(ratio=0.5), Budget(nbytes=100))
+
+
+def test_they_are_resolved_from_the_largest_down_and_each_once() -> None:
+    assert resolved(budgets("0.3,100B,0.7,10B"), 100) == [(100, 1.0), (70, 0.7), (30, 0.3), (10, 0.1)]
+    assert resolved(budgets("0.5,0.501"), 10) == [(5, 0.5)]
+    assert resolved(budgets("1.0:0.1"), 10061179152)[3] == (7042825406, 0.7)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "is no budget: write ratios"),
+        ("much", "'much' is no budget"),
+        ("1.0:x", "'x' in '1.0:x' is no budget"),
+        ("1.0:0.1:0.1:0.1", "no range"),
+        ("0", "is more than '0'"),
+        ("1.0:0.1:0", "is more than '0'"),
+        ("-0.5", "no budget"),
+        ("nan", "no budget"),
+        ("1.0:2GiB", "mixes"),
+        ("8GiB:2GiB", "needs a step"),
+        ("8589934592", "write 8589934592B for bytes"),
+        ("1:0.1:0.0001", "9,001 budgets"),
+        ("1e30B", "none at all"),
+        ("0.5,,0.4", "no budget"),
+    ],
+)
+def test_anything_else_is_one_clear_error(text: str, why: str) -> None:
+    with pytest.raises(PlanError, match=why):
+        budgets(text)

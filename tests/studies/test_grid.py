@@ -1,0 +1,143 @@
+"""Many runs: on threads and processes, saved, resumed; the same whatever the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tensortide.errors import OutputError, PlanError, PlanFileError
+from tensortide.studies.remat import Experiment, Saved, Subject, ablation, budgets, conduct, contest
+from tensortide.studies.remat.grid import play_all
+from tensortide.studies.remat.linear import linear_network
+from tensortide.studies.remat.results import Cell, Run
+
+POLICIES = ("dtr", "dtr-eq", "lru", "random", "dtr-local+sqrt", "size+large")
+
+
+def small(n: int = 24, *, compat: bool = False) -> Subject:
+    return Subject("chain", linear_network(n), compat=compat)
+
+
+def sweep(saved: Saved | None = None, workers: int | None = 1) -> Experiment:
+    lines = contest(POLICIES, trials=3)
+    return conduct("sweep", [small(), small(40)], lines, budgets("1.0:0.2:0.2"), saved=saved, workers=workers)
+
+
+@pytest.fixture(scope="module")
+def alone() -> Experiment:
+    return sweep()
+
+
+class Counting(Subject):
+    """Knows how often it was played."""
+
+    played = 0
+
+    def play(self, cell: Cell) -> Run:
+        type(self).played += 1
+        return super().play(cell)
+
+
+def test_results_do_not_depend_on_the_number_of_workers(alone: Experiment) -> None:
+    """With several, the policies that are sampled are played in processes, the others in threads."""
+    assert sweep(workers=2) == alone
+
+
+def test_rows_and_trials_are_where_they_belong(alone: Experiment) -> None:
+    study = alone.studies[1]
+    assert [curve.name for curve in study.curves] == list(POLICIES)
+    assert study.curves[3].policies == ("random:0", "random:1", "random:2")
+    simulator = small(40).simulator()
+    for curve in study.curves:
+        assert [row.ratio for row in curve.rows] == [1.0, 0.8, 0.6, 0.4, 0.2]
+        for row in curve.rows:
+            for name, run in zip(curve.policies, row.runs, strict=True):
+                again = simulator.run(name, row.budget_bytes, overhead_limit=2.0)
+                assert (run.status, run.clock_ns, run.eviction_hash) == (
+                    again.status,
+                    again.clock_ns,
+                    again.eviction_hash,
+                )
+
+
+def test_a_row_fails_with_any_of_its_runs() -> None:
+    runs = [small().play(Cell("dtr", budget, 2.0)) for budget in (24, 1)]
+    row = sweep().studies[0].curves[0].rows[0]
+    both = msgspec.structs.replace(row, runs=tuple(runs))
+    assert (both.status, both.failed) == ("oom", 1)
+
+
+def test_saved_runs_are_not_made_again(tmp_path: Path, alone: Experiment) -> None:
+    path = tmp_path / "runs.jsonl"
+    with Saved(path) as saved:
+        assert sweep(saved) == alone
+    size = path.stat().st_size
+    with Saved(path) as saved:
+        assert sweep(saved) == alone
+    assert path.stat().st_size == size
+
+    subject = Counting("chain", linear_network(24))
+    jobs = [(subject, Cell("dtr", nbytes, 2.0)) for nbytes in (20, 10, 20)]
+    with Saved(tmp_path / "few.jsonl") as saved:
+        first = play_all(jobs, saved=saved, workers=1)
+        assert Counting.played == 2
+    with Saved(tmp_path / "few.jsonl") as saved:
+        assert play_all([*jobs, (subject, Cell("dtr", 9, 2.0))], saved=saved, workers=1)[:3] == first
+        assert Counting.played == 3
+
+
+def test_a_file_that_was_cut_off_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    jobs = [(small(), Cell("dtr", nbytes, 2.0)) for nbytes in (20, 10)]
+    with Saved(path) as saved:
+        runs = play_all(jobs, saved=saved, workers=1)
+    whole = path.read_bytes()
+    for length in (0, 5, len(whole) - 1, len(whole) - 30):
+        path.write_bytes(whole[:length])
+        with Saved(path) as saved:
+            assert len(saved.runs) < 2
+            assert play_all(jobs, saved=saved, workers=1) == runs
+        assert path.read_bytes() == whole
+
+
+def test_a_foreign_or_damaged_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    for content in ("hello\n", "hello", '{"format":"something else","version":1}\n', "[]\n", "\x00\n"):
+        path.write_text(content)
+        with pytest.raises(PlanFileError, match="is no file of runs"):
+            Saved(path)
+        assert path.read_text() == content
+    path.write_text('{"format":"tensortide remat runs","version":2}\n')
+    with pytest.raises(PlanFileError, match="version 2"):
+        Saved(path)
+    path.write_text('{"format":"tensortide remat runs","version":1}\n{"key":"a","run":{"status":"ok"}}\n')
+    with pytest.raises(PlanFileError, match="damaged in line 2"):
+        Saved(path)
+    with pytest.raises(OutputError):
+        Saved(tmp_path)
+
+
+def test_a_key_tells_apart_whatever_decides_a_run() -> None:
+    cell = Cell("dtr", 10, 2.0)
+    changed = [Cell("lru", 10, 2.0), Cell("dtr", 11, 2.0), Cell("dtr", 10, 3.0), Cell("dtr", 10, 2.0, "none")]
+    keys = [small().key(each) for each in (cell, *changed, Cell("dtr", 10, 2.0, exhaustive=True))]
+    keys += [small(25).key(cell), small(compat=True).key(cell)]
+    assert len(set(keys)) == len(keys)
+    assert small().key(cell) == keys[0]
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    for limit in (0.5, float("inf"), float("nan")):
+        with pytest.raises(PlanError, match="overhead limit"):
+            conduct("sweep", [small()], contest(["lru"]), budgets("0.5"), overhead_limit=limit)
+    for names in (["lru", "lru"], [], ["best"]):
+        with pytest.raises(PlanError):
+            contest(names)
+
+
+def test_the_ablation_has_sixteen_cells() -> None:
+    names = [line.name for line in ablation()]
+    assert len(names) == len(set(names)) == 16
+    assert [name.split("-")[0] for name in names] == ["e"] * 4 + ["eq"] * 4 + ["local"] * 4 + ["one"] * 3 + ["random"]

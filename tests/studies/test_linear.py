@@ -1,0 +1,98 @@
+"""Linear networks: exactly what DTR's own simulator finds, and which tensor is there when."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tensortide.errors import PlanError
+from tensortide.plans.remat.policies import REFERENCE_KEYS
+from tensortide.replays.remat import Deallocation, Simulator
+from tensortide.studies.remat import Subject, asymptotics
+from tensortide.studies.remat.grid import play_all
+from tensortide.studies.remat.linear import LIMIT, budget_of, chen, linear_network, treeverse
+from tensortide.studies.remat.residency import ABSENT, MADE, MADE_AGAIN, RESIDENT, residency
+from tensortide.studies.remat.results import Cell
+
+DEALLOCATIONS: dict[str, Deallocation] = {"RuntimeV2EagerOptimized": "eager", "RuntimeV2Optimized": "none"}
+
+
+def test_every_run_is_as_in_the_reference(reference: Path) -> None:
+    rows: list[dict[str, Any]] = json.loads(gzip.decompress((reference / "dtr/linear_network.json.gz").read_bytes()))
+    assert len(rows) == 384
+    subjects = {n: Subject("", linear_network(n), compat=True) for n in {row["n"] for row in rows}}
+    jobs = []
+    for row in rows:
+        assert budget_of(row["bound"], row["n"]) == row["B"]
+        cell = Cell(REFERENCE_KEYS[row["heuristic"]], row["B"], LIMIT, DEALLOCATIONS[row["runtime"]])
+        jobs.append((subjects[row["n"]], cell))
+    for row, run in zip(rows, play_all(jobs), strict=True):
+        assert run.status == row["status"], row
+        assert (run.remat_ns, run.clock_ns, run.peak_bytes) == (row["remat"], row["clock"], row["max_memory"]), row
+        assert (run.evictions, run.eviction_hash) == (row["evictions"], row["evict_seq_sha256"]), row
+        assert run.evaluations == row["evals"], row
+
+
+def test_known_numbers_of_ops_computed_again() -> None:
+    """Table of section 6 of the specification of DTR: 64 and 256 layers."""
+    growth = asymptotics([64, 256], ["n/2", "2sqrt", "log2"], ["dtr-eq", "msps", "lru"], compat=True, workers=1)
+    found: dict[tuple[int, str], list[int | str]] = {(p.n, p.rule): [] for p in growth.points}
+    for point in growth.points:
+        found[point.n, point.rule].append(point.run.remat_ns if point.run.status == "ok" else point.run.status)
+    assert found == {
+        (64, "n/2"): [32, 33, 35],
+        (64, "2sqrt"): [49, 60, 161],
+        (64, "log2"): [196, 159, 889],
+        (256, "n/2"): [128, 129, 131],
+        (256, "2sqrt"): [230, 304, 1982],
+        (256, "log2"): [1107, 888, "thrash"],
+    }
+    assert growth.point(64, "2sqrt", "msps").budget_bytes == 16
+
+
+def test_the_bounds() -> None:
+    def recurrence(m: int) -> float:
+        return 2 if m == 1 else m / 2 + 2 * recurrence(m // 2)
+
+    for n in (1, 2, 16, 1024):
+        assert treeverse(n) == recurrence(n) - n
+    assert chen(100) == 100
+
+
+def test_an_unlimited_run_makes_everything_once() -> None:
+    simulation = Simulator(linear_network(9)).run("dtr")
+    assert (simulation.clock_ns, simulation.peak_bytes, simulation.recomputations) == (18, 9, 0)
+
+
+@pytest.mark.parametrize("compat", [False, True])
+@pytest.mark.parametrize("deallocation", ["eager", "none"])
+def test_residency_is_what_the_run_had(deallocation: Deallocation, compat: bool) -> None:
+    """Every op finds its inputs; bytes never exceed the budget; what is made again was gone before."""
+    recording = linear_network(20)
+    simulator = Simulator(recording, compat=compat, deallocation=deallocation)
+    simulation = simulator.run("dtr", 9)
+    table = residency(simulation)
+    assert table.shape == (40, simulation.clock_ns - compat)
+    assert int((table != ABSENT).sum(axis=0).max()) == simulation.peak_bytes <= 9
+    assert (table == MADE).sum() == 40
+    assert (table == MADE_AGAIN).sum() == simulation.recomputations > 0
+    made = np.isin(table, (MADE, MADE_AGAIN))
+    assert (made.sum(axis=0) == 1).all()
+    for column, storage in enumerate(made.argmax(axis=0).tolist()):
+        assert all(table[i, column] == RESIDENT for i in recording.graph.ops[storage].inputs)
+        assert column == 0 or table[storage, column - 1] == ABSENT
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(PlanError, match="no budget 'cube'"):
+        asymptotics([4], ["cube"], ["dtr"])
+    with pytest.raises(PlanError, match="no policy"):
+        asymptotics([4], ["n"], ["best"])
+    with pytest.raises(PlanError, match="0 layers"):
+        linear_network(0)
+    assert Simulator(linear_network(1)).run("dtr").clock_ns == 2

@@ -1,0 +1,94 @@
+"""Sweeps over published logs by the rules of DTR's own simulator: its results, to the nanosecond."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tensortide.importers.dtrlog import read_recording
+from tensortide.plans.remat.policies import REFERENCE_KEYS
+from tensortide.replays.remat import Deallocation
+from tensortide.studies.remat import Budget, Subject, banishing, budgets, conduct, contest
+from tensortide.studies.remat.grid import play_all
+from tensortide.studies.remat.results import Cell
+
+STALE = {
+    ("ResNet-32 (56)", "DTR", "0.3", "ignore"),
+    ("Unrolled GAN", "DTR", "0.3", "eager"),
+}
+"""Runs that the original's cached regions decide otherwise than a fresh look at what is evicted does."""
+
+
+@pytest.fixture(scope="module")
+def subjects(reference: Path) -> dict[str, Subject]:
+    folder = reference / "dtr"
+    return {
+        each["name"]: Subject(each["slug"], read_recording(folder / each["file"], copy_on_write=True), compat=True)
+        for each in json.loads((folder / "logs/manifest.json").read_bytes())
+    }
+
+
+def rules(row: dict[str, str]) -> Deallocation | None:
+    """How ``row`` deals with what is dropped; None if it is not a run of a sweep or of the banishing experiment."""
+    if row["heuristic"].startswith("Ab") or row["seed"] not in ("", "0"):
+        return None
+    ignored = row["no_dealloc"] == "True"
+    if row["runtime"] == "RuntimeV2EagerOptimized":
+        return "ignore" if ignored else "eager"
+    return "banish" if row["runtime"] == "RuntimeV1" and row["heuristic"] == "DTRUnopt" and not ignored else None
+
+
+def job(subject: Subject, row: dict[str, str]) -> tuple[Subject, Cell]:
+    """What ``row`` is a run of."""
+    name, deallocation = REFERENCE_KEYS[row["heuristic"]], rules(row)
+    budget = Budget(ratio=float(row["ratio"])).bytes_of(subject.baseline_bytes)
+    assert budget == int(row["budget"]), row
+    assert deallocation is not None
+    policy = f"random:{row['seed']}" if name == "random" else name
+    return subject, Cell(policy, budget, float(row["overhead_limit"]), deallocation)
+
+
+def test_every_published_run(reference: Path, subjects: dict[str, Subject]) -> None:
+    rows = list(csv.DictReader(gzip.decompress((reference / "dtr/runs.csv.gz").read_bytes()).decode().splitlines()))
+    ours = [
+        row
+        for row in rows
+        if rules(row) is not None and (row["model"], row["heuristic"], row["ratio"], rules(row)) not in STALE
+    ]
+    assert len(ours) == 291
+    for row, run in zip(ours, play_all([job(subjects[row["model"]], row) for row in ours]), strict=True):
+        assert (run.status, run.clock_ns, run.remat_ns) == (
+            row["status"],
+            int(row["clock"]),
+            int(row["remat_compute"]),
+        ), row
+        assert (run.peak_bytes, run.eviction_hash) == (int(row["max_memory"]), row["evict_seq_sha256"]), row
+
+
+def test_bands_of_the_figures(reference: Path, subjects: dict[str, Subject]) -> None:
+    for row in json.loads((reference / "dtr/baselines.json").read_bytes()):
+        step = subjects[row["model"]].step
+        assert (step.baseline_bytes, step.constant_bytes) == (row["max_memory"], row["const_memory"])
+        assert (step.bottleneck_bytes, step.model_ns) == (row["bottleneck_memory"], row["model_compute"])
+
+
+def test_the_table_of_overheads(subjects: dict[str, Subject]) -> None:
+    """Section 9 of the specification of DTR, two lines of ResNet-32."""
+    found = conduct("sweep", [subjects["ResNet-32 (56)"]], contest(["dtr-eq", "lru"]), budgets("1.0:0.1"), workers=1)
+    shown = [
+        [f"{row.overhead:.4f}" if row.status == "ok" else row.status for row in curve.rows]
+        for curve in found.studies[0].curves
+    ]
+    assert " ".join(shown[0]) == "1.0021 1.0131 1.0248 1.0463 1.0737 1.1068 1.1404 1.1786 1.3322 oom"
+    assert " ".join(shown[1]) == "1.0025 1.0323 1.0672 1.0952 1.1301 thrash thrash thrash thrash oom"
+
+
+def test_hearing_of_what_is_dropped_is_worth_much(subjects: dict[str, Subject]) -> None:
+    found = conduct("banishing", [subjects["ResNet-32 (56)"]], banishing(), budgets("0.5"), workers=1)
+    banished, eager, ignored = (curve.rows[0].overhead for curve in found.studies[0].curves)
+    assert f"{eager:.4f}" == "1.1068"
+    assert banished < eager < ignored
