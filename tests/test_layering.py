@@ -15,6 +15,7 @@ from tests.conftest import ROOT
 LAYERS = "Data only flows right"
 FRAMEWORKS = "Only recorder, importers, profile, run and the examples know a framework"
 EXAMPLES = "Examples are workloads like any other: only cli and recorder look them up"
+TF1 = "TensorFlow 1 is a package apart: no other room imports it"
 
 
 def lint_imports(root: Path) -> tuple[int, str]:
@@ -36,7 +37,7 @@ def copy(tmp_path: Path) -> Path:
 def test_the_sources_keep_the_contracts() -> None:
     status, output = lint_imports(ROOT)
     assert status == 0, output
-    for contract in (LAYERS, FRAMEWORKS, EXAMPLES):
+    for contract in (LAYERS, FRAMEWORKS, EXAMPLES, TF1):
         assert f"{contract} KEPT" in output
 
 
@@ -53,6 +54,8 @@ def test_the_sources_keep_the_contracts() -> None:
         ("cli/planted.py", "def late():\n    from transformers import GPT2Config", FRAMEWORKS),
         ("reports/planted.py", "import onnx", FRAMEWORKS),
         ("reports/planted.py", "import tensortide.examples", EXAMPLES),
+        ("cost/planted.py", "def late():\n    import tensortide.importers.tf1.rules", TF1),
+        ("formulas/planted.py", "from tensortide.importers.tf1.load import import_graph", TF1),
     ],
 )
 def test_a_planted_import_breaks_its_contract(copy: Path, module: str, statement: str, contract: str) -> None:

@@ -4,7 +4,6 @@ TensortideError
 ├── WorkloadError        the target cannot be found, built or called
 ├── CaptureError         the step failed while it was being captured
 │   ├── DataDependent    the step needs a value that fake tensors do not have
-│   ├── MetaGraphError   a file is no TensorFlow MetaGraph, is damaged, or contradicts itself
 │   ├── LogError         a file is no DTR log, is damaged, or contradicts itself
 │   └── TraceError       a kernel trace or a compiled graph's dump is damaged, or contradicts itself
 ├── GraphError           a Graph is inconsistent
@@ -30,7 +29,6 @@ __all__ = [
     "GraphError",
     "GraphFileError",
     "LogError",
-    "MetaGraphError",
     "NoSuchOp",
     "OutputError",
     "PlanError",
@@ -58,10 +56,6 @@ class CaptureError(TensortideError):
 
 class DataDependent(CaptureError):
     """The step needs the value of a tensor, which fake tensors do not have."""
-
-
-class MetaGraphError(CaptureError):
-    """A file is no TensorFlow MetaGraph, is damaged, or contradicts itself; the message names file and node."""
 
 
 class LogError(CaptureError):

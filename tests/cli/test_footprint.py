@@ -20,7 +20,7 @@ from tensortide.importers.tf1.load import import_graph
 from tensortide.plans import MinimalFootprint, load_plan
 from tensortide.replays import replay
 from tests.cli.command import tensortide
-from tests.cost.tf.files import graph_file
+from tests.importers.tf1.costs.files import graph_file
 from tests.plans.dags import random_dag
 
 SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=2", "vocab=100", "positions=16")]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tensortide.cli import main
-from tests.cost.tf.files import graph_file
+from tests.importers.tf1.costs.files import graph_file
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -66,7 +66,7 @@ def test_both_tables(capsys: pytest.CaptureFixture[str], word_lm: Path) -> None:
     document = counted(capsys, word_lm, "--table", "both", "--preset", "word_lm")
     for total in document["totals"].values():
         changes = sum(row["change"]["value"] for row in total["reasons"])
-        assert total["catamount"]["value"] + changes == total["ours"]["value"]
+        assert total["theirs"]["value"] + changes == total["ours"]["value"]
     shown = run(capsys, "count", word_lm, "--table", "both", "--preset", "word_lm")
     assert "one buffer" in shown
     assert "no_axes" in shown

@@ -11,12 +11,12 @@ from tensortide.cost import count
 from tensortide.errors import GraphError
 from tensortide.expr import as_expr
 from tensortide.graph import Graph, unrolled, validate
-from tensortide.importers.tf1.convert import graph_of_program
+from tensortide.importers.tf1.building.convert import graph_of_program
 from tensortide.importers.tf1.program import OUTSIDE, Loop, Program, Ref
 from tensortide.memory import footprint_bytes, timeline
-from tests.cost.tf.files import step
-from tests.cost.tf.programs import Builder, accumulating
 from tests.graph.test_loops import looped
+from tests.importers.tf1.costs.files import step
+from tests.importers.tf1.costs.programs import Builder, accumulating
 
 
 def test_a_graph_without_loops_is_itself() -> None:
@@ -104,7 +104,7 @@ def test_published_graphs(reference: Path, name: str) -> None:
 def test_peak_of_the_word_lm_grows_by_what_steps_keep(reference: Path) -> None:
     """At the end of the forward loops every step's activations are there: linear in the steps."""
     from tensortide import capture
-    from tests.cost.tf.files import graph_file
+    from tests.importers.tf1.costs.files import graph_file
 
     file = str(graph_file(reference, "word_lm"))
     peaks = [

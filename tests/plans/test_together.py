@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from tensortide import footprint, timeline
 from tensortide.errors import PlanError
 from tensortide.graph import Graph, unrolled
-from tensortide.importers.tf1.convert import graph_of_program
+from tensortide.importers.tf1.building.convert import graph_of_program
 from tensortide.plans.order import together
 from tensortide.plans.order.lists import by_rank
 from tensortide.plans.order.problem import Problem, problem
 from tensortide.plans.order.proof import verify
 from tensortide.plans.order.together import Stated, stated
 from tensortide.replays import replay
-from tests.cost.tf.programs import accumulating
 from tests.graph.test_unroll import stashing
 from tests.graphs import graphs
+from tests.importers.tf1.costs.programs import accumulating
 from tests.plans.dags import random_dag
 
 

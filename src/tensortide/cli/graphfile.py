@@ -11,10 +11,10 @@ import msgspec
 from tensortide.cli.source import CaptureOptions, OutputOptions, console, is_stdout, print_json, symbol_values
 from tensortide.cli.tableoptions import FileOptions, TableOptions
 from tensortide.cost import count
-from tensortide.cost.catamount import NOT_PARAMETERS, compare, tabulate
 from tensortide.cost.table import Table, known_sizes, table_of
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph
+from tensortide.importers.tf1.catamount import NOT_PARAMETERS, compare, tabulate
 from tensortide.importers.tf1.load import Imported, import_graph
 from tensortide.reports.optable import CompareDocument, TableDocument, build_compare, build_table, rows_csv
 from tensortide.write import check_writable, write_file

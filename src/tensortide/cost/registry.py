@@ -1,7 +1,8 @@
 """The table of cost rules: one per op, whoever wrote it.
 
 The project's own rules and those of installed packages are loaded the same way, when the first op is looked up:
-ours are the modules of ``tensortide.cost.rules``, theirs the entry points of the group ``tensortide.cost_rules``.
+ours are the modules of ``tensortide.cost.rules``; other vocabularies of ops, those of importers and of users, are entry
+points of the group ``tensortide.cost_rules``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tensortide.errors import TensortideError
 __all__ = ["ENTRY_POINTS", "Rule", "find", "names", "rule"]
 
 ENTRY_POINTS = "tensortide.cost_rules"
+VOCABULARIES = ("tensortide.importers.tf1.rules",)
 
 Work: TypeAlias = Callable[[OpCall], Cost | None]
 W = TypeVar("W", bound=Work)
@@ -126,6 +128,8 @@ def _load_all() -> None:
     package = importlib.import_module("tensortide.cost.rules")
     for module in pkgutil.iter_modules(package.__path__, "tensortide.cost.rules."):
         importlib.import_module(module.name)
+    for name in VOCABULARIES:
+        importlib.import_module(name)
     _load_plugins()
 
 

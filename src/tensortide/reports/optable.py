@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from tensortide.cost.catamount import Comparison, Reason
 from tensortide.cost.count import Count
+from tensortide.cost.differences import Comparison
 from tensortide.cost.table import QUANTITIES, Row, Table
 from tensortide.expr import Expr, compiled, expr_of, text
 from tensortide.graph.model import Graph, Role
@@ -95,9 +95,9 @@ class ReasonCells(msgspec.Struct, frozen=True):
 
 
 class TotalCells(msgspec.Struct, frozen=True):
-    """One total in both tables, and why they differ: ``catamount`` and all changes sum to ``ours``."""
+    """One total in both tables, and why they differ: ``theirs`` and all changes sum to ``ours``."""
 
-    catamount: Cell
+    theirs: Cell
     ours: Cell
     change: Cell
     reasons: tuple[ReasonCells, ...]
@@ -108,7 +108,7 @@ class TypeCells(msgspec.Struct, frozen=True):
 
     quantity: str
     type: str
-    catamount: Cell
+    theirs: Cell
     ours: Cell
     reasons: tuple[str, ...]
     rules: tuple[str, str]
@@ -120,16 +120,18 @@ class DifferenceCells(msgspec.Struct, frozen=True):
     name: str
     type: str
     quantity: str
-    catamount: Cell
+    theirs: Cell
     ours: Cell
     reason: str
 
 
 class CompareDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Both tables of one graph side by side. ``differences`` has every op that differs, if asked for."""
+    """The table of another tool, called ``table``, and ours side by side. ``differences`` has every op that differs, if
+    asked for."""
 
     format: str = FORMAT
     file: str
+    table: str
     symbols: dict[str, int]
     totals: dict[str, TotalCells]
     by_type: tuple[TypeCells, ...]
@@ -224,17 +226,16 @@ def _row(row: Row, cells: _Cells) -> RowCells:
 
 def build_compare(comparison: Comparison, *, file: str, rows: bool = False) -> CompareDocument:
     """The document of ``comparison``."""
-    theirs, ours = comparison.catamount, comparison.ours
+    theirs, ours = comparison.theirs, comparison.ours
     cells = _Cells({**theirs.hints, **ours.hints})
     totals = {}
     types = []
     rules = [{row.type: row.rule for row in table.rows} for table in (theirs, ours)]
     for quantity in QUANTITIES:
         a, b = theirs.totals[quantity], ours.totals[quantity]
-        counts = _reason_counts(comparison, quantity)
         reasons = tuple(
-            ReasonCells(reason.name.lower(), reason.value, counts[reason], cells.cell(change))
-            for reason, change in comparison.by_reason[quantity].items()
+            ReasonCells(reason.name.lower(), reason.value, ops, cells.cell(change))
+            for reason, (ops, change) in comparison.by_reason[quantity].items()
         )
         ordered = tuple(sorted(reasons, key=lambda row: -abs(row.change.value)))
         totals[quantity] = TotalCells(cells.cell(a), cells.cell(b), cells.cell(b - a), ordered)
@@ -251,29 +252,20 @@ def build_compare(comparison: Comparison, *, file: str, rows: bool = False) -> C
             for kind, (x, y, why) in found
             if x.terms or y.terms
         ]
-        types += sorted(cases, key=lambda row: -abs(row.ours.value - row.catamount.value))
+        types += sorted(cases, key=lambda row: -abs(row.ours.value - row.theirs.value))
     return CompareDocument(
         file=file,
+        table=comparison.name,
         symbols=theirs.symbols | ours.symbols,
         totals=totals,
         by_type=tuple(types),
         differences=tuple(
-            DifferenceCells(
-                d.name, d.type, d.quantity, cells.cell(d.catamount), cells.cell(d.ours), d.reason.name.lower()
-            )
+            DifferenceCells(d.name, d.type, d.quantity, cells.cell(d.theirs), cells.cell(d.ours), d.reason.name.lower())
             for d in comparison.differences
         )
         if rows
         else (),
     )
-
-
-def _reason_counts(comparison: Comparison, quantity: str) -> dict[Reason, int]:
-    counts: dict[Reason, int] = {}
-    for difference in comparison.differences:
-        if difference.quantity == quantity:
-            counts[difference.reason] = counts.get(difference.reason, 0) + 1
-    return counts
 
 
 def rows_csv(document: TableDocument | CompareDocument) -> str:
@@ -295,7 +287,8 @@ def _table_lines(document: TableDocument) -> Iterable[list[str | int]]:
 
 
 def _compare_lines(document: CompareDocument) -> Iterable[list[str | int]]:
-    yield ["name", "type", "quantity", "catamount", "catamount_formula", "ours", "ours_formula", "reason"]
+    theirs = document.table
+    yield ["name", "type", "quantity", theirs, f"{theirs}_formula", "ours", "ours_formula", "reason"]
     for row in document.differences:
-        left, right = row.catamount, row.ours
+        left, right = row.theirs, row.ours
         yield [row.name, row.type, row.quantity, left.value, left.formula, right.value, right.formula, row.reason]

@@ -46,23 +46,23 @@ def render_table(document: TableDocument, console: Console, *, top: int) -> None
 
 def render_compare(document: CompareDocument, console: Console, *, top: int) -> None:
     """Print both tables: every total with the reasons for its change, and the ``top`` types that differ most."""
-    parts: list[RenderableType] = [_title(document.file, "catamount table and ours", document.symbols)]
+    parts: list[RenderableType] = [_title(document.file, f"{document.table} table and ours", document.symbols)]
     for quantity, total in document.totals.items():
-        parts += _total_compared(TITLES[quantity], total)
+        parts += _total_compared(document.table, TITLES[quantity], total)
     for quantity in document.totals:
         rows = [
             (
                 row.type,
-                f"{row.catamount.value:,}",
+                f"{row.theirs.value:,}",
                 f"{row.ours.value:,}",
-                _change(row.catamount, row.ours),
+                _change(row.theirs, row.ours),
                 _why(row),
             )
             for row in document.by_type
             if row.quantity == quantity and row.reasons
         ]
         if rows:
-            names = [Column("Type"), *(Column(name, right=True) for name in ("catamount", "ours", "change"))]
+            names = [Column("Type"), *(Column(name, right=True) for name in (document.table, "ours", "change"))]
             parts.append(heading(f"{TITLES[quantity]} by op type", _shown(min(top, len(rows)), len(rows))))
             parts.append(columns_table([*names, Column("Reasons", fold=True, dim=True)], rows[:top], first=False))
     if document.differences:
@@ -146,14 +146,14 @@ def _rows(rows: Sequence[RowCells]) -> list[RenderableType]:
     return [heading("Ops", "numbers of one run"), text[1:]]
 
 
-def _total_compared(title: str, total: TotalCells) -> list[RenderableType]:
+def _total_compared(table: str, title: str, total: TotalCells) -> list[RenderableType]:
     lines = [
-        ("catamount", f"{total.catamount.value:,}", "", _formula(total.catamount).plain),
+        (table, f"{total.theirs.value:,}", "", _formula(total.theirs).plain),
         *((f"  {row.reason}", _signed(row.change.value), str(row.ops), row.text) for row in total.reasons),
         ("ours", f"{total.ours.value:,}", "", _formula(total.ours).plain),
     ]
     columns = [Column(""), Column("", right=True), Column("Ops", right=True), Column("", fold=True, dim=True)]
-    share = format_percent(total.ours.value, total.catamount.value)
+    share = format_percent(total.ours.value, total.theirs.value)
     remark = "the same" if not total.change.value else f"{_signed(total.change.value)}: ours are {share}"
     return [heading(title, remark), columns_table(columns, lines, first=False)]
 
@@ -168,9 +168,9 @@ def _change(left: Cell, right: Cell) -> str:
 
 def _differences(document: CompareDocument) -> list[RenderableType]:
     rows = [
-        (row.name, row.type, row.quantity, f"{row.catamount.value:,}", f"{row.ours.value:,}", row.reason)
+        (row.name, row.type, row.quantity, f"{row.theirs.value:,}", f"{row.ours.value:,}", row.reason)
         for row in document.differences
     ]
-    numbers = [Column(name, right=True) for name in ("catamount", "ours")]
+    numbers = [Column(name, right=True) for name in (document.table, "ours")]
     columns = [Column("Op", fold=True), Column("Type"), Column(""), *numbers, Column("Reason", dim=True)]
     return [heading("Ops that differ", "numbers of all runs"), columns_table(columns, rows, first=False)]

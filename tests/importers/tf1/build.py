@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tensortide.importers.tf1.attributes import DTYPES
-from tensortide.importers.tf1.proto import message
+from tensortide.importers.tf1.reading.attributes import DTYPES
+from tensortide.importers.tf1.reading.proto import message
 
 NUMBERS = {name: number for number, name in DTYPES.items()}
 Dims = Sequence[int] | None

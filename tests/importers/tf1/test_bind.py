@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tensortide.expr import parse
-from tensortide.importers.tf1 import Program, read_program
+from tensortide.importers.tf1.program import Program
+from tensortide.importers.tf1.read import read_program
 from tests.importers.tf1.build import FLOAT, INT, Graph
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tensortide.errors import MetaGraphError
-from tensortide.importers.tf1 import read_program
-from tensortide.importers.tf1.proto import message
+from tensortide.importers.tf1.program import MetaGraphError
+from tensortide.importers.tf1.read import read_program
+from tensortide.importers.tf1.reading.proto import message
 from tests.importers.tf1.build import FLOAT, INT, Graph, counted_loop
 
 
@@ -183,6 +183,6 @@ def test_without_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_imported_before_it_is_needed() -> None:
-    code = "import sys, tensortide.recorder.metagraph; print(any(name.startswith('google') for name in sys.modules))"
+    code = "import sys, tensortide.importers.tf1.read; print(any(name.startswith('google') for name in sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert answer.stdout.strip() == "False"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tensortide.errors import MetaGraphError
 from tensortide.expr import Expr
-from tensortide.importers.tf1 import OUTSIDE, Program, read_program
+from tensortide.importers.tf1.program import OUTSIDE, MetaGraphError, Program
+from tensortide.importers.tf1.read import read_program
 from tests.importers.tf1.build import FLOAT, INT, Func, Graph, counted_loop, shape, tensor
 
 

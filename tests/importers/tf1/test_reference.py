@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from tensortide.expr import Expr, parse, symbol, total
-from tensortide.importers.tf1 import Node, Program, read_program
-from tensortide.importers.tf1.raw import load
+from tensortide.importers.tf1.program import Node, Program
+from tensortide.importers.tf1.read import read_program
+from tensortide.importers.tf1.reading.raw import load
 
 PRESETS = {"word_lm": "word_lm", "word2vec": "word2vec", "resnet18": "resnet"}
 GRAPHS = (
@@ -212,7 +213,7 @@ def _footprint(program: Program, node: Node) -> Expr:
 
 def test_the_same_in_every_process(published: Path) -> None:
     code = (
-        "import sys, msgspec; from tensortide.importers.tf1 import read_program;"
+        "import sys, msgspec; from tensortide.importers.tf1.read import read_program;"
         "print(msgspec.json.encode(read_program(sys.argv[1]), enc_hook=str).decode())"
     )
     answers = {

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tensortide.errors import MetaGraphError
-from tensortide.importers.tf1 import read_program
+from tensortide.importers.tf1.program import MetaGraphError
+from tensortide.importers.tf1.read import read_program
 from tensortide.importers.tf1.shapes import TABLE
 from tensortide.importers.tf1.shapes.products import einsum_terms
 from tensortide.importers.tf1.shapes.table import shape_of

@@ -1,8 +1,5 @@
-"""TensorFlow 1 MetaGraphs, read with protocol buffers alone."""
+"""TensorFlow 1 MetaGraphs: read with protocol buffers alone, sized, converted, priced, and compared with Catamount.
 
-from __future__ import annotations
-
-from tensortide.importers.tf1.program import OUTSIDE, Constant, Loop, Node, Program, Ref, Spec
-from tensortide.importers.tf1.read import read_program
-
-__all__ = ["OUTSIDE", "Constant", "Loop", "Node", "Program", "Ref", "Spec", "read_program"]
+``reading`` has the file's messages and what of them is a training step, ``sizes`` and ``shapes`` every size as an
+expression, ``building`` the Graph, ``rules`` the costs of its ops, ``catamount`` the table of another tool for them.
+"""

@@ -12,7 +12,7 @@ import msgspec
 from tensortide.errors import WorkloadError
 from tensortide.expr import Expr
 from tensortide.graph.model import Graph
-from tensortide.importers.tf1.convert import completed, graph_of_program
+from tensortide.importers.tf1.building.convert import completed, graph_of_program
 from tensortide.importers.tf1.read import read_program
 
 __all__ = ["Imported", "import_graph"]

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from tensortide.errors import CaptureError
 from tensortide.expr import Expr
 
 OUTSIDE = -1
@@ -18,6 +19,10 @@ OUTSIDE = -1
 Shape: TypeAlias = tuple[Expr, ...]
 Attribute: TypeAlias = "bool | int | float | str | bytes | tuple[Attribute, ...] | Constant | None"
 """Dtypes are names; shapes are tuples with -1 for unknown, None for unknown rank; functions are names."""
+
+
+class MetaGraphError(CaptureError):
+    """A file is no TensorFlow MetaGraph, is damaged, or contradicts itself; the message names file and node."""
 
 
 class Constant(msgspec.Struct, frozen=True):

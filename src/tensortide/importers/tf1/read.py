@@ -7,18 +7,17 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from tensortide.errors import MetaGraphError
 from tensortide.expr import Expr, as_expr
-from tensortide.importers.tf1.bind import Binding, exemplified, named
-from tensortide.importers.tf1.dtypes import output_dtypes
-from tensortide.importers.tf1.functions import lowered
-from tensortide.importers.tf1.link import ENTERS, Linked, linked
-from tensortide.importers.tf1.loops import Trips, forward_loops, trip_counts
-from tensortide.importers.tf1.program import OUTSIDE, Loop, Node, Program, Shape, Spec
-from tensortide.importers.tf1.propagate import Bindings, Propagated, propagated
-from tensortide.importers.tf1.prune import PRESETS, VARIABLES, prepared, pruned, step_roots
-from tensortide.importers.tf1.raw import RawGraph, load, node_name
-from tensortide.importers.tf1.unify import Origin, Sizes
+from tensortide.importers.tf1.program import OUTSIDE, Loop, MetaGraphError, Node, Program, Shape, Spec
+from tensortide.importers.tf1.reading.functions import lowered
+from tensortide.importers.tf1.reading.link import ENTERS, Linked, linked
+from tensortide.importers.tf1.reading.prune import PRESETS, VARIABLES, prepared, pruned, step_roots
+from tensortide.importers.tf1.reading.raw import RawGraph, load, node_name
+from tensortide.importers.tf1.shapes.dtypes import output_dtypes
+from tensortide.importers.tf1.sizes.bind import Binding, exemplified, named
+from tensortide.importers.tf1.sizes.loops import Trips, forward_loops, trip_counts
+from tensortide.importers.tf1.sizes.propagate import Bindings, Propagated, propagated
+from tensortide.importers.tf1.sizes.unify import Origin, Sizes
 
 __all__ = ["Preparation", "read_program"]
 

@@ -8,7 +8,7 @@ from tensortide.expr import Expr, ceil_ratio, constant
 from tensortide.importers.tf1.program import Shape
 from tensortide.importers.tf1.shapes.elementwise import MOST_VALUES
 from tensortide.importers.tf1.shapes.table import ONE, Op, Result, Tensor, Unknown, product, shape_of
-from tensortide.importers.tf1.unify import Contradiction, Origin
+from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
 
 __all__: list[str] = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensortide.expr import Expr, constant
 from tensortide.importers.tf1.program import Shape
 from tensortide.importers.tf1.shapes.table import Op, Result, Tensor, Unknown, shape_of
-from tensortide.importers.tf1.unify import Origin
+from tensortide.importers.tf1.sizes.unify import Origin
 
 __all__: list[str] = []
 

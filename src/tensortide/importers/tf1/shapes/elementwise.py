@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tensortide.expr import Expr, constant, maximum, minimum
 from tensortide.importers.tf1.program import Shape
 from tensortide.importers.tf1.shapes.table import ONE, Op, Result, Tensor, Unknown, product, shape_of
-from tensortide.importers.tf1.unify import Contradiction
+from tensortide.importers.tf1.sizes.unify import Contradiction
 
 __all__ = ["broadcast", "broadcast_all"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensortide.expr import Expr, ceil_ratio, constant
 from tensortide.importers.tf1.shapes.arrays import REST
 from tensortide.importers.tf1.shapes.table import ONE, Op, Result, Tensor, Unknown, product, shape_of
-from tensortide.importers.tf1.unify import Contradiction, Origin
+from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
 
 __all__: list[str] = []
 

@@ -8,7 +8,7 @@ from tensortide.expr import Expr
 from tensortide.importers.tf1.program import Shape
 from tensortide.importers.tf1.shapes.elementwise import broadcast
 from tensortide.importers.tf1.shapes.table import Op, Result, Tensor, shape_of
-from tensortide.importers.tf1.unify import Contradiction
+from tensortide.importers.tf1.sizes.unify import Contradiction
 
 __all__ = ["einsum_terms"]
 

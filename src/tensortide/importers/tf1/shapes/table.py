@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from tensortide.expr import Expr, constant
 from tensortide.importers.tf1.program import Attribute, Constant, Shape
-from tensortide.importers.tf1.unify import Contradiction, Origin, Sizes
+from tensortide.importers.tf1.sizes.unify import Contradiction, Origin, Sizes
 
 __all__ = ["ONE", "TABLE", "Op", "Result", "State", "Tensor", "Unknown", "product", "shape_of"]
 

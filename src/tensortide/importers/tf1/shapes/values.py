@@ -7,7 +7,7 @@ from tensortide.importers.tf1.program import Constant, Shape
 from tensortide.importers.tf1.shapes.arrays import FEW_POSITIONS
 from tensortide.importers.tf1.shapes.elementwise import MOST_VALUES
 from tensortide.importers.tf1.shapes.table import Op, Result, Tensor, Unknown, product, shape_of
-from tensortide.importers.tf1.unify import Origin
+from tensortide.importers.tf1.sizes.unify import Origin
 
 __all__ = ["FEEDS"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensortide.expr import Expr, ceil_ratio, constant
 from tensortide.importers.tf1.program import Shape
 from tensortide.importers.tf1.shapes.table import Op, Result, Tensor, Unknown, shape_of
-from tensortide.importers.tf1.unify import Contradiction, Origin
+from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
 
 __all__ = ["layout", "window_size"]
 

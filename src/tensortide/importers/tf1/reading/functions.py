@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tensortide.importers.tf1.program import Attribute
-from tensortide.importers.tf1.raw import RawGraph, RawNode, raw_node
+from tensortide.importers.tf1.reading.raw import RawGraph, RawNode, raw_node
 
 __all__ = ["lowered"]
 

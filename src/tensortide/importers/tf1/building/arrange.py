@@ -6,9 +6,8 @@ import heapq
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
-from tensortide.errors import MetaGraphError
 from tensortide.graph.model import Branch
-from tensortide.importers.tf1.program import OUTSIDE, Node, Program, Ref
+from tensortide.importers.tf1.program import OUTSIDE, MetaGraphError, Node, Program, Ref
 
 __all__ = ["MERGES", "NEXT", "SWITCHES", "branches", "loop_chain", "order"]
 

@@ -9,7 +9,7 @@ import pytest
 from tensortide.cost.evaluate import rule_for
 from tensortide.cost.opcall import OpCall
 from tensortide.expr import expr_of, sized, symbol
-from tests.cost.tf.counting import Num, cost, counted, highest, numbers, tensor, total
+from tests.importers.tf1.costs.counting import Num, cost, counted, highest, numbers, tensor, total
 
 # -- elements ---------------------------------------------------------------------------------------
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tensortide import capture
 from tensortide.cost import Count, count
 from tensortide.cost.table import known_sizes, table_of
 from tensortide.expr import compiled, expr_of, parse
 from tensortide.graph import Phase, Role, load, save
+from tensortide.importers.tf1.load import import_graph
 from tensortide.memory import footprint_bytes
-from tests.cost.tf.files import graph_file, step
+from tests.importers.tf1.costs.files import graph_file, step
 
 GRAPHS = (
     "simple_while", "simple_example", "static_unroll", "dynamic_rnn", "dynamic_rnn_with_backprop", "word2vec",
@@ -97,7 +97,7 @@ def test_other_settings_are_other_values_of_the_same_formulas(reference: Path, n
     settings = {"b": 7, "s": 19 if name == "word2vec" else 5}
     imported = step(reference, name)
     table = table_of(count(imported.graph), {**imported.hints, **settings})
-    other = count(capture(str(graph_file(reference, name)), hyperparameters={**settings}))
+    other = count(import_graph(graph_file(reference, name), settings=settings).graph)
     assert table.values([table.totals["flops"], table.totals["bytes"]]) == [other.total.flops, other.total.bytes]
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tensortide.expr import Expr, constant, minimum
-from tensortide.importers.tf1.link import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, Linked
 from tensortide.importers.tf1.program import OUTSIDE, Ref
+from tensortide.importers.tf1.reading.link import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, Linked
 from tensortide.importers.tf1.shapes.table import Tensor
-from tensortide.importers.tf1.unify import Sizes
+from tensortide.importers.tf1.sizes.unify import Sizes
 
 __all__ = ["Trips", "counted_exit", "forward_loops", "trip_counts"]
 

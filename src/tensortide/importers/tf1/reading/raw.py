@@ -13,10 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tensortide.errors import MetaGraphError
-from tensortide.importers.tf1.attributes import attribute
-from tensortide.importers.tf1.program import Attribute
-from tensortide.importers.tf1.proto import message
+from tensortide.importers.tf1.program import Attribute, MetaGraphError
+from tensortide.importers.tf1.reading.attributes import attribute
+from tensortide.importers.tf1.reading.proto import message
 
 __all__ = ["RawGraph", "RawNode", "Variable", "WhileContext", "load", "node_name", "reference"]
 

@@ -7,14 +7,13 @@ import pytest
 
 from tensortide.cost import count
 from tensortide.cost.table import table_of
-from tensortide.errors import MetaGraphError
 from tensortide.expr import as_expr, expr_of, symbol
 from tensortide.graph import Graph, Phase, Role
-from tensortide.importers.tf1.arrange import order
-from tensortide.importers.tf1.convert import completed, graph_of_program
-from tensortide.importers.tf1.program import OUTSIDE, Loop, Ref
+from tensortide.importers.tf1.building.arrange import order
+from tensortide.importers.tf1.building.convert import completed, graph_of_program
+from tensortide.importers.tf1.program import OUTSIDE, Loop, MetaGraphError, Ref
 from tensortide.memory import footprint_bytes, timeline
-from tests.cost.tf.programs import Builder, accumulating
+from tests.importers.tf1.costs.programs import Builder, accumulating
 
 N, T = symbol("n"), symbol("t")
 

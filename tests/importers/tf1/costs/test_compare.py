@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from tensortide.cost import count
-from tensortide.cost.catamount import Comparison, Reason, compare
+from tensortide.cost.differences import Comparison
 from tensortide.cost.table import QUANTITIES
 from tensortide.expr import Expr, total
+from tensortide.importers.tf1.catamount import Reason, compare
 from tests.conftest import ROOT
-from tests.cost.tf.files import step, theirs
+from tests.importers.tf1.costs.files import step, theirs
 
 GRAPHS = ("simple_while", "dynamic_rnn_with_backprop", "word2vec", "word_lm", "resnet18", "bert_cased_L12")
 
@@ -26,8 +27,8 @@ def compared(reference: Path, name: str) -> Comparison:
 
 def change(reference: Path, name: str, quantity: str, reason: Reason, **setting: int) -> int:
     found = compared(reference, name)
-    expr = found.by_reason[quantity].get(reason, total([]))
-    return expr.evaluate({**found.catamount.hints, **found.ours.hints, **setting})
+    expr = found.by_reason[quantity].get(reason, (0, total([])))[1]
+    return expr.evaluate({**found.theirs.hints, **found.ours.hints, **setting})
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -35,8 +36,8 @@ def change(reference: Path, name: str, quantity: str, reason: Reason, **setting:
 def test_changes_sum_to_the_difference(reference: Path, name: str, quantity: str) -> None:
     """By reason and by type, as expressions."""
     found = compared(reference, name)
-    difference = found.ours.totals[quantity] - found.catamount.totals[quantity]
-    assert total(found.by_reason[quantity].values()) == difference
+    difference = found.ours.totals[quantity] - found.theirs.totals[quantity]
+    assert total(change for _, change in found.by_reason[quantity].values()) == difference
     assert total(b - a for a, b, _ in found.by_type(quantity).values()) == difference
 
 
@@ -57,7 +58,7 @@ def test_the_first_convolutions_input_gradient_is_pruned(reference: Path) -> Non
 
 def _value(expr: Expr, reference: Path, name: str) -> int:
     found = compared(reference, name)
-    return expr.evaluate({**found.catamount.hints, **found.ours.hints})
+    return expr.evaluate({**found.theirs.hints, **found.ours.hints})
 
 
 def test_reasons_of_the_word_lm(reference: Path) -> None:

@@ -6,14 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tensortide.errors import MetaGraphError
 from tensortide.expr import Expr, constant
-from tensortide.importers.tf1.link import EXITS, MERGES, NEXT_ITERATIONS, Linked
-from tensortide.importers.tf1.loops import counted_exit
-from tensortide.importers.tf1.program import Shape
+from tensortide.importers.tf1.program import MetaGraphError, Shape
+from tensortide.importers.tf1.reading.link import EXITS, MERGES, NEXT_ITERATIONS, Linked
 from tensortide.importers.tf1.shapes import TABLE
 from tensortide.importers.tf1.shapes.table import Op, State, Tensor, Unknown
-from tensortide.importers.tf1.unify import Contradiction, Origin, Sizes
+from tensortide.importers.tf1.sizes.loops import counted_exit
+from tensortide.importers.tf1.sizes.unify import Contradiction, Origin, Sizes
 
 __all__ = ["Bindings", "Propagated", "propagated"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tensortide.importers.tf1.raw import RawNode
+from tensortide.importers.tf1.reading.raw import RawNode
 
 __all__ = ["output_dtypes"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tensortide.importers.tf1.program import OUTSIDE, Ref
-from tensortide.importers.tf1.raw import RawGraph, RawNode
+from tensortide.importers.tf1.reading.raw import RawGraph, RawNode
 
 __all__ = ["ENTERS", "MERGES", "NEXT_ITERATIONS", "Frame", "Linked", "linked"]
 

@@ -1,4 +1,4 @@
-"""How the ``catamount`` table differs from ours, op by op, and why."""
+"""Differences between the ``catamount`` table and ours, op by op, with a reason for each."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import enum
 import functools
 from collections.abc import Mapping
 
-import msgspec
-
 from tensortide.cost.count import Count
+from tensortide.cost.differences import Comparison, Difference
 from tensortide.cost.evaluate import rule_for
-from tensortide.cost.table import QUANTITIES, Quantity, Row, Table, table_of
-from tensortide.expr import Expr, compiled, constant, total
+from tensortide.cost.table import QUANTITIES, ZERO, Quantity, Row, Table, table_of
+from tensortide.expr import compiled
 
-__all__ = ["Comparison", "Difference", "Reason", "compare"]
-
-ZERO = constant(0)
+__all__ = ["Reason", "compare"]
 
 
 class Reason(enum.StrEnum):
-    """Why two tables have different numbers for an op. Each is a paragraph of docs/cost.md."""
+    """A reason for two tables to have different numbers for an op. Each is a row of a table in docs/cost.md."""
 
     PRUNED = "nothing that the step runs needs it (dead gradients, metrics, copies for inference)"
     ADDED = "not among what the reference keeps or makes of the graph"
@@ -44,55 +41,6 @@ class Reason(enum.StrEnum):
     IO = "what the step is really fed and fetched: queues and iterators too, unreached placeholders not"
 
 
-class Difference(msgspec.Struct, frozen=True):
-    """One quantity of one op in both tables, of all its runs."""
-
-    name: str
-    type: str
-    quantity: Quantity
-    catamount: Expr
-    ours: Expr
-    reason: Reason
-
-    @property
-    def change(self) -> Expr:
-        """Ours less theirs."""
-        return self.ours - self.catamount
-
-
-class Comparison(msgspec.Struct, frozen=True, dict=True):
-    """Both tables, and all ops in which they differ. The changes sum to the difference of the totals, exactly."""
-
-    catamount: Table
-    ours: Table
-    differences: tuple[Difference, ...]
-
-    @functools.cached_property
-    def by_reason(self) -> dict[Quantity, dict[Reason, Expr]]:
-        """Changes of every quantity by reason, in the order of Reason."""
-        return {q: self._sums(q) for q in QUANTITIES}
-
-    def _sums(self, quantity: Quantity) -> dict[Reason, Expr]:
-        groups: dict[Reason, list[Expr]] = {reason: [] for reason in Reason}
-        for difference in self.differences:
-            if difference.quantity == quantity:
-                groups[difference.reason].append(difference.change)
-        return {reason: total(changes) for reason, changes in groups.items() if changes}
-
-    def by_type(self, quantity: Quantity) -> dict[str, tuple[Expr, Expr, tuple[Reason, ...]]]:
-        """Per op type: theirs, ours, and the reasons of the ops that differ."""
-        theirs, ours = (table.by(lambda row: row.type) for table in (self.catamount, self.ours))
-        reasons: dict[str, dict[Reason, None]] = {}
-        for difference in self.differences:
-            if difference.quantity == quantity:
-                reasons.setdefault(difference.type, {})[difference.reason] = None
-        none = {quantity: ZERO}
-        return {
-            kind: (theirs.get(kind, none)[quantity], ours.get(kind, none)[quantity], tuple(reasons.get(kind, ())))
-            for kind in dict.fromkeys([*theirs, *ours])
-        }
-
-
 def compare(catamount: Table, count: Count, hints: Mapping[str, int] | None = None) -> Comparison:
     """The ``catamount`` table of a graph as it wants it prepared, beside the ordinary count of the step's graph.
 
@@ -115,7 +63,7 @@ def compare(catamount: Table, count: Count, hints: Mapping[str, int] | None = No
                 assert row is not None
                 reason = context.reason(quantity, theirs, mine)
                 found.append(Difference(name, row.type, quantity, a, b, reason))
-    return Comparison(catamount, ours, tuple(found))
+    return Comparison("catamount", catamount, ours, tuple(found))
 
 
 _REDUCTIONS = frozenset(["Sum", "Prod", "Mean", "Max", "Min", "All", "Any", "ArgMax", "ArgMin", "BiasAddGrad"])
@@ -141,7 +89,7 @@ class _Context:
         self.values = values
 
     def reason(self, quantity: Quantity, theirs: Row | None, mine: Row | None) -> Reason:
-        """Why the op's ``quantity`` differs."""
+        """The reason that the op's ``quantity`` differs."""
         if quantity == "io":
             return Reason.PRUNED if mine is None else Reason.IO
         if mine is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cost.tf.counting import Num, Shape, cost, counted, numbers, tensor
+from tests.importers.tf1.costs.counting import Num, Shape, cost, counted, numbers, tensor
 
 # -- products ---------------------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tensortide.cost.catamount import NOT_PARAMETERS, tabulate
 from tensortide.cost.table import Table
 from tensortide.expr import Expr, as_expr, parse
+from tensortide.importers.tf1.catamount import NOT_PARAMETERS, tabulate
 from tensortide.importers.tf1.load import Imported, import_graph
 
 

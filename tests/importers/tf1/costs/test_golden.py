@@ -11,7 +11,7 @@ import pytest
 
 from tensortide.cost.table import QUANTITIES, Table
 from tensortide.expr import Expr, compiled, parse
-from tests.cost.tf.files import CASES, SMALL, formulas, published, renamed, theirs
+from tests.importers.tf1.costs.files import CASES, SMALL, formulas, published, renamed, theirs
 
 PUBLISHED = ("word_lm", "word2vec", "resnet18", "bert_cased_L12")
 LONG_NAMES = {

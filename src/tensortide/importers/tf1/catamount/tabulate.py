@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tensortide.cost.catamount.rules import SPLIT_SIZES, VARIABLES, ZERO, charge, formula, nbytes
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.table import Row, Table, row_of
 from tensortide.expr import constant, total
 from tensortide.graph.model import Graph
+from tensortide.importers.tf1.catamount.rules import SPLIT_SIZES, VARIABLES, ZERO, charge, formula, nbytes
 
 __all__ = ["NOT_PARAMETERS", "tabulate"]
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tensortide.expr import Expr, symbol
-from tensortide.importers.tf1.link import Linked
-from tensortide.importers.tf1.merge import Independent
 from tensortide.importers.tf1.program import Shape
-from tensortide.importers.tf1.propagate import Propagated
-from tensortide.importers.tf1.unify import Origin
+from tensortide.importers.tf1.reading.link import Linked
+from tensortide.importers.tf1.sizes.merge import Independent
+from tensortide.importers.tf1.sizes.propagate import Propagated
+from tensortide.importers.tf1.sizes.unify import Origin
 
 __all__ = ["Binding", "exemplified", "named"]
 

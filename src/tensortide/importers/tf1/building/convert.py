@@ -22,11 +22,11 @@ from tensortide.graph.model import (
     Value,
 )
 from tensortide.graph.validate import validate
-from tensortide.importers.tf1.arrange import MERGES, NEXT, branches, order
-from tensortide.importers.tf1.operands import operands
-from tensortide.importers.tf1.phases import phases, source, updates, variable_roles
+from tensortide.importers.tf1.building.arrange import MERGES, NEXT, branches, order
+from tensortide.importers.tf1.building.operands import operands
+from tensortide.importers.tf1.building.phases import phases, source, updates, variable_roles
+from tensortide.importers.tf1.building.storing import FED, Memory
 from tensortide.importers.tf1.program import OUTSIDE, Attribute, Constant, Node, Program, Ref, Spec
-from tensortide.importers.tf1.storing import FED, Memory
 
 __all__ = ["completed", "graph_of_program"]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tensortide.expr import Expr, compiled, sized
 from tensortide.graph.model import DTYPE_BYTES, Role, Storage, Tensor
-from tensortide.importers.tf1.arrange import MERGES, NEXT, SWITCHES, loop_chain
-from tensortide.importers.tf1.phases import VARIABLES, updates
+from tensortide.importers.tf1.building.arrange import MERGES, NEXT, SWITCHES, loop_chain
+from tensortide.importers.tf1.building.phases import VARIABLES, updates
 from tensortide.importers.tf1.program import OUTSIDE, Node, Program, Ref, Spec
 
 __all__ = ["FED", "Memory"]

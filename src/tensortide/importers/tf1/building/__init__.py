@@ -1,0 +1,1 @@
+"""From sized nodes to a Graph: order, phases, storages, arguments."""

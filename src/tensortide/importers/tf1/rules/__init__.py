@@ -1,0 +1,7 @@
+"""Cost rules of TensorFlow's ops, registered when this package is imported."""
+
+from __future__ import annotations
+
+from tensortide.importers.tf1.rules import elements, moves, products, rows, state
+
+__all__ = ["elements", "moves", "products", "rows", "state"]

@@ -1,0 +1,38 @@
+"""A graph that was read from a MetaGraph and saved: any later process prices its ops."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tensortide.cost import count
+from tensortide.graph import save
+from tensortide.importers.tf1.load import import_graph
+from tests.importers.tf1.build import Graph, counted_loop
+
+
+def small(path: Path) -> Path:
+    """``for _ in range(5): y = max(x @ W, 0)`` in a file."""
+    graph = Graph()
+    graph.feed("x", 8, 16)
+    graph.variable("W", 16, 32)
+    graph.scalar("steps", 5)
+    graph.node("y", "MatMul", "x", "W")
+    counted_loop(graph, "loop", "steps", ["y"], lambda states, _: [graph.node("z", "Relu", states[0])])
+    graph.train("loop/Exit_1")
+    path.write_bytes(graph.data())
+    return path
+
+
+def test_a_fresh_process_counts_a_saved_graph(tmp_path: Path) -> None:
+    graph = import_graph(small(tmp_path / "step.meta")).graph
+    save(graph, tmp_path / "step.tide")
+    command = [sys.executable, "-m", "tensortide", "count", str(tmp_path / "step.tide"), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert not document["unknown"]
+    assert document["totals"]["product_flops"]["value"] == 2 * 8 * 16 * 32
+    assert document["totals"]["flops"]["value"] == count(graph).total.flops > 2 * 8 * 16 * 32
