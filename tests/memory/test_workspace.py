@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tensortide.graph import TENSOR, Call, Graph, Op, Phase, Role, Storage, Tensor
-from tensortide.memory import WORKSPACE, timeline, workspace_bytes
+from tensortide.graph.roles import WORKSPACE
+from tensortide.memory import timeline, workspace_bytes
 from tensortide.memory.layout import contiguous_copy, is_channels_last, is_dense
 from tensortide.memory.workspace import WORKSPACE_RULES
 

@@ -16,6 +16,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from tensortide.graph.roles import Role as Role
+
 OUTSIDE = -1
 """Module or source index of an op that ran outside any module, or with no user frame on the stack."""
 
@@ -27,19 +29,6 @@ class Phase(enum.StrEnum):
     BACKWARD = "backward"
     OPTIMIZER = "optimizer"
     OTHER = "other"
-
-
-class Role(enum.StrEnum):
-    """What a storage is for. A storage with several uses has the first that applies, in this order."""
-
-    PARAMETER = "parameter"
-    BUFFER = "buffer"
-    OPTIMIZER_STATE = "optimizer_state"
-    GRADIENT = "gradient"
-    INPUT = "input"
-    OUTPUT = "output"
-    ACTIVATION = "activation"
-    TEMPORARY = "temporary"
 
 
 UNKNOWN_DEVICE = "unknown"

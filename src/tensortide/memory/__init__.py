@@ -12,7 +12,7 @@ from tensortide.memory.link import LINKS, Link, link
 from tensortide.memory.liveness import NEVER_READ, Life, Period, active_bytes, live_bytes, liveness
 from tensortide.memory.resident import Resident
 from tensortide.memory.rounding import CPU, CUDA_CACHING, EXACT, PAGES_4K, Rounding
-from tensortide.memory.timeline import WORKSPACE, Timeline, timeline
+from tensortide.memory.timeline import Timeline, timeline
 from tensortide.memory.workspace import workspace_bytes
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "LINKS",
     "NEVER_READ",
     "PAGES_4K",
-    "WORKSPACE",
     "CachingAllocator",
     "Effect",
     "Hideable",

@@ -11,10 +11,9 @@ from collections.abc import Collection
 
 import msgspec
 
-from tensortide.graph.model import Call, Graph, Named, Op, Phase, Role, Storage, Tensor
+from tensortide.graph.model import Call, Graph, Named, Op, Phase, Storage, Tensor
 
 _ADD, _ADD_IN_PLACE = "aten.add.Tensor", "aten.add_.Tensor"
-_PRECEDENCE = {role: i for i, role in enumerate(Role)}
 
 
 def accumulate_in_place(graph: Graph, candidates: Collection[int] | None = None) -> Graph:
@@ -72,7 +71,7 @@ class _Merged:
         op, tensors = self._graph.ops[index], self._graph.tensors
         old, new = self.root(tensors[op.inputs[0]].storage), tensors[op.outputs[0]].storage
         a, b = self.storages[old], self.storages[new]
-        known = min(a, b, key=lambda s: _PRECEDENCE[s.role])
+        known = min(a, b, key=lambda s: s.role.precedence)
         self.storages[old] = Storage(a.nbytes, a.device, known.role, a.birth, b.death, known.name)
         self._into[new] = old
 

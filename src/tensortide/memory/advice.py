@@ -13,7 +13,6 @@ from fractions import Fraction
 import msgspec
 
 from tensortide.graph.effects import blind_slots
-from tensortide.graph.model import Role
 from tensortide.memory.idle import Idleness, covers
 from tensortide.memory.link import Link
 from tensortide.memory.liveness import Life, Period
@@ -22,8 +21,6 @@ __all__ = ["CHAIN", "Offload", "Recompute", "offloads", "recomputations"]
 
 CHAIN = 16
 """Most ops that are computed again for one storage."""
-GIVEN = frozenset({Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.INPUT})
-"""What no op of the step makes, even where one is recorded that brings it in."""
 
 
 class Offload(msgspec.Struct, frozen=True):
@@ -145,7 +142,7 @@ class _History:
         while wanted:
             item, time = wanted.pop()
             writers = [op for op in self._writers.get(item, ()) if op < time]
-            if not writers or self._idle.role(self._lives[item]) in GIVEN:
+            if not writers or self._idle.role(self._lives[item]).row.given:
                 return set()
             for op in writers:
                 if op not in ops:

@@ -15,9 +15,10 @@ import msgspec
 
 from tensortide.errors import GraphError
 from tensortide.graph.model import Graph, Role, Storage
+from tensortide.graph.roles import WORKSPACE
 from tensortide.memory.link import Link
 from tensortide.memory.liveness import NEVER_READ, Life, Mode, Period, liveness
-from tensortide.memory.timeline import WORKSPACE, timeline
+from tensortide.memory.timeline import timeline
 
 if TYPE_CHECKING:
     from tensortide.memory.lives import Ints

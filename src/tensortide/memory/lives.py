@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 Lifetimes: TypeAlias = Literal["eager", "last_use"]
 
-_REAL = frozenset({Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.INPUT, Role.OUTPUT})
-"""Roles whose storages somebody outside the step owns: no compiler may release them early."""
-
 
 def require_straight(graph: Graph) -> None:
     """Raise GraphError if ``graph`` has loops: it holds their bodies once, but what is resident changes with every
@@ -109,7 +106,7 @@ def _shorten(graph: Graph, births: Ints, deaths: Ints) -> None:
     np.maximum.at(last, uses.storage, uses.op)
     needed = _carried_gradients(graph, last)
     for i, storage in enumerate(graph.storages):
-        if storage.role in _REAL:
+        if storage.role.row.owned:
             continue
         if storage.role is Role.GRADIENT:
             if storage.name in needed:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tensortide.errors import GraphError, NoSuchOp
 from tensortide.graph.model import Graph, Phase, Role
+from tensortide.graph.roles import WORKSPACE
 from tensortide.memory.lives import Lifetimes, Spans, spans
 from tensortide.memory.resident import Resident, resident
 from tensortide.memory.rounding import EXACT, Rounding
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tensortide.memory.lives import Ints
-
-WORKSPACE = "workspace"
-"""Key of ``Timeline.by_role`` for memory that kernels take and give back inside one op."""
 
 
 class Timeline:

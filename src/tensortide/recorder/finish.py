@@ -113,9 +113,6 @@ class State:
                         yield f"{owner}.{key}", item
 
 
-_PRECEDENCE = (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.GRADIENT, Role.INPUT, Role.OUTPUT)
-
-
 def build(recorder: Recorder, tracker: Tracker, state: State, meta: Meta) -> Graph:
     """The Graph of what was recorded."""
     ops = tuple(_ops(recorder))
@@ -162,7 +159,7 @@ def _with_phase(op: Op, phase: Phase) -> Op:
 
 def _storages(recorder: Recorder, ops: tuple[Op, ...], named: tuple[Named, ...]) -> Iterator[Storage]:
     roles: dict[int, tuple[Role, str]] = {}
-    for entry in sorted(named, key=lambda n: _PRECEDENCE.index(n.role)):
+    for entry in sorted(named, key=lambda n: n.role.precedence):
         roles.setdefault(recorder.tensors[entry.tensor].storage, (entry.role, entry.name))
     written = {recorder.tensors[op.inputs[slot]].storage for op in ops for slot in recorder.calls[op.call].mutated}
     backward = [i for i, op in enumerate(ops) if op.phase is Phase.BACKWARD]

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tensortide.graph.model import Graph, Phase
+from tensortide.graph.roles import looks
 from tensortide.reports.columns import OpTable, StorageTable
 from tensortide.reports.document import (
     Coverage,
@@ -23,7 +24,7 @@ from tensortide.reports.document import (
 )
 from tensortide.reports.layout import device_text
 from tensortide.reports.modules import module_rows, op_groups
-from tensortide.reports.tables import PHASES, STACK, WORKSPACE, op_table, phase_of, source_rows, storage_table
+from tensortide.reports.tables import PHASES, op_table, phase_of, source_rows, storage_table
 
 if TYPE_CHECKING:
     from tensortide.cost import Count, Total
@@ -178,7 +179,6 @@ def _curve(timeline: Timeline) -> Curve:
     edges = [count * i // POINTS for i in range(POINTS + 1)] if count > POINTS else list(range(count + 1))
     at = [a + int(resident[a:b].argmax()) for a, b in pairwise(edges)]
     split = {str(role): series[at].tolist() for role, series in timeline.by_role.items()}
-    order = [*(role.value for role in STACK), WORKSPACE]
     return Curve(
         lifetimes=timeline.lifetimes,
         peak_bytes=timeline.peak_bytes,
@@ -186,7 +186,7 @@ def _curve(timeline: Timeline) -> Curve:
         peak_bytes_by_phase=_peaks(timeline),
         op=tuple(at),
         total_bytes=tuple(resident[at].tolist()),
-        bytes_by_role={role: tuple(split[role]) for role in order if role in split},
+        bytes_by_role={role: tuple(split[role]) for role in looks() if role in split},
     )
 
 

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby, pairwise
-from typing import TypeAlias
 
 from rich.text import Text
 
+from tensortide.graph.roles import BANDS, looks
 from tensortide.reports.document import Document
 from tensortide.reports.series import memory_by_role
 from tensortide.units import format_bytes
-
-Band: TypeAlias = tuple[str, str, str, str, tuple[str, ...]]
-
-BANDS: tuple[Band, ...] = (
-    ("parameters, state", "░", ".", "blue", ("parameter", "buffer", "optimizer_state", "input")),
-    ("gradients", "▒", "+", "cyan", ("gradient",)),
-    ("activations, temporaries", "█", "#", "yellow", ("output", "activation", "temporary", "workspace")),
-)
-"""What the shades stand for: label, character, character without Unicode, colour, roles."""
 
 EIGHTHS = " ▁▂▃▄▅▆▇"
 LABEL = 12
@@ -33,7 +24,10 @@ def memory_curve(document: Document, width: int, height: int = 10, *, ascii_only
     columns = max(10, width - LABEL)
     instants = _instants(total, columns)
     series = memory_by_role(document)
-    bands = [[sum(series[role][i] for role in roles if role in series) for i in instants] for *_, roles in BANDS]
+    members = [
+        [series[role] for role, look in looks().items() if look.band is band and role in series] for band in BANDS
+    ]
+    bands = [[sum(values[i] for values in member) for i in instants] for member in members]
     most = max(total)
     lines = [_peak(document, instants, width)]
     for row in reversed(range(height)):
@@ -70,13 +64,12 @@ def _cell(bands: Sequence[int], unit: float, row: int, ascii_only: bool) -> tupl
         if middle < reached:
             chosen = band
             break
-    _, block, plain, color, _ = chosen
     part = int(8 * (total - low) / unit)
     if ascii_only:
-        return (plain, color) if part >= 4 else (" ", "")
+        return (chosen.plain, chosen.color) if part >= 4 else (" ", "")
     if part >= 8 or chosen is not BANDS[-1]:
-        return (block, color) if part >= 4 else (EIGHTHS[part], color)
-    return EIGHTHS[part], color
+        return (chosen.block, chosen.color) if part >= 4 else (EIGHTHS[part], chosen.color)
+    return EIGHTHS[part], chosen.color
 
 
 def _peak(document: Document, instants: Sequence[int], width: int) -> Text:
@@ -114,7 +107,7 @@ def _numbers(count: int, columns: int) -> Text:
 
 def _legend(ascii_only: bool) -> Text:
     line = Text(" " * LABEL)
-    for name, block, plain, color, _ in reversed(BANDS):
-        line.append(plain if ascii_only else block, color).append(f" {name}   ")
+    for label, block, plain, color in reversed(BANDS):
+        line.append(plain if ascii_only else block, color).append(f" {label}   ")
     line.rstrip()
     return line

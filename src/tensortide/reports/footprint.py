@@ -10,7 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tensortide.memory import WORKSPACE, Resident, Timeline
+from tensortide.graph.roles import WORKSPACE
+from tensortide.memory import Resident, Timeline
 from tensortide.replays import replay
 from tensortide.reports.layout import Column, Trimmed, bar, columns_table, device_text, heading, tidy
 from tensortide.reports.modules import pattern, shared

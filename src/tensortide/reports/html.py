@@ -9,6 +9,7 @@ import html
 import re
 from importlib import resources
 
+from tensortide.graph.roles import looks
 from tensortide.reports.document import Document, to_json
 
 __all__ = ["render_frame", "render_html"]
@@ -28,7 +29,7 @@ def render_html(document: Document, *, compress: bool | None = None) -> str:
     data = to_json(document)
     if compress is None:
         compress = len(data) > PLAIN_BYTES
-    theme, style = _read("theme.js"), _read("page.css") + _read("print.css")
+    theme, style = _read("theme.js"), _role_colors() + _read("page.css") + _read("print.css")
     script = "\n".join(_read(f"{name}.js") for name in SCRIPTS)
     parts = {
         "csp": f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(theme)} {_hash(script)}",
@@ -47,6 +48,13 @@ def render_frame(document: Document, *, height: int = 900) -> str:
     """The page in a frame, for a notebook."""
     page = html.escape(render_html(document))
     return f'<iframe srcdoc="{page}" style="width: 100%; height: {height}px; border: 0" title="tensortide"></iframe>'
+
+
+def _role_colors() -> str:
+    """Style that gives each role its colour in both themes, under its own name."""
+    light = "".join(f"--{role}: {look.light}; " for role, look in looks().items())
+    dark = "".join(f"--{role}: {look.dark}; " for role, look in looks().items())
+    return f':root {{ {light}}}\n:root[data-theme="dark"] {{ {dark}}}\n'
 
 
 def _read(name: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+from tensortide.graph.roles import WORKSPACE
 from tensortide.reports.columns import Ints
 from tensortide.reports.document import Document
-from tensortide.reports.tables import WORKSPACE
 
 
 def memory_by_role(document: Document, lifetimes: str = "eager") -> dict[str, list[int]]:

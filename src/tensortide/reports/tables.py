@@ -7,33 +7,18 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tensortide.cost import PHASES
-from tensortide.graph.model import OUTSIDE, Graph, Op, Role, Tensor, describe
-from tensortide.memory import WORKSPACE
+from tensortide.graph.model import OUTSIDE, Graph, Op, Tensor, describe
+from tensortide.graph.roles import stacked
 from tensortide.reports.columns import OpTable, SourceRow, StorageTable
 
 if TYPE_CHECKING:
     from tensortide.cost import Count
     from tensortide.memory import Timeline
 
-__all__ = ["PHASES", "STACK", "WORKSPACE", "home_of", "op_table", "phase_of", "source_rows", "storage_table"]
+__all__ = ["PHASES", "home_of", "op_table", "phase_of", "source_rows", "storage_table"]
 
 RECOMPUTE = "recompute"
 """Phase of the ops of a report that compute again what was dropped; in the graph that is a flag."""
-
-STACK = (
-    Role.PARAMETER,
-    Role.BUFFER,
-    Role.OPTIMIZER_STATE,
-    Role.INPUT,
-    Role.GRADIENT,
-    Role.OUTPUT,
-    Role.ACTIVATION,
-    Role.TEMPORARY,
-)
-"""Roles in the order they are stacked in a chart: what stays below, what comes and goes on top."""
-
-OWNED = frozenset({Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.GRADIENT})
-"""Roles whose names begin with the path of a module."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -118,14 +103,16 @@ def storage_table(graph: Graph, paths: Sequence[str], device: str) -> StorageTab
         lives.deaths[away] = early.deaths[away] = lives.births[away]
     homes, owners = {path: i for i, path in enumerate(paths)}, storage_homes(graph)
     labels, tensors, shapes = Interned[str](), Interned[str](), widest_tensors(graph)
+    roles = stacked()
+    numbers = {role: i for i, role in enumerate(roles)}
     label = tuple(labels(storage.name) for storage in graph.storages)
     tensor = tuple(tensors(shapes.get(i, "")) for i in range(len(graph.storages)))
     return StorageTable(
-        roles=tuple(role.value for role in STACK),
+        roles=tuple(role.value for role in roles),
         labels=labels.values,
         tensors=tensors.values,
         nbytes=tuple(lives.nbytes.tolist()),
-        role=tuple(STACK.index(storage.role) for storage in graph.storages),
+        role=tuple(numbers[storage.role] for storage in graph.storages),
         label=label,
         tensor=tensor,
         module=tuple(homes[graph.module_path(owner)] for owner in owners),
@@ -150,7 +137,7 @@ def storage_homes(graph: Graph) -> list[int]:
     known = {module.path: i for i, module in enumerate(graph.modules)}
     homes = []
     for storage in graph.storages:
-        home = home_of(storage.name, known) if storage.role in OWNED else OUTSIDE
+        home = home_of(storage.name, known) if storage.role.row.of_module else OUTSIDE
         born = OUTSIDE if storage.birth is None else graph.ops[storage.birth].module
         homes.append(born if home == OUTSIDE else home)
     return homes

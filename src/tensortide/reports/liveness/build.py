@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from tensortide.graph.roles import looks
 from tensortide.memory import LINKS, Link, idleness, offloads, recomputations, timeline
 from tensortide.memory.idle import life_start, life_stop, used
 from tensortide.reports.liveness import words
@@ -26,7 +27,6 @@ from tensortide.reports.liveness.study import LivenessStudy, Names
 from tensortide.reports.modules import pattern, shared
 from tensortide.reports.simulation.tables import place
 from tensortide.reports.simulation.words import short
-from tensortide.reports.tables import STACK, WORKSPACE
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
@@ -112,7 +112,7 @@ def _view(idle: Idleness, link: Link, names: Names, durations: str) -> LivenessV
 def _ordered(roles: Iterable[str]) -> list[str]:
     """``roles`` as they are stacked in a chart."""
     known = set(roles)
-    return [role for role in (*(role.value for role in STACK), WORKSPACE) if role in known]
+    return [role for role in looks() if role in known]
 
 
 def _role_time(role: str, spent: MemoryTime) -> RoleTime:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from tensortide.graph.roles import looks
 from tensortide.memory import LINKS
 from tensortide.reports.figures import COLORS
 from tensortide.reports.liveness.words import name_text
@@ -17,18 +18,6 @@ if TYPE_CHECKING:
     from tensortide.reports.liveness.records import LifeBar, LivenessView, Stored
     from tensortide.reports.liveness.study import LivenessStudy
 
-ROLE_COLORS = {
-    "parameter": "#35558f",
-    "buffer": "#8d949c",
-    "optimizer_state": "#88b4dd",
-    "input": "#2f8a57",
-    "gradient": "#54b7a8",
-    "output": "#ddcc77",
-    "activation": "#eb9b3b",
-    "temporary": "#c9606f",
-    "workspace": "#7b2a5e",
-}
-"""As in the HTML page."""
 USED, IDLE = "#1b1f24", "#d7dce2"
 ROWS, COLUMNS = 20, 300
 """Most storages in a picture, and stretches of time on an axis."""
@@ -49,7 +38,7 @@ def by_role(axis: Axes, study: LivenessStudy) -> None:
     for role, series in view.curves.live_by_role.items():
         above = [level + nbytes / size for level, nbytes in zip(levels, series, strict=True)]
         axis.stairs(
-            above, edges, baseline=levels, fill=True, color=ROLE_COLORS[role], lw=0, label=role.replace("_", " ")
+            above, edges, baseline=levels, fill=True, color=looks()[role].light, lw=0, label=role.replace("_", " ")
         )
         levels = above
     active = [nbytes / size for nbytes in view.curves.active_bytes]
@@ -122,13 +111,13 @@ def sizes(axis: Axes, study: LivenessStudy) -> None:
     for span in idle.spans():
         if span.ns and span.nbytes:
             groups.setdefault(roles[span.index], []).append((span.ns, span.nbytes))
-    for role in (role for role in ROLE_COLORS if role in groups):
+    for role in (role for role in looks() if role in groups):
         x, y = zip(*groups[role], strict=True)
         axis.scatter(
             [ns / 1e9 for ns in x],
             y,
             s=9,
-            color=ROLE_COLORS[role],
+            color=looks()[role].light,
             alpha=0.55,
             lw=0,
             label=role.replace("_", " "),
@@ -175,7 +164,7 @@ def lives(axis: Axes, study: LivenessStudy) -> None:
     shown = _most(view.lives)
     unit, name = scale(view.step_ns, _TIMES)
     for row, life in enumerate(shown):
-        color = ROLE_COLORS[life.stored.role]
+        color = looks()[life.stored.role].light
         axis.barh(
             row, (life.death_ns - life.birth_ns) / unit, 0.62, life.birth_ns / unit, color=color, alpha=0.38, lw=0
         )
@@ -193,7 +182,7 @@ def largest(axis: Axes, study: LivenessStudy) -> None:
     values = [life.stored.nbytes * life.idle_ns / max(1, view.step_ns) for life in shown]
     size, unit = scale(int(max(values, default=0)), _POWERS)
     for row, (life, value) in enumerate(zip(shown, values, strict=True)):
-        axis.barh(row, value / size, 0.66, color=ROLE_COLORS[life.stored.role], lw=0)
+        axis.barh(row, value / size, 0.66, color=looks()[life.stored.role].light, lw=0)
         axis.annotate(
             format_bytes(life.stored.nbytes),
             (value / size, row),
