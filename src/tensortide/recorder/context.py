@@ -21,6 +21,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from tensortide.graph.model import OUTSIDE, Branch, Module, Phase, Source
+from tensortide.recorder.functions import Functions
 
 _HERE = str(Path(__file__).parent.parent) + "/"
 _TORCH = str(Path(torch.__file__).parent) + "/"
@@ -28,6 +29,10 @@ _STDLIB = sysconfig.get_paths()["stdlib"] + "/"
 _CHECKPOINT = _TORCH + "utils/checkpoint.py"
 _AUTOGRAD = _TORCH + "autograd/__init__.py"
 _ENGINE = _TORCH + "autograd/graph.py"
+_BACKWARD = Functions.run_backward.__code__
+
+Origin = tuple[int, int, int]
+"""Module, source line and branch of an op: those of its gradient, too."""
 
 
 class OpContext:
@@ -61,6 +66,14 @@ def is_internal(filename: str) -> bool:
     return filename.startswith((_TORCH, "<frozen", "<string", "<attrs"))
 
 
+class _Internal(dict[CodeType, bool]):
+    """Remembers of each code object whether it is internal."""
+
+    def __missing__(self, code: CodeType) -> bool:
+        self[code] = found = is_internal(code.co_filename)
+        return found
+
+
 def _runs_in(frame: FrameType | None, filename: str) -> bool:
     return frame is not None and frame.f_code.co_filename == filename
 
@@ -79,10 +92,11 @@ class Tracker:
         self._stack: list[int] = [OUTSIDE]
         self._optimizer_depth = 0
         self._source_ids: dict[tuple[CodeType, int], int] = {}
-        self._internal: dict[CodeType, bool] = {}
-        self._by_node: dict[int, tuple[int, int, int]] = {}
+        self._internal = _Internal()
+        self._functions = Functions(self._function_called)
+        self._by_node: dict[int, Origin] = {}
         self._next_node = 0
-        self._last = (OUTSIDE, OUTSIDE, OUTSIDE)
+        self._last: Origin = (OUTSIDE, OUTSIDE, OUTSIDE)
         for name, module in modules.items():
             self._add_root(name, module)
 
@@ -106,48 +120,65 @@ class Tracker:
             if _runs_in(frame, _AUTOGRAD):  # the gradient of the loss with respect to itself
                 return OpContext(Phase.BACKWARD, self._stack[-1], self._source(frame), branch=self.branch)
             return self._forward(frame)
-        if torch.is_grad_enabled() and self._recomputing(frame):
-            here = self._forward(frame)
-            return OpContext(Phase.BACKWARD, here.module, here.source, True, self.branch)
+        if self._recomputing(frame):
+            forward = self._forward(frame)
+            return OpContext(Phase.BACKWARD, forward.module, forward.source, True, self.branch)
+        origin = self._origin_of_gradient(frame)
+        if torch.is_grad_enabled():
+            self._number(origin)
+        by_engine = (frame is None or _runs_in(frame, _ENGINE)) and not torch.is_grad_enabled()
+        return OpContext(Phase.BACKWARD, *origin[:2], branch=origin[2], by_engine=by_engine)
+
+    def _forward(self, frame: FrameType | None) -> OpContext:
+        module, source = self._stack[-1], self._source(frame)
+        if torch.is_grad_enabled():
+            self._number((module, source, self.branch))
+        elif module == OUTSIDE and not self._functions.recorded:
+            return OpContext(Phase.OTHER, module, source, branch=self.branch)
+        return OpContext(Phase.FORWARD, module, source, branch=self.branch)
+
+    # -- autograd nodes -------------------------------------------------------------------------
+
+    def _origin_of_gradient(self, frame: FrameType | None) -> Origin:
+        """The forward op whose gradient the autograd engine computes now."""
         node: Any = torch._C._current_autograd_node()
         origin = self._by_node.get(node._sequence_nr()) if node is not None else None
         if origin is None:
             owner = self._owners.get(id(getattr(node, "variable", None)), self._stack[-1])
             origin = (owner, self._source(frame), self.branch)
-        module, source, branch = origin
-        if torch.is_grad_enabled():
-            self._number(module, source, branch)
-        by_engine = (frame is None or _runs_in(frame, _ENGINE)) and not torch.is_grad_enabled()
-        return OpContext(Phase.BACKWARD, module, source, branch=branch, by_engine=by_engine)
+        return origin
 
-    def _forward(self, frame: FrameType | None) -> OpContext:
-        module, source = self._stack[-1], self._source(frame)
-        if torch.is_grad_enabled():
-            self._number(module, source, self.branch)
-        elif module == OUTSIDE:
-            return OpContext(Phase.OTHER, module, source, branch=self.branch)
-        return OpContext(Phase.FORWARD, module, source, branch=self.branch)
-
-    def _number(self, module: int, source: int, branch: int) -> None:
-        """Remember whose the autograd nodes created since the last op are."""
+    def _number(self, origin: Origin) -> None:
+        """Remember whose the autograd nodes created since the last op are: the newest that of the op at ``origin``."""
         following = torch._C._autograd._get_sequence_nr()
         if following > self._next_node:
-            for number in range(self._next_node, following - 1):
-                self._by_node[number] = self._last
-            self._by_node[following - 1] = (module, source, branch)
+            self._settle(following - 1)
+            self._by_node[following - 1] = origin
             self._next_node = following
-        self._last = (module, source, branch)
+        self._last = origin
+
+    def _settle(self, end: int) -> None:
+        """Give the nodes up to number ``end`` that no op came with to the last op."""
+        for number in range(self._next_node, end):
+            self._by_node[number] = self._last
+        self._next_node = max(self._next_node, end)
+
+    def _function_called(self, number: int, frame: FrameType) -> None:
+        """Remember whose the node ``number``, of the custom function called from ``frame``, is."""
+        if torch._C._current_graph_task_id() == -1 or self._recomputing(frame):
+            origin = (self._stack[-1], self._source(frame), self.branch)
+        else:
+            origin = self._origin_of_gradient(frame)
+        self._settle(number)
+        self._by_node[number] = origin
+        self._next_node = number + 1
 
     # -- frames ---------------------------------------------------------------------------------
 
     def _source(self, frame: FrameType | None) -> int:
-        internal = self._internal
         while frame is not None:
             code = frame.f_code
-            skip = internal.get(code)
-            if skip is None:
-                skip = internal[code] = is_internal(code.co_filename)
-            if not skip:
+            if not self._internal[code]:
                 key = (code, frame.f_lineno)
                 known = self._source_ids.get(key)
                 if known is None:
@@ -158,15 +189,19 @@ class Tracker:
             frame = frame.f_back
         return OUTSIDE
 
-    @staticmethod
-    def _recomputing(frame: FrameType | None) -> bool:
-        """True between a checkpoint's replay (or a custom function's own backward) and the autograd engine."""
+    def _recomputing(self, frame: FrameType | None) -> bool:
+        """True in what a checkpoint replays, and in the forward that a custom backward runs."""
+        users = False
         while frame is not None and frame.f_code.co_filename != _ENGINE:
             code = frame.f_code
-            if code.co_filename == _CHECKPOINT and code.co_name in ("unpack_hook", "backward"):
+            if code is _BACKWARD:
+                recorded = torch.is_grad_enabled() or self._functions.recorded
+                return recorded and not self._functions.differentiated
+            if code.co_filename == _CHECKPOINT and (
+                code.co_name == "unpack_hook" or (users and code.co_name == "backward")
+            ):
                 return True
-            if code.co_name == "backward" and not is_internal(code.co_filename):
-                return True
+            users = users or not self._internal[code]
             frame = frame.f_back
         return False
 
@@ -233,7 +268,8 @@ class Tracker:
             register_optimizer_step_post_hook(self._optimizer_ends),
         ]
         try:
-            yield
+            with self._functions.watch():
+                yield
         finally:
             for handle in handles:
                 handle.remove()
