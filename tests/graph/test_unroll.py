@@ -103,12 +103,12 @@ def test_published_graphs(reference: Path, name: str) -> None:
 
 def test_peak_of_the_word_lm_grows_by_what_steps_keep(reference: Path) -> None:
     """At the end of the forward loops every step's activations are there: linear in the steps."""
-    from tensortide import capture
+    from tensortide.importers.tf1.load import import_graph
     from tests.importers.tf1.costs.files import graph_file
 
-    file = str(graph_file(reference, "word_lm"))
+    file = graph_file(reference, "word_lm")
     peaks = [
-        timeline(unrolled(capture(file, hyperparameters={"s": s, "b": 2, "h": 5, "v": 11}))).peak_bytes
+        timeline(unrolled(import_graph(file, settings={"s": s, "b": 2, "h": 5, "v": 11}).graph)).peak_bytes
         for s in (10, 20, 30)
     ]
     assert peaks[2] - peaks[1] == peaks[1] - peaks[0] > 0

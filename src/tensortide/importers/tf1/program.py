@@ -5,13 +5,14 @@ What ``read`` makes of a MetaGraphDef and what becomes a Graph; nothing here kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
 import msgspec
 
 from tensortide.errors import CaptureError
 from tensortide.expr import Expr
+from tensortide.importers.tf1.optypes import MERGES, NEXT
 
 OUTSIDE = -1
 """Loop of a node that runs once."""
@@ -93,3 +94,15 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     bounds: Mapping[str, Expr] = {}
     unresolved: tuple[str, ...] = ()
+
+    def source(self, ref: Ref, through: Collection[str]) -> Ref:
+        """Follow ``ref`` back through the first inputs of nodes of the types ``through``."""
+        seen = set()
+        while self.nodes[ref.node].type in through and self.nodes[ref.node].inputs and ref.node not in seen:
+            seen.add(ref.node)
+            ref = self.nodes[ref.node].inputs[0]
+        return ref
+
+    def is_back_edge(self, node: Node, ref: Ref) -> bool:
+        """Tell whether an input of ``node`` is the value that a loop carries into the next iteration."""
+        return node.type in MERGES and self.nodes[ref.node].type in NEXT

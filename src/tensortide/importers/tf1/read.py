@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Literal
 
 from tensortide.expr import Expr, as_expr
+from tensortide.importers.tf1.optypes import ENTERS, VARIABLES
 from tensortide.importers.tf1.program import OUTSIDE, Loop, MetaGraphError, Node, Program, Shape, Spec
 from tensortide.importers.tf1.reading.functions import lowered
-from tensortide.importers.tf1.reading.link import ENTERS, Linked, linked
-from tensortide.importers.tf1.reading.prune import PRESETS, VARIABLES, prepared, pruned, step_roots
+from tensortide.importers.tf1.reading.link import Linked, linked
+from tensortide.importers.tf1.reading.prune import PRESETS, prepared, pruned, step_roots
 from tensortide.importers.tf1.reading.raw import RawGraph, load, node_name
-from tensortide.importers.tf1.shapes.dtypes import output_dtypes
+from tensortide.importers.tf1.signatures import output_dtypes
 from tensortide.importers.tf1.sizes.bind import Binding, exemplified, named
 from tensortide.importers.tf1.sizes.loops import Trips, forward_loops, trip_counts
 from tensortide.importers.tf1.sizes.propagate import Bindings, Propagated, propagated
@@ -137,7 +138,7 @@ class _Writer:
 
     def _node(self, i: int) -> Node:
         raw, tensors = self.graph.nodes[i], self.found.tensors[i]
-        dtypes = output_dtypes(raw, len(tensors))
+        dtypes = output_dtypes(raw.type, raw.attributes, len(tensors))
         outputs = tuple(Spec(dtype, self._shape(t.shape)) for dtype, t in zip(dtypes, tensors, strict=True))
         if raw.type == "VarHandleOp":
             outputs = (Spec(str(raw.attributes.get("dtype")), self._shape(self.found.state.elements.get(i))),)

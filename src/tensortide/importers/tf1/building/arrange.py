@@ -7,14 +7,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 
 from tensortide.graph.model import Branch
+from tensortide.importers.tf1.optypes import MERGES, QUESTIONS, SWITCHES
 from tensortide.importers.tf1.program import OUTSIDE, MetaGraphError, Node, Program, Ref
 
-__all__ = ["MERGES", "NEXT", "SWITCHES", "branches", "loop_chain", "order"]
-
-MERGES = frozenset({"Merge", "RefMerge"})
-SWITCHES = frozenset({"Switch", "RefSwitch"})
-QUESTIONS = frozenset(["Shape", "ShapeN", "Size", "Rank"])
-NEXT = frozenset({"NextIteration", "RefNextIteration"})
+__all__ = ["branches", "loop_chain", "order"]
 
 
 def loop_chain(program: Program, loop: int) -> tuple[int, ...]:
@@ -70,7 +66,7 @@ def _needs(program: Program, chains: list[tuple[int, ...]], index: int) -> Itera
     """Nodes that run before: not those of the iteration before, and not what a loop controls outside of it."""
     node = program.nodes[index]
     for ref in node.inputs:
-        if node.type not in MERGES or program.nodes[ref.node].type not in NEXT:
+        if not program.is_back_edge(node, ref):
             yield ref.node
     for before in node.control:
         if chains[index][: len(chains[before])] == chains[before]:
@@ -78,6 +74,9 @@ def _needs(program: Program, chains: list[tuple[int, ...]], index: int) -> Itera
 
 
 Context = tuple[tuple[Ref, int], ...]
+"""Predicates with their outcomes, outermost first."""
+
+_PASSED = SWITCHES | {"Identity"}
 
 
 def branches(program: Program, order: Collection[int]) -> tuple[dict[int, int], tuple[Branch, ...]]:
@@ -92,7 +91,7 @@ def branches(program: Program, order: Collection[int]) -> tuple[dict[int, int], 
         node = program.nodes[index]
         found = max((_arm(program, contexts, heads, ref) for ref in node.inputs), key=len, default=())
         found = max([found, *(contexts.get(i, ()) for i in node.control)], key=len)
-        if node.type in MERGES and found and not any(program.nodes[ref.node].type in NEXT for ref in node.inputs):
+        if node.type in MERGES and found and not any(program.is_back_edge(node, ref) for ref in node.inputs):
             found = found[:-1]
         contexts[index] = found
     return _table(contexts)
@@ -100,7 +99,7 @@ def branches(program: Program, order: Collection[int]) -> tuple[dict[int, int], 
 
 def _starts_iteration(program: Program, switch: Node) -> bool:
     """Whether a Switch ends or continues a loop: that is no conditional."""
-    return len(switch.inputs) > 1 and program.nodes[_origin(program, switch.inputs[1]).node].type == "LoopCond"
+    return len(switch.inputs) > 1 and program.nodes[program.source(switch.inputs[1], _PASSED).node].type == "LoopCond"
 
 
 def _arm(program: Program, contexts: dict[int, Context], heads: Collection[int], ref: Ref) -> Context:
@@ -108,14 +107,8 @@ def _arm(program: Program, contexts: dict[int, Context], heads: Collection[int],
     node = program.nodes[ref.node]
     context = contexts.get(ref.node, ())
     if node.type in SWITCHES and ref.node not in heads and len(node.inputs) > 1:
-        return (*context, (_origin(program, node.inputs[1]), ref.output))
+        return (*context, (program.source(node.inputs[1], _PASSED), ref.output))
     return context
-
-
-def _origin(program: Program, ref: Ref) -> Ref:
-    while program.nodes[ref.node].type in ("Identity", *SWITCHES) and program.nodes[ref.node].inputs:
-        ref = program.nodes[ref.node].inputs[0]
-    return ref
 
 
 def _table(contexts: dict[int, Context]) -> tuple[dict[int, int], tuple[Branch, ...]]:

@@ -22,11 +22,12 @@ from tensortide.graph.model import (
     Value,
 )
 from tensortide.graph.validate import validate
-from tensortide.importers.tf1.building.arrange import MERGES, NEXT, branches, order
-from tensortide.importers.tf1.building.operands import operands
-from tensortide.importers.tf1.building.phases import phases, source, updates, variable_roles
-from tensortide.importers.tf1.building.storing import FED, Memory
+from tensortide.importers.tf1.building.arrange import branches, order
+from tensortide.importers.tf1.building.phases import phases, variable_roles
+from tensortide.importers.tf1.building.storing import Memory
+from tensortide.importers.tf1.optypes import FEEDS, READERS, updates
 from tensortide.importers.tf1.program import OUTSIDE, Attribute, Constant, Node, Program, Ref, Spec
+from tensortide.importers.tf1.signatures import operands
 
 __all__ = ["completed", "graph_of_program"]
 
@@ -74,7 +75,7 @@ def _resource_variables(program: Program) -> dict[str, Spec]:
     found: dict[str, Spec] = {}
     for node in program.nodes:
         if node.type == "ReadVariableOp":
-            found.setdefault(program.nodes[source(program, node.inputs[0]).node].name, node.outputs[0])
+            found.setdefault(program.nodes[program.source(node.inputs[0], READERS).node].name, node.outputs[0])
     for node in program.nodes:
         shape, dtype = node.attributes.get("shape"), node.attributes.get("dtype")
         if node.type == "VarHandleOp" and node.name not in found and isinstance(shape, tuple):
@@ -133,7 +134,7 @@ class _Conversion:
 
     def _op(self, index: int, branch: int, loop_of: dict[int, int]) -> Op:
         node = self.program.nodes[index]
-        refs = [ref for ref in node.inputs if not self._comes_later(node, ref)]
+        refs = [ref for ref in node.inputs if not self.program.is_back_edge(node, ref)]
         return Op(
             self._call(index, node, len(refs)),
             tuple(self.memory.tensor_of[ref] for ref in refs),
@@ -145,16 +146,12 @@ class _Conversion:
             label=node.name,
         )
 
-    def _comes_later(self, node: Node, ref: Ref) -> bool:
-        """Whether an input is that of the next iteration: the loop carries it, the op does not read it."""
-        return node.type in MERGES and self.program.nodes[ref.node].type in NEXT
-
     def _call(self, index: int, node: Node, count: int) -> int:
         given = operands(node.type, count)
         mutated: tuple[int, ...] = ()
         if index in self.memory.in_place:
             mutated = (self.memory.in_place[index],)
-        elif updates(node):
+        elif updates(node.type) and node.inputs:
             mutated = (0, *self._slots(node))
         elif node.type in _STACKS and count:
             mutated = (0,)
@@ -191,7 +188,7 @@ class _Conversion:
         carried: dict[int, list[tuple[int, int]]] = {}
         for index, node in enumerate(self.program.nodes):
             for ref in node.inputs:
-                if self._comes_later(node, ref):
+                if self.program.is_back_edge(node, ref):
                     pair = (self.memory.tensor_of[Ref(index)], self.memory.tensor_of[ref])
                     carried.setdefault(node.loop, []).append(pair)
         loops = {
@@ -240,7 +237,7 @@ class _Conversion:
             if index in self.roles:
                 role = self.roles[index]
                 named.append(Named(path, role, self.memory.tensor_of[Ref(index)], role is Role.PARAMETER))
-            elif node.type in FED:
+            elif node.type in FEEDS:
                 named += [
                     Named(f"{path}:{k}" if k else path, Role.INPUT, self.memory.tensor_of[Ref(index, k)])
                     for k in range(len(node.outputs))

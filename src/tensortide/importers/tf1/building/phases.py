@@ -6,29 +6,12 @@ import re
 from collections.abc import Iterable
 
 from tensortide.graph.model import Phase, Role
-from tensortide.importers.tf1.program import OUTSIDE, Node, Program, Ref
+from tensortide.importers.tf1.optypes import READERS, VARIABLES, updates
+from tensortide.importers.tf1.program import OUTSIDE, Node, Program
 
-__all__ = ["UPDATES", "VARIABLES", "phases", "source", "variable_roles"]
+__all__ = ["phases", "variable_roles"]
 
-VARIABLES = frozenset({"Variable", "VariableV2", "VarHandleOp", "TemporaryVariable"})
-UPDATES = re.compile(r"(?:Resource)?(?:Sparse)?Apply\w+|Assign(?:Add|Sub)?(?:VariableOp)?|(?:Resource)?Scatter\w+")
-"""Ops that write a variable, their first input."""
-
-_PURE = frozenset({"ScatterNd"})
 _SCOPE = re.compile(r"(?:^|/)gradients(?:_\d+)?/")
-_SAME = frozenset({"Identity", "ReadVariableOp", "Enter", "RefEnter", "Switch", "RefSwitch", "Exit"})
-
-
-def updates(node: Node) -> bool:
-    """Whether ``node`` writes its first input."""
-    return UPDATES.fullmatch(node.type) is not None and node.type not in _PURE and len(node.inputs) > 0
-
-
-def source(program: Program, ref: Ref) -> Ref:
-    """The tensor that ``ref`` is, back through what passes it on."""
-    while program.nodes[ref.node].type in _SAME and program.nodes[ref.node].inputs:
-        ref = program.nodes[ref.node].inputs[0]
-    return ref
 
 
 def phases(program: Program, order: Iterable[int]) -> list[Phase]:
@@ -45,8 +28,8 @@ def phases(program: Program, order: Iterable[int]) -> list[Phase]:
             found[index] = Phase.FORWARD if _in_forward_loop(program, node) else Phase.BACKWARD
             continue
         before = {found[ref.node] for ref in node.inputs} | {found[i] for i in node.control}
-        reads = any(program.nodes[source(program, ref).node].type in VARIABLES for ref in node.inputs)
-        if Phase.OPTIMIZER in before or (Phase.BACKWARD in before and (reads or updates(node))):
+        reads = any(program.nodes[program.source(ref, READERS).node].type in VARIABLES for ref in node.inputs)
+        if Phase.OPTIMIZER in before or (Phase.BACKWARD in before and (reads or updates(node.type))):
             found[index] = Phase.OPTIMIZER
         elif Phase.BACKWARD in before:
             found[index] = Phase.BACKWARD
@@ -67,9 +50,9 @@ def variable_roles(program: Program) -> dict[int, Role]:
     indexes = {node.name: i for i, node in enumerate(program.nodes) if node.type in VARIABLES}
     trainable = {name for name in program.trainable if name in indexes}
     slots = {
-        source(program, ref).node
+        program.source(ref, READERS).node
         for node in program.nodes
-        if updates(node) and "Apply" in node.type
+        if updates(node.type) and "Apply" in node.type
         for ref in node.inputs[1:]
     }
     roles: dict[int, Role] = {}

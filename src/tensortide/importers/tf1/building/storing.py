@@ -8,30 +8,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tensortide.expr import Expr, compiled, sized
 from tensortide.graph.model import DTYPE_BYTES, Role, Storage, Tensor
-from tensortide.importers.tf1.building.arrange import MERGES, NEXT, SWITCHES, loop_chain
-from tensortide.importers.tf1.building.phases import VARIABLES, updates
+from tensortide.importers.tf1.building.arrange import loop_chain
+from tensortide.importers.tf1.optypes import CARRIERS, FEEDS, MERGES, NEXT, PASSES, SWITCHES, VARIABLES, updates
 from tensortide.importers.tf1.program import OUTSIDE, Node, Program, Ref, Spec
 
-__all__ = ["FED", "Memory"]
-
-_PASSES = (
-    "Identity StopGradient PreventGradient CheckNumerics PlaceholderWithDefault Snapshot EnsureShape RefIdentity Enter "
-    "RefEnter Exit RefExit NextIteration RefNextIteration LoopCond Reshape Squeeze ExpandDims Bitcast ReadVariableOp "
-    "Switch RefSwitch Merge RefMerge"
-)
-PASSES = frozenset(_PASSES.split())
-"""Ops whose outputs are their first input."""
+__all__ = ["Memory"]
 
 _REDUCTIONS = "Sum Prod Mean Max Min All Any BiasAddGrad"
 REDUCTIONS = frozenset(_REDUCTIONS.split())
 """Ops whose output is their input if it has the same shape: they reduce no axis."""
-
-_FED = (
-    "Placeholder PlaceholderV2 IteratorGetNext IteratorGetNextSync QueueDequeue QueueDequeueV2 QueueDequeueMany "
-    "QueueDequeueManyV2 QueueDequeueUpTo QueueDequeueUpToV2 ReaderRead ReaderReadV2"
-)
-FED = frozenset(_FED.split())
-"""Ops whose outputs come from outside of the step."""
 
 KEEPS = {"StackPushV2": 1, "TensorArrayWriteV3": 2, "TensorArrayScatterV3": 2}
 """Ops that keep a value under the handle that is their first input, and which input the value is."""
@@ -42,7 +27,6 @@ FLOWS = frozenset(
 """Outputs that only order the uses of an array; nothing is in them."""
 
 ADDS = frozenset({"Add", "AddV2"})
-_SHARED = frozenset({"Identity", "Enter", "RefEnter", "Exit", "Switch", "RefSwitch", "Merge", "NextIteration"})
 
 
 class Memory:
@@ -106,7 +90,7 @@ class Memory:
             return self._of(node.inputs[self.in_place[index]])
         if node.type in MERGES and output == 1:
             return None if Ref(index, 1) in self._read else self._of(Ref(index))
-        if node.type in PASSES or updates(node):
+        if node.type in PASSES or (updates(node.type) and node.inputs):
             return next((self._of(ref) for ref in node.inputs if ref in self.tensor_of), None)
         if node.type in REDUCTIONS and node.outputs[0].shape == self._spec(node.inputs[0]).shape:
             return self._of(node.inputs[0])
@@ -128,8 +112,8 @@ class Memory:
 
     def _new(self, node: int, output: int, nbytes: int) -> int:
         kind = self.program.nodes[node].type
-        lasts = kind in VARIABLES or kind in FED or (kind == "Const" and node not in self._starts)
-        role = Role.INPUT if kind in FED else Role.BUFFER if lasts else Role.TEMPORARY
+        lasts = kind in VARIABLES or kind in FEEDS or (kind == "Const" and node not in self._starts)
+        role = Role.INPUT if kind in FEEDS else Role.BUFFER if lasts else Role.TEMPORARY
         self.nbytes.append(nbytes)
         self.role.append(self._roles.get(node, role))
         self.birth.append(None if lasts else self._position[node])
@@ -167,11 +151,8 @@ class Memory:
 
     def _handle(self, ref: Ref) -> object:
         """What a handle stands for: the op that made the stack or array; the gradients of an array are one array."""
-        node, seen = self.program.nodes[ref.node], {ref.node}
-        while node.type in _SHARED and node.inputs and node.inputs[0].node not in seen:
-            ref = node.inputs[0]
-            seen.add(ref.node)
-            node = self.program.nodes[ref.node]
+        ref = self.program.source(ref, CARRIERS)
+        node = self.program.nodes[ref.node]
         if node.type == "TensorArrayGradV3" and node.inputs:
             return self._handle(node.inputs[0]), node.attributes.get("source")
         return ref.node
@@ -242,5 +223,5 @@ def _start_of(program: Program, readers: Mapping[Ref, list[int]], ref: Ref, back
     first = merge.inputs[0]
     while len(readers[first]) == 1 and program.nodes[first.node].type in ("Enter", "Identity"):
         first = program.nodes[first.node].inputs[0]
-    alone = len(readers[first]) == 1 and program.nodes[first.node].type not in VARIABLES | FED | {"Enter", "Identity"}
+    alone = len(readers[first]) == 1 and program.nodes[first.node].type not in VARIABLES | FEEDS | {"Enter", "Identity"}
     return first.node if alone else None

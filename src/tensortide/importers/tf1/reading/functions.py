@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from tensortide.importers.tf1.program import Attribute
 from tensortide.importers.tf1.reading.raw import RawGraph, RawNode, raw_node
+from tensortide.importers.tf1.signatures import output_index
 
 __all__ = ["lowered"]
 
@@ -19,25 +20,6 @@ DEEPEST = 64
 """Functions that call each other deeper than this are taken to be recursive."""
 
 Source: TypeAlias = tuple[str, int]
-
-_OUTPUTS: Mapping[str, tuple[str, ...]] = {
-    "Switch": ("output_false", "output_true"), "Merge": ("output", "value_index"), "TopKV2": ("values", "indices"),
-    "Unique": ("y", "idx"), "UniqueV2": ("y", "idx"), "UniqueWithCounts": ("y", "idx", "count"), "ListDiff": ("out",
-    "idx"),
-    "SparseSoftmaxCrossEntropyWithLogits": ("loss", "backprop"), "SoftmaxCrossEntropyWithLogits": ("loss", "backprop"),
-    "BroadcastGradientArgs": ("r0", "r1"), "TensorArrayV3": ("handle", "flow"), "TensorArrayGradV3": ("grad_handle",
-    "flow_out"),
-    "TensorArrayConcatV3": ("value", "lengths"), "MaxPoolWithArgmax": ("output", "argmax"),
-    "TensorListPopBack": ("output_handle", "tensor"), "TensorListConcatV2": ("tensor", "lengths"),
-    **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"),
-                    ("y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2", "reserve_space_3")),
-    **dict.fromkeys(("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3"),
-                    ("x_backprop", "scale_backprop", "offset_backprop", "reserve_space_3", "reserve_space_4")),
-    **dict.fromkeys(("LogUniformCandidateSampler", "UniformCandidateSampler"),
-                    ("sampled_candidates", "true_expected_count", "sampled_expected_count")),
-    **dict.fromkeys(("LSTMBlockCell", "BlockLSTM", "BlockLSTMV2"), ("i", "cs", "f", "o", "ci", "co", "h")),
-}  # fmt: skip
-"""Names of the outputs of ops that have several: a function's body refers to them by name."""
 
 
 def lowered(graph: RawGraph) -> RawGraph:
@@ -205,7 +187,6 @@ class _Lowering:
 
 
 def _output(kind: str, parts: Sequence[str]) -> int:
-    """The number of an output that a function's body calls ``name:index``."""
+    """Return the number of an output that a function's body calls ``name:index``."""
     index = int(parts[-1]) if parts and parts[-1].isdecimal() else 0
-    names = _OUTPUTS.get(kind, ())
-    return index + (names.index(parts[0]) if parts and parts[0] in names else 0)
+    return index + (output_index(kind, parts[0]) if parts else 0)

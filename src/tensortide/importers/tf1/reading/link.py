@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from tensortide.importers.tf1.optypes import CARRIERS, ENTERS, EXITS, MERGES, NEXT
 from tensortide.importers.tf1.program import OUTSIDE, Ref
 from tensortide.importers.tf1.reading.raw import RawGraph, RawNode
 
-__all__ = ["ENTERS", "MERGES", "NEXT_ITERATIONS", "Frame", "Linked", "linked"]
+__all__ = ["Frame", "Linked", "linked"]
 
-ENTERS = frozenset({"Enter", "RefEnter"})
-EXITS = frozenset({"Exit", "RefExit"})
-MERGES = frozenset({"Merge", "RefMerge"})
-NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
 PUSHES = frozenset({"StackPush", "StackPushV2", "TensorListPushBack"})
 POPS = frozenset({"StackPop", "StackPopV2", "TensorListPopBack"})
 _HANDLE_SOURCES = frozenset({"Stack", "StackV2", "EmptyTensorList"})
+_CARRIERS = CARRIERS | {"TensorListPushBack", "TensorListPopBack"}
 
 
 @dataclass(slots=True)
@@ -45,17 +43,13 @@ class Linked:
     pushes: dict[int, list[int]]
     pops: dict[int, list[int]]
 
-    def source(self, node: int) -> int:
-        """The node that a value comes from, back through what only passes it on."""
+    def source(self, node: int, through: Collection[str]) -> int:
+        """Follow a value back through the first inputs of nodes of the types ``through``."""
         seen = set()
-        while self.nodes[node].type in _PASSES and self.inputs[node] and node not in seen:
+        while self.nodes[node].type in through and self.inputs[node] and node not in seen:
             seen.add(node)
             node = self.inputs[node][0].node
         return node
-
-
-_PASSES = ENTERS | EXITS | MERGES | NEXT_ITERATIONS | {"Identity", "Switch", "RefSwitch", "StopGradient"}
-_PASSES |= {"TensorListPushBack", "TensorListPopBack"}
 
 
 def linked(graph: RawGraph, nodes: Sequence[RawNode]) -> Linked:
@@ -80,7 +74,7 @@ def _by_stack(graph: Linked, types: frozenset[str]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = defaultdict(list)
     for i, node in enumerate(graph.nodes):
         if node.type in types and graph.inputs[i]:
-            source = graph.source(graph.inputs[i][0].node)
+            source = graph.source(graph.inputs[i][0].node, _CARRIERS)
             if graph.nodes[source].type in _HANDLE_SOURCES:
                 found[source].append(i)
     return found
@@ -98,7 +92,7 @@ def _order(graph: Linked) -> list[int]:
 
     for i, refs in enumerate(graph.inputs):
         for source in {ref.node for ref in refs} | set(graph.control[i]):
-            if not (types[i] in MERGES and types[source] in NEXT_ITERATIONS):
+            if not (types[i] in MERGES and types[source] in NEXT):
                 edge(source, i)
     for stack, pops in graph.pops.items():
         for pop in pops:
@@ -137,7 +131,7 @@ def _find_frames(graph: Linked) -> None:
     innermost: Callable[[int], int] = depth.__getitem__
     for i in graph.order:
         node = graph.nodes[i]
-        around = [graph.frame[ref.node] for ref in graph.inputs[i] if graph.nodes[ref.node].type not in NEXT_ITERATIONS]
+        around = [graph.frame[ref.node] for ref in graph.inputs[i] if graph.nodes[ref.node].type not in NEXT]
         around += [graph.frame[c] for c in graph.control[i]]
         inside = max(around, key=innermost, default=OUTSIDE)
         if node.type in ENTERS:

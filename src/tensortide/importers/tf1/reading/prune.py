@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from tensortide.importers.tf1.optypes import READERS, VARIABLES, updates
 from tensortide.importers.tf1.reading.raw import RawGraph, RawNode, node_name
 
 __all__ = ["PRESETS", "prepared", "pruned", "step_roots"]
@@ -34,13 +35,8 @@ copy of a training graph, as the published numbers of these models assume."""
 
 SAVERS = frozenset({"SaveV2", "RestoreV2", "Save", "SaveSlices", "Restore", "RestoreSlice", "MergeV2Checkpoints"})
 ASSIGNS = frozenset({"Assign", "AssignVariableOp"})
-VARIABLES = frozenset({"Variable", "VariableV2", "VarHandleOp", "TemporaryVariable"})
 _FILE_NAMES = frozenset({"Const", "Identity", "PlaceholderWithDefault", "StringJoin", "ShardedFilename"})
 _SUMMARIES = re.compile(r".*Summary.*")
-_UPDATES = re.compile(
-    r"(?:Resource)?(?:Sparse)?Apply\w+|Assign(?:Add|Sub)?(?:VariableOp)?|(?:Resource)?Scatter(?:Nd)?(?:Add|Sub|Update|Mul|Div|Min|Max)"
-)
-_STATE_READERS = frozenset({"ReadVariableOp", "Identity", "Enter", "RefEnter", "Switch", "RefSwitch"})
 
 
 def consumers(nodes: Iterable[RawNode]) -> dict[str, list[RawNode]]:
@@ -133,19 +129,15 @@ def step_roots(graph: RawGraph, fetches: Sequence[str] = ()) -> tuple[str, ...]:
     if named:
         return tuple(dict.fromkeys(named))
     skipped = _initializers(graph)
-    updates = [
-        n.name
-        for n in graph.nodes.values()
-        if _UPDATES.fullmatch(n.type) and n.name not in skipped and _trained(graph, n)
-    ]
-    return tuple(updates or _sinks(graph, skipped))
+    found = [n.name for n in graph.nodes.values() if updates(n.type) and n.name not in skipped and _trained(graph, n)]
+    return tuple(found or _sinks(graph, skipped))
 
 
 def _trained(graph: RawGraph, update: RawNode) -> bool:
     """Whether an update's target is a trained variable (any variable where the file does not say)."""
     trained = {name for name, variable in graph.variables.items() if variable.trainable}
     name = update.inputs[0][0] if update.inputs else ""
-    while name in graph.nodes and graph.nodes[name].type in _STATE_READERS and graph.nodes[name].inputs:
+    while name in graph.nodes and graph.nodes[name].type in READERS and graph.nodes[name].inputs:
         name = graph.nodes[name].inputs[0][0]
     return name in trained if trained else name in graph.nodes and graph.nodes[name].type in VARIABLES
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.importers.tf1.shapes import arrays, control, elementwise, indexing, lists, products, values, windows
+from tensortide.importers.tf1.shapes import arrays, control, elementwise, indexing, products, values, windows
 from tensortide.importers.tf1.shapes.table import TABLE, Op, Tensor, Unknown
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "control",
     "elementwise",
     "indexing",
-    "lists",
     "products",
     "values",
     "windows",

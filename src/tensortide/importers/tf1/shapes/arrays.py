@@ -132,7 +132,7 @@ def _match_groups(op: Op, source: Sequence[Expr], target: Sequence[Expr]) -> Non
         op.equal(product(left), product(right))
 
 
-@shape_of("Transpose", "ConjugateTranspose")
+@shape_of("Transpose ConjugateTranspose")
 def transpose(op: Op) -> Result:
     shape = op.shape(0)
     if op.inputs[1].values is None:
@@ -158,7 +158,7 @@ def expand_dims(op: Op) -> Result:
     return [Tensor((*shape[:axis], ONE, *shape[axis:]), op.inputs[0].values)]
 
 
-@shape_of("ConcatV2", "Concat")
+@shape_of("ConcatV2 Concat")
 def concat(op: Op) -> Result:
     count = len(op.inputs) - 1
     first = 0 if op.type == "ConcatV2" else 1
@@ -251,7 +251,7 @@ def split_by_sizes(op: Op) -> Result:
     return [Tensor((*shape[:axis], op.sizes.now(part), *shape[axis + 1 :])) for part in parts]
 
 
-@shape_of("Pad", "PadV2", "MirrorPad")
+@shape_of("Pad PadV2 MirrorPad")
 def pad(op: Op) -> Result:
     shape, pads = op.shape(0), op.values(1)
     if len(pads) != 2 * len(shape):
@@ -270,11 +270,6 @@ def tile(op: Op) -> Result:
         values * count if values is not None and isinstance(count, int) and count * len(values) <= MOST_VALUES else None
     )
     return [Tensor(tuple(dim * n for dim, n in zip(shape, times, strict=True)), repeated)]
-
-
-@shape_of("BroadcastTo")
-def broadcast_to(op: Op) -> Result:
-    return [Tensor(op.values(1))]
 
 
 @shape_of("Fill")
@@ -357,7 +352,7 @@ def concat_offset(op: Op) -> Result:
     return results
 
 
-@shape_of("DynamicStitch", "ParallelDynamicStitch")
+@shape_of("DynamicStitch ParallelDynamicStitch")
 def dynamic_stitch(op: Op) -> Result:
     count = len(op.inputs) // 2
     element = op.shape(count)[op.rank(0) :]
@@ -373,7 +368,7 @@ def dynamic_stitch(op: Op) -> Result:
     return [Tensor((constant(length), *element), tuple(placed[i] for i in range(length)) if known else None)]
 
 
-@shape_of("Diag", "MatrixDiag", "MatrixDiagV2", "MatrixDiagV3")
+@shape_of("Diag MatrixDiag MatrixDiagV2 MatrixDiagV3")
 def diagonal(op: Op) -> Result:
     shape = op.shape(0)
     if len(op.inputs) > 1 and (op.numbers(1) != (0,) or op.numbers(2) != (-1,)):
@@ -381,6 +376,6 @@ def diagonal(op: Op) -> Result:
     return [Tensor((*shape, *(shape if op.type == "Diag" else shape[-1:])))]
 
 
-@shape_of("MatrixDiagPart", "DiagPart")
+@shape_of("MatrixDiagPart DiagPart")
 def diagonal_part(op: Op) -> Result:
     return [Tensor(op.shape(0)[:-1])]

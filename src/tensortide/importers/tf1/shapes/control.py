@@ -1,4 +1,4 @@
-"""Control flow and what carries tensors past it: loops, conditionals, stacks, tensor arrays, queues."""
+"""Control flow and what carries tensors past it: loops, conditionals, stacks, tensor arrays, tensor lists, queues."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from tensortide.importers.tf1.sizes.unify import Origin
 __all__: list[str] = []
 
 
-@shape_of("Enter", "RefEnter", "Exit", "RefExit", "NextIteration", "RefNextIteration", "RefIdentity")
+@shape_of("Enter RefEnter Exit RefExit NextIteration RefNextIteration RefIdentity")
 def pass_on(op: Op) -> Result:
     return [op.inputs[0]]
 
 
-@shape_of("Switch", "RefSwitch")
+@shape_of("Switch RefSwitch")
 def switch(op: Op) -> Result:
     return [op.inputs[0]] * 2
 
 
-@shape_of("SwitchN", "_SwitchN")
+@shape_of("SwitchN _SwitchN")
 def switch_many(op: Op) -> Result:
     return [op.inputs[0]] * op.outputs
 
 
-@shape_of("Merge", "RefMerge")
+@shape_of("Merge RefMerge")
 def merge(op: Op) -> Result:
     """Where branches meet. What comes in through a back edge is not among the inputs: it is unified later."""
     known = [i for i in range(len(op.inputs)) if op.known(i)]
@@ -60,125 +60,137 @@ def _either(op: Op, a: Expr, b: Expr, dim: int) -> Expr:
     return op.equal(a, b)
 
 
-@shape_of(
-    "StackV2",
-    "Stack",
-    "FIFOQueueV2",
-    "RandomShuffleQueueV2",
-    "PaddingFIFOQueueV2",
-    "IteratorV2",
-    "Iterator",
-    "OneShotIterator",
-)
+@shape_of("StackV2 Stack FIFOQueueV2 RandomShuffleQueueV2 PaddingFIFOQueueV2 IteratorV2 Iterator OneShotIterator")
 def handle(op: Op) -> Result:
     own = (constant(2),) if op.type.startswith("Stack") else ()  # a stack is a container's name and its own
     return [Tensor(op.stored(0) or own, handle=op.number)]
 
 
-@shape_of("StackPushV2", "StackPush")
+@shape_of("StackPushV2 StackPush")
 def push(op: Op) -> Result:
-    op.state.pushed[op.inputs[0].handle] = op.inputs[1]
+    op.state.pushed[op.handle] = op.inputs[1]
     return [op.inputs[1]]
 
 
-@shape_of("StackPopV2", "StackPop")
+@shape_of("StackPopV2 StackPop")
 def pop(op: Op) -> Result:
-    return [op.state.pushed.get(op.inputs[0].handle, Tensor(op.stored(0)))]
+    return [op.state.pushed.get(op.handle, Tensor(op.stored(0)))]
 
 
-@shape_of("TensorArrayV3", "TensorArrayV2")
+@shape_of("TensorArrayV3 TensorArrayV2")
 def array(op: Op) -> Result:
-    size = op.inputs[0].values
-    if size is not None:
-        op.state.lengths[op.number] = op.sizes.now(size[0])
+    op.learn_length(0)
     return [Tensor((constant(2),), handle=op.number), Tensor((), handle=op.number)]
 
 
-@shape_of("TensorArrayGradV3", "TensorArrayGradV2")
+@shape_of("TensorArrayGradV3 TensorArrayGradV2")
 def array_gradient(op: Op) -> Result:
     """Another array of the same length and elements."""
-    source = op.inputs[0].handle
-    return [Tensor((constant(2),), handle=source), Tensor((), handle=source)]
+    return [Tensor((constant(2),), handle=op.handle), Tensor((), handle=op.handle)]
 
 
-def _element(op: Op, shape: Shape) -> None:
-    """Learns that elements of the op's array have this shape."""
-    source = op.inputs[0].handle
-    known = op.state.elements.get(source)
-    op.state.elements[source] = shape if known is None else op.same(known, shape)
+@shape_of("TensorListReserve EmptyTensorList")
+def new_list(op: Op) -> Result:
+    if op.type == "TensorListReserve":
+        op.learn_length(1)
+    return [Tensor((), handle=op.number)]
 
 
-@shape_of("TensorArrayWriteV3")
-def array_write(op: Op) -> Result:
-    if op.known(2):
-        _element(op, op.shape(2))
-    return [Tensor((), handle=op.inputs[0].handle)]
+@shape_of("TensorListFromTensor")
+def list_from_tensor(op: Op) -> Result:
+    length, *element = op.shape(0)
+    op.state.lengths[op.number] = length
+    op.state.elements[op.number] = tuple(element)
+    return [Tensor((), handle=op.number)]
 
 
-@shape_of("TensorArrayScatterV3", "TensorArrayUnpack")
+@shape_of("TensorArrayWriteV3 TensorListSetItem TensorListPushBack")
+def put(op: Op) -> Result:
+    item = 1 if op.type == "TensorListPushBack" else 2
+    if op.known(item):
+        op.learn_element(op.shape(item))
+        op.state.pushed[op.handle] = op.inputs[item]
+    return [Tensor((), handle=op.handle)]
+
+
+@shape_of("TensorArrayScatterV3 TensorArrayUnpack")
 def array_scatter(op: Op) -> Result:
     if op.known(2):
         length, *element = op.shape(2)
-        _element(op, tuple(element))
+        op.learn_element(tuple(element))
         if op.known(1):
             op.equal(op.shape(1)[0], length)
-    return [Tensor((), handle=op.inputs[0].handle)]
+    return [Tensor((), handle=op.handle)]
 
 
 @shape_of("TensorArraySplitV3")
 def array_split(op: Op) -> Result:
-    return [Tensor((), handle=op.inputs[0].handle)]
+    return [Tensor((), handle=op.handle)]
 
 
-@shape_of("TensorArrayReadV3")
-def array_read(op: Op) -> Result:
-    return [Tensor(_known_element(op))]
+@shape_of("TensorArrayReadV3 TensorListGetItem ReadVariableOp")
+def read(op: Op) -> Result:
+    return [Tensor(op.element())]
 
 
-def _known_element(op: Op) -> Shape:
-    element = op.state.elements.get(op.inputs[0].handle)
-    if element is None:
-        raise Unknown
-    return tuple(map(op.sizes.now, element))
+@shape_of("TensorListPopBack")
+def pop_back(op: Op) -> Result:
+    pushed = op.state.pushed.get(op.handle, Tensor())
+    shape = op.stored(1) if op.state.elements.get(op.handle) is None else op.element()
+    return [Tensor((), handle=op.handle), Tensor(shape, pushed.values, pushed.handle)]
 
 
 @shape_of("TensorArrayGatherV3")
 def array_gather(op: Op) -> Result:
-    return [Tensor((*op.shape(1), *_known_element(op)))]
+    return [Tensor((*op.shape(1), *op.element()))]
+
+
+@shape_of("TensorListStack")
+def list_stack(op: Op) -> Result:
+    return [Tensor((op.length() or op.unknown(0, 0), *op.element()))]
 
 
 @shape_of("TensorArrayConcatV3")
 def array_concat(op: Op) -> Result:
-    element = _known_element(op)
-    length = op.state.lengths.get(op.inputs[0].handle)
-    rows = op.unknown(0, 0) if length is None else op.sizes.now(length) * element[0]
-    count = op.unknown(1, 0) if length is None else op.sizes.now(length)
-    return [Tensor((rows, *element[1:])), Tensor((count,))]
+    element, length = op.element(), op.length()
+    rows = op.unknown(0, 0) if length is None else length * element[0]
+    return [Tensor((rows, *element[1:])), Tensor((length or op.unknown(1, 0),))]
 
 
-@shape_of("TensorArraySizeV3")
+@shape_of("TensorArraySizeV3 TensorListLength")
 def array_size(op: Op) -> Result:
-    length = op.state.lengths.get(op.inputs[0].handle)
-    return [Tensor((), None if length is None else (op.sizes.now(length),))]
+    length = op.length()
+    return [Tensor((), None if length is None else (length,))]
 
 
-@shape_of("TensorArrayCloseV3", "StackCloseV2", "QueueCloseV2")
-def close(op: Op) -> Result:
-    return []
+@shape_of("TensorListElementShape")
+def element_shape(op: Op) -> Result:
+    return [Tensor((constant(len(op.element())),), op.element())]
 
 
-@shape_of("QueueEnqueueV2", "QueueEnqueueManyV2")
+@shape_of("OptionalFromValue")
+def wrap(op: Op) -> Result:
+    op.state.pushed[op.number] = op.inputs[0]
+    return [Tensor((), handle=op.number)]
+
+
+@shape_of("OptionalGetValue")
+def unwrap(op: Op) -> Result:
+    if op.handle not in op.state.pushed:
+        raise Unknown
+    return [op.state.pushed[op.handle]]
+
+
+@shape_of("QueueEnqueueV2 QueueEnqueueManyV2")
 def enqueue(op: Op) -> Result:
     many = op.type == "QueueEnqueueManyV2"
-    op.state.queued[op.inputs[0].handle] = tuple(
-        t.shape[1:] if many and t.shape is not None else t.shape for t in op.inputs[1:]
-    )
+    op.state.queued[op.handle] = tuple(t.shape[1:] if many and t.shape is not None else t.shape for t in op.inputs[1:])
     return []
 
 
-@shape_of("QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2")
+@shape_of("QueueDequeueV2 QueueDequeueManyV2 QueueDequeueUpToV2")
 def dequeue(op: Op) -> Result:
-    known = op.state.queued.get(op.inputs[0].handle)
+    known = op.state.queued.get(op.handle)
     if known is not None:
         batch: Shape = () if op.type == "QueueDequeueV2" else (op.values(1)[0],)
         return [Tensor(None if shape is None else (*batch, *shape)) for shape in known]

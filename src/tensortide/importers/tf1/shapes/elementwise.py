@@ -47,18 +47,13 @@ def broadcast_all(op: Op, inputs: Sequence[int]) -> Shape:
 
 
 @shape_of(
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BesselI0e", "BesselI1e", "Ceil", "Conj", "Cos", "Cosh",
-    "Digamma",
-    "Elu", "Erf", "Erfc", "Exp", "Expm1", "Floor", "Inv", "Invert", "IsFinite", "IsInf", "IsNan", "LeakyRelu",
-    "Lgamma", "Log",
-    "Log1p", "LogicalNot", "Neg", "Reciprocal", "Relu", "Relu6", "Rint", "Round", "Rsqrt", "Selu", "Sigmoid", "Sign",
-    "Sin",
-    "Sinh", "Softmax", "LogSoftmax", "Softplus", "Softsign", "Sqrt", "Square", "Tan", "Tanh", "ZerosLike", "OnesLike",
-    "CheckNumerics", "ClipByValue", "Cumsum", "Cumprod", "Bitcast", "LRN", "MatrixBandPart", "MatrixInverse",
-    "ReverseSequence", "ReverseV2", "Roll", "QuantizeAndDequantizeV2", "FakeQuantWithMinMaxVars",
-    "FakeQuantWithMinMaxArgs",
-    "Bucketize", "Erfinv", "Ndtri", "RandomShuffle", "EluGrad",
-)  # fmt: skip
+    "Abs Acos Acosh Asin Asinh Atan Atanh BesselI0e BesselI1e Ceil Conj Cos Cosh Digamma Elu Erf Erfc Exp Expm1 Floor "
+    "Inv Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log Log1p LogicalNot Neg Reciprocal Relu Relu6 Rint Round Rsqrt "
+    "Selu Sigmoid Sign Sin Sinh Softmax LogSoftmax Softplus Softsign Sqrt Square Tan Tanh ZerosLike OnesLike "
+    "CheckNumerics ClipByValue Cumsum Cumprod Bitcast LRN MatrixBandPart MatrixInverse ReverseSequence ReverseV2 Roll "
+    "QuantizeAndDequantizeV2 FakeQuantWithMinMaxVars FakeQuantWithMinMaxArgs Bucketize Erfinv Ndtri RandomShuffle "
+    "EluGrad MaxPoolGrad MaxPool3DGrad TensorScatterUpdate TensorScatterAdd TensorScatterSub"
+)
 def like_first(op: Op) -> Result:
     """The shape of the first input."""
     values = op.inputs[0].values
@@ -76,8 +71,10 @@ _UNARY: dict[str, Callable[[Expr], Expr]] = {
 }
 
 
-@shape_of("Cast", "Identity", "StopGradient", "PreventGradient", "PlaceholderWithDefault", "Snapshot", "EnsureShape",
-          "Print", "PrintV2", "DebugIdentity", "DeepCopy", "OptimizationBarrier", "Copy", "CopyHost")  # fmt: skip
+@shape_of(
+    "Cast Identity StopGradient PreventGradient PlaceholderWithDefault Snapshot EnsureShape Print PrintV2 "
+    "DebugIdentity DeepCopy OptimizationBarrier Copy CopyHost"
+)
 def same_as_first(op: Op) -> Result:
     first = op.inputs[0]
     return [Tensor(op.shape(0), first.values, first.handle)]
@@ -89,10 +86,9 @@ def same_as_all(op: Op) -> Result:
 
 
 @shape_of(
-    "Relu6Grad", "ReluGrad", "LeakyReluGrad", "SeluGrad", "SigmoidGrad", "TanhGrad", "RsqrtGrad", "SqrtGrad",
-    "ReciprocalGrad",
-    "InvGrad", "SoftplusGrad", "SoftsignGrad",
-)  # fmt: skip
+    "Relu6Grad ReluGrad LeakyReluGrad SeluGrad SigmoidGrad TanhGrad RsqrtGrad SqrtGrad ReciprocalGrad InvGrad "
+    "SoftplusGrad SoftsignGrad"
+)
 def alike(op: Op) -> Result:
     known = [op.shape(i) for i in range(2) if op.known(i)]
     return [Tensor(op.same(known[0], known[-1]))] if known else [Tensor()]
@@ -128,13 +124,11 @@ _COMPARED: dict[str, Callable[[int], bool]] = {
 
 
 @shape_of(
-    "Add", "AddV2", "Sub", "Mul", "Div", "RealDiv", "FloorDiv", "TruncateDiv", "FloorMod", "Mod", "TruncateMod",
-    "Maximum",
-    "Minimum", "Pow", "SquaredDifference", "MulNoNan", "DivNoNan", "Xdivy", "Xlogy", "Xlog1py", "Atan2", "Complex",
-    "Zeta",
-    "Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual", "LogicalAnd", "LogicalOr", "ApproximateEqual",
-    "BitwiseAnd", "BitwiseOr", "BitwiseXor", "LeftShift", "RightShift", "Igamma", "Igammac", "Polygamma", "NextAfter",
-)  # fmt: skip
+    "Add AddV2 Sub Mul Div RealDiv FloorDiv TruncateDiv FloorMod Mod TruncateMod Maximum Minimum Pow SquaredDifference "
+    "MulNoNan DivNoNan Xdivy Xlogy Xlog1py Atan2 Complex Zeta Equal NotEqual Less LessEqual Greater GreaterEqual "
+    "LogicalAnd LogicalOr ApproximateEqual BitwiseAnd BitwiseOr BitwiseXor LeftShift RightShift Igamma Igammac "
+    "Polygamma NextAfter"
+)
 def binary(op: Op) -> Result:
     return [Tensor(broadcast(op, op.shape(0), op.shape(1)), _binary_values(op))]
 
@@ -162,7 +156,7 @@ def _binary_values(op: Op) -> tuple[Expr, ...] | None:
     return tuple(constant(int(compare(op.int_of(d)))) for d in differences)
 
 
-@shape_of("AddN", "AccumulateNV2")
+@shape_of("AddN AccumulateNV2")
 def add_all(op: Op) -> Result:
     shapes = [op.shape(i) for i in range(len(op.inputs)) if op.known(i)]
     if not shapes:
@@ -219,7 +213,7 @@ _REDUCED: dict[str, Callable[[Sequence[Expr]], Expr]] = {
 }
 
 
-@shape_of("Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "EuclideanNorm")
+@shape_of("Sum Mean Max Min Prod All Any EuclideanNorm")
 def reduction(op: Op) -> Result:
     shape = op.shape(0)
     keep = op.flag("keep_dims")
@@ -236,13 +230,16 @@ def reduction(op: Op) -> Result:
     return [Tensor(left, (compute(tuple(map(op.sizes.now, values))),))]
 
 
-@shape_of("ArgMax", "ArgMin")
+@shape_of("ArgMax ArgMin")
 def arg_reduction(op: Op) -> Result:
     shape = op.shape(0)
     axis = op.axis(op.numbers(1)[0], len(shape))
     return [Tensor(shape[:axis] + shape[axis + 1 :])]
 
 
-@shape_of("L2Loss", "LoopCond", "IsVariableInitialized", "VarIsInitializedOp", "QueueSizeV2", "QueueSize")
+@shape_of(
+    "L2Loss LoopCond IsVariableInitialized VarIsInitializedOp QueueSizeV2 QueueSize ScalarSummary HistogramSummary "
+    "MergeSummary ImageSummary AudioSummary StringJoin"
+)
 def scalar(op: Op) -> Result:
     return [Tensor(())]

@@ -146,14 +146,9 @@ def _picked(op: Op, values: tuple[Expr, ...], what: str | None) -> tuple[Expr, .
     return values[start : stop : op.int_of(step)]
 
 
-@shape_of("StridedSliceGrad")
-def strided_slice_gradient(op: Op) -> Result:
-    return [Tensor(op.values(0))]
-
-
-@shape_of("Gather", "GatherV2", "ResourceGather")
+@shape_of("Gather GatherV2 ResourceGather")
 def gather(op: Op) -> Result:
-    table, picked = op.variable(0), op.shape(1)
+    table, picked = op.variable(), op.shape(1)
     axis = op.axis(op.numbers(2)[0], len(table)) if op.type == "GatherV2" else 0
     if len(table) > 1:
         op.state.rows.append((table[axis], (*table[:axis], *table[axis + 1 :])))
@@ -168,33 +163,28 @@ def gather(op: Op) -> Result:
     return [Tensor((*table[:axis], *picked[batch:], *table[axis + 1 :]), found)]
 
 
-@shape_of("GatherNd", "ResourceGatherNd")
+@shape_of("GatherNd ResourceGatherNd")
 def gather_nd(op: Op) -> Result:
-    table, picked = op.variable(0), op.shape(1)
+    table, picked = op.variable(), op.shape(1)
     depth = picked[-1].value if picked[-1].value is not None else op.int_of(picked[-1])
     return [Tensor((*picked[:-1], *table[int(depth) :]))]
 
 
-@shape_of("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd")
+@shape_of("UnsortedSegmentSum UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd")
 def unsorted_segments(op: Op) -> Result:
     data, ids = op.shape(0), op.shape(1)
     op.same(data[: len(ids)], ids)
     return [Tensor((op.values(2)[0], *data[len(ids) :]))]
 
 
-@shape_of("SegmentSum", "SegmentMean", "SegmentMax", "SegmentMin", "SegmentProd")
+@shape_of("SegmentSum SegmentMean SegmentMax SegmentMin SegmentProd")
 def segments(op: Op) -> Result:
     return [Tensor((op.unknown(0, 0), *op.shape(0)[1:]))]
 
 
-@shape_of("ScatterNd", "SparseToDense")
+@shape_of("ScatterNd SparseToDense")
 def scatter_into_zeros(op: Op) -> Result:
     return [Tensor(op.values(2 if op.type == "ScatterNd" else 1))]
-
-
-@shape_of("TensorScatterUpdate", "TensorScatterAdd", "TensorScatterSub")
-def scatter_into_tensor(op: Op) -> Result:
-    return [Tensor(op.shape(0))]
 
 
 @shape_of("Where")
@@ -207,20 +197,20 @@ def where(op: Op) -> Result:
     return [Tensor((count, constant(len(shape))))]
 
 
-@shape_of("Unique", "UniqueV2", "UniqueWithCounts")
+@shape_of("Unique UniqueV2 UniqueWithCounts")
 def unique(op: Op) -> Result:
     length = op.shape(0)
     count = op.sizes.bounded(f"num_unique({op.name})", product(length))
     return [Tensor((count,)), Tensor(length), Tensor((count,))][: max(op.outputs, 2)]
 
 
-@shape_of("TopK", "TopKV2")
+@shape_of("TopK TopKV2")
 def top_k(op: Op) -> Result:
     k = constant(op.integer("k")) if op.type == "TopK" else op.values(1)[0]
     return [Tensor((*op.shape(0)[:-1], k))] * 2
 
 
-@shape_of("InTopK", "InTopKV2")
+@shape_of("InTopK InTopKV2")
 def in_top_k(op: Op) -> Result:
     return [Tensor((op.equal(op.shape(0)[0], op.shape(1)[0]),))]
 
@@ -239,10 +229,7 @@ def cross_entropy(op: Op) -> Result:
 
 
 @shape_of(
-    "LogUniformCandidateSampler",
-    "UniformCandidateSampler",
-    "LearnedUnigramCandidateSampler",
-    "FixedUnigramCandidateSampler",
+    "LogUniformCandidateSampler UniformCandidateSampler LearnedUnigramCandidateSampler FixedUnigramCandidateSampler"
 )
 def candidate_sampler(op: Op) -> Result:
     k = op.sizes.new(f"{op.name}:0::dim_0", op.integer("num_sampled", 1), Origin.CONSTANT)
@@ -250,18 +237,11 @@ def candidate_sampler(op: Op) -> Result:
     return [Tensor((k,)), Tensor(op.shape(0)), Tensor((k,))]
 
 
-@shape_of("RandomUniform", "RandomStandardNormal", "TruncatedNormal", "RandomUniformInt",
-          "ParameterizedTruncatedNormal", "StatelessRandomUniform", "StatelessRandomNormal", "StatelessTruncatedNormal",
-          "StatelessRandomUniformV2", "StatelessRandomNormalV2", "Empty")  # fmt: skip
-def random(op: Op) -> Result:
-    return [Tensor(op.values(0))]
-
-
-@shape_of("RandomGamma", "RandomPoissonV2")
+@shape_of("RandomGamma RandomPoissonV2")
 def random_by_parameter(op: Op) -> Result:
     return [Tensor((*op.values(0), *op.shape(1)))]
 
 
-@shape_of("Multinomial", "StatelessMultinomial")
+@shape_of("Multinomial StatelessMultinomial")
 def multinomial(op: Op) -> Result:
     return [Tensor((op.shape(0)[0], op.values(1)[0]))]

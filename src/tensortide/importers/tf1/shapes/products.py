@@ -24,7 +24,7 @@ def _matrices(op: Op, transposed: Sequence[bool]) -> list[Shape]:
     return shapes
 
 
-@shape_of("MatMul", "SparseMatMul")
+@shape_of("MatMul SparseMatMul")
 def matrix_product(op: Op) -> Result:
     a, b = _matrices(op, (op.flag("transpose_a"), op.flag("transpose_b")))
     if len(a) != 2 or len(b) != 2:
@@ -33,7 +33,7 @@ def matrix_product(op: Op) -> Result:
     return [Tensor((op.sizes.now(a[0]), op.sizes.now(b[1])))]
 
 
-@shape_of("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+@shape_of("BatchMatMul BatchMatMulV2 BatchMatMulV3")
 def batch_product(op: Op) -> Result:
     a, b = _matrices(op, (op.flag("adj_x"), op.flag("adj_y")))
     op.equal(a[-1], b[-2])

@@ -36,11 +36,11 @@ Function: TypeAlias = Callable[["Op"], Result]
 TABLE: dict[str, Function] = {}
 
 
-def shape_of(*types: str) -> Callable[[Function], Function]:
-    """Registers a function for op types. Raises ValueError where one has a function already."""
+def shape_of(types: str) -> Callable[[Function], Function]:
+    """Register a function for op types, separated by spaces. Raises ValueError where one has a function already."""
 
     def register(function: Function) -> Function:
-        for name in types:
+        for name in types.split():
             if name in TABLE:
                 raise ValueError(f"op type {name} has two shape functions")
             TABLE[name] = function
@@ -101,11 +101,37 @@ class Op:
             raise Unknown
         return tuple(map(self.sizes.now, shape))
 
-    def variable(self, i: int) -> Shape:
-        """The shape of the variable that input ``i`` is, or is a handle of. Raises Unknown."""
-        handle = self.inputs[i].handle if i < len(self.inputs) else -1
-        shape = self.state.elements.get(handle)
-        return self.shape(i) if shape is None else tuple(map(self.sizes.now, shape))
+    def variable(self) -> Shape:
+        """The shape of the variable that the first input is, or is a handle of. Raises Unknown."""
+        return self.shape(0) if self.state.elements.get(self.handle) is None else self.element()
+
+    @property
+    def handle(self) -> int:
+        """The node that made what the first input is a handle of."""
+        return self.inputs[0].handle
+
+    def element(self) -> Shape:
+        """The shape of the variable or of the elements that the first input is a handle of. Raises Unknown."""
+        shape = self.state.elements.get(self.handle)
+        if shape is None:
+            raise Unknown
+        return tuple(map(self.sizes.now, shape))
+
+    def length(self) -> Expr | None:
+        """The length of the array that the first input is a handle of, if it is known."""
+        length = self.state.lengths.get(self.handle)
+        return None if length is None else self.sizes.now(length)
+
+    def learn_element(self, shape: Shape) -> None:
+        """Learns that elements of the array that the first input is a handle of have this shape."""
+        known = self.state.elements.get(self.handle)
+        self.state.elements[self.handle] = shape if known is None else self.same(known, shape)
+
+    def learn_length(self, i: int) -> None:
+        """Learns that the array that this op makes has as many elements as input ``i`` says, if it says so."""
+        values = self.inputs[i].values
+        if values is not None:
+            self.state.lengths[self.number] = self.sizes.now(values[0])
 
     def values(self, i: int) -> tuple[Expr, ...]:
         """The elements of input ``i``. Raises Unknown."""

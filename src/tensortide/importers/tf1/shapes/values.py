@@ -9,10 +9,8 @@ from tensortide.importers.tf1.shapes.elementwise import MOST_VALUES
 from tensortide.importers.tf1.shapes.table import Op, Result, Tensor, Unknown, product, shape_of
 from tensortide.importers.tf1.sizes.unify import Origin
 
-__all__ = ["FEEDS"]
+__all__: list[str] = []
 
-FEEDS = frozenset({"Placeholder", "PlaceholderV2", "IteratorGetNext", "IteratorGetNextSync", "DatasetToSingleElement",
-                   "QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"})  # fmt: skip
 WHOLE = frozenset({"int32", "int64", "uint8", "int16", "bool"})
 
 
@@ -46,7 +44,7 @@ def _size(op: Op, i: int, value: int) -> Expr:
     return constant(int(value)) if value <= 1 else op.sizes.new(f"{op.name}[{i}]", value, Origin.CONSTANT)
 
 
-@shape_of("Placeholder", "PlaceholderV2")
+@shape_of("Placeholder PlaceholderV2")
 def placeholder(op: Op) -> Result:
     """A fed tensor. Old files say ``shape { }`` where the shape is unknown; what is stored of the output decides."""
     said = op.attributes.get("shape")
@@ -58,7 +56,7 @@ def placeholder(op: Op) -> Result:
     return [Tensor(shape, (op.sizes.new(f"value({op.name})", None, Origin.FEED),) if whole else None)]
 
 
-@shape_of("IteratorGetNext", "IteratorGetNextSync", "DatasetToSingleElement")
+@shape_of("IteratorGetNext IteratorGetNextSync DatasetToSingleElement")
 def iterator(op: Op) -> Result:
     shapes = op.attributes.get("output_shapes")
     if not isinstance(shapes, tuple):
@@ -66,7 +64,7 @@ def iterator(op: Op) -> Result:
     return [Tensor(op.stated(s, f"{op.name}:{i}", Origin.STORED_FEED, Origin.FEED)) for i, s in enumerate(shapes)]
 
 
-@shape_of("Variable", "VariableV2", "VarHandleOp", "TemporaryVariable")
+@shape_of("Variable VariableV2 VarHandleOp TemporaryVariable")
 def variable(op: Op) -> Result:
     shape = op.stated(op.attributes.get("shape"), f"{op.name}:0", Origin.VARIABLE, Origin.VARIABLE)
     if op.type == "VarHandleOp":
@@ -75,12 +73,7 @@ def variable(op: Op) -> Result:
     return [Tensor(shape, handle=op.number)]
 
 
-@shape_of("ReadVariableOp")
-def read_variable(op: Op) -> Result:
-    return [Tensor(op.state.elements.get(op.inputs[0].handle))]
-
-
-@shape_of("Shape", "ShapeN", "VariableShape")
+@shape_of("Shape ShapeN VariableShape")
 def shape_values(op: Op) -> Result:
     results = []
     for i, tensor in enumerate(op.inputs):
@@ -104,12 +97,12 @@ def rank(op: Op) -> Result:
     return [Tensor((), (constant(op.rank(0)),))]
 
 
-@shape_of("NoOp", "ControlTrigger", "Assert")
+@shape_of("NoOp ControlTrigger Assert TensorArrayCloseV3 StackCloseV2 QueueCloseV2")
 def nothing(op: Op) -> Result:
     return []
 
 
-@shape_of("Assign", "AssignAdd", "AssignSub")
+@shape_of("Assign AssignAdd AssignSub")
 def assign(op: Op) -> Result:
     target = op.inputs[0]
     if op.known(0) and op.known(1) and op.attributes.get("validate_shape", True):
@@ -117,59 +110,55 @@ def assign(op: Op) -> Result:
     return [Tensor(target.shape, handle=target.handle)]
 
 
-@shape_of("ApplyGradientDescent", "ApplyMomentum", "ApplyAdagrad", "ApplyAdam", "ApplyRMSProp", "ApplyCenteredRMSProp",
-          "ApplyAdadelta", "ApplyFtrl", "ApplyFtrlV2", "ApplyAdaMax", "ApplyAddSign", "ApplyPowerSign",
-          "ApplyProximalAdagrad",
-          "ApplyProximalGradientDescent", "ApplyAdagradDA", "ApplyAdagradV2")  # fmt: skip
+@shape_of(
+    "ApplyGradientDescent ApplyMomentum ApplyAdagrad ApplyAdam ApplyRMSProp ApplyCenteredRMSProp ApplyAdadelta "
+    "ApplyFtrl ApplyFtrlV2 ApplyAdaMax ApplyAddSign ApplyPowerSign ApplyProximalAdagrad ApplyProximalGradientDescent "
+    "ApplyAdagradDA ApplyAdagradV2 ResourceApplyGradientDescent ResourceApplyMomentum ResourceApplyKerasMomentum "
+    "ResourceApplyAdagrad ResourceApplyAdagradV2 ResourceApplyAdam ResourceApplyAdamWithAmsgrad ResourceApplyAdaMax "
+    "ResourceApplyRMSProp ResourceApplyCenteredRMSProp ResourceApplyAdadelta ResourceApplyFtrl ResourceApplyFtrlV2 "
+    "AssignVariableOp AssignAddVariableOp AssignSubVariableOp"
+)
 def apply(op: Op) -> Result:
-    """The variable; what has its rank (slots, gradient) has its shape."""
-    shape = op.shape(0)
+    """The variable; what has its rank (slots, gradient) has its shape. One behind a handle is not handed on."""
+    held = op.type.startswith("Resource") or op.type.endswith("VariableOp")
+    shape = op.state.elements.get(op.handle) if held else op.shape(0)
     for i in range(1, len(op.inputs)):
         if shape and op.known(i) and op.rank(i) == len(shape):
-            op.same(op.shape(0), op.shape(i))
-    return [Tensor(op.shape(0), handle=op.inputs[0].handle)]
+            op.same(shape, op.shape(i))
+    return [] if held else [Tensor(op.shape(0), handle=op.handle)]
 
 
-@shape_of("ResourceApplyGradientDescent", "ResourceApplyMomentum", "ResourceApplyKerasMomentum", "ResourceApplyAdagrad",
-          "ResourceApplyAdagradV2", "ResourceApplyAdam", "ResourceApplyAdamWithAmsgrad", "ResourceApplyAdaMax",
-          "ResourceApplyRMSProp", "ResourceApplyCenteredRMSProp", "ResourceApplyAdadelta", "ResourceApplyFtrl",
-          "ResourceApplyFtrlV2", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")  # fmt: skip
-def apply_resource(op: Op) -> Result:
-    shape = op.state.elements.get(op.inputs[0].handle)
-    gradients = [
-        t for t in op.inputs[1:] if t.shape is not None and t.handle < 0 and len(t.shape) == len(shape or ()) > 0
-    ]
-    for tensor in gradients:
-        op.same(shape or (), tensor.shape or ())
-    return []
-
-
-@shape_of("ScatterSub", "ScatterAdd", "ScatterUpdate", "ScatterMul", "ScatterDiv", "ScatterMin", "ScatterMax")
+@shape_of(
+    "ScatterSub ScatterAdd ScatterUpdate ScatterMul ScatterDiv ScatterMin ScatterMax ResourceScatterSub "
+    "ResourceScatterAdd ResourceScatterUpdate"
+)
 def scatter(op: Op) -> Result:
-    if op.known(1) and op.known(2) and op.rank(2):
-        op.same((*op.shape(1), *op.shape(0)[1:]), op.shape(2))
-    return [Tensor(op.shape(0), handle=op.inputs[0].handle)]
-
-
-@shape_of("ResourceScatterSub", "ResourceScatterAdd", "ResourceScatterUpdate")
-def scatter_resource(op: Op) -> Result:
-    shape = op.state.elements.get(op.inputs[0].handle)
+    """The variable. Updates have its shape with the indices for its first axis."""
+    held = op.type.startswith("Resource")
+    shape = op.state.elements.get(op.handle) if held else op.shape(0)
     if shape is not None and op.known(1) and op.known(2) and op.rank(2):
         op.same((*op.shape(1), *shape[1:]), op.shape(2))
-    return []
+    return [] if held else [Tensor(op.shape(0), handle=op.handle)]
 
 
-@shape_of("SparseApplyGradientDescent", "SparseApplyMomentum", "SparseApplyAdagrad", "SparseApplyAdam",
-          "SparseApplyRMSProp", "ScatterNdUpdate", "ScatterNdAdd", "ScatterNdSub")  # fmt: skip
+@shape_of(
+    "SparseApplyGradientDescent SparseApplyMomentum SparseApplyAdagrad SparseApplyAdam SparseApplyRMSProp "
+    "ScatterNdUpdate ScatterNdAdd ScatterNdSub"
+)
 def sparse_apply(op: Op) -> Result:
-    return [Tensor(op.shape(0), handle=op.inputs[0].handle)]
-
-
-@shape_of("ScalarSummary", "HistogramSummary", "MergeSummary", "ImageSummary", "AudioSummary", "StringJoin")
-def text(op: Op) -> Result:
-    return [Tensor(())]
+    return [Tensor(op.shape(0), handle=op.handle)]
 
 
 @shape_of("SequenceMask")
 def sequence_mask(op: Op) -> Result:
     return [Tensor((*op.shape(0), op.values(1)[0]))]
+
+
+@shape_of(
+    "RandomUniform RandomStandardNormal TruncatedNormal RandomUniformInt ParameterizedTruncatedNormal "
+    "StatelessRandomUniform StatelessRandomNormal StatelessTruncatedNormal StatelessRandomUniformV2 "
+    "StatelessRandomNormalV2 Empty BroadcastTo StridedSliceGrad AvgPoolGrad AvgPool3DGrad"
+)
+def as_told(op: Op) -> Result:
+    """The shape that is the value of an input."""
+    return [Tensor(op.values(1 if op.type == "BroadcastTo" else 0))]

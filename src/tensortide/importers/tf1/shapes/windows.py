@@ -78,39 +78,28 @@ def _convolved(op: Op, image: Shape, kernel: Shape) -> Shape:
     return _placed(image, channel, space, op.sizes.now(out), extents)
 
 
-@shape_of("Conv2D", "Conv3D", "DepthwiseConv2dNative")
+@shape_of("Conv2D Conv3D DepthwiseConv2dNative")
 def convolution(op: Op) -> Result:
     return [Tensor(_convolved(op, op.shape(0), op.shape(1)))]
 
 
-@shape_of("Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput")
-def convolution_input_gradient(op: Op) -> Result:
-    kernel, gradient = op.shape(1), op.shape(2)
-    sizes = op.inputs[0].values
-    image = op.stored(0) if sizes is None else tuple(map(op.sizes.now, sizes))
-    if image is None:
+@shape_of(
+    "Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput "
+    "Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter"
+)
+def convolution_gradient(op: Op) -> Result:
+    """The shape of the image or of the kernel, whichever it is the gradient of: an input says it, as values."""
+    own, other = (1, 0) if "Filter" in op.type else (0, 1)
+    known, gradient = op.shape(other), op.shape(2)
+    shape = op.stored(0) if op.inputs[own].values is None else op.values(own)
+    if shape is None:
         raise Unknown
-    return [Tensor(_checked(op, image, kernel, gradient)[0])]
+    image, kernel = (known, shape) if own else (shape, known)
+    op.same(_convolved(op, image, kernel), gradient)
+    return [Tensor(tuple(map(op.sizes.now, shape)))]
 
 
-@shape_of("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter")
-def convolution_kernel_gradient(op: Op) -> Result:
-    image, gradient = op.shape(0), op.shape(2)
-    sizes = op.inputs[1].values
-    kernel = op.stored(0) if sizes is None else tuple(map(op.sizes.now, sizes))
-    if kernel is None:
-        raise Unknown
-    return [Tensor(_checked(op, image, kernel, gradient)[1])]
-
-
-def _checked(op: Op, image: Shape, kernel: Shape, gradient: Shape) -> tuple[Shape, Shape]:
-    """Image and kernel, known to give a result of the gradient's shape."""
-    result = _convolved(op, image, kernel)
-    op.same(result, gradient)
-    return tuple(map(op.sizes.now, image)), tuple(map(op.sizes.now, kernel))
-
-
-@shape_of("MaxPool", "AvgPool", "MaxPool3D", "AvgPool3D", "MaxPoolWithArgmax")
+@shape_of("MaxPool AvgPool MaxPool3D AvgPool3D MaxPoolWithArgmax")
 def pooling(op: Op) -> Result:
     image = op.shape(0)
     kernel, strides = op.integers("ksize"), op.integers("strides")
@@ -123,17 +112,7 @@ def pooling(op: Op) -> Result:
     return [Tensor(out)] * op.outputs
 
 
-@shape_of("MaxPoolGrad", "MaxPool3DGrad")
-def max_pooling_gradient(op: Op) -> Result:
-    return [Tensor(op.shape(0))]
-
-
-@shape_of("AvgPoolGrad", "AvgPool3DGrad")
-def average_pooling_gradient(op: Op) -> Result:
-    return [Tensor(op.values(0))]
-
-
-@shape_of("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
+@shape_of("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3")
 def batch_norm(op: Op) -> Result:
     image = op.shape(0)
     channel = layout(op, len(image))[0]
@@ -143,7 +122,7 @@ def batch_norm(op: Op) -> Result:
     return [Tensor(op.shape(0)), *[per_channel] * 4, Tensor((constant(0),))][: max(op.outputs, 5)]
 
 
-@shape_of("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3")
+@shape_of("FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3")
 def batch_norm_gradient(op: Op) -> Result:
     image = op.same(op.shape(1), op.shape(0)) if op.known(0) else op.shape(1)
     channel = image[layout(op, len(image))[0]]
@@ -151,7 +130,7 @@ def batch_norm_gradient(op: Op) -> Result:
     return [Tensor(image), Tensor((channel,)), Tensor((channel,)), Tensor((constant(0),)), Tensor((constant(0),))]
 
 
-@shape_of("BiasAdd", "BiasAddV1")
+@shape_of("BiasAdd BiasAddV1")
 def bias_add(op: Op) -> Result:
     shape = op.shape(0)
     op.same((shape[layout(op, len(shape))[0]],), op.shape(1))
@@ -164,13 +143,13 @@ def bias_add_gradient(op: Op) -> Result:
     return [Tensor((shape[layout(op, len(shape))[0]],))]
 
 
-@shape_of("ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic", "ResizeArea")
+@shape_of("ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea")
 def resize(op: Op) -> Result:
     image = op.shape(0)
     return [Tensor((image[0], *op.values(1), image[-1]))]
 
 
-@shape_of("SpaceToDepth", "DepthToSpace")
+@shape_of("SpaceToDepth DepthToSpace")
 def move_space(op: Op) -> Result:
     image, block = op.shape(0), op.integer("block_size", 1)
     channel, space = layout(op, len(image))

@@ -10,14 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tensortide.expr import Expr, constant, minimum
+from tensortide.importers.tf1.optypes import ENTERS, EXITS, MERGES, NEXT, SWITCHES
 from tensortide.importers.tf1.program import OUTSIDE, Ref
-from tensortide.importers.tf1.reading.link import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, Linked
+from tensortide.importers.tf1.reading.link import Linked
 from tensortide.importers.tf1.shapes.table import Tensor
 from tensortide.importers.tf1.sizes.unify import Sizes
 
 __all__ = ["Trips", "counted_exit", "forward_loops", "trip_counts"]
 
-_THROUGH = frozenset({"Identity", "Switch", "RefSwitch", "Cast", "StopGradient"})
+_THROUGH = SWITCHES | {"Identity", "Cast", "StopGradient"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,7 @@ def _value(graph: Linked, tensors: list[list[Tensor]], ref: Ref) -> Expr | None:
 
 def _merge_of(graph: Linked, ref: Ref) -> int | None:
     """The loop variable that a tensor of the body is, unchanged."""
-    node = ref.node
-    while graph.nodes[node].type in _THROUGH and graph.inputs[node]:
-        node = graph.inputs[node][0].node
+    node = graph.source(ref.node, _THROUGH)
     return node if graph.nodes[node].type in MERGES else None
 
 
@@ -63,8 +62,8 @@ def _counter(graph: Linked, tensors: list[list[Tensor]], ref: Ref) -> _Counter |
     if merge is None:
         return None
     inputs = graph.inputs[merge]
-    enters = [i for i in inputs if graph.nodes[i.node].type not in NEXT_ITERATIONS]
-    backs = [i for i in inputs if graph.nodes[i.node].type in NEXT_ITERATIONS]
+    enters = [i for i in inputs if graph.nodes[i.node].type not in NEXT]
+    backs = [i for i in inputs if graph.nodes[i.node].type in NEXT]
     if len(enters) != 1 or len(backs) != 1 or not graph.inputs[backs[0].node]:
         return None
     start = _value(graph, tensors, enters[0])

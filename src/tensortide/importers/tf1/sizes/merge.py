@@ -12,10 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from tensortide.expr import Expr, constant, symbol
+from tensortide.importers.tf1.optypes import FEEDS, VARIABLES
 from tensortide.importers.tf1.program import Shape
 from tensortide.importers.tf1.reading.link import Linked
-from tensortide.importers.tf1.reading.prune import VARIABLES
-from tensortide.importers.tf1.shapes.values import FEEDS
 from tensortide.importers.tf1.sizes.propagate import Propagated
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin, Sizes
 

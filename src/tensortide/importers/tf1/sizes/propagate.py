@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tensortide.expr import Expr, constant
+from tensortide.importers.tf1.optypes import EXITS, MERGES, NEXT
 from tensortide.importers.tf1.program import MetaGraphError, Shape
-from tensortide.importers.tf1.reading.link import EXITS, MERGES, NEXT_ITERATIONS, Linked
+from tensortide.importers.tf1.reading.link import Linked
 from tensortide.importers.tf1.shapes import TABLE
 from tensortide.importers.tf1.shapes.table import Op, State, Tensor, Unknown
 from tensortide.importers.tf1.sizes.loops import counted_exit
@@ -59,7 +60,7 @@ class _Run:
         self.counts = _output_counts(graph)
         self.targets = {
             ref.node: i for i, node in enumerate(graph.nodes) if node.type in MERGES for ref in graph.inputs[i]
-            if graph.nodes[ref.node].type in NEXT_ITERATIONS
+            if graph.nodes[ref.node].type in NEXT
         }  # fmt: skip
 
     def settled(self) -> bool:
@@ -99,7 +100,7 @@ class _Run:
     def _op(self, i: int) -> Op:
         node, refs = self.graph.nodes[i], self.graph.inputs[i]
         if node.type in MERGES:
-            refs = tuple(ref for ref in refs if self.graph.nodes[ref.node].type not in NEXT_ITERATIONS)
+            refs = tuple(ref for ref in refs if self.graph.nodes[ref.node].type not in NEXT)
         inputs = [self._tensor(ref.node, ref.output) for ref in refs]
         loops = len(refs) < len(self.graph.inputs[i])
         return Op(
