@@ -134,7 +134,7 @@ def test_wrong_wishes_are_refused_before_any_work(folder: Path) -> None:
         (("--budgets", "much"), "'much' is no budget"),
         (("--policies", "best"), "there is no policy 'best'"),
         (("--figure", "a.gif"), "ends in .png, .svg, .pdf"),
-        (("--save", "other.jsonl"), "other.jsonl is no file of runs"),
+        (("--save", "other.jsonl"), "other.jsonl does not hold runs"),
         (("--csv", "none/a.csv"), "does not exist"),
     ):
         message = run(folder, "sweep", "chain12.log", *arguments, code=1).stderr

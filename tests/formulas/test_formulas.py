@@ -74,10 +74,10 @@ def test_files(tmp_path: Path) -> None:
         ({"format": "tensortide.formulas/9"}, "format"),
         ({"totals": {"flops": "2*h +"}}, "totals.flops"),
         ({"totals": {"flops": "2*q"}}, "no default for q"),
-        ({"totals": 3}, "no file of formulas"),
+        ({"totals": 3}, "does not hold valid formulas"),
         ({"region": ["h = 3"]}, "region"),
         ({"defaults": {"h": 0, "v": 1, "s": 1, "b": 1}}, "positive"),
-        ({"defaults": {"h": 1.5}}, "no file of formulas"),
+        ({"defaults": {"h": 1.5}}, "does not hold valid formulas"),
         ({"extra": 1}, "extra"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -91,6 +92,28 @@ def test_a_file_that_claims_to_be_huge_is_refused(tmp_path: Path) -> None:
     (tmp_path / "g.tide").write_bytes(header + packed)
     with pytest.raises(GraphFileError, match="damaged"):
         load(tmp_path / "g.tide")
+
+
+@pytest.mark.parametrize("filling", [b"\0", b"\x90"])
+def test_a_small_file_cannot_take_much_memory(filling: bytes, tmp_path: Path) -> None:
+    packed = filling * (96 << 20)
+    header = struct.pack(">8sHIQ", b"TIDEGRPH", 2, zlib.crc32(packed), len(packed))
+    (tmp_path / "g.tide").write_bytes(header + zlib.compress(packed, 9))
+    del packed
+    assert (tmp_path / "g.tide").stat().st_size < 150_000
+    tracemalloc.start()
+    with pytest.raises(GraphFileError, match="damaged"):
+        load(tmp_path / "g.tide")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+def test_a_graph_that_packs_extremely_well_is_read_back(tmp_path: Path) -> None:
+    graph = tiny()
+    many = msgspec.structs.replace(graph, ops=graph.ops[:1] * 100_000)
+    save(many, tmp_path / "g.tide")
+    assert load(tmp_path / "g.tide") == many
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:

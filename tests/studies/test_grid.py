@@ -106,11 +106,11 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     for content in ("hello\n", "hello", '{"format":"something else","version":1}\n', "[]\n", "\x00\n"):
         path.write_text(content)
-        with pytest.raises(PlanFileError, match="is no file of runs"):
+        with pytest.raises(PlanFileError, match="does not hold runs"):
             Saved(path)
         assert path.read_text() == content
     path.write_text('{"format":"tensortide remat runs","version":2}\n')
-    with pytest.raises(PlanFileError, match="version 2"):
+    with pytest.raises(PlanFileError, match="has runs format 2"):
         Saved(path)
     path.write_text('{"format":"tensortide remat runs","version":1}\n{"key":"a","run":{"status":"ok"}}\n')
     with pytest.raises(PlanFileError, match="damaged in line 2"):

@@ -140,7 +140,7 @@ def test_a_foreign_file_is_one_clear_error(tmp_path: Path, content: bytes) -> No
 def test_a_cut_file_is_damaged(tmp_path: Path) -> None:
     path = save_durations(of(chain()), tmp_path / "d.json")
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(GraphFileError, match=r"d.json does not hold"):
+    with pytest.raises(GraphFileError, match=r"d.json is damaged"):
         load_durations(path)
 
 

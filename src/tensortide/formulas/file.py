@@ -12,12 +12,13 @@ import msgspec
 from tensortide.errors import ExpressionError
 from tensortide.expr import parse, parse_condition, text
 from tensortide.formulas.formulas import Formulas
+from tensortide.versioned import Format
 from tensortide.write import write_file
 
 __all__ = ["SUFFIX", "load_formulas", "save_formulas", "to_json"]
 
 SUFFIX = ".formulas.json"
-FORMAT = "tensortide.formulas/1"
+FORMAT = Format("formulas", "tensortide.formulas", (1,), ExpressionError, "derive them again")
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 def to_json(formulas: Formulas) -> bytes:
     """What a file of ``formulas`` contains: the totals as text, factored."""
     file = _File(
-        format=FORMAT,
+        format=f"{FORMAT.tag}/{FORMAT.version}",
         workload=formulas.workload,
         defaults=dict(formulas.defaults),
         totals={name: text(expr) for name, expr in formulas.totals.items()},
@@ -51,14 +52,7 @@ def save_formulas(formulas: Formulas, path: str | os.PathLike[str]) -> Path:
 
 def load_formulas(path: str | os.PathLike[str]) -> Formulas:
     """Read a file of formulas. Raises ExpressionError that says what is wrong with it, and where."""
-    try:
-        file = msgspec.json.decode(Path(path).read_bytes(), type=_File)
-    except OSError as error:
-        raise ExpressionError(f"cannot read {path}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ExpressionError(f"{path} is no file of formulas: {error}") from error
-    if file.format != FORMAT:
-        raise ExpressionError(f"{path} is of format {file.format!r}; this release reads {FORMAT!r}")
+    file = FORMAT.load(path, _File)
     formulas = Formulas(
         totals={name: _read(path, f"totals.{name}", parse, shown) for name, shown in file.totals.items()},
         defaults=file.defaults,

@@ -12,12 +12,11 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tensortide.errors import GraphError, GraphFileError
+from tensortide.errors import GraphFileError
 from tensortide.expr import Size, sized
 from tensortide.expr.plain import from_plain, to_plain
 from tensortide.graph.model import (
@@ -38,14 +37,19 @@ from tensortide.graph.model import (
     Value,
 )
 from tensortide.graph.validate import validate
+from tensortide.versioned import Format
 from tensortide.write import write_file
 
 MAGIC = b"TIDEGRPH"
-VERSION = 2
-READABLE = (1, 2)
+FORMAT = Format(
+    *("graph", MAGIC.decode(), (1, 2), GraphFileError, "capture it again"),
+    source="write one with `tensortide capture TARGET -o FILE`",
+)
 SUFFIX = ".tide"
 _HEADER = struct.Struct(">8sHIQ")
-_MAX_BYTES = 1 << 32
+_SMALL_BYTES, _MOST_RATIO = 1 << 20, 64
+"""Size up to which data may be packed at any ratio, and the largest ratio of larger data. Graphs of real steps are
+compressed to a fifth; a file that claims much more is refused before anything is unpacked."""
 
 
 class _Tables(msgspec.Struct, array_like=True):
@@ -92,33 +96,33 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
         sized=[(i, expressions[expr]) for i, expr in sizes],
     )
     packed = msgspec.msgpack.encode(tables)
-    header = _HEADER.pack(MAGIC, VERSION, zlib.crc32(packed), len(packed))
-    write_file(path, header + zlib.compress(packed, 5))
+    header = _HEADER.pack(MAGIC, FORMAT.version, zlib.crc32(packed), len(packed))
+    compressed = zlib.compress(packed, 5)
+    if not _plausible(len(packed), len(compressed)):
+        compressed = zlib.compress(packed, 0)
+    write_file(path, header + compressed)
 
 
 def load(path: str | os.PathLike[str]) -> Graph:
     """Read a Graph. Raises GraphFileError if the file is missing, foreign, damaged or of another version."""
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise GraphFileError(f"cannot read {path}: {error.strerror or error}") from error
-    if len(data) < _HEADER.size or data[:8] != MAGIC:
-        raise GraphFileError(f"{path} is not a tensortide graph (write one with `tensortide capture TARGET -o FILE`)")
-    _, version, crc, length = _HEADER.unpack_from(data)
-    if version not in READABLE:
-        known = " and ".join(map(str, READABLE))
-        raise GraphFileError(f"{path} has graph format {version}; this release reads {known}: capture it again")
-    packed = _decompress(data[_HEADER.size :], length)
+    data = FORMAT.read(path)
+    if len(data) < _HEADER.size:
+        raise FORMAT.foreign(path)
+    tag, version, crc, length = _HEADER.unpack_from(data)
+    FORMAT.check(path, tag.decode("latin-1"), version)
+    packed = _decompress(memoryview(data)[_HEADER.size :], length)
     if packed is None or zlib.crc32(packed) != crc:
-        raise GraphFileError(f"{path} is damaged (truncated or altered): capture it again")
-    try:
-        return _unpack(packed)
-    except (msgspec.DecodeError, GraphError, TypeError, ValueError) as error:
-        raise GraphFileError(f"{path} does not hold a valid graph: {error}") from error
+        raise FORMAT.damaged(path)
+    return FORMAT.decode(path, lambda: _unpack(packed))
 
 
-def _decompress(data: bytes, length: int) -> bytes | None:
-    if length > _MAX_BYTES:
+def _plausible(length: int, compressed: int) -> bool:
+    """Tell whether ``length`` bytes may have been compressed to ``compressed``."""
+    return length <= max(_SMALL_BYTES, _MOST_RATIO * compressed)
+
+
+def _decompress(data: memoryview, length: int) -> bytes | None:
+    if not _plausible(length, len(data)):
         return None
     stream = zlib.decompressobj()
     try:

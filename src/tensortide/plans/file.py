@@ -9,24 +9,20 @@ import msgspec
 
 from tensortide.errors import PlanFileError
 from tensortide.plans.model import Plan
+from tensortide.versioned import Format
 from tensortide.write import write_file
 
-FORMAT = "tensortide plan"
-VERSION = 1
-
-
-class _Head(msgspec.Struct, frozen=True):
-    """What tells the kind of file."""
-
-    format: str = ""
-    version: int = 0
+FORMAT = Format(
+    *("plan", "tensortide plan", (1,), PlanFileError, "make it again"),
+    source="write one with `tensortide footprint TARGET --plan FILE`",
+)
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written."""
+    """The content of the file."""
 
-    format: str = FORMAT
-    version: int = VERSION
+    format: str = FORMAT.tag
+    version: int = FORMAT.version
     plan: Plan
 
 
@@ -37,26 +33,9 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> Path:
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
     """Read a Plan. Raises PlanFileError if the file is missing, foreign, damaged or of another version."""
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise PlanFileError(f"cannot read {path}: {error.strerror or error}") from error
-    try:
-        head = msgspec.json.decode(data, type=_Head)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        head = _Head()
-    if head.format != FORMAT:
-        raise PlanFileError(
-            f"{path} is not a tensortide plan (write one with `tensortide footprint TARGET --plan FILE`)"
-        )
-    if head.version != VERSION:
-        raise PlanFileError(f"{path} has plan format {head.version}; this release reads {VERSION}: make it again")
-    try:
-        return msgspec.json.decode(data, type=_File).plan
-    except msgspec.DecodeError as error:
-        raise PlanFileError(f"{path} does not hold a valid plan: {error}") from error
+    return FORMAT.load(path, _File).plan
 
 
 def is_plan_file(text: str) -> bool:
-    """Whether ``text``, where the name of a policy could stand, names a file instead."""
+    """Tell whether ``text``, where the name of a policy could stand, names a file instead."""
     return text.endswith(".json") or Path(text).is_file()

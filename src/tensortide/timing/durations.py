@@ -13,13 +13,12 @@ from tensortide.errors import GraphError, GraphFileError
 from tensortide.graph.file import SUFFIX as GRAPH_SUFFIX
 from tensortide.graph.model import Graph
 from tensortide.timing.measurement import Measurement
+from tensortide.versioned import Format
 from tensortide.write import write_file
 
 __all__ = ["SUFFIX", "Durations", "beside", "identity", "load_durations", "save_durations"]
 
-FORMAT = "tensortide durations"
-VERSION = 2
-READABLE = (1, 2)
+FORMAT = Format("durations", "tensortide durations", (1, 2), GraphFileError, "make it again")
 SUFFIX = ".durations.json"
 
 _Nanoseconds = Annotated[int, msgspec.Meta(ge=0)]
@@ -70,18 +69,11 @@ def identity(graph: Graph) -> str:
     return digest.hexdigest()[:32]
 
 
-class _Head(msgspec.Struct, frozen=True):
-    """What tells the kind of file."""
-
-    format: str = ""
-    version: int = 0
-
-
 class _File(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written."""
+    """The content of the file."""
 
-    format: str = FORMAT
-    version: int = VERSION
+    format: str = FORMAT.tag
+    version: int = FORMAT.version
     durations: Durations
 
 
@@ -96,27 +88,8 @@ def load_durations(path: str | os.PathLike[str], graph: Graph | None = None) -> 
     Raises:
         GraphFileError: the file is missing, foreign, damaged or of another version, or of another graph.
     """
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise GraphFileError(f"cannot read {path}: {error.strerror or error}") from error
-    try:
-        head = msgspec.json.decode(data, type=_Head)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        head = _Head()
-    if head.format != FORMAT:
-        raise GraphFileError(f"{path} does not hold durations")
-    if head.version not in READABLE:
-        known = " and ".join(map(str, READABLE))
-        raise GraphFileError(f"{path} has durations format {head.version}; this release reads {known}: make it again")
-    try:
-        durations = msgspec.json.decode(data, type=_File).durations
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise GraphFileError(f"{path} does not hold valid durations: {error}") from error
-    if durations.unknown > len(durations):
-        raise GraphFileError(f"{path} does not hold valid durations: more ops unknown than there are")
-    if not _consistent(durations):
-        raise GraphFileError(f"{path} does not hold valid durations: its tables are not of one entry per op")
+    durations = FORMAT.load(path, _File).durations
+    FORMAT.decode(path, lambda: _check_columns(durations))
     if graph is not None:
         try:
             durations.check(graph)
@@ -125,11 +98,15 @@ def load_durations(path: str | os.PathLike[str], graph: Graph | None = None) -> 
     return durations
 
 
-def _consistent(durations: Durations) -> bool:
+def _check_columns(durations: Durations) -> None:
+    """Raise ValueError unless every table has one entry per op."""
     found, count = durations.measurement, len(durations)
-    if found is None:
-        return True
-    return all(len(column) in (0, count) for column in found.columns()) and all(0 <= i < count for i in found.stand_ins)
+    if durations.unknown > count:
+        raise ValueError("more ops unknown than there are")
+    if found is not None and not (
+        all(len(column) in (0, count) for column in found.columns()) and all(0 <= i < count for i in found.stand_ins)
+    ):
+        raise ValueError("its tables are not of one entry per op")
 
 
 def beside(graph_file: str | os.PathLike[str]) -> Path:

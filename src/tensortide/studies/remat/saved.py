@@ -9,26 +9,21 @@ import msgspec
 
 from tensortide.errors import OutputError, PlanFileError
 from tensortide.studies.remat.results import Run
+from tensortide.versioned import Format, Head
 from tensortide.write import check_writable, write_file
 
 __all__ = ["Saved"]
 
 
-class _Head(msgspec.Struct, frozen=True):
-    """First line of the file."""
-
-    format: str
-    version: int
+FORMAT = Format("runs", "tensortide remat runs", (1,), PlanFileError, "give --save the name of a new file")
+_HEAD = Head(FORMAT.tag, FORMAT.version)
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """Every other line."""
+    """A line after the head."""
 
     key: str
     run: Run
-
-
-_HEAD = _Head("tensortide remat runs", 1)
 
 
 class Saved:
@@ -43,7 +38,7 @@ class Saved:
         if self.path.exists() and not self.path.is_file():
             raise PlanFileError(f"{self.path} cannot hold runs: it is no ordinary file")
         self.runs: dict[str, Run] = {}
-        data = self.path.read_bytes() if self.path.exists() else b""
+        data = FORMAT.read(self.path) if self.path.exists() else b""
         whole = data[: data.rfind(b"\n") + 1]
         if not whole and _line(_HEAD).startswith(data):
             whole = _line(_HEAD)
@@ -54,14 +49,7 @@ class Saved:
 
     def _read(self, data: bytes) -> None:
         lines = data.split(b"\n")[:-1]
-        try:
-            head = msgspec.json.decode(lines[0] if lines else b"", type=_Head)
-        except msgspec.DecodeError:
-            head = None
-        if head is None or head.format != _HEAD.format:
-            raise PlanFileError(f"{self.path} is no file of runs: give --save the name of a new file")
-        if head.version != _HEAD.version:
-            raise PlanFileError(f"{self.path} has runs of version {head.version}; this program reads {_HEAD.version}")
+        FORMAT.check_head(self.path, lines[0] if lines else b"")
         decoder = msgspec.json.Decoder(_Entry)
         for number, line in enumerate(lines[1:], 2):
             try:
@@ -89,5 +77,5 @@ class Saved:
         os.close(self._file)
 
 
-def _line(entry: _Head | _Entry) -> bytes:
+def _line(entry: Head | _Entry) -> bytes:
     return msgspec.json.encode(entry) + b"\n"
