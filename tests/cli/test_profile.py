@@ -62,7 +62,7 @@ def refused(folder: Path, *arguments: str) -> str:
 
 def test_a_step_is_measured_shown_and_stored(folder: Path) -> None:
     text = process(folder, "profile", "mlp", *SIZES, "--clock=thread", "--steps=2", "-o", "step.durations.json")
-    for part in ("The step", "between ops, backward", "difference", "By phase", "By op", "By module", "1 thread"):
+    for part in ("Ordinary step", "Between ops, backward", "Difference", "By phase", "By op", "By module", "1 thread"):
         assert part in text
     assert "wrote step.durations.json" in text
     durations = load_durations(folder / "step.durations.json", load(folder / "small.tide"))
@@ -71,13 +71,15 @@ def test_a_step_is_measured_shown_and_stored(folder: Path) -> None:
     assert durations.measurement.step is not None
 
 
-def test_json_has_the_whole_account(folder: Path) -> None:
+def test_json_explains_the_whole_step(folder: Path) -> None:
     shown: Any = json.loads(process(folder, "profile", "mlp", *SIZES, "--steps=1", "--threads=1", "--json"))
-    account = shown["account"]
-    assert account["explained_ns"] == account["ops_ns"] + sum(account["overhead_ns"].values())
-    assert sum(row["ns"] for row in shown["by_op"]) == sum(row["ns"] for row in shown["phases"]) == account["ops_ns"]
-    assert sum(row["calls"] for row in shown["by_shapes"]) == shown["ops"]
-    assert shown["machine"]["threads"] == 1
+    assert shown["format"] == "tensortide.document/1"
+    facts, tables = shown["sections"]["time"]["facts"], shown["sections"]["time"]["tables"]
+    between = sum(ns for key, ns in facts.items() if key.startswith("overhead_"))
+    assert facts["explained_ns"] == facts["ops_ns"] + between
+    assert sum(tables["ops"]["time_ns"]) == sum(tables["phases"]["time_ns"]) == facts["ops_ns"]
+    assert sum(tables["shapes"]["calls"]) == sum(tables["phases"]["ops"])
+    assert facts["machine_threads"] == 1
 
 
 def test_the_file_beside_a_graph_is_found_by_verbs_that_need_times(folder: Path, tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from rich.console import Console
 
 from tensortide.errors import ExpressionError, OutputError
 from tensortide.formulas import DOMAINS, PPOPP19, Projection, asymptotics, geometric, project, shares, solve, sweep
-from tensortide.reports.figures import check_figure, intensity_figure, projection_figure, sweep_figure
+from tensortide.reports.figures import intensity_figure, projection_figure, sweep_figure
 from tensortide.reports.formulas import render_projection, render_solution, render_sweep
 from tensortide.reports.growth import render_asymptotics
+from tensortide.reports.render.figure import check_figure
 from tests.formulas.samples import made, transformer, word_lm
 
 

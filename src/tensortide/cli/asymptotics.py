@@ -29,7 +29,8 @@ def asymptotics(
 
     --plot draws FLOPs per byte against the batch, with the ridge of an accelerator.
     """
-    from tensortide.reports.figures import check_figure, intensity_figure
+    from tensortide.reports.figures import intensity_figure
+    from tensortide.reports.render.figure import check_figure
 
     if plot is not None:
         check_figure(plot)

@@ -58,7 +58,7 @@ class LivenessFiles:
 
     def check(self) -> list[Path]:
         """The files to be written, as far as can be told before. Raises OutputError if one cannot be."""
-        from tensortide.reports.figures import check_figure
+        from tensortide.reports.render.figure import check_figure
 
         found = [check_writable(path) for path in (self.html, self.trace, self.csv) if path is not None]
         if self.plot is not None:

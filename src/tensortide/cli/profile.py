@@ -15,12 +15,10 @@ from tensortide.cli.source import (
     OutputOptions,
     Target,
     Top,
-    console,
     graph_of,
     is_saved,
     is_stdout,
     option,
-    print_json,
     progress,
     resolver,
 )
@@ -81,7 +79,8 @@ def profile(
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Measure how long every op of one step takes, and show where the time goes."""
-    from tensortide.reports.profile import profile_document
+    from tensortide.cli.show import show
+    from tensortide.reports.sections.time import document
     from tensortide.timing.standins import require_all
 
     file = None if output is None else check_writable(output)
@@ -93,16 +92,7 @@ def profile(
         save_durations(durations, file)
         if is_stdout(file):
             return
-    document = profile_document(graph, durations, target=target, resolver=resolver)
-    if out.json:
-        print_json(document)
-        return
-    from tensortide.reports.profile_terminal import render_profile
-
-    screen = console()
-    render_profile(document, screen, depth=depth, top=top)
-    if file is not None and not out.quiet:
-        screen.print(f"wrote {file}", soft_wrap=True)
+    show(document(graph, durations, target=target, resolver=resolver, depth=depth, top=top), out, wrote=file)
 
 
 def _durations(

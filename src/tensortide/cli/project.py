@@ -42,7 +42,8 @@ def project(
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Project what a model must be to reach an accuracy, and what a step and an epoch of it take."""
-    from tensortide.reports.figures import check_figure, projection_figure
+    from tensortide.reports.figures import projection_figure
+    from tensortide.reports.render.figure import check_figure
 
     if plot is not None:
         check_figure(plot)

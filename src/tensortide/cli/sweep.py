@@ -31,7 +31,8 @@ def sweep(
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Tabulate the totals of one step over ranges of its hyperparameters."""
-    from tensortide.reports.figures import check_figure, sweep_figure
+    from tensortide.reports.figures import sweep_figure
+    from tensortide.reports.render.figure import check_figure
 
     axes = dict(map(axis, over))
     files = [path for path in (csv, markdown, plot) if path is not None]

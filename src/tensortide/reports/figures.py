@@ -6,56 +6,25 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensortide.errors import ExpressionError, OutputError
+from tensortide.errors import ExpressionError
 from tensortide.formulas.domains import Machine
 from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.projection import Projection, Requirement
 from tensortide.formulas.sweep import Sweep, geometric
 from tensortide.reports.formulas import TITLES
-from tensortide.write import check_writable, write_file
+from tensortide.reports.render.figure import COLORS, STYLE, check_figure
+from tensortide.write import write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["check_figure", "intensity_figure", "projection_figure", "sweep_figure"]
+__all__ = ["intensity_figure", "projection_figure", "sweep_figure"]
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito: told apart by everyone."""
-STYLE: Any = {
-    "axes.grid": True,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "font.size": 9,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 4,
-    "savefig.dpi": 200,
-    "svg.hashsalt": "tensortide",
-}
-FORMATS = (".png", ".svg", ".pdf")
 WIDE = 20
 """An axis that spans more than this factor is logarithmic."""
-
-
-def check_figure(path: str | os.PathLike[str]) -> Path:
-    """``path``, if a figure can be written there. Raises OutputError, also where matplotlib is missing."""
-    target = check_writable(path)
-    if target.suffix.lower() not in FORMATS:
-        raise OutputError(f"cannot write {target}: a figure is a file that ends in {', '.join(FORMATS)}.")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise OutputError("figures need matplotlib: pip install 'tensortide[plots]'.") from None
-    return target
 
 
 @contextmanager

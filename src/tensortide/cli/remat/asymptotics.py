@@ -39,8 +39,8 @@ def asymptotics(
 
     --heatmap draws the first policy, on the longest network of at most 128 layers.
     """
-    from tensortide.reports.figures import check_figure
     from tensortide.reports.remat.growth import growth_figure
+    from tensortide.reports.render.figure import check_figure
 
     drawn = check(play)
     lengths, rules, names = lengths_of(sizes), words(budgets), words(policies)

@@ -88,7 +88,7 @@ def compare(
 
 def _checked(figure: Path | None, csv: Path | None) -> list[Path]:
     """The files that are to be written, if they can be: before work that would be lost."""
-    from tensortide.reports.figures import check_figure
+    from tensortide.reports.render.figure import check_figure
 
     figures = [] if figure is None else [check_figure(figure)]
     return [*figures, *([] if csv is None else [check_writable(csv)])]

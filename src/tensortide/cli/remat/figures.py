@@ -85,7 +85,7 @@ def figures(
 
 def _prepare(folder: Path, formats: Sequence[Format]) -> None:
     """Make ``folder``, and see whether figures can be written there."""
-    from tensortide.reports.figures import check_figure
+    from tensortide.reports.render.figure import check_figure
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -170,7 +170,7 @@ def tell(files: Sequence[Path], screen: Console) -> None:
 
 def check(play: PlayOptions) -> list[Path]:
     """The figure as a list, when it and the CSV file can be written: before work that would be lost."""
-    from tensortide.reports.figures import check_figure
+    from tensortide.reports.render.figure import check_figure
 
     if play.csv is not None:
         check_writable(play.csv)

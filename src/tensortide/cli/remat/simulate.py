@@ -60,7 +60,7 @@ class RunFiles:
 
     def check(self) -> list[Path]:
         """The files to be written, each of them writable as far as can be told beforehand."""
-        from tensortide.reports.figures import check_figure
+        from tensortide.reports.render.figure import check_figure
 
         files = [check_writable(path) for path in (self.plan, self.html) if path is not None]
         if self.figure is not None:

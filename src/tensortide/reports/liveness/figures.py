@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensortide.errors import OutputError
-from tensortide.reports.figures import check_figure
 from tensortide.reports.liveness import panels
 from tensortide.reports.liveness.study import LivenessStudy
 from tensortide.reports.remat.canvas import page
+from tensortide.reports.render.figure import check_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

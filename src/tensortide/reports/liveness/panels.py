@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tensortide.graph.roles import looks
 from tensortide.memory import LINKS
-from tensortide.reports.figures import COLORS
 from tensortide.reports.liveness.words import name_text
+from tensortide.reports.render.figure import COLORS
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from tensortide.reports.figures import COLORS, STYLE, check_figure
+from tensortide.reports.render.figure import COLORS, STYLE, check_figure
 from tensortide.write import write_file
 
 if TYPE_CHECKING:

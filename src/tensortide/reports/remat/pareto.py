@@ -8,8 +8,8 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tensortide.reports.figures import check_figure
 from tensortide.reports.remat.canvas import Dashes, Look, label, legend, looks, page, ratios
+from tensortide.reports.render.figure import check_figure
 from tensortide.studies.remat.designs import ABLATION_ROWS
 from tensortide.studies.remat.results import Curve, Experiment, Row, Step
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from tensortide.reports.figures import COLORS, STYLE, check_figure
+from tensortide.reports.render.figure import COLORS, STYLE, check_figure
 from tensortide.reports.simulation.records import SimulationView
 from tensortide.units import format_bytes
 from tensortide.write import write_file

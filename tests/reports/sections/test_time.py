@@ -1,4 +1,4 @@
-"""A profile as text and as a document: every figure adds up, and unknown shows."""
+"""The section of measured durations: every figure adds up, and what is unknown shows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import pytest
 from rich.console import Console
 
 from tensortide.graph import Graph, Role
-from tensortide.reports.profile import ProfileDocument, profile_document
-from tensortide.reports.profile_terminal import render_profile
+from tensortide.reports.blocks import Document, Section
+from tensortide.reports.render.terminal import render_terminal
+from tensortide.reports.sections import Step, time
+from tensortide.reports.sections.time import document
 from tensortide.timing import Durations, Machine, Measurement, Sample, identity
 from tests.graphs import Builder
 
-GOLDEN = Path(__file__).with_name("profile.txt")
+GOLDEN = Path(__file__).with_name("time.txt")
 
 
 def graph() -> Graph:
@@ -60,31 +62,39 @@ def durations(**changes: object) -> Durations:
     return Durations((1000, 2000, 50_000, 7000), "measured here", "measured", 1, identity(graph()), measurement)
 
 
-def shown(document: ProfileDocument, width: int = 80) -> str:
+def shown(made: Document, width: int = 80) -> str:
     file = io.StringIO()
-    render_profile(document, Console(file=file, width=width, no_color=True, highlight=False))
+    render_terminal(made, Console(file=file, width=width, no_color=True, highlight=False))
     return file.getvalue()
 
 
-def document(**changes: object) -> ProfileDocument:
-    return profile_document(graph(), durations(**changes), target="step.py:train")
+def made(**changes: object) -> Document:
+    return document(graph(), durations(**changes), target="step.py:train")
+
+
+def numbers(section: Section, table: str, column: str) -> list[float]:
+    values = section.table(table)[column]
+    assert all(isinstance(value, int | float) for value in values)
+    return [value for value in values if isinstance(value, int | float)]
 
 
 def test_the_text_is_this() -> None:
-    assert "".join(f"--- {width} columns\n{shown(document(), width)}" for width in (80, 100)) == GOLDEN.read_text()
+    assert "".join(f"--- {width} columns\n{shown(made(), width)}" for width in (80, 100)) == GOLDEN.read_text()
 
 
 def test_all_ways_to_break_the_time_down_add_up() -> None:
-    made = document()
-    for rows in (made.phases, made.by_op, made.by_shapes, [row for row in made.modules if row.depth == 0]):
-        assert sum(row.ns for row in rows) == made.account.ops_ns == 60_000
-        assert sum(row.calls for row in rows) == 4
-        assert sum(row.share for row in rows) == pytest.approx(1)
-    assert made.account.explained_ns == 90_000
-    assert made.account.difference == pytest.approx(-0.1)
-    relu = next(row for row in made.by_op if row.name == "aten.relu")
-    assert (relu.calls, relu.median_ns, relu.min_ns, relu.stand_ins) == (2, 1500, 900, 0)
-    assert relu.bytes_per_s == pytest.approx(2 * 8000 / 3000e-9)
+    section = made()["time"]
+    assert section.fact("ops") == 60_000
+    for table in ("phases", "ops", "shapes", "modules"):
+        assert sum(numbers(section, table, "time")) == 60_000
+        assert sum(numbers(section, table, "calls")) == 4
+        assert sum(numbers(section, table, "share")) == pytest.approx(1)
+    assert section.fact("explained") == 90_000
+    assert section.fact("difference") == pytest.approx(-0.1)
+    by_op = section.table("ops")
+    relu = by_op["op"].index("aten.relu")
+    assert [by_op[key][relu] for key in ("calls", "median", "min", "stand_ins")] == [2, 1500, 900, 0]
+    assert by_op["traffic"][relu] == pytest.approx(2 * 8000 / 3000e-9)
 
 
 @pytest.mark.parametrize(
@@ -97,18 +107,23 @@ def test_all_ways_to_break_the_time_down_add_up() -> None:
     ],
 )
 def test_an_account_that_does_not_close_says_what_to_do(changes: dict[str, object], remark: str | None) -> None:
-    text = " ".join(shown(document(**changes)).split())
+    text = " ".join(shown(made(**changes)).split())
     assert ("do not explain the step" in text) == (remark is not None)
     assert remark is None or remark in text
 
 
 def test_durations_without_a_measurement_are_shown_too() -> None:
     plain = msgspec.structs.replace(durations(), measurement=None)
-    made = profile_document(graph(), plain, target="x")
-    assert made.account.step is None
-    assert "By op" in shown(made)
+    found = document(graph(), plain, target="x")
+    assert all(fact.key != "step" for fact in found["time"].blocks[0].rows)  # type: ignore[union-attr]
+    assert "By op" in shown(found)
+
+
+def test_it_is_part_of_a_report_where_durations_were_measured() -> None:
+    assert time.of_step(Step(graph())) is None
+    assert time.of_step(Step(graph(), durations())) == made()["time"]
 
 
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_it_fits_the_width(width: int) -> None:
-    assert max(map(len, shown(document(), width).splitlines())) <= width
+    assert max(map(len, shown(made(), width).splitlines())) <= width

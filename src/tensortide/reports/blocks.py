@@ -1,0 +1,389 @@
+"""Blocks: what a capability shows, as frozen data that every medium renders.
+
+A Document is a title and Sections; a Section is a title and blocks: Facts, Table, Tree, Curve, Scatter, Spans, Note.
+To add a section write one file, ``sections/<capability>.py``, with a function that makes it from a result::
+
+    def section(result: Result) -> Section:
+        rows = result.rows
+        return Section("waste", "Waste", blocks=(
+            Note(text="12 % of the peak is fragmentation.", kind="verdict"),
+            Facts(rows=(Fact("peak", "Peak memory", result.peak_bytes, "bytes", remark="at op 17"),)),
+            Table(key="ops", columns=(
+                Column("op", "Op", "name", tuple(row.op for row in rows), fold=True),
+                Column("time", "Time", "ns", tuple(row.ns for row in rows)),
+            ), top=15),
+        ))
+
+Values are raw: ints of bytes, of ns, of FLOPs; shares as fractions; text as it is; None where a value is unknown. The
+unit of a value (``render/values.py``) says how it is printed, aligned and named in JSON; the terminal, HTML page, CSV,
+JSON, Markdown, figures and traces need no further code. A column is one line; a new unit is one row of ``UNITS``.
+A section that has ``of_step(step)`` and ``ORDER`` stands in every report: see ``sections/__init__.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+__all__ = [
+    "Axis",
+    "Block",
+    "Column",
+    "Curve",
+    "Document",
+    "Fact",
+    "Facts",
+    "Lane",
+    "Limit",
+    "Mark",
+    "Note",
+    "Points",
+    "Scatter",
+    "Section",
+    "Series",
+    "Spans",
+    "Stretch",
+    "Table",
+    "Tree",
+    "UnitName",
+    "Value",
+]
+
+FORMAT = "tensortide.document/1"
+
+Value: TypeAlias = int | float | str | bool | None
+Number: TypeAlias = int | float
+Ints: TypeAlias = tuple[int, ...]
+Strings: TypeAlias = tuple[str, ...]
+UnitName: TypeAlias = Literal[
+    "text",
+    "name",
+    "path",
+    "code",
+    "role",
+    "flag",
+    "bytes",
+    "ns",
+    "s",
+    "byte_ns",
+    "flops",
+    "macs",
+    "count",
+    "amount",
+    "number",
+    "op",
+    "share",
+    "change",
+    "factor",
+    "flops_per_s",
+    "bytes_per_s",
+    "flops_per_byte",
+]
+"""Rows of ``UNITS`` in ``render/values.py``. Those up to ``flag`` are text; the others are numbers, aligned right."""
+
+
+class _Data(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Data of a document; defaults are left out where it is encoded."""
+
+
+class Fact(_Data, frozen=True):
+    """One named value. A fact of ``level`` 1 details the fact of level 0 above it; ``before`` is ``>=`` or ``~``.
+
+    ``data`` keeps it to JSON, for what the page says in other words.
+    """
+
+    key: str
+    label: str
+    value: Value
+    unit: UnitName = "text"
+    remark: str = ""
+    level: int = 0
+    before: str = ""
+    data: bool = False
+
+
+class Column(_Data, frozen=True):
+    """A column of a Table. ``fold`` wraps text; ``dim`` is for text of less weight.
+
+    ``at_width`` is the least terminal width at which it is shown; ``bar`` that at which a bar shows its share beside it
+    (0: no bar). ``before`` and ``after`` are signs around each cell, such as ``~`` or ``*``; ``zero`` stands for 0.
+    ``data`` keeps it to JSON, CSV and traces.
+    """
+
+    key: str
+    label: str
+    unit: UnitName
+    values: tuple[Value, ...]
+    at_width: int = 0
+    bar: int = 0
+    fold: bool = False
+    dim: bool = False
+    before: Strings = ()
+    after: Strings = ()
+    zero: str | None = None
+    data: bool = False
+
+
+class Block(_Data, frozen=True, kw_only=True, tag_field="block", tag=str.lower):
+    """Anything a Section shows. ``key`` names it in JSON, CSV and links; ``remark`` stands beside its title."""
+
+    key: str = ""
+    title: str = ""
+    remark: str = ""
+
+
+class Facts(Block, frozen=True, kw_only=True):
+    """Named values. ``compact`` puts them into running lines, for settings and machines."""
+
+    rows: tuple[Fact, ...]
+    compact: bool = False
+
+    @property
+    def shown(self) -> tuple[Fact, ...]:
+        """The facts that are not for data alone."""
+        return tuple(fact for fact in self.rows if not fact.data)
+
+
+class Table(Block, frozen=True, kw_only=True):
+    """Rows as columns of equal length.
+
+    The terminal shows ``top`` rows (None: all; 0: it leaves the table out) if it is ``at_width`` columns wide, then
+    ``rest`` ("and 7 more rows" if empty). ``note`` stands below the table in every medium.
+    """
+
+    columns: tuple[Column, ...]
+    top: int | None = None
+    rest: str = ""
+    note: str = ""
+    at_width: int = 0
+
+    def __post_init__(self) -> None:
+        if len({len(column.values) for column in self.columns}) > 1:
+            raise ValueError(f"columns of table {self.key!r} differ in length")
+        if len({column.key for column in self.columns}) < len(self.columns):
+            raise ValueError(f"two columns of table {self.key!r} have one key")
+
+    def __len__(self) -> int:
+        return len(self.columns[0].values) if self.columns else 0
+
+    @property
+    def shown(self) -> tuple[Column, ...]:
+        """The columns that are not for data alone."""
+        return tuple(column for column in self.columns if not column.data)
+
+    def __getitem__(self, key: str) -> tuple[Value, ...]:
+        """Return the values of a column."""
+        return next(column.values for column in self.columns if column.key == key)
+
+
+class Tree(Table, frozen=True, kw_only=True):
+    """A table whose rows are nested, in depth-first order. The terminal shows rows down to ``to_depth``."""
+
+    depth: Ints
+    to_depth: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.depth) != len(self):
+            raise ValueError(f"tree {self.key!r} needs a depth for each row")
+
+
+class Series(_Data, frozen=True):
+    """Values of a Curve, one for each of its entries. Text charts shade the series of one ``group`` alike."""
+
+    key: str
+    label: str
+    values: tuple[Number, ...]
+    group: str = ""
+
+
+class Mark(_Data, frozen=True):
+    """An entry of a Curve that is pointed at, such as its peak."""
+
+    at: int
+    label: str
+
+
+class Limit(_Data, frozen=True):
+    """A value drawn across, such as a budget."""
+
+    label: str
+    value: Number
+
+
+class Stretch(_Data, frozen=True):
+    """Entries ``start`` to ``end`` (exclusive) of a Curve: a phase, or a stretch of recomputation."""
+
+    label: str
+    start: int
+    end: int
+
+
+class Curve(Block, frozen=True, kw_only=True):
+    """Values over the step, in steps: entry ``i`` holds from ``x[i]`` to ``x[i + 1]``.
+
+    ``x`` is in ns wherever durations are known, else op numbers. ``ops`` are the op numbers of the entries (empty:
+    entry ``i`` is op ``i``). ``stack`` is summed; ``lines`` are drawn over it. ``bands`` label the axis; ``shades`` are
+    highlighted. ``table`` is the key of a table with a row per op, in any section; ``alive`` that of a table with
+    columns ``birth`` and ``death``, whose rows the page names under the pointer.
+    """
+
+    x: Ints
+    x_unit: Literal["ns", "op"]
+    stack: tuple[Series, ...]
+    unit: UnitName = "bytes"
+    ops: Ints = ()
+    lines: tuple[Series, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    shades: tuple[Stretch, ...] = ()
+    bands: tuple[Stretch, ...] = ()
+    table: str = ""
+    alive: str = ""
+
+    def __post_init__(self) -> None:
+        series = (*self.stack, *self.lines)
+        if not self.x or any(len(one.values) != len(self) for one in series) or len(self.ops) not in (0, len(self)):
+            raise ValueError(f"curve {self.key!r} needs an edge more in x than it has entries")
+
+    def __len__(self) -> int:
+        return len(self.x) - 1
+
+    def totals(self) -> list[Number]:
+        """Sum the stack at each entry."""
+        return [sum(values) for values in zip(*(one.values for one in self.stack), strict=True)] or [0] * len(self)
+
+
+class Axis(_Data, frozen=True):
+    """An axis of a Scatter."""
+
+    label: str
+    unit: UnitName = "number"
+    log: bool = False
+
+
+class Points(_Data, frozen=True):
+    """Points of a Scatter that belong together; ``joined`` by a line, or by steps that hold until the next x."""
+
+    label: str
+    x: tuple[Number, ...]
+    y: tuple[Number | None, ...]
+    joined: Literal["", "line", "step"] = ""
+    names: Strings = ()
+
+
+class Scatter(Block, frozen=True, kw_only=True):
+    """Points and lines over two axes. ``across`` are limits in y, ``down`` limits in x."""
+
+    x: Axis
+    y: Axis
+    points: tuple[Points, ...]
+    across: tuple[Limit, ...] = ()
+    down: tuple[Limit, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(len(one.x) != len(one.y) or len(one.names) not in (0, len(one.x)) for one in self.points):
+            raise ValueError(f"points of scatter {self.key!r} differ in length")
+
+
+class Lane(_Data, frozen=True):
+    """Intervals in time that share a line; ``names`` and ``kinds`` (colours) one for each, or none.
+
+    ``rows`` are the rows of the table of its Spans that describe the intervals. ``group`` is its process in a trace.
+    """
+
+    label: str
+    start: Ints
+    end: Ints
+    names: Strings = ()
+    kinds: Strings = ()
+    rows: Ints = ()
+    group: str = ""
+
+    def __post_init__(self) -> None:
+        count = len(self.start)
+        if len(self.end) != count or any(len(part) not in (0, count) for part in (self.names, self.kinds, self.rows)):
+            raise ValueError(f"intervals of lane {self.label!r} differ in length")
+
+
+class Spans(Block, frozen=True, kw_only=True):
+    """Lanes of intervals: ops and transfers, lifetimes of storages. The terminal shows ``top`` lanes."""
+
+    x_unit: Literal["ns", "op"]
+    lanes: tuple[Lane, ...]
+    table: str = ""
+    top: int = 12
+
+
+class Note(Block, frozen=True, kw_only=True):
+    """A sentence or more. ``failure`` is a verdict that says no."""
+
+    text: str
+    kind: Literal["verdict", "failure", "advice", "assumption", "coverage", "warning", "remark"] = "remark"
+
+
+AnyBlock: TypeAlias = Facts | Table | Tree | Curve | Scatter | Spans | Note
+
+
+class Section(_Data, frozen=True):
+    """What one capability shows. Keys of its blocks are unique, and so are those of its facts."""
+
+    key: str
+    title: str
+    about: str = ""
+    blocks: tuple[AnyBlock, ...] = ()
+
+    def __post_init__(self) -> None:
+        facts = [fact.key for block in self.blocks if isinstance(block, Facts) for fact in block.rows]
+        keys = [block.key for block in self.blocks if block.key]
+        for names in (facts, keys):
+            if double := sorted({name for name in names if names.count(name) > 1}):
+                raise ValueError(f"section {self.key!r} has two of {', '.join(double)}")
+        if any(not block.key and not isinstance(block, Facts | Note) for block in self.blocks):
+            raise ValueError(f"section {self.key!r} has a block without a key")
+
+    def __getitem__(self, key: str) -> AnyBlock:
+        """Return the block called ``key``."""
+        return next(block for block in self.blocks if block.key == key)
+
+    def table(self, key: str) -> Table:
+        """Return the Table or Tree called ``key``."""
+        found = self[key]
+        if not isinstance(found, Table):
+            raise TypeError(f"{key!r} is no table")
+        return found
+
+    def fact(self, key: str) -> Value:
+        """Return the value of the fact called ``key``."""
+        rows = (fact for block in self.blocks if isinstance(block, Facts) for fact in block.rows)
+        return next(fact.value for fact in rows if fact.key == key)
+
+
+class Document(_Data, frozen=True, kw_only=True):
+    """Sections under one title. ``subtitle`` are lines below it; ``settings`` name what the step was made with."""
+
+    format: str = FORMAT
+    title: str
+    subtitle: Strings = ()
+    settings: dict[str, Value] = {}
+    sections: tuple[Section, ...]
+
+    def __post_init__(self) -> None:
+        if len({section.key for section in self.sections}) < len(self.sections):
+            raise ValueError("two sections of a document have one key")
+
+    def __getitem__(self, key: str) -> Section:
+        """Return the section called ``key``."""
+        return next(section for section in self.sections if section.key == key)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from tensortide.reports.render.terminal import parts
+
+        yield from parts(self, options)
+
+    def __repr__(self) -> str:
+        return f"<Document {self.title}: {', '.join(section.key for section in self.sections)}>"

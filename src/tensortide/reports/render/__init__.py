@@ -1,0 +1,1 @@
+"""Renderers: each turns the blocks of any Document into one medium."""

@@ -1,0 +1,205 @@
+"""Curves and spans as lines of text: blocks in up to three shades over an axis."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from tensortide.reports.blocks import Curve, Spans, Stretch
+from tensortide.reports.layout import tidy
+from tensortide.reports.render.values import value_text
+
+__all__ = ["curve_lines", "span_lines"]
+
+HEIGHT = 10
+LABEL = 12
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+SHADES = (("█", "#", "yellow"), ("▒", "+", "cyan"), ("░", ".", "blue"))
+"""Character, the same without Unicode and colour of each group of series, from the top of the stack down."""
+BEHIND, LIMIT, SHADED = ("·", ":", "blue"), ("─", "-", "red"), ("▄", "^", "magenta")
+
+
+class _Column(NamedTuple):
+    """One column of a chart: the entry that it shows, its groups from the bottom up, and the line behind them."""
+
+    entry: int
+    groups: list[float]
+    line: float
+    shaded: float
+
+
+def curve_lines(curve: Curve, width: int, *, ascii_only: bool = False) -> list[Text]:
+    """Draw ``curve`` in at most ``width`` columns: its first mark, the chart, its axis, what the shades mean."""
+    if not len(curve):
+        return [Text("Nothing was executed.")]
+    groups = list(dict.fromkeys(one.group or one.label for one in curve.stack))
+    lowest = max(0, len(groups) - len(SHADES))  # the groups up to here share the lowest shade
+    names = [", ".join(groups[: lowest + 1]), *groups[lowest + 1 :]] if groups else []
+    places = [max(0, groups.index(one.group or one.label) - lowest) for one in curve.stack]
+    columns = _columns(curve, places, max(10, width - LABEL))
+    highest = max(max(sum(c.groups), c.line) for c in columns)
+    shown = [limit for limit in curve.limits if limit.value <= 2 * highest]
+    most = max(1e-9, highest, *(limit.value for limit in shown))
+    limits = {max(0, min(HEIGHT - 1, round(one.value * HEIGHT / most) - 1)): one for one in shown}
+    lines = _marks(curve, columns, width)
+    for row in reversed(range(HEIGHT)):
+        labelled = most * (row + 1) / HEIGHT if row in (HEIGHT - 1, HEIGHT // 2 - 1) else None
+        if row in limits:
+            labelled = limits[row].value
+        elif any(abs(row - other) < 2 for other in limits):
+            labelled = None
+        lines.append(_row(columns, row, most / HEIGHT, labelled, row in limits, curve, ascii_only))
+    lines += _axis(curve, columns, ascii_only)
+    lines.append(_legend(curve, names, bool(shown), any(c.shaded for c in columns), width, ascii_only))
+    return lines
+
+
+def _columns(curve: Curve, places: Sequence[int], count: int) -> list[_Column]:
+    """Cut the axis into ``count`` equal stretches; each shows the highest of its entries.
+
+    ``places`` has the group of each series of the stack."""
+    start, span = curve.x[0], curve.x[-1] - curve.x[0]
+    totals = curve.totals()
+    found = []
+    for c in range(count):
+        left, right = start + span * c / count, start + span * (c + 1) / count
+        first = max(0, min(len(curve) - 1, bisect_right(curve.x, left) - 1))
+        last = max(first + 1, min(len(curve), bisect_left(curve.x, right)))
+        entry = max(range(first, last), key=totals.__getitem__)
+        groups = [0.0] * (max(places, default=-1) + 1)
+        for one, place in zip(curve.stack, places, strict=True):
+            groups[place] += one.values[entry]
+        line = max((max(one.values[first:last]) for one in curve.lines), default=0.0)
+        shaded = sum(max(0, min(last, s.end) - max(first, s.start)) for s in curve.shades) / (last - first)
+        found.append(_Column(entry, groups, line, min(1.0, shaded)))
+    return found
+
+
+def _row(
+    columns: Sequence[_Column], row: int, unit: float, label: float | None, limit: bool, curve: Curve, ascii_only: bool
+) -> Text:
+    text = (
+        "" if label is None else value_text(round(label) if curve.unit == "bytes" else label, curve.unit, column=True)
+    )
+    line = Text(f"{text[: LABEL - 2]:>{LABEL - 2}} {'|' if ascii_only else '┤' if text else '│'}")
+    for column in columns:
+        line.append(*_cell(column, row * unit, unit, limit, ascii_only))
+    line.rstrip()
+    return line
+
+
+def _cell(column: _Column, low: float, unit: float, limit: bool, ascii_only: bool) -> tuple[str, str]:
+    """Choose character and style of a cell: the group at its middle, a limit, or the line behind."""
+    total = sum(column.groups)
+    part = max(0, min(8, int(8 * (total - low) / unit + 0.5)))
+    if limit and part < 8:
+        return LIMIT[ascii_only], LIMIT[2]
+    if total <= low or (ascii_only and part < 4):
+        return (BEHIND[ascii_only], BEHIND[2]) if column.line - low >= unit / 2 else (" ", "")
+    middle = min(low + unit / 2, (low + total) / 2)
+    reached, chosen = 0.0, len(column.groups) - 1
+    for number, value in enumerate(column.groups):
+        reached += value
+        if middle < reached:
+            chosen = number
+            break
+    shade = SHADES[len(column.groups) - 1 - chosen]
+    if ascii_only:
+        return shade[1], shade[2]
+    solid = part == 8 or (part >= 4 and shade is not SHADES[0])
+    return (shade[0] if solid else EIGHTHS[part]), shade[2]
+
+
+def _marks(curve: Curve, columns: Sequence[_Column], width: int) -> list[Text]:
+    """Point at the column of each mark, from the right or from the left of it."""
+    lines = []
+    for mark in curve.marks:
+        column = LABEL + next((c for c, one in enumerate(columns) if one.entry >= mark.at), len(columns) - 1)
+        words = tidy(mark.label)
+        if cell_len(words) + 2 > width - LABEL:
+            words = set_cell_size(words, width - LABEL - 2)
+        fits = column + 2 + cell_len(words) <= width
+        before = " " * max(0, column - cell_len(words) - 1)
+        lines.append(Text(" " * column + "v " + words if fits else f"{before}{words} v", style="bold"))
+    return lines
+
+
+def _axis(curve: Curve, columns: Sequence[_Column], ascii_only: bool) -> list[Text]:
+    """Draw the axis with the name of each band where there is room for it, the shades, and the ends in numbers."""
+    corner, dash, end = ("+", "-", "+") if ascii_only else ("└", "─", "┴")
+    line = Text(" " * (LABEL - 1) + corner)
+    runs = _runs([_band(curve.bands, column.entry) for column in columns])
+    for number, (name, length) in enumerate(runs):
+        room = length - (number + 1 < len(runs))
+        text = f" {tidy(name)} " if name and room >= cell_len(tidy(name)) + 4 else ""
+        left = (room - cell_len(text)) // 2
+        line.append(dash * left + text + dash * (room - cell_len(text) - left) + end * (length - room))
+    lines = [line]
+    if any(column.shaded for column in columns):
+        marks = Text(" " * LABEL)
+        for column in columns:
+            char = SHADED[1] if ascii_only else EIGHTHS[max(1, round(8 * column.shaded))]
+            marks.append(char if column.shaded else " ", SHADED[2])
+        marks.rstrip()
+        lines.append(marks)
+    first, last = (_edge(curve, x) for x in (curve.x[0], curve.x[-1] - (curve.x_unit == "op")))
+    lines.append(Text(" " * LABEL + first + last.rjust(len(columns) - len(first))))
+    return lines
+
+
+def _edge(curve: Curve, x: int) -> str:
+    return f"op {x}" if curve.x_unit == "op" else "0" if not x else value_text(x, "ns")
+
+
+def _band(bands: Sequence[Stretch], entry: int) -> str:
+    return next((band.label for band in bands if band.start <= entry < band.end), "")
+
+
+def _runs(names: Sequence[str]) -> list[tuple[str, int]]:
+    edges = [0, *(i for i, (a, b) in enumerate(pairwise(names), 1) if a != b), len(names)]
+    return [(names[a], b - a) for a, b in pairwise(edges)]
+
+
+def _legend(curve: Curve, names: Sequence[str], limits: bool, shaded: bool, width: int, ascii_only: bool) -> Text:
+    shades = SHADES[: len(names)]
+    entries = [(shade, name) for shade, name in zip(shades, reversed(names), strict=True)]
+    entries += [(BEHIND, one.label) for one in curve.lines[:1]]
+    entries += [(LIMIT, one.label) for one in curve.limits[:1] if limits]
+    entries += [(SHADED, curve.shades[0].label)] if shaded else []
+    line = Text(" " * LABEL)
+    for (block, plain, color), name in entries:
+        words = f" {tidy(name)}   "
+        if line.cell_len + cell_len(words) - 2 > width:
+            break
+        line.append(plain if ascii_only else block, color).append(words)
+    line.rstrip()
+    return line
+
+
+def span_lines(spans: Spans, width: int, *, ascii_only: bool = False) -> list[Text]:
+    """Draw the first lanes of ``spans``, one line each: a block where an interval covers half of a column or more."""
+    lanes = spans.lanes[: spans.top]
+    room = min(max(cell_len(tidy(lane.label)) for lane in lanes), width // 3)
+    count = max(10, width - room - 1)
+    start = min((x for lane in lanes for x in lane.start), default=0)
+    span = max((x for lane in lanes for x in lane.end), default=0) - start or 1
+    lines = []
+    for lane in lanes:
+        covered = [0.0] * count
+        for a, b in zip(lane.start, lane.end, strict=True):
+            first, last = ((x - start) * count / span for x in (a, b))
+            for c in range(int(first), min(count, int(last) + 1)):
+                covered[c] += max(0.0, min(last, c + 1) - max(first, c))
+        full, thin = ("#", ".") if ascii_only else ("█", "▏")
+        drawn = "".join(full if part >= 0.5 else thin if part > 0 else " " for part in covered)
+        lines.append(Text(f"{set_cell_size(tidy(lane.label), room)} {drawn}".rstrip()))
+    ends = [value_text(x, spans.x_unit) for x in (start, start + span)]
+    lines.append(Text(" " * (room + 1) + ends[0] + ends[1].rjust(count - len(ends[0])), style="dim"))
+    if rest := len(spans.lanes) - len(lanes):
+        lines.append(Text(f"and {rest:,} more", style="dim"))
+    return lines

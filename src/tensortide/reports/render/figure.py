@@ -1,0 +1,251 @@
+"""Curves, scatters and spans as panels of a figure with one style of axes. Needs matplotlib (the extra ``plots``)."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensortide.errors import OutputError
+from tensortide.reports.blocks import Axis, Curve, Document, Points, Scatter, Spans, UnitName
+from tensortide.reports.layout import tidy
+from tensortide.reports.render.values import value_text
+from tensortide.write import check_writable, write_file
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["COLORS", "ROLE_COLORS", "STYLE", "check_figure", "draw", "render_figure"]
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito: told apart by everyone."""
+ROLE_COLORS = {
+    "parameter": "#35558f",
+    "buffer": "#8d949c",
+    "optimizer_state": "#88b4dd",
+    "input": "#2f8a57",
+    "gradient": "#54b7a8",
+    "output": "#ddcc77",
+    "activation": "#eb9b3b",
+    "temporary": "#c9606f",
+    "workspace": "#7b2a5e",
+    "idle": "#d7dce2",
+    "in use": "#1b1f24",
+}
+"""As in the HTML page."""
+STYLE: Any = {
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "font.size": 9,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4,
+    "pdf.fonttype": 42,
+    "savefig.dpi": 200,
+    "svg.hashsalt": "tensortide",
+}
+FORMATS = (".png", ".svg", ".pdf")
+MARKERS = "osD^vXP"
+PANEL = (5.2, 3.0)
+"""Inches; panels beside each other are smaller."""
+TICK = 0.62
+"""Inches that a label below an axis takes."""
+MOST_LANES = 24
+
+
+def check_figure(path: str | os.PathLike[str]) -> Path:
+    """Return ``path`` if a figure can be written there. Raises OutputError, also where matplotlib is missing."""
+    target = check_writable(path)
+    if target.suffix.lower() not in FORMATS:
+        raise OutputError(f"cannot write {target}: a figure is a file that ends in {', '.join(FORMATS)}.")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise OutputError("figures need matplotlib: pip install 'tensortide[plots]'.") from None
+    return target
+
+
+def render_figure(document: Document, path: str | os.PathLike[str], keys: Sequence[str] = ()) -> Path:
+    """Write the panels of ``document`` to ``path``: all, or the blocks called ``keys``.
+
+    Raises:
+        OutputError: there is nothing to draw, or ``path`` cannot be written.
+    """
+    target = check_figure(path)
+    from matplotlib import rc_context
+
+    with rc_context(STYLE):
+        figure = draw(document, keys)
+        out, kind = io.BytesIO(), target.suffix.lower()[1:]
+        figure.savefig(out, format=kind, metadata={"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind))
+    return write_file(target, out.getvalue())
+
+
+def draw(document: Document, keys: Sequence[str] = ()) -> Figure:
+    """Draw the panels of ``document`` that ``keys`` name (default: all) under its title."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    every = [block for section in document.sections for block in section.blocks]
+    panels = [b for b in every if isinstance(b, Curve | Scatter | Spans) and (not keys or b.key in keys)]
+    if not panels:
+        raise OutputError("there is nothing to draw.")
+    columns = 1 if len(panels) == 1 else 2
+    rows = math.ceil(len(panels) / columns)
+    size = PANEL if columns == 1 else (0.8 * PANEL[0], 0.9 * PANEL[1])
+    figure = Figure(figsize=(size[0] * columns + 1.6, size[1] * rows + 0.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axis, block in zip(axes, panels, strict=False):
+        _PANELS[type(block)](axis, block)
+        axis.set_title(_literal(block.title), wrap=True)
+    for empty in axes[len(panels) :]:
+        empty.set_axis_off()
+    caption = "   ".join([document.title, *(f"{k}={v}" for k, v in document.settings.items())])
+    figure.suptitle(textwrap.fill(_literal(caption), 60 * columns), fontsize=9, x=0.01, ha="left")
+    return figure
+
+
+def _literal(text: str) -> str:
+    """Escape what matplotlib would take for a formula."""
+    return tidy(text).replace("$", r"\$")
+
+
+def _curve(axis: Axes, curve: Curve) -> None:
+    edges, levels = list(curve.x), [0.0] * len(curve)
+    for number, one in enumerate(curve.stack):
+        above = [level + value for level, value in zip(levels, one.values, strict=True)]
+        color = _color(one.key, number)
+        axis.stairs(above, edges, baseline=levels, fill=True, color=color, lw=0, label=_literal(one.label))
+        levels = above
+    for shade in curve.shades:
+        axis.axvspan(edges[shade.start], edges[shade.end], color=COLORS[3], alpha=0.25, lw=0)
+    for number, one in enumerate(curve.lines):
+        color = ("#222222", *COLORS)[number % 8]
+        axis.stairs([*one.values], edges, baseline=None, color=color, lw=1.1, label=_literal(one.label))
+    for mark in curve.marks:
+        if mark.at < len(curve):
+            middle = (edges[mark.at] + edges[mark.at + 1]) / 2
+            axis.plot([middle], [levels[mark.at]], "o", color="#222222", ms=3.5, label=_literal(mark.label))
+    for limit in curve.limits:
+        axis.axhline(limit.value, color=COLORS[1], linestyle="--", lw=1.0, label=_literal(limit.label))
+    axis.set_ylim(0, None)
+    if edges[0] < edges[-1]:
+        axis.set_xlim(edges[0], edges[-1])
+    _scale(axis, "x", curve.x_unit)
+    _scale(axis, "y", curve.unit)
+    axis.set_xlabel("time" if curve.x_unit == "ns" else "op")
+    _legend(axis)
+
+
+def _scatter(axis: Axes, scatter: Scatter) -> None:
+    for number, points in enumerate(scatter.points):
+        _points(axis, points, number)
+    for limit, line in [
+        *((one, axis.axhline) for one in scatter.across),
+        *((one, axis.axvline) for one in scatter.down),
+    ]:
+        line(limit.value, color="#444444", lw=1.0, linestyle="--", label=_literal(limit.label))
+    for name, one in (("x", scatter.x), ("y", scatter.y)):
+        _axis(axis, name, one)
+    if len(scatter.points) + len(scatter.across) + len(scatter.down) > 1:
+        _legend(axis)
+
+
+def _points(axis: Axes, points: Points, number: int) -> None:
+    y = [math.nan if value is None else value for value in points.y]
+    marker = "" if points.joined and len(y) > 24 else MARKERS[number % len(MARKERS)]
+    style = "-" if points.joined else "none"
+    where = "steps-post" if points.joined == "step" else "default"
+    color = _color(points.label, number)
+    axis.plot(points.x, y, linestyle=style, marker=marker, drawstyle=where, color=color, label=_literal(points.label))
+
+
+def _spans(axis: Axes, spans: Spans) -> None:
+    lanes = spans.lanes[:MOST_LANES]
+    for row, lane in enumerate(lanes):
+        intervals = [(start, end - start) for start, end in zip(lane.start, lane.end, strict=True)]
+        colors = [_color(kind, 0) for kind in lane.kinds] or COLORS[0]
+        axis.broken_barh(intervals, (row - 0.4, 0.8), color=colors, lw=0)
+    axis.set_yticks(range(len(lanes)), [_literal(textwrap.shorten(lane.label, 32)) for lane in lanes], fontsize=7)
+    axis.set_ylim(len(lanes) - 0.5, -0.5)
+    axis.grid(axis="y", visible=False)
+    _scale(axis, "x", spans.x_unit)
+    axis.set_xlabel("time" if spans.x_unit == "ns" else "op")
+
+
+def _color(key: str, number: int) -> str:
+    return ROLE_COLORS.get(key) or COLORS[number % len(COLORS)]
+
+
+def _legend(axis: Axes) -> None:
+    """Name what is drawn beside the panel, the top of a stack first."""
+    handles, labels = axis.get_legend_handles_labels()
+    if handles:
+        axis.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.2)
+
+
+def _axis(axis: Axes, name: str, wanted: Axis) -> None:
+    if wanted.log:
+        axis.set(**{f"{name}scale": "log"})
+    _scale(axis, name, wanted.unit)
+    axis.set(**{f"{name}label": _literal(wanted.label)})
+
+
+def _scale(axis: Axes, name: str, unit: UnitName) -> None:
+    """Put few enough ticks that their labels do not meet, at values that are round in ``unit``."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    which = axis.xaxis if name == "x" else axis.yaxis
+    box = axis.get_subplotspec()
+    size = axis.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]
+    grid = (1, 1) if box is None else box.get_gridspec().get_geometry()
+    length = (size[0] - 1.6) / grid[1] * 0.7 if name == "x" else size[1] / grid[0]
+    most = max(2, int(length / (TICK if name == "x" else 0.3)))
+    if which.get_scale() == "log":
+        which.set_major_locator(LogLocator(numticks=most))
+        which.set_minor_formatter(NullFormatter())
+    else:
+        high = max(which.get_view_interval())
+        if unit in ("bytes", "bytes_per_s") and high > 1024:
+            scale = 1024 ** int(math.log(high, 1024))
+            which.set_major_locator(_round_multiples(scale, most))
+        else:
+            which.set_major_locator(MaxNLocator(most, integer=unit in ("op", "count"), steps=[1, 2, 5, 10]))
+    which.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, unit)))
+
+
+def _round_multiples(scale: int, most: int) -> Any:
+    """Make a locator of ticks that are round multiples of ``scale``."""
+    from matplotlib.ticker import MaxNLocator
+
+    class Scaled(MaxNLocator):
+        def tick_values(self, vmin: float, vmax: float) -> Any:
+            return [tick * scale for tick in super().tick_values(vmin / scale, vmax / scale)]
+
+    return Scaled(most, steps=[1, 2, 5, 10])
+
+
+def _tick(value: float, unit: UnitName) -> str:
+    """Print the value at a tick without the zeros that all ticks share."""
+    whole = int(value) if value == int(value) else value
+    if unit in ("op", "count", "number"):
+        return f"{whole:,}" if isinstance(whole, int) else f"{value:g}"
+    number, _, rest = value_text(whole, unit).partition(" ")
+    if "." in number:
+        number = number.rstrip("0").rstrip(".")
+    return f"{number} {rest}".strip()
+
+
+_PANELS: dict[type, Callable[[Axes, Any], None]] = {Curve: _curve, Scatter: _scatter, Spans: _spans}

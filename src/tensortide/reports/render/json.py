@@ -1,0 +1,73 @@
+"""A Document as JSON that is easy to ask: ``.sections.memory.facts.peak_bytes``; see ``docs/schemas.md``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from tensortide.reports.blocks import Axis, Block, Curve, Document, Facts, Note, Scatter, Section, Spans, Table, Tree
+from tensortide.reports.render.values import data_key
+
+__all__ = ["encode", "render_json"]
+
+
+def render_json(document: Document) -> str:
+    """Write the values of ``document`` under their names, indented."""
+    whole = {
+        "format": document.format,
+        "title": document.title,
+        "subtitle": document.subtitle,
+        "settings": document.settings,
+        "sections": {section.key: _section(section) for section in document.sections},
+    }
+    return msgspec.json.format(encode(whole), indent=1).decode() + "\n"
+
+
+def encode(value: object) -> bytes:
+    """Encode ``value``, structs included, as compact JSON."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a name with half a character, which only escapes can write
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+
+
+def _section(section: Section) -> dict[str, Any]:
+    made: dict[str, Any] = {"title": section.title, "about": section.about}
+    for block in section.blocks:
+        name, value = _block(block)
+        if isinstance(block, Note):
+            made.setdefault(name, []).append(value)
+        else:
+            made.setdefault(name, {}).update(value if isinstance(block, Facts) else {block.key: value})
+    return made
+
+
+def _block(block: Block) -> tuple[str, Any]:
+    """Return the kind of ``block`` in the plural, and its values."""
+    match block:
+        case Facts():
+            return "facts", {data_key(fact.key, fact.unit): fact.value for fact in block.rows}
+        case Table():
+            columns: dict[str, Any] = {data_key(one.key, one.unit): one.values for one in block.columns}
+            return "tables", {"depth": block.depth} | columns if isinstance(block, Tree) else columns
+        case Curve():
+            return "curves", {
+                f"x_{block.x_unit}": block.x,
+                **({"ops": block.ops} if block.ops else {}),
+                "stack": {data_key(one.key, block.unit): one.values for one in block.stack},
+                "lines": {data_key(one.key, block.unit): one.values for one in block.lines},
+                **{name: getattr(block, name) for name in ("marks", "limits", "shades", "bands")},
+            }
+        case Scatter():
+            return "scatters", {"x": _axis(block.x), "y": _axis(block.y), "points": block.points}
+        case Spans():
+            return "spans", {"unit": block.x_unit, "lanes": block.lanes}
+        case Note():
+            return "notes", {"kind": block.kind, "text": block.text}
+    raise TypeError(f"no block: {block!r}")
+
+
+def _axis(axis: Axis) -> dict[str, str]:
+    return {"label": axis.label, "unit": axis.unit}

@@ -1,0 +1,341 @@
+"""Section ``time``: measured durations by phase, op and module, what they leave unexplained, and rates reached."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from tensortide.cost import Resolver
+from tensortide.cost.coverage import shapes_of, shown
+from tensortide.graph.model import Graph
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Tree, Value
+from tensortide.reports.modules import pattern
+from tensortide.reports.sections import Step
+from tensortide.reports.tables import phase_of
+from tensortide.timing import Durations, Machine, Measurement
+from tensortide.units import format_percent, format_seconds
+
+__all__ = ["ORDER", "document", "of_step", "section"]
+
+ORDER = 60
+
+WIDE = 98
+"""From so many columns on operands and rates of single ops are shown."""
+WITHIN = 0.05
+"""Part of the step by which ops and overhead may miss it before that is remarked on."""
+UNKNOWN = 20
+"""Most kinds of op that are named as not measured."""
+
+_HOW = {
+    "step": "each op on the clock in the running step",
+    "isolated": "each distinct op executed alone on random tensors",
+    "trace": "from a profiler's trace",
+    "list": "from a list of times",
+}
+_CLOCK = {"wall": ", wall time", "thread": ", processor time of the thread", "kernel": ", kernel times"}
+
+
+class _Timed(NamedTuple):
+    """One op: its time per call, whether that was measured, and what it computes and accesses per call."""
+
+    op: int
+    calls: int
+    ns: int
+    min_ns: int
+    p90_ns: int
+    known: bool
+    flops: int | None
+    nbytes: int
+
+    @property
+    def total_ns(self) -> int:
+        return self.ns * self.calls
+
+
+class _Row(NamedTuple):
+    """Ops that share a name; ``modules`` that differ only by number share a row."""
+
+    name: str
+    ops: Sequence[_Timed]
+    shapes: str = ""
+    phase: str = ""
+    depth: int = 0
+    modules: int = 1
+
+    @property
+    def total_ns(self) -> int:
+        return sum(op.total_ns for op in self.ops)
+
+
+def document(
+    graph: Graph, durations: Durations, *, target: str, resolver: Resolver | None = None, depth: int = 3, top: int = 15
+) -> Document:
+    """Show ``durations`` of the ops of ``graph``. An op in a loop counts as often as it runs."""
+    found = durations.measurement
+    how = found.how if found else durations.kind
+    lines = [f"{len(graph):,} ops, {_HOW.get(how, how)}{_warm_up(found)}"]
+    if found and found.machine:
+        lines.append(_machine(found.machine))
+    if how in ("trace", "list"):
+        lines.append(durations.source)
+    step = Step(graph, durations, resolver=resolver, top=top, depth=depth)
+    return Document(title=target, subtitle=tuple(lines), sections=(section(step, durations),))
+
+
+def of_step(step: Step) -> Section | None:
+    """Make the section where durations were measured."""
+    durations = step.durations
+    return section(step, durations) if durations is not None and durations.measurement is not None else None
+
+
+def section(step: Step, durations: Durations) -> Section:
+    """Make the section of ``durations``, which are those of the ops of ``step``."""
+    graph, found = step.graph, durations.measurement
+    ops = _timed(step, durations)
+    phases = [phase_of(op) for op in graph.ops]
+    blocks: list[AnyBlock] = [*_explained(durations, sum(op.total_ns for op in ops))]
+    blocks.append(_table("phases", "By phase", "Phase", _grouped(ops, lambda i: (phases[i], "", "")), top=None))
+    by_op = _grouped(ops, lambda i: (shown(graph[i].name), "", phases[i]))
+    blocks.append(_table("ops", "By op", "Op", by_op, top=step.top))
+    by_shapes = _grouped(ops, lambda i: (shown(graph[i].name), shapes_of(graph[i]), phases[i]))
+    blocks.append(_table("shapes", "By op and operands", "Op", by_shapes, top=step.top))
+    blocks.append(_modules(graph, ops, step.depth))
+    if found is not None:
+        blocks += _unknown(graph, found)
+        blocks += [Note(text=text) for text in found.notes]
+    return Section("time", "Time by op", blocks=tuple(blocks))
+
+
+def _timed(step: Step, durations: Durations) -> list[_Timed]:
+    graph, found = step.graph, durations.measurement
+    mins = found.min_ns if found and found.min_ns else durations.ns
+    p90s = found.p90_ns if found and found.p90_ns else durations.ns
+    unknown = found.stand_ins if found else {}
+    return [
+        _Timed(
+            index,
+            int(graph.trips(index)),
+            ns,
+            mins[index],
+            p90s[index],
+            index not in unknown,
+            None if cost.cost is None else int(cost.cost.flops),
+            int(cost.nbytes),
+        )
+        for index, (ns, cost) in enumerate(zip(durations.ns, step.counted.costs, strict=True))
+    ]
+
+
+# -- the whole step ---------------------------------------------------------------------------------
+
+
+def _explained(durations: Durations, ops_ns: int) -> Iterator[AnyBlock]:
+    """Show what the step is made of, and how far that explains it."""
+    found = durations.measurement
+    if found is None:
+        yield Facts(rows=(Fact("ops", "Ops", ops_ns, "ns"), Fact("source", "Source", durations.source, data=True)))
+        return
+    explained = ops_ns + sum(found.overhead_ns.values())
+    step, hooked = found.step, found.hooked
+    whole = step.median_ns if step else explained
+    noise = sum(found.min_ns) / sum(durations.ns) if any(durations.ns) and not found.stand_ins else None
+    rows = [Fact("ops", "Ops", ops_ns, "ns", format_percent(ops_ns, whole))]
+    if noise is not None:
+        rows.append(Fact("shortest", "shortest times", noise, "share", "of that: how little they scatter", level=1))
+    for phase, ns in found.overhead_ns.items():
+        remark = f"{format_percent(ns, whole)}, the host's own work"
+        rows.append(Fact(f"overhead_{phase}", f"Between ops, {phase}", ns, "ns", remark))
+    if found.overhead_ns:
+        rows.append(Fact("explained", "Together", explained, "ns", format_percent(explained, whole)))
+    if step is not None:
+        name = "Step in the trace" if found.how == "trace" else "Ordinary step"
+        remark = f"{_time(step.min_ns)} to {_time(step.p90_ns)} in {step.n}"
+        rows.append(Fact("step", name, step.median_ns, "ns", remark))
+        rows.append(Fact("step_min", "", step.min_ns, "ns", data=True))
+        rows.append(Fact("step_p90", "", step.p90_ns, "ns", data=True))
+        rows.append(Fact("steps", "", step.n, "count", data=True))
+    missed = explained / step.median_ns - 1 if step and step.median_ns > 0 and found.overhead_ns else None
+    if missed is not None:
+        rows.append(Fact("difference", "Difference", missed, "change"))
+    if hooked is not None and found.hook_ns is not None:
+        remark = f"{format_percent(found.hook_ns, whole)}, what timing the ops adds to a step"
+        rows.append(Fact("hook", "Taken off: the hook", found.hook_ns, "ns", remark))
+        rows.append(Fact("hooked_step", "", hooked.median_ns, "ns", data=True))
+    yield Facts(rows=(*rows, *_conditions(durations, found)))
+    if missed is not None and abs(missed) > WITHIN:
+        yield Note(text=_unexplained(found), kind="warning")
+
+
+def _conditions(durations: Durations, found: Measurement) -> Iterator[Fact]:
+    """Name the conditions of a measurement, as data."""
+    machine = msgspec.to_builtins(found.machine) if found.machine else {}
+    versions = machine.pop("versions", {})
+    values: dict[str, Value] = {"how": found.how, "clock": found.clock, "source": durations.source}
+    values |= {"warm_up": found.warm_up, "steady": found.steady, **{f"machine_{k}": v for k, v in machine.items()}}
+    values |= {f"version_{name}": version for name, version in versions.items()}
+    return (
+        Fact(key, "", value, "flag" if isinstance(value, bool) else "text", data=True) for key, value in values.items()
+    )
+
+
+def _time(ns: float) -> str:
+    return format_seconds(ns / 1e9)
+
+
+def _warm_up(found: Measurement | None) -> str:
+    if found is None:
+        return ""
+    steady = "" if found.steady else ", not steady then"
+    return _CLOCK.get(found.clock, "") + (f"; {found.warm_up} steps of warm-up{steady}" if found.warm_up else "")
+
+
+def _machine(machine: Machine) -> str:
+    parts = [machine.name + (f" ({machine.isa})" if machine.isa else "")]
+    if machine.threads is not None:
+        cores = f" on {machine.cores} core{'s' * (machine.cores != 1)}" if machine.cores else ""
+        parts.append(f"{machine.threads} thread{'s' * (machine.threads != 1)}{cores}")
+    if machine.load_before is not None and machine.load_after is not None:
+        parts.append(f"load {machine.load_before:g} before, {machine.load_after:g} after")
+    if machine.governor:
+        parts.append(f"governor {machine.governor}")
+    return ", ".join([*parts, *(f"{name} {version}" for name, version in machine.versions.items())])
+
+
+def _unexplained(found: Measurement) -> str:
+    text = "Ops and the work between them do not explain the step to 5 %: "
+    machine = found.machine
+    load = max(machine.load_before or 0, machine.load_after or 0) if machine else 0
+    if found.clock == "wall" and machine and machine.cores and load > machine.cores:
+        return text + "other processes take the cores. Measure again when it is quiet, or with --clock thread."
+    return text + "times changed while they were taken. Take more steps (--steps)."
+
+
+# -- tables -----------------------------------------------------------------------------------------
+
+
+def _grouped(ops: Iterable[_Timed], key: Callable[[int], tuple[str, str, str]]) -> list[_Row]:
+    """Group ``ops`` by name, shapes and phase, those that take most time first."""
+    groups: dict[tuple[str, str, str], list[_Timed]] = {}
+    for op in ops:
+        groups.setdefault(key(op.op), []).append(op)
+    rows = [_Row(name, members, shapes, phase) for (name, shapes, phase), members in groups.items()]
+    return sorted(rows, key=lambda row: -row.total_ns)
+
+
+def _table(key: str, title: str, first: str, rows: Sequence[_Row], *, top: int | None) -> Table:
+    names = Column(first.lower(), first, "name", tuple(row.name for row in rows), fold=True)
+    rest = f"and {len(rows) - top:,} more kinds" if top is not None and len(rows) > top else ""
+    columns = (names, *_columns(rows, ops=first == "Op", shapes=key == "shapes"))
+    return Table(key=key, title=title, columns=columns, top=top, rest=rest, at_width=WIDE if key == "shapes" else 0)
+
+
+def _columns(rows: Sequence[_Row], *, ops: bool, shapes: bool) -> Iterator[Column]:
+    """Show times of one step (time, share) and of one call (the others), and rates.
+
+    Of several ops, ``median`` and ``p90`` are medians over them; estimates are left out where any op was measured.
+    """
+    whole = sum(row.total_ns for row in rows if not row.depth)
+    known = [[op for op in row.ops if op.known] or row.ops for row in rows]
+    measured = [any(op.known for op in row.ops) for row in rows]
+    flops = [sum((op.flops or 0) * op.calls for op in row.ops) for row in rows]
+    accessed = [sum(op.nbytes * op.calls for op in row.ops) for row in rows]
+    stand_ins = [sum(not op.known for op in row.ops) for row in rows]
+    unpriced = [sum(op.flops is None for op in row.ops) for row in rows]
+    if shapes:
+        yield Column("operands", "Operands", "code", tuple(row.shapes for row in rows), fold=True, dim=True)
+    if ops:
+        yield Column("phase", "Phase", "text", tuple(row.phase for row in rows), at_width=120 if shapes else WIDE)
+    yield Column("ops", "Ops", "count", tuple(len(row.ops) for row in rows), data=True)
+    yield Column("calls", "Calls", "count", tuple(sum(op.calls for op in row.ops) for row in rows))
+    yield Column(
+        "time", "Time", "ns", tuple(row.total_ns for row in rows), before=tuple("~" * bool(n) for n in stand_ins)
+    )
+    yield Column("share", "share", "share", tuple(row.total_ns / whole if whole else 0.0 for row in rows))
+    medians = tuple(round(statistics.median(op.ns for op in some)) for some in known)
+    mins = tuple(min(op.min_ns for op in some) if ok else None for some, ok in zip(known, measured, strict=True))
+    p90s = [round(statistics.median(op.p90_ns for op in some)) for some in known]
+    wider = 130 if shapes else 0
+    yield Column("median", "median", "ns", medians, data=not ops)
+    yield Column("min", "min", "ns", mins, at_width=wider, data=not ops)
+    spread = tuple(ns if ok else None for ns, ok in zip(p90s, measured, strict=True))
+    yield Column("p90", "p90", "ns", spread, at_width=wider, data=not ops)
+    yield Column("flops", "FLOPs", "flops", tuple(flops), data=True)
+    yield Column("accessed", "Accessed", "bytes", tuple(accessed), data=True)
+    signs = tuple("~" * bool(n and f) for n, f in zip(unpriced, flops, strict=True))
+    yield Column("rate", "FLOP/s", "flops_per_s", _rates(flops, rows), at_width=WIDE * ops, before=signs)
+    yield Column("traffic", "B/s", "bytes_per_s", _rates(accessed, rows), at_width=110 if shapes else WIDE * ops)
+    yield Column("stand_ins", "Not measured", "count", tuple(stand_ins), data=True)
+    yield Column("unpriced", "Unknown FLOPs", "count", tuple(unpriced), data=True)
+
+
+def _rates(amounts: Sequence[int], rows: Sequence[_Row]) -> tuple[float | None, ...]:
+    """Divide by time; a rate of nothing is not known, one in no time is 0."""
+    pairs = zip(amounts, rows, strict=True)
+    return tuple((n * 1e9 / row.total_ns if row.total_ns else 0.0) if n else None for n, row in pairs)
+
+
+class _Node:
+    """A module, or numbered siblings together, while ops are being added."""
+
+    def __init__(self) -> None:
+        self.ops: list[_Timed] = []
+        self.paths: set[str] = set()
+        self.below: dict[str, _Node] = {}
+
+
+def _modules(graph: Graph, ops: Iterable[_Timed], depth: int) -> Tree:
+    """Show the modules with everything inside each; numbered siblings are one row."""
+    tree = _Node()
+    for op in ops:
+        path = graph.module_path(graph.ops[op.op].module)
+        node, real = tree, path.split(".")
+        for level, part in enumerate(pattern(path).split("."), 1):
+            node = node.below.setdefault(part, _Node())
+            node.ops.append(op)
+            node.paths.add(".".join(real[:level]))
+    rows = list(_rows_below(tree, 0))
+    several = tuple(f" x{row.modules}" if row.modules > 1 else "" for row in rows)
+    names = Column("module", "Module", "path", tuple(row.name for row in rows), fold=True, after=several)
+    modules = Column("modules", "Modules", "count", tuple(row.modules for row in rows), data=True)
+    return Tree(
+        key="modules",
+        title="By module",
+        remark=f"to depth {depth}, with what is inside",
+        columns=(names, modules, *_columns(rows, ops=False, shapes=False)),
+        depth=tuple(row.depth for row in rows),
+        to_depth=depth,
+    )
+
+
+def _rows_below(node: _Node, depth: int, prefix: str = "") -> Iterator[_Row]:
+    """List modules; one that only encloses others of one name (a list of blocks) shares their row."""
+    for name, child in sorted(node.below.items(), key=lambda item: -sum(op.total_ns for op in item[1].ops)):
+        inner = next(iter(child.below.values())) if len(child.below) == 1 else None
+        if inner is not None and len(inner.ops) == len(child.ops):
+            yield from _rows_below(child, depth, f"{prefix}{name}.")
+            continue
+        yield _Row(prefix + name, child.ops, depth=depth, modules=len(child.paths))
+        yield from _rows_below(child, depth + 1)
+
+
+def _unknown(graph: Graph, found: Measurement) -> Iterator[Table]:
+    """Name the ops that were not measured, and why."""
+    reasons = Counter(f"{shown(graph[index].name)}: {reason}" for index, reason in found.stand_ins.items())
+    if not reasons:
+        return
+    rows = reasons.most_common()
+    yield Table(
+        key="unknown",
+        title=f"Not measured: {reasons.total():,} of {len(graph):,} ops",
+        remark="~ estimated from the best rates of the others",
+        columns=(
+            Column("count", "Ops", "count", tuple(number for _, number in rows)),
+            Column("reason", "What and why", "text", tuple(text for text, _ in rows), fold=True),
+        ),
+        top=UNKNOWN,
+        rest=f"and {len(rows) - UNKNOWN} kinds more: see --json" if len(rows) > UNKNOWN else "",
+    )

@@ -1,0 +1,165 @@
+"""Documents of random blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tensortide.reports.blocks import (
+    Axis,
+    Column,
+    Curve,
+    Document,
+    Fact,
+    Facts,
+    Lane,
+    Limit,
+    Mark,
+    Note,
+    Points,
+    Scatter,
+    Section,
+    Series,
+    Spans,
+    Stretch,
+    Table,
+    Tree,
+)
+from tensortide.reports.render.values import UNITS
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=30) | st.sampled_from(["a|b", "<b>", "[bold]x", "$x$", "x" * 200])
+INTS = st.integers(0, 2**62)
+FLOATS = st.floats(-1e18, 1e18, allow_nan=False)
+VALUES = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | FLOATS | TEXT
+UNIT = st.sampled_from(sorted(UNITS))
+LEVELS = st.integers(0, 2)
+KEYS = ("a", "b", "peak", "time", "ops", "birth")
+
+
+def column(key: str, rows: int) -> st.SearchStrategy[Column]:
+    signs = st.just(()) | st.tuples(*[st.sampled_from(["", "~", "*"])] * rows)
+    return st.builds(
+        Column,
+        st.just(key),
+        TEXT,
+        UNIT,
+        st.tuples(*[VALUES] * rows),
+        at_width=st.sampled_from([0, 100]),
+        bar=st.sampled_from([0, 1, 90]),
+        fold=st.booleans(),
+        before=signs,
+        after=signs,
+        zero=st.none() | st.just("-"),
+        data=st.booleans(),
+    )
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> dict[str, Any]:
+    rows = draw(st.integers(0, 6))
+    keys = draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=5))
+    return {"columns": tuple(draw(column(key, rows)) for key in keys), "top": draw(st.none() | st.integers(0, 4))}
+
+
+@st.composite
+def table(draw: st.DrawFn, key: str) -> Table:
+    return Table(key=key, title=draw(TEXT), remark=draw(TEXT), note=draw(TEXT), rest=draw(TEXT), **draw(tables()))
+
+
+@st.composite
+def tree(draw: st.DrawFn, key: str) -> Tree:
+    made = draw(tables())
+    rows = len(made["columns"][0].values) if made["columns"] else 0
+    return Tree(key=key, depth=tuple(draw(st.tuples(*[st.integers(0, 5)] * rows))), **made)
+
+
+@st.composite
+def curve(draw: st.DrawFn, key: str) -> Curve:
+    count = draw(st.integers(0, 6))
+    entry = st.integers(0, max(0, count - 1))
+    values = st.tuples(*[INTS] * count)
+
+    def series() -> tuple[Series, ...]:
+        keys = draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=4))
+        return tuple(Series(one, draw(TEXT), draw(values), draw(st.sampled_from(["", "low", "high"]))) for one in keys)
+
+    steps = draw(st.lists(INTS, min_size=count + 1, max_size=count + 1))
+    stretch = st.builds(lambda label, a, b: Stretch(label, min(a, b), max(a, b)), TEXT, entry, entry)
+    stretches = st.lists(stretch, max_size=2).map(tuple)
+    return Curve(
+        key=key,
+        title=draw(TEXT),
+        x=tuple(sorted(steps)),
+        x_unit=draw(st.sampled_from(["ns", "op"])),
+        unit=draw(st.sampled_from(["bytes", "count"])),
+        stack=series(),
+        lines=series(),
+        marks=draw(st.lists(st.builds(Mark, entry, TEXT), max_size=2).map(tuple)),
+        limits=draw(st.lists(st.builds(Limit, TEXT, INTS), max_size=2).map(tuple)),
+        shades=draw(stretches),
+        bands=draw(stretches),
+    )
+
+
+@st.composite
+def points(draw: st.DrawFn) -> Points:
+    count = draw(st.integers(0, 5))
+    x = draw(st.tuples(*[st.floats(0, 1e12)] * count))
+    y = draw(st.tuples(*[st.none() | st.floats(0, 1e12)] * count))
+    return Points(draw(TEXT), x, y, draw(st.sampled_from(["", "line", "step"])))
+
+
+def scatter(key: str) -> st.SearchStrategy[Scatter]:
+    axis = st.builds(Axis, TEXT, UNIT, st.booleans())
+    limits = st.lists(st.builds(Limit, TEXT, st.floats(1, 1e9)), max_size=2).map(tuple)
+    many = st.lists(points(), max_size=3).map(tuple)
+    return st.builds(Scatter, key=st.just(key), x=axis, y=axis, points=many, across=limits, down=limits)
+
+
+@st.composite
+def spans(draw: st.DrawFn, key: str) -> Spans:
+    def lane() -> Lane:
+        count = draw(st.integers(0, 4))
+        edges = sorted(draw(st.tuples(*[INTS] * 2 * count)))
+        names = draw(st.just(()) | st.tuples(*[TEXT] * count))
+        return Lane(draw(TEXT), tuple(edges[::2]), tuple(edges[1::2]), names, group=draw(TEXT))
+
+    lanes = tuple(lane() for _ in range(draw(st.integers(0, 4))))
+    return Spans(key=key, x_unit=draw(st.sampled_from(["ns", "op"])), lanes=lanes, top=draw(st.integers(0, 3)))
+
+
+@st.composite
+def facts(draw: st.DrawFn, number: int) -> Facts:
+    keys = draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=4))
+    rows = [
+        Fact(f"{key}{number}", draw(TEXT), draw(VALUES), draw(UNIT), draw(TEXT), draw(LEVELS), data=draw(st.booleans()))
+        for key in keys
+    ]
+    return Facts(rows=tuple(rows), compact=draw(st.booleans()), title=draw(TEXT))
+
+
+def notes() -> st.SearchStrategy[Note]:
+    kinds = ("verdict", "failure", "advice", "assumption", "coverage", "warning", "remark")
+    return st.builds(Note, text=TEXT, kind=st.sampled_from(kinds))
+
+
+@st.composite
+def sections(draw: st.DrawFn, key: str) -> Section:
+    makers = (table, tree, curve, scatter, spans)
+    blocks: list[Any] = []
+    for number in range(draw(st.integers(0, 4))):
+        which = draw(st.integers(0, len(makers) + 1))
+        if which < len(makers):
+            blocks.append(draw(makers[which](f"block{number}")))
+        else:
+            blocks.append(draw(facts(number) if which == len(makers) else notes()))
+    return Section(key, draw(TEXT), draw(TEXT), tuple(blocks))
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> Document:
+    keys = draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=3))
+    settings = draw(st.dictionaries(TEXT, VALUES, max_size=2))
+    made = tuple(draw(sections(key)) for key in keys)
+    return Document(title=draw(TEXT), subtitle=(draw(TEXT),), settings=settings, sections=made)

@@ -1,0 +1,187 @@
+"""Blocks: every renderer takes every block, no value is lost, and a section is one file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from tensortide.errors import OutputError
+from tensortide.reports import sections
+from tensortide.reports.blocks import Column, Document, Fact, Facts, Note, Section, Table, Tree, UnitName
+from tensortide.reports.render.csv import render_csv, tables
+from tensortide.reports.render.figure import draw, render_figure
+from tensortide.reports.render.json import encode, render_json
+from tensortide.reports.render.markdown import render_markdown
+from tensortide.reports.render.terminal import render_terminal
+from tensortide.reports.render.trace import render_trace
+from tensortide.reports.render.values import UNITS, data_key, value_text
+from tests.graphs import Builder
+from tests.reports.documents import documents
+
+
+def text_of(document: Document, width: int = 100, *, ascii_only: bool = False) -> str:
+    class Ascii(io.StringIO):
+        encoding = "ascii"
+
+    file = Ascii() if ascii_only else io.StringIO()
+    render_terminal(document, Console(file=file, width=width, no_color=True, highlight=False))
+    return file.getvalue()
+
+
+@settings(deadline=None, max_examples=40)
+@given(documents(), st.sampled_from([80, 100, 160]))
+def test_text_fits_the_width(document: Document, width: int) -> None:
+    for line in text_of(document, width).splitlines():
+        assert cell_len(line) <= width
+        assert line == line.rstrip()
+
+
+@settings(deadline=None, max_examples=20)
+@given(documents())
+def test_json_and_csv_have_every_value(document: Document) -> None:
+    assert msgspec.json.decode(encode(document), type=Document) == document
+    shown: Any = json.loads(render_json(document))
+    assert shown["format"] == document.format
+    for section in document.sections:
+        for block in section.blocks:
+            found = shown["sections"][section.key]
+            if isinstance(block, Facts):
+                for fact in block.rows:
+                    assert found["facts"][data_key(fact.key, fact.unit)] == fact.value
+            elif isinstance(block, Note):
+                assert {"kind": block.kind, "text": block.text} in found["notes"]
+            elif isinstance(block, Table):
+                columns = found["tables"][block.key]
+                assert all(columns[data_key(one.key, one.unit)] == [*one.values] for one in block.columns)
+                rows = list(csv.reader(io.StringIO(render_csv(document, f"{section.key}.{block.key}"), newline="")))
+                assert len(rows) == 1 + len(block) or not block.columns
+
+
+@settings(deadline=None, max_examples=20)
+@given(documents())
+def test_markdown_and_traces_take_every_block(document: Document) -> None:
+    assert render_markdown(document).startswith("# ")
+    events: Any = json.loads(render_trace(document))["traceEvents"]
+    assert all(event.get("dur", 0) >= 0 for event in events)
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+@settings(deadline=None, max_examples=5)
+@given(documents())
+def test_figures_take_every_block(document: Document) -> None:
+    try:
+        figure = draw(document)
+    except OutputError:
+        return
+    figure.canvas.draw()
+
+
+def test_every_unit_has_a_row() -> None:
+    assert set(UNITS) == set(get_args(UnitName))
+    for name, unit in UNITS.items():
+        assert value_text(3, name), name
+        assert unit.right or not unit.suffix
+
+
+def test_text_in_a_column_of_numbers_stays_as_it_is() -> None:
+    assert [value_text(value, "bytes") for value in (1536, "oom", None)] == ["1.50 KiB", "oom", "-"]
+
+
+def test_names_in_data_carry_their_unit_once() -> None:
+    assert [data_key(key, "bytes") for key in ("peak", "peak_bytes", "bytes")] == ["peak_bytes", "peak_bytes", "bytes"]
+
+
+TOY = """
+from tensortide.reports.blocks import Fact, Facts, Section
+
+ORDER = 1
+
+
+def of_step(step):
+    return Section("toy", "A toy", blocks=(Facts(rows=(Fact("count", "Ops", len(step.graph), "count"),)),))
+"""
+
+
+def test_a_new_section_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "toy.py").write_text(TOY)
+    monkeypatch.setattr(sections, "__path__", [*sections.__path__, str(tmp_path)])
+    builder = Builder()
+    builder.op([], [builder.storage(8)])
+    found = sections.sections_of(sections.Step(builder.graph()))
+    assert found[0].key == "toy"
+    document = Document(title="step", sections=found)
+    assert "Ops  1" in text_of(document)
+    assert json.loads(render_json(document))["sections"]["toy"]["facts"] == {"count": 1}
+    assert "| Ops | 1 |" in render_markdown(document)
+
+
+def simple(**options: Any) -> Document:
+    columns = (
+        Column("name", "Name", "name", ("aten.mm.default", "relu", "mul"), fold=True),
+        Column("size", "Size", "bytes", (2048, 0, None), bar=1),
+        Column("late", "Late", "count", (1, 2, 3), at_width=100),
+        Column("raw", "Raw", "count", (7, 8, 9), data=True),
+    )
+    return Document(title="t", sections=(Section("s", "S", blocks=(Table(key="t", columns=columns, **options),)),))
+
+
+def test_a_table_shows_what_fits_and_counts_the_rest() -> None:
+    text = text_of(simple(top=2), 80)
+    assert "mm    2.00 KiB  ████████" in text
+    assert "and 1 more row" in text
+    assert "Late" not in text
+    assert "Late" in text_of(simple(), 100)
+    assert "Raw" not in text_of(simple(), 160)
+    assert "########" in text_of(simple(), ascii_only=True)
+    assert render_csv(simple(), "t").splitlines() == [
+        "name,size_bytes,late,raw",
+        "aten.mm.default,2048,1,7",
+        "relu,0,2,8",
+        "mul,,3,9",
+    ]
+
+
+def test_a_table_that_is_not_there_is_named() -> None:
+    assert list(tables(simple())) == ["s.t"]
+    with pytest.raises(OutputError, match=r"no table is called 'x': s\.t"):
+        render_csv(simple(), "x")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        ((Note(text="x"), Table(columns=())), "without a key"),
+        ((Table(key="t", columns=()), Tree(key="t", columns=(), depth=())), "two of t"),
+        ((Facts(rows=(Fact("x", "", 1),)), Facts(rows=(Fact("x", "", 2),))), "two of x"),
+    ],
+)
+def test_keys_are_unique(blocks: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Section("s", "S", blocks=blocks)
+
+
+def test_columns_are_of_one_length() -> None:
+    with pytest.raises(ValueError, match="differ in length"):
+        Table(key="t", columns=(Column("a", "", "count", (1,)), Column("b", "", "count", ())))
+
+
+def test_a_document_shows_itself() -> None:
+    assert repr(simple()) == "<Document t: s>"
+    file = io.StringIO()
+    Console(file=file, width=80).print(simple())
+    assert "2.00 KiB" in file.getvalue()
+
+
+def test_a_figure_needs_something_to_draw(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="nothing to draw"):
+        render_figure(simple(), tmp_path / "x.png")
