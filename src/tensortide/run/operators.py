@@ -23,7 +23,7 @@ _NORMALISATIONS = frozenset(
     }
 )
 _NO_MEMORY = "aten::_efficientzerotensor"
-_UNREPEATABLE = frozenset({"c10d", "_c10d_functional", "symm_mem", "profiler", "inductor"})
+_UNREPEATABLE = frozenset({"c10d", "profiler", "inductor"})
 _RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::_resize_output_"})
 _SUMS = (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
 _LONG = 8

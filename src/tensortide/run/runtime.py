@@ -23,6 +23,7 @@ from tensortide.run.operators import Operator, generators_of, operators
 from tensortide.run.shortage import infeasible
 from tensortide.run.sizes import NO_ROOM, Room, sizes_on
 from tensortide.run.template import Storage, Template, frozen, storage_of, stored, tensors_of
+from tensortide.run.trust import refusal
 from tensortide.run.young import enter
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -76,6 +77,8 @@ class Runtime(TorchDispatchMode):
         if operator is None:
             if isinstance(func, torch._ops.HigherOrderOperator):
                 return self._safely(self._opaque, func, args, kwargs or {})
+            if reason := refusal(func):
+                raise RunError(reason)
             operator = operators[id(func)] = Operator(func)  # which holds ``func``, so the number stays its own
         if operator.passed:
             return func(*args, **(kwargs or {}))
