@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from tensortide.cost.count import Count
 from tensortide.cost.differences import Comparison, Difference
 from tensortide.cost.evaluate import rule_for
 from tensortide.cost.table import QUANTITIES, ZERO, Quantity, Row, Table, table_of
-from tensortide.expr import compiled
+from tensortide.expr import Expr, compiled
+from tensortide.importers.tf1.catamount.rules import SOFTMAX
 
 __all__ = ["Reason", "compare"]
 
@@ -42,7 +44,7 @@ class Reason(enum.StrEnum):
 
 
 def compare(catamount: Table, count: Count, hints: Mapping[str, int] | None = None) -> Comparison:
-    """The ``catamount`` table of a graph as it wants it prepared, beside the ordinary count of the step's graph.
+    """Compare the ``catamount`` table of a graph, prepared as it assumes, with the ordinary count of the step's graph.
 
     Ops are matched by name.
     """
@@ -50,11 +52,12 @@ def compare(catamount: Table, count: Count, hints: Mapping[str, int] | None = No
     left = {row.name: row for row in catamount.rows}
     right = {row.name: (i, row) for i, row in enumerate(ours.rows)}
     running = set(count.running)
-    values = _Values({**catamount.hints, **ours.hints})
+    hints = {**catamount.hints, **ours.hints}
+    value = functools.cache(lambda expr: compiled([expr])(hints)[0])
     found: list[Difference] = []
     for name in dict.fromkeys([*left, *right]):
         theirs, (index, mine) = left.get(name), right.get(name, (-1, None))
-        context = _Context(count, index, index < 0 or index in running, values)
+        context = _Context(count, index, index < 0 or index in running, value)
         for quantity in QUANTITIES:
             a = ZERO if theirs is None else theirs.of_step(quantity)
             b = ZERO if mine is None else mine.of_step(quantity)
@@ -69,24 +72,16 @@ def compare(catamount: Table, count: Count, hints: Mapping[str, int] | None = No
 _REDUCTIONS = frozenset(["Sum", "Prod", "Mean", "Max", "Min", "All", "Any", "ArgMax", "ArgMin", "BiasAddGrad"])
 _STATE = frozenset(["Const", "Shape", "ShapeN", "Size", "Rank", "Placeholder"])
 _CONVOLUTIONS = frozenset(["Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"])
-_SOFTMAX = frozenset(["Softmax", "LogSoftmax"])
 
 
-class _Values:
-    """Values of expressions, each computed once."""
-
-    def __init__(self, hints: Mapping[str, int]) -> None:
-        self.of = functools.cache(lambda expr: compiled([expr])(hints)[0])
-
-
+@dataclass(frozen=True)
 class _Context:
-    """One op as ours counts it."""
+    """One op as ours counts it. ``runs``: it is in an arm that the totals take. ``value`` evaluates expressions."""
 
-    def __init__(self, count: Count, index: int, runs: bool, values: _Values) -> None:
-        self.count = count
-        self.index = index
-        self.runs = runs
-        self.values = values
+    count: Count
+    index: int
+    runs: bool
+    value: Callable[[Expr], int]
 
     def reason(self, quantity: Quantity, theirs: Row | None, mine: Row | None) -> Reason:
         """The reason that the op's ``quantity`` differs."""
@@ -108,7 +103,7 @@ class _Context:
             return Reason.LOOP
         if mine.type in _REDUCTIONS and self._is_view:
             return Reason.NO_AXES
-        if self.values.of(theirs.of_step(quantity)) == self.values.of(mine.of_step(quantity)):
+        if self.value(theirs.of_step(quantity)) == self.value(mine.of_step(quantity)):
             return Reason.SIZES
         if quantity == "flops":
             return self._of_flops(mine)
@@ -135,13 +130,13 @@ class _Context:
         if "Apply" in mine.type:
             return Reason.STEP
         inputs = self.count.graph.ops[self.index].inputs
-        if mine.type in _SOFTMAX or len(set(inputs)) < len(inputs):
+        if mine.type in SOFTMAX or len(set(inputs)) < len(inputs):
             return Reason.ONCE
-        same = self.values.of(theirs.footprint) == self.values.of(mine.footprint)
+        same = self.value(theirs.footprint) == self.value(mine.footprint)
         return Reason.TAKEN if same or not mine.footprint.terms else Reason.SIZES
 
     def _of_footprint(self, mine: Row) -> Reason:
-        if mine.type in _SOFTMAX:
+        if mine.type in SOFTMAX:
             return Reason.WORKSPACE
         if mine.type in _STATE:
             return Reason.STATE

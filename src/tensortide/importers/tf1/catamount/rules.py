@@ -1,4 +1,4 @@
-"""What the ``catamount`` table charges per op of a TensorFlow 1 graph, as expressions.
+"""Charges of the ``catamount`` table per op of a TensorFlow 1 graph, as expressions.
 
 The rules of Catamount (2019), to the letter, oddities included: they are a target to reproduce, not a convention to
 follow. Default bytes are those of all inputs and outputs, default footprint those of all outputs.
@@ -6,7 +6,8 @@ follow. Default bytes are those of all inputs and outputs, default footprint tho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from tensortide.cost.opcall import OpCall
@@ -17,7 +18,7 @@ __all__ = ["Charge", "charge", "formula", "nbytes", "numel"]
 
 
 class Charge(NamedTuple):
-    """What one run of an op costs. ``known``: the table has a rule for its type; without one it charges nothing."""
+    """The cost of one run of an op. ``known``: the table has a rule for its type; without one it charges nothing."""
 
     flops: Expr
     bytes: Expr
@@ -39,20 +40,13 @@ ITEM_BYTES = {
 
 
 def numel(tensor: Tensor) -> Expr:
-    """Elements."""
-    product = constant(1)
-    for n in tensor.shape:
-        product = product * expr_of(n)
-    return product
+    """Count the elements."""
+    return math.prod(map(expr_of, tensor.shape), start=constant(1))
 
 
-def nbytes(tensor: Tensor) -> Expr:
-    """Bytes."""
-    return numel(tensor) * ITEM_BYTES.get(tensor.dtype, 0)
-
-
-def _all(tensors: Iterable[Tensor]) -> Expr:
-    return total(map(nbytes, tensors))
+def nbytes(*tensors: Tensor) -> Expr:
+    """Count the bytes of all of ``tensors``."""
+    return total(numel(tensor) * ITEM_BYTES.get(tensor.dtype, 0) for tensor in tensors)
 
 
 def _out(op: OpCall) -> Expr:
@@ -72,22 +66,13 @@ def _matmul(op: OpCall) -> Expr:
     return 2 * expr_of(a[-2] if transposed else a[-1]) * _out(op)
 
 
-def _strides(op: OpCall) -> int:
-    product = 1
-    for stride in op.arg("strides", ()):
-        product *= stride
-    return product
-
-
-def _kernel(op: OpCall) -> int:
-    product = 1
-    for size in op.arg("ksize", ()):
-        product *= size
-    return product
+def _per_attribute(op: OpCall, name: str) -> int:
+    """Return the product of a list attribute: the elements of a window, or the strides in all directions."""
+    return math.prod(op.arg(name, ()))
 
 
 def _taps(shape: tuple[int, ...], channels: int) -> Expr:
-    """Kernel height and width, and the channels of dimension ``channels``."""
+    """Multiply the height and width of a kernel with its dimension ``channels``."""
     return expr_of(shape[0]) * expr_of(shape[1]) * expr_of(shape[channels])
 
 
@@ -96,11 +81,11 @@ def _conv(op: OpCall) -> Expr:
 
 
 def _conv_input(op: OpCall) -> Expr:
-    return 2 * _out(op) * _taps(op.shape("filter"), 3) / _strides(op)
+    return 2 * _out(op) * _taps(op.shape("filter"), 3) / _per_attribute(op, "strides")
 
 
 def _conv_filter(op: OpCall) -> Expr:
-    return 2 * _in(op) * _taps(op.outputs[0].shape, 3) / _strides(op)
+    return 2 * _in(op) * _taps(op.outputs[0].shape, 3) / _per_attribute(op, "strides")
 
 
 _EACH_OUTPUT = (
@@ -130,8 +115,8 @@ _FLOPS: dict[str, tuple[str, Flops]] = {
     "Conv2D": ("2|out| Cin kh kw", _conv),
     "Conv2DBackpropInput": ("2|dx| Cout kh kw/(sh sw)", _conv_input),
     "Conv2DBackpropFilter": ("2|x| Cout kh kw/(sh sw)", _conv_filter),
-    "MaxPool": ("|out| kh kw", lambda op: _out(op) * _kernel(op)),
-    "MaxPoolGrad": ("|forward out| kh kw", lambda op: numel(op.inputs[1]) * _kernel(op)),
+    "MaxPool": ("|out| kh kw", lambda op: _out(op) * _per_attribute(op, "ksize")),
+    "MaxPoolGrad": ("|forward out| kh kw", lambda op: numel(op.inputs[1]) * _per_attribute(op, "ksize")),
     "FusedBatchNorm": ("6|x| + 3C", lambda op: 6 * _in(op) + 3 * numel(op.inputs[1])),
     "FusedBatchNormGrad": ("6|x| + C", lambda op: 6 * _in(op) + numel(op.inputs[2])),
     "L2Loss": ("3", lambda op: constant(3)),
@@ -163,54 +148,42 @@ _NOTHING_NAMES = (
 _NOTHING = frozenset(_NOTHING_NAMES.split())
 VARIABLES = frozenset(["Variable", "VariableV2"])
 IN_PLACE = frozenset(["ScatterSub", "ApplyGradientDescent", "ApplyMomentum"])
-
-
-def charge(op: OpCall) -> Charge:
-    """What one run of ``op``, a ``tf::<Type>``, costs."""
-    kind = op.base
-    if kind in VARIABLES:
-        return Charge(ZERO, ZERO, _all(op.outputs), _out(op), True)
-    if kind in _WRITES_ONLY:
-        return Charge(ZERO, _all(op.outputs), _all(op.outputs), ZERO, True)
-    if kind == "LoopCond":
-        return Charge(ZERO, constant(2), constant(1), ZERO, True)
-    if kind in _FLOPS:
-        return Charge(_FLOPS[kind][1](op), _bytes(op), _footprint(op), ZERO, True)
-    return Charge(ZERO, ZERO, ZERO, ZERO, kind in _NOTHING)
-
-
-def formula(kind: str) -> str:
-    """FLOPs of an op type as text, empty where the table has no rule."""
-    if kind in _FLOPS:
-        return _FLOPS[kind][0]
-    return "0" if kind in _NOTHING | _WRITES_ONLY | VARIABLES | {"LoopCond"} else ""
-
-
-def _bytes(op: OpCall) -> Expr:
-    kind, given, made = op.base, op.inputs, op.outputs
-    if kind in ("Gather", "GatherV2"):
-        return nbytes(given[1]) + 2 * nbytes(made[0])
-    if kind == "ScatterSub":
-        return nbytes(given[1]) + 3 * nbytes(given[2])
-    if kind == "Select":
-        return nbytes(given[0]) + nbytes(given[1]) + nbytes(made[0])
-    if kind == "Assign":
-        return nbytes(given[0]) + nbytes(made[0])
-    if kind in ("Softmax", "LogSoftmax"):
-        return 2 * nbytes(given[0]) + nbytes(made[0])
-    if kind == "MPIAllgather":
-        return 2 * nbytes(made[0])
-    if kind == "Split":
-        return _all([*given, *made]) + SPLIT_SIZES
-    return _all([*given, *made])
-
+SOFTMAX = frozenset(["Softmax", "LogSoftmax"])
 
 SPLIT_SIZES = 4
 """Bytes of the constant of sizes that a Split is given here, as a row of its own (``<name>_size_splits``)."""
 
 
-def _footprint(op: OpCall) -> Expr:
-    if op.base in IN_PLACE:
-        return ZERO
-    extra = nbytes(op.inputs[0]) if op.base in ("Softmax", "LogSoftmax") else ZERO
-    return _all(op.outputs) + extra
+def charge(op: OpCall) -> Charge:
+    """Return the cost of one run of ``op``, a ``tf::<Type>``."""
+    kind = op.base
+    if kind in VARIABLES:
+        return Charge(ZERO, ZERO, nbytes(*op.outputs), _out(op), True)
+    if kind in _WRITES_ONLY:
+        return Charge(ZERO, nbytes(*op.outputs), nbytes(*op.outputs), ZERO, True)
+    if kind == "LoopCond":
+        return Charge(ZERO, constant(2), constant(1), ZERO, True)
+    if kind in _FLOPS:
+        moved = _BYTES[kind](op) if kind in _BYTES else nbytes(*op.inputs, *op.outputs)
+        held = ZERO if kind in IN_PLACE else nbytes(*op.outputs, *(op.inputs[:1] if kind in SOFTMAX else ()))
+        return Charge(_FLOPS[kind][1](op), moved, held, ZERO, True)
+    return Charge(ZERO, ZERO, ZERO, ZERO, kind in _NOTHING)
+
+
+def formula(kind: str) -> str:
+    """Return the FLOPs of an op type as text, empty where the table has no rule."""
+    if kind in _FLOPS:
+        return _FLOPS[kind][0]
+    return "0" if kind in _NOTHING | _WRITES_ONLY | VARIABLES | {"LoopCond"} else ""
+
+
+_BYTES: dict[str, Callable[[OpCall], Expr]] = {
+    **dict.fromkeys(["Gather", "GatherV2"], lambda op: nbytes(op.inputs[1]) + 2 * nbytes(op.outputs[0])),
+    "ScatterSub": lambda op: nbytes(op.inputs[1]) + 3 * nbytes(op.inputs[2]),
+    "Select": lambda op: nbytes(*op.inputs[:2], op.outputs[0]),
+    "Assign": lambda op: nbytes(op.inputs[0], op.outputs[0]),
+    **dict.fromkeys(SOFTMAX, lambda op: 2 * nbytes(op.inputs[0]) + nbytes(op.outputs[0])),
+    "MPIAllgather": lambda op: 2 * nbytes(op.outputs[0]),
+    "Split": lambda op: nbytes(*op.inputs, *op.outputs) + SPLIT_SIZES,
+}
+"""Bytes by op type, where they are not those of all inputs and outputs."""

@@ -9,7 +9,7 @@ import msgspec
 
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.table import Row, Table, row_of
-from tensortide.expr import constant, total
+from tensortide.expr import constant
 from tensortide.graph.model import Graph
 from tensortide.importers.tf1.catamount.rules import SPLIT_SIZES, VARIABLES, ZERO, charge, formula, nbytes
 
@@ -20,7 +20,7 @@ NOT_PARAMETERS = {"resnet": "Momentum|EMA"}
 
 
 def tabulate(graph: Graph, hints: Mapping[str, int] | None = None, *, skip_parameters: str = "") -> Table:
-    """The rows of ``graph``, a graph prepared as the table assumes.
+    """Return the rows of ``graph``, a graph prepared as the table assumes.
 
     Variables whose name the pattern ``skip_parameters`` is found in are no parameters; a Split comes with a constant
     of its sizes.
@@ -37,7 +37,7 @@ def tabulate(graph: Graph, hints: Mapping[str, int] | None = None, *, skip_param
             flops=found.flops,
             bytes=found.bytes,
             footprint=found.footprint,
-            io=total(map(nbytes, view.outputs)) if call.base == "Placeholder" else ZERO,
+            io=nbytes(*view.outputs) if call.base == "Placeholder" else ZERO,
             known=found.known,
             rule=formula(call.base),
         )

@@ -6,9 +6,9 @@ from tensortide.cost.access import reads
 from tensortide.cost.kinds import Kind, Weights, elements, kind_of
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import rule
 from tensortide.cost.rules.activations import SIGMOID
 from tensortide.cost.rules.pointwise import ARITHMETIC, COMPARISON, DIVISION, SPECIAL, describe, simple
+from tensortide.importers.tf1.rules.register import tf
 
 TABLE: dict[str, Weights] = {
     "Add AddV2 Sub Neg BiasAdd BiasAddV1": ARITHMETIC,
@@ -42,34 +42,26 @@ TABLE: dict[str, Weights] = {
 """FLOPs per output element, of which special functions and comparisons."""
 
 
-def _register(names: str, weights: Weights) -> None:
-    work = simple(weights)
-    work.__doc__ = "Element by element, operands broadcast."
-    rule(*(f"tf::{name}" for name in names.split()), formula=describe(weights))(work)
-
-
 for _names, _weights in TABLE.items():
-    _register(_names, _weights)
+    _work = simple(_weights)
+    _work.__doc__ = "Element by element, operands broadcast."
+    tf(_names, describe(_weights))(_work)
 
 
-@rule(
-    "tf::LogicalAnd", "tf::LogicalOr", "tf::LogicalNot", "tf::BitwiseAnd", "tf::BitwiseOr", "tf::BitwiseXor",
-    "tf::Invert",
-    formula="1 integer op per output element",
-)  # fmt: skip
+@tf("LogicalAnd LogicalOr LogicalNot BitwiseAnd BitwiseOr BitwiseXor Invert", "1 integer op per output element")
 def logical(op: OpCall) -> Cost:
     """Work on booleans and bits."""
     return Cost(int_ops=op.out.numel)
 
 
-@rule("tf::AddN", "tf::AccumulateNV2", formula="(n - 1) E: a sum of n tensors")
+@tf("AddN AccumulateNV2", "(n - 1) E: a sum of n tensors")
 def add_n(op: OpCall) -> Cost:
     """Sum of a list of tensors."""
     op.let(n=len(op.inputs), E=op.out.numel)
     return elements(op, (len(op.inputs) - 1) * op.out.numel, ARITHMETIC)
 
 
-@rule("tf::L2Loss", formula="2 n: n squares, n - 1 adds, one halving")
+@tf("L2Loss", "2 n: n squares, n - 1 adds, one halving")
 def l2_loss(op: OpCall) -> Cost:
     """Half the sum of squares."""
     n = op.inputs[0].numel
@@ -77,19 +69,19 @@ def l2_loss(op: OpCall) -> Cost:
     return elements(op, 2 * n, ARITHMETIC)
 
 
-@rule("tf::CheckNumerics", formula="1 compared per element", bytes=reads("x", "tensor", "input_0"))
+@tf("CheckNumerics", "1 compared per element", bytes=reads("x", "tensor", "input_0"))
 def check(op: OpCall) -> Cost:
     """The input, if no element is infinite or no number."""
     return elements(op, op.inputs[0].numel, COMPARISON)
 
 
-@rule("tf::InTopK", "tf::InTopKV2", formula="1 compared per prediction")
+@tf("InTopK InTopKV2", "1 compared per prediction")
 def in_top_k(op: OpCall) -> Cost:
     """Whether fewer than k classes are predicted more strongly than the target."""
     return elements(op, op.inputs[0].numel, COMPARISON)
 
 
-@rule("tf::Range", "tf::LinSpace", formula="1 integer op (2 FLOP if floating) per element")
+@tf("Range LinSpace", "1 integer op (2 FLOP if floating) per element")
 def numbered(op: OpCall) -> Cost:
     """Start plus index times step."""
     if kind_of(op.outputs) is Kind.INTEGER:
@@ -97,17 +89,14 @@ def numbered(op: OpCall) -> Cost:
     return Cost(elementwise_flops=2 * op.out.numel)
 
 
-@rule("tf::Where", formula="1 integer op per element of a boolean input, else 1 compared")
+@tf("Where", "1 integer op per element of a boolean input, else 1 compared")
 def where(op: OpCall) -> Cost:
     """Indices of what is true. The sizes are those if everything is."""
     work = elements(op, op.inputs[0].numel, COMPARISON, kind_of(op.inputs))
     return work + Cost(exact=False, reason="bound: as if every element were selected")
 
 
-@rule(
-    "tf::BroadcastGradientArgs", "tf::ConcatOffset", "tf::InvertPermutation", "tf::ListDiff", "tf::BroadcastArgs",
-    formula="1 integer op per input element",
-)  # fmt: skip
+@tf("BroadcastGradientArgs ConcatOffset InvertPermutation ListDiff BroadcastArgs", "1 integer op per input element")
 def on_shapes(op: OpCall) -> Cost:
     """Work on shapes."""
     return Cost(int_ops=sum(tensor.numel for tensor in op.inputs))

@@ -1,11 +1,11 @@
-"""What moves bytes or nothing at all in TensorFlow graphs: views, control flow, copies, arrays. No FLOPs."""
+"""Ops of TensorFlow graphs that move bytes or nothing at all: views, control flow, state, copies, rows. No FLOPs."""
 
 from __future__ import annotations
 
-from tensortide.cost.access import Bytes, nothing, size
+from tensortide.cost.access import Bytes, nothing, selected_rows, size
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import FREE, Cost
-from tensortide.cost.registry import rule
+from tensortide.importers.tf1.rules.register import moves, tf
 
 VIEWS = (
     "Identity IdentityN StopGradient PreventGradient PlaceholderWithDefault Snapshot EnsureShape RefIdentity Reshape "
@@ -20,18 +20,14 @@ STATE = (
     "Const Variable VariableV2 VarHandleOp TemporaryVariable Placeholder PlaceholderV2 IsVariableInitialized "
     "VarIsInitializedOp Shape ShapeN Size Rank VariableShape"
 )
-FEEDS = (
+INPUT = (
     "FIFOQueueV2 RandomShuffleQueueV2 PaddingFIFOQueueV2 QueueEnqueueV2 QueueEnqueueManyV2 QueueDequeueV2 "
     "QueueDequeueManyV2 QueueDequeueUpToV2 QueueCloseV2 QueueSizeV2 Iterator IteratorV2 IteratorGetNext "
     "OneShotIterator ScalarSummary HistogramSummary ImageSummary MergeSummary"
 )
 
 
-def _names(text: str) -> list[str]:
-    return [f"tf::{name}" for name in text.split()]
-
-
-@rule(*_names(f"{VIEWS} {CONTROL} {STATE} {FEEDS}"), formula="0: no bytes move", bytes=nothing, is_free=True)
+@tf(f"{VIEWS} {CONTROL} {STATE} {INPUT}", "0: no bytes move", bytes=nothing, is_free=True)
 def free(op: OpCall) -> Cost:
     """A renaming, control flow, state that exists, a question about a shape, or work of the host that feeds the step.
 
@@ -45,30 +41,9 @@ def _copied(op: OpCall) -> Bytes:
     return Bytes(size(op.inputs), size(op.outputs))
 
 
-@rule(
-    *_names("Cast Transpose Pack ParallelConcat Concat ConcatV2 ReverseV2 Reverse ReverseSequence Roll DynamicStitch "
-            "DynamicPartition Unpack Split SplitV Tile SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace"),
-    formula="0 FLOP: read and written", bytes=_copied,
-)  # fmt: skip
-def copied(op: OpCall) -> Cost:
-    """A copy, in another order, layout or dtype."""
-    del op
-    return Cost()
-
-
 def _taken(op: OpCall) -> Bytes:
     made = size(op.outputs)
     return Bytes(made, made)
-
-
-@rule(
-    *_names("Slice StridedSlice TensorArrayGatherV3 TensorArrayConcatV3"),
-    formula="0 FLOP: what is taken is read and written", bytes=_taken,
-)  # fmt: skip
-def taken(op: OpCall) -> Cost:
-    """A copy of a part, or of all elements of an array together."""
-    del op
-    return Cost()
 
 
 def _scattered(op: OpCall) -> Bytes:
@@ -76,30 +51,51 @@ def _scattered(op: OpCall) -> Bytes:
     return Bytes(value.region_bytes, value.numel * value.itemsize)
 
 
-@rule("tf::TensorArrayScatterV3", formula="0 FLOP: the value is read, its parts written", bytes=_scattered)
-def scattered(op: OpCall) -> Cost:
-    """A tensor cut into the elements of an array."""
-    del op
-    return Cost()
+def _filled(op: OpCall) -> Bytes:
+    return Bytes(size(op.inputs[:1]) if op.base == "OneHot" else 0, size(op.outputs))
 
 
-@rule(
-    *_names("Fill ZerosLike OnesLike OneHot Zeros Ones Empty"),
-    formula="0 FLOP: written",
-    bytes=lambda op: Bytes(size(op.inputs[:1]) if op.base == "OneHot" else 0, size(op.outputs)),
+def _padded(op: OpCall) -> Bytes:
+    return Bytes(size([op.tensor("dy")] if op.has("dy") else op.inputs[:1]), size(op.outputs))
+
+
+def assigned(op: OpCall) -> Bytes:
+    """The value is read, the variable written."""
+    return Bytes(size(op.inputs[1:2]), op.inputs[1].numel * op.inputs[1].itemsize)
+
+
+def replaced_rows(op: OpCall) -> Bytes:
+    """Indices and updates are read, as many rows of the variable written."""
+    updates = op.tensor("updates")
+    return Bytes(size([*op.tensors("indices"), updates]), updates.numel * updates.itemsize)
+
+
+moves(
+    "Cast Transpose Pack ParallelConcat Concat ConcatV2 ReverseV2 Reverse ReverseSequence Roll DynamicStitch "
+    "DynamicPartition Unpack Split SplitV Tile SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace",
+    "0 FLOP: read and written", _copied, "A copy, in another order, layout or dtype.",
 )  # fmt: skip
-def filled(op: OpCall) -> Cost:
-    """A fill; OneHot reads its indices."""
-    del op
-    return Cost()
-
-
-@rule(
-    *_names("Pad PadV2 MirrorPad StridedSliceGrad"),
-    formula="0 FLOP: zeros with the input copied into place",
-    bytes=lambda op: Bytes(size([op.tensor("dy")] if op.has("dy") else op.inputs[:1]), size(op.outputs)),
+moves(
+    "Slice StridedSlice TensorArrayGatherV3 TensorArrayConcatV3",
+    "0 FLOP: what is taken is read and written", _taken, "A copy of a part, or of all elements of an array together.",
 )  # fmt: skip
-def padded(op: OpCall) -> Cost:
-    """A tensor in a larger one."""
-    del op
-    return Cost()
+moves(
+    "TensorArrayScatterV3",
+    "0 FLOP: the value is read, its parts written", _scattered, "A tensor cut into the elements of an array.",
+)  # fmt: skip
+moves(
+    "Fill ZerosLike OnesLike OneHot Zeros Ones Empty", "0 FLOP: written", _filled, "A fill; OneHot reads its indices."
+)
+moves(
+    "Pad PadV2 MirrorPad StridedSliceGrad",
+    "0 FLOP: zeros with the input copied into place", _padded, "A tensor in a larger one.",
+)  # fmt: skip
+moves("Assign AssignVariableOp", "0 FLOP: value read, variable written", assigned, "A variable gets a value.")
+moves(
+    "Gather GatherV2 GatherNd ResourceGather ResourceGatherNd",
+    "0 FLOP: indices and the selected rows", selected_rows("indices"), "Rows by their indices.",
+)  # fmt: skip
+moves(
+    "ScatterUpdate ResourceScatterUpdate ScatterNdUpdate",
+    "0 FLOP: rows written", replaced_rows, "Rows of a variable replaced.",
+)  # fmt: skip

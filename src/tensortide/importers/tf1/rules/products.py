@@ -7,12 +7,12 @@ import math
 from tensortide.cost.access import reads
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import rule
 from tensortide.cost.rules.products import product
 from tensortide.graph.model import Tensor
+from tensortide.importers.tf1.rules.register import tf
 
 
-@rule("tf::MatMul", "tf::SparseMatMul", formula="m n k MACs")
+@tf("MatMul SparseMatMul", "m n k MACs")
 def matmul(op: OpCall) -> Cost:
     """Product of (m,k) and (k,n), either of them possibly transposed."""
     m, k = op.inputs[0].shape
@@ -22,7 +22,7 @@ def matmul(op: OpCall) -> Cost:
     return product(op, op.out.numel * k)
 
 
-@rule("tf::BatchMatMul", "tf::BatchMatMulV2", "tf::BatchMatMulV3", formula="b m n k MACs")
+@tf("BatchMatMul BatchMatMulV2 BatchMatMulV3", "b m n k MACs")
 def batch_matmul(op: OpCall) -> Cost:
     """Batch of products; either operand possibly transposed, or broadcast over the batch."""
     k = op.shape("x")[-2 if op.arg("adj_x", False) else -1]
@@ -30,7 +30,7 @@ def batch_matmul(op: OpCall) -> Cost:
     return product(op, op.out.numel * k)
 
 
-@rule("tf::Einsum", formula="product of all distinct indices MACs; without a contraction 1 per output element")
+@tf("Einsum", "product of all distinct indices MACs; without a contraction 1 per output element")
 def einsum(op: OpCall) -> Cost | None:
     """A sum of products of two operands (Einstein's notation)."""
     left, _, right = str(op.arg("equation", "")).replace(" ", "").partition("->")
@@ -53,44 +53,38 @@ def sites(op: OpCall, tensor: Tensor) -> int:
     return math.prod(n for i, n in enumerate(tensor.shape) if i != channel)
 
 
-@rule("tf::Conv2D", "tf::Conv3D", formula="N O kh kw (Cin/g) Cout MACs; the filter is (kh, kw, Cin/g, Cout)")
+@tf("Conv2D Conv3D", "N O kh kw (Cin/g) Cout MACs; the filter is (kh, kw, Cin/g, Cout)")
 def convolution(op: OpCall) -> Cost:
     """Every output site meets the whole filter once, taps on padding included."""
     op.let(sites=sites(op, op.out), filter=op.tensor("filter").numel)
     return product(op, sites(op, op.out) * op.tensor("filter").numel)
 
 
-@rule(
-    "tf::Conv2DBackpropInput", "tf::Conv3DBackpropInputV2",
-    formula="as the convolution", bytes=reads("filter", "out_backprop"),
-)  # fmt: skip
+@tf("Conv2DBackpropInput Conv3DBackpropInputV2", "as the convolution", bytes=reads("filter", "out_backprop"))
 def convolution_input(op: OpCall) -> Cost:
     """Gradient of a convolution's input."""
     return product(op, sites(op, op.tensor("out_backprop")) * op.tensor("filter").numel)
 
 
-@rule(
-    "tf::Conv2DBackpropFilter", "tf::Conv3DBackpropFilterV2",
-    formula="as the convolution", bytes=reads("input", "out_backprop"),
-)  # fmt: skip
+@tf("Conv2DBackpropFilter Conv3DBackpropFilterV2", "as the convolution", bytes=reads("input", "out_backprop"))
 def convolution_filter(op: OpCall) -> Cost:
     """Gradient of a convolution's filter."""
     return product(op, sites(op, op.tensor("out_backprop")) * op.out.numel)
 
 
-@rule("tf::DepthwiseConv2dNative", formula="E kh kw MACs")
+@tf("DepthwiseConv2dNative", "E kh kw MACs")
 def depthwise(op: OpCall) -> Cost:
     """Every channel convolved by itself: an output element meets kh kw taps."""
     return product(op, op.out.numel * math.prod(op.shape("filter")[:2]))
 
 
-@rule("tf::DepthwiseConv2dNativeBackpropInput", formula="as the convolution", bytes=reads("filter", "out_backprop"))
+@tf("DepthwiseConv2dNativeBackpropInput", "as the convolution", bytes=reads("filter", "out_backprop"))
 def depthwise_input(op: OpCall) -> Cost:
     """Gradient of a depthwise convolution's input."""
     return product(op, op.tensor("out_backprop").numel * math.prod(op.shape("filter")[:2]))
 
 
-@rule("tf::DepthwiseConv2dNativeBackpropFilter", formula="as the convolution", bytes=reads("input", "out_backprop"))
+@tf("DepthwiseConv2dNativeBackpropFilter", "as the convolution", bytes=reads("input", "out_backprop"))
 def depthwise_filter(op: OpCall) -> Cost:
     """Gradient of a depthwise convolution's filter."""
     return product(op, op.tensor("out_backprop").numel * math.prod(op.out.shape[:2]))

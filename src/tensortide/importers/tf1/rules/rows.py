@@ -8,8 +8,8 @@ from tensortide.cost.access import Bytes, interface, nothing
 from tensortide.cost.kinds import Weights, elements, kind_of, rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import rule
 from tensortide.expr import expr_of
+from tensortide.importers.tf1.rules.register import tf
 
 
 def _reduced(op: OpCall) -> Bytes:
@@ -22,34 +22,28 @@ def _same_shape(op: OpCall) -> bool:
     return tuple(map(expr_of, given)) == tuple(map(expr_of, made))
 
 
-@rule(
-    "tf::Sum", "tf::Prod", "tf::BiasAddGrad",
-    formula="R (n - 1); a view if no axis is reduced", bytes=_reduced,
-)  # fmt: skip
+@tf("Sum Prod BiasAddGrad", "R (n - 1); a view if no axis is reduced", bytes=_reduced)
 def total(op: OpCall) -> Cost:
     """n - 1 additions or products per row of n."""
     op.let(E=op.inputs[0].numel, R=op.out.numel)
     return elements(op, op.inputs[0].numel - op.out.numel, Weights(1, 0, 0, 6 if op.base == "Prod" else 2))
 
 
-@rule(
-    "tf::Max", "tf::Min", "tf::ArgMax", "tf::ArgMin", "tf::All", "tf::Any",
-    formula="R (n - 1) comparisons; a view if no axis is reduced", bytes=_reduced,
-)  # fmt: skip
+@tf("Max Min ArgMax ArgMin All Any", "R (n - 1) comparisons; a view if no axis is reduced", bytes=_reduced)
 def extremum(op: OpCall) -> Cost:
     """Largest or smallest, or its place."""
     op.let(E=op.inputs[0].numel, R=op.out.numel)
     return elements(op, op.inputs[0].numel - op.out.numel, Weights(1, 0, 1), kind_of(op.inputs[:1]))
 
 
-@rule("tf::Mean", formula="R n: n - 1 adds and a division per row; a view if no axis is reduced", bytes=_reduced)
+@tf("Mean", "R n: n - 1 adds and a division per row; a view if no axis is reduced", bytes=_reduced)
 def mean(op: OpCall) -> Cost:
     """Average."""
     op.let(E=op.inputs[0].numel, R=op.out.numel)
     return Cost() if _same_shape(op) else rows_work(op, op.inputs[0].numel, op.out.numel)
 
 
-@rule("tf::Cumsum", "tf::Cumprod", formula="1 per element (bound: n - 1 per row of n)")
+@tf("Cumsum Cumprod", "1 per element (bound: n - 1 per row of n)")
 def scan(op: OpCall) -> Cost:
     """Running sum or product. Along which axis is a value, which a graph does not have."""
     work = elements(op, op.inputs[0].numel, Weights(1, 0, 0, 2))
@@ -63,25 +57,24 @@ def _rows(op: OpCall) -> tuple[int, int]:
     return math.prod(shape[:-1]), shape[-1]
 
 
-@rule("tf::Softmax", formula="R (5n - 2)")
+@tf("Softmax", "R (5n - 2)")
 def softmax(op: OpCall) -> Cost:
     """Per row: maximum n-1, subtract n, exp n, add n-1, divide n."""
     rows, n = _rows(op)
     return rows_work(op, rows * (5 * n - 2), 2 * rows * n, rows * (n - 1))
 
 
-@rule("tf::LogSoftmax", formula="R (5n - 1)")
+@tf("LogSoftmax", "R (5n - 1)")
 def log_softmax(op: OpCall) -> Cost:
     """Per row: maximum n-1, subtract n, exp n, add n-1, log 1, subtract n."""
     rows, n = _rows(op)
     return rows_work(op, rows * (5 * n - 1), rows * (n + 1), rows * (n - 1))
 
 
-@rule(
-    "tf::SparseSoftmaxCrossEntropyWithLogits",
-    formula="R 4n for the loss, + R (n + 1) for the gradient if it is read",
-    asks_wanted=True,
-)
+@tf(
+    "SparseSoftmaxCrossEntropyWithLogits",
+    "R 4n for the loss, + R (n + 1) for the gradient if it is read", asks_wanted=True,
+)  # fmt: skip
 def sparse_cross_entropy(op: OpCall) -> Cost:
     """Loss per row: maximum n-1, subtract n, exp n, add n-1, log 1, subtract 1. Gradient: divide n, subtract 1."""
     rows, n = _rows(op)
@@ -90,11 +83,10 @@ def sparse_cross_entropy(op: OpCall) -> Cost:
     return rows_work(op, rows * flops, rows * (n + 1 + (n if gradient else 0)), rows * (n - 1))
 
 
-@rule(
-    "tf::SoftmaxCrossEntropyWithLogits",
-    formula="R (7n - 2) for the loss, + 2 R n for the gradient if it is read",
-    asks_wanted=True,
-)
+@tf(
+    "SoftmaxCrossEntropyWithLogits",
+    "R (7n - 2) for the loss, + 2 R n for the gradient if it is read", asks_wanted=True,
+)  # fmt: skip
 def cross_entropy(op: OpCall) -> Cost:
     """Loss per row: maximum n-1, subtract n, exp n, add n-1, log 1, subtract n, multiply n, add n-1. Gradient: divide
     n, subtract n."""
@@ -104,9 +96,9 @@ def cross_entropy(op: OpCall) -> Cost:
     return rows_work(op, rows * flops, rows * (n + 1 + (n if gradient else 0)), rows * (n - 1))
 
 
-@rule(
-    "tf::FusedBatchNorm", "tf::FusedBatchNormV2", "tf::FusedBatchNormV3",
-    formula="per channel 7m + 2 (statistics, scale and offset); in evaluation 2m + 5",
+@tf(
+    "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3",
+    "per channel 7m + 2 (statistics, scale and offset); in evaluation 2m + 5",
 )  # fmt: skip
 def batch_norm(op: OpCall) -> Cost:
     """Normalization over batch and space; running averages are ops of their own here."""
@@ -117,10 +109,7 @@ def batch_norm(op: OpCall) -> Cost:
     return Cost(elementwise_flops=7 * total + 2 * channels, transcendentals=3 * channels)
 
 
-@rule(
-    "tf::FusedBatchNormGrad", "tf::FusedBatchNormGradV2", "tf::FusedBatchNormGradV3",
-    formula="per channel 9m + 1; in evaluation 6m - 2",
-)  # fmt: skip
+@tf("FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3", "per channel 9m + 1; in evaluation 6m - 2")
 def batch_norm_gradient(op: OpCall) -> Cost:
     """Gradients for input, scale and offset."""
     total, channels = op.tensor("x").numel, op.tensor("scale").numel
@@ -136,26 +125,26 @@ def _window(op: OpCall) -> int:
     return window
 
 
-@rule("tf::MaxPool", "tf::MaxPoolV2", "tf::MaxPool3D", "tf::MaxPoolWithArgmax", formula="K - 1 comparisons per output")
+@tf("MaxPool MaxPoolV2 MaxPool3D MaxPoolWithArgmax", "K - 1 comparisons per output")
 def max_pool(op: OpCall) -> Cost:
     """Largest of each window."""
     compared = (_window(op) - 1) * op.out.numel
     return Cost(elementwise_flops=compared, comparisons=compared)
 
 
-@rule("tf::MaxPoolGrad", "tf::MaxPool3DGrad", formula="1 per output of the forward")
+@tf("MaxPoolGrad MaxPool3DGrad", "1 per output of the forward")
 def max_pool_gradient(op: OpCall) -> Cost:
     """Each gradient goes to the element that was the largest."""
     return Cost(elementwise_flops=op.tensor("grad").numel)
 
 
-@rule("tf::AvgPool", "tf::AvgPool3D", formula="K per output: K - 1 adds, 1 division")
+@tf("AvgPool AvgPool3D", "K per output: K - 1 adds, 1 division")
 def average_pool(op: OpCall) -> Cost:
     """Mean of each window."""
     return Cost(elementwise_flops=_window(op) * op.out.numel, transcendentals=op.out.numel)
 
 
-@rule("tf::AvgPoolGrad", "tf::AvgPool3DGrad", formula="K + 1 per output of the forward")
+@tf("AvgPoolGrad AvgPool3DGrad", "K + 1 per output of the forward")
 def average_pool_gradient(op: OpCall) -> Cost:
     """Each gradient, divided, is added to every element of its window."""
     count = op.tensor("grad").numel

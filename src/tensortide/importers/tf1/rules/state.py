@@ -1,154 +1,112 @@
-"""Variables, optimizer steps, row lookups and row updates of TensorFlow graphs. Counting convention: docs/cost.md."""
+"""Updates of variables, optimizer steps and random draws of TensorFlow graphs. Counting convention: docs/cost.md."""
 
 from __future__ import annotations
 
-from tensortide.cost.access import Bytes, reads, selected_rows, size, writes_only
-from tensortide.cost.kinds import Weights, elements
+from tensortide.cost.access import Bytes, BytesRule, reads, size, writes_only
+from tensortide.cost.kinds import elements
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import rule
+from tensortide.cost.rules.pointwise import ARITHMETIC, COMPARISON
+from tensortide.graph.model import Tensor
+from tensortide.importers.tf1.rules.moves import assigned, replaced_rows
+from tensortide.importers.tf1.rules.register import tf
 
 
-def _moved(op: OpCall) -> Bytes:
-    """The value is read, the variable written."""
-    return Bytes(size(op.inputs[1:2]), op.inputs[1].numel * op.inputs[1].itemsize)
+def _changed(written: BytesRule) -> BytesRule:
+    """What ``written`` writes is read first."""
+
+    def rule(op: OpCall) -> Bytes:
+        read, wrote = written(op)
+        return Bytes(read + wrote, wrote)
+
+    return rule
 
 
-def _added(op: OpCall) -> Bytes:
-    """Variable and value are read, the variable written."""
-    read, wrote = _moved(op)
-    return Bytes(read + wrote, wrote)
-
-
-@rule("tf::Assign", "tf::AssignVariableOp", formula="0 FLOP: value read, variable written", bytes=_moved)
-def assign(op: OpCall) -> Cost:
-    """A variable gets a value."""
-    del op
-    return Cost()
-
-
-@rule(
-    "tf::AssignAdd", "tf::AssignSub", "tf::AssignAddVariableOp", "tf::AssignSubVariableOp",
-    formula="1 per element", bytes=_added,
-)  # fmt: skip
+@tf("AssignAdd AssignSub AssignAddVariableOp AssignSubVariableOp", "1 per element", bytes=_changed(assigned))
 def assign_add(op: OpCall) -> Cost:
     """A value is added to a variable, or taken from it."""
-    return elements(op, op.inputs[1].numel, Weights(1, 0, 0, 2))
+    return elements(op, op.inputs[1].numel, ARITHMETIC)
 
 
-STEPS: dict[str, tuple[int, int, tuple[str, ...], str]] = {
-    "GradientDescent": (2, 0, (), "scale and subtract the gradient"),
-    "Momentum": (4, 0, ("accum",), "decay, add the gradient; scale and subtract"),
-    "Adagrad": (6, 2, ("accum",), "square and add; root, divide, scale, subtract"),
-    "Adam": (13, 2, ("m", "v"), "first moment 3, second moment 4, denominator 3, update 3"),
-    "RMSProp": (11, 1, ("ms", "mom"), "mean square 4, denominator 2, momentum 4, update 1"),
+STEPS = {
+    "GradientDescent": (2, 0, 0, "scale and subtract the gradient"),
+    "Momentum": (4, 0, 1, "decay, add the gradient; scale and subtract"),
+    "Adagrad": (6, 2, 1, "square and add; root, divide, scale, subtract"),
+    "Adam": (13, 2, 2, "first moment 3, second moment 4, denominator 3, update 3"),
+    "RMSProp": (11, 1, 2, "mean square 4, denominator 2, momentum 4, update 1"),
 }
-"""Optimizer steps: FLOPs and special functions per element, the state they read and write, what they do."""
+"""Optimizer steps: FLOPs and special functions per element, how many slots they read and write, what they do."""
 
 
-def _step(name: str) -> None:
-    flops, special, slots, text = STEPS[name]
+def _step(name: str, flops: int, special: int, slots: int, text: str) -> None:
+    def gradient(op: OpCall) -> Tensor:
+        return op.tensor("delta" if name == "GradientDescent" else "grad")
 
     def moved(op: OpCall) -> Bytes:
-        """Variable, gradient and state are read; variable and state written. With indices, only the rows they name."""
-        gradient = op.tensor("delta" if name == "GradientDescent" else "grad")
-        state = (1 + len(slots)) * gradient.numel * gradient.itemsize
-        return Bytes(state + gradient.region_bytes + size(op.tensors("indices")), state)
+        """Variable, gradient and slots are read; variable and slots written. With indices, only the rows they name."""
+        state = (1 + slots) * gradient(op).numel * gradient(op).itemsize
+        return Bytes(state + gradient(op).region_bytes + size(op.tensors("indices")), state)
 
-    @rule(
-        *(f"tf::{prefix}Apply{name}" for prefix in ("", "Resource", "Sparse", "ResourceSparse")),
-        formula=f"{flops} per element (Momentum: + 2 Nesterov)" if name == "Momentum" else f"{flops} per element",
-        bytes=moved,
-    )
     def step(op: OpCall) -> Cost:
-        count = op.tensor("delta" if name == "GradientDescent" else "grad").numel
+        count = gradient(op).numel
         each = flops + (2 if op.arg("use_nesterov", False) else 0)
         op.let(elements=count, per_element=each)
         return Cost(elementwise_flops=each * count, transcendentals=special * count)
 
     step.__doc__ = f"One step per element of the gradient: {text}."
+    names = f"Apply{name} ResourceApply{name} SparseApply{name} ResourceSparseApply{name}"
+    tf(names, f"{flops} per element" + " (Momentum: + 2 Nesterov)" * (name == "Momentum"), bytes=moved)(step)
 
 
-for _name in STEPS:
-    _step(_name)
+for _name, _entry in STEPS.items():
+    _step(_name, *_entry)
 
 
-@rule(
-    "tf::Gather", "tf::GatherV2", "tf::GatherNd", "tf::ResourceGather", "tf::ResourceGatherNd",
-    formula="0 FLOP: indices and the selected rows", bytes=selected_rows("indices"),
-)  # fmt: skip
-def gather(op: OpCall) -> Cost:
-    """Rows by their indices."""
-    del op
-    return Cost()
-
-
-def _updated_rows(op: OpCall) -> Bytes:
-    """Indices, updates and the rows they touch are read; the rows written."""
-    updates = op.tensor("updates")
-    rows = updates.numel * updates.itemsize
-    return Bytes(size([*op.tensors("indices"), updates]) + rows, rows)
-
-
-@rule(
-    *(f"tf::{kind}Scatter{how}" for kind in ("", "Resource") for how in ("Add", "Sub", "NdAdd", "NdSub")),
-    "tf::ScatterMul", "tf::ScatterDiv",
-    formula="1 per element of the updates", bytes=_updated_rows,
-)  # fmt: skip
+@tf(
+    "ScatterAdd ScatterSub ScatterNdAdd ScatterNdSub ResourceScatterAdd ResourceScatterSub ResourceScatterNdAdd "
+    "ResourceScatterNdSub ScatterMul ScatterDiv",
+    "1 per element of the updates",
+    bytes=_changed(replaced_rows),
+)
 def scatter_add(op: OpCall) -> Cost:
     """Rows of a variable changed in place."""
-    return elements(op, op.tensor("updates").numel, Weights(1, 0, 0, 2))
+    return elements(op, op.tensor("updates").numel, ARITHMETIC)
 
 
-def _replaced_rows(op: OpCall) -> Bytes:
-    updates = op.tensor("updates")
-    return Bytes(size([*op.tensors("indices"), updates]), updates.numel * updates.itemsize)
-
-
-@rule(
-    "tf::ScatterUpdate", "tf::ResourceScatterUpdate", "tf::ScatterNdUpdate",
-    formula="0 FLOP: rows written", bytes=_replaced_rows,
-)  # fmt: skip
-def scatter(op: OpCall) -> Cost:
-    """Rows of a variable replaced."""
-    del op
-    return Cost()
-
-
-@rule("tf::ScatterNd", formula="1 per element of the updates", bytes=reads("indices", "updates"))
+@tf("ScatterNd", "1 per element of the updates", bytes=reads("indices", "updates"))
 def scatter_new(op: OpCall) -> Cost:
     """Zeros with updates added at indices."""
-    return elements(op, op.tensor("updates").numel, Weights(1, 0, 0, 2))
+    return elements(op, op.tensor("updates").numel, ARITHMETIC)
 
 
-@rule(
-    "tf::UnsortedSegmentSum", "tf::SegmentSum", "tf::UnsortedSegmentProd",
-    formula="1 per element (bound: distinct segments need one less)", bytes=reads("data", "segment_ids"),
+@tf(
+    "UnsortedSegmentSum SegmentSum UnsortedSegmentProd",
+    "1 per element (bound: distinct segments need one less)", bytes=reads("data", "segment_ids"),
 )  # fmt: skip
 def segment_sum(op: OpCall) -> Cost:
     """Sum of the rows of equal segment."""
-    work = elements(op, op.inputs[0].numel, Weights(1, 0, 0, 2))
+    work = elements(op, op.inputs[0].numel, ARITHMETIC)
     return work + Cost(exact=False, reason="bound: equal segments are not seen")
 
 
-@rule("tf::UnsortedSegmentMax", "tf::UnsortedSegmentMin", formula="1 compared per element (bound)")
+@tf("UnsortedSegmentMax UnsortedSegmentMin", "1 compared per element (bound)")
 def segment_extremum(op: OpCall) -> Cost:
     """Largest or smallest of the rows of equal segment."""
-    work = elements(op, op.inputs[0].numel, Weights(1, 0, 1))
+    work = elements(op, op.inputs[0].numel, COMPARISON)
     return work + Cost(exact=False, reason="bound: equal segments are not seen")
 
 
-@rule(
-    "tf::RandomUniform", "tf::RandomUniformInt", "tf::RandomStandardNormal", "tf::TruncatedNormal", "tf::RandomShuffle",
-    "tf::RandomGamma", "tf::StatelessRandomUniform", "tf::StatelessRandomNormal", "tf::StatelessTruncatedNormal",
-    formula="E random draws, written", bytes=writes_only,
+@tf(
+    "RandomUniform RandomUniformInt RandomStandardNormal TruncatedNormal RandomShuffle RandomGamma "
+    "StatelessRandomUniform StatelessRandomNormal StatelessTruncatedNormal",
+    "E random draws, written", bytes=writes_only,
 )  # fmt: skip
 def drawn(op: OpCall) -> Cost:
     """One draw per element."""
     return Cost(random_draws=op.out.numel)
 
 
-@rule("tf::Multinomial", formula="2 n per row; per sample one random draw and log2 n comparisons")
+@tf("Multinomial", "2 n per row; per sample one random draw and log2 n comparisons")
 def multinomial(op: OpCall) -> Cost:
     """Samples from rows of weights: normalized running sums, searched."""
     count, samples = op.tensor("logits").numel, op.out.numel
@@ -156,11 +114,7 @@ def multinomial(op: OpCall) -> Cost:
     return Cost(elementwise_flops=2 * count + searched, comparisons=searched, random_draws=samples)
 
 
-@rule(
-    "tf::LogUniformCandidateSampler",
-    "tf::UniformCandidateSampler",
-    formula="one draw per sample, 10 per expected count",
-)
+@tf("LogUniformCandidateSampler UniformCandidateSampler", "one draw per sample, 10 per expected count")
 def sampler(op: OpCall) -> Cost:
     """Shared negative samples, and how often each class is expected among them: a probability (two adds, two divisions,
     a logarithm) and ``-expm1(n log1p(-p))``."""
