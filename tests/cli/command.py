@@ -1,7 +1,7 @@
-"""``python -m tensortide`` as a user runs it: a process of its own, forked from one that has imported the frameworks.
+"""``python -m tensortide`` as a user runs it: a process of its own, forked from one that has imported what it needs.
 
-Importing them takes seconds and tells nothing new: fresh interpreters import them in ``tests/test_import.py``, on
-terminals and under Ctrl-C. All of tensortide is imported by every run.
+Imports take seconds and tell nothing new: fresh interpreters import in ``tests/test_import.py``, on terminals and
+under Ctrl-C.
 """
 
 from __future__ import annotations

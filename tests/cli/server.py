@@ -1,4 +1,4 @@
-"""The process that ``tests.cli.command`` forks runs of the command line from: it has imported what is not ours.
+"""The process that ``tests.cli.command`` forks runs of the command line from: it has imported all that they import.
 
 Each line of standard input is a run: arguments, folder, files for its output, variables of its environment, seconds
 that it may take. Answered is its exit code.
@@ -10,16 +10,19 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import runpy
 import signal
 import sys
 from typing import Any
 
-NOT_OURS = ("cyclopts", "msgspec", "numpy", "rich.console", "rich.table", "sympy", "torch", "torch._dynamo")
+import tensortide
+
+FRAMEWORKS = ("sympy", "torch", "torch._dynamo")
 
 
 def main() -> None:
-    for name in NOT_OURS:
+    for name in (*FRAMEWORKS, "tensortide.cli.app"):
         importlib.import_module(name)
     gc.freeze()  # or else every run looks through all of it when it ends
     answers = os.fdopen(os.dup(1), "w")
@@ -30,6 +33,12 @@ def main() -> None:
             return
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=answers, flush=True)
     raise SystemExit
+
+
+def ours() -> list[str]:
+    """All modules of tensortide but the compiled engine, which decides at import where its machine code is kept."""
+    found = (module.name for module in pkgutil.walk_packages(tensortide.__path__, "tensortide."))
+    return [name for name in found if not name.endswith("__main__") and ".fast" not in name]
 
 
 def become(run: dict[str, Any]) -> None:

@@ -23,10 +23,11 @@ from tensortide.replays.remat.smallest import least_bytes, smallest_budget
 from tensortide.replays.remat.telemetry import Telemetry, telemetry
 from tensortide.replays.remat.telemetry.records import PIN
 from tests.graphs import graphs
+from tests.reference import dtr_log
 from tests.reports.graphs import tower
 
 RULES: tuple[Deallocation, ...] = ("eager", "none", "banish", "ignore")
-LOGS = {"resnet32-56": (539510784, 35584920), "transformer-10": (671088640, 263197248)}
+LOGS = {"resnet32-56": (539510784, 35584920), "transformer-10": (671088640, 263197248), "syn09": (325, 240)}
 """Bottleneck and constants, in bytes, as published."""
 
 
@@ -96,7 +97,7 @@ def test_a_run_is_told_in_full(graph: Graph, rule: Deallocation, policy: str, pe
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("log", LOGS)
 def test_real_logs(reference: Path, log: str, rule: Deallocation, compat: bool) -> None:
-    recording = read_recording(reference / "dtr" / "logs" / f"{log}.jsonl.gz", copy_on_write=compat)
+    recording = read_recording(dtr_log(reference, log), copy_on_write=compat)
     simulator = Simulator(recording, compat=compat, deallocation=rule)
     policy = "dtr-local" if rule == "banish" else "dtr-eq"
     for ratio in (0.6, 0.1) if log == "resnet32-56" else (0.6,):
@@ -108,8 +109,9 @@ def test_real_logs(reference: Path, log: str, rule: Deallocation, compat: bool) 
             agrees_with_its_plan(simulator, run, told)
 
 
-def test_uses_are_those_of_the_readers_that_ran(reference: Path) -> None:
-    simulator = Simulator(read_recording(reference / "dtr" / "logs" / "resnet32-56.jsonl.gz"))
+@pytest.mark.parametrize("log", ["resnet32-56", "syn09"])
+def test_uses_are_those_of_the_readers_that_ran(reference: Path, log: str) -> None:
+    simulator = Simulator(read_recording(dtr_log(reference, log)))
     told = telemetry(simulator, simulator.run("dtr-eq", int(0.3 * simulator.baseline_bytes)))
     model: Counter[int] = Counter()
     remat: Counter[int] = Counter()
@@ -124,13 +126,20 @@ def test_uses_are_those_of_the_readers_that_ran(reference: Path) -> None:
 
 
 @pytest.mark.parametrize("compat", [False, True])
-@pytest.mark.parametrize("rule", RULES)
-def test_moments_are_those_of_the_trace(reference: Path, rule: Deallocation, compat: bool) -> None:
+@pytest.mark.parametrize(
+    ("log", "rule", "ratio"),
+    [
+        *(("transformer-10", rule, 0.35 if rule == "banish" else 0.3) for rule in RULES),
+        *(("syn09", rule, 0.4) for rule in RULES if rule != "banish"),
+    ],
+)
+def test_moments_are_those_of_the_trace(
+    reference: Path, log: str, rule: Deallocation, ratio: float, compat: bool
+) -> None:
     """The trace read once more, by a reader that knows nothing of locks, references and policies."""
-    recording = read_recording(reference / "dtr" / "logs" / "transformer-10.jsonl.gz", copy_on_write=compat)
+    recording = read_recording(dtr_log(reference, log), copy_on_write=compat)
     simulator = Simulator(recording, compat=compat, deallocation=rule)
-    policy, ratio = ("dtr-local", 0.35) if rule == "banish" else ("dtr-eq", 0.3)
-    run = simulator.run(policy, int(ratio * simulator.baseline_bytes))
+    run = simulator.run("dtr-local" if rule == "banish" else "dtr-eq", int(ratio * simulator.baseline_bytes))
     told, read = telemetry(simulator, run), Reader(simulator.schedule)
     moments, entries = told.moments, iter(zip(run.outcome.kinds, run.outcome.indexes, strict=True))
     for row, (kind, index) in enumerate(zip(moments.kinds.tolist(), moments.indexes.tolist(), strict=True)):
@@ -263,8 +272,9 @@ def as_of(run: Simulation, simulator: Simulator) -> Simulation:
 
 
 @pytest.mark.parametrize("policy", ["dtr-eq", "msps", "lru"])
-def test_the_smallest_budget_works_and_the_step_below_it_was_tried(reference: Path, policy: str) -> None:
-    simulator = Simulator(read_recording(reference / "dtr" / "logs" / "resnet32-56.jsonl.gz"))
+@pytest.mark.parametrize("log", ["resnet32-56", "syn09"])
+def test_the_smallest_budget_works_and_the_step_below_it_was_tried(reference: Path, log: str, policy: str) -> None:
+    simulator = Simulator(read_recording(dtr_log(reference, log)))
     tried: list[int] = []
     found = smallest_budget(simulator, policy, overhead_limit=2.0, watch=tried.append)
     assert found.status == "ok"

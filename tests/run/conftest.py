@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 import torch  # noqa: F401  # before anything is frozen
 
 
 @pytest.fixture(autouse=True, scope="package")
-def only_tensors_of_the_test() -> Iterator[None]:
+def only_tensors_of_the_test() -> None:
     """What other modules have made so far is passed over when a budget looks for tensors, and by the collector, which
     takes most of the time of these tests otherwise."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()

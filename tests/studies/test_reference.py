@@ -15,6 +15,7 @@ from tensortide.replays.remat import Deallocation
 from tensortide.studies.remat import Budget, Subject, banishing, budgets, conduct, contest
 from tensortide.studies.remat.grid import play_all
 from tensortide.studies.remat.results import Cell
+from tests.reference import dtr_log
 
 STALE = {
     ("ResNet-32 (56)", "DTR", "0.3", "ignore"),
@@ -25,10 +26,12 @@ STALE = {
 
 @pytest.fixture(scope="module")
 def subjects(reference: Path) -> dict[str, Subject]:
-    folder = reference / "dtr"
+    manifest = dtr_log(reference, "resnet32-56").with_name("manifest.json")
     return {
-        each["name"]: Subject(each["slug"], read_recording(folder / each["file"], copy_on_write=True), compat=True)
-        for each in json.loads((folder / "logs/manifest.json").read_bytes())
+        each["name"]: Subject(
+            each["slug"], read_recording(dtr_log(reference, each["slug"]), copy_on_write=True), compat=True
+        )
+        for each in json.loads(manifest.read_bytes())
     }
 
 
@@ -52,7 +55,7 @@ def job(subject: Subject, row: dict[str, str]) -> tuple[Subject, Cell]:
     return subject, Cell(policy, budget, float(row["overhead_limit"]), deallocation)
 
 
-def test_every_published_run(reference: Path, subjects: dict[str, Subject]) -> None:
+def test_every_published_run(subjects: dict[str, Subject], reference: Path) -> None:
     rows = list(csv.DictReader(gzip.decompress((reference / "dtr/runs.csv.gz").read_bytes()).decode().splitlines()))
     ours = [
         row
@@ -69,7 +72,7 @@ def test_every_published_run(reference: Path, subjects: dict[str, Subject]) -> N
         assert (run.peak_bytes, run.eviction_hash) == (int(row["max_memory"]), row["evict_seq_sha256"]), row
 
 
-def test_bands_of_the_figures(reference: Path, subjects: dict[str, Subject]) -> None:
+def test_bands_of_the_figures(subjects: dict[str, Subject], reference: Path) -> None:
     for row in json.loads((reference / "dtr/baselines.json").read_bytes()):
         step = subjects[row["model"]].step
         assert (step.baseline_bytes, step.constant_bytes) == (row["max_memory"], row["const_memory"])

@@ -18,6 +18,7 @@ from tensortide.graph import TENSOR, Phase, Role, validate
 from tensortide.importers.dtrlog import is_log_file, read_recording
 from tensortide.plans.remat.recording import Event, Recording
 from tests.importers.dtrlog.logs import MODELS, SYNTHETIC, WORKED, logs
+from tests.reference import dtr_log
 
 Read = Callable[..., Recording]
 
@@ -93,9 +94,7 @@ def test_worked_example_in_place() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_recorded_models_have_the_published_counts(reference: Path, model: str) -> None:
-    path = reference / "dtr" / "logs" / f"{model}.jsonl.gz"
-    if not path.is_file():
-        pytest.skip(f"no log at {path}")
+    path = dtr_log(reference, model)
     (wanted,) = [b for b in json.loads((reference / "dtr" / "baselines.json").read_text()) if b["slug"] == model]
     recording = read_recording(path, copy_on_write=True)
     counts = counted(recording)
@@ -106,7 +105,7 @@ def test_recorded_models_have_the_published_counts(reference: Path, model: str) 
 def test_synthetic_logs_have_the_published_memory(reference: Path, log: str) -> None:
     golden = json.loads(gzip.decompress((reference / "dtr" / "synthetic" / "golden.json.gz").read_bytes()))
     (wanted,) = [b for b in golden["baselines"] if b["log"] == f"{log}.log"]
-    counts = counted(read_recording(reference / "dtr" / "synthetic" / f"{log}.jsonl.gz", copy_on_write=True))
+    counts = counted(read_recording(dtr_log(reference, log), copy_on_write=True))
     shared = counts.keys() & wanted.keys()
     assert shared >= {"ops", "max_memory", "final_memory", "const_memory", "model_compute"}
     assert {key: counts[key] for key in shared} == {key: wanted[key] for key in shared}

@@ -22,6 +22,7 @@ from tests.examples.tiny import TINY
 from tests.graph.test_loops import looped
 from tests.graphs import Builder, graphs
 from tests.importers.dtrlog.logs import MODELS, SYNTHETIC, WORKED, logs
+from tests.reference import dtr_log
 
 
 def assert_same(one: Recording, other: Recording) -> None:
@@ -58,15 +59,12 @@ def test_random_logs_come_out_as_they_were(tmp_path_factory: Any, text: str) -> 
 
 @pytest.mark.parametrize("log", SYNTHETIC)
 def test_synthetic_logs_come_out_as_they_were(reference: Path, tmp_path: Path, log: str) -> None:
-    assert_kept(reference / "dtr" / "synthetic" / f"{log}.jsonl.gz", tmp_path)
+    assert_kept(dtr_log(reference, log), tmp_path)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_recorded_models_come_out_as_they_were(reference: Path, tmp_path: Path, model: str) -> None:
-    path = reference / "dtr" / "logs" / f"{model}.jsonl.gz"
-    if not path.is_file():
-        pytest.skip(f"no log at {path}")
-    assert_kept(path, tmp_path)
+    assert_kept(dtr_log(reference, model), tmp_path)
 
 
 # -- any graph --------------------------------------------------------------------------------------

@@ -104,10 +104,7 @@ def test_the_model_is_named_and_left_alone() -> None:
 
 
 def test_the_kernels_of_real_dumps(reference: Path) -> None:
-    folder = reference / "g10" / "fx_sample"
-    if not folder.is_dir():
-        pytest.skip(f"no reference data at {folder}")
-    dumps = find_dumps(folder)
+    dumps = find_dumps(reference / "g10" / "fx_sample")
     model, inputs = conv()
     found = compiled_trace(model, inputs, loss="sum")
     assert kernels(found) == kernels(read_dumps(dumps.forward, dumps.backward))

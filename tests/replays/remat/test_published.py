@@ -15,6 +15,7 @@ from tensortide.replays.remat import Deallocation, Simulation, Simulator
 from tensortide.replays.remat.banishing import BanishingEngine
 from tensortide.replays.remat.outcome import AGAIN, EVICT, RUN, Rules
 from tests.importers.dtrlog.logs import SYNTHETIC, WORKED
+from tests.reference import dtr_log
 from tests.replays.remat.published import (
     FILES,
     NEIGHBOURHOODS,
@@ -39,8 +40,8 @@ STALE_MODELS = {
 
 @pytest.mark.parametrize("log", SYNTHETIC)
 def test_synthetic_runs(reference: Path, log: str) -> None:
-    folder = reference / "dtr" / "synthetic"
-    path = folder / f"{log}.jsonl.gz"
+    path = dtr_log(reference, log)
+    folder = path.parent
     rows = [row for row in read(folder / "golden.json.gz")["runs"] if row["log"] == f"{log}.log"]
     stale = {
         cell(row): row["fresh_traversal"]
@@ -62,8 +63,8 @@ def test_synthetic_runs(reference: Path, log: str) -> None:
 
 @pytest.mark.parametrize("log", SYNTHETIC)
 def test_synthetic_baselines(reference: Path, log: str) -> None:
-    folder = reference / "dtr" / "synthetic"
-    path = folder / f"{log}.jsonl.gz"
+    path = dtr_log(reference, log)
+    folder = path.parent
     (row,) = [row for row in read(folder / "golden.json.gz")["baselines"] if row["log"] == f"{log}.log"]
     sim = simulator(path, "RuntimeV1", False)
     run = sim.run("lru")
@@ -78,15 +79,12 @@ def test_synthetic_baselines(reference: Path, log: str) -> None:
 
 
 def published(reference: Path, name: str) -> Any:
-    path = reference / "dtr" / name
-    if not path.is_file() or not (reference / "dtr" / "logs").is_dir():
-        pytest.skip(f"no reference data at {path}")
-    return read(path)
+    return read(reference / "dtr" / name)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_recorded_models(reference: Path, model: str) -> None:
-    path = reference / "dtr" / "logs" / f"{FILES[model]}.jsonl.gz"
+    path = dtr_log(reference, FILES[model])
     rows = [row for row in published(reference, "runs.jsonl.gz") if row["model"] == model]
     assert rows
     differing = set()
@@ -105,7 +103,7 @@ def test_recorded_models(reference: Path, model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_recorded_models_without_a_budget(reference: Path, model: str) -> None:
-    path = reference / "dtr" / "logs" / f"{FILES[model]}.jsonl.gz"
+    path = dtr_log(reference, FILES[model])
     (row,) = [row for row in published(reference, "baselines.json") if FILES[row["model"]] == FILES[model]]
     sim = simulator(path, "RuntimeV1", False)
     run = sim.run("lru")
@@ -142,10 +140,7 @@ EXACT = {
 @pytest.mark.parametrize("run", EXACT, ids=str)
 def test_exact_checks(reference: Path, run: tuple[str, str, float]) -> None:
     log, heuristic, ratio = run
-    path = reference / "dtr" / "logs" / f"{log}.jsonl.gz"
-    if not path.is_file():
-        pytest.skip(f"no reference data at {path}")
-    sim = simulator(path, "RuntimeV2EagerOptimized", False)
+    sim = simulator(dtr_log(reference, log), "RuntimeV2EagerOptimized", False)
     found = figures(sim.run(heuristic, int(sim.baseline_bytes * ratio), overhead_limit=2))
     keys = ("clock", "remat_compute", "evictions", "heuristic_evals", "evict_seq_sha256")
     assert tuple(found[key] for key in keys) == EXACT[run]
