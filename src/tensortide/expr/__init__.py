@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
-from tensortide.expr.atoms import ceil, ceil_ratio, floor, floor_ratio, maximum, minimum, nonnegative, power
+from tensortide.expr.atoms import maximum, minimum, nonnegative, power
 from tensortide.expr.compiled import Compiled, compiled
 from tensortide.expr.expr import Expr, as_expr, constant, symbol, total
+from tensortide.expr.floors import ceil, ceil_ratio, floor, floor_ratio
 from tensortide.expr.parse import parse, parse_condition
 from tensortide.expr.show import latex, text, to_sympy
 from tensortide.expr.size import Condition, Size, conditions, expr_of, sized

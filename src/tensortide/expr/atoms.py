@@ -1,151 +1,34 @@
-"""The opaque atoms: floor and ceil divisions, minima and maxima, powers of a number; folded where they can be."""
+"""The kinds of opaque atoms: one table with a row per kind, and the folding of minima, maxima and powers.
+
+An opaque atom is a function of expressions with an integer value. Everything asked about it is a column of its row:
+how it folds, prints, evaluates, compiles, which sign it has, how it grows. A new atom is one row.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import math
-from collections.abc import Callable, Iterable, Iterator
-from contextvars import ContextVar
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any, TypeAlias
 
 from tensortide.expr.expr import (
     UNIT,
-    ZERO,
     Coefficient,
     Expr,
     Monomial,
     Number,
     Opaque,
     as_expr,
-    common,
     constant,
-    content,
-    denominator,
-    invert,
-    multiply,
+    opaque,
     order,
 )
+from tensortide.expr.floors import FLOOR, ceil_ratio, floor_ratio, written
 
-__all__ = [
-    "alternatives",
-    "ceil",
-    "ceil_ratio",
-    "floor",
-    "floor_ratio",
-    "given_whole",
-    "maximum",
-    "minimum",
-    "nonnegative",
-    "power",
-    "rebuilt",
-    "whole_power",
-]
+__all__ = ["KINDS", "MAX", "Kind", "alternatives", "called", "maximum", "minimum", "nonnegative", "power"]
 
-FLOOR, MAX, MIN, POWER = "floor", "max", "min", "power"
-
-
-def floor(value: Number) -> Expr:
-    """The largest integer up to ``value``, which may have fractions: ``floor(n/2)``.
-
-    What is known to be whole comes out: ``floor(k n / k) = n``, ``floor((2 n + 3)/2) = n + 1``; floors of floors
-    are one: ``floor(floor(n/2)/2) = floor(n/4)``.
-    """
-    expr = as_expr(value)
-    if (given := _given_part(expr)).terms:
-        return given + floor(expr - given)
-    bottom = denominator(expr)
-    top, divisor = expr * bottom, bottom.value
-    if isinstance(divisor, int):
-        return _floor_by_number(top, divisor)
-    whole = Expr({m: math.floor(c) for m, c in expr.terms.items() if is_whole(m)})
-    return whole + _atom(FLOOR, (top - whole * bottom, bottom))
-
-
-_given: ContextVar[tuple[Expr, ...]] = ContextVar("given", default=())
-
-
-@contextlib.contextmanager
-def given_whole(terms: Iterable[Expr]) -> Iterator[None]:
-    """In the body, quotients of single terms (``hidden/heads``, ``image/16``) count as whole, and so do products."""
-    token = _given.set(tuple(terms))
-    try:
-        yield
-    finally:
-        _given.reset(token)
-
-
-def _given_part(expr: Expr) -> Expr:
-    """The terms that are whole because of what is given."""
-    if not _given.get():
-        return ZERO
-    return Expr({m: c for m, c in expr.terms.items() if any(_broken(m, c)) and not any(_broken(*_mended(m, c)))})
-
-
-def _mended(monomial: Monomial, coefficient: Coefficient) -> tuple[Monomial, Coefficient]:
-    """The term without the given factors that keep it from being whole."""
-    for given in _given.get():
-        ((factor, number),) = given.terms.items()
-        while True:
-            smaller = multiply(monomial, invert(factor)), Fraction(coefficient) / number
-            if _broken(*smaller) >= _broken(monomial, coefficient):
-                break
-            monomial, coefficient = smaller
-    return monomial, coefficient
-
-
-def _broken(monomial: Monomial, coefficient: Coefficient) -> tuple[int, int]:
-    """How far a term is from being whole: its negative exponents and its denominator."""
-    return sum(-e for _, e in monomial if e < 0), Fraction(coefficient).denominator - 1
-
-
-def ceil(value: Number) -> Expr:
-    """The smallest integer from ``value`` on."""
-    return -floor(-as_expr(value))
-
-
-def ceil_ratio(numerator: Number, divisor: Number) -> Expr:
-    """``ceil(numerator / divisor)``."""
-    return -(-as_expr(numerator) // divisor)
-
-
-def floor_ratio(numerator: Expr, divisor: Expr) -> Expr:
-    """``floor(numerator / divisor)``, where the quotient need not be a sum of terms: ``floor(h/(n + 1))``."""
-    quotient = numerator.divided(divisor)
-    if quotient is not None:
-        return floor(quotient)
-    factor = Expr({common(numerator, divisor): content(numerator, divisor)})
-    return _atom(FLOOR, (numerator / factor, divisor / factor))
-
-
-def _floor_by_number(top: Expr, divisor: int) -> Expr:
-    """``floor(top / divisor)`` for a polynomial with whole coefficients and a positive number."""
-    varying = [monomial for monomial in top.terms if monomial]
-    if varying and top.terms[max(varying, key=order)] < 0:
-        return -_floor_by_number(divisor - 1 - top, divisor)
-    whole = Expr({monomial: coefficient // divisor for monomial, coefficient in top.terms.items()})
-    rest = top - whole * divisor
-    offset = rest.terms.get(UNIT, 0)
-    if rest == offset:
-        return whole
-    scale = math.gcd(divisor, *(int(c) for m, c in rest.terms.items() if m))
-    inside, by = (rest - offset) / scale + offset // scale, constant(divisor // scale)
-    return whole + (inside if by == 1 else _unnested(inside, by) or _atom(FLOOR, (inside, by)))
-
-
-def _unnested(top: Expr, divisor: Expr) -> Expr | None:
-    """``floor((floor(a/b) + m)/k) = floor((a + b m)/(b k))`` for whole m and k."""
-    for monomial in sorted(top.terms, key=order):
-        if top.terms[monomial] == 1 and len(monomial) == 1 and monomial[0][1] == 1:
-            atom = monomial[0][0]
-            if isinstance(atom, Opaque) and atom.name == FLOOR:
-                inner, by = atom.arguments
-                return floor_ratio(inner + (top - Expr({monomial: 1})) * by, by * divisor)
-    return None
-
-
-def is_whole(monomial: Monomial) -> bool:
-    """Whether a monomial is an integer whatever its atoms are."""
-    return all(exponent > 0 for _, exponent in monomial)
+MAX, MIN, POWER = "max", "min", "power"
 
 
 def power(base: int, exponent: Number) -> Expr:
@@ -157,14 +40,14 @@ def power(base: int, exponent: Number) -> Expr:
     varying = exponent - shift
     scale = constant(Fraction(base) ** shift)
     if varying.value is not None:
-        return scale * whole_power(base, varying.value)
+        return scale * _whole_power(base, varying.value)
     times = next(iter(varying.terms.values()))
     if len(varying.terms) == 1 and isinstance(times, int):
-        return scale * _atom(POWER, (constant(base), varying / times)) ** times
-    return scale * _atom(POWER, (constant(base), varying))
+        return scale * opaque(POWER, (constant(base), varying / times)) ** times
+    return scale * opaque(POWER, (constant(base), varying))
 
 
-def whole_power(base: int, exponent: Coefficient) -> int:
+def _whole_power(base: int, exponent: Coefficient) -> int:
     """``base**exponent`` where that is whole. Raises ArithmeticError where it is not."""
     if not isinstance(exponent, int) or exponent < 0:
         raise ArithmeticError(f"{base}**({exponent}) is not a whole number")
@@ -172,12 +55,12 @@ def whole_power(base: int, exponent: Coefficient) -> int:
 
 
 def maximum(*values: Number) -> Expr:
-    """The largest of ``values``; those that cannot be are left out."""
+    """The largest of ``values``; those that are provably never the largest are left out."""
     return _extreme(MAX, values, nonnegative)
 
 
 def minimum(*values: Number) -> Expr:
-    """The smallest of ``values``; those that cannot be are left out."""
+    """The smallest of ``values``; those that are provably never the smallest are left out."""
     return _extreme(MIN, values, lambda difference: nonnegative(-difference))
 
 
@@ -195,13 +78,13 @@ def _extreme(name: str, values: Iterable[Number], beats: Callable[[Expr], bool])
         kept = [other for other in kept if not beats(candidate - other)] + [candidate]
     if len(kept) == 1:
         return kept[0]
-    return _atom(name, tuple(sorted(kept, key=str)))
+    return opaque(name, tuple(sorted(kept, key=str)))
 
 
 def alternatives(expr: Expr) -> tuple[Expr, ...]:
     """The expressions of which ``expr`` is the maximum or minimum; itself if it is none."""
     atom = _single(expr)
-    return atom.arguments if atom is not None and atom.name in (MAX, MIN) else (expr,)
+    return atom.arguments if atom is not None and KINDS[atom.name].choose else (expr,)
 
 
 def _single(expr: Expr) -> Opaque | None:
@@ -214,15 +97,15 @@ def _single(expr: Expr) -> Opaque | None:
 
 
 def nonnegative(expr: Expr) -> bool:
-    """Whether the expression is provably at least 0 wherever its symbols are at least 1.
+    """Prove that the expression is at least 0 wherever its symbols are at least 1.
 
     Every term with a negative coefficient must be covered by positive terms that are its multiples (``h^2 >= h``).
     A sufficient test, not a necessary one.
     """
-    if not (opaque := [atom for atom in expr.atoms if isinstance(atom, Opaque)]):
+    if not (opaques := [atom for atom in expr.atoms if isinstance(atom, Opaque)]):
         if sum(expr.terms.values()) < 0:
             return False  # where every symbol is 1
-    elif not all(map(_never_negative, opaque)):
+    elif not all(KINDS[atom.name].nonnegative(*atom.arguments) for atom in opaques):
         return False
     spare = {m: c for m, c in expr.terms.items() if c > 0}
     for monomial, coefficient in sorted(expr.terms.items(), key=lambda term: order(term[0])):
@@ -237,14 +120,8 @@ def nonnegative(expr: Expr) -> bool:
     return True
 
 
-def _never_negative(atom: Opaque) -> bool:
-    if atom.name in (FLOOR, MIN):
-        return all(map(nonnegative, atom.arguments))
-    return any(map(nonnegative, atom.arguments))  # a power is of a positive number
-
-
 def _covers(larger: Monomial, smaller: Monomial) -> bool:
-    """Whether ``larger >= smaller`` wherever symbols are at least 1 (other atoms may be 0)."""
+    """Tell whether ``larger >= smaller`` wherever symbols are at least 1 (other atoms may be 0)."""
     a, b = dict(larger), dict(smaller)
     return all(
         a.get(atom, 0) >= b.get(atom, 0) and (isinstance(atom, str) or a.get(atom, 0) == b.get(atom, 0))
@@ -252,17 +129,121 @@ def _covers(larger: Monomial, smaller: Monomial) -> bool:
     )
 
 
-def _atom(name: str, arguments: tuple[Expr, ...]) -> Expr:
-    return Expr({((Opaque(name, arguments), 1),): 1})
+Show: TypeAlias = Callable[[Expr, str], str]
+"""Writes an argument: in parentheses if it is a sum or has an operator of the second argument; ``ALONE``: as it is."""
+ALONE = ""
 
 
-def rebuilt(name: str, arguments: tuple[Expr, ...]) -> Expr:
-    """The atom ``name`` of other arguments, folded anew."""
-    if name == FLOOR:
-        return floor_ratio(*arguments)
-    if name == POWER:
-        base = arguments[0].value
-        exponent = arguments[1].value
-        assert isinstance(base, int)
-        return power(base, arguments[1]) if exponent is None else constant(whole_power(base, exponent))
-    return (maximum if name == MAX else minimum)(*arguments)
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A row of the table. Functions take the arguments of an atom, as expressions unless said otherwise.
+
+    ``fold`` is the atom, simplified: a number where the arguments are. ``value`` is the same of numbers; ``source`` is
+    a template of Python text for it (default: a call). ``calls`` are the names under which ``parse`` reads it, with
+    functions of what is written there: ``arity`` arguments (None: one or more), or, ``of_ratio``, the two sides of one
+    quotient.
+    ``text`` and ``latex`` write it (``latex`` with an exponent), ``sympy`` makes the object of that library.
+    ``nonnegative`` and ``rises`` are proofs that it is at least 0, and that it never falls as a symbol grows, given a
+    proof for expressions. ``leading`` is an expression without the atom that has the same leading term, None if there
+    is none. ``choose`` picks the argument that is the value (``max``). ``exponential`` atoms outgrow every power.
+    """
+
+    fold: Callable[..., Expr]
+    value: Callable[..., int]
+    text: Callable[..., str]
+    latex: Callable[..., str]
+    sympy: Callable[..., Any]
+    nonnegative: Callable[..., bool]
+    rises: Callable[..., bool]
+    source: str = ""
+    calls: Mapping[str, Callable[..., Expr]] = field(default_factory=dict)
+    arity: int | None = None
+    of_ratio: bool = False
+    leading: Callable[..., Expr | None] = lambda *arguments: None
+    choose: Callable[..., Expr] | None = None
+    exponential: bool = False
+
+
+def _power_of(base: Expr, exponent: Expr) -> Expr:
+    number, times = base.value, exponent.value
+    assert isinstance(number, int)
+    return power(number, exponent) if times is None else constant(_whole_power(number, times))
+
+
+def _floor_text(show: Show, top: Expr, bottom: Expr) -> str:
+    top, bottom, name = written(top, bottom)
+    return f"{name}({show(top, '/')}/{show(bottom, '*/')})"
+
+
+def _floor_latex(show: Show, exponent: int, top: Expr, bottom: Expr) -> str:
+    top, bottom, name = written(top, bottom)
+    return raised(rf"\left\l{name} \frac{{{show(top, ALONE)}}}{{{show(bottom, ALONE)}}} \right\r{name}", exponent)
+
+
+def raised(latex: str, exponent: int) -> str:
+    """LaTeX of a power."""
+    return latex if exponent == 1 else f"{latex}^{{{exponent}}}"
+
+
+def _extreme_kind(name: str, **columns: Any) -> Kind:
+    """The row of a maximum or minimum."""
+    return Kind(
+        text=lambda show, *parts: f"{name}({', '.join(show(part, ALONE) for part in parts)})",
+        latex=lambda show, exponent, *parts: raised(
+            rf"\{name}\left({', '.join(show(part, ALONE) for part in parts)}\right)", exponent
+        ),
+        rises=lambda rises, symbol, *parts: all(map(rises, parts)),
+        **columns,
+    )
+
+
+KINDS: dict[str, Kind] = {
+    FLOOR: Kind(
+        fold=floor_ratio,
+        value=operator.floordiv,
+        source="({})//({})",
+        calls={"floor": floor_ratio, "ceil": ceil_ratio},
+        arity=1,
+        of_ratio=True,
+        text=_floor_text,
+        latex=_floor_latex,
+        sympy=lambda sympy, top, bottom: sympy.floor(top / bottom),
+        nonnegative=lambda top, bottom: nonnegative(top) and nonnegative(bottom),
+        rises=lambda rises, symbol, top, bottom: symbol not in bottom.symbols and nonnegative(bottom) and rises(top),
+        leading=lambda top, bottom: top.divided(bottom),
+    ),
+    MAX: _extreme_kind(
+        MAX,
+        fold=maximum,
+        value=max,
+        choose=max,
+        calls={MAX: maximum},
+        sympy=lambda sympy, *parts: sympy.Max(*parts),
+        nonnegative=lambda *parts: any(map(nonnegative, parts)),
+    ),
+    MIN: _extreme_kind(
+        MIN,
+        fold=minimum,
+        value=min,
+        choose=min,
+        calls={MIN: minimum},
+        sympy=lambda sympy, *parts: sympy.Min(*parts),
+        nonnegative=lambda *parts: all(map(nonnegative, parts)),
+    ),
+    POWER: Kind(
+        fold=_power_of,
+        value=_whole_power,
+        text=lambda show, base, exponent: f"({show(base, ALONE)}**{show(exponent, '*/')})",
+        latex=lambda show, times, base, exponent: f"{show(base, ALONE)}^{{{show(exponent * times, ALONE)}}}",
+        sympy=lambda sympy, base, exponent: base**exponent,
+        nonnegative=lambda base, exponent: True,
+        rises=lambda rises, symbol, base, exponent: rises(exponent),
+        exponential=True,
+    ),
+}
+"""The kinds by name."""
+
+
+def called(name: str) -> tuple[Kind, Callable[..., Expr]] | None:
+    """The kind that ``parse`` reads under ``name``, and the function of what is written; None if there is none."""
+    return next(((kind, kind.calls[name]) for kind in KINDS.values() if name in kind.calls), None)

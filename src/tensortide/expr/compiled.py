@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tensortide.expr.atoms import whole_power
+from tensortide.expr.atoms import KINDS
 from tensortide.expr.expr import Atom, Expr, Opaque, denominator
 from tensortide.expr.factor import Factored, factored
 
@@ -49,7 +49,7 @@ def compiled(expressions: Iterable[Expr]) -> Compiled:
     results = [source.exact(expr) for expr in expressions]
     names = ", ".join(source.names.values())
     lines = [f"def evaluate({names}):", *(f"    {line}" for line in source.lines), f"    return [{', '.join(results)}]"]
-    space: dict[str, Any] = {"exact": _exact, "power": whole_power}
+    space: dict[str, Any] = {"exact": _exact, **{name: kind.value for name, kind in KINDS.items()}}
     exec(compile("\n".join(lines), "<expressions>", "exec"), space)  # our own text: numbers and names s0, s1, ...
     return Compiled(expressions, symbols, space["evaluate"])
 
@@ -97,8 +97,5 @@ class _Source:
 
     def _opaque(self, atom: Atom) -> str:
         assert isinstance(atom, Opaque)
-        if atom.name == "floor":
-            top, bottom = atom.arguments  # polynomials
-            return f"({self.sum_of(top)})//({self.sum_of(bottom)})"
-        arguments = [self.exact(a) for a in atom.arguments]
-        return f"{atom.name}({', '.join(arguments)})"
+        arguments, template = map(self.exact, atom.arguments), KINDS[atom.name].source
+        return template.format(*arguments) if template else f"{atom.name}({', '.join(arguments)})"

@@ -183,7 +183,7 @@ class Expr:
 
     def __floordiv__(self, other: Number) -> Expr:
         """``floor(self / other)``; folded where the quotient is known to be whole."""
-        from tensortide.expr.atoms import floor_ratio
+        from tensortide.expr.floors import floor_ratio
 
         return floor_ratio(self, as_expr(other))
 
@@ -210,7 +210,7 @@ class Expr:
 
     def subs(self, bindings: Mapping[str, Number]) -> Expr:
         """The expression with some symbols replaced. Raises ArithmeticError for a division by what became 0."""
-        from tensortide.expr.atoms import rebuilt
+        from tensortide.expr.atoms import KINDS
 
         result = ZERO
         powers: dict[tuple[Atom, int], Expr] = {}
@@ -222,7 +222,7 @@ class Expr:
                     if isinstance(atom, str):
                         base = as_expr(bindings[atom]) if atom in bindings else symbol(atom)
                     else:
-                        base = rebuilt(atom.name, tuple(a.subs(bindings) for a in atom.arguments))
+                        base = KINDS[atom.name].fold(*[a.subs(bindings) for a in atom.arguments])
                     powers[power] = base ** power[1]
                 term = term * powers[power]
             result = result + term
@@ -321,6 +321,11 @@ def symbol(name: str) -> Expr:
 def constant(value: Coefficient) -> Expr:
     """A number as an expression."""
     return Expr({UNIT: value})
+
+
+def opaque(name: str, arguments: tuple[Expr, ...]) -> Expr:
+    """The opaque atom ``name`` of ``arguments``, as it is: nothing is folded."""
+    return Expr({((Opaque(name, arguments), 1),): 1})
 
 
 def as_expr(value: Number | str) -> Expr:

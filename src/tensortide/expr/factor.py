@@ -25,7 +25,7 @@ class Factored:
 
     @property
     def is_sum(self) -> bool:
-        """Whether it is nothing but one sum: a factor of something else only in parentheses."""
+        """True of a form that is nothing but one sum, which needs parentheses as a factor."""
         return len(self.sums) == 1 and self.coefficient == 1 and not self.powers
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tensortide.errors import ExpressionError
-from tensortide.expr.atoms import ceil, floor, maximum, minimum, power
-from tensortide.expr.expr import Expr, as_expr, constant, symbol
+from tensortide.expr.atoms import Kind, called, power
+from tensortide.expr.expr import ONE, Expr, as_expr, constant, symbol
 from tensortide.expr.size import Condition, Relation
 
 __all__ = ["parse", "parse_condition"]
@@ -22,7 +22,6 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Expr]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_CALLS: dict[str, Callable[..., Expr]] = {"floor": floor, "ceil": ceil, "max": maximum, "min": minimum}
 _RELATIONS: dict[type[ast.cmpop], tuple[Relation, bool]] = {
     ast.Eq: ("==", False),
     ast.NotEq: ("!=", False),
@@ -79,15 +78,21 @@ def _read(node: ast.expr, text: str) -> Expr:
             return _raised(_read(left, text), _read(right, text), text)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _BINARY[type(op)](_read(left, text), _read(right, text))
-        case ast.Call(func=ast.Name(id=name), args=[first, *rest], keywords=[]) if name in _CALLS:
-            if rest and name in ("floor", "ceil"):
-                raise ExpressionError(f"{name} takes one argument, in the expression {text!r}")
-            # a ratio inside floor or ceil need not be a sum of terms
-            if name in ("floor", "ceil") and isinstance(first, ast.BinOp) and isinstance(first.op, ast.Div):
-                top, bottom = _read(first.left, text), _read(first.right, text)
-                return top // bottom if name == "floor" else -(-top // bottom)
-            return _CALLS[name](*(_read(argument, text) for argument in (first, *rest)))
+        case ast.Call(func=ast.Name(id=name), args=[_, *_] as arguments, keywords=[]) if found := called(name):
+            return _called(name, *found, arguments, text)
     raise ExpressionError(f"cannot read {ast.unparse(node)!r} in the expression {text!r}")
+
+
+def _called(name: str, kind: Kind, make: Callable[..., Expr], arguments: list[ast.expr], text: str) -> Expr:
+    if kind.arity is not None and len(arguments) != kind.arity:
+        count = "one argument" if kind.arity == 1 else f"{kind.arity} arguments"
+        raise ExpressionError(f"{name} takes {count}, in the expression {text!r}")
+    if kind.of_ratio:
+        match arguments[0]:
+            case ast.BinOp(left=left, op=ast.Div(), right=right):  # a quotient that need not be a sum of terms
+                return make(_read(left, text), _read(right, text))
+        return make(_read(arguments[0], text), ONE)
+    return make(*(_read(argument, text) for argument in arguments))
 
 
 def _raised(base: Expr, exponent: Expr, text: str) -> Expr:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from tensortide.expr.atoms import KINDS
 from tensortide.expr.expr import Atom, Expr, Monomial, Opaque
 
 __all__ = ["from_plain", "to_plain"]
-
-_OPAQUE = frozenset({"floor", "max", "min", "power"})
 
 
 def to_plain(expr: Expr) -> list[Any]:
@@ -33,6 +32,6 @@ def _atom(plain: Any) -> Atom:
     if isinstance(plain, str):
         return plain
     name, *arguments = plain
-    if name not in _OPAQUE:
+    if name not in KINDS:
         raise ValueError(f"{name!r} is no function of expressions")
     return Opaque(name, tuple(map(from_plain, arguments)))

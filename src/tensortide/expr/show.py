@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tensortide.expr.atoms import KINDS, raised
 from tensortide.expr.expr import Atom, Coefficient, Expr, Monomial, Opaque, order
 from tensortide.expr.factor import Factored, factored
 
@@ -18,7 +19,7 @@ __all__ = ["expanded", "latex", "text", "to_sympy"]
 
 
 class Style(NamedTuple):
-    """How a script writes: a power of an atom, what stands between factors, a sum that is a factor, a fraction."""
+    """A notation: a power of an atom, the sign between factors, a sum that is a factor, a fraction."""
 
     power: Callable[[Atom, int], str]
     times: str
@@ -81,27 +82,13 @@ def _power(atom: Atom, exponent: int) -> str:
 def _atom(atom: Atom) -> str:
     if isinstance(atom, str):  # names that a parser would not take for names are quoted
         return atom if atom.isascii() and atom.isidentifier() and not keyword.iskeyword(atom) else repr(atom)
-    if atom.name == "power":
-        return f"({text(atom.arguments[0])}**{_operand(atom.arguments[1], '*/')})"
-    if atom.name == "floor":
-        top, bottom, name = _rounding(atom)
-        return f"{name}({_operand(top, '/')}/{_operand(bottom, '*/')})"
-    return f"{atom.name}({', '.join(map(text, atom.arguments))})"
-
-
-def _rounding(atom: Opaque) -> tuple[Expr, Expr, str]:
-    """``floor((n + k - 1)/k)`` reads ``ceil(n/k)``."""
-    top, bottom = atom.arguments
-    raised = top - bottom + 1
-    if bottom.value is not None and () in top.terms and () not in raised.terms:
-        return raised, bottom, "ceil"
-    return top, bottom, "floor"
+    return KINDS[atom.name].text(_operand, *atom.arguments)
 
 
 def _operand(expr: Expr, tight: str) -> str:
-    """Text of an operand: in parentheses if it is a sum or has an operator of ``tight``."""
+    """Text of an argument: in parentheses if it is a sum or has an operator of ``tight``, if that has any."""
     shown = text(expr)
-    return f"({shown})" if any(sign in shown for sign in (" ", *tight)) else shown
+    return f"({shown})" if tight and any(sign in shown for sign in (" ", *tight)) else shown
 
 
 def _slashed(above: list[str], below: list[str]) -> str:
@@ -123,21 +110,10 @@ class _LatexPowers:
         self._names = names
 
     def __call__(self, atom: Atom, exponent: int) -> str:
-        if isinstance(atom, Opaque) and atom.name == "power":
-            base, raised = atom.arguments
-            return f"{latex(base)}^{{{latex(raised * exponent, self._names)}}}"
-        shown = self._atom(atom)
-        return shown if exponent == 1 else f"{shown}^{{{exponent}}}"
-
-    def _atom(self, atom: Atom) -> str:
-        if isinstance(atom, str):
-            escaped = re.sub(r"([_#$%&{}~^\\])", r"\\\1", atom)
-            return self._names.get(atom) or (atom if len(atom) == 1 else rf"\mathrm{{{escaped}}}")
-        if atom.name == "floor":
-            top, bottom, name = _rounding(atom)
-            ratio = rf"\frac{{{latex(top, self._names)}}}{{{latex(bottom, self._names)}}}"
-            return rf"\left\l{name} {ratio} \right\r{name}"
-        return rf"\{atom.name}\left({', '.join(latex(a, self._names) for a in atom.arguments)}\right)"
+        if isinstance(atom, Opaque):
+            return KINDS[atom.name].latex(lambda expr, tight: latex(expr, self._names), exponent, *atom.arguments)
+        escaped = re.sub(r"([_#$%&{}~^\\])", r"\\\1", atom)
+        return raised(self._names.get(atom) or (atom if len(atom) == 1 else rf"\mathrm{{{escaped}}}"), exponent)
 
 
 def _fraction(above: list[str], below: list[str]) -> str:
@@ -162,11 +138,7 @@ def _sympy(expr: Expr, symbols: Mapping[str, sympy.Symbol], sympy: Any) -> Any:
         if isinstance(value, str):
             return symbols[value]
         arguments = [_sympy(a, symbols, sympy) for a in value.arguments]
-        if value.name == "floor":
-            return sympy.floor(arguments[0] / arguments[1])
-        if value.name == "power":
-            return arguments[0] ** arguments[1]
-        return (sympy.Max if value.name == "max" else sympy.Min)(*arguments)
+        return KINDS[value.name].sympy(sympy, *arguments)
 
     def term(monomial: Monomial, coefficient: Coefficient) -> Any:
         number = sympy.Rational(*Fraction(coefficient).as_integer_ratio())

@@ -1,7 +1,7 @@
 """Sizes that remember where they come from: integers that carry an exact expression through plain Python arithmetic.
 
 A cost rule is plain arithmetic on integers. Called with Sizes it computes the number it always did and, beside it,
-the expression of that number in hyperparameters. Whatever is no arithmetic (``range(n)``, ``bit_length``) drops the
+the expression of that number in hyperparameters. Anything but arithmetic (``range(n)``, ``bit_length``) drops the
 expression, never the number. A comparison is answered by the numbers and is remembered as a condition under which
 the expression holds.
 """
@@ -14,7 +14,8 @@ from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tensortide.expr.atoms import nonnegative
-from tensortide.expr.expr import Expr, Opaque, as_expr, constant
+from tensortide.expr.expr import Expr, as_expr, constant
+from tensortide.expr.floors import quotients
 from tensortide.expr.show import text
 
 __all__ = ["Condition", "Size", "conditions", "expr_of", "sized"]
@@ -41,16 +42,13 @@ class Condition(NamedTuple):
     @property
     def divisor(self) -> tuple[Expr, Expr] | None:
         """``(d, n)`` if it says that ``d`` divides ``n``: ``n - d*floor(n/d) == 0``."""
-        for monomial in self.expr.terms if self.relation == "==" else ():
-            for atom, exponent in monomial:
-                if isinstance(atom, Opaque) and atom.name == "floor" and exponent == 1:
-                    top, bottom = atom.arguments
-                    if self.expr in (top % bottom, -(top % bottom)):
-                        return bottom, top
+        for top, bottom in quotients(self.expr) if self.relation == "==" else ():
+            if self.expr in (top % bottom, -(top % bottom)):
+                return bottom, top
         return None
 
     def holds(self, value: int) -> bool:
-        """Whether it holds where ``expr`` is ``value``."""
+        """Tell whether it holds where ``expr`` is ``value``."""
         return {"==": value == 0, "!=": value != 0, ">=": value >= 0, ">": value > 0}[self.relation]
 
 

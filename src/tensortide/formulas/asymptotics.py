@@ -14,6 +14,7 @@ from typing import Any
 
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, symbol, text
+from tensortide.expr.atoms import KINDS
 from tensortide.expr.expr import Opaque
 from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.ratio import ONE, Ratio, Term
@@ -200,14 +201,13 @@ class _Smooth:
 
     def _atom(self, atom: Opaque) -> Expr:
         arguments, shown = [self(argument) for argument in atom.arguments], text(Expr({((atom, 1),): 1}))
-        if atom.name == "floor":
-            quotient = arguments[0].divided(arguments[1])
-            if quotient is not None:
-                self.notes[f"{shown} is taken as {text(quotient)}"] = None
-                return quotient
-        if atom.name in ("max", "min"):
-            ranked = sorted(arguments, key=self._rank)
-            chosen = ranked[-1] if atom.name == "max" else ranked[0]
+        kind = KINDS[atom.name]
+        leading = kind.leading(*arguments)
+        if leading is not None:
+            self.notes[f"{shown} is taken as {text(leading)}"] = None
+            return leading
+        if kind.choose:
+            chosen = kind.choose(arguments, key=self._rank)
             others = ", ".join(f"{k}={v}" for k, v in self._others.items())
             self.notes[
                 f"the {atom.name} of {len(arguments)} expressions is {text(chosen)} for large {self._growth}"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, compiled, nonnegative
+from tensortide.expr.atoms import KINDS
 from tensortide.expr.expr import Atom, Monomial, Opaque, denominator
 
 __all__ = ["Line", "crossing", "first"]
@@ -61,10 +62,7 @@ def _monomial_rises(monomial: Monomial, symbol: str) -> bool:
 def _atom_rises(atom: Atom, symbol: str) -> bool:
     if isinstance(atom, str):
         return True
-    if atom.name == "floor":
-        top, bottom = atom.arguments
-        return symbol not in bottom.symbols and nonnegative(bottom) and _rises(top, symbol)
-    return all(_rises(argument, symbol) for argument in atom.arguments)
+    return KINDS[atom.name].rises(lambda argument: _rises(argument, symbol), symbol, *atom.arguments)
 
 
 def first(holds: Callable[[int], bool], low: int, high: int) -> int:

@@ -33,7 +33,7 @@ class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def to_json(formulas: Formulas) -> bytes:
-    """What a file of ``formulas`` contains: the totals as text, factored."""
+    """Encode ``formulas`` as the content of a file: the totals as text, factored."""
     file = _File(
         format=f"{FORMAT.tag}/{FORMAT.version}",
         workload=formulas.workload,

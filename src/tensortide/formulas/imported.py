@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tensortide.cost import count
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, conditions, expr_of
-from tensortide.expr.atoms import given_whole
+from tensortide.expr.floors import given_whole
 from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.region import divisible, quotients, simplified, sizes
 from tensortide.graph.model import Graph

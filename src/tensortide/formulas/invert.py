@@ -13,6 +13,7 @@ import msgspec
 from tensortide.errors import ExpressionError
 from tensortide.expr import Condition, compiled
 from tensortide.expr import symbol as expr_symbol
+from tensortide.expr.atoms import KINDS
 from tensortide.expr.expr import Number, Opaque
 from tensortide.formulas.crossing import Line, first
 from tensortide.formulas.formulas import Formulas
@@ -81,7 +82,7 @@ class _Search:
         self.gap = self._line(Condition(target.gap, ">" if target.relation in ("<", ">") else ">="))
         self._left = compiled([target.left.top.subs(self.line), target.left.bottom.subs(self.line)])
         self.low, self.high = 1, HIGHEST // self.stride
-        if any(isinstance(atom, Opaque) and atom.name == "power" for atom in self.gap.expr.atoms):
+        if any(isinstance(atom, Opaque) and KINDS[atom.name].exponential for atom in self.gap.expr.atoms):
             self.high = _EVERY
         self.limit = self.high
         self._rest: list[Condition] = []

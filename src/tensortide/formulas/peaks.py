@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from tensortide.expr import Condition, Expr, Size, conditions, constant, expr_of, nonnegative, total
 from tensortide.expr.atoms import MAX
-from tensortide.expr.expr import Coefficient, Monomial, Opaque
+from tensortide.expr.expr import Coefficient, Monomial, opaque
 from tensortide.formulas.measure import agrees
 from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
@@ -243,4 +243,4 @@ def largest(moments: Iterable[Expr], typical: Mapping[str, int]) -> Expr:
         above = (other for other in kept if all(map(operator.ge, levels[other], here)))
         if not any(nonnegative(other - expr) for other in above):
             kept.append(expr)
-    return kept[0] if len(kept) == 1 else Expr({((Opaque(MAX, tuple(sorted(kept, key=str))), 1),): 1})
+    return kept[0] if len(kept) == 1 else opaque(MAX, tuple(sorted(kept, key=str)))

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from tensortide.expr import Condition, Expr, constant, expr_of, nonnegative, symbol
-from tensortide.expr.atoms import floor, given_whole
 from tensortide.expr.expr import common, content, denominator
+from tensortide.expr.floors import floor, given_whole
 from tensortide.graph.model import Graph
 
 __all__ = ["divisible", "quotients", "simplified", "sizes"]

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, constant, text
+from tensortide.expr.atoms import KINDS
 from tensortide.expr.expr import Opaque
 from tensortide.formulas.formulas import Formulas
 
@@ -46,9 +47,8 @@ def _opened(expr: Expr, setting: Mapping[str, int]) -> Expr:
         term = constant(coefficient)
         for atom, exponent in monomial:
             base = Expr({((atom, 1),): 1})
-            if isinstance(atom, Opaque) and atom.name in ("max", "min"):
-                wins = max if atom.name == "max" else min
-                base = _opened(wins(atom.arguments, key=lambda argument: _value(argument, setting)), setting)
+            if isinstance(atom, Opaque) and (choose := KINDS[atom.name].choose):
+                base = _opened(choose(atom.arguments, key=lambda argument: _value(argument, setting)), setting)
             term = term * base**exponent
         result = result + term
     return result

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tensortide.errors import WorkloadError
 from tensortide.expr import Expr
-from tensortide.expr.atoms import given_whole
+from tensortide.expr.floors import given_whole
 from tensortide.formulas.lift import Lifted, lift
 from tensortide.formulas.measure import Measured, measure
 from tensortide.formulas.peaks import Memory, memory

@@ -1,4 +1,4 @@
-"""How long each op of a step takes, and how that is known; and the file that keeps it."""
+"""Durations: the time of each op of a step, where it is known from, and the file that keeps it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _Nanoseconds = Annotated[int, msgspec.Meta(ge=0)]
 class Durations(msgspec.Struct, frozen=True):
     """The time of one run of each op of a Graph, in nanoseconds, in the order of its ops.
 
-    ``kind`` says how they are known, ``source`` tells people: which device, which model, how often measured.
+    ``kind`` says how they are known, ``source`` says it in words: which device, which model, how often measured.
     ``unknown`` counts the ops that no rule prices and whose time is a stand-in. ``graph`` is the ``identity`` of the
-    Graph whose ops these are. An op in a loop takes its time once per iteration. ``measurement`` has what is known of
-    how they were measured.
+    Graph whose ops these are. An op in a loop takes its time once per iteration. ``measurement`` describes how
+    they were measured.
     """
 
     ns: tuple[_Nanoseconds, ...]
@@ -56,7 +56,7 @@ class Durations(msgspec.Struct, frozen=True):
 
 
 def identity(graph: Graph) -> str:
-    """Hexadecimal digest of what a duration depends on: the ops in order, with the dtypes and shapes they work on.
+    """Hexadecimal digest of everything a duration depends on: the ops in order, with their dtypes and shapes.
 
     Lifetimes, names and places in the user's code do not matter, nor on which device the step was captured.
     """
@@ -110,6 +110,6 @@ def _check_columns(durations: Durations) -> None:
 
 
 def beside(graph_file: str | os.PathLike[str]) -> Path:
-    """Where the durations of a saved graph are looked for: ``x.durations.json`` of ``x.tide``."""
+    """Name the file in which the durations of a saved graph are looked for: ``x.durations.json`` of ``x.tide``."""
     path = Path(graph_file)
     return path.with_name(path.name.removesuffix(GRAPH_SUFFIX) + SUFFIX)
