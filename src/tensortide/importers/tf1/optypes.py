@@ -4,21 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = [
-    "CARRIERS",
-    "ENTERS",
-    "EXITS",
-    "FEEDS",
-    "MERGES",
-    "NEXT",
-    "PASSES",
-    "QUESTIONS",
-    "READERS",
-    "SWITCHES",
-    "VARIABLES",
-    "updates",
-]
-
 ENTERS = frozenset({"Enter", "RefEnter"})
 EXITS = frozenset({"Exit", "RefExit"})
 MERGES = frozenset({"Merge", "RefMerge"})

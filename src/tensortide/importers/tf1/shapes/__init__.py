@@ -3,18 +3,6 @@
 from __future__ import annotations
 
 from tensortide.importers.tf1.shapes import arrays, control, elementwise, indexing, products, values, windows
-from tensortide.importers.tf1.shapes.table import TABLE, Op, Tensor, Unknown
+from tensortide.importers.tf1.shapes.table import TABLE
 
-__all__ = [
-    "TABLE",
-    "Op",
-    "Tensor",
-    "Unknown",
-    "arrays",
-    "control",
-    "elementwise",
-    "indexing",
-    "products",
-    "values",
-    "windows",
-]
+__all__ = ["TABLE", "arrays", "control", "elementwise", "indexing", "products", "values", "windows"]

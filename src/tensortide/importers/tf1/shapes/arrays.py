@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tensortide.expr import Expr, ceil_ratio, constant
 from tensortide.importers.tf1.program import Shape
 from tensortide.importers.tf1.shapes.elementwise import MOST_VALUES
-from tensortide.importers.tf1.shapes.table import ONE, Op, Result, Tensor, Unknown, product, shape_of
+from tensortide.importers.tf1.shapes.table import ONE, Function, Op, Result, Tensor, Unknown, product, shape_of
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
 
 __all__: list[str] = []
@@ -315,11 +315,6 @@ def _few_positions(op: Op, length: Expr) -> Expr:
     return length
 
 
-@shape_of("LinSpace")
-def linspace(op: Op) -> Result:
-    return [Tensor((op.values(2)[0],))]
-
-
 @shape_of("InvertPermutation")
 def invert_permutation(op: Op) -> Result:
     if op.inputs[0].values is None:
@@ -376,6 +371,11 @@ def diagonal(op: Op) -> Result:
     return [Tensor((*shape, *(shape if op.type == "Diag" else shape[-1:])))]
 
 
-@shape_of("MatrixDiagPart DiagPart")
-def diagonal_part(op: Op) -> Result:
-    return [Tensor(op.shape(0)[:-1])]
+_PLAIN: dict[str, Function] = {
+    "LinSpace": lambda op: [Tensor((op.values(2)[0],))],
+    "MatrixDiagPart DiagPart": lambda op: [Tensor(op.shape(0)[:-1])],
+}
+"""Ops whose outputs are one expression."""
+
+for _types, _function in _PLAIN.items():
+    shape_of(_types)(_function)

@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from tensortide.expr import Expr, constant
 from tensortide.importers.tf1.program import Shape
-from tensortide.importers.tf1.shapes.table import Op, Result, Tensor, Unknown, shape_of
+from tensortide.importers.tf1.shapes.table import Function, Op, Result, Tensor, Unknown, shape_of
 from tensortide.importers.tf1.sizes.unify import Origin
 
 __all__: list[str] = []
-
-
-@shape_of("Enter RefEnter Exit RefExit NextIteration RefNextIteration RefIdentity")
-def pass_on(op: Op) -> Result:
-    return [op.inputs[0]]
-
-
-@shape_of("Switch RefSwitch")
-def switch(op: Op) -> Result:
-    return [op.inputs[0]] * 2
-
-
-@shape_of("SwitchN _SwitchN")
-def switch_many(op: Op) -> Result:
-    return [op.inputs[0]] * op.outputs
 
 
 @shape_of("Merge RefMerge")
@@ -72,11 +57,6 @@ def push(op: Op) -> Result:
     return [op.inputs[1]]
 
 
-@shape_of("StackPopV2 StackPop")
-def pop(op: Op) -> Result:
-    return [op.state.pushed.get(op.handle, Tensor(op.stored(0)))]
-
-
 @shape_of("TensorArrayV3 TensorArrayV2")
 def array(op: Op) -> Result:
     op.learn_length(0)
@@ -123,31 +103,11 @@ def array_scatter(op: Op) -> Result:
     return [Tensor((), handle=op.handle)]
 
 
-@shape_of("TensorArraySplitV3")
-def array_split(op: Op) -> Result:
-    return [Tensor((), handle=op.handle)]
-
-
-@shape_of("TensorArrayReadV3 TensorListGetItem ReadVariableOp")
-def read(op: Op) -> Result:
-    return [Tensor(op.element())]
-
-
 @shape_of("TensorListPopBack")
 def pop_back(op: Op) -> Result:
     pushed = op.state.pushed.get(op.handle, Tensor())
     shape = op.stored(1) if op.state.elements.get(op.handle) is None else op.element()
     return [Tensor((), handle=op.handle), Tensor(shape, pushed.values, pushed.handle)]
-
-
-@shape_of("TensorArrayGatherV3")
-def array_gather(op: Op) -> Result:
-    return [Tensor((*op.shape(1), *op.element()))]
-
-
-@shape_of("TensorListStack")
-def list_stack(op: Op) -> Result:
-    return [Tensor((op.length() or op.unknown(0, 0), *op.element()))]
 
 
 @shape_of("TensorArrayConcatV3")
@@ -161,11 +121,6 @@ def array_concat(op: Op) -> Result:
 def array_size(op: Op) -> Result:
     length = op.length()
     return [Tensor((), None if length is None else (length,))]
-
-
-@shape_of("TensorListElementShape")
-def element_shape(op: Op) -> Result:
-    return [Tensor((constant(len(op.element())),), op.element())]
 
 
 @shape_of("OptionalFromValue")
@@ -198,3 +153,20 @@ def dequeue(op: Op) -> Result:
     if not isinstance(stored, tuple):
         raise Unknown
     return [Tensor(op.stated(s, f"{op.name}:{i}", Origin.STORED_FEED, Origin.FEED)) for i, s in enumerate(stored)]
+
+
+_PLAIN: dict[str, Function] = {
+    "Enter RefEnter Exit RefExit NextIteration RefNextIteration RefIdentity": lambda op: [op.inputs[0]],
+    "Switch RefSwitch": lambda op: [op.inputs[0]] * 2,
+    "SwitchN _SwitchN": lambda op: [op.inputs[0]] * op.outputs,
+    "StackPopV2 StackPop": lambda op: [op.state.pushed.get(op.handle, Tensor(op.stored(0)))],
+    "TensorArraySplitV3": lambda op: [Tensor((), handle=op.handle)],
+    "TensorArrayReadV3 TensorListGetItem ReadVariableOp": lambda op: [Tensor(op.element())],
+    "TensorArrayGatherV3": lambda op: [Tensor((*op.shape(1), *op.element()))],
+    "TensorListStack": lambda op: [Tensor((op.length() or op.unknown(0, 0), *op.element()))],
+    "TensorListElementShape": lambda op: [Tensor((constant(len(op.element())),), op.element())],
+}
+"""Ops whose outputs are one expression."""
+
+for _types, _function in _PLAIN.items():
+    shape_of(_types)(_function)

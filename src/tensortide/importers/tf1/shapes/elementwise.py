@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tensortide.expr import Expr, constant, maximum, minimum
 from tensortide.importers.tf1.program import Shape
-from tensortide.importers.tf1.shapes.table import ONE, Op, Result, Tensor, Unknown, product, shape_of
+from tensortide.importers.tf1.shapes.table import ONE, Function, Op, Result, Tensor, Unknown, product, shape_of
 from tensortide.importers.tf1.sizes.unify import Contradiction
 
 __all__ = ["broadcast", "broadcast_all"]
@@ -80,11 +80,6 @@ def same_as_first(op: Op) -> Result:
     return [Tensor(op.shape(0), first.values, first.handle)]
 
 
-@shape_of("IdentityN")
-def same_as_all(op: Op) -> Result:
-    return op.inputs
-
-
 @shape_of(
     "Relu6Grad ReluGrad LeakyReluGrad SeluGrad SigmoidGrad TanhGrad RsqrtGrad SqrtGrad ReciprocalGrad InvGrad "
     "SoftplusGrad SoftsignGrad"
@@ -121,16 +116,6 @@ _COMPARED: dict[str, Callable[[int], bool]] = {
     "Greater": lambda d: d > 0,
     "GreaterEqual": lambda d: d >= 0,
 }
-
-
-@shape_of(
-    "Add AddV2 Sub Mul Div RealDiv FloorDiv TruncateDiv FloorMod Mod TruncateMod Maximum Minimum Pow SquaredDifference "
-    "MulNoNan DivNoNan Xdivy Xlogy Xlog1py Atan2 Complex Zeta Equal NotEqual Less LessEqual Greater GreaterEqual "
-    "LogicalAnd LogicalOr ApproximateEqual BitwiseAnd BitwiseOr BitwiseXor LeftShift RightShift Igamma Igammac "
-    "Polygamma NextAfter"
-)
-def binary(op: Op) -> Result:
-    return [Tensor(broadcast(op, op.shape(0), op.shape(1)), _binary_values(op))]
 
 
 def _binary_values(op: Op) -> tuple[Expr, ...] | None:
@@ -172,11 +157,6 @@ def select(op: Op) -> Result:
         return [Tensor()]
     shapes = [op.shape(i) for i in (1, 2) if op.known(i)]
     return [Tensor(op.same(shapes[0], shapes[-1]))]
-
-
-@shape_of("SelectV2")
-def select_broadcast(op: Op) -> Result:
-    return [Tensor(broadcast_all(op, (0, 1, 2)))]
 
 
 @shape_of("BroadcastGradientArgs")
@@ -237,9 +217,17 @@ def arg_reduction(op: Op) -> Result:
     return [Tensor(shape[:axis] + shape[axis + 1 :])]
 
 
-@shape_of(
+_PLAIN: dict[str, Function] = {
+    "IdentityN": lambda op: op.inputs,
+    "Add AddV2 Sub Mul Div RealDiv FloorDiv TruncateDiv FloorMod Mod TruncateMod Maximum Minimum Pow "
+    "SquaredDifference MulNoNan DivNoNan Xdivy Xlogy Xlog1py Atan2 Complex Zeta Equal NotEqual Less LessEqual Greater "
+    "GreaterEqual LogicalAnd LogicalOr ApproximateEqual BitwiseAnd BitwiseOr BitwiseXor LeftShift RightShift Igamma "
+    "Igammac Polygamma NextAfter": lambda op: [Tensor(broadcast(op, op.shape(0), op.shape(1)), _binary_values(op))],
+    "SelectV2": lambda op: [Tensor(broadcast_all(op, (0, 1, 2)))],
     "L2Loss LoopCond IsVariableInitialized VarIsInitializedOp QueueSizeV2 QueueSize ScalarSummary HistogramSummary "
-    "MergeSummary ImageSummary AudioSummary StringJoin"
-)
-def scalar(op: Op) -> Result:
-    return [Tensor(())]
+    "MergeSummary ImageSummary AudioSummary StringJoin": lambda op: [Tensor(())],
+}
+"""Ops whose outputs are one expression."""
+
+for _types, _function in _PLAIN.items():
+    shape_of(_types)(_function)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensortide.expr import Expr, ceil_ratio, constant
 from tensortide.importers.tf1.shapes.arrays import REST
-from tensortide.importers.tf1.shapes.table import ONE, Op, Result, Tensor, Unknown, product, shape_of
+from tensortide.importers.tf1.shapes.table import ONE, Function, Op, Result, Tensor, Unknown, product, shape_of
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
 
 __all__: list[str] = []
@@ -177,16 +177,6 @@ def unsorted_segments(op: Op) -> Result:
     return [Tensor((op.values(2)[0], *data[len(ids) :]))]
 
 
-@shape_of("SegmentSum SegmentMean SegmentMax SegmentMin SegmentProd")
-def segments(op: Op) -> Result:
-    return [Tensor((op.unknown(0, 0), *op.shape(0)[1:]))]
-
-
-@shape_of("ScatterNd SparseToDense")
-def scatter_into_zeros(op: Op) -> Result:
-    return [Tensor(op.values(2 if op.type == "ScatterNd" else 1))]
-
-
 @shape_of("Where")
 def where(op: Op) -> Result:
     """Positions of true elements: how many is a symbol of its own with the number of elements for a bound; inexact:
@@ -208,11 +198,6 @@ def unique(op: Op) -> Result:
 def top_k(op: Op) -> Result:
     k = constant(op.integer("k")) if op.type == "TopK" else op.values(1)[0]
     return [Tensor((*op.shape(0)[:-1], k))] * 2
-
-
-@shape_of("InTopK InTopKV2")
-def in_top_k(op: Op) -> Result:
-    return [Tensor((op.equal(op.shape(0)[0], op.shape(1)[0]),))]
 
 
 @shape_of("SparseSoftmaxCrossEntropyWithLogits")
@@ -237,11 +222,16 @@ def candidate_sampler(op: Op) -> Result:
     return [Tensor((k,)), Tensor(op.shape(0)), Tensor((k,))]
 
 
-@shape_of("RandomGamma RandomPoissonV2")
-def random_by_parameter(op: Op) -> Result:
-    return [Tensor((*op.values(0), *op.shape(1)))]
+_PLAIN: dict[str, Function] = {
+    "SegmentSum SegmentMean SegmentMax SegmentMin SegmentProd": lambda op: [
+        Tensor((op.unknown(0, 0), *op.shape(0)[1:]))
+    ],
+    "ScatterNd SparseToDense": lambda op: [Tensor(op.values(2 if op.type == "ScatterNd" else 1))],
+    "InTopK InTopKV2": lambda op: [Tensor((op.equal(op.shape(0)[0], op.shape(1)[0]),))],
+    "RandomGamma RandomPoissonV2": lambda op: [Tensor((*op.values(0), *op.shape(1)))],
+    "Multinomial StatelessMultinomial": lambda op: [Tensor((op.shape(0)[0], op.values(1)[0]))],
+}
+"""Ops whose outputs are one expression."""
 
-
-@shape_of("Multinomial StatelessMultinomial")
-def multinomial(op: Op) -> Result:
-    return [Tensor((op.shape(0)[0], op.values(1)[0]))]
+for _types, _function in _PLAIN.items():
+    shape_of(_types)(_function)

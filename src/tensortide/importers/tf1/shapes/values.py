@@ -6,7 +6,7 @@ from tensortide.expr import Expr, constant
 from tensortide.importers.tf1.program import Constant, Shape
 from tensortide.importers.tf1.shapes.arrays import FEW_POSITIONS
 from tensortide.importers.tf1.shapes.elementwise import MOST_VALUES
-from tensortide.importers.tf1.shapes.table import Op, Result, Tensor, Unknown, product, shape_of
+from tensortide.importers.tf1.shapes.table import Function, Op, Result, Tensor, Unknown, product, shape_of
 from tensortide.importers.tf1.sizes.unify import Origin
 
 __all__: list[str] = []
@@ -87,21 +87,6 @@ def shape_values(op: Op) -> Result:
     return results
 
 
-@shape_of("Size")
-def size(op: Op) -> Result:
-    return [Tensor((), (product(op.shape(0)),))]
-
-
-@shape_of("Rank")
-def rank(op: Op) -> Result:
-    return [Tensor((), (constant(op.rank(0)),))]
-
-
-@shape_of("NoOp ControlTrigger Assert TensorArrayCloseV3 StackCloseV2 QueueCloseV2")
-def nothing(op: Op) -> Result:
-    return []
-
-
 @shape_of("Assign AssignAdd AssignSub")
 def assign(op: Op) -> Result:
     target = op.inputs[0]
@@ -142,19 +127,6 @@ def scatter(op: Op) -> Result:
 
 
 @shape_of(
-    "SparseApplyGradientDescent SparseApplyMomentum SparseApplyAdagrad SparseApplyAdam SparseApplyRMSProp "
-    "ScatterNdUpdate ScatterNdAdd ScatterNdSub"
-)
-def sparse_apply(op: Op) -> Result:
-    return [Tensor(op.shape(0), handle=op.handle)]
-
-
-@shape_of("SequenceMask")
-def sequence_mask(op: Op) -> Result:
-    return [Tensor((*op.shape(0), op.values(1)[0]))]
-
-
-@shape_of(
     "RandomUniform RandomStandardNormal TruncatedNormal RandomUniformInt ParameterizedTruncatedNormal "
     "StatelessRandomUniform StatelessRandomNormal StatelessTruncatedNormal StatelessRandomUniformV2 "
     "StatelessRandomNormalV2 Empty BroadcastTo StridedSliceGrad AvgPoolGrad AvgPool3DGrad"
@@ -162,3 +134,17 @@ def sequence_mask(op: Op) -> Result:
 def as_told(op: Op) -> Result:
     """The shape that is the value of an input."""
     return [Tensor(op.values(1 if op.type == "BroadcastTo" else 0))]
+
+
+_PLAIN: dict[str, Function] = {
+    "Size": lambda op: [Tensor((), (product(op.shape(0)),))],
+    "Rank": lambda op: [Tensor((), (constant(op.rank(0)),))],
+    "NoOp ControlTrigger Assert TensorArrayCloseV3 StackCloseV2 QueueCloseV2": lambda op: [],
+    "SparseApplyGradientDescent SparseApplyMomentum SparseApplyAdagrad SparseApplyAdam SparseApplyRMSProp "
+    "ScatterNdUpdate ScatterNdAdd ScatterNdSub": lambda op: [Tensor(op.shape(0), handle=op.handle)],
+    "SequenceMask": lambda op: [Tensor((*op.shape(0), op.values(1)[0]))],
+}
+"""Ops whose outputs are one expression."""
+
+for _types, _function in _PLAIN.items():
+    shape_of(_types)(_function)
