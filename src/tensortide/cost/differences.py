@@ -43,7 +43,7 @@ class Comparison(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def by_reason(self) -> dict[Quantity, dict[enum.StrEnum, tuple[int, Expr]]]:
-        """By quantity and reason: how many ops differ, and their changes."""
+        """The ops that differ, counted, and their changes, by quantity and reason."""
         groups: dict[Quantity, dict[enum.StrEnum, list[Expr]]] = {quantity: {} for quantity in QUANTITIES}
         for difference in self.differences:
             groups[difference.quantity].setdefault(difference.reason, []).append(difference.change)

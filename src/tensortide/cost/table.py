@@ -19,7 +19,7 @@ from tensortide.graph.model import OUTSIDE, Graph, OpView, Phase, Role
 __all__ = ["QUANTITIES", "Quantity", "Row", "Table", "known_sizes", "row_of", "table_of"]
 
 QUANTITIES = ("parameters", "flops", "bytes", "footprint", "io")
-"""What a table has of every op: elements of parameters, FLOPs, bytes accessed, of storages, fed and fetched."""
+"""Columns of a table: elements of parameters, FLOPs, bytes accessed, of storages, fed and fetched."""
 
 Quantity: TypeAlias = str
 ZERO = constant(0)
@@ -63,7 +63,7 @@ class Table(msgspec.Struct, frozen=True, dict=True):
         return _sums(self.rows)
 
     def by(self, key: Callable[[Row], str]) -> dict[str, dict[Quantity, Expr]]:
-        """The same of the rows that share a ``key``, in order of appearance."""
+        """Return the sums of the rows that share a ``key``, in order of appearance."""
         groups: dict[str, list[Row]] = {}
         for row in self.rows:
             groups.setdefault(key(row), []).append(row)
@@ -100,7 +100,7 @@ def _sums(rows: Iterable[Row]) -> dict[Quantity, Expr]:
 
 
 def row_of(view: OpView) -> Row:
-    """The row of an op, without its costs."""
+    """Return the row of an op, without its costs."""
     op = view.op
     return Row(
         name=op.label or f"{view.name}#{view.index}",
@@ -113,7 +113,7 @@ def row_of(view: OpView) -> Row:
 
 
 def table_of(count: Count, hints: Mapping[str, int] | None = None) -> Table:
-    """The rows of a counted graph. The totals of FLOPs and bytes are those of ``count``.
+    """Return the rows of a counted graph. The totals of FLOPs and bytes are those of ``count``.
 
     An op's footprint are the storages that it allocates, or for what exists before the step, that it stands for.
     Arms of a conditional that the totals do not take have no FLOPs and no bytes.
@@ -142,7 +142,7 @@ def table_of(count: Count, hints: Mapping[str, int] | None = None) -> Table:
 
 
 def _rule_text(view: OpView, how: How) -> str:
-    """The formula of the rule that priced an op, or what did instead of one."""
+    """Return the formula of the rule that priced an op, or what did instead of one."""
     rule = rule_for(qualified(view.name)) if how in ("rule", "view") else None
     return how if rule is None else rule.formula
 

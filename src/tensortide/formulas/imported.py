@@ -17,7 +17,7 @@ __all__ = ["formulas_of_graph"]
 
 
 def formulas_of_graph(graph: Graph, defaults: Mapping[str, int], workload: str = "") -> Formulas:
-    """The totals of ``graph``, by the default rules; ``defaults`` are values of the symbols in its sizes.
+    """Return the totals of ``graph``, by the default rules; ``defaults`` are values of the symbols in its sizes.
 
     Raises ExpressionError if it has none, and for ops without a cost rule: a total that lacks them is no total.
     """

@@ -34,7 +34,7 @@ def import_graph(
     bind: Mapping[str, Sequence[int | str | Expr]] | None = None,
     settings: Mapping[str, int] | None = None,
 ) -> Imported:
-    """The Graph of the MetaGraphDef in ``file``.
+    """Read the Graph of the MetaGraphDef in ``file``.
 
     ``preparation``: ``default`` keeps what the training step runs; ``catamount`` all but savers and initializers, and
     what ``preset`` and the patterns ``drop`` name. ``bind`` names sizes: for a pattern of node names the dims, or for

@@ -36,7 +36,7 @@ def read_program(
     keep_sizes: Collection[int] = (),
     masks: bool = False,
 ) -> Program:
-    """The training step in a MetaGraphDef (or GraphDef), with every size and trip count as an expression.
+    """Read the training step of a MetaGraphDef (or GraphDef), with every size and trip count as an expression.
 
     Args:
         source: a file (``.meta``, ``.pb``, either compressed with gzip) or its bytes.
@@ -98,7 +98,7 @@ class _Writer:
         self._written: dict[Expr, Expr] = {}
 
     def _write(self, expr: Expr) -> Expr:
-        """An expression in the final names."""
+        """Return an expression in the final names."""
         written = self._written.get(expr)
         if written is None:
             final = self.sizes.now(expr)

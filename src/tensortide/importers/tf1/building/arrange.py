@@ -1,4 +1,4 @@
-"""In which order the nodes of a graph file run, and under which outcomes of its conditionals."""
+"""The order in which the nodes of a graph file run, and the outcomes of its conditionals under which they do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["branches", "loop_chain", "order"]
 
 
 def loop_chain(program: Program, loop: int) -> tuple[int, ...]:
-    """The loops around a node of ``loop``, outermost first."""
+    """Return the loops around a node of ``loop``, outermost first."""
     chain: list[int] = []
     while loop != OUTSIDE:
         chain.append(loop)
@@ -80,7 +80,7 @@ _PASSED = SWITCHES | {"Identity"}
 
 
 def branches(program: Program, order: Collection[int]) -> tuple[dict[int, int], tuple[Branch, ...]]:
-    """The branch of each node that runs under an outcome of a conditional, and the table of branches.
+    """Return the branch of each node that runs under an outcome of a conditional, and the table of branches.
 
     A Switch that is not a loop's sends its input to one of two arms; what depends on an arm runs only if it is taken,
     up to the Merge where arms meet.
@@ -98,12 +98,12 @@ def branches(program: Program, order: Collection[int]) -> tuple[dict[int, int], 
 
 
 def _starts_iteration(program: Program, switch: Node) -> bool:
-    """Whether a Switch ends or continues a loop: that is no conditional."""
+    """Tell a Switch that ends or continues a loop from one of a conditional."""
     return len(switch.inputs) > 1 and program.nodes[program.source(switch.inputs[1], _PASSED).node].type == "LoopCond"
 
 
 def _arm(program: Program, contexts: dict[int, Context], heads: Collection[int], ref: Ref) -> Context:
-    """The outcomes under which the tensor ``ref`` exists."""
+    """Return the outcomes under which the tensor ``ref`` exists."""
     node = program.nodes[ref.node]
     context = contexts.get(ref.node, ())
     if node.type in SWITCHES and ref.node not in heads and len(node.inputs) > 1:

@@ -34,7 +34,7 @@ __all__ = ["completed", "graph_of_program"]
 TAGS = {"StackPushV2": ("push",), "StackPopV2": ("pop",), "TensorArrayWriteV3": ("write",)} | dict.fromkeys(
     ["TensorArrayGatherV3", "TensorArrayConcatV3"], ("gather",)
 )
-"""What an op does with what others keep, see ``graph.unroll``."""
+"""Tags of ops that use stacks and arrays, see ``graph.unroll``."""
 
 _STACKS = frozenset({"StackPushV2", "StackPopV2"})
 """Ops that change the stack that is their first input: they keep their order."""
@@ -85,7 +85,7 @@ def _resource_variables(program: Program) -> dict[str, Spec]:
 
 
 def graph_of_program(program: Program, name: str = "") -> Graph:
-    """The Graph of all nodes of ``program``.
+    """Return the Graph of all nodes of ``program``.
 
     Op types are called ``tf.<Type>``; an op's ``label`` is its node's name. Sizes carry the file's expressions. What
     passes a tensor on (Identity, Switch, Reshape, ...) shares its storage; an addition that a loop accumulates
@@ -166,7 +166,7 @@ class _Conversion:
         return self.calls[key]
 
     def _slots(self, node: Node) -> tuple[int, ...]:
-        """The other inputs that an optimizer's step writes: its slots."""
+        """Return the other inputs that an optimizer's step writes: its slots."""
         if "Apply" not in node.type:
             return ()
         memory = self.memory
@@ -179,7 +179,7 @@ class _Conversion:
         return self.modules.setdefault(scope.replace(".", "_").replace("/", "."), len(self.modules))
 
     def _loops(self) -> tuple[dict[int, int], tuple[Loop, ...]]:
-        """The number of each loop in the Graph, outer ones first, and the table."""
+        """Number the loops of the Graph, outer ones first, and return the table too."""
         table = self.program.loops
         number = {OUTSIDE: OUTSIDE}
         pending = list(range(len(table)))
@@ -216,7 +216,7 @@ class _Conversion:
         return {tensors[t].storage for op in ops if op.phase is Phase.BACKWARD for t in op.inputs} & made
 
     def _handed_out(self) -> dict[str, int]:
-        """The tensors that the step's roots give; the step does not give what exists before it, updated or not."""
+        """Return the tensors that the step's roots give: none that exists before the step, updated or not."""
         by_name = {node.name: (i, node) for i, node in enumerate(self.program.nodes)}
         found: dict[str, int] = {}
         for root in self.program.roots:
@@ -246,7 +246,7 @@ class _Conversion:
 
 
 def _attributes(node: Node) -> list[tuple[str, Value]]:
-    """The attributes of a node that are plain values; a small stored tensor is the tuple of its values."""
+    """Return the attributes of a node that are plain values; a small stored tensor is the tuple of its values."""
     found: list[tuple[str, Value]] = []
     for name, value in sorted(node.attributes.items()):
         if name.startswith("_"):

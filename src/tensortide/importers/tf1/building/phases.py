@@ -1,4 +1,4 @@
-"""Which phase of a step each node of a graph file belongs to, and what its variables are for."""
+"""The phase of a step that each node of a graph file belongs to, and the roles of its variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCOPE = re.compile(r"(?:^|/)gradients(?:_\d+)?/")
 
 
 def phases(program: Program, order: Iterable[int]) -> list[Phase]:
-    """The phase of every node.
+    """Return the phase of every node.
 
     Backward is what stands in the gradient scope (except what it does in forward loops, to keep values) and what
     follows from that; of this, the optimizer is what updates variables, what reads them outside the scope, and what
@@ -45,8 +45,8 @@ def _in_forward_loop(program: Program, node: Node) -> bool:
 
 
 def variable_roles(program: Program) -> dict[int, Role]:
-    """What each variable is for: a parameter if it is trained; optimizer state if an optimizer's step names it as
-    such, or if it belongs to a parameter by name and shape; else a buffer."""
+    """Return the role of each variable: a parameter if it is trained; optimizer state if an optimizer's step names it
+    so, or if it belongs to a parameter by name and shape; else a buffer."""
     indexes = {node.name: i for i, node in enumerate(program.nodes) if node.type in VARIABLES}
     trainable = {name for name in program.trainable if name in indexes}
     slots = {

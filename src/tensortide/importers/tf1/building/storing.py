@@ -1,4 +1,4 @@
-"""Where the tensors of a graph file lie: storages, and the tensors that ops pass on, keep and take back in them."""
+"""Storages of the tensors of a graph file: those that ops pass on, keep and take back share one."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Memory:
             self._place(index)
 
     def storages(self, outputs: Collection[int], saved: Collection[int]) -> tuple[Storage, ...]:
-        """The table of storages. ``outputs`` are those the step hands out, ``saved`` those that backward reads."""
+        """Return the storages. ``outputs`` are those the step hands out, ``saved`` those that backward reads."""
         table = []
         for i, (nbytes, found, birth) in enumerate(zip(self.nbytes, self.role, self.birth, strict=True)):
             role = Role.ACTIVATION if found is Role.TEMPORARY and i in saved else found
@@ -85,7 +85,7 @@ class Memory:
         self._keep(index, node)
 
     def _storage(self, index: int, node: Node, output: int) -> int | None:
-        """The storage that an output shares, None for one of its own."""
+        """Return the storage that an output shares, None for one of its own."""
         if index in self.in_place:
             return self._of(node.inputs[self.in_place[index]])
         if node.type in MERGES and output == 1:
@@ -122,7 +122,7 @@ class Memory:
         return len(self.nbytes) - 1
 
     def _use(self, storage: int, node: Node, position: int) -> None:
-        """A storage from outside a loop is held until the loop ends."""
+        """Prolong the life of a storage: one from outside a loop is resident until the loop ends."""
         birth = self.birth[storage]
         if birth is not None and node.loop != OUTSIDE:
             for loop in loop_chain(self.program, node.loop):
@@ -132,7 +132,7 @@ class Memory:
         self.death[storage] = max(self.death[storage], position)
 
     def _keep(self, index: int, node: Node) -> None:
-        """What stacks and arrays keep: values as they are, or the copy that a scatter makes."""
+        """Note what stacks and arrays keep: values as they are, or the copy that a scatter makes."""
         position = self._position[index]
         if node.type == "TensorArrayGradV3":
             self._arrays[self._handle(Ref(index))] = self._of(Ref(index))
@@ -150,7 +150,7 @@ class Memory:
             self._use(self._of(node.inputs[0]), node, self._last_of_loop[node.loop][1])
 
     def _handle(self, ref: Ref) -> object:
-        """What a handle stands for: the op that made the stack or array; the gradients of an array are one array."""
+        """Identify the stack or array of a handle by the op that made it; the gradients of an array are one array."""
         ref = self.program.source(ref, CARRIERS)
         node = self.program.nodes[ref.node]
         if node.type == "TensorArrayGradV3" and node.inputs:
@@ -214,7 +214,7 @@ def accumulations(program: Program) -> tuple[dict[int, int], set[int]]:
 
 
 def _start_of(program: Program, readers: Mapping[Ref, list[int]], ref: Ref, back: int) -> int | None:
-    """The node that makes what ``ref`` starts from, if ``back`` carries it and nobody else reads either."""
+    """Return the node that makes what ``ref`` starts from, if ``back`` carries it and nobody else reads either."""
     while len(readers.get(ref, ())) == 1 and program.nodes[ref.node].type in ("Identity", *SWITCHES):
         ref = program.nodes[ref.node].inputs[0]
     merge = program.nodes[ref.node]

@@ -84,7 +84,7 @@ class _Context:
     value: Callable[[Expr], int]
 
     def reason(self, quantity: Quantity, theirs: Row | None, mine: Row | None) -> Reason:
-        """The reason that the op's ``quantity`` differs."""
+        """Return the reason that the op's ``quantity`` differs."""
         if quantity == "io":
             return Reason.PRUNED if mine is None else Reason.IO
         if mine is None:

@@ -25,16 +25,16 @@ _FIELDS = {
     "int8": "int_val", "uint16": "int_val", "int64": "int64_val", "bool": "bool_val", "uint32": "uint32_val",
     "uint64": "uint64_val", "string": "string_val",
 }  # fmt: skip
-"""Where a TensorProto keeps values that are not in ``tensor_content``."""
+"""Fields of a TensorProto for values that are not in ``tensor_content``."""
 
 
 def dtype_name(number: int) -> str:
-    """The name of a DataType number; references are their base types."""
+    """Return the name of a DataType number; references are their base types."""
     return DTYPES.get(number % 100, f"dtype{number}")
 
 
 def attribute(value: Any) -> Attribute:
-    """An AttrValue as a plain value."""
+    """Decode an AttrValue."""
     field = value.WhichOneof("value")
     if field in _READERS:
         return _READERS[field](getattr(value, field))
@@ -59,7 +59,7 @@ def _shape(shape: Any) -> tuple[int, ...] | None:
 
 
 def constant_of(tensor: Any) -> Constant:
-    """A TensorProto; its values only where they are few and numbers or bytes."""
+    """Decode a TensorProto; its values only where they are few and numbers or bytes."""
     dtype, shape = dtype_name(tensor.dtype), tuple(dim.size for dim in tensor.tensor_shape.dim)
     count = math.prod(shape)
     return Constant(dtype, shape, _values(tensor, dtype, count) if 0 <= count <= FEW else None)

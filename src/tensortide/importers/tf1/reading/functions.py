@@ -23,7 +23,7 @@ Source: TypeAlias = tuple[str, int]
 
 
 def lowered(graph: RawGraph) -> RawGraph:
-    """The graph without calls, ``While`` and ``If``. Raises MetaGraphError for a function that is not in the
+    """Write calls, ``While`` and ``If`` of a graph out. Raises MetaGraphError for a function that is not in the
     library."""
     if not graph.functions and not any(node.type in CALLS | WHILES | IFS for node in graph.nodes.values()):
         return graph
@@ -42,18 +42,18 @@ class _Lowering:
         self.results: dict[str, Sequence[Source]] = {}
 
     def direct(self, source: Source) -> Source:
-        """What a call's output is."""
+        """Follow the output of a call to the node that computes it."""
         while source[0] in self.results and source[1] < len(self.results[source[0]]):
             source = self.results[source[0]][source[1]]
         return source
 
     def _return(self, call: RawNode, outputs: Sequence[Source], control: Sequence[str]) -> None:
-        """A node of the call's name, for those that wait for it or fetch it."""
+        """Add a node of the call's name, for those that wait for it or fetch it."""
         self.results[call.name] = outputs
         self._new(call.name, "IdentityN", outputs, control, {}, call.device)
 
     def add(self, nodes: Any, depth: int) -> None:
-        """Adds nodes to the graph, calls written out."""
+        """Add nodes to the graph, calls written out."""
         for node in nodes:
             if depth > DEEPEST:
                 raise self.graph.fail("its functions call each other without end", node.name)
@@ -86,7 +86,7 @@ class _Lowering:
     def _body(
         self, function: str, scope: str, arguments: Sequence[Source], control: Sequence[str], call: RawNode, depth: int
     ) -> list[Source]:
-        """Writes a function's body out under ``scope``; what it returns."""
+        """Write a function's body out under ``scope``; what it returns."""
         definition = self.graph.functions[function]
         names = [arg.name for arg in definition.signature.input_arg]
         if len(names) != len(arguments):
@@ -171,7 +171,7 @@ class _Lowering:
         self._return(node, exits, node.control)
 
     def _invariant(self, body: str) -> set[int]:
-        """The loop variables that the body returns as they came."""
+        """Return the loop variables that the body returns as they came."""
         definition = self.graph.functions[body]
         returned = {entry.key: entry.value for entry in definition.ret}
         passes = {node.name: node.input[0] for node in definition.node_def if node.op == "Identity" and node.input}

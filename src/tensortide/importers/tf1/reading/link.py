@@ -53,7 +53,7 @@ class Linked:
 
 
 def linked(graph: RawGraph, nodes: Sequence[RawNode]) -> Linked:
-    """Numbers the edges. Raises MetaGraphError for a missing input, or a cycle that is no loop."""
+    """Number the edges. Raises MetaGraphError for a missing input, or a cycle that is no loop."""
     number = {node.name: i for i, node in enumerate(nodes)}
 
     def find(name: str, reader: RawNode) -> int:
@@ -114,7 +114,7 @@ def _order(graph: Linked) -> list[int]:
 
 
 def _on_cycle(graph: Linked, waiting: list[int], start: int) -> str:
-    """A node of the cycle that ``start`` waits for."""
+    """Return a node of the cycle that ``start`` waits for."""
     seen: set[int] = set()
     node = start
     while node not in seen:
@@ -125,7 +125,7 @@ def _on_cycle(graph: Linked, waiting: list[int], start: int) -> str:
 
 
 def _find_frames(graph: Linked) -> None:
-    """Fills ``frames`` and ``frame``: an Enter opens its frame, an Exit leaves it, everything else stays inside."""
+    """Fill ``frames`` and ``frame``: an Enter opens its frame, an Exit leaves it, everything else stays inside."""
     numbers: dict[tuple[int, str], int] = {}
     depth: dict[int, int] = {OUTSIDE: 0}
     innermost: Callable[[int], int] = depth.__getitem__

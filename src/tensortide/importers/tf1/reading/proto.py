@@ -49,7 +49,7 @@ WhileContextDef: string context_name=1, string pivot_name=5, string pivot_for_pr
 
 
 def _described() -> Any:
-    """The table as a file descriptor."""
+    """Make a file descriptor of the table."""
     from google.protobuf import descriptor_pb2
 
     field_type = descriptor_pb2.FieldDescriptorProto
@@ -92,7 +92,7 @@ def _pool() -> Any:
 
 @functools.cache
 def message(name: str) -> Any:
-    """The class of the message ``name``: ``FromString`` reads, ``SerializeToString`` writes."""
+    """Return the class of the message ``name``: ``FromString`` reads, ``SerializeToString`` writes."""
     from google.protobuf import message_factory
 
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{PACKAGE}.{name}"))

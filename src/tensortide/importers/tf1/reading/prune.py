@@ -1,4 +1,4 @@
-"""Which nodes of a file are the training step: pruning from its roots, or the preparation of the ``catamount`` table.
+"""The nodes of a file that are its training step: pruned from its roots, or prepared for the ``catamount`` table.
 
 The ``catamount`` preparation drops savers and variable initializers, recognised by structure, and what the caller's
 patterns name; control edges are ignored and nothing else is removed, dead gradients and metrics included.
@@ -30,7 +30,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "word2vec": _model(_WORD2VEC, (*_MODEL, "Cast_1")),
     "resnet": (".*(?:InferenceTower|InferenceRunner)/.*", "MergeAllSummariesRunWithOp/Merge/MergeSummary"),
 }
-"""What to remove beside savers and initializers, by model: patterns that match whole names. They drop the inference
+"""Nodes to remove beside savers and initializers, by model: patterns that match whole names. They drop the inference
 copy of a training graph, as the published numbers of these models assume."""
 
 SAVERS = frozenset({"SaveV2", "RestoreV2", "Save", "SaveSlices", "Restore", "RestoreSlice", "MergeV2Checkpoints"})
@@ -40,7 +40,7 @@ _SUMMARIES = re.compile(r".*Summary.*")
 
 
 def consumers(nodes: Iterable[RawNode]) -> dict[str, list[RawNode]]:
-    """The nodes that read an output of each node."""
+    """Return the nodes that read an output of each node."""
     readers: dict[str, list[RawNode]] = defaultdict(list)
     for node in nodes:
         for name, _ in node.inputs:
@@ -49,7 +49,7 @@ def consumers(nodes: Iterable[RawNode]) -> dict[str, list[RawNode]]:
 
 
 def prepared(graph: RawGraph, drop: Iterable[str]) -> list[RawNode]:
-    """The nodes that the ``catamount`` table counts, in the file's order, without control edges."""
+    """Return the nodes that the ``catamount`` table counts, in the file's order, without control edges."""
     readers = consumers(graph.nodes.values())
     removed = _savers(graph, readers) | _initializers(graph)
     _remove_unread(graph, removed, readers)
@@ -108,7 +108,7 @@ def _is_constant(graph: RawGraph, assign: RawNode) -> bool:
 
 
 def _remove_unread(graph: RawGraph, removed: set[str], readers: dict[str, list[RawNode]]) -> None:
-    """Adds to ``removed`` what only removed nodes read."""
+    """Add to ``removed`` what only removed nodes read."""
     pending = [name for gone in removed for name, _ in graph.nodes[gone].inputs]
     while pending:
         name = pending.pop()
@@ -121,8 +121,8 @@ def _remove_unread(graph: RawGraph, removed: set[str], readers: dict[str, list[R
 
 
 def step_roots(graph: RawGraph, fetches: Sequence[str] = ()) -> tuple[str, ...]:
-    """What one training step runs: the named fetches, else ``train_op``, else the updates of trained variables, else
-    every sink that is no saver, summary or initializer."""
+    """Name what one training step runs: the fetches given, else ``train_op``, else the updates of trained variables,
+    else every sink that is no saver, summary or initializer."""
     if fetches:
         return tuple(dict.fromkeys(map(node_name, fetches)))
     named = [name for name in map(node_name, graph.collections.get("train_op", ())) if name in graph.nodes]
@@ -134,7 +134,7 @@ def step_roots(graph: RawGraph, fetches: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def _trained(graph: RawGraph, update: RawNode) -> bool:
-    """Whether an update's target is a trained variable (any variable where the file does not say)."""
+    """Tell whether an update's target is a trained variable (any variable where the file does not say)."""
     trained = {name for name, variable in graph.variables.items() if variable.trainable}
     name = update.inputs[0][0] if update.inputs else ""
     while name in graph.nodes and graph.nodes[name].type in READERS and graph.nodes[name].inputs:
@@ -157,12 +157,12 @@ def _sinks(graph: RawGraph, skipped: set[str]) -> list[str]:
 
 
 def _after(graph: RawGraph, node: RawNode, removed: set[str]) -> bool:
-    """Whether a node only waits for removed ones (``save/control_dependency``), or is an unread variable."""
+    """Tell whether a node only waits for removed ones (``save/control_dependency``), or is an unread variable."""
     return node.type in VARIABLES or (bool(node.control) and all(name in removed for name in node.control))
 
 
 def pruned(graph: RawGraph, roots: Sequence[str]) -> list[RawNode]:
-    """The nodes that ``roots`` need, through data and control edges, in the file's order.
+    """Return the nodes that ``roots`` need, through data and control edges, in the file's order.
 
     Raises MetaGraphError for a root or an input that is not in the file.
     """

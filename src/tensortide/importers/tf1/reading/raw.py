@@ -45,7 +45,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class WhileContext:
-    """What is used of a WhileContextDef: its frame, the node that ends the condition, the tensor that bounds its
+    """The used parts of a WhileContextDef: its frame, the node that ends the condition, the tensor that bounds its
     trips."""
 
     name: str
@@ -66,12 +66,12 @@ class RawGraph:
     version: str = ""
 
     def fail(self, text: str, node: str = "") -> MetaGraphError:
-        """The error to raise for something wrong in this file."""
+        """Return the error to raise for something wrong in this file."""
         return MetaGraphError(f"{self.file}: {f'node {node}: ' if node else ''}{text}")
 
 
 def node_name(tensor: str) -> str:
-    """The node of a tensor or control name: ``^a/b`` and ``a/b:1`` are outputs of ``a/b``."""
+    """Return the node of a tensor or control name: ``^a/b`` and ``a/b:1`` are outputs of ``a/b``."""
     return reference(tensor.removeprefix("^"))[0]
 
 
@@ -82,7 +82,7 @@ def reference(tensor: str) -> tuple[str, int]:
 
 
 def load(source: str | Path | bytes) -> RawGraph:
-    """The MetaGraphDef in a file or in bytes, compressed with gzip or not. A bare GraphDef is read too.
+    """Load the MetaGraphDef in a file or in bytes, compressed with gzip or not. A bare GraphDef is read too.
 
     Raises MetaGraphError for a file that is unreadable, damaged or something else.
     """
@@ -107,7 +107,7 @@ def _content(source: str | Path | bytes, file: str) -> bytes:
 
 
 def _parsed(data: bytes) -> tuple[str, Any]:
-    """Why it cannot be read, or the MetaGraphDef with nodes; a GraphDef is put into one."""
+    """Return why it cannot be read, or the MetaGraphDef with nodes; a GraphDef is put into one."""
     try:
         from google.protobuf.message import DecodeError
     except ImportError:
@@ -142,7 +142,7 @@ def _raw(file: str, meta: Any) -> RawGraph:
 
 
 def raw_node(definition: Any, given: Mapping[str, Attribute] = MappingProxyType({})) -> RawNode:
-    """A NodeDef message as a node. ``given`` are the attributes of a call: a function's body refers to them by name."""
+    """Decode a NodeDef message. ``given`` are the attributes of a call: a function's body refers to them by name."""
     inputs: list[tuple[str, int]] = []
     control: list[str] = []
     for name in definition.input:
@@ -158,7 +158,7 @@ def raw_node(definition: Any, given: Mapping[str, Attribute] = MappingProxyType(
 
 
 def _collect(graph: RawGraph, key: str, value: Any) -> None:
-    """Reads one collection: names as they are, serialized definitions of the kinds that are known."""
+    """Read one collection: names as they are, serialized definitions of the kinds that are known."""
     from google.protobuf.message import DecodeError
 
     names = list(value.node_list.value)

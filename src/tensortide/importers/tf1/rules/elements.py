@@ -77,7 +77,7 @@ def check(op: OpCall) -> Cost:
 
 @tf("InTopK InTopKV2", "1 compared per prediction")
 def in_top_k(op: OpCall) -> Cost:
-    """Whether fewer than k classes are predicted more strongly than the target."""
+    """A test that fewer than k classes are predicted more strongly than the target."""
     return elements(op, op.inputs[0].numel, COMPARISON)
 
 

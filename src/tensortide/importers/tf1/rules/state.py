@@ -13,7 +13,7 @@ from tensortide.importers.tf1.rules.register import tf
 
 
 def _changed(written: BytesRule) -> BytesRule:
-    """What ``written`` writes is read first."""
+    """Read first what ``written`` writes."""
 
     def rule(op: OpCall) -> Bytes:
         read, wrote = written(op)

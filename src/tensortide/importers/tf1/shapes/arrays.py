@@ -34,7 +34,7 @@ def _without_rest(op: Op, target: Shape) -> Shape:
 
 
 def _reshaped_as_stored(op: Op) -> Shape:
-    """Where the target is not known: the stored shape, its only -1 as what is left."""
+    """Return the stored shape, for a target that is not known; its only -1 is what is left."""
     stored = op.attributes.get("_output_shapes")
     shape = stored[0] if isinstance(stored, tuple) and stored else None
     dims = op.stored(0)
@@ -46,7 +46,7 @@ def _reshaped_as_stored(op: Op) -> Shape:
 
 
 def _reshaped(op: Op, source: Shape, target: Shape) -> Shape:
-    """The target with its -1 filled in. Dims that meet at either end, and groups of equal size between, are unified."""
+    """Fill the -1 of the target in. Dims that meet at either end, and groups of equal size between, are unified."""
     if any(dim == 0 for dim in (*source, *target)):
         return tuple(constant(0) if dim == REST else dim for dim in target)
     front, back = _ends(op, source, target)
@@ -65,7 +65,7 @@ def _reshaped(op: Op, source: Shape, target: Shape) -> Shape:
 
 
 def _ends(op: Op, source: Shape, target: Shape) -> tuple[int, int]:
-    """How many dims agree at the front and at the back; they are unified."""
+    """Count the dims that agree at the front and at the back, and unify them."""
     surely = not any(_named_one(op, dim) for dim in (*source, *target))
     agree: list[int] = []
     most = min(len(source), len(target))
@@ -79,7 +79,7 @@ def _ends(op: Op, source: Shape, target: Shape) -> tuple[int, int]:
 
 
 def _named_one(op: Op, dim: Expr) -> bool:
-    """Whether a size is a symbol that happens to be 1 in the file: a batch of 1."""
+    """Tell a size that is a symbol and happens to be 1 in the file: a batch of 1."""
     return dim.value is None and op.sizes.number(dim) == 1
 
 
@@ -93,7 +93,7 @@ def _agree(op: Op, a: Expr, b: Expr, surely: bool) -> bool:
 
 
 def _match_end(op: Op, source: Sequence[Expr], target: Sequence[Expr]) -> None:
-    """Unifies the target dims on one side of -1 with as many source dims as have the same product: ``(b, h, w, c)``
+    """Unify the target dims on one side of -1 with as many source dims as have the same product: ``(b, h, w, c)``
     made ``(-1, n)`` has ``n = h*w*c``."""
     for count in range(1, len(source) + 1):
         part = product(source[:count])
@@ -112,7 +112,7 @@ def _quotient(op: Op, whole: Expr, part: Expr, dim: int) -> Expr:
 
 
 def _match_groups(op: Op, source: Sequence[Expr], target: Sequence[Expr]) -> None:
-    """Unifies the smallest groups of neighbours that have as many elements: ``(a*b, c)`` with ``(a, b, c)``."""
+    """Unify the smallest groups of neighbours that have as many elements: ``(a*b, c)`` with ``(a, b, c)``."""
     number = op.sizes.number
     a, b = list(source), list(target)
     while a or b:
@@ -174,7 +174,7 @@ def concat(op: Op) -> Result:
 def _joined_values(
     values: Sequence[tuple[Expr, ...] | None], parts: Sequence[Shape], axis: int
 ) -> tuple[Expr, ...] | None:
-    """The elements of joined vectors, or of columns joined into a table of two axes."""
+    """Return the elements of joined vectors, or of columns joined into a table of two axes."""
     known = [value for value in values if value is not None]
     if len(known) < len(values) or len(parts[0]) > 2:
         return None
@@ -307,7 +307,7 @@ def range_(op: Op) -> Result:
 
 
 def _few_positions(op: Op, length: Expr) -> Expr:
-    """A length that is a small stored number counts positions, such as axes to reduce over: it is no size."""
+    """Make a length that is a small stored number no size: it counts positions, such as axes to reduce over."""
     number = op.sizes.number(length)
     few = isinstance(number, int) and number <= FEW_POSITIONS and op.sizes.stored(length)
     if few and all(op.sizes.origins[name] <= Origin.CONSTANT for name in length.symbols):

@@ -12,7 +12,7 @@ __all__: list[str] = []
 
 @shape_of("Merge RefMerge")
 def merge(op: Op) -> Result:
-    """Where branches meet. What comes in through a back edge is not among the inputs: it is unified later."""
+    """Branches meet. What comes in through a back edge is not among the inputs: it is unified later."""
     known = [i for i in range(len(op.inputs)) if op.known(i)]
     if not known:
         return [Tensor(), Tensor(())]
@@ -27,12 +27,12 @@ def merge(op: Op) -> Result:
 
 
 def _carried(op: Op, shape: Shape) -> Shape:
-    """The shape of a loop variable: as it enters, but for dims that change from trip to trip."""
+    """Return the shape of a loop variable: as it enters, but for dims that change from trip to trip."""
     return tuple(op.unknown(0, i) if (op.number, i) in op.state.varying else dim for i, dim in enumerate(shape))
 
 
 def _met(op: Op, a: Shape | None, b: Shape) -> Shape | None:
-    """The shape of either of two branches; dims in which they differ are unknown."""
+    """Return the shape of either of two branches; dims in which they differ are unknown."""
     if a is None or len(a) != len(b):
         return None
     return tuple(_either(op, x, y, i) for i, (x, y) in enumerate(zip(a, b, strict=True)))

@@ -16,7 +16,7 @@ MOST_VALUES = 64
 
 
 def broadcast_dim(op: Op, a: Expr, b: Expr) -> Expr:
-    """The size that two sizes broadcast to. One that is 1 in the file gives way; others are one size."""
+    """Return the size that two sizes broadcast to. One that is 1 in the file gives way; others are one size."""
     if a == b or b == ONE:
         return a
     if a == ONE:
@@ -31,7 +31,7 @@ def broadcast_dim(op: Op, a: Expr, b: Expr) -> Expr:
 
 
 def broadcast(op: Op, a: Shape, b: Shape) -> Shape:
-    """The shape that two shapes broadcast to. Raises Contradiction."""
+    """Return the shape that two shapes broadcast to. Raises Contradiction."""
     if len(a) < len(b):
         a, b = b, a
     split = len(a) - len(b)
@@ -39,7 +39,7 @@ def broadcast(op: Op, a: Shape, b: Shape) -> Shape:
 
 
 def broadcast_all(op: Op, inputs: Sequence[int]) -> Shape:
-    """The shape that these inputs broadcast to."""
+    """Return the shape that these inputs broadcast to."""
     result: Shape = ()
     for i in inputs:
         result = broadcast(op, result, op.shape(i))
@@ -161,7 +161,7 @@ def select(op: Op) -> Result:
 
 @shape_of("BroadcastGradientArgs")
 def broadcast_gradient(op: Op) -> Result:
-    """Which axes to sum over, in the gradient of each operand.
+    """Axes to sum over, in the gradient of each operand.
 
     Inexact: an axis along which both are 1 is forgotten for the second, as the ``catamount`` table has it.
     """

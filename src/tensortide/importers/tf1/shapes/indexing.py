@@ -61,7 +61,7 @@ def strided_slice(op: Op) -> Result:
 
 
 def _plan(op: Op, rank: int) -> list[tuple[int | None, str | None]]:
-    """What each item of the slice does: (axis, "one") drops an axis, (axis, item) cuts it, (axis, None) keeps it,
+    """Say what each item of the slice does: (axis, "one") drops an axis, (axis, item) cuts it, (axis, None) keeps it,
     (None, None) is a new axis."""
     items = _items(op)
     new, shrink, ellipsis = (op.integer(f"{name}_mask") for name in ("new_axis", "shrink_axis", "ellipsis"))
@@ -94,13 +94,13 @@ def _items(op: Op) -> int:
 
 
 def _bound(op: Op, which: int, item: int) -> Expr | None:
-    """An item of begin (1), end (2) or strides (3); None where it is not known."""
+    """Return an item of begin (1), end (2) or strides (3); None where it is not known."""
     values = op.inputs[which].values
     return None if values is None else op.sizes.now(values[item])
 
 
 def _strided(op: Op, dim: Expr, item: int, position: int) -> Expr:
-    """How many elements ``begin:end:stride`` takes of ``dim``."""
+    """Count the elements that ``begin:end:stride`` takes of ``dim``."""
     step = _bound(op, 3, item)
     stride = 1 if step is None else op.int_of(step)
     open_begin, open_end = op.integer("begin_mask") >> item & 1, op.integer("end_mask") >> item & 1
@@ -118,7 +118,7 @@ def _strided(op: Op, dim: Expr, item: int, position: int) -> Expr:
 
 
 def _place(op: Op, bound: Expr | None, dim: Expr, default: int | None, is_open: bool) -> Expr:
-    """A bound counted from the front and no further than the end."""
+    """Return a bound counted from the front and no further than the end."""
     if is_open or bound is None:
         return dim if default is None else constant(default)
     value = op.sizes.number(bound)
@@ -128,7 +128,7 @@ def _place(op: Op, bound: Expr | None, dim: Expr, default: int | None, is_open: 
 
 
 def _picked(op: Op, values: tuple[Expr, ...], what: str | None) -> tuple[Expr, ...] | None:
-    """The elements that the only item of a slice takes of a vector."""
+    """Return the elements that the only item of a slice takes of a vector."""
     if what is None:
         return values
     begin, end, step = (_bound(op, which, 0) for which in (1, 2, 3))

@@ -14,7 +14,7 @@ __all__ = ["einsum_terms"]
 
 
 def _matrices(op: Op, transposed: Sequence[bool]) -> list[Shape]:
-    """The shapes of both operands as they are multiplied."""
+    """Return the shapes of both operands as they are multiplied."""
     shapes = []
     for i, swapped in enumerate(transposed):
         shape = op.shape(i)
@@ -42,7 +42,7 @@ def batch_product(op: Op) -> Result:
 
 
 def einsum_terms(equation: str) -> tuple[list[str], str]:
-    """The index letters of the operands and of the result; an ellipsis is one letter, ``.``."""
+    """Return the index letters of the operands and of the result; an ellipsis is one letter, ``.``."""
     left, arrow, result = equation.replace(" ", "").replace("...", ".").partition("->")
     terms = left.split(",")
     if not arrow:

@@ -22,7 +22,7 @@ class Unknown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What is known of an output: its shape (None: not even the rank), its elements where it is a small whole-number
+    """The facts known of an output: its shape (None: not even the rank), its elements where it is a small whole-number
     tensor (flattened), and the node that made the stack, array or variable that it is a handle of."""
 
     shape: Shape | None = None
@@ -50,14 +50,14 @@ def shape_of(types: str) -> Callable[[Function], Function]:
 
 
 def product(dims: Iterable[Expr]) -> Expr:
-    """The product of dims."""
+    """Return the product of dims."""
     return math.prod(dims, start=ONE)
 
 
 @dataclass(slots=True)
 class State:
-    """What is known of the things that handles stand for, by the node that made them: shapes of variables and of array
-    elements, lengths of arrays, what is pushed on stacks and put in queues; loop variables' dims that change;
+    """The facts known of what handles stand for, by the node that made it: shapes of variables and of array elements,
+    lengths of arrays, what is pushed on stacks and put in queues; loop variables' dims that change;
     lengths of tables that are looked up, with their other dims (``rows``), and of those that are cut."""
 
     elements: dict[int, Shape | None] = field(default_factory=dict)
@@ -89,11 +89,11 @@ class Op:
     # -- inputs -------------------------------------------------------------------------------------
 
     def known(self, i: int) -> bool:
-        """Whether input ``i`` exists and its rank is known."""
+        """Tell whether input ``i`` exists and its rank is known."""
         return i < len(self.inputs) and self.inputs[i].shape is not None
 
     def shape(self, i: int) -> Shape:
-        """The shape of input ``i``. Raises Unknown."""
+        """Return the shape of input ``i``. Raises Unknown."""
         if i >= len(self.inputs):
             raise Contradiction(f"{len(self.inputs)} inputs and at least {i + 1}")
         shape = self.inputs[i].shape
@@ -102,7 +102,7 @@ class Op:
         return tuple(map(self.sizes.now, shape))
 
     def variable(self) -> Shape:
-        """The shape of the variable that the first input is, or is a handle of. Raises Unknown."""
+        """Return the shape of the variable that the first input is, or is a handle of. Raises Unknown."""
         return self.shape(0) if self.state.elements.get(self.handle) is None else self.element()
 
     @property
@@ -111,94 +111,94 @@ class Op:
         return self.inputs[0].handle
 
     def element(self) -> Shape:
-        """The shape of the variable or of the elements that the first input is a handle of. Raises Unknown."""
+        """Return the shape of the variable or of the elements that the first input is a handle of. Raises Unknown."""
         shape = self.state.elements.get(self.handle)
         if shape is None:
             raise Unknown
         return tuple(map(self.sizes.now, shape))
 
     def length(self) -> Expr | None:
-        """The length of the array that the first input is a handle of, if it is known."""
+        """Return the length of the array that the first input is a handle of, if it is known."""
         length = self.state.lengths.get(self.handle)
         return None if length is None else self.sizes.now(length)
 
     def learn_element(self, shape: Shape) -> None:
-        """Learns that elements of the array that the first input is a handle of have this shape."""
+        """Learn that elements of the array that the first input is a handle of have this shape."""
         known = self.state.elements.get(self.handle)
         self.state.elements[self.handle] = shape if known is None else self.same(known, shape)
 
     def learn_length(self, i: int) -> None:
-        """Learns that the array that this op makes has as many elements as input ``i`` says, if it says so."""
+        """Learn that the array that this op makes has as many elements as input ``i`` says, if it says so."""
         values = self.inputs[i].values
         if values is not None:
             self.state.lengths[self.number] = self.sizes.now(values[0])
 
     def values(self, i: int) -> tuple[Expr, ...]:
-        """The elements of input ``i``. Raises Unknown."""
+        """Return the elements of input ``i``. Raises Unknown."""
         values = self.inputs[i].values if i < len(self.inputs) else None
         if values is None:
             raise Unknown
         return tuple(map(self.sizes.now, values))
 
     def numbers(self, i: int) -> tuple[int, ...]:
-        """The elements of input ``i`` as numbers: for axes and positions. Raises Unknown."""
+        """Return the elements of input ``i`` as numbers: for axes and positions. Raises Unknown."""
         return tuple(map(self.int_of, self.values(i)))
 
     def rank(self, i: int) -> int:
-        """The rank of input ``i``. Raises Unknown."""
+        """Return the rank of input ``i``. Raises Unknown."""
         return len(self.shape(i))
 
     # -- attributes ---------------------------------------------------------------------------------
 
     def integer(self, name: str, default: int = 0) -> int:
-        """A whole-number attribute."""
+        """Return a whole-number attribute."""
         value = self.attributes.get(name)
         return value if isinstance(value, int) else default
 
     def flag(self, name: str) -> bool:
-        """A truth attribute."""
+        """Return a truth attribute."""
         return bool(self.attributes.get(name, False))
 
     def text(self, name: str, default: str = "") -> str:
-        """A text attribute."""
+        """Return a text attribute."""
         value = self.attributes.get(name)
         return value if isinstance(value, str) and value else default
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """A list attribute."""
+        """Return a list attribute."""
         value = self.attributes.get(name)
         return tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else ()
 
     def constant(self, name: str) -> Constant | None:
-        """A tensor attribute."""
+        """Return a tensor attribute."""
         value = self.attributes.get(name)
         return value if isinstance(value, Constant) else None
 
     # -- sizes --------------------------------------------------------------------------------------
 
     def int_of(self, expr: Expr) -> int:
-        """The value of ``expr`` in the file. Raises Unknown where it has none."""
+        """Return the value of ``expr`` in the file. Raises Unknown where it has none."""
         value = self.sizes.number(expr)
         if not isinstance(value, int):
             raise Unknown
         return value
 
     def equal(self, a: Expr, b: Expr) -> Expr:
-        """Learns that two sizes are one."""
+        """Learn that two sizes are one."""
         return self.sizes.equal(a, b)
 
     def same(self, a: Shape, b: Shape) -> Shape:
-        """Learns that two shapes are one. Raises Contradiction."""
+        """Learn that two shapes are one. Raises Contradiction."""
         if len(a) != len(b):
             raise Contradiction(f"{len(a)} and {len(b)} dimensions")
         return tuple(map(self.equal, a, b))
 
     def unknown(self, output: int, dim: int) -> Expr:
-        """A size that cannot be derived: a symbol that is listed."""
+        """Return a size that cannot be derived: a symbol that is listed."""
         return self.sizes.new(f"{self.name}:{output}::dim_{dim}", None, Origin.DERIVED)
 
     def stored(self, output: int) -> Shape | None:
-        """The shape that the file states for an output."""
+        """Return the shape that the file states for an output."""
         shapes = self.attributes.get("_output_shapes")
         if not isinstance(shapes, tuple) or output >= len(shapes):
             return None
@@ -207,7 +207,7 @@ class Op:
     def stated(
         self, shape: Attribute, name: str, origin: Origin = Origin.DERIVED, unknown: Origin = Origin.DERIVED
     ) -> Shape | None:
-        """A shape attribute as sizes: symbols ``<name>::dim_<i>``, of no value where it says -1."""
+        """Turn a shape attribute into sizes: symbols ``<name>::dim_<i>``, of no value where it says -1."""
         if not isinstance(shape, tuple):
             return None
         dims = [n if isinstance(n, int) else -1 for n in shape]
@@ -219,7 +219,7 @@ class Op:
         )
 
     def axis(self, value: int, rank: int) -> int:
-        """An axis counted from the front. Raises Contradiction if the tensor has no such axis."""
+        """Return an axis counted from the front. Raises Contradiction if the tensor has no such axis."""
         if not -rank <= value < rank:
             raise Contradiction(f"axis {value} and {rank} dimensions")
         return value % rank

@@ -1,4 +1,4 @@
-"""Where tensors and sizes come from: constants, feeds, variables; and ops that turn shapes into values."""
+"""Sources of tensors and sizes: constants, feeds, variables; and ops that turn shapes into values."""
 
 from __future__ import annotations
 

@@ -11,13 +11,13 @@ __all__ = ["layout", "window_size"]
 
 
 def layout(op: Op, rank: int) -> tuple[int, list[int]]:
-    """The axes of channels and of space; axis 0 is the batch."""
+    """Return the axes of channels and of space; axis 0 is the batch."""
     first = op.text("data_format", "NHWC").startswith("NC") and rank > 2
     return (1, list(range(2, rank))) if first else (rank - 1, list(range(1, rank - 1)))
 
 
 def window_size(op: Op, size: Expr, kernel: Expr, stride: int, dilation: int = 1) -> Expr:
-    """How many positions a window has: ``ceil(n/s)`` under SAME, ``floor((n - k)/s) + 1`` under VALID padding; inexact:
+    """Count the positions of a window: ``ceil(n/s)`` under SAME, ``floor((n - k)/s) + 1`` under VALID padding; inexact:
     ``floor(n/s)`` always."""
     if not op.exact:
         return size // stride
@@ -37,7 +37,7 @@ def _padded(op: Op, shape: Shape, axis: int) -> Expr:
 
 
 def _pinned(op: Op, size: Expr) -> Expr:
-    """A kernel's extent is a number, unless the caller has named it."""
+    """Make a kernel's extent a number, unless the caller has named it."""
     if any(op.sizes.origins[name] is Origin.USER for name in size.symbols) or not op.sizes.stored(size):
         return size
     return op.equal(size, constant(op.int_of(size)))
@@ -65,7 +65,7 @@ def _placed(image: Shape, channel: int, space: list[int], channels: Expr, extent
 
 
 def _join_channels(op: Op, inside: Expr, kernel: Expr) -> None:
-    """The kernel sees all channels, or those of one group."""
+    """Unify the channels that a kernel sees with all channels, or with those of one group."""
     have, seen = op.sizes.number(inside), op.sizes.number(kernel)
     groups = have / seen if op.sizes.stored(inside) and op.sizes.stored(kernel) else 1
     op.equal(inside, kernel * int(groups) if groups == int(groups) else kernel)

@@ -17,7 +17,7 @@ from tensortide.importers.tf1.sizes.unify import Origin
 __all__ = ["Binding", "exemplified", "named"]
 
 EXAMPLES = (32, 64, 120, 128, 256, 1024)
-"""What unknown sizes are taken to be where an example is needed: the first that makes every size a whole number."""
+"""Values of unknown sizes where an example is needed: the first at which every size is a whole number."""
 
 _SPARE = "nmpqrudefgijklotwxyz"
 

@@ -23,7 +23,7 @@ _THROUGH = SWITCHES | {"Identity", "Cast", "StopGradient"}
 
 @dataclass(frozen=True, slots=True)
 class Trips:
-    """How often a loop's body runs, and whether that is an upper bound because part of the condition depends on
+    """The runs of a loop's body; ``bound``: at most so many, because part of the condition depends on
     data."""
 
     count: Expr
@@ -37,7 +37,7 @@ class _Counter:
 
 
 def _value(graph: Linked, tensors: list[list[Tensor]], ref: Ref) -> Expr | None:
-    """The value of a scalar that is the same in every trip, if it is known by now."""
+    """Return the value of a scalar that is the same in every trip, if it is known by now."""
     found = tensors[ref.node]
     if ref.output < len(found):
         values = found[ref.output].values
@@ -51,13 +51,13 @@ def _value(graph: Linked, tensors: list[list[Tensor]], ref: Ref) -> Expr | None:
 
 
 def _merge_of(graph: Linked, ref: Ref) -> int | None:
-    """The loop variable that a tensor of the body is, unchanged."""
+    """Return the loop variable that a tensor of the body is, unchanged."""
     node = graph.source(ref.node, _THROUGH)
     return node if graph.nodes[node].type in MERGES else None
 
 
 def _counter(graph: Linked, tensors: list[list[Tensor]], ref: Ref) -> _Counter | None:
-    """The counter that a tensor is: a loop variable that starts at a known value and grows by a known step."""
+    """Return the counter that a tensor is: a loop variable that starts at a known value and grows by a known step."""
     merge = _merge_of(graph, ref)
     if merge is None:
         return None
@@ -87,7 +87,7 @@ def _step(graph: Linked, tensors: list[list[Tensor]], ref: Ref, merge: int) -> E
 
 
 def counted_exit(graph: Linked, tensors: list[list[Tensor]], sizes: Sizes, i: int) -> Tensor:
-    """What leaves a loop at node ``i``: with its value where it is a counter of a loop whose trips are known."""
+    """Return what leaves a loop at node ``i``: with its value where it is a counter of a loop whose trips are known."""
     tensor = tensors[i][0]
     ref = graph.inputs[i][0]
     counter = _counter(graph, tensors, ref)
@@ -107,7 +107,7 @@ def _of_condition(graph: Linked, tensors: list[list[Tensor]], sizes: Sizes, cond
 
 
 def _bounded(graph: Linked, tensors: list[list[Tensor]], sizes: Sizes, ref: Ref) -> Trips | None:
-    """How often a condition is true from the start."""
+    """Count how often a condition is true from the start."""
     node = graph.nodes[ref.node]
     inputs = graph.inputs[ref.node]
     if node.type in ("Identity", "LoopCond") and inputs:
@@ -153,7 +153,7 @@ def _count(kind: str, counter: _Counter, bound: Expr, sizes: Sizes) -> Expr | No
 
 
 def forward_loops(graph: Linked) -> dict[int, int]:
-    """The loop that each gradient loop retraces: the one whose counter it counts back from, or whose stacks it pops."""
+    """Find the loop that each gradient loop retraces: the one whose counter it counts back, or whose stacks it pops."""
     found: dict[int, int] = {}
     for stack, pops in graph.pops.items():
         for pop in pops:
@@ -178,7 +178,7 @@ def _depth(graph: Linked, frame: int) -> int:
 
 
 def _counts_back(graph: Linked, enter: int) -> bool:
-    """Whether an Enter starts the counter in the condition of its loop."""
+    """Tell whether an Enter starts the counter in the condition of its loop."""
     condition = graph.frames[graph.frame[enter]].condition
     if condition < 0 or not graph.inputs[condition]:
         return False
@@ -188,7 +188,7 @@ def _counts_back(graph: Linked, enter: int) -> bool:
 
 
 def trip_counts(graph: Linked, tensors: list[list[Tensor]], sizes: Sizes) -> list[Trips | None]:
-    """The trips of every loop, None where they cannot be derived."""
+    """Return the trips of every loop, None where they cannot be derived."""
     found: list[Trips | None] = []
     forward = forward_loops(graph)
     for frame in graph.frames:

@@ -1,4 +1,4 @@
-"""Which independent sizes of a file are taken to be one.
+"""Independent sizes of a file that are taken to be one.
 
 After propagation every size is an expression in the sizes that nothing ties to each other. Sizes of variables that are
 equal, or small multiples of one, are taken to be one; feeds stored alike are taken to have the same sizes; sizes that
@@ -45,7 +45,7 @@ class Independent:
         self.variables = self._shapes_of(VARIABLES)
 
     def reduce(self, masks: bool) -> None:
-        """Merges all that can be merged; ``masks``: sizes that data decide stay symbols."""
+        """Merge all that can be merged; ``masks``: sizes that data decide stay symbols."""
         if not masks:
             self.fill_masks()
         self.join_alike_feeds()
@@ -74,7 +74,7 @@ class Independent:
         return tuple(map(self.sizes.now, shape))
 
     def _same(self, a: Expr, b: Expr) -> None:
-        """Takes two sizes to be one, unless they cannot be."""
+        """Take two sizes to be one, unless they cannot be."""
         try:
             self.sizes.equal(a, b)
         except Contradiction as error:
@@ -94,7 +94,7 @@ class Independent:
                 self.full.append(name)
 
     def join_alike_feeds(self) -> None:
-        """A fed tensor none of whose open sizes occurs in another has those of the first one stored with the same
+        """Give a fed tensor none of whose open sizes occurs in another those of the first one stored with the same
         shape."""
         groups: dict[object, list[Place]] = defaultdict(list)
         for place in self.feeds:
@@ -132,7 +132,7 @@ class Independent:
                 self.notes.append(f"{above[0]} and {below[0]} are taken to have equal sizes in the same order")
 
     def _in_one_feed(self, names: Sequence[str]) -> tuple[str, list[str]]:
-        """A fed tensor with all these open sizes, and they in its order; nothing if there is none."""
+        """Return a fed tensor with all these open sizes, and they in its order; nothing if there is none."""
         for place, shape in self.feeds.items():
             found = [n for dim in self.current(shape) for n in names if dim == symbol(n) and n in self.sizes.unstored]
             if len(found) == len(names):
@@ -221,7 +221,7 @@ class Independent:
                 self.notes.append(f"the size {hint} is taken to be {times} times the size {self.sizes.hints[base]}")
 
     def merge_products(self) -> None:
-        """A width that has the value of a product of others (heads times their size) is that product."""
+        """Make a width that has the value of a product of others (heads times their size) that product."""
         products: dict[int, set[Expr]] = defaultdict(set)
         for shape in self.variables.values():
             for dim in self.current(shape):
@@ -234,7 +234,7 @@ class Independent:
                 self._same(symbol(name), product)
 
     def settle_constants(self) -> None:
-        """Numbers in shapes that nothing tied to another size: the size of a variable or feed that has this value, else
+        """Number in shapes that nothing tied to another size: the size of a variable or feed that has this value, else
         numbers."""
         known: dict[int, set[str]] = defaultdict(set)
         for name in self.stored(Origin.VARIABLE, Origin.STORED_FEED, Origin.USER, Origin.FEED):

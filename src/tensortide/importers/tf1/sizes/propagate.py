@@ -27,7 +27,7 @@ nodes."""
 
 @dataclass(slots=True)
 class Propagated:
-    """What is known of every output of every node. ``unknown`` are the nodes whose function had too little to go by,
+    """The facts known of every output of every node. ``unknown`` are the nodes whose function had too little to go by,
     ``bound`` the patterns that matched something."""
 
     tensors: list[list[Tensor]]
@@ -38,7 +38,7 @@ class Propagated:
 
 
 def propagated(graph: Linked, bindings: Bindings, exact: bool) -> Propagated:
-    """Runs every node's shape function until nothing more is learnt. Raises MetaGraphError where shapes do not fit."""
+    """Run every node's shape function until nothing more is learnt. Raises MetaGraphError where shapes do not fit."""
     run = _Run(graph, bindings, exact, set())
     for _ in range(MOST_RESTARTS):
         if run.settled():
@@ -64,7 +64,7 @@ class _Run:
         }  # fmt: skip
 
     def settled(self) -> bool:
-        """Runs passes; False where a loop variable turned out to change its shape: the caller starts again."""
+        """Run passes; False where a loop variable turned out to change its shape: the caller starts again."""
         before = set(self.result.state.varying)
         missing = len(self.graph.nodes) + 1
         for _ in range(MOST_PASSES):
@@ -146,14 +146,14 @@ class _Run:
         return tensor
 
     def _unify_with(self, i: int, tensors: list[Tensor]) -> None:
-        """What an earlier pass found is the same."""
+        """Unify shapes with those that an earlier pass found."""
         for old, new in zip(self.result.tensors[i], tensors, strict=False):
             if old.shape is not None and new.shape is not None and len(old.shape) == len(new.shape):
                 for a, b in zip(old.shape, new.shape, strict=True):
                     self.result.sizes.equal(a, b)
 
     def _close(self, merge: int, shape: Shape | None) -> None:
-        """A loop variable has the same shape after a trip; dims for which that is impossible vary."""
+        """Unify the shapes of a loop variable before and after a trip; dims for which that is impossible vary."""
         entered = self._tensor(merge, 0).shape
         if entered is None or shape is None:
             return
@@ -169,7 +169,7 @@ class _Run:
 
 
 def _output_counts(graph: Linked) -> list[int]:
-    """How many outputs each node has, by what is stored of it and read from it."""
+    """Count the outputs of each node, by what is stored of it and read from it."""
     counts = []
     for node in graph.nodes:
         shapes = node.attributes.get("_output_shapes")
@@ -181,7 +181,7 @@ def _output_counts(graph: Linked) -> list[int]:
 
 
 def _bound(op: Op, tensor: Tensor, dims: tuple[Expr, ...]) -> Tensor:
-    """The tensor with the sizes that the caller gave. Raises Contradiction where the file has other ones."""
+    """Return the tensor with the sizes that the caller gave. Raises Contradiction where the file has other ones."""
     if op.type == "Const" and tensor.values is not None:
         if len(dims) != len(tensor.values):
             raise Contradiction(f"{len(dims)} bound sizes and {len(tensor.values)} elements")

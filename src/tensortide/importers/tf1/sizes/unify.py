@@ -24,7 +24,7 @@ class Contradiction(Exception):
 
 
 class Origin(IntEnum):
-    """Where a symbol comes from; of two that are equal, the higher one stays."""
+    """The origin of a symbol; of two that are equal, the higher one stays."""
 
     DERIVED = 0
     CONSTANT = 1
@@ -52,7 +52,7 @@ class Sizes:
         self._numbers: dict[Expr, int | Fraction] = {}
 
     def new(self, name: str, hint: int | None, origin: Origin) -> Expr:
-        """The symbol ``name``, made on first use; ``hint`` None: the file has no value."""
+        """Return the symbol ``name``, made on first use; ``hint`` None: the file has no value."""
         if name not in self.hints:
             self.origins[name] = origin
             if hint is None:
@@ -62,7 +62,7 @@ class Sizes:
         return symbol(name)
 
     def bounded(self, name: str, most: Expr) -> Expr:
-        """The symbol ``name`` for a size that data decide, at most ``most``."""
+        """Return the symbol ``name`` for a size that data decide, at most ``most``."""
         self.bounds[name] = most
         return self.new(name, None, Origin.DERIVED)
 
@@ -85,7 +85,7 @@ class Sizes:
         return expr.subs(known) if known else expr
 
     def number(self, expr: Expr) -> int | Fraction:
-        """The value of ``expr`` in the file."""
+        """Return the value of ``expr`` in the file."""
         name = _lone(expr)
         if name is not None and name not in self.solved:
             return self.hints[name]
@@ -110,13 +110,13 @@ class Sizes:
         return total.numerator if isinstance(total, Fraction) and total.denominator == 1 else total
 
     def stored(self, expr: Expr) -> bool:
-        """Whether the file determines the value of ``expr``."""
+        """Tell whether the file determines the value of ``expr``."""
         return not (self.now(expr).symbols & self.unstored)
 
     # -- learning -----------------------------------------------------------------------------------
 
     def equal(self, a: Expr, b: Expr) -> Expr:
-        """Learns that ``a`` and ``b`` are one size, and returns it. Raises Contradiction if they cannot be."""
+        """Learn that ``a`` and ``b`` are one size, and returns it. Raises Contradiction if they cannot be."""
         a, b = self.now(a), self.now(b)
         if a == b:
             return a
@@ -131,14 +131,14 @@ class Sizes:
         return all(self.origins[name] is Origin.USER for name in expr.symbols)
 
     def state(self, expr: Expr, value: int) -> None:
-        """Learns what the file has for an expression that the caller put in place of a number."""
+        """Learn what the file has for an expression that the caller put in place of a number."""
         if self.stored(expr) and self.number(expr) != value:
             raise Contradiction(f"{expr} = {self.number(expr)}, as bound by the caller, and {value}")
         self.facts.append((expr, value))
         self._adopt(expr, value)
 
     def _learn(self, a: Expr, b: Expr, last: bool = False) -> bool:
-        """Solves ``a = b`` for one symbol; False if none can be expressed in whole sizes (``last``: in any)."""
+        """Solve ``a = b`` for one symbol; False if none can be expressed in whole sizes (``last``: in any)."""
         difference = a - b
         names = difference.symbols
         if not names & self.unstored and self.number(difference) != 0:
@@ -195,7 +195,7 @@ class Sizes:
         return True
 
     def settle(self) -> None:
-        """Solves what was put off, as far as it can be by now; values of products give values of factors."""
+        """Solve what was put off, as far as it can be by now; values of products give values of factors."""
         for last in (False, True):
             before = len(self.pending) + 1
             while len(self.pending) < before:
@@ -213,7 +213,7 @@ class Sizes:
 
 
 def _lone(expr: Expr) -> str | None:
-    """The symbol that ``expr`` is, if it is one."""
+    """Return the symbol that ``expr`` is, if it is one."""
     if len(expr.terms) != 1:
         return None
     ((monomial, coefficient),) = expr.terms.items()
