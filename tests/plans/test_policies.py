@@ -12,18 +12,22 @@ from hypothesis import strategies as st
 
 from tensortide.errors import PlanError
 from tensortide.plans.remat.policies import (
-    GRID,
-    NAMED,
-    REFERENCE_KEYS,
+    DEFAULT,
+    POLICIES,
     Heuristic,
     Random,
+    Row,
     Sampled,
     State,
     Work,
+    contenders,
     policy,
 )
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
+from tensortide.replays.remat.portfolio import best, candidates
+from tensortide.reports.remat.canvas import looks
+from tensortide.studies.remat import contest
 from tests.replays.remat.steps import random_graph
 
 
@@ -47,6 +51,33 @@ class Seen:
 
 
 INFINITE = float("inf")
+PROTOTYPE = {
+    "DTR": "dtr",
+    "DTREqClass": "dtr-eq",
+    "DTRLocal": "dtr-local",
+    "DTRUnopt": "dtr-unopt",
+    "MSPS": "msps",
+    "LRU": "lru",
+    "LargestStorage": "size",
+    "RandomStorage": "random",
+    "AbRandom": "random",
+    "AbESizeStale": "e-size-stale",
+    "AbESize": "e-size",
+    "AbEStale": "e-stale",
+    "AbE": "e",
+    "AbEqSizeStale": "eq-size-stale",
+    "AbEqSize": "eq-size",
+    "AbEqStale": "eq-stale",
+    "AbEq": "eq",
+    "AbLocalSizeStale": "local-size-stale",
+    "AbLocalSize": "local-size",
+    "AbLocalStale": "local-stale",
+    "AbLocal": "local",
+    "AbSizeStale": "one-size-stale",
+    "AbSize": "one-size",
+    "AbStale": "one-stale",
+}
+"""Names in files of the DTR prototype, and ours."""
 
 
 @pytest.mark.parametrize(
@@ -85,15 +116,36 @@ def test_of_equals_the_last_goes_and_nothing_is_looked_at_behind_what_is_free() 
 
 
 def test_names() -> None:
-    for name in (*NAMED, *GRID, "random", "random:7", "dtr-eq+sqrt", "lru+large"):
+    for name in (*POLICIES, "random:7", "dtr-eq+sqrt", "lru+large"):
         assert policy(name).name == name
     assert policy("dtr-eq+large+sqrt").name == "dtr-eq+sqrt+large"
-    for theirs, ours in REFERENCE_KEYS.items():
+    for theirs, ours in PROTOTYPE.items():
         assert policy(theirs) == policy(ours)
-    assert len(GRID) == 15
+    assert {theirs for row in POLICIES.values() for theirs in row.prototype} == PROTOTYPE.keys()
+    assert sum(row.cell for row in POLICIES.values()) == 15
     cell = ("work", "size", "staleness")
     for name, same in (("dtr", "e-size-stale"), ("dtr-eq", "eq-size-stale"), ("dtr-local", "local-size-stale")):
-        assert [getattr(NAMED[name], part) for part in cell] == [getattr(GRID[same], part) for part in cell]
+        assert [getattr(policy(name), part) for part in cell] == [getattr(policy(same), part) for part in cell]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_row_is_complete(name: str) -> None:
+    row = POLICIES[name]
+    chosen = row.make(3)
+    assert chosen.name == (f"{name}:3" if row.seeded else name)
+    assert row.prototype
+    chosen.begin()
+    found, looked = chosen.choose([2, 0, 1], Seen())
+    assert found in (0, 1, 2)
+    assert looked in (1, 3)
+    assert (name in contenders()) == row.contender
+    assert (name in contenders(seeded=False)) == (row.contender and not row.seeded)
+    assert {f"{name}:0", f"{name}:3"} <= {*candidates()} if row.seeded else name in candidates()
+
+
+def test_the_default_comes_first() -> None:
+    assert candidates()[0] == DEFAULT
+    assert len({*candidates()}) == len(candidates())
 
 
 @pytest.mark.parametrize(
@@ -169,6 +221,17 @@ def test_a_policy_of_ones_own_is_played() -> None:
     for refused in (own, "lru+sqrt"):
         with pytest.raises(PlanError, match="the compiled engine does not play"):
             sim.run(refused, compiled=True)
+
+
+def test_a_new_row_is_a_new_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(POLICIES, "newest", Row(lambda seed: Newest(), ("Newest",), contender=True))
+    sim = Simulator(recorded(random_graph(random.Random(5), 60, in_place=0.0, kept=0.02), [10] * 60))
+    assert sim.run("newest", int(sim.baseline_bytes * 0.9)).policy == sim.run("Newest").policy == "newest"
+    assert "newest" in {run.policy for run in best(sim, int(sim.baseline_bytes * 0.9))[1]}
+    assert contest(contenders())[-1].policies == ("newest",)
+    assert "newest" in looks(contenders())
+    with pytest.raises(PlanError, match=r"there are dtr, .*newest"):
+        policy("newest+sqrt")
 
 
 def test_what_no_run_can_be_asked_for() -> None:

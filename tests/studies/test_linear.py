@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tensortide.errors import PlanError
-from tensortide.plans.remat.policies import REFERENCE_KEYS
+from tensortide.plans.remat.policies import policy as policy_of
 from tensortide.replays.remat import Deallocation, Simulator
 from tensortide.studies.remat import Subject, asymptotics
 from tensortide.studies.remat.grid import play_all
@@ -29,7 +29,7 @@ def test_every_run_is_as_in_the_reference(reference: Path) -> None:
     jobs = []
     for row in rows:
         assert budget_of(row["bound"], row["n"]) == row["B"]
-        cell = Cell(REFERENCE_KEYS[row["heuristic"]], row["B"], LIMIT, DEALLOCATIONS[row["runtime"]])
+        cell = Cell(policy_of(row["heuristic"]).name, row["B"], LIMIT, DEALLOCATIONS[row["runtime"]])
         jobs.append((subjects[row["n"]], cell))
     for row, run in zip(rows, play_all(jobs), strict=True):
         assert run.status == row["status"], row

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tensortide.importers.dtrlog import read_recording
-from tensortide.plans.remat.policies import REFERENCE_KEYS
+from tensortide.plans.remat.policies import policy as policy_of
 from tensortide.replays.remat import Deallocation
 from tensortide.studies.remat import Budget, Subject, banishing, budgets, conduct, contest
 from tensortide.studies.remat.grid import play_all
@@ -47,7 +47,7 @@ def rules(row: dict[str, str]) -> Deallocation | None:
 
 def job(subject: Subject, row: dict[str, str]) -> tuple[Subject, Cell]:
     """What ``row`` is a run of."""
-    name, deallocation = REFERENCE_KEYS[row["heuristic"]], rules(row)
+    name, deallocation = policy_of(row["heuristic"]).name, rules(row)
     budget = Budget(ratio=float(row["ratio"])).bytes_of(subject.baseline_bytes)
     assert budget == int(row["budget"]), row
     assert deallocation is not None

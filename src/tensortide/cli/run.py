@@ -15,6 +15,7 @@ from tensortide.cli.source import CaptureOptions, console, graph_of, is_stdout, 
 from tensortide.errors import RunError
 from tensortide.plans import save_plan
 from tensortide.plans.file import is_plan_file
+from tensortide.plans.remat.policies import DEFAULT
 from tensortide.units import format_bytes, format_seconds
 from tensortide.write import check_writable
 
@@ -32,7 +33,7 @@ def run(
     budget: Annotated[str, Parameter(help="Most memory for tensors: 8GiB, 60% of the device's, or auto.")],
     policy: Annotated[
         str, Parameter(help="What goes first: dtr-eq, dtr, lru, dtr-eq+sqrt, ...; or a plan to be followed.")
-    ] = "dtr-eq",
+    ] = DEFAULT,
     steps: Annotated[int, Parameter(help="Steps to measure, of each kind.")] = 3,
     plain: Annotated[
         bool,

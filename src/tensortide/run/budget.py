@@ -18,7 +18,7 @@ from tensortide.graph import Graph, load, unrolled
 from tensortide.memory.accumulate import accumulate_apart, sums_in_place
 from tensortide.plans import Plan, fingerprint, load_plan, validate
 from tensortide.plans.file import is_plan_file
-from tensortide.plans.remat.policies import Policy
+from tensortide.plans.remat.policies import DEFAULT, Policy
 from tensortide.plans.remat.policies import policy as named
 from tensortide.run.follow import Follower
 from tensortide.run.heap import settle_heap
@@ -29,7 +29,6 @@ from tensortide.run.runtime import Runtime
 from tensortide.run.template import stored
 from tensortide.run.traced import LiveStep, Tracer
 
-DEFAULT = "dtr-eq"
 _one = threading.Lock()
 """Taken while a budget is open."""
 _opened: list[Budget] = []

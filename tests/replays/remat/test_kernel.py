@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensortide.plans.remat.policies import NAMED
+from tensortide.plans.remat.policies import Heuristic, policy
 from tensortide.plans.remat.schedule import recorded, schedule
 from tensortide.replays.remat.fast import run as running
 from tensortide.replays.remat.fast.costs import ratio
@@ -18,6 +18,13 @@ from tensortide.replays.remat.fast.run import words_of
 from tensortide.replays.remat.fast.state import FULL, TOKEN, TRACE, with_room
 from tensortide.replays.remat.outcome import Rules
 from tests.replays.remat.steps import random_graph
+
+
+def heuristic(name: str) -> Heuristic:
+    found = policy(name)
+    assert isinstance(found, Heuristic)
+    return found
+
 
 BIG = st.integers(1, 2**53 - 1) | st.integers(0, 52).map(lambda bits: 1 << bits) | st.integers(1, 1000)
 
@@ -46,11 +53,11 @@ def test_stamps_start_anew_when_their_numbers_run_out() -> None:
     made = schedule(recorded(graph, [10] * len(graph)))
     ready, play = prepared(made), kernel()
     for name in ("dtr", "dtr-eq", "dtr-unopt"):
-        peak = running.run(made, NAMED[name], Rules(), ready).peak_bytes
+        peak = running.run(made, heuristic(name), Rules(), ready).peak_bytes
         traces = []
         for used in (0, np.iinfo(np.int32).max - 9):
             step, state = with_room(ready, 10_000, words_of(0))
-            running._set(state, NAMED[name], Rules(budget_bytes=int(peak * 0.7)))
+            running._set(state, heuristic(name), Rules(budget_bytes=int(peak * 0.7)))
             state.reg[TOKEN] = used
             play(step, state)
             assert used == 0 or state.reg[TOKEN] < used
@@ -62,13 +69,13 @@ def test_a_run_that_needs_more_room_gets_it() -> None:
     graph = random_graph(random.Random(5), 80, in_place=0.0, kept=0.02)
     made = schedule(recorded(graph, [10] * len(graph)))
     ready = prepared(made)
-    rules = Rules(budget_bytes=int(running.run(made, NAMED["dtr-eq"], Rules(), ready).peak_bytes * 0.7))
-    whole = running.run(made, NAMED["dtr-eq"], rules, ready)
+    rules = Rules(budget_bytes=int(running.run(made, heuristic("dtr-eq"), Rules(), ready).peak_bytes * 0.7))
+    whole = running.run(made, heuristic("dtr-eq"), rules, ready)
     play = kernel()
     room, rooms = 1, []
     while True:
         step, state = with_room(ready, room, words_of(0))
-        running._set(state, NAMED["dtr-eq"], rules)
+        running._set(state, heuristic("dtr-eq"), rules)
         status = play(step, state)
         rooms.append(status)
         if status != FULL:

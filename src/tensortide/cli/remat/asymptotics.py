@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from tensortide.cli.remat.grid import Limit, PlayOptions, check, deliver, words
 from tensortide.cli.source import OutputOptions, option, progress
 from tensortide.errors import PlanError
+from tensortide.plans.remat.policies import contenders
 from tensortide.replays.remat import Simulator
 from tensortide.studies.remat import Growth
 from tensortide.studies.remat import asymptotics as grow
@@ -17,7 +18,7 @@ from tensortide.studies.remat.linear import LIMIT, RULES, budget_of, linear_netw
 
 SIZES = "16,32,64,128,256,512"
 RULE_LIST = "n/2,2sqrt,sqrt+3,log2"
-POLICIES = "dtr,dtr-eq,dtr-local,msps,lru,size"
+POLICIES = ",".join(contenders(seeded=False))
 LARGEST_MAP = 128
 MOST = 100_000
 

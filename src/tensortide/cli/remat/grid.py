@@ -13,8 +13,8 @@ from cyclopts import Parameter, validators
 from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.target import RuleOptions, recording_of
 from tensortide.cli.source import LOGS, CaptureOptions, OutputOptions, console, is_stdout, option, print_json, progress
+from tensortide.plans.remat.policies import contenders
 from tensortide.studies.remat import Budget, Experiment, Growth, Line, Saved, Subject, conduct
-from tensortide.studies.remat.designs import POLICIES
 from tensortide.write import check_writable, write_file
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ Limit = Annotated[
         validator=validators.Number(gte=1),
     ),
 ]
-POLICY_LIST = ",".join(POLICIES)
+POLICY_LIST = ",".join(contenders())
 
 
 @Parameter(name="*")

@@ -26,6 +26,7 @@ from tensortide.cli.source import (
 from tensortide.errors import OutputError, PlanError
 from tensortide.plans import load_plan, save_plan
 from tensortide.plans.file import is_plan_file
+from tensortide.plans.remat.policies import DEFAULT, contenders
 from tensortide.plans.remat.policies import policy as find_policy
 from tensortide.replays.remat import Simulator
 from tensortide.replays.remat.portfolio import best
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from tensortide.reports.simulation import SimulationView
 
 AUTO = "auto"
-OTHERS = ("dtr", "msps", "dtr-local", "lru", "size")
-"""What is tried when a policy fails, to see whether another does better."""
 
 
 @Parameter(name="*")
@@ -88,7 +87,7 @@ def simulate(
         Parameter(
             help="What decides which tensor goes: dtr-eq, dtr, msps, lru, ...; auto: the best of all; or a plan."
         ),
-    ] = "dtr-eq",
+    ] = DEFAULT,
     limit: Annotated[
         float,
         Parameter(
@@ -181,7 +180,7 @@ def _play(simulator: Simulator, policy: str, budget: int, limit: float, say: Cal
         say("looking for what would do")
         smallest = smallest_budget(simulator, run.policy, overhead_limit=limit, above=budget)
         if policy != AUTO and simulator.has_kernel(find_policy(policy)):
-            others = (name for name in OTHERS if name != policy)
+            others = (name for name in contenders(seeded=False) if name not in (policy, DEFAULT))
             instead = tuple(simulator.run(name, budget, overhead_limit=limit) for name in others)
     player = _player(simulator, run)
     name = f"{AUTO}: {run.policy}{'' if player is simulator else ' with banishing'}" if policy == AUTO else run.policy

@@ -1,4 +1,4 @@
-"""Which storage to evict: online policies, as small objects over one interface.
+"""Online policies, small objects that choose the storage to evict, and their table: a new policy is one row.
 
 A policy sees the storages that may be evicted and a ``State``, and names the one to evict. The named ones are the cells
 of one grid (Kirisame et al., Dynamic Tensor Rematerialization, ICLR 2021, section 4): the work that an eviction may
@@ -8,9 +8,10 @@ cause, divided by the bytes that it frees and by the time since the storage was 
 from __future__ import annotations
 
 import enum
+import itertools
 import math
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,7 +19,7 @@ from tensortide.errors import PlanError
 
 
 class State(Protocol):
-    """What a policy may ask. Storages are numbers; all lists are indexed by them."""
+    """The questions a policy may ask. Storages are numbers; all lists are indexed by them."""
 
     clock_ns: int
     storage_bytes: list[int]
@@ -37,22 +38,24 @@ class State(Protocol):
 
 
 class Policy(Protocol):
-    """Chooses what to evict."""
+    """Chooses the storage to evict."""
 
     @property
     def name(self) -> str:
-        """What it is called in tables and files."""
+        """Its name in tables and files."""
 
     def begin(self) -> None:
-        """Called once before a run: whatever the policy remembers of earlier ones is forgotten."""
+        """Forget earlier runs; called once before each."""
 
     def choose(self, pool: Sequence[int], state: State) -> tuple[int, int]:
-        """The storage to evict out of ``pool``, which is not empty and in order of entry; and how many storages were
-        looked at."""
+        """Choose the storage to evict from ``pool``, which is not empty and in order of entry.
+
+        Returns it and the number of storages looked at.
+        """
 
 
 class Work(enum.IntEnum):
-    """Numerator of a cost: what an eviction may cause to be computed again."""
+    """Numerator of a cost: the work that an eviction may cause to be recomputed."""
 
     ONE = 0
     """Nothing that depends on the storage."""
@@ -83,7 +86,7 @@ class Heuristic:
     staleness: bool = False
 
     def begin(self) -> None:
-        """Nothing is remembered."""
+        """Forget nothing: nothing is remembered."""
 
     def choose(self, pool: Sequence[int], state: State) -> tuple[int, int]:
         best, found, looked = math.inf, NOTHING, 0
@@ -181,54 +184,63 @@ class Sampled:
             at += self._dice.randint(1, longest)
 
 
-def _grid() -> dict[str, Heuristic]:
-    rows = {"e": Work.NEIGHBOURHOOD, "eq": Work.CLASSES, "local": Work.LOCAL, "one": Work.ONE}
-    columns = {"size-stale": (True, True), "size": (True, False), "stale": (False, True), "": (False, False)}
-    cells = {f"{row}-{column}".rstrip("-"): (rows[row], *columns[column]) for row in rows for column in columns}
-    return {name: Heuristic(name, *cell) for name, cell in cells.items() if name != "one"}
+@dataclass(frozen=True)
+class Row:
+    """A row of the table of policies.
+
+    ``make`` returns the policy, for a seed if it draws lots (``seeded``). ``prototype``: its names in files of the DTR
+    prototype. ``contender``: compared by default, and drawn alike in all figures. ``cell``: part of the ablation.
+    ``banishes``: playable by DTR's first runtime, which keeps neither classes nor regions of evicted storages.
+    """
+
+    make: Callable[[int], Policy]
+    prototype: tuple[str, ...] = ()
+    contender: bool = False
+    cell: bool = False
+    banishes: bool = False
+    seeded: bool = False
 
 
-NAMED: dict[str, Heuristic] = {
-    "dtr": Heuristic("dtr", Work.NEIGHBOURHOOD, size=True, staleness=True),
-    "dtr-eq": Heuristic("dtr-eq", Work.CLASSES, size=True, staleness=True),
-    "dtr-local": Heuristic("dtr-local", Work.LOCAL, size=True, staleness=True),
-    "dtr-unopt": Heuristic("dtr-unopt", Work.UNION, size=True, staleness=True),
-    "msps": Heuristic("msps", Work.ANCESTORS, size=True),
-    "lru": Heuristic("lru", Work.LAST_ACCESS),
-    "size": Heuristic("size", Work.ONE, size=True),
+def _row(found: Heuristic, *prototype: str, **columns: bool) -> dict[str, Row]:
+    return {found.name: Row(lambda seed: found, prototype, **columns)}
+
+
+CELL_ROWS = {"e": Work.NEIGHBOURHOOD, "eq": Work.CLASSES, "local": Work.LOCAL, "one": Work.ONE}
+"""Rows of the ablation: the work in the numerator."""
+CELL_COLUMNS = {"size-stale": (True, True), "size": (True, False), "stale": (False, True), "": (False, False)}
+"""Columns of the ablation: the factors in the denominator, size and staleness."""
+
+
+def _cells() -> dict[str, Row]:
+    """The cells of the ablation. The one with nothing in it is drawing lots."""
+    cells: dict[str, Row] = {}
+    for (row, work), (column, factors) in itertools.product(CELL_ROWS.items(), CELL_COLUMNS.items()):
+        name = f"{row}-{column}".rstrip("-")
+        theirs = "Ab" + "".join(word.capitalize() for word in name.removeprefix("one-").split("-"))
+        cells |= _row(Heuristic(name, work, *factors), theirs, cell=True)
+    del cells["one"]
+    return cells
+
+
+POLICIES: dict[str, Row] = {
+    **_row(Heuristic("dtr", Work.NEIGHBOURHOOD, True, True), "DTR", contender=True),
+    **_row(Heuristic("dtr-eq", Work.CLASSES, True, True), "DTREqClass", contender=True),
+    **_row(Heuristic("dtr-local", Work.LOCAL, True, True), "DTRLocal", contender=True, banishes=True),
+    **_row(Heuristic("dtr-unopt", Work.UNION, True, True), "DTRUnopt", banishes=True),
+    **_row(Heuristic("msps", Work.ANCESTORS, True), "MSPS", contender=True),
+    **_row(Heuristic("lru", Work.LAST_ACCESS), "LRU", contender=True, banishes=True),
+    **_row(Heuristic("size", Work.ONE, True), "LargestStorage", contender=True, banishes=True),
+    "random": Row(Random, ("RandomStorage", "AbRandom"), contender=True, banishes=True, seeded=True),
+    **_cells(),
 }
-"""The policies with names of their own."""
+"""The policies by name."""
+DEFAULT = "dtr-eq"
+"""The policy that is used unless another is asked for."""
 
-GRID = _grid()
-"""The cells of the ablation: work (``e``: neighbourhood, ``eq``: classes, ``local``, ``one``), size, staleness."""
 
-REFERENCE_KEYS = {
-    "DTR": "dtr",
-    "DTREqClass": "dtr-eq",
-    "DTRLocal": "dtr-local",
-    "DTRUnopt": "dtr-unopt",
-    "MSPS": "msps",
-    "LRU": "lru",
-    "LargestStorage": "size",
-    "RandomStorage": "random",
-    "AbRandom": "random",
-    "AbESizeStale": "e-size-stale",
-    "AbESize": "e-size",
-    "AbEStale": "e-stale",
-    "AbE": "e",
-    "AbEqSizeStale": "eq-size-stale",
-    "AbEqSize": "eq-size",
-    "AbEqStale": "eq-stale",
-    "AbEq": "eq",
-    "AbLocalSizeStale": "local-size-stale",
-    "AbLocalSize": "local-size",
-    "AbLocalStale": "local-stale",
-    "AbLocal": "local",
-    "AbSizeStale": "one-size-stale",
-    "AbSize": "one-size",
-    "AbStale": "one-stale",
-}
-"""Names in files of the DTR prototype, and ours."""
+def contenders(*, seeded: bool = True) -> tuple[str, ...]:
+    """Names of the policies that are compared by default, those that draw lots only if ``seeded``."""
+    return tuple(name for name, row in POLICIES.items() if row.contender and (seeded or not row.seeded))
 
 
 def policy(name: str) -> Policy:
@@ -239,11 +251,12 @@ def policy(name: str) -> Policy:
     Raises PlanError for any other name.
     """
     base, *marks = name.split("+")
-    base = REFERENCE_KEYS.get(base, base)
-    word, _, seed = base.partition(":")
-    if word == "random" and not marks and (not seed or seed.isdecimal()):
-        return Random(int(seed or 0))
-    found = NAMED.get(base) or GRID.get(base)
-    if found is None or not {*marks} <= {"sqrt", "large"} or len({*marks}) < len(marks):
-        raise PlanError(f"there is no policy {name!r}; there are {', '.join([*NAMED, 'random', *GRID])}")
-    return Sampled(found, "sqrt" in marks, "large" in marks) if marks else found
+    word, colon, seed = base.partition(":")
+    row = POLICIES.get(word) or next((row for row in POLICIES.values() if word in row.prototype), None)
+    if row is not None and (not colon or (row.seeded and (not seed or seed.isdecimal()))):
+        found = row.make(int(seed or 0))
+        if not marks:
+            return found
+        if isinstance(found, Heuristic) and {*marks} <= {"sqrt", "large"} and len({*marks}) == len(marks):
+            return Sampled(found, "sqrt" in marks, "large" in marks)
+    raise PlanError(f"there is no policy {name!r}; there are {', '.join(POLICIES)}")

@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-from tensortide.plans.remat.policies import GRID, NAMED, policy
+from tensortide.plans.remat.policies import DEFAULT, POLICIES, policy
 from tensortide.replays.remat.simulation import Simulation
 from tensortide.replays.remat.simulator import Simulator
 
-CANDIDATES = ("dtr-eq", *(name for name in NAMED if name != "dtr-eq"), *GRID, *(f"random:{seed}" for seed in range(4)))
-"""Policies that are tried; of equals the first one wins."""
+_SEEDS = 4
+"""Seeds that are tried of a policy that draws lots."""
 _BANISHING_OPS = 20_000
 """Longest step on which banishing, which only the plain engine plays, is tried too."""
+
+
+def candidates() -> tuple[str, ...]:
+    """The policies that are tried, the default one first; of equals the first wins."""
+    plain = (name for name, row in POLICIES.items() if not row.seeded and name != DEFAULT)
+    return DEFAULT, *plain, *(f"{n}:{seed}" for n, row in POLICIES.items() if row.seeded for seed in range(_SEEDS))
 
 
 def best(
@@ -20,11 +26,11 @@ def best(
 ) -> tuple[Simulation, tuple[Simulation, ...]]:
     """The run that takes the least time, of equals the one with fewer evictions; and all runs, in the order tried.
 
-    Every policy of ``CANDIDATES`` is played, and, where the rules allow and the step is short, the local one with
+    Every policy of the table is played, and, where the rules allow and the step is short, the local one with
     banishing. So the result is never slower than ``dtr-eq``, and ends whenever one of them does; if none does, it is
     the run of ``dtr-eq``.
     """
-    names = [name for name in CANDIDATES if simulator.deallocation != "banish" or _plays_banishing(name, simulator)]
+    names = [name for name in candidates() if simulator.deallocation != "banish" or _plays_banishing(name, simulator)]
 
     def play(name: str) -> Simulation:
         return simulator.run(name, budget_bytes, overhead_limit=overhead_limit)
@@ -43,5 +49,6 @@ def best(
 
 
 def _plays_banishing(name: str, simulator: Simulator) -> bool:
-    """DTR's first runtime keeps no classes and no regions."""
-    return not simulator.compat or policy(name).name in ("dtr-unopt", "dtr-local", "lru", "size", "random")
+    """Tell whether DTR's first runtime, which keeps no classes and no regions, can play it where its rules count."""
+    row = POLICIES.get(policy(name).name)
+    return not simulator.compat or (row is not None and row.banishes)

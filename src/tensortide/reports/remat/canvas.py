@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from tensortide.plans.remat.policies import contenders
 from tensortide.reports.render.figure import COLORS, STYLE, check_figure
 from tensortide.write import write_file
 
@@ -27,8 +28,6 @@ LETTER, HANDLE, LINE = 0.062, 0.62, 0.18
 """Inches that a letter, a sample of a line and a row take in a legend."""
 _MARKUP = re.compile(r"\\\w+|\\,|[${}_]")
 MARKERS = "osD^vXP"
-FAMILIAR = ("dtr", "dtr-eq", "dtr-local", "msps", "lru", "size", "random")
-"""Policies that look the same in all figures."""
 
 
 Dashes: TypeAlias = Literal["-", "--", "-.", ":"]
@@ -53,7 +52,7 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     names = list(names)
     every = [Look(color, MARKERS[i % len(MARKERS)]) for i, color in enumerate(COLORS)]
     every += [Look(color, MARKERS[(i + 3) % len(MARKERS)], "--") for i, color in enumerate(COLORS)]
-    familiar = {name: every[i] for i, name in enumerate(FAMILIAR) if name in names}
+    familiar = {name: every[i] for i, name in enumerate(contenders()) if name in names}
     free = [look for look in every if look not in familiar.values()]
     others = [name for name in names if name not in familiar]
     found = familiar | {name: free[i % len(free)] for i, name in enumerate(others)}

@@ -8,9 +8,9 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tensortide.plans.remat.policies import CELL_ROWS
 from tensortide.reports.remat.canvas import Dashes, Look, label, legend, looks, page, ratios
 from tensortide.reports.render.figure import check_figure
-from tensortide.studies.remat.designs import ABLATION_ROWS
 from tensortide.studies.remat.results import Curve, Experiment, Row, Step
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ def pareto_figure(experiment: Experiment, path: str | os.PathLike[str], *, only:
 def ablation_paths(path: str | os.PathLike[str]) -> list[Path]:
     """The files of ``ablation_figures``, checked: ``ablation.pdf`` becomes ``ablation-e.pdf`` and so on."""
     target = Path(path)
-    return [check_figure(target.with_name(f"{target.stem}-{row}{target.suffix}")) for row in ABLATION_ROWS]
+    return [check_figure(target.with_name(f"{target.stem}-{row}{target.suffix}")) for row in CELL_ROWS]
 
 
 def ablation_figures(experiment: Experiment, path: str | os.PathLike[str]) -> None:
     """Draw the ablation, a file for each kind of work; see ``pareto_figure`` and ``ablation_paths``."""
     names = [curve.name for curve in experiment.studies[0].curves]
-    for row, file in zip(ABLATION_ROWS, ablation_paths(path), strict=True):
+    for row, file in zip(CELL_ROWS, ablation_paths(path), strict=True):
         cells = [name for name in names if name.split("-")[0] == row]
         pareto_figure(experiment, file, only=[*cells, *(["random"] if row == "one" else [])])
 

@@ -20,7 +20,7 @@ from tensortide.plans.checkpointing.emit import to_plan
 from tensortide.plans.checkpointing.optimum import optimum
 from tensortide.plans.checkpointing.rounding import rounded
 from tensortide.plans.checkpointing.segments import no_recompute
-from tensortide.plans.remat.policies import policy
+from tensortide.plans.remat.policies import DEFAULT, policy
 from tensortide.replays.executed import replay
 from tensortide.replays.remat.portfolio import best
 from tensortide.studies.remat.contenders import contenders, why_no_program, within
@@ -45,7 +45,7 @@ ATTEMPTS = 4
 def compare(
     subject: Subject,
     budgets: Sequence[tuple[int, float]],
-    policies: Iterable[str] = ("dtr-eq", AUTO),
+    policies: Iterable[str] = (DEFAULT, AUTO),
     *,
     deallocation: Deallocation = "eager",
     overhead_limit: float = 2.0,

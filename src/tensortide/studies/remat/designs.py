@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from tensortide.errors import PlanError
-from tensortide.plans.remat.policies import GRID, Work, policy
+from tensortide.plans.remat.policies import POLICIES, Work, policy
 from tensortide.replays.remat.outcome import Deallocation
 from tensortide.studies.remat.budgets import Budget, resolved
 from tensortide.studies.remat.grid import play_all
@@ -16,14 +16,10 @@ from tensortide.studies.remat.results import Cell, Curve, Experiment, Row, Study
 from tensortide.studies.remat.saved import Saved
 from tensortide.studies.remat.subject import Subject
 
-__all__ = ["ABLATION_ROWS", "POLICIES", "TRIALS", "Line", "ablation", "accesses", "banishing", "conduct", "contest"]
+__all__ = ["TRIALS", "Line", "ablation", "accesses", "banishing", "conduct", "contest"]
 
-POLICIES = ("dtr", "dtr-eq", "dtr-local", "msps", "lru", "size", "random")
-"""What is compared unless one says otherwise."""
 TRIALS = 10
 """Seeds of a policy that draws lots."""
-ABLATION_ROWS = ("e", "eq", "local", "one")
-"""The kinds of work in the cells of the ablation; see ``policies.GRID``."""
 
 
 _AROUND = frozenset({Work.CLASSES, Work.ANCESTORS, Work.NEIGHBOURHOOD, Work.UNION})
@@ -48,8 +44,8 @@ def contest(names: Iterable[str], *, deallocation: Deallocation = "eager", trial
         policy(name)
         if name in lines:
             raise PlanError(f"{name!r} is among the policies twice")
-        seeds = tuple(f"random:{seed}" for seed in range(trials))
-        lines[name] = Line(name, seeds if name == "random" else (name,), deallocation)
+        seeds = tuple(f"{name}:{seed}" for seed in range(trials))
+        lines[name] = Line(name, seeds if name in POLICIES and POLICIES[name].seeded else (name,), deallocation)
     if not lines:
         raise PlanError("there is no policy to play")
     return tuple(lines.values())
@@ -57,7 +53,9 @@ def contest(names: Iterable[str], *, deallocation: Deallocation = "eager", trial
 
 def ablation(*, deallocation: Deallocation = "eager", trials: int = TRIALS) -> tuple[Line, ...]:
     """All cells of the ablation, row by row; the one with nothing in it is drawing lots."""
-    return contest([*GRID, "random"], deallocation=deallocation, trials=trials)
+    return contest(
+        [*(name for name, row in POLICIES.items() if row.cell), "random"], deallocation=deallocation, trials=trials
+    )
 
 
 def banishing() -> tuple[Line, ...]:
