@@ -1,13 +1,15 @@
-# make report   one GPT-2 training step: report/gpt2.html and report/gpt2.trace.json
-# make test     everything a change must pass
+# make report      one GPT-2 training step: report/gpt2.html and report/gpt2.trace.json
+# make quick       lint, and the tests of the rooms changed since the last commit (BASE=main: since main)
+# make test        lint, types, layering and all tests but the slow ones
+# make test-slow   the slow tests
 #
-# Both set up .venv themselves (Python 3.11 or newer) and set it up again when pyproject.toml changes.
+# All set up .venv themselves (Python 3.11 or newer) and set it up again when pyproject.toml changes.
 
 SHELL := /bin/bash
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: help report test format clean browser
+.PHONY: help report quick test test-slow format clean browser
 .DELETE_ON_ERROR:
 
 help:
@@ -17,12 +19,20 @@ report: .venv/.installed
 	mkdir -p report
 	$(BIN)/tensortide report gpt2 --set batch=8 --set seq=1024 --html report/gpt2.html --trace report/gpt2.trace.json
 
+quick: .venv/.installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/python scripts/quick.py $(BASE)
+
 test: .venv/.installed-dev browser
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n $(WORKERS)
+
+test-slow: .venv/.installed-dev browser
+	$(BIN)/pytest -n $(WORKERS) -m slow
 
 format: .venv/.installed-dev
 	$(BIN)/ruff check --fix

@@ -10,19 +10,17 @@ import gc
 import importlib
 import json
 import os
-import pkgutil
 import runpy
 import signal
 import sys
+import warnings
 from typing import Any
 
-import tensortide
-
-FRAMEWORKS = ("sympy", "torch", "torch._dynamo")
+IMPORTED = ("sympy", "torch", "torch._dynamo", "tensortide.cli.app")
 
 
 def main() -> None:
-    for name in (*FRAMEWORKS, "tensortide.cli.app"):
+    for name in IMPORTED:
         importlib.import_module(name)
     gc.freeze()  # or else every run looks through all of it when it ends
     answers = os.fdopen(os.dup(1), "w")
@@ -35,12 +33,6 @@ def main() -> None:
     raise SystemExit
 
 
-def ours() -> list[str]:
-    """All modules of tensortide but the compiled engine, which decides at import where its machine code is kept."""
-    found = (module.name for module in pkgutil.walk_packages(tensortide.__path__, "tensortide."))
-    return [name for name in found if not name.endswith("__main__") and ".fast" not in name]
-
-
 def become(run: dict[str, Any]) -> None:
     """Be as ``python -m tensortide`` is that was started so."""
     os.chdir(run["folder"])
@@ -50,6 +42,8 @@ def become(run: dict[str, Any]) -> None:
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), number)
     sys.argv[1:] = run["arguments"]
     sys.path[:1] = [run["folder"], *filter(None, run["environment"].get("PYTHONPATH", "").split(os.pathsep))]
+    if "PYTHONWARNINGS" in run["environment"]:
+        warnings.simplefilter(run["environment"]["PYTHONWARNINGS"])
     signal.alarm(run["timeout_s"])
 
 

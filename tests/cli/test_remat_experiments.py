@@ -16,13 +16,13 @@ import pytest
 
 from tensortide.importers.dtrlog import write_log
 from tensortide.studies.remat.linear import linear_network
+from tests.cli.command import tensortide
 
 POLICIES = "dtr,lru,random"
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-m", "tensortide", "remat", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    done = tensortide(folder, "remat", *arguments, PYTHONWARNINGS="error")
     assert done.returncode == code, done.stderr
     return done
 
