@@ -18,10 +18,9 @@ from tensortide.plans.remat.recording import Recording
 from tensortide.plans.remat.schedule import NONE, Schedule, recorded
 from tensortide.replays.executed import executed
 from tensortide.replays.remat import Deallocation, Simulation, Simulator
-from tensortide.replays.remat.outcome import AGAIN, BANISH, DEAD, EVICT, RUN
+from tensortide.replays.remat.outcome import TraceKind
 from tensortide.replays.remat.smallest import least_bytes, smallest_budget
 from tensortide.replays.remat.telemetry import Telemetry, telemetry
-from tensortide.replays.remat.telemetry.records import PIN
 from tests.graphs import graphs
 from tests.reference import dtr_log
 from tests.reports.graphs import tower
@@ -143,12 +142,12 @@ def test_moments_are_those_of_the_trace(
     told, read = telemetry(simulator, run), Reader(simulator.schedule)
     moments, entries = told.moments, iter(zip(run.outcome.kinds, run.outcome.indexes, strict=True))
     for row, (kind, index) in enumerate(zip(moments.kinds.tolist(), moments.indexes.tolist(), strict=True)):
-        if kind == PIN:
+        if kind == TraceKind.PIN:
             read.pinned[index] = row
         else:
             read.follow(row, *map(int, next(entries)))
-        assert moments.pinned_bytes[row] == read.pinned_bytes(before=kind in (RUN, AGAIN))
-        if kind in (RUN, AGAIN):
+        assert moments.pinned_bytes[row] == read.pinned_bytes(before=kind in (TraceKind.RUN, TraceKind.RECOMPUTE))
+        if kind in (TraceKind.RUN, TraceKind.RECOMPUTE):
             assert moments.locked_bytes[row] >= read.in_use(index)
         else:
             assert moments.total_bytes[row] == sum(read.size[s] for s in read.resident)
@@ -202,21 +201,21 @@ class Reader:
 
     def follow(self, row: int, kind: int, index: int) -> None:
         self.earlier = set(self.resident)
-        if kind in (EVICT, BANISH, DEAD):
-            if kind != DEAD:
+        if kind in (TraceKind.EVICT, TraceKind.BANISH, TraceKind.DEAD):
+            if kind != TraceKind.DEAD:
                 self.resident.remove(index)
                 self.left[index] = row
             for value in [value for value in self.defined if self.owner[value] == index]:
                 self.lose(value, row)
-            if kind != EVICT:
+            if kind != TraceKind.EVICT:
                 self.dropped.add(index)
-            if kind == BANISH:
+            if kind == TraceKind.BANISH:
                 self.banished.add(index)
             return
-        if kind == AGAIN:
+        if kind == TraceKind.RECOMPUTE:
             self.direct[index] += 1
-        for value in self.outputs[index if kind == RUN else self.op_of[index]]:
-            self.make(value, row, beside=kind == AGAIN and value != index)
+        for value in self.outputs[index if kind == TraceKind.RUN else self.op_of[index]]:
+            self.make(value, row, beside=kind == TraceKind.RECOMPUTE and value != index)
 
     def make(self, value: int, row: int, beside: bool) -> None:
         storage = self.owner[value]
@@ -245,8 +244,10 @@ def test_pressure_falls_until_what_is_to_run_fits() -> None:
     budget = int(0.8 * simulator.baseline_bytes)
     run = simulator.run("dtr-eq", budget, compiled=False)
     moments = telemetry(simulator, run).moments
-    forced = [row for row in range(len(moments)) if moments.kinds[row] == EVICT and moments.pressure_bytes[row]]
-    assert all(moments.kinds[row + 1] == EVICT for row in forced)
+    forced = [
+        row for row in range(len(moments)) if moments.kinds[row] == TraceKind.EVICT and moments.pressure_bytes[row]
+    ]
+    assert all(moments.kinds[row + 1] == TraceKind.EVICT for row in forced)
     for row in moments.ran.tolist():
         assert moments.pressure_bytes[row] == 0
         assert moments.total_bytes[row] <= budget

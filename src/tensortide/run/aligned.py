@@ -10,7 +10,7 @@ import torch
 
 from tensortide.graph.model import Graph
 from tensortide.recorder.schema import schema_of
-from tensortide.replays.remat.outcome import AGAIN, BANISH, DEAD
+from tensortide.replays.remat.outcome import TraceKind
 from tensortide.run.operators import Operator
 from tensortide.run.tables import NOTHING, Call
 from tensortide.run.template import stored, tensors_of
@@ -234,7 +234,7 @@ class Aligned:
     def _heard(self, kind: int, index: int) -> None:
         engine = self.runtime.engine
         began = ended = resident = 0
-        if kind == AGAIN:
+        if kind == TraceKind.RECOMPUTE:
             op = engine.op_of[index]
             index, call = self.op_of.get(op, (NOTHING, None))
             if engine.calls[op] is not call:
@@ -249,12 +249,12 @@ class Aligned:
         """The events so far, in order; what is dropped for good gives its number free for others."""
         events, self._before = self._before, []
         for kind, index, *rest in events:
-            if kind == AGAIN:
+            if kind == TraceKind.RECOMPUTE:
                 self.hears(kind, index, *rest)
                 continue
             storage = self.storage_of.get(index, NOTHING)
             self.hears(kind, storage, *rest)
-            if kind in (BANISH, DEAD) and storage != NOTHING:
+            if kind in (TraceKind.BANISH, TraceKind.DEAD) and storage != NOTHING:
                 del self.storage_of[index], self.live[storage]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensortide.replays.remat.engine import Frame
-from tensortide.replays.remat.outcome import EVICT, UNLIMITED, Thrashing
+from tensortide.replays.remat.outcome import UNLIMITED, Thrashing, TraceKind
 from tensortide.run.tables import NOTHING, Call, Memory, Tables
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ class LiveEngine(Tables):
             self.waiting.pop(storage, None)
 
     def trace(self, kind: int, index: int) -> None:
-        if kind == EVICT:
+        if kind == TraceKind.EVICT:
             self.evictions += 1
         for listener in self.listeners:
             listener(kind, index)

@@ -11,7 +11,7 @@ from tensortide.errors import PlanError
 from tensortide.memory.accumulate import accumulate_apart
 from tensortide.plans import Lane, Plan, fingerprint
 from tensortide.replays import replay
-from tensortide.replays.remat.outcome import AGAIN, EVICT, RUN
+from tensortide.replays.remat.outcome import TraceKind
 from tensortide.replays.remat.steps import steps
 from tensortide.run.aligned import Aligned, Seen
 from tensortide.run.tables import NOTHING
@@ -112,16 +112,16 @@ class Tracer(Aligned):
         self._overrun_bytes = self.runtime.engine.overrun_bytes
 
     def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
-        self._evictions += kind == EVICT
-        if index != NOTHING or kind == AGAIN:
+        self._evictions += kind == TraceKind.EVICT
+        if index != NOTHING or kind == TraceKind.RECOMPUTE:
             self._happened.append((kind, index))
-        if kind == AGAIN:
+        if kind == TraceKind.RECOMPUTE:
             self._runs.append(Ran(index, True, began_ns, ended_ns, resident_bytes))
 
     def takes(self, op: int, seen: Seen) -> None:
         if not op:
             self._before_bytes = seen.before_bytes
-        self._happened.append((RUN, op))
+        self._happened.append((TraceKind.RUN, op))
         self._runs.append(Ran(op, False, seen.began_ns, seen.ended_ns, seen.resident_bytes))
 
     def ends(self) -> None:

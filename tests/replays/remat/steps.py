@@ -12,7 +12,7 @@ from tensortide.graph import TENSOR, Call, Graph, Op, Phase, Role, Storage
 from tensortide.plans.remat.recording import Recording
 from tensortide.plans.remat.schedule import Schedule, recorded
 from tensortide.replays.remat import Simulation
-from tensortide.replays.remat.outcome import AGAIN, DEAD, RUN
+from tensortide.replays.remat.outcome import TraceKind
 from tests.graphs import Builder
 from tests.importers.dtrlog.logs import Log
 
@@ -132,9 +132,10 @@ def recordings(draw: st.DrawFn, most: int = 60, devices: Sequence[str] = ("cpu",
     return random_recording(chance, draw(st.integers(1, most)), devices=devices, **settings)
 
 
-def training_log(chance: random.Random, ops: int, in_place: float = 0.2, kept: float = 0.1) -> str:
-    """A log of a training shape, with every instruction; names are used after their release now and then."""
-    made = _Lines(chance)
+def training_log(chance: random.Random, ops: int, in_place: float = 0.2, kept: float = 0.1, free: float = 0.0) -> str:
+    """A log of a training shape, with every instruction; names are used after their release now and then. ``free`` is
+    the share of ops that take no time, beside those that draw none by chance."""
+    made = _Lines(chance, free)
     for _ in range(ops // 2):
         made.forward(in_place)
     gradients = made.call(made.some(made.log.live, 1))
@@ -157,14 +158,17 @@ def training_log(chance: random.Random, ops: int, in_place: float = 0.2, kept: f
 class _Lines:
     """Instructions one after the other."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self.chance, self.log = chance, Log(chance)
+    def __init__(self, chance: random.Random, free: float) -> None:
+        self.chance, self.free, self.log = chance, free, Log(chance)
         for _ in range(chance.randint(1, 3)):
             self.log.constant()
         self.saved: list[str] = []
 
     def some(self, names: Sequence[str], count: int) -> list[str]:
         return [self.chance.choice(names) for _ in range(count)] if names else []
+
+    def time(self) -> int:
+        return 0 if self.free and self.chance.random() < self.free else self.chance.randint(0, 50)
 
     def drop(self, name: str) -> None:
         if name in self.log.live:
@@ -174,7 +178,7 @@ class _Lines:
     def call(self, args: list[str]) -> list[str]:
         chance, log = self.chance, self.log
         results = [log.name() for _ in range(chance.choice((1, 1, 1, 2, 3)))]
-        log.add("CALL", NAME="f", ARGS=args, RESULT=results, TIME=chance.randint(0, 50))
+        log.add("CALL", NAME="f", ARGS=args, RESULT=results, TIME=self.time())
         for name in results:
             log.add("MEMORY", NAME=name, MEMORY=chance.choice((0, chance.randint(1, 99), chance.randint(100, 999))))
             log.add("ALIAS", NAME=name, ALIAS=chance.choice((-1, -1, -1, chance.randint(-1, len(args) - 1))))
@@ -182,7 +186,7 @@ class _Lines:
 
     def write(self, args: list[str]) -> None:
         mutated = self.chance.sample(range(len(args)), self.chance.choice((min(1, len(args)), len(args))))
-        self.log.add("MUTATE", NAME="g_", ARGS=args, MUTATE=mutated, TIME=self.chance.randint(0, 50))
+        self.log.add("MUTATE", NAME="g_", ARGS=args, MUTATE=mutated, TIME=self.time())
 
     def forward(self, in_place: float) -> None:
         chance, log = self.chance, self.log
@@ -217,14 +221,14 @@ class Told:
         self.inputs = [made.inputs[a:b].tolist() for a, b in itertools.pairwise(ends)]
         op_of = [op for op, outputs in enumerate(self.outputs) for _ in outputs]
         for kind, index in zip(map(int, run.outcome.kinds), map(int, run.outcome.indexes), strict=True):
-            if kind in (RUN, AGAIN):
-                self.run(index if kind == RUN else op_of[index], run.budget_bytes)
-                assert kind == RUN or index in self.there
-                self.ran += kind == RUN
-                self.again += kind == AGAIN
+            if kind in (TraceKind.RUN, TraceKind.RECOMPUTE):
+                self.run(index if kind == TraceKind.RUN else op_of[index], run.budget_bytes)
+                assert kind == TraceKind.RUN or index in self.there
+                self.ran += kind == TraceKind.RUN
+                self.again += kind == TraceKind.RECOMPUTE
             else:
-                self.drop(index, there=kind != DEAD)
-                if kind > 2 and run.rules.collect:
+                self.drop(index, there=kind != TraceKind.DEAD)
+                if kind > TraceKind.EVICT and run.rules.collect:
                     self.dead.add(index)
 
     def run(self, op: int, budget: int | None) -> None:

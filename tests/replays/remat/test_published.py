@@ -13,7 +13,7 @@ from tensortide.plans.remat.policies import policy
 from tensortide.plans.remat.schedule import schedule
 from tensortide.replays.remat import Deallocation, Simulation, Simulator
 from tensortide.replays.remat.banishing import BanishingEngine
-from tensortide.replays.remat.outcome import AGAIN, EVICT, RUN, Rules
+from tensortide.replays.remat.outcome import Rules, TraceKind
 from tests.importers.dtrlog.logs import SYNTHETIC, WORKED
 from tests.reference import dtr_log
 from tests.replays.remat.published import (
@@ -96,7 +96,7 @@ def test_recorded_models(reference: Path, model: str) -> None:
         elif "evict_head" in row:
             roots = run.schedule.root.tolist()
             trace = zip(run.outcome.kinds, run.outcome.indexes, strict=True)
-            first = itertools.islice((roots[i] for kind, i in trace if kind >= EVICT), 40)
+            first = itertools.islice((roots[i] for kind, i in trace if kind >= TraceKind.EVICT), 40)
             assert list(first) == row["evict_head"]
     assert differing <= STALE_MODELS
 
@@ -157,19 +157,19 @@ def told(run: Simulation) -> list[list[object]]:
     resident: set[int] = set()
     said: list[list[object]] = []
     for kind, index in zip(run.outcome.kinds, run.outcome.indexes, strict=True):
-        if kind == EVICT:
+        if kind == TraceKind.EVICT:
             resident.discard(index)
             memory -= int(made.storage_bytes[index])
             said.append(["evict", NAMES[int(made.root[index])], clock, memory])
             continue
-        op = index if kind == RUN else op_of[index]
-        outputs = list(range(ends[op], ends[op + 1])) if kind == RUN else [index]
-        assert kind in (RUN, AGAIN)
+        op = index if kind == TraceKind.RUN else op_of[index]
+        outputs = list(range(ends[op], ends[op + 1])) if kind == TraceKind.RUN else [index]
+        assert kind in (TraceKind.RUN, TraceKind.RECOMPUTE)
         clock += int(made.cost_ns[op])
         memory += sum(nbytes[v] for v in range(ends[op], ends[op + 1]) if storage[v] not in resident)
         resident.update(storage[v] for v in range(ends[op], ends[op + 1]))
         for value in outputs:
-            word = "remat" if kind == AGAIN else "run" if value == outputs[0] else "run*"
+            word = "remat" if kind == TraceKind.RECOMPUTE else "run" if value == outputs[0] else "run*"
             said.append([word, NAMES[value], clock, memory])
     return said
 

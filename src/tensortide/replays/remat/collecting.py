@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tensortide.replays.remat.engine import Engine, Frame
-from tensortide.replays.remat.outcome import BANISH, DEAD, UNLIMITED, OutOfMemory, Rules
+from tensortide.replays.remat.outcome import UNLIMITED, OutOfMemory, Rules, TraceKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -150,10 +150,10 @@ class CollectingEngine(Engine):
         for storage in dead:
             self.dead[storage] = True
             if self.material[storage]:
-                self.trace(BANISH, storage)
+                self.trace(TraceKind.BANISH, storage)
                 self.clear(storage)
             else:
-                self.trace(DEAD, storage)
+                self.trace(TraceKind.DEAD, storage)
                 self.classes.materialize(storage, self.work_ns[storage])
             dead.extend(self.disown(storage))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -12,13 +13,26 @@ if TYPE_CHECKING:
 
     Small: TypeAlias = NDArray[np.signedinteger[Any]]
 
-RUN, AGAIN, EVICT, BANISH, DEAD = range(5)
-"""What a trace holds: an op of the model ran; a value was asked for again; a storage was evicted; was dropped for good;
-or will never be needed again, though it was not resident."""
-
 Deallocation: TypeAlias = Literal["eager", "none", "banish", "ignore"]
 Status: TypeAlias = Literal["ok", "oom", "thrash"]
 UNLIMITED = 1 << 62
+
+
+class TraceKind(enum.IntEnum):
+    """Kinds of the entries of a trace, and of the rows of telemetry."""
+
+    RUN = 0
+    """An op of the step ran."""
+    RECOMPUTE = 1
+    """A value was computed again because something needed it."""
+    EVICT = 2
+    """A storage left memory, and can be recomputed."""
+    BANISH = 3
+    """A storage left memory for good."""
+    DEAD = 4
+    """A storage that is not resident will never be needed again."""
+    PIN = 5
+    """From here on a storage must stay resident. Only telemetry has such rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from tensortide.errors import PlanError
 from tensortide.plans import Lane, Plan, fingerprint
 from tensortide.plans.remat.schedule import NONE, Schedule
 from tensortide.replays.executed import replay
-from tensortide.replays.remat.outcome import AGAIN, BANISH, DEAD, EVICT, RUN, Outcome, Rules, Shortage, Status
+from tensortide.replays.remat.outcome import Outcome, Rules, Shortage, Status, TraceKind
 from tensortide.replays.remat.steps import steps
 
 if TYPE_CHECKING:
@@ -74,18 +74,19 @@ class Simulation:
 
     @functools.cached_property
     def counts(self) -> tuple[int, int, int, int]:
-        """How often an op of the model ran, a value was asked for again, a storage was evicted, and was dropped."""
+        """Ops of the step that ran, values recomputed, storages evicted, and storages banished: how many of each."""
         kinds = list(self.outcome.kinds)
-        return kinds.count(RUN), kinds.count(AGAIN), kinds.count(EVICT), kinds.count(BANISH)
+        run, recompute, evict, banish = (kinds.count(kind) for kind in list(TraceKind)[:4])
+        return run, recompute, evict, banish
 
     @property
     def evictions(self) -> int:
-        return self.counts[EVICT]
+        return self.counts[TraceKind.EVICT]
 
     @property
     def recomputations(self) -> int:
-        """Ops run again."""
-        return self.counts[AGAIN]
+        """Executions of ops beyond the first."""
+        return self.counts[TraceKind.RECOMPUTE]
 
     @property
     def eviction_hash(self) -> str:
@@ -94,7 +95,7 @@ class Simulation:
         digest = hashlib.sha256()
         roots = self.schedule.root.tolist()
         for kind, index in self._trace():
-            if kind in (EVICT, BANISH):
+            if kind in (TraceKind.EVICT, TraceKind.BANISH):
                 digest.update(f"{roots[index]},".encode())
         return digest.hexdigest()[:16]
 
@@ -120,9 +121,9 @@ class Simulation:
         ends = schedule.output_ends.tolist()
         op_of = [op for op, (a, b) in enumerate(itertools.pairwise(ends)) for _ in range(a, b)]
         for kind, index in self._trace():
-            if kind in (EVICT, BANISH, DEAD):
+            if kind in (TraceKind.EVICT, TraceKind.BANISH, TraceKind.DEAD):
                 yield kind, storages[index]
-            elif (op := origin[index if kind == RUN else op_of[index]]) != NONE:
+            elif (op := origin[index if kind == TraceKind.RUN else op_of[index]]) != NONE:
                 yield kind, op
 
     def timeline(self) -> Timeline:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tensortide.plans import Compute, Evict
 from tensortide.plans.lifetimes import Life, lives, users
-from tensortide.replays.remat.outcome import BANISH, DEAD, EVICT
+from tensortide.replays.remat.outcome import TraceKind
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
@@ -25,10 +25,10 @@ def steps(graph: Graph, happened: Iterable[tuple[int, int]], *, collect: bool = 
     dropped: set[int] = set()
     yield from (Evict(i) for i, s in enumerate(graph.storages) if s.birth is None and s.death == 0)
     for kind, index in happened:
-        if kind in (EVICT, BANISH, DEAD):
-            if kind != EVICT and collect:
+        if kind in (TraceKind.EVICT, TraceKind.BANISH, TraceKind.DEAD):
+            if kind != TraceKind.EVICT and collect:
                 dropped.add(index)
-            if kind != DEAD:
+            if kind != TraceKind.DEAD:
                 del resident[index]
                 yield Evict(index)
             continue

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tensortide.memory import timeline
 from tensortide.plans import Compute, Evict, Plan
 from tensortide.replays import replay
-from tensortide.replays.remat.outcome import AGAIN
+from tensortide.replays.remat.outcome import TraceKind
 from tensortide.reports.simulation.records import Curves
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run_of(recording: Recording, schedule: Schedule, told: Telemetry, *, workspa
     rows = moments.ran
     ops = origin[moments.indexes[rows]]
     rows, ops = rows[ops >= 0], ops[ops >= 0]
-    again = [int(kind == AGAIN) for kind in moments.kinds[rows].tolist()]
+    again = [int(kind == TraceKind.RECOMPUTE) for kind in moments.kinds[rows].tolist()]
     curves = Curves(
         op=tuple(ops.tolist()),
         again=tuple(again),

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
+from tensortide.plans.remat.policies import Work
 from tensortide.replays.remat.fast.jit import compiled
 from tensortide.replays.remat.fast.state import ACCESSES, BY_SIZE, BY_STALENESS, CLOCK, NODES, QUEUE, TOKEN, WORK, World
 
 _SPLIT = 134217729.0
-_ONE, _LOCAL, _CLASSES, _ANCESTORS, _NEIGHBOURHOOD, _UNION, _LAST_ACCESS = range(7)
 _EXACT = 9007199254740992.0
 _LAST_TOKEN = np.iinfo(np.int32).max
 _UPWARDS = 1 + 2e-7
@@ -32,12 +32,12 @@ def token(w: World) -> int:
 @compiled
 def gain(w: World, storage: int, least: int) -> np.float32:
     """Most bytes per ns that evicting ``storage`` may bring if it causes ``least`` ns of work or more, rounded up."""
-    if w.reg[WORK] == _LAST_ACCESS:
+    if w.reg[WORK] == Work.LAST_ACCESS:
         return np.float32(1)
     nbytes = w.sizes[storage] if w.reg[BY_SIZE] else 1
     if nbytes == 0:
         return np.float32(0)
-    if w.reg[WORK] == _ONE:
+    if w.reg[WORK] == Work.ONE:
         least = 1
     if least <= 0:
         return np.float32(math.inf)
@@ -78,19 +78,19 @@ def cost(w: World, storage: int) -> float:
     reg = w.reg
     kind = reg[WORK]
     last = w.storages[storage].last
-    if kind == _LAST_ACCESS:
+    if kind == Work.LAST_ACCESS:
         return float(last)
     work, slack = 1, 0
-    if kind != _ONE:
+    if kind != Work.ONE:
         work = w.storages[storage].work
-        if kind == _CLASSES:
+        if kind == Work.CLASSES:
             around, slack = _classes(w, storage)
             work += around
-        elif kind == _ANCESTORS:
+        elif kind == Work.ANCESTORS:
             work += reach(w, storage, True)
-        elif kind == _NEIGHBOURHOOD:
+        elif kind == Work.NEIGHBOURHOOD:
             work += reach(w, storage, True) + reach(w, storage, False)
-        elif kind == _UNION:
+        elif kind == Work.UNION:
             last, around = _union(w, storage)
             work += around
     w.storages[storage].gain = min(w.storages[storage].gain, gain(w, storage, work - slack))

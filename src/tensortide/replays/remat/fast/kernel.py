@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.plans.remat.recording import Event
 from tensortide.replays.remat.fast.costs import gain, token
 from tensortide.replays.remat.fast.jit import compiled
 from tensortide.replays.remat.fast.pool import choose, enter
@@ -40,9 +41,7 @@ from tensortide.replays.remat.fast.storages import (
     unlock,
     withdraw,
 )
-
-_COMPUTE, _GET, _RELEASE = 0, 1, 2
-_RUN, _AGAIN = 0, 1
+from tensortide.replays.remat.outcome import TraceKind
 
 
 @compiled
@@ -51,11 +50,11 @@ def play(s: Step, w: World) -> int:
     for event in range(len(s.kinds)):
         kind, index = s.kinds[event], s.indexes[event]
         status = OK
-        if kind == _COMPUTE:
+        if kind == Event.COMPUTE:
             status = _compute(s, w, index)
-        elif kind == _GET:
+        elif kind == Event.GET:
             w.storages[s.storage[index]].references += 1
-        elif kind == _RELEASE:
+        elif kind == Event.RELEASE:
             w.storages[s.storage[index]].references -= 1
             released(w, s.storage[index])
         else:
@@ -226,7 +225,7 @@ def _begin(s: Step, w: World, top: int, depth: int, op: int, wanted: int) -> int
 def _run(s: Step, w: World, op: int, wanted: int, total: int) -> None:
     """Run ``op``: its inputs are there, and so is the room for its outputs."""
     reg = w.reg
-    note(w, _RUN if wanted < 0 else _AGAIN, op if wanted < 0 else wanted)
+    note(w, TraceKind.RUN if wanted < 0 else TraceKind.RECOMPUTE, op if wanted < 0 else wanted)
     reg[CLOCK] += s.cost_ns[op]
     if wanted >= 0:
         reg[REMAT] += s.cost_ns[op]

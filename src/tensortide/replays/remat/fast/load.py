@@ -9,6 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tensortide.plans.remat.policies import Work
+from tensortide.plans.remat.recording import Event
+from tensortide.replays.remat.outcome import TraceKind
+
 if TYPE_CHECKING:
     from tensortide.plans.remat.schedule import Schedule
     from tensortide.replays.remat.fast.state import Prepared, Step, World
@@ -18,12 +22,14 @@ if TYPE_CHECKING:
 def kernel() -> Callable[[Step, World], int]:
     """``kernel.play``, compiled when it is first called, which takes some 20 s, once for each version of the sources.
 
-    Numba's own cache looks at one file only; so the machine code lies in a folder named after all of them.
+    Numba's own cache looks at one file only; so the machine code lies in a folder named after all of them, and after
+    the values of the enumerations that they share with the plain engine.
     """
     import numba
 
     here = Path(__file__).parent
     sources = hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(here.glob("*.py"))))
+    sources.update(repr([list(shared) for shared in (Event, TraceKind, Work)]).encode())
     config: Any = numba.config
     before = config.CACHE_DIR
     config.CACHE_DIR = str(_home() / f"kernels-{sources.hexdigest()[:16]}")

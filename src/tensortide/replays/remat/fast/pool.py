@@ -13,6 +13,7 @@ import math
 
 import numpy as np
 
+from tensortide.plans.remat.policies import Work
 from tensortide.replays.remat.fast.costs import cost, gain
 from tensortide.replays.remat.fast.dice import below
 from tensortide.replays.remat.fast.jit import compiled
@@ -34,14 +35,13 @@ from tensortide.replays.remat.fast.state import (
 _LATEST = np.iinfo(np.int64).max
 _FAR = 4e18
 _SAFE = 1 - 1e-9
-_ONE, _LAST_ACCESS = 0, 6
 
 
 @compiled
 def worth(w: World, most: float, last: int) -> float:
     """What an entry of this gain and last access is worth now: the reciprocal of its cost."""
     reg = w.reg
-    if reg[WORK] == _LAST_ACCESS:
+    if reg[WORK] == Work.LAST_ACCESS:
         return -float(last)
     if not reg[BY_STALENESS]:
         return float(most)
@@ -53,11 +53,11 @@ def worth(w: World, most: float, last: int) -> float:
 def bound(w: World, value: float) -> float:
     """Least that entries can cost which are worth at most ``value``."""
     reg = w.reg
-    if reg[WORK] == _LAST_ACCESS:
+    if reg[WORK] == Work.LAST_ACCESS:
         return -value
     if value <= 0:
         return math.inf
-    if reg[WORK] == _ONE and not reg[BY_STALENESS]:
+    if reg[WORK] == Work.ONE and not reg[BY_STALENESS]:
         return 1 / value
     return _SAFE / value
 
@@ -160,11 +160,31 @@ def choose(w: World) -> int:
         reg[EVALUATIONS] += 1
         return _ranked(w, below(w.words, reg[POOL_LIVE]))
     if reg[EXHAUSTIVE]:
-        found, best = _search(w, 0, reg[POOL_END], -1, math.inf)
+        found, evaluated = _scan(w)
     else:
         found, best = _sweep(w)
-    reg[EVALUATIONS] += reg[POOL_LIVE] if best else _rank(w, found) + 1
+        evaluated = reg[POOL_LIVE] if best else _rank(w, found) + 1
+    reg[EVALUATIONS] += evaluated
     return found
+
+
+@compiled
+def _scan(w: World) -> tuple[int, int]:
+    """Return the cheapest entry, of equals the last, and how many were evaluated: all up to the first of cost 0.
+
+    Costs may be negative here, as classes may be: an entry of cost 0 ends the search, but need not be the cheapest.
+    """
+    found, best, evaluated = -1, math.inf, 0
+    for position in range(w.reg[POOL_END]):
+        storage = w.slot[position]
+        if storage >= 0:
+            here = cost(w, storage)
+            evaluated += 1
+            if here <= best:
+                found, best = storage, here
+            if here == 0:
+                break
+    return found, evaluated
 
 
 @compiled
@@ -273,22 +293,19 @@ def _search_block(w: World, block: int, found: int, best: float) -> tuple[int, f
 
 @compiled
 def _search(w: World, start: int, end: int, found: int, best: float) -> tuple[int, float]:
-    """What is cheapest of ``found``, which costs ``best``, and the entries from ``start`` to ``end - 1``. Of equals it
-    is the last, but of those without cost the first."""
-    everything = w.reg[EXHAUSTIVE]
+    """Return the cheapest of ``found``, which costs ``best``, and the entries from ``start`` to ``end - 1``, with its
+    cost: of equals the last, but of those without cost the first. No cost is negative."""
     for position in range(start, end):
         storage = w.slot[position]
         if storage < 0:
             continue
-        if not everything and bound(w, worth(w, w.storages[storage].gain, w.storages[storage].last)) > best:
+        if bound(w, worth(w, w.storages[storage].gain, w.storages[storage].last)) > best:
             continue
         here = cost(w, storage)
         if found < 0 or here < best:
             found, best = storage, here
         elif here == best and (position < w.storages[found].place) == (here == 0):
             found = storage
-        if everything and here == 0:
-            return storage, here
     return found, best
 
 

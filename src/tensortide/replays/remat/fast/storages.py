@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.plans.remat.policies import Work
 from tensortide.replays.remat.fast.classes import join, leave_class
 from tensortide.replays.remat.fast.costs import span, token
 from tensortide.replays.remat.fast.jit import compiled
@@ -22,20 +23,18 @@ from tensortide.replays.remat.fast.state import (
     WORK,
     World,
 )
-
-_EVICT, _BANISH, _DEAD = 2, 3, 4
-_CLASSES, _ANCESTORS, _NEIGHBOURHOOD, _UNION = 2, 3, 4, 5
+from tensortide.replays.remat.outcome import TraceKind
 
 
 @compiled
 def withdraw(w: World, storage: int) -> None:
     """``storage``, which is not resident, will not have to be computed again: evicting others may become cheaper."""
     kind = w.reg[WORK]
-    if kind == _CLASSES:
+    if kind == Work.CLASSES:
         leave_class(w, storage)
-    if kind in (_ANCESTORS, _NEIGHBOURHOOD, _UNION):
+    if kind in (Work.ANCESTORS, Work.NEIGHBOURHOOD, Work.UNION):
         _relax(w, storage, False)
-    if kind in (_NEIGHBOURHOOD, _UNION):
+    if kind in (Work.NEIGHBOURHOOD, Work.UNION):
         _relax(w, storage, True)
 
 
@@ -131,9 +130,9 @@ def _clear(w: World, storage: int) -> None:
 @compiled
 def evict(w: World, storage: int) -> None:
     """``storage`` leaves memory, and can come back."""
-    note(w, _EVICT, storage)
+    note(w, TraceKind.EVICT, storage)
     _clear(w, storage)
-    if w.reg[WORK] == _CLASSES:
+    if w.reg[WORK] == Work.CLASSES:
         join(w, storage)
 
 
@@ -174,10 +173,10 @@ def _bury_all(w: World, count: int) -> None:
         at = w.lists[BURIED, head]
         head += 1
         if w.storages[at].material:
-            note(w, _BANISH, at)
+            note(w, TraceKind.BANISH, at)
             _clear(w, at)
         else:
-            note(w, _DEAD, at)
+            note(w, TraceKind.DEAD, at)
             withdraw(w, at)
         if not w.storages[at].fixed:
             count = _disown(w, at, count)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tensortide.replays.remat.telemetry.records import (
-    EVENTS,
     Counters,
     Held,
     Moments,
@@ -16,7 +15,6 @@ from tensortide.replays.remat.telemetry.records import (
 from tensortide.replays.remat.telemetry.tell import telemetry
 
 __all__ = [
-    "EVENTS",
     "Counters",
     "Held",
     "Moments",

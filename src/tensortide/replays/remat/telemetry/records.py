@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from tensortide.replays.remat.outcome import AGAIN, BANISH, DEAD, EVICT, RUN
+from tensortide.replays.remat.outcome import TraceKind
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     Ints: TypeAlias = NDArray[np.int64]
-
-PIN = 5
-"""Kind of an event that no trace has: from here on a storage must stay."""
-EVENTS = {RUN: "run", AGAIN: "recompute", EVICT: "evict", BANISH: "banish", DEAD: "dead", PIN: "pin"}
-"""What the kinds of events are called in files."""
 
 
 class TensorRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -107,7 +102,7 @@ class OpRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Moments(msgspec.Struct, frozen=True, eq=False):
     """Every event of a run, in order, and memory at it; int64 arrays of equal length.
 
-    ``kinds`` are keys of ``EVENTS``; ``indexes`` the op that runs (again), or the storage that is evicted, dropped or
+    ``kinds`` are values of ``TraceKind``; ``indexes`` the op that runs, or the storage that is evicted, dropped or
     pinned. ``goal`` is the op of the step that it happens for. ``clock_ns`` is when it starts. Resident bytes are
     ``pinned`` (must stay), ``locked`` (in use by ops that run or wait, what the running op makes and its workspace) or
     ``evictable``: while an op runs, or just after any other event. ``pressure_bytes`` is how much more has to go before
@@ -134,7 +129,7 @@ class Moments(msgspec.Struct, frozen=True, eq=False):
     @property
     def ran(self) -> Ints:
         """The events in which an op runs, or runs again."""
-        return (self.kinds <= AGAIN).nonzero()[0]
+        return (self.kinds <= TraceKind.RECOMPUTE).nonzero()[0]
 
     @property
     def most_locked(self) -> int:
