@@ -30,6 +30,7 @@ PIECES = (
         "-1",
     ),
     *("None", "tensor0", "torch.ops.aten.add.Tensor", "lambda: 0", "f32[2]", "s0", "\\", "\x00", "\r", "é", "1e999"),
+    *("9" * 5000, "a" * 5000, "a/" * 5000, "[" * 5000, "~no-such-user/", "/"),
 )
 
 

@@ -6,7 +6,6 @@ then the zlib-compressed MessagePack of the Graph's tables.
 
 from __future__ import annotations
 
-import gc
 import itertools
 import os
 import struct
@@ -16,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from tensortide.collector import no_collection
 from tensortide.errors import GraphFileError
 from tensortide.expr import Size, sized
 from tensortide.expr.plain import from_plain, to_plain
@@ -133,13 +133,8 @@ def _decompress(data: memoryview, length: int) -> bytes | None:
 
 
 def _unpack(packed: bytes) -> Graph:
-    collecting = gc.isenabled()
-    gc.disable()  # no garbage is made here, and looking for it takes most of the time
-    try:
+    with no_collection():
         tables = msgspec.msgpack.decode(packed, type=_Tables)
-    finally:
-        if collecting:
-            gc.enable()
     tensors, storages, loops = tables.tensors, tables.storages, tables.loops
     if tables.sized:
         numbers = list(_numbers(tensors, storages, loops))

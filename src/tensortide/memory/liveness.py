@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from tensortide.collector import no_collection
 from tensortide.errors import GraphError
 from tensortide.graph.model import Graph
 from tensortide.memory.layout import bytes_of
@@ -53,6 +54,7 @@ class Life(msgspec.Struct, frozen=True):
     periods: tuple[Period, ...]
 
 
+@no_collection()
 def liveness(graph: Graph, mode: Mode = "storage", durations: Sequence[float] | None = None) -> tuple[Life, ...]:
     """The Life of every storage of ``graph``, or of every tensor.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import logging
 import random
 import sys
@@ -13,6 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+
+from tensortide.collector import no_collection
 
 
 @contextlib.contextmanager
@@ -77,18 +78,6 @@ def global_state() -> Iterator[None]:
         for get, put, value in switches:
             if get() != value:
                 put(value)
-
-
-@contextlib.contextmanager
-def no_collection() -> Iterator[None]:
-    """No cyclic garbage collection: what reference counts do not free stays, so that graphs are repeatable."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextlib.contextmanager

@@ -62,6 +62,16 @@ def refused(read: Callable[[Path], Any], path: Path) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("ends", ["9" * 5000 + "--8", "0--" + "9" * 5000])
+def test_a_range_of_thousands_of_digits(tmp_path: Path, ends: str) -> None:
+    write_trace(tmp_path)
+    for name, text in (("tensors.config", tensors_config()), ("kernels.config", KERNELS)):
+        said = refused_with(tmp_path, name, text.replace("Range:0--8", f"Range:{ends}", 1), g10.read_trace)
+        assert f"{name}, line " in said
+        assert "expected 'tensor<id> Is weight" in said
+        assert len(said) < 500
+
+
 def test_other_files(tmp_path: Path) -> None:
     write_trace(tmp_path)
     assert "tensors.config, line 2: expected tensor1" in refused_with(
@@ -126,6 +136,10 @@ def test_damaged_bytes(tmp_path: Path) -> None:
 
 
 LOG = "active = [1,2,]\nactive_breakdown = [(0,1,0),(0,0,2),]\ntotal = [3,4,]\nglobal_weight = 1\ninput_size = 2\n"
+LATER_TENSORS = (
+    "tensor0, Name: a, Is global?: 1: Size in byte: 24, Dimensions: f32[2, 3]\n"
+    "tensor1, Name: b, Is global?: 0: Size in byte: 8,\n"
+)
 PERIODS = "sd_size = [4, 8, ]\nsd_time = [1.5, 2e+06, ]\n# 1 2 "
 
 
@@ -133,6 +147,8 @@ PERIODS = "sd_size = [4, 8, ]\nsd_time = [1.5, 2e+06, ]\n# 1 2 "
     ("read", "text"),
     [
         (g10.read_trace, KERNELS),
+        (g10.read_tensors, tensors_config()),
+        pytest.param(g10.read_tensors, LATER_TENSORS, id="read_tensors-later"),
         (g10.read_liveness, INTERVALS),
         (g10.read_memory_log, LOG),
         (g10.read_periods_log, PERIODS),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
 
 from tensortide.errors import TraceError
 from tensortide.importers.trace import Trace
 from tensortide.reports.liveness_files import LivenessConfig, liveness_of_config, read_config
 from tensortide.timing.exact import Times
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT
+from tests.recorder.mutations import damaged
+from tests.recorder.refusal import refused_in_one_line
 
 CONFIG = """\
 # a training step
@@ -119,6 +123,10 @@ def test_lines_that_are_refused(project: Path, line: str, said: str | None) -> N
         ("GPU_memory_size_GB      16", "GPU_memory_size_GB nan", "line 9: expected GPU_memory_size_GB and a number"),
         ("output_folder           results", "#", "net.config: output_folder is missing"),
         ("graphs/backward.py", "graphs/other.py", "line 7: there is no file "),
+        ("graphs/backward.py", "a" * 5000, "line 7: no file can have this name (File name too long): 'nn_model"),
+        ("results/Net/pytorch2", "a" * 5000, "line 2: no file can have this name (File name too long): 'output"),
+        ("results/Net/pytorch2", "a\0b", "line 2: no file can have this name (a zero byte): 'output"),
+        ("results/Net/pytorch2", "~no-such-user/a", "line 2: no file can have this name (Could not determine home"),
     ],
 )
 def test_values_that_are_refused(project: Path, old: str, new: str, said: str) -> None:
@@ -127,3 +135,17 @@ def test_values_that_are_refused(project: Path, old: str, new: str, said: str) -
     with pytest.raises(TraceError) as caught:
         read_config(project / "net.config")
     assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(damaged(CONFIG))
+def test_a_damaged_configuration_is_refused_with_one_line_or_still_valid(changed: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("forward", "backward", "weight"):
+            path = Path(folder) / "graphs" / f"{name}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+        path = Path(folder) / "net.config"
+        path.write_bytes(changed.encode(errors="replace"))
+        with refused_in_one_line(str(path)):
+            read_config(path)

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from tensortide.importers.inductor.types import Bad, parse_type
 from tensortide.importers.textfile import TextFile, read_text
 
-__all__ = ["KERNEL_RULE", "TENSOR_EXPECTED", "Kernel", "TensorLine", "read_kernels", "read_tensors", "tensor_line"]
+__all__ = [
+    "KERNEL_RULE",
+    "TENSOR_EXPECTED",
+    "Kernel",
+    "ReadLines",
+    "TensorLine",
+    "read_kernels",
+    "read_tensors",
+    "tensor_line",
+]
 
 KERNEL_RULE = "_" * 68
 """What ends a kernel."""
 
 _TENSOR = re.compile(
     r"tensor(?P<id>\d{1,9})(?:"
-    r" Is weight \(global\)\?: (?P<weight>[01]), Size in byte: (?P<bytes>\d{1,18}), Range:(?P<low>\d+)--(?P<high>\d+)"
+    r" Is weight \(global\)\?: (?P<weight>[01]), Size in byte: (?P<bytes>\d{1,18}), "
+    r"Range:(?P<low>\d{1,18})--(?P<high>\d{1,18})"
     r"|, Name: (?P<name>.+), Is global\?: (?P<global>[01]): Size in byte: (?P<size>\d{1,18}),"
     r"(?: Dimensions: (?P<dims>.+))?)",
     re.ASCII,
@@ -57,47 +67,66 @@ class Kernel(NamedTuple):
     line: int
 
 
-def tensor_line(file: TextFile, index: int) -> TensorLine:
-    """The tensor that a line tells of. Raises TraceError."""
-    found = _TENSOR.fullmatch(file.lines[index]) if index < len(file.lines) else None
+class ReadLines(dict[str, TensorLine]):
+    """The tensor of each line that was read: a tensor's line repeats in every kernel that uses it.
+
+    Raises Bad for a line that describes no tensor.
+    """
+
+    def __missing__(self, line: str) -> TensorLine:
+        self[line] = tensor = _tensor(line)
+        return tensor
+
+
+def _tensor(line: str) -> TensorLine:
+    found = _TENSOR.fullmatch(line)
     if found is None:
-        raise file.error(index, TENSOR_EXPECTED)
+        raise Bad(f"expected {TENSOR_EXPECTED}")
     number, weight, nbytes, low, high, name, is_global, size, dims = found.groups()
     if weight is None:
-        try:
-            parse_type(dims or "u8[]")
-        except Bad as error:
-            raise file.wrong(index, str(error)) from None
+        parse_type(dims or "u8[]")
         return TensorLine(int(number), is_global == "1", int(size), name, dims or "")
     if int(high) - int(low) != int(nbytes):
-        raise file.error(index, f"a range of {nbytes} bytes")
+        raise Bad(f"expected a range of {nbytes} bytes")
     return TensorLine(int(number), weight == "1", int(nbytes))
 
 
-def read_tensors(path: str | os.PathLike[str]) -> tuple[TensorLine, ...]:
-    """The tensors of a ``tensors.config``: dense ids, ascending.
+def tensor_line(file: TextFile, index: int) -> TensorLine:
+    """The tensor that a line describes. Raises TraceError."""
+    try:
+        return _tensor(file.lines[index] if index < len(file.lines) else "")
+    except Bad as error:
+        raise file.wrong(index, str(error)) from None
+
+
+def read_tensors(path: str | os.PathLike[str], known: ReadLines | None = None) -> tuple[TensorLine, ...]:
+    """The tensors of a ``tensors.config``: dense ids, ascending. ``known``: lines of other files of the trace.
 
     Raises:
         TraceError: it cannot be read, or a line is no tensor, or of another than the next.
     """
     file = read_text(path)
+    known = ReadLines() if known is None else known
     tensors: list[TensorLine] = []
-    for index in range(len(file.lines)):
-        tensor = tensor_line(file, index)
+    for index, line in enumerate(file.lines):
+        try:
+            tensor = known[line]
+        except Bad as error:
+            raise file.wrong(index, str(error)) from None
         if tensor.id != index:
             raise file.error(index, f"tensor{index}, as ids are dense and ascend")
         tensors.append(tensor)
     return tuple(tensors)
 
 
-def read_kernels(path: str | os.PathLike[str]) -> tuple[TextFile, tuple[Kernel, ...]]:
-    """The kernels of a ``kernels.config``, and the file to report errors against.
+def read_kernels(path: str | os.PathLike[str], known: ReadLines | None = None) -> tuple[TextFile, tuple[Kernel, ...]]:
+    """The kernels of a ``kernels.config``, and the file to report errors against. ``known``: lines that were read.
 
     Raises:
         TraceError: it cannot be read, or a line is not what its place asks for.
     """
     file = read_text(path)
-    reader = _Reader(file)
+    reader = _Reader(file, ReadLines() if known is None else known)
     kernels: list[Kernel] = []
     while reader.at < len(file.lines):
         kernels.append(reader.kernel(len(kernels)))
@@ -107,8 +136,9 @@ def read_kernels(path: str | os.PathLike[str]) -> tuple[TextFile, tuple[Kernel, 
 class _Reader:
     """Walks over the blocks of a file; ``at`` is the next line."""
 
-    def __init__(self, file: TextFile) -> None:
+    def __init__(self, file: TextFile, known: ReadLines) -> None:
         self.file = file
+        self.known = known
         self.at = 0
 
     def kernel(self, number: int) -> Kernel:
@@ -128,7 +158,7 @@ class _Reader:
         return self.file.lines[self.at] if self.at < len(self.file.lines) else ""
 
     def _facts(self) -> tuple[int | None, tuple[int, str] | None]:
-        """Time and parent, which lines before ``Input Tensors:`` tell in any order; dimensions are passed over."""
+        """Time and parent, in any order before ``Input Tensors:``; dimensions are passed over."""
         time: int | None = None
         parent: tuple[int, str] | None = None
         while (line := self._line()) != "Input Tensors:":
@@ -146,16 +176,29 @@ class _Reader:
         return time, parent
 
     def _operands(self, end: str) -> tuple[TensorLine, ...]:
-        operands: dict[int, TensorLine] = {}
-        while self._line() != end:
+        """The tensors up to the line ``end``, each once."""
+        lines, known = self.file.lines, self.known
+        try:
+            stop = lines.index(end, self.at)
+            operands = tuple([known[line] for line in lines[self.at : stop]])
+        except ValueError:  # Bad among them
+            self._refuse(end)
+        if len({tensor.id for tensor in operands}) < len(operands):
+            self._refuse(end)
+        self.at = stop + 1
+        return operands
+
+    def _refuse(self, end: str) -> NoReturn:
+        """Raise TraceError for the first line that is wrong before the line ``end``."""
+        seen: set[int] = set()
+        while True:
             if not self._line().startswith("tensor"):
                 raise self.file.error(self.at, f"a tensor or {_quoted(end)}")
             tensor = tensor_line(self.file, self.at)
-            if operands.setdefault(tensor.id, tensor) is not tensor:
+            if tensor.id in seen:
                 raise self.file.error(self.at, f"each tensor once, and tensor{tensor.id} is in the list already")
+            seen.add(tensor.id)
             self.at += 1
-        self.at += 1
-        return tuple(operands.values())
 
 
 def _quoted(text: str) -> str:

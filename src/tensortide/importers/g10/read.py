@@ -7,9 +7,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from tensortide.collector import no_collection
 from tensortide.errors import TraceError
 from tensortide.graph.model import OUTSIDE, TENSOR, Call, Graph, Meta, Module, Op, Phase, Role, Storage, Tensor
-from tensortide.importers.g10.kernels import Kernel, TensorLine, read_kernels, read_tensors
+from tensortide.importers.g10.kernels import Kernel, ReadLines, TensorLine, read_kernels, read_tensors
 from tensortide.importers.inductor.types import TensorType, parse_type, row_major
 from tensortide.importers.textfile import TextFile, find_file
 from tensortide.importers.trace import Trace
@@ -29,6 +30,7 @@ def is_trace(target: str | os.PathLike[str]) -> bool:
     return path.name in (KERNELS, f"{KERNELS}.gz") or (path.is_dir() and find_file(path, [KERNELS]) is not None)
 
 
+@no_collection()
 def read_trace(target: str | os.PathLike[str]) -> Trace:
     """The step of a folder with ``kernels.config`` (or of that file itself) and, if it is there, ``tensors.config``.
 
@@ -44,11 +46,12 @@ def read_trace(target: str | os.PathLike[str]) -> Trace:
     kernels_file = path if path.is_file() else find_file(path, [KERNELS])
     if kernels_file is None:
         raise TraceError(f"{path}: there is no {KERNELS} or {KERNELS}.gz in it")
-    file, kernels = read_kernels(kernels_file)
+    known = ReadLines()
+    file, kernels = read_kernels(kernels_file, known)
     if not kernels:
         raise TraceError(f"{kernels_file}: no kernel in this file")
     listed = find_file(kernels_file.parent, [TENSORS])
-    tensors = _tensors(file, kernels, None if listed is None else read_tensors(listed), str(listed))
+    tensors = _tensors(file, kernels, None if listed is None else read_tensors(listed, known), str(listed))
     names = tuple(tensor.name or f"tensor{tensor.id}" for tensor in tensors)
     graph = _graph(os.fspath(target), kernels, tensors, names)
     return Trace(graph, tuple(kernel.name for kernel in kernels), names, _times(file, kernels))
@@ -62,6 +65,8 @@ def _tensors(
     for kernel in kernels:
         for tensor in (*kernel.inputs, *kernel.outputs):
             first = known.get(tensor.id)
+            if first is tensor:
+                continue
             if first is None:
                 if listed is not None:
                     raise file.wrong(kernel.line, f"tensor{tensor.id} of this kernel is not in {where}")
@@ -96,6 +101,7 @@ def _times(file: TextFile, kernels: Sequence[Kernel]) -> Times | None:
 
 def _graph(workload: str, kernels: Sequence[Kernel], tensors: Sequence[TensorLine], names: Sequence[str]) -> Graph:
     calls: dict[Call, int] = {}
+    kinds: dict[tuple[str, int, int, tuple[int, ...]], int] = {}
     modules: dict[tuple[int, str], int] = {}
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -105,20 +111,23 @@ def _graph(workload: str, kernels: Sequence[Kernel], tensors: Sequence[TensorLin
     backward = False
     foreign = any(tensor.name for tensor in tensors)  # the later tool does not say which pass a kernel is in
     for index, kernel in enumerate(kernels):
-        inputs = tuple(tensor.id for tensor in kernel.inputs)
-        outputs = tuple(tensor.id for tensor in kernel.outputs)
-        for tensor in (*inputs, *outputs):
-            if tensor not in first:
-                first[tensor] = index
-                if tensor in inputs:
-                    given.add(tensor)
+        inputs = tuple([tensor.id for tensor in kernel.inputs])
+        outputs = tuple([tensor.id for tensor in kernel.outputs])
+        given.update([tensor for tensor in inputs if tensor not in first])
+        for tensor in inputs + outputs:
+            first.setdefault(tensor, index)
             last[tensor] = index
         read.update(inputs)
-        call = calls.setdefault(_call(kernel.name, inputs, outputs), len(calls))
+        mutated = tuple([i for i, tensor in enumerate(inputs) if tensor in outputs])
+        kind = kernel.name, len(inputs), len(outputs), mutated
+        if kind not in kinds:
+            kinds[kind] = calls.setdefault(_call(*kind), len(calls))
         backward = backward or _FORWARD.search(kernel.name) is None
         module = OUTSIDE if kernel.parent is None else modules.setdefault(kernel.parent, len(modules))
         phase = Phase.OTHER if foreign else Phase.BACKWARD if backward else Phase.FORWARD
-        ops.append(Op(call, inputs, outputs, phase, module, label="" if kernel.parent is None else kernel.parent[1]))
+        ops.append(
+            Op(kinds[kind], inputs, outputs, phase, module, label="" if kernel.parent is None else kernel.parent[1])
+        )
     storages = tuple(
         Storage(tensor.nbytes, "cuda", _role(tensor, read, given), *_life(tensor, first, last, given), names[tensor.id])
         for tensor in tensors
@@ -164,14 +173,14 @@ def _tensor(tensor: TensorLine) -> Tensor:
     return Tensor(tensor.id, "uint8", (tensor.nbytes,), (1,))
 
 
-def _call(name: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Call:
-    """The op of a kernel: what its text calls, or its type. What it has on both sides it writes in place."""
+def _call(name: str, inputs: int, outputs: int, mutated: tuple[int, ...]) -> Call:
+    """The op of a kernel: the one that its text calls, or its type. Tensors on both sides are ``mutated`` in place."""
     called = _QUALIFIED.match(name)
     op = f"kernel.{called[1]}" if called else f"g10.{_WORD.sub('_', name)}"
     return Call(
         op=op,
-        arguments=tuple((f"x{i}", TENSOR) for i in range(len(inputs))),
-        positional=len(inputs),
-        mutated=tuple(i for i, tensor in enumerate(inputs) if tensor in outputs),
-        returns=TENSOR if len(outputs) == 1 else (TENSOR,) * len(outputs),
+        arguments=tuple((f"x{i}", TENSOR) for i in range(inputs)),
+        positional=inputs,
+        mutated=mutated,
+        returns=TENSOR if outputs == 1 else (TENSOR,) * outputs,
     )

@@ -64,7 +64,7 @@ def read_config(path: str | os.PathLike[str]) -> LivenessConfig:
         if key not in entries:
             raise TraceError(f"{file.path}: {key} is missing")
     folder = Path(path).resolve().parent
-    paths = {key: _resolved(folder, entries[key][0]) for key in _PATHS if key in entries}
+    paths = {key: _resolved(file, folder, *entries[key]) for key in _PATHS if key in entries}
     for key, found in paths.items():
         if key != "output_folder" and not found.is_file():
             raise file.wrong(entries[key][1], f"there is no file {found}")
@@ -120,10 +120,16 @@ def _entries(file: TextFile) -> dict[str, tuple[str, int]]:
     return entries
 
 
-def _resolved(folder: Path, text: str) -> Path:
-    path = Path(text).expanduser()
-    beside = folder / path
-    return beside if beside.exists() or not path.exists() else path.resolve()
+def _resolved(file: TextFile, folder: Path, text: str, index: int) -> Path:
+    try:
+        path = Path(text).expanduser()
+        beside = folder / path
+        if "\0" in text:
+            raise ValueError("a zero byte")
+        return beside if beside.exists() or not path.exists() else path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise file.wrong(index, f"no file can have this name ({reason})") from None
 
 
 def _flag(file: TextFile, entries: dict[str, tuple[str, int]], key: str, allowed: str = "01") -> bool:

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from tensortide.collector import no_collection
 from tensortide.errors import TraceError
 from tensortide.importers.trace import Trace
 from tensortide.memory.compat import CompatSeries, compat_series
@@ -48,6 +49,7 @@ class TimedLives(msgspec.Struct, frozen=True):
         return rows if order == "creation" else sorted(rows, key=lambda row: -row.nbytes * row.ticks)
 
 
+@no_collection()
 def timed_lives(trace: Trace, times: Times | None = None) -> TimedLives:
     """The lives of the tensors of ``trace`` with its own times, or ``times``.
 
