@@ -34,6 +34,12 @@ class Constant(msgspec.Struct, frozen=True):
     values: tuple[int | float | bool | bytes, ...] | None = None
 
 
+def stated_shapes(attributes: Mapping[str, Attribute]) -> tuple[Attribute, ...]:
+    """Return the shapes that the file states for the outputs of a node, none if it does not."""
+    shapes = attributes.get("_output_shapes")
+    return shapes if isinstance(shapes, tuple) else ()
+
+
 class Spec(msgspec.Struct, frozen=True):
     """An output of a node. ``shape`` is None where not even the rank is known. The handle of a variable has the dtype
     and the shape of the variable."""
@@ -58,7 +64,6 @@ class Node(msgspec.Struct, frozen=True):
     control: tuple[int, ...]
     outputs: tuple[Spec, ...]
     attributes: Mapping[str, Attribute] = {}
-    device: str = ""
     loop: int = OUTSIDE
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from tensortide.expr import Expr, as_expr
 from tensortide.importers.tf1.optypes import ENTERS, VARIABLES
-from tensortide.importers.tf1.program import OUTSIDE, Loop, MetaGraphError, Node, Program, Shape, Spec
+from tensortide.importers.tf1.program import OUTSIDE, Loop, MetaGraphError, Node, Program, Shape, Spec, stated_shapes
 from tensortide.importers.tf1.reading.functions import lowered
 from tensortide.importers.tf1.reading.link import Linked, linked
 from tensortide.importers.tf1.reading.prune import PRESETS, prepared, pruned, step_roots
@@ -146,9 +146,7 @@ class _Writer:
         loop = self.graph.frame[i]
         if raw.type in ENTERS:
             loop = self.graph.frames[loop].parent
-        return Node(
-            raw.name, raw.type, self.graph.inputs[i], self.graph.control[i], outputs, attributes, raw.device, loop
-        )
+        return Node(raw.name, raw.type, self.graph.inputs[i], self.graph.control[i], outputs, attributes, loop)
 
     def _left_out(self, kept: Collection[str]) -> list[str]:
         """Updates that the file lists apart (moving averages) and that the step does not run."""
@@ -161,10 +159,8 @@ class _Writer:
         wrong: list[str] = []
         values: dict[Expr, object] = {}
         for node, raw in zip(nodes, self.graph.nodes, strict=True):
-            stored = raw.attributes.get("_output_shapes") if raw.type != "VarHandleOp" else ()
-            for k, (spec, shape) in enumerate(
-                zip(node.outputs, stored if isinstance(stored, tuple) else (), strict=False)
-            ):
+            stored = stated_shapes(raw.attributes) if raw.type != "VarHandleOp" else ()
+            for k, (spec, shape) in enumerate(zip(node.outputs, stored, strict=False)):
                 if spec.shape is None or not isinstance(shape, tuple):
                     continue
                 if len(shape) != len(spec.shape):

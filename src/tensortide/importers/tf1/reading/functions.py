@@ -50,7 +50,7 @@ class _Lowering:
     def _return(self, call: RawNode, outputs: Sequence[Source], control: Sequence[str]) -> None:
         """Add a node of the call's name, for those that wait for it or fetch it."""
         self.results[call.name] = outputs
-        self._new(call.name, "IdentityN", outputs, control, {}, call.device)
+        self._new(call.name, "IdentityN", outputs, control)
 
     def add(self, nodes: Any, depth: int) -> None:
         """Add nodes to the graph, calls written out."""
@@ -66,15 +66,15 @@ class _Lowering:
             elif node.type in IFS:
                 self._if(node, depth)
             else:
-                self._new(node.name, node.type, node.inputs, node.control, node.attributes, node.device)
+                self._new(node.name, node.type, node.inputs, node.control, node.attributes)
 
     def _new(
         self, name: str, kind: str, inputs: Sequence[Source], control: Sequence[str] = (),
-        attributes: Mapping[str, Attribute] = {}, device: str = "",
+        attributes: Mapping[str, Attribute] = {},
     ) -> Source:  # fmt: skip
         if name in self.graph.nodes:
             raise self.graph.fail("two nodes have this name", name)
-        self.graph.nodes[name] = RawNode(name, kind, list(inputs), list(control), dict(attributes), device)
+        self.graph.nodes[name] = RawNode(name, kind, list(inputs), list(control), dict(attributes))
         return name, 0
 
     def _function(self, node: RawNode, attribute: str) -> str:

@@ -23,7 +23,7 @@ CollectionDef: NodeList node_list=1, BytesList bytes_list=2
 NodeList: string* value=1
 BytesList: bytes* value=1
 GraphDef: NodeDef* node=1, FunctionDefLibrary library=2
-NodeDef: string name=1, string op=2, string* input=3, string device=4, AttrEntry* attr=5
+NodeDef: string name=1, string op=2, string* input=3, AttrEntry* attr=5
 AttrEntry: string key=1, AttrValue value=2
 AttrValue: ListValue| list=1, bytes| s=2, int64| i=3, float| f=4, bool| b=5, int32| type=6, TensorShapeProto| shape=7,
     TensorProto| tensor=8, string| placeholder=9, NameAttrList| func=10

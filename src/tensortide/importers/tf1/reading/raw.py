@@ -31,7 +31,6 @@ class RawNode:
     inputs: list[tuple[str, int]]
     control: list[str]
     attributes: dict[str, Attribute]
-    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +153,7 @@ def raw_node(definition: Any, given: Mapping[str, Attribute] = MappingProxyType(
         entry.key: given.get(entry.value.placeholder) if entry.value.placeholder else attribute(entry.value)
         for entry in definition.attr
     }
-    return RawNode(definition.name, definition.op, inputs, control, attributes, definition.device)
+    return RawNode(definition.name, definition.op, inputs, control, attributes)
 
 
 def _collect(graph: RawGraph, key: str, value: Any) -> None:

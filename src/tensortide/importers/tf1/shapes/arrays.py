@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensortide.expr import Expr, ceil_ratio, constant
-from tensortide.importers.tf1.program import Shape
+from tensortide.importers.tf1.program import Shape, stated_shapes
 from tensortide.importers.tf1.shapes.elementwise import MOST_VALUES
 from tensortide.importers.tf1.shapes.table import ONE, Function, Op, Result, Tensor, Unknown, product, shape_of
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
@@ -35,8 +35,7 @@ def _without_rest(op: Op, target: Shape) -> Shape:
 
 def _reshaped_as_stored(op: Op) -> Shape:
     """Return the stored shape, for a target that is not known; its only -1 is what is left."""
-    stored = op.attributes.get("_output_shapes")
-    shape = stored[0] if isinstance(stored, tuple) and stored else None
+    shape = next(iter(stated_shapes(op.attributes)), None)
     dims = op.stored(0)
     if dims is None or not isinstance(shape, tuple):
         raise Unknown

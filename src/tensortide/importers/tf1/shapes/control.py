@@ -5,7 +5,6 @@ from __future__ import annotations
 from tensortide.expr import Expr, constant
 from tensortide.importers.tf1.program import Shape
 from tensortide.importers.tf1.shapes.table import Function, Op, Result, Tensor, Unknown, shape_of
-from tensortide.importers.tf1.sizes.unify import Origin
 
 __all__: list[str] = []
 
@@ -149,10 +148,7 @@ def dequeue(op: Op) -> Result:
     if known is not None:
         batch: Shape = () if op.type == "QueueDequeueV2" else (op.values(1)[0],)
         return [Tensor(None if shape is None else (*batch, *shape)) for shape in known]
-    stored = op.attributes.get("_output_shapes")
-    if not isinstance(stored, tuple):
-        raise Unknown
-    return [Tensor(op.stated(s, f"{op.name}:{i}", Origin.STORED_FEED, Origin.FEED)) for i, s in enumerate(stored)]
+    return op.fed("_output_shapes")
 
 
 _PLAIN: dict[str, Function] = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tensortide.expr import Expr, constant
-from tensortide.importers.tf1.program import Attribute, Constant, Shape
+from tensortide.importers.tf1.program import Attribute, Constant, Shape, stated_shapes
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin, Sizes
 
 __all__ = ["ONE", "TABLE", "Op", "Result", "State", "Tensor", "Unknown", "product", "shape_of"]
@@ -199,10 +199,8 @@ class Op:
 
     def stored(self, output: int) -> Shape | None:
         """Return the shape that the file states for an output."""
-        shapes = self.attributes.get("_output_shapes")
-        if not isinstance(shapes, tuple) or output >= len(shapes):
-            return None
-        return self.stated(shapes[output], f"{self.name}:{output}")
+        shapes = stated_shapes(self.attributes)
+        return self.stated(shapes[output], f"{self.name}:{output}") if output < len(shapes) else None
 
     def stated(
         self, shape: Attribute, name: str, origin: Origin = Origin.DERIVED, unknown: Origin = Origin.DERIVED
@@ -217,6 +215,14 @@ class Op:
             else self.sizes.new(f"{name}::dim_{i}", n if n > 1 else None, origin if n > 1 else unknown)
             for i, n in enumerate(dims)
         )
+
+    def fed(self, attribute: str) -> Result:
+        """Return outputs that are fed, of the shapes that an attribute lists. Raises Unknown."""
+        shapes = self.attributes.get(attribute)
+        if not isinstance(shapes, tuple):
+            raise Unknown
+        names = (f"{self.name}:{i}" for i in range(len(shapes)))
+        return [Tensor(self.stated(s, n, Origin.STORED_FEED, Origin.FEED)) for s, n in zip(shapes, names, strict=True)]
 
     def axis(self, value: int, rank: int) -> int:
         """Return an axis counted from the front. Raises Contradiction if the tensor has no such axis."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensortide.expr import Expr, constant
-from tensortide.importers.tf1.program import Constant, Shape
+from tensortide.importers.tf1.program import Constant, Shape, stated_shapes
 from tensortide.importers.tf1.shapes.arrays import FEW_POSITIONS
 from tensortide.importers.tf1.shapes.elementwise import MOST_VALUES
 from tensortide.importers.tf1.shapes.table import Function, Op, Result, Tensor, Unknown, product, shape_of
@@ -47,21 +47,10 @@ def _size(op: Op, i: int, value: int) -> Expr:
 @shape_of("Placeholder PlaceholderV2")
 def placeholder(op: Op) -> Result:
     """A fed tensor. Old files say ``shape { }`` where the shape is unknown; what is stored of the output decides."""
-    said = op.attributes.get("shape")
-    stored = op.attributes.get("_output_shapes")
-    if not said and isinstance(stored, tuple) and stored:
-        said = stored[0]
+    said = op.attributes.get("shape") or next(iter(stated_shapes(op.attributes)), op.attributes.get("shape"))
     shape = op.stated(said, f"{op.name}:0", Origin.STORED_FEED, Origin.FEED)
     whole = shape == () and op.text("dtype") in ("int32", "int64")
     return [Tensor(shape, (op.sizes.new(f"value({op.name})", None, Origin.FEED),) if whole else None)]
-
-
-@shape_of("IteratorGetNext IteratorGetNextSync DatasetToSingleElement")
-def iterator(op: Op) -> Result:
-    shapes = op.attributes.get("output_shapes")
-    if not isinstance(shapes, tuple):
-        raise Unknown
-    return [Tensor(op.stated(s, f"{op.name}:{i}", Origin.STORED_FEED, Origin.FEED)) for i, s in enumerate(shapes)]
 
 
 @shape_of("Variable VariableV2 VarHandleOp TemporaryVariable")
@@ -137,6 +126,7 @@ def as_told(op: Op) -> Result:
 
 
 _PLAIN: dict[str, Function] = {
+    "IteratorGetNext IteratorGetNextSync DatasetToSingleElement": lambda op: op.fed("output_shapes"),
     "Size": lambda op: [Tensor((), (product(op.shape(0)),))],
     "Rank": lambda op: [Tensor((), (constant(op.rank(0)),))],
     "NoOp ControlTrigger Assert TensorArrayCloseV3 StackCloseV2 QueueCloseV2": lambda op: [],

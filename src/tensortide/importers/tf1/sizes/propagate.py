@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tensortide.expr import Expr, constant
 from tensortide.importers.tf1.optypes import EXITS, MERGES, NEXT
-from tensortide.importers.tf1.program import MetaGraphError, Shape
+from tensortide.importers.tf1.program import MetaGraphError, Shape, stated_shapes
 from tensortide.importers.tf1.reading.link import Linked
 from tensortide.importers.tf1.shapes import TABLE
 from tensortide.importers.tf1.shapes.table import Op, State, Tensor, Unknown
@@ -131,8 +131,7 @@ class _Run:
 
     def _completed(self, op: Op, k: int, tensor: Tensor) -> Tensor:
         """With what the file states: a shape for one that is not known, numbers for sizes that have none."""
-        shapes = op.attributes.get("_output_shapes")
-        stated = shapes[k] if isinstance(shapes, tuple) and k < len(shapes) else None
+        stated = dict(enumerate(stated_shapes(op.attributes))).get(k)
         if not isinstance(stated, tuple) or len(stated) > 254:
             return tensor
         if tensor.shape is None:
@@ -170,10 +169,7 @@ class _Run:
 
 def _output_counts(graph: Linked) -> list[int]:
     """Count the outputs of each node, by what is stored of it and read from it."""
-    counts = []
-    for node in graph.nodes:
-        shapes = node.attributes.get("_output_shapes")
-        counts.append(len(shapes) if isinstance(shapes, tuple) else 0)
+    counts = [len(stated_shapes(node.attributes)) for node in graph.nodes]
     for refs in graph.inputs:
         for ref in refs:
             counts[ref.node] = max(counts[ref.node], ref.output + 1)
