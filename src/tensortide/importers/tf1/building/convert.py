@@ -109,8 +109,7 @@ class _Conversion:
     def graph(self, name: str) -> Graph:
         program, memory = self.program, self.memory
         branch_of, branch_table = branches(program, self.order)
-        loop_of, loops = self._loops()
-        ops = tuple(self._op(index, branch_of.get(index, OUTSIDE), loop_of) for index in self.order)
+        ops = tuple(self._op(index, branch_of.get(index, OUTSIDE)) for index in self.order)
         outputs = self._handed_out()
         given = {memory.tensors[tensor].storage for tensor in outputs.values()}
         graph = Graph(
@@ -127,12 +126,12 @@ class _Conversion:
                 captured_on="file",
                 assumptions=program.notes,
             ),
-            loops=loops,
+            loops=self._loops(),
         )
         validate(graph)
         return graph
 
-    def _op(self, index: int, branch: int, loop_of: dict[int, int]) -> Op:
+    def _op(self, index: int, branch: int) -> Op:
         node = self.program.nodes[index]
         refs = [ref for ref in node.inputs if not self.program.is_back_edge(node, ref)]
         return Op(
@@ -142,7 +141,7 @@ class _Conversion:
             self.phases[index],
             self._module(node.name.rpartition("/")[0]),
             branch=branch,
-            loop=OUTSIDE if node.type == "Const" else loop_of[node.loop],  # a constant is there once
+            loop=OUTSIDE if node.type == "Const" else node.loop,  # a constant is there once
             label=node.name,
         )
 
@@ -178,36 +177,18 @@ class _Conversion:
             return OUTSIDE
         return self.modules.setdefault(scope.replace(".", "_").replace("/", "."), len(self.modules))
 
-    def _loops(self) -> tuple[dict[int, int], tuple[Loop, ...]]:
-        """Number the loops of the Graph, outer ones first, and return the table too."""
-        table = self.program.loops
-        number = {OUTSIDE: OUTSIDE}
-        pending = list(range(len(table)))
-        while pending:
-            pending = [loop for loop in pending if not self._numbered(number, loop)]
+    def _loops(self) -> tuple[Loop, ...]:
+        """Return the table of loops, in which outer ones come first as in the Program."""
         carried: dict[int, list[tuple[int, int]]] = {}
         for index, node in enumerate(self.program.nodes):
             for ref in node.inputs:
                 if self.program.is_back_edge(node, ref):
                     pair = (self.memory.tensor_of[Ref(index)], self.memory.tensor_of[ref])
                     carried.setdefault(node.loop, []).append(pair)
-        loops = {
-            number[i]: Loop(
-                loop.name,
-                number[loop.parent],
-                self.memory.size(loop.trips),
-                number[loop.gradient_of],
-                tuple(carried.get(i, ())),
-            )
-            for i, loop in enumerate(table)
-        }
-        return number, tuple(loops[i] for i in range(len(loops)))
-
-    def _numbered(self, number: dict[int, int], loop: int) -> bool:
-        if self.program.loops[loop].parent in number:
-            number[loop] = len(number) - 1
-            return True
-        return False
+        return tuple(
+            Loop(loop.name, loop.parent, self.memory.size(loop.trips), loop.gradient_of, tuple(carried.get(i, ())))
+            for i, loop in enumerate(self.program.loops)
+        )
 
     def _saved(self, ops: Sequence[Op]) -> set[int]:
         """Storages that forward makes and backward reads."""
