@@ -30,13 +30,12 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, dict=True):
-    """The table of another tool, called ``name``, beside ours, and all ops in which they differ.
+    """The table of another tool beside ours, and all ops in which they differ.
 
     The changes sum to the difference of the totals, exactly. A member of the enumeration of reasons has a name and,
     for its value, a sentence.
     """
 
-    name: str
     theirs: Table
     ours: Table
     differences: tuple[Difference, ...]

@@ -52,10 +52,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Table(msgspec.Struct, frozen=True, dict=True):
-    """All rows of a graph; ``hints`` are values of its symbols, the file's own unless others were set."""
+    """All rows of a graph. ``hints`` are values of its symbols, the file's own unless others were set; ``name`` is the
+    tool whose rules it has; ``notes`` are the assumptions made of the graph."""
 
     rows: tuple[Row, ...]
     hints: Mapping[str, int] = {}
+    name: str = "tensortide"
+    notes: tuple[str, ...] = ()
 
     @functools.cached_property
     def totals(self) -> dict[Quantity, Expr]:
@@ -138,7 +141,7 @@ def table_of(count: Count, hints: Mapping[str, int] | None = None) -> Table:
                 rule=_rule_text(view, found.how),
             )
         )
-    return Table(tuple(rows), dict(hints or {}))
+    return Table(tuple(rows), dict(hints or {}), notes=graph.meta.assumptions)
 
 
 def _rule_text(view: OpView, how: How) -> str:

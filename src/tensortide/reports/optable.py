@@ -255,7 +255,7 @@ def build_compare(comparison: Comparison, *, file: str, rows: bool = False) -> C
         types += sorted(cases, key=lambda row: -abs(row.ours.value - row.theirs.value))
     return CompareDocument(
         file=file,
-        table=comparison.name,
+        table=comparison.theirs.name,
         symbols=theirs.symbols | ours.symbols,
         totals=totals,
         by_type=tuple(types),

@@ -66,7 +66,7 @@ def compare(catamount: Table, count: Count, hints: Mapping[str, int] | None = No
                 assert row is not None
                 reason = context.reason(quantity, theirs, mine)
                 found.append(Difference(name, row.type, quantity, a, b, reason))
-    return Comparison("catamount", catamount, ours, tuple(found))
+    return Comparison(catamount, ours, tuple(found))
 
 
 _REDUCTIONS = frozenset(["Sum", "Prod", "Mean", "Max", "Min", "All", "Any", "ArgMax", "ArgMin", "BiasAddGrad"])

@@ -45,4 +45,4 @@ def tabulate(graph: Graph, hints: Mapping[str, int] | None = None, *, skip_param
         if call.base == "Split":
             size, name = constant(SPLIT_SIZES), f"{label}_size_splits"
             rows.append(Row(name=name, type="Const", scope=row.scope, bytes=size, footprint=size))
-    return Table(tuple(rows), dict(hints or {}))
+    return Table(tuple(rows), dict(hints or {}), "catamount", graph.meta.assumptions)
