@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
+from tensortide.errors import GraphError
 from tensortide.graph import Graph, Role
-from tensortide.memory import CUDA_CACHING, CachingAllocator, reserve, timeline
+from tensortide.memory import ALLOCATORS, CUDA_CACHING, Allocator, CachingAllocator, Rounding, reserve, timeline
+from tensortide.memory.rounding import Rounded
+from tensortide.reports.allocator import allocator_view, replayed
 from tests.graphs import Builder, graphs
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -102,3 +108,41 @@ def test_a_step_by_hand() -> None:
     result = reserve(b.graph())
     assert (result.peak_allocated, result.peak_reserved) == (42 * MIB, 42 * MIB), "the second takes the first's place"
     assert reserve(Builder().graph()).peak_reserved == 0
+
+
+@pytest.mark.parametrize("name", ALLOCATORS)
+def test_every_row_is_complete(name: str) -> None:
+    row = ALLOCATORS[name]
+    assert row.title
+    pool = row.pool()
+    blocks = [pool.malloc(nbytes) for nbytes in (0, 1, 700, 5000)]
+    assert row.rounding(5701) <= pool.allocated <= pool.reserved
+    assert pool.allocated == sum(map(row.rounding, (0, 1, 700, 5000)))
+    for block in blocks:
+        pool.release(block)
+    assert pool.allocated == 0
+    assert row.pool().reserved == 0, "a fresh pool each time"
+
+
+@given(graphs())
+def test_each_allocator_holds_at_least_its_rounded_bytes(graph: Graph) -> None:
+    for name, row in ALLOCATORS.items():
+        result, line = reserve(graph, name), timeline(graph, rounding=row.rounding, workspace=False)
+        assert (result.allocated >= line.resident).all()
+        if isinstance(row.pool(), Rounded):
+            assert result.allocated.tolist() == result.reserved.tolist() == line.resident.tolist()
+
+
+def test_a_new_row_is_a_new_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+    dozens = Rounding("dozens", 12)
+    row = Allocator(title="Egg boxes", rounding=dozens, pool=lambda: Rounded(dozens), counters=("eggs", "boxes"))
+    monkeypatch.setitem(ALLOCATORS, "eggs", row)
+    b = Builder()
+    b.op([b.storage(13, Role.PARAMETER)], [b.storage(25, Role.ACTIVATION, 0, 1)])
+    view = replayed(b.graph(), "eggs")
+    assert (view.peak_allocated_bytes, view.peak_reserved_op) == (24 + 36, 0)
+    shown = io.StringIO()
+    Console(file=shown, width=80).print(*allocator_view(view))
+    assert all(word in shown.getvalue() for word in ("Egg boxes", "60 B", "eggs", "boxes"))
+    with pytest.raises(GraphError, match="there is no allocator 'crates'; there are exact, cpu, cuda, pages, eggs"):
+        reserve(b.graph(), "crates")

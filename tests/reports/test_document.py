@@ -13,7 +13,7 @@ from tensortide.errors import UnknownCost
 from tensortide.graph.model import Graph
 from tensortide.memory import by_module, reserve, timeline
 from tensortide.reports import report
-from tensortide.reports.allocator import cuda
+from tensortide.reports.allocator import replayed
 from tensortide.reports.document import Document, to_json
 from tensortide.reports.fold import fold_modules, fold_tensors
 from tensortide.reports.modules import op_groups, shared
@@ -108,10 +108,10 @@ def test_groups_of_ops_with_and_without_their_shapes(document: Document) -> None
 
 
 def test_the_cuda_allocator_is_the_replay(graph: Graph) -> None:
-    view, replay = cuda(graph), reserve(graph)
+    view, replay = replayed(graph, "cuda"), reserve(graph)
     assert view.peak_allocated_bytes == replay.peak_allocated
     assert view.peak_reserved_bytes == replay.reserved[view.peak_reserved_op] >= replay.peak_allocated
-    assert cuda(empty()).peak_reserved_op == -1
+    assert replayed(empty(), "cuda").peak_reserved_op == -1
 
 
 def test_unknown_costs_stay_unknown() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -18,7 +18,13 @@ from tensortide.cli.source import (
     resolver,
 )
 from tensortide.graph import unrolled
+from tensortide.memory import ALLOCATORS, EXACT
 from tensortide.reports import report
+
+
+def _known(_: object, name: str) -> None:
+    if name not in ALLOCATORS:
+        raise ValueError(f"there are {', '.join(ALLOCATORS)}")
 
 
 def timeline(
@@ -26,24 +32,24 @@ def timeline(
     /,
     *,
     allocator: Annotated[
-        Literal["exact", "cuda"],
-        Parameter(help="With cuda, also replay the step on PyTorch's caching allocator: what it would reserve."),
-    ] = "exact",
+        str,
+        Parameter(help=f"Also replay the step on an allocator: {', '.join(ALLOCATORS)}.", validator=_known),
+    ] = EXACT.name,
     depth: Depth = 3,
     top: Top = 15,
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Show memory over one step: its peak, by phase and by module, the bytes at every op, and what is alive at it."""
-    from tensortide.reports.allocator import cuda
+    from tensortide.reports.allocator import replayed
 
     graph = unrolled(graph_of(target, options, quiet=out.quiet))
     document = report(graph, resolver=resolver)
-    replayed = cuda(graph) if allocator == "cuda" else None
+    peaks = replayed(graph, allocator) if allocator != EXACT.name else None
     if out.json:
         keys = ("format", "overview", "memory", "modules", "storages", "environment", "assumptions", "notes")
-        print_json({**{key: getattr(document, key) for key in keys}, "allocator": replayed})
+        print_json({**{key: getattr(document, key) for key in keys}, "allocator": peaks})
         return
     from tensortide.reports.terminal import render_timeline
 
-    render_timeline(document, console(), depth=depth, top=top, allocator=replayed)
+    render_timeline(document, console(), depth=depth, top=top, allocator=peaks)

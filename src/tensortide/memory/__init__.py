@@ -1,10 +1,11 @@
-"""How much memory a step takes: resident bytes over time, liveness, module roll-ups, allocator models."""
+"""Memory of a step: resident bytes over time, liveness, module roll-ups, allocator models."""
 
 from __future__ import annotations
 
 from tensortide.memory.accumulate import accumulate_in_place
 from tensortide.memory.advice import Offload, Recompute, offloads, recomputations
-from tensortide.memory.cuda_allocator import CachingAllocator, Reservation, reserve
+from tensortide.memory.allocators import ALLOCATORS, Allocator, Reservation, allocator, reserve
+from tensortide.memory.cuda_allocator import CachingAllocator
 from tensortide.memory.effects import IDENTITY, Effect, ModuleMemory, Segment, by_module, compose, effects
 from tensortide.memory.footprint import footprint_bytes, storage_copies
 from tensortide.memory.idle import Hideable, Idleness, MemoryTime, PeakSplit, Span, idleness
@@ -16,6 +17,7 @@ from tensortide.memory.timeline import Timeline, timeline
 from tensortide.memory.workspace import workspace_bytes
 
 __all__ = [
+    "ALLOCATORS",
     "CPU",
     "CUDA_CACHING",
     "EXACT",
@@ -23,6 +25,7 @@ __all__ = [
     "LINKS",
     "NEVER_READ",
     "PAGES_4K",
+    "Allocator",
     "CachingAllocator",
     "Effect",
     "Hideable",
@@ -43,6 +46,7 @@ __all__ = [
     "Timeline",
     "accumulate_in_place",
     "active_bytes",
+    "allocator",
     "by_module",
     "compose",
     "effects",

@@ -1,12 +1,12 @@
-"""PyTorch's caching allocator on CUDA, replayed: what a step would reserve from the device.
+"""PyTorch's caching allocator on CUDA: pools, segments and the blocks they are split into.
 
 The rules are those of ``c10/cuda/CUDACachingAllocator`` with its default settings, for one stream:
 
-- A request is rounded up to 512 bytes. Up to 1 MiB it comes from the *small* pool, else from the *large* one.
-- The smallest free block of the pool that is large enough is taken (the lowest address among equals). What remains of
-  it is split off and stays free, if it is at least 512 bytes (small pool) or more than 1 MiB (large pool).
-- If there is none, a segment is reserved: 2 MiB for the small pool, 20 MiB for requests below 10 MiB, else the request
-  rounded up to 2 MiB.
+- A request is rounded up to 512 bytes. Up to 1 MiB it is served by the *small* pool, else by the *large* one.
+- The smallest free block of the pool that is large enough is taken (the lowest address among equals). The rest of it
+  is split off and stays free, if it is at least 512 bytes (small pool) or more than 1 MiB (large pool).
+- Without such a block, a segment is reserved: 2 MiB for the small pool, 20 MiB for requests below 10 MiB, else the
+  request rounded up to 2 MiB.
 - A freed block merges with its free neighbours in the segment. Segments are never given back.
 
 Not modelled: several streams, expandable segments, returning segments when the device is full, allocations by
@@ -16,17 +16,8 @@ libraries (cuBLAS and cuDNN workspaces), and the device's context itself.
 from __future__ import annotations
 
 import bisect
-from typing import TYPE_CHECKING
 
-import msgspec
-
-from tensortide.graph.model import Graph
-from tensortide.memory.lives import Lifetimes
 from tensortide.memory.rounding import CUDA_CACHING
-from tensortide.memory.timeline import timeline
-
-if TYPE_CHECKING:
-    from tensortide.memory.lives import Ints
 
 MIB = 1 << 20
 SMALL_REQUEST = MIB
@@ -37,7 +28,7 @@ ROUND_LARGE = 2 * MIB
 
 
 class _Block:
-    """A piece of a segment: free, or held by one storage."""
+    """A part of a segment: free, or taken by one storage."""
 
     __slots__ = ("address", "after", "before", "free", "size", "small")
 
@@ -122,49 +113,3 @@ class CachingAllocator:
     def _forget(self, block: _Block) -> None:
         pool = self._free[block.small]
         del pool[bisect.bisect_left(pool, (block.size, block.address))]
-
-
-class Reservation(msgspec.Struct, frozen=True):
-    """What the allocator shows during each op, as int64 arrays: bytes of blocks handed out (``allocated``, what
-    ``torch.cuda.memory_allocated`` reports) and of segments taken from the device (``reserved``)."""
-
-    allocated: Ints
-    reserved: Ints
-
-    @property
-    def peak_allocated(self) -> int:
-        """Predicts ``torch.cuda.max_memory_allocated``."""
-        return int(self.allocated.max()) if len(self.allocated) else 0
-
-    @property
-    def peak_reserved(self) -> int:
-        """Estimates ``torch.cuda.max_memory_reserved``."""
-        return int(self.reserved.max()) if len(self.reserved) else 0
-
-
-def reserve(graph: Graph, *, lifetimes: Lifetimes = "eager", device: str | None = None) -> Reservation:
-    """Replay the allocations of ``graph`` on a fresh allocator: what exists before the step first, then op by op.
-
-    ``lifetimes`` and ``device`` as for ``timeline``. Raises GraphError if the graph has no such device.
-    """
-    import numpy as np
-
-    line = timeline(graph, lifetimes=lifetimes, device=device, workspace=False)
-    count = len(graph)
-    born: list[list[int]] = [[] for _ in range(count + 1)]
-    dying: list[list[int]] = [[] for _ in range(count + 2)]
-    sizes: dict[int, int] = {}
-    for index, nbytes, birth, death in line.storages():
-        sizes[index] = nbytes
-        born[birth + 1].append(index)
-        dying[death].append(index)
-    allocator = CachingAllocator()
-    blocks = {index: allocator.malloc(sizes[index]) for index in born[0]}
-    allocated, reserved = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    for op in range(count):
-        for index in dying[op]:
-            allocator.release(blocks.pop(index))
-        for index in born[op + 1]:
-            blocks[index] = allocator.malloc(sizes[index])
-        allocated[op], reserved[op] = allocator.allocated, allocator.reserved
-    return Reservation(allocated, reserved)

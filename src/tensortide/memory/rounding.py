@@ -1,4 +1,4 @@
-"""How an allocator accounts for a request: the bytes that a storage of ``nbytes`` bytes really takes."""
+"""Rounding of requests: the bytes that an allocator counts for a storage of ``nbytes`` bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Rounding(msgspec.Struct, frozen=True):
-    """Every block is rounded up to a multiple of ``block`` bytes; an empty storage takes nothing."""
+    """Rounding up to a multiple of ``block`` bytes; an empty storage takes nothing."""
 
     name: str
     block: int
@@ -34,7 +34,30 @@ CPU = Rounding("cpu", 1)
 
 CUDA_CACHING = Rounding("cuda_caching", 512)
 """PyTorch's caching allocator on CUDA: blocks of 512 bytes. The peak is a close lower bound of
-``torch.cuda.max_memory_allocated``; ``memory.cuda_allocator`` simulates the pools for what is reserved."""
+``torch.cuda.max_memory_allocated``; ``cuda_allocator`` simulates the pools for what is reserved."""
 
 PAGES_4K = Rounding("pages_4k", 4096)
 """Pages of 4 KiB."""
+
+
+class Rounded:
+    """An allocator that reserves each request, rounded, and gives it back at once."""
+
+    def __init__(self, rounding: Rounding) -> None:
+        self.rounding = rounding
+        self.allocated = 0
+
+    @property
+    def reserved(self) -> int:
+        """Bytes taken from the device: those handed out."""
+        return self.allocated
+
+    def malloc(self, nbytes: int) -> int:
+        """Take a block for ``nbytes`` bytes."""
+        size = self.rounding(nbytes)
+        self.allocated += size
+        return size
+
+    def release(self, block: int) -> None:
+        """Give ``block`` back."""
+        self.allocated -= block

@@ -1,4 +1,4 @@
-"""What a caching allocator makes of a step: more than the bytes of its tensors, and what it keeps of them."""
+"""A step replayed on an allocator: its peaks, and the counters that they predict."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from rich.console import RenderableType
 
+from tensortide.memory import allocator, reserve
 from tensortide.reports.layout import Column, columns_table, heading
 from tensortide.units import format_bytes
 
@@ -15,11 +16,10 @@ if TYPE_CHECKING:
     from tensortide.graph.model import Graph
 
 
-class Allocator(msgspec.Struct, frozen=True, kw_only=True):
-    """PyTorch's caching allocator on CUDA, replayed: bytes of blocks handed out and of segments taken from the device.
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """Peaks of an allocator over a step: bytes of blocks handed out, and bytes taken from the device.
 
-    ``peak_allocated_bytes`` predicts ``torch.cuda.max_memory_allocated``, ``peak_reserved_bytes`` estimates
-    ``torch.cuda.max_memory_reserved``; each op is the first at which the peak is reached (-1: the step has no ops).
+    Each op is the first at which the peak is reached (-1: the step has no ops).
     """
 
     name: str
@@ -29,13 +29,11 @@ class Allocator(msgspec.Struct, frozen=True, kw_only=True):
     peak_reserved_op: int
 
 
-def cuda(graph: Graph) -> Allocator:
-    """The step of ``graph`` on a fresh allocator, wherever it was captured."""
-    from tensortide.memory import reserve
-
-    seen = reserve(graph)
-    return Allocator(
-        name="cuda",
+def replayed(graph: Graph, name: str) -> Replayed:
+    """The step of ``graph`` on the allocator ``name``, fresh, on any device the step was captured on."""
+    seen = reserve(graph, name)
+    return Replayed(
+        name=name,
         peak_allocated_bytes=seen.peak_allocated,
         peak_allocated_op=int(seen.allocated.argmax()) if len(graph) else -1,
         peak_reserved_bytes=seen.peak_reserved,
@@ -43,12 +41,14 @@ def cuda(graph: Graph) -> Allocator:
     )
 
 
-def allocator_view(view: Allocator) -> Iterator[RenderableType]:
+def allocator_view(view: Replayed) -> Iterator[RenderableType]:
     """The peaks as text."""
-    yield heading("CUDA caching allocator", "replayed; contexts, libraries' workspaces and other streams come on top")
+    row = allocator(view.name)
+    yield heading(row.title, row.caveat)
     rows = [
-        ("allocated", format_bytes(view.peak_allocated_bytes), f"op {view.peak_allocated_op}", "max_memory_allocated"),
-        ("reserved", format_bytes(view.peak_reserved_bytes), f"op {view.peak_reserved_op}", "max_memory_reserved"),
+        ("allocated", format_bytes(view.peak_allocated_bytes), f"op {view.peak_allocated_op}", row.counters[0]),
+        ("reserved", format_bytes(view.peak_reserved_bytes), f"op {view.peak_reserved_op}", row.counters[1]),
     ]
-    columns = [Column("Bytes"), Column("peak", right=True), Column("at", right=True), Column("predicts torch.cuda.")]
-    yield columns_table(columns, rows, first=False)
+    columns = [Column("Bytes"), Column("peak", right=True), Column("at", right=True)]
+    columns += [Column("predicts")] if any(row.counters) else []
+    yield columns_table(columns, [cells[: len(columns)] for cells in rows], first=False)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
-from tensortide.reports.allocator import Allocator, allocator_view
+from tensortide.reports.allocator import Replayed, allocator_view
 from tensortide.reports.curve import memory_curve
 from tensortide.reports.document import Document
 from tensortide.reports.fold import Line, TensorGroup, fold_modules, fold_tensors
@@ -35,7 +35,7 @@ def render_count(document: Document, console: Console, *, depth: int = 3, top: i
 
 
 def render_timeline(
-    document: Document, console: Console, *, depth: int = 3, top: int = 15, allocator: Allocator | None = None
+    document: Document, console: Console, *, depth: int = 3, top: int = 15, allocator: Replayed | None = None
 ) -> None:
     """Print what memory the step takes: the curve, what is alive at its peak, what each module does to it."""
     options = console.options
