@@ -24,7 +24,6 @@ from tensortide.errors import TensortideError
 __all__ = ["ENTRY_POINTS", "Rule", "find", "names", "rule"]
 
 ENTRY_POINTS = "tensortide.cost_rules"
-VOCABULARIES = ("tensortide.importers.tf1.rules",)
 
 Work: TypeAlias = Callable[[OpCall], Cost | None]
 W = TypeVar("W", bound=Work)
@@ -128,8 +127,6 @@ def _load_all() -> None:
     package = importlib.import_module("tensortide.cost.rules")
     for module in pkgutil.iter_modules(package.__path__, "tensortide.cost.rules."):
         importlib.import_module(module.name)
-    for name in VOCABULARIES:
-        importlib.import_module(name)
     _load_plugins()
 
 
