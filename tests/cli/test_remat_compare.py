@@ -29,11 +29,14 @@ def test_text_figure_and_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     text = run(capsys, *CHAIN, "--figure", str(figure), "--csv", str(sheet))
     rows: dict[str, list[str]] = {}
     for line in text.splitlines():
-        rows.setdefault(line[:16].strip(), [cell.strip() for cell in line[16:].split("  ") if cell.strip()])
-    assert rows["no recomputation"] == ["1.000*", "no fit", "no fit", "no fit"]
+        rows.setdefault(line[:19].strip(), [cell.strip() for cell in line[19:].split("  ") if cell.strip()])
+    assert rows["no recomputation"] == ["1.000^", "no fit", "no fit", "no fit"]
     assert rows["checkpoint last"] == ["3.118!", "3.118!", "3.118!", "no fit"]
-    assert rows["Checkmate"] == ["1.000*=", "1.118*=", "1.235*=", "none"]
-    assert rows["dtr-eq"] == ["1.000*", "1.118*", "1.235*", "oom"]
+    assert rows["Checkmate"] == ["1.000^=", "1.118^=", "1.235^=", "no plan"]
+    assert rows["in its node model"] == ["none"]
+    assert rows["dtr-eq"] == ["1.000^", "1.118^", "1.235^", "oom"]
+    assert "*" not in text
+    assert "^: the fastest shown here at that budget, which need not be optimal" in " ".join(text.split())
     assert f"wrote {figure}" in text
     assert figure.read_bytes().startswith(b"\x89PNG")
     with sheet.open(newline="") as file:

@@ -44,7 +44,7 @@ def test_a_sweep_prints_a_table_and_writes_files(folder: Path) -> None:
     assert done.stderr == ""
     text = " ".join(done.stdout.split())
     assert "chain12 24 ops on cuda, 24 us; durations: the log" in text
-    assert "ratio budget dtr lru random 1.00 12 B 1.0000* 1.0000* 1.0000*" in text
+    assert "ratio budget dtr lru random 1.00 12 B 1.0000^ 1.0000^ 1.0000^" in text
     assert "thrash: given up, because it took more than 2 times as long as the step" in text
     assert text.endswith("wrote sweep.svg wrote sweep.csv")
     rows = list(csv.DictReader((folder / "sweep.csv").read_text().splitlines()))
@@ -95,8 +95,8 @@ def test_asymptotics(folder: Path) -> None:
         *("--figure", "growth.png", "--heatmap", "map.png", "--csv", "growth.csv"),
     )
     text = " ".join(done.stdout.split())
-    assert "64 16 49* 60 161" in text
-    assert "64 6 196 159* 889" in text
+    assert "64 16 49^ 60 161" in text
+    assert "64 6 196 159^ 889" in text
     assert text.endswith("wrote growth.png wrote map.png wrote growth.csv")
     assert len((folder / "growth.csv").read_text().splitlines()) == 1 + 2 * 2 * 3
 

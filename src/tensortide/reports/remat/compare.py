@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tensortide.reports.layout import Column, Trimmed, columns_table, device_text, heading, tidy
+from tensortide.reports.remat.tables import BEST
 from tensortide.studies.remat.verdicts import Comparison, Entry, Point, Strategy
 from tensortide.units import format_bytes, format_seconds
 
@@ -21,10 +22,12 @@ WORDS = {
     "oom": ("oom", "red"),
     "thrash": ("thrash", "yellow"),
     "no fit": ("no fit", "red"),
-    "infeasible": ("none", "red"),
+    "infeasible": ("no plan", "red"),
     "none found": ("?", "yellow"),
 }
-"""What stands in a cell without a schedule, and its style."""
+"""Text and style of a cell without a schedule."""
+IN_NODES = "  in its node model"
+"""Label of the row that says for which budgets a planner has proved that its own model of the step has no schedule."""
 _CELL = 9
 
 
@@ -32,7 +35,7 @@ def render_comparison(found: Comparison, console: Console) -> None:
     """Print overheads, a row per strategy and a column per budget; the leanest schedule of each; how to read it."""
     played = [strategy for strategy in found.strategies if not strategy.skipped]
     parts: list[RenderableType] = [_title(found)]
-    widest = max(len(strategy.name) for strategy in played)
+    widest = max(len(name) for strategy in played for name in _labels(strategy))
     numbers, fit = range(len(found.budgets)), max(1, (console.width - widest - 2) // _CELL)
     parts += [
         Padding(_table(found, played, numbers[first : first + fit]), (1, 0, 0, 0), expand=False)
@@ -70,9 +73,16 @@ def _table(found: Comparison, played: Sequence[Strategy], numbers: Sequence[int]
         cells = [_cell(strategy.entries[number], found, number) for number in numbers]
         table.add_row(tidy(strategy.name), *cells)
         bounds = [_bound(strategy.entries[number]) for number in numbers]
-        if any(bounds):
-            table.add_row(Text("  at least", "dim"), *(Text(bound, "dim") for bound in bounds))
+        proofs = ["none  " if strategy.entries[number].verdict == "infeasible" else "" for number in numbers]
+        for label, texts in (("  at least", bounds), (IN_NODES, proofs)):
+            if any(texts):
+                table.add_row(Text(label, "dim"), *(Text(text, "dim") for text in texts))
     return table
+
+
+def _labels(strategy: Strategy) -> tuple[str, ...]:
+    infeasible = any(entry.verdict == "infeasible" for entry in strategy.entries)
+    return (strategy.name, IN_NODES) if infeasible else (strategy.name,)
 
 
 def _short(nbytes: int) -> str:
@@ -89,7 +99,7 @@ def _cell(entry: Entry, found: Comparison, number: int) -> Text:
     if entry.point.overhead > found.overhead_limit:
         return Text(f"{entry.point.overhead:.3f}!{proved}", "yellow")
     best = entry.point.clock_ns == found.best_ns(number)
-    return Text(f"{entry.point.overhead:.3f}{'*' if best else ' '}{proved}", "bold green" if best else "")
+    return Text(f"{entry.point.overhead:.3f}{BEST if best else ' '}{proved}", "bold green" if best else "")
 
 
 def _bound(entry: Entry) -> str:
@@ -138,11 +148,13 @@ def _setting(strategy: Strategy, point: Point) -> str:
 def _notes(found: Comparison) -> Iterator[str]:
     limit = found.overhead_limit
     yield (
-        "Time over time without recomputation. *: the least at the budget; =: proved, as its planner counts memory; "
-        f"!: over the limit of {limit:.4g} (--limit), not in the contest. no fit: no schedule of the strategy; none: "
-        "there is none; ?: none was found in time. oom: an op did not fit and nothing was left to evict; thrash: given "
-        "up at the limit. at least: no schedule in stages takes less, as the planner counts. auto: the best of many "
-        "policies."
+        f"Time over time without recomputation. {BEST}: the fastest shown here at that budget, which need not be "
+        "optimal; =: proved optimal, as its planner counts memory; "
+        f"!: over the limit of {limit:.4g} (--limit), not in the contest. no fit: no schedule of the strategy fits; no "
+        "plan, none in its node model: proved that there is no schedule of the nodes that the planner sees, which "
+        "other strategies are not bound to; ?: none was found in time. oom: an op did not fit and nothing was left to "
+        "evict; thrash: given up at the limit. at least: no schedule in stages takes less, as the planner counts. "
+        "auto: the best of many policies."
     )
     yield (
         "Static schedules are written out as plans, checked and replayed: time and peak are those of the replay"

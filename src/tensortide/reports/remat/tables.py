@@ -17,6 +17,8 @@ from tensortide.units import format_bytes, format_count, format_seconds
 
 __all__ = ["render_experiment", "render_growth"]
 
+BEST = "^"
+"""Mark of the least of what stands beside it: an asterisk would read as "optimal"."""
 STYLES = {"oom": "red", "thrash": "yellow"}
 
 
@@ -85,7 +87,7 @@ def _cell(mark: Mark, least: float | None) -> Text:
     if mark.number is None:
         return Text(mark.text + " ", mark.style)
     best = mark.number == least
-    return Text(mark.text + ("*" if best else " "), "bold green" if best else "")
+    return Text(mark.text + (BEST if best else " "), "bold green" if best else "")
 
 
 def _failed(row: Row) -> Mark:
@@ -106,7 +108,7 @@ def _notes(experiment: Experiment, counted: bool) -> Iterator[RenderableType]:
     limit = experiment.overhead_limit
     what = "Storages looked at in order to choose what to evict" if counted else "Time over time without recomputation"
     text = (
-        f"{what}; *: the least in its row. oom: an op did not fit and nothing was left to evict. "
+        f"{what}; {BEST}: the least in its row. oom: an op did not fit and nothing was left to evict. "
         f"thrash: given up, because it took more than {limit:.4g} times as long as the step (--limit)."
     )
     curves = experiment.studies[0].curves
@@ -136,9 +138,9 @@ def render_growth(growth: Growth, console: Console) -> None:
             table.add_row(f"{n:,}", f"{points[0].budget_bytes:,}", *(_cell(mark, least) for mark in marks))
         _print(console, table)
     text = (
-        "Linear networks of n layers: every op takes 1 ns, every tensor 1 byte; 2 n ops run anyway. *: the least. "
-        f"oom: out of memory; thrash: given up after {2 * (growth.overhead_limit - 1):.4g} n ops computed again "
-        f"(--limit {growth.overhead_limit:.4g})."
+        "Linear networks of n layers: every op takes 1 ns, every tensor 1 byte; 2 n ops run anyway. "
+        f"{BEST}: the least. oom: out of memory; thrash: given up after "
+        f"{2 * (growth.overhead_limit - 1):.4g} n ops computed again (--limit {growth.overhead_limit:.4g})."
     )
     if growth.compat:
         text += " By the rules of DTR's own simulator (--compat)."

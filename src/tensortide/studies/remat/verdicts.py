@@ -13,8 +13,9 @@ __all__ = ["Comparison", "Entry", "Kind", "Point", "Strategy", "Verdict"]
 Kind: TypeAlias = Literal["static", "program", "online"]
 """Of a strategy: it is told no budget; it solves an integer program for each; it decides while the step runs."""
 Verdict: TypeAlias = Literal["ok", "oom", "thrash", "no fit", "infeasible", "none found"]
-"""It fits, be it in more time than is allowed; of online policies as ``Status``; no plan of a static strategy fits; a
-planner knows that there is none, or has found none."""
+"""``ok``: it fits, be it in more time than is allowed; ``oom`` and ``thrash``: as the ``Status`` of a run; ``no fit``:
+no plan of a static strategy fits; ``infeasible``: a planner has proved that its node model of the step has no plan;
+``none found``: it has found none in time."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
