@@ -75,7 +75,7 @@ def test_markdown_and_traces_take_every_block(document: Document) -> None:
     assert all(event.get("dur", 0) >= 0 for event in events)
 
 
-@pytest.mark.filterwarnings("ignore:Glyph")
+@pytest.mark.filterwarnings("ignore:Glyph", "ignore:constrained_layout not applied")
 @settings(deadline=None, max_examples=5)
 @given(documents())
 def test_figures_take_every_block(document: Document) -> None:

@@ -6,11 +6,13 @@ import io
 import math
 import os
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensortide.errors import OutputError
+from tensortide.graph.roles import looks
 from tensortide.reports.blocks import Axis, Curve, Document, Points, Scatter, Spans, UnitName
 from tensortide.reports.layout import tidy
 from tensortide.reports.render.values import value_text
@@ -24,19 +26,7 @@ __all__ = ["COLORS", "ROLE_COLORS", "STYLE", "check_figure", "draw", "render_fig
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito: told apart by everyone."""
-ROLE_COLORS = {
-    "parameter": "#35558f",
-    "buffer": "#8d949c",
-    "optimizer_state": "#88b4dd",
-    "input": "#2f8a57",
-    "gradient": "#54b7a8",
-    "output": "#ddcc77",
-    "activation": "#eb9b3b",
-    "temporary": "#c9606f",
-    "workspace": "#7b2a5e",
-    "idle": "#d7dce2",
-    "in use": "#1b1f24",
-}
+ROLE_COLORS = {name: look.light for name, look in looks().items()} | {"idle": "#d7dce2", "in use": "#1b1f24"}
 """As in the HTML page."""
 STYLE: Any = {
     "axes.grid": True,
@@ -109,7 +99,7 @@ def draw(document: Document, keys: Sequence[str] = ()) -> Figure:
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axis, block in zip(axes, panels, strict=False):
         _PANELS[type(block)](axis, block)
-        axis.set_title(_literal(block.title), wrap=True)
+        axis.set_title(_literal(block.title, 60), wrap=True)
     for empty in axes[len(panels) :]:
         empty.set_axis_off()
     caption = "   ".join([document.title, *(f"{k}={v}" for k, v in document.settings.items())])
@@ -117,30 +107,33 @@ def draw(document: Document, keys: Sequence[str] = ()) -> Figure:
     return figure
 
 
-def _literal(text: str) -> str:
-    """Escape what matplotlib would take for a formula."""
-    return tidy(text).replace("$", r"\$")
+def _literal(text: str, most: int = 200) -> str:
+    """Escape what matplotlib would take for a formula, and cut ``text`` after ``most`` characters."""
+    text = tidy(text)
+    return (text if len(text) <= most else f"{text[: most - 3]}...").replace("$", r"\$")
 
 
 def _curve(axis: Axes, curve: Curve) -> None:
+    if not len(curve):
+        return
     edges, levels = list(curve.x), [0.0] * len(curve)
     for number, one in enumerate(curve.stack):
         above = [level + value for level, value in zip(levels, one.values, strict=True)]
         color = _color(one.key, number)
-        axis.stairs(above, edges, baseline=levels, fill=True, color=color, lw=0, label=_literal(one.label))
+        axis.stairs(above, edges, baseline=levels, fill=True, color=color, lw=0, label=_literal(one.label, 32))
         levels = above
     for shade in curve.shades:
         axis.axvspan(edges[shade.start], edges[shade.end], color=COLORS[3], alpha=0.25, lw=0)
     for number, one in enumerate(curve.lines):
         color = ("#222222", *COLORS)[number % 8]
-        axis.stairs([*one.values], edges, baseline=None, color=color, lw=1.1, label=_literal(one.label))
+        axis.stairs([*one.values], edges, baseline=None, color=color, lw=1.1, label=_literal(one.label, 32))
     for mark in curve.marks:
         if mark.at < len(curve):
             middle = (edges[mark.at] + edges[mark.at + 1]) / 2
-            axis.plot([middle], [levels[mark.at]], "o", color="#222222", ms=3.5, label=_literal(mark.label))
+            axis.plot([middle], [levels[mark.at]], "o", color="#222222", ms=3.5, label=_literal(mark.label, 32))
     for limit in curve.limits:
-        axis.axhline(limit.value, color=COLORS[1], linestyle="--", lw=1.0, label=_literal(limit.label))
-    axis.set_ylim(0, None)
+        axis.axhline(limit.value, color=COLORS[1], linestyle="--", lw=1.0, label=_literal(limit.label, 32))
+    axis.set_ylim(0, None if axis.get_ylim()[1] > 0 and axis.dataLim.y1 > 0 else 1)
     if edges[0] < edges[-1]:
         axis.set_xlim(edges[0], edges[-1])
     _scale(axis, "x", curve.x_unit)
@@ -156,9 +149,9 @@ def _scatter(axis: Axes, scatter: Scatter) -> None:
         *((one, axis.axhline) for one in scatter.across),
         *((one, axis.axvline) for one in scatter.down),
     ]:
-        line(limit.value, color="#444444", lw=1.0, linestyle="--", label=_literal(limit.label))
-    for name, one in (("x", scatter.x), ("y", scatter.y)):
-        _axis(axis, name, one)
+        line(limit.value, color="#444444", lw=1.0, linestyle="--", label=_literal(limit.label, 32))
+    _axis(axis, "x", scatter.x, chain.from_iterable(one.x for one in scatter.points))
+    _axis(axis, "y", scatter.y, chain.from_iterable(one.y for one in scatter.points))
     if len(scatter.points) + len(scatter.across) + len(scatter.down) > 1:
         _legend(axis)
 
@@ -169,7 +162,9 @@ def _points(axis: Axes, points: Points, number: int) -> None:
     style = "-" if points.joined else "none"
     where = "steps-post" if points.joined == "step" else "default"
     color = _color(points.label, number)
-    axis.plot(points.x, y, linestyle=style, marker=marker, drawstyle=where, color=color, label=_literal(points.label))
+    axis.plot(
+        points.x, y, linestyle=style, marker=marker, drawstyle=where, color=color, label=_literal(points.label, 32)
+    )
 
 
 def _spans(axis: Axes, spans: Spans) -> None:
@@ -178,8 +173,8 @@ def _spans(axis: Axes, spans: Spans) -> None:
         intervals = [(start, end - start) for start, end in zip(lane.start, lane.end, strict=True)]
         colors = [_color(kind, 0) for kind in lane.kinds] or COLORS[0]
         axis.broken_barh(intervals, (row - 0.4, 0.8), color=colors, lw=0)
-    axis.set_yticks(range(len(lanes)), [_literal(textwrap.shorten(lane.label, 32)) for lane in lanes], fontsize=7)
-    axis.set_ylim(len(lanes) - 0.5, -0.5)
+    axis.set_yticks(range(len(lanes)), [_literal(lane.label, 32) for lane in lanes], fontsize=7)
+    axis.set_ylim(max(1, len(lanes)) - 0.5, -0.5)
     axis.grid(axis="y", visible=False)
     _scale(axis, "x", spans.x_unit)
     axis.set_xlabel("time" if spans.x_unit == "ns" else "op")
@@ -196,11 +191,11 @@ def _legend(axis: Axes) -> None:
         axis.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.2)
 
 
-def _axis(axis: Axes, name: str, wanted: Axis) -> None:
-    if wanted.log:
+def _axis(axis: Axes, name: str, wanted: Axis, values: Iterable[float | None]) -> None:
+    if wanted.log and any(value is not None and value > 0 for value in values):
         axis.set(**{f"{name}scale": "log"})
     _scale(axis, name, wanted.unit)
-    axis.set(**{f"{name}label": _literal(wanted.label)})
+    axis.set(**{f"{name}label": _literal(wanted.label, 60)})
 
 
 def _scale(axis: Axes, name: str, unit: UnitName) -> None:
