@@ -23,17 +23,23 @@ _REASONS = {
 }
 
 
-def write_file(path: str | os.PathLike[str], content: str | bytes) -> Path:
+def write_file(path: str | os.PathLike[str], content: str | bytes, *, folders: bool = False) -> Path:
     """Write ``content`` to ``path`` by way of a temporary file beside it, so that no half-written file is ever seen.
+
+    ``folders``: make the folders of ``path`` that are missing.
 
     Raises:
         OutputError: the directory is missing, ``path`` is a directory, permission is missing, the disk is full.
     """
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-    target = check_writable(path)
+    target = check_writable(path, folders=folders)
+    made: list[Path] = []
     try:
+        if folders:
+            _make_folders(target.parent, made)
         _replace(target, data)
     except OSError as error:
+        _remove_folders(made)
         reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
         raise OutputError(f"cannot write {target}: {reason}.") from error
     return target
@@ -57,9 +63,7 @@ def write_files(files: Mapping[Path, str | bytes]) -> tuple[Path, ...]:
     except (OSError, OutputError) as error:
         for temporary in staged.values():
             temporary.unlink(missing_ok=True)
-        for folder in reversed(made):
-            with contextlib.suppress(OSError):  # no longer empty
-                folder.rmdir()
+        _remove_folders(made)
         if isinstance(error, OutputError):
             raise
         reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
@@ -67,8 +71,10 @@ def write_files(files: Mapping[Path, str | bytes]) -> tuple[Path, ...]:
     return tuple(files)
 
 
-def check_writable(path: str | os.PathLike[str]) -> Path:
+def check_writable(path: str | os.PathLike[str], *, folders: bool = False) -> Path:
     """``path``, if a file can be written there as far as can be told beforehand: before work that would be lost.
+
+    ``folders``: those of ``path`` may be missing.
 
     Raises:
         OutputError: the directory is missing, ``path`` is a directory, permission is missing.
@@ -76,13 +82,16 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     target = Path(path)
     if target.is_dir():
         raise OutputError(f"cannot write {target}: it is a directory.\nGive the name of a file in it.")
-    if not target.parent.is_dir():
-        what = "is not a directory" if target.parent.exists() else "does not exist"
-        raise OutputError(f"cannot write {target}: {target.parent} {what}.\nCreate it first.")
+    parent = target.parent
+    while folders and not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        what = "is not a directory" if parent.exists() else "does not exist"
+        raise OutputError(f"cannot write {target}: {parent} {what}.\nCreate it first.")
     if target.exists() and not os.access(target, os.W_OK):
         raise OutputError(f"cannot write {target}: permission denied.")
-    if not target.exists() and not os.access(target.parent, os.W_OK):
-        raise OutputError(f"cannot write {target}: no permission to create files in {target.parent}.")
+    if not target.exists() and not os.access(parent, os.W_OK):
+        raise OutputError(f"cannot write {target}: no permission to create files in {parent}.")
     return target
 
 
@@ -119,6 +128,12 @@ def _make_folders(folder: Path, made: list[Path]) -> None:
     for place in reversed(missing):
         place.mkdir()
         made.append(place)
+
+
+def _remove_folders(made: list[Path]) -> None:
+    for folder in reversed(made):
+        with contextlib.suppress(OSError):  # no longer empty
+            folder.rmdir()
 
 
 def _umask() -> int:

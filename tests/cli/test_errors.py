@@ -117,7 +117,8 @@ CASES = [
     ("count ok.tide --set batch=3", "ok.tide is a saved graph"),
     ("explain ok.tide nosuch", "no op 'nosuch'"),
     ("explain ok.tide 999", "no op 999: the graph has"),
-    ("report ok.tide --html none/x.html", "cannot write none/x.html"),
+    ("report ok.tide --trace none/x.json", "cannot write none/x.json"),
+    ("report ok.tide --html ok.tide/new/x.html", "ok.tide is not a directory"),
     ("report ok.tide --html folder", "cannot write folder"),
     ("capture w.py:ok -o none/x.tide", "cannot write none/x.tide"),
 ]
@@ -157,7 +158,7 @@ def test_wrong_usage_exits_with_2(command: str, message: str, folder: Path) -> N
     assert "Traceback" not in done.stderr + done.stdout
 
 
-@pytest.mark.parametrize("command", ["report w.py:undefined --html none/x.html", "capture w.py:undefined -o none/x"])
+@pytest.mark.parametrize("command", ["report w.py:undefined --trace none/x.json", "capture w.py:undefined -o none/x"])
 def test_where_to_write_is_checked_before_the_work(command: str, folder: Path) -> None:
     assert "cannot write none/x" in tensortide(folder, *command.split()).stderr
 

@@ -53,12 +53,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_tells_and_writes(folder: Path) -> None:
-    files = ["--plot", "all.png", "--trace", "t.json", "--csv", "lives.csv", "--html", "page.html"]
+    files = ["--plot", "all.png", "--trace", "t.json", "--csv", "lives.csv", "--html", "pages/of/page.html"]
     done = tensortide(folder, "liveness", "gpt2.tide", "--durations", "times.json", *files)
     assert (done.returncode, done.stderr) == (0, "")
     for told in ("durations a clock", "of memory-time is inactive", "Memory-time by role", "Hideable", "Worth moving"):
         assert told in done.stdout
-    for name in ("all.png", "t.json", "lives.csv", "page.html"):
+    for name in ("all.png", "t.json", "lives.csv", "pages/of/page.html"):
         assert f"wrote {name}" in done.stdout
         assert (folder / name).stat().st_size > 1000
     trace = json.loads((folder / "t.json").read_text())
@@ -101,10 +101,10 @@ def test_two_settings_side_by_side(folder: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_page_and_the_trace_of_a_report_have_durations(folder: Path) -> None:
-    files = ("--html", "report.html", "--trace", "timed.json", "--quiet")
+    files = ("--html", "made/report.html", "--trace", "timed.json", "--quiet")
     done = tensortide(folder, "report", "gpt2.tide", "--durations", "times.json", *files)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "How long memory lies idle" in (folder / "report.html").read_text()
+    assert "How long memory lies idle" in (folder / "made" / "report.html").read_text()
     trace = json.loads((folder / "timed.json").read_text())
     assert trace["otherData"]["time_axis"] == "Durations of ops: a clock."
     ops = {event["args"]["op"]: event for event in trace["traceEvents"] if "op" in event.get("args", {})}

@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def told(folder: Path) -> str:
     """What a run that fits says; it writes everything that can be written."""
-    files = ["--plan", "plan.json", "--html", "page.html", "--csv", "sheets", "--png", "memory.png"]
+    files = ["--plan", "plan.json", "--html", "pages/page.html", "--csv", "sheets", "--png", "memory.png"]
     return simulate(folder, "--budget", "80%", *files)
 
 
@@ -72,7 +72,7 @@ def test_a_run_that_fits(folder: Path, told: str) -> None:
 
 
 def test_its_files_agree(folder: Path, told: str) -> None:
-    assert all(f"wrote {name}" in told for name in ("plan.json", "page.html", "memory.png", "sheets"))
+    assert all(f"wrote {name}" in told for name in ("plan.json", "pages/page.html", "memory.png", "sheets"))
     played = replay(load(folder / "gpt2.tide"), load_plan(folder / "plan.json"))
     with (folder / "sheets" / "timeline.csv").open() as stream:
         events = list(csv.DictReader(stream))
@@ -87,7 +87,7 @@ def test_its_files_agree(folder: Path, told: str) -> None:
         "tensors.csv",
         "timeline.csv",
     ]
-    assert (folder / "page.html").read_text().startswith("<!doctype html>")
+    assert (folder / "pages" / "page.html").read_text().startswith("<!doctype html>")
     assert (folder / "memory.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -134,6 +134,6 @@ def test_mistakes_leave_nothing_behind(folder: Path, capsys: pytest.CaptureFixtu
     assert "'much' is no budget" in error_of(folder, capsys, "--budget", "much")
     assert "cannot read nothing.json" in error_of(folder, capsys, "--policy", "nothing.json")
     assert "is not a tensortide plan" in error_of(folder, capsys, "--policy", "gpt2.tide")
-    assert "no/such does not exist" in error_of(folder, capsys, "--budget", "80%", "--html", "no/such/page.html")
+    assert "no/such does not exist" in error_of(folder, capsys, "--budget", "80%", "--plan", "no/such/plan.json")
     assert "is in no, which does not exist" in error_of(folder, capsys, "--budget", "80%", "--csv", "no/such")
     assert "a figure is a file that ends in" in error_of(folder, capsys, "--budget", "80%", "--figure", "memory.txt")

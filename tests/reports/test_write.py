@@ -11,7 +11,7 @@ import pytest
 from tensortide.errors import OutputError
 from tensortide.reports.document import Document
 from tensortide.reports.formats import FORMATS, write
-from tensortide.write import write_file
+from tensortide.write import check_writable, write_file
 
 
 def test_writes_and_replaces(tmp_path: Path) -> None:
@@ -89,3 +89,22 @@ def test_a_really_full_disk() -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_can_be_written(document: Document, tmp_path: Path, name: str) -> None:
     assert write(document, name, tmp_path / "out").stat().st_size > 100
+
+
+def test_folders_are_made_if_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "some" / "more" / "page.html"
+    assert check_writable(path, folders=True) == path
+    assert not list(tmp_path.iterdir())
+    write_file(path, "one", folders=True)
+    write_file(path, "two", folders=True)
+    assert path.read_text() == "two"
+    with pytest.raises(OutputError, match=r"page\.html is not a directory"):
+        check_writable(path / "new" / "page.html", folders=True)
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "fdopen", full)
+    with pytest.raises(OutputError, match="the disk is full"):
+        write_file(tmp_path / "other" / "more" / "page.html", "three", folders=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["some"]

@@ -52,7 +52,9 @@ class LivenessFiles:
     figures: Annotated[
         Path | None, option("--figures", "Folder for each figure as PNG and SVG; it is made if it is not there.")
     ] = None
-    html: Annotated[Path | None, option("--html", "Write the report as one offline HTML page.")] = None
+    html: Annotated[
+        Path | None, option("--html", "Write the report as one offline HTML page; its folder is made if it is missing.")
+    ] = None
     trace: Annotated[Path | None, option("--trace", "Write a trace for Perfetto or chrome://tracing.")] = None
     csv: Annotated[Path | None, option("--csv", "Write one row per storage (per tensor with --mode compat).")] = None
 
@@ -60,7 +62,11 @@ class LivenessFiles:
         """The files to be written, as far as can be told before. Raises OutputError if one cannot be."""
         from tensortide.reports.render.figure import check_figure
 
-        found = [check_writable(path) for path in (self.html, self.trace, self.csv) if path is not None]
+        found = [
+            check_writable(path, folders=path is self.html)
+            for path in (self.html, self.trace, self.csv)
+            if path is not None
+        ]
         if self.plot is not None:
             found.append(check_figure(self.plot))
         if self.figures is not None and self.figures.exists() and not self.figures.is_dir():
@@ -176,7 +182,7 @@ def _write(made: LivenessStudy, files: LivenessFiles) -> list[Path]:
     if files.html is not None or files.trace is not None:
         document = with_liveness(report(made.idle.graph, resolver=resolver), made.view)
         if files.html is not None:
-            write_file(files.html, render_html(document))
+            write_file(files.html, render_html(document), folders=True)
         if files.trace is not None:
             write_file(files.trace, render_trace(document, made))
     if files.plot is not None:

@@ -39,7 +39,9 @@ File = Path | None
 class ReportFiles:
     """What is written beside the text: one file of each format."""
 
-    html: Annotated[File, Parameter(help="Write the report as one offline HTML page.")] = None
+    html: Annotated[
+        File, Parameter(help="Write the report as one offline HTML page; its folder is made if it is missing.")
+    ] = None
     trace: Annotated[File, Parameter(help="Write a trace for Perfetto or chrome://tracing.")] = None
     memory_viz: Annotated[File, Parameter(help="Write a snapshot for pytorch.org/memory_viz.")] = None
     ops_csv: Annotated[File, Parameter(help="Write one row per op.")] = None
@@ -49,7 +51,9 @@ class ReportFiles:
     def check(self) -> dict[str, Path]:
         """The files to be written, by format. Raises OutputError if one cannot be."""
         asked = {name.replace("_", "-"): path for name, path in asdict(self).items()}
-        return {format: check_writable(path) for format, path in asked.items() if path is not None}
+        return {
+            format: check_writable(path, folders=format == "html") for format, path in asked.items() if path is not None
+        }
 
 
 def report(
@@ -114,6 +118,6 @@ def _write(
     for format, path in files.items():
         say(f"writing {path}")
         if format in timed:
-            write_file(path, timed[format]())
+            write_file(path, timed[format](), folders=format == "html")
         else:
             write(document, format, path)

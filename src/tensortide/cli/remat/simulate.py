@@ -61,7 +61,7 @@ class RunFiles:
         """The files to be written, each of them writable as far as can be told beforehand."""
         from tensortide.reports.render.figure import check_figure
 
-        files = [check_writable(path) for path in (self.plan, self.html) if path is not None]
+        files = [check_writable(path, folders=path is self.html) for path in (self.plan, self.html) if path is not None]
         if self.figure is not None:
             files.append(check_figure(self.figure))
         if self.csv is not None and (not self.csv.is_dir() if self.csv.exists() else not self.csv.parent.is_dir()):
@@ -208,7 +208,7 @@ def _write(made: _Made, simulator: Simulator, files: RunFiles, say: Callable[[st
     if files.html is not None:
         say(f"writing {files.html}")
         document = report(simulator.recording.graph, resolver=resolver)
-        write_file(files.html, render_html(with_simulation(document, made.view)))
+        write_file(files.html, render_html(with_simulation(document, made.view)), folders=True)
     if files.csv is not None and made.told is not None:
         say(f"writing to {files.csv}")
         contents = sheets(made.told)
