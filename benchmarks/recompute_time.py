@@ -83,7 +83,7 @@ class Row:
 
 def first_ns(step: LiveStep) -> int:
     """What the ops of ``step`` that ran again took when they ran first."""
-    return sum(step.durations_ns[run.op] for run in step.runs if run.again)
+    return sum(step.durations_ns[run.op] for run in step.runs if run.recompute)
 
 
 def faults() -> int:

@@ -127,10 +127,11 @@ def squeezed(
     *,
     warm: int = 1,
     steps: int = 2,
-    again: bool = False,
+    recomputes: bool = False,
 ) -> Left:
     """Runs ``build`` plain, without a limit, and under the first of ``shares`` of what it needs beyond what is there at
-    first that suffices: all leave the same behind, and the last one had to make room (and to run ops ``again``).
+    first that suffices: all leave the same behind, and the last one had to make room (and to recompute, if it
+    ``recomputes``).
 
     Fails where no budget suffices, or the one that does is not tight.
     """
@@ -149,6 +150,6 @@ def squeezed(
         assert tight.usage is not None
         assert tight.usage.peak_bytes <= tight.before_bytes + limit + tight.workspace_bytes
         assert tight.usage.search_ns > 0
-        assert tight.usage.recomputations > 0 or not again
+        assert tight.usage.recomputations > 0 or not recomputes
         return tight
     raise AssertionError(f"no budget of {list(shares)} suffices: nothing was tested")

@@ -218,7 +218,7 @@ def test_resident_bytes_are_those_of_the_plan() -> None:
             played = told.timeline()
             elsewhere = told.before_bytes - timeline(told.graph, workspace=False).at_start
             assert [run.resident_bytes - elsewhere for run in told.runs] == played.resident.tolist()
-            assert [run.again for run in told.runs] == [op.recompute for op in played.graph.ops]
+            assert [run.recompute for run in told.runs] == [op.recompute for op in played.graph.ops]
 
 
 def test_one_op_runs_after_the_other() -> None:
@@ -274,7 +274,7 @@ def test_a_sum_of_gradients_is_never_computed_again() -> None:
     limit = room(loop, 0.6)
     told = traced(built(loop), limit, graph_of(loop)).steps[-1]
     sums = partial_sums(told.graph)
-    again = [run.op for run in told.runs if run.again]
+    again = [run.op for run in told.runs if run.recompute]
     assert len(sums) == 23
     assert 0 < len(again) < len(told.graph)
     assert not sums.intersection(again)

@@ -38,6 +38,6 @@ def test_features_leave_the_same_behind(name: str) -> None:
 @pytest.mark.parametrize("name", ["gpt2", "bert", "llama", "char_lm", "resnet34"])
 def test_much_is_computed_again(name: str) -> None:
     workload = find(name).load()
-    tight = squeezed(lambda: workload(**{**TINY[name], "batch": 24}), "dtr-eq", (0.4, 0.5, 0.6, 0.7), again=True)
+    tight = squeezed(lambda: workload(**{**TINY[name], "batch": 24}), "dtr-eq", (0.4, 0.5, 0.6, 0.7), recomputes=True)
     assert tight.usage is not None
     assert tight.usage.recomputations < 20 * tight.usage.ops

@@ -94,7 +94,7 @@ LOOPS: dict[str, Callable[[], Loop]] = {
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops_with_them_leave_the_same_behind(name: str) -> None:
-    squeezed(LOOPS[name], "dtr-eq" if name != "nested" else "lru", SHARES, again=True)
+    squeezed(LOOPS[name], "dtr-eq" if name != "nested" else "lru", SHARES, recomputes=True)
 
 
 def test_what_an_op_on_them_needs_is_brought_back_and_what_it_writes_stays() -> None:

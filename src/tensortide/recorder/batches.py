@@ -63,8 +63,8 @@ def _twin(source: Iterator[Any]) -> Iterator[Any] | None:
     except TypeError:  # a generator
         return None
     kind, args, *state = reduced
-    parts = [_again(part) if isinstance(part, Iterator) else part for part in args]
-    kept = [_again(part) for part in state[0]] if state and isinstance(state[0], tuple) else []
+    parts = [_repeatable(part) if isinstance(part, Iterator) else part for part in args]
+    kept = [_repeatable(part) for part in state[0]] if state and isinstance(state[0], tuple) else []
     if any(part is _LOST for part in (*parts, *kept)):
         return None
     twin: Any = kind(*parts)
@@ -73,7 +73,7 @@ def _twin(source: Iterator[Any]) -> Iterator[Any] | None:
     return twin  # type: ignore[no-any-return]
 
 
-def _again(part: Any) -> Any:
+def _repeatable(part: Any) -> Any:
     if isinstance(part, Iterator):
         twin = _twin(part)
         return _LOST if twin is None else twin

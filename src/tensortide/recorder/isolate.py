@@ -20,7 +20,7 @@ from tensortide.errors import CaptureError
 from tensortide.recorder.batches import Batches, is_source
 from tensortide.recorder.containers import Containers, join
 from tensortide.recorder.generators import rewinder
-from tensortide.recorder.reach import ATOMS, is_foreign, is_user_class, is_visited_object, named_globals
+from tensortide.recorder.reachable import ATOMS, is_foreign, is_user_class, is_visited_object, named_globals
 from tensortide.recorder.standins import copy_hooks
 
 Replace = Callable[[torch.Tensor], torch.Tensor]

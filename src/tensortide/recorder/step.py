@@ -13,12 +13,12 @@ import torch
 
 from tensortide.errors import CaptureError
 from tensortide.graph.model import Graph, Meta
+from tensortide.recorder.build_graph import State, build
 from tensortide.recorder.building import Named, Step, built
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.control_flow import followed
 from tensortide.recorder.failure import explained
 from tensortide.recorder.fake_mode import StepFakeMode
-from tensortide.recorder.finish import State, build
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.parity import FIXES
 from tensortide.recorder.recorder import Recorder

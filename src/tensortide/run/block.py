@@ -1,4 +1,4 @@
-"""Storages of the program, and what is in them."""
+"""Storages of the program and their values."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ import torch
 from tensortide.run.template import Storage
 
 if TYPE_CHECKING:
-    from tensortide.run.again import Again
+    from tensortide.run.recompute import Recomputable
 
-YOUNG = -1
-"""Number of a storage that the engine has not been told of."""
+PENDING = -1
+"""Number of a storage that has not been reported to the engine."""
 
 
 class Block(weakref.ref[Any]):
-    """A weak reference to a storage of the program, with what is known of it.
+    """A weak reference to a storage of the program, and its state.
 
-    ``key``: its address. ``nbytes``: what it counts. ``storage``: what it is to the engine. ``given``: it existed
-    before. ``own``: who has the bytes once the program does not. ``counted``: its bytes are among those of the engine,
-    which does not know it. ``seen_ns``: when an op had it last, until then. ``written``: the number of the last op
-    that wrote to it when it could not be made again anyway. ``read``: the epoch of the engine in which an op that the
-    engine does not know of had it last.
-    ``aliases``: blocks of other storages over the same memory.
+    ``key``: address. ``nbytes``: bytes that count. ``storage``: number in the engine. ``given``: existed before the
+    budget was opened. ``own``: owner of the bytes once the program has released them. ``counted``: the engine counts
+    its bytes although it has not been reported. ``seen_ns``: time of its last use until then. ``written``: number
+    of the last op that wrote to it while it could not be recomputed anyway. ``read``: epoch of the engine in which an
+    op that was not reported used it last. ``aliases``: blocks of other storages over the same memory.
     """
 
     __slots__ = ("aliases", "counted", "given", "key", "nbytes", "own", "read", "seen_ns", "storage", "written")
@@ -45,9 +44,9 @@ class Block(weakref.ref[Any]):
 
     @classmethod
     def of(cls, program: Storage, nbytes: int, dropped: Callable[[Block], None]) -> Block:
-        """The block of ``program``, which calls ``dropped`` when the program has dropped it."""
+        """Return the block of ``program``; it calls ``dropped`` when the program releases the storage."""
         block = cls(program, dropped)
-        block.key, block.nbytes, block.storage = program._cdata, nbytes, YOUNG
+        block.key, block.nbytes, block.storage = program._cdata, nbytes, PENDING
         block.given = block.counted = False
         block.own = block.aliases = None
         block.seen_ns = block.written = block.read = 0
@@ -82,16 +81,16 @@ class Block(weakref.ref[Any]):
             self.own = self()
 
     def abandoned(self) -> bool:
-        """Whether nobody but us holds the storage."""
+        """True if only this block holds the storage."""
         return self.own is not None and torch._C._storage_Use_Count(self.own._cdata) == 1
 
 
 class Value:
-    """What is in a block until it is overwritten. ``call`` made it, if that can be run again and the engine does not
-    know of it: as its result number ``place`` where that is not negative, else by writing to the block, of a call for
-    many tensors to number ``-1 - place``. ``writes``: how often the block was written to so far."""
+    """Contents of a block between two writes. ``call`` made it, if it can be recomputed and was not reported to the
+    engine: as result number ``place``, or by writing to the block if ``place`` is negative (for a call for several
+    tensors: to number ``-1 - place``). ``writes``: number of writes to the block so far."""
 
     __slots__ = ("block", "call", "place", "writes")
 
-    def __init__(self, block: Block, call: Again | None, place: int, writes: int = 0) -> None:
+    def __init__(self, block: Block, call: Recomputable | None, place: int, writes: int = 0) -> None:
         self.block, self.call, self.place, self.writes = block, call, place, writes

@@ -116,7 +116,7 @@ class Budget:
             evictions=engine.evictions,
             recomputations=engine.recomputations,
             base_ns=engine.base_ns,
-            recompute_ns=engine.again_ns,
+            recompute_ns=engine.recompute_ns,
             arguments_ns=engine.arguments_ns,
             search_ns=engine.search_ns,
             open_ns=time.perf_counter_ns() - self._since_ns,
@@ -131,7 +131,7 @@ class Budget:
         engine = self.runtime.engine
         engine.peak, self._ops_before, self._since_ns = engine.memory, self.runtime.ops, time.perf_counter_ns()
         engine.evictions = engine.recomputations = 0
-        engine.base_ns = engine.again_ns = engine.arguments_ns = engine.search_ns = 0
+        engine.base_ns = engine.recompute_ns = engine.arguments_ns = engine.search_ns = 0
 
     @property
     def resident_bytes(self) -> int:

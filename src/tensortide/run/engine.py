@@ -49,7 +49,7 @@ class LiveEngine(Tables):
         self.listeners: list[Callable[[int, int], None]] = []
         """They hear of every event (``replay.remat.outcome``): kind, and value or storage."""
         self.evictions = self.recomputations = self.in_a_row = 0
-        self.base_ns = self.again_ns = self.arguments_ns = self.search_ns = 0
+        self.base_ns = self.recompute_ns = self.arguments_ns = self.search_ns = 0
         policy.begin()
 
     def add_constant(self, nbytes: int, memory: Memory) -> int:
@@ -192,12 +192,12 @@ class LiveEngine(Tables):
 
     def finish(self, frame: Frame) -> None:
         call = self.calls[frame.op]
-        if self.in_a_row >= self.most_again and self.budget < UNLIMITED:
+        if self.in_a_row >= self.most_recomputed and self.budget < UNLIMITED:
             raise Thrashing
         assert call is not None  # what cannot be run again is fixed, and never asked for
         began = self.clock()
-        self.made, cost_ns = call.again(self.clock)
-        self.again_ns += cost_ns
+        self.made, cost_ns = call.recompute(self.clock)
+        self.recompute_ns += cost_ns
         self.arguments_ns += self.clock() - began - cost_ns
         self.recomputations += 1
         self.in_a_row += 1
@@ -211,7 +211,7 @@ class LiveEngine(Tables):
         self.loose = min(self.loose, len(self.frames))
 
     @property
-    def most_again(self) -> int:
+    def most_recomputed(self) -> int:
         """Ops that may be run again for a single op of the program."""
         return max(LEAST_ENDLESS, ENDLESS * (len(self.calls) - len(self.free_ops)))
 

@@ -11,7 +11,7 @@ from tensortide.errors import PlanError
 from tensortide.plans import Compute, Evict, Plan
 from tensortide.plans.lifetimes import Life, lives, users
 from tensortide.replays.remat.outcome import OutOfMemory
-from tensortide.run.aligned import LONGEST_START, Aligned
+from tensortide.run.step_match import LONGEST_START, StepMatch
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
@@ -24,7 +24,7 @@ class PlanLeft(UserWarning):
     """The program did something else than the plan that it is to follow."""
 
 
-class Follower(Aligned):
+class Follower(StepMatch):
     """Evicts and computes again what ``plan`` says, which executes ``graph``, op by op and step after step.
 
     Where the program does another op than the graph, the policy decides for the rest of the step; the first time that
@@ -49,7 +49,7 @@ class Follower(Aligned):
             if isinstance(action, Evict):
                 self._evict(self.live.get(action.storage))
             elif isinstance(action, Compute):
-                self._again(action.op)
+                self._recompute(action.op)
         self._done = op + 1
 
     def ends(self) -> None:
@@ -72,7 +72,7 @@ class Follower(Aligned):
         if live in self.runtime.engine.pool:
             self.runtime.engine.evict(live)
 
-    def _again(self, op: int) -> None:
+    def _recompute(self, op: int) -> None:
         engine = self.runtime.engine
         for made, call in dict.fromkeys(self.ran.get(op, ())):
             if call is None or engine.calls[made] is not call:

@@ -76,7 +76,7 @@ def measured(
         last = budget.usage
     gc.collect()
     ordinary = _timed(target, step, budget.device, 1 + steps)[1:] if plain else None
-    base, again, arguments, search = (
+    base, recompute, arguments, search = (
         _mean(first, last, name, steps) for name in ("base_ns", "recompute_ns", "arguments_ns", "search_ns")
     )
     step_ns = int(statistics.median(times))
@@ -94,10 +94,10 @@ def measured(
         evictions=_mean(first, last, "evictions", steps),
         recomputations=_mean(first, last, "recomputations", steps),
         base_ns=base,
-        recompute_ns=again,
+        recompute_ns=recompute,
         arguments_ns=arguments,
         search_ns=search,
-        overhead_ns=max(0, step_ns - base - again - arguments - search),
+        overhead_ns=max(0, step_ns - base - recompute - arguments - search),
         followed_steps=last.followed_steps,
         left_steps=last.left_steps,
     )

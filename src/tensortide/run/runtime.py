@@ -15,16 +15,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tensortide.errors import BudgetInfeasible, RunError
 from tensortide.plans.remat.policies import Policy
 from tensortide.replays.remat.outcome import OutOfMemory, Thrashing
-from tensortide.run.again import Again
-from tensortide.run.block import YOUNG, Value
+from tensortide.run.block import PENDING, Value
 from tensortide.run.engine import LiveEngine
-from tensortide.run.holdings import Holdings
 from tensortide.run.operators import Operator, generators_of, operators
+from tensortide.run.pending import enter
+from tensortide.run.recompute import Recomputable
 from tensortide.run.shortage import infeasible
 from tensortide.run.sizes import NO_ROOM, Room, sizes_on
+from tensortide.run.storages import Storages
 from tensortide.run.template import Storage, Template, frozen, storage_of, stored, tensors_of
 from tensortide.run.trust import refusal
-from tensortide.run.young import enter
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 MOST_WRITES = 64
@@ -108,7 +108,7 @@ class Runtime(TorchDispatchMode):
             raise infeasible(self, getattr(what, "func", what), error.shortage) from None
         except Thrashing:
             raise BudgetInfeasible(
-                f"{getattr(what, 'func', what)} needs over {self.engine.most_again:,} ops to be run again: "
+                f"{getattr(what, 'func', what)} needs over {self.engine.most_recomputed:,} ops to be run again: "
                 "the budget is too small to get on with, or another policy does better"
             ) from None
         finally:
@@ -122,7 +122,7 @@ class Runtime(TorchDispatchMode):
         for tensor in (args[0],) if operator.lone else tensors_of((*args, *kwargs.values())):
             try:
                 value = self.known.get(storage_of(tensor)._cdata)
-                if value is None or not (value.block.storage == YOUNG or self.engine.material[value.block.storage]):
+                if value is None or not (value.block.storage == PENDING or self.engine.material[value.block.storage]):
                     self._safely(self._expose, operator, tensor, False)
             except NotImplementedError:
                 return self._safely(self._opaque, operator, args, kwargs)
@@ -141,7 +141,7 @@ class Runtime(TorchDispatchMode):
         try:
             if operator.written or operator.statistics:
                 written, blind = self._written(operator, args, kwargs)
-            if not operator.allocates and self.holdings.settled(written):
+            if not operator.allocates and self.storages.settled(written):
                 tensors = tensors_of((*args, *kwargs.values()) if kwargs else args)
             else:
                 tensors = []
@@ -156,7 +156,7 @@ class Runtime(TorchDispatchMode):
         call = None
         if operator.repeatable:
             inputs = [None if value in blind else value for value in values] if blind else values
-            call = Again(operator.func, template, named, inputs, self.ops)
+            call = Recomputable(operator.func, template, named, inputs, self.ops)
             call.held = held
             if operator.sums:
                 call.sums = not call.gradients and torch._C._current_graph_task_id() >= 0
@@ -171,7 +171,7 @@ class Runtime(TorchDispatchMode):
     def _note(
         self,
         operator: Operator,
-        call: Again | None,
+        call: Recomputable | None,
         written: Sequence[Value],
         blind: Sequence[Value],
         result: Any,
@@ -201,20 +201,20 @@ class Runtime(TorchDispatchMode):
             engine.make_room(0)
         elif self.watchers:
             self.promote()
-        elif self.ops > self.young.due:
-            self.young.sweep(self.ops)
+        elif self.ops > self.pending.due:
+            self.pending.sweep(self.ops)
 
-    def _write(self, old: Value, call: Again | None, at: int, now: int) -> None:
+    def _write(self, old: Value, call: Recomputable | None, at: int, now: int) -> None:
         """An op has overwritten ``old``: ``call``, if it can be run again; in a call for many tensors number ``at``."""
         block, engine = old.block, self.engine
         if old.writes >= MOST_WRITES:
             call = None
-        if block.storage == YOUNG or (call is not None and not engine.fixed[block.storage]):
+        if block.storage == PENDING or (call is not None and not engine.fixed[block.storage]):
             value = Value(block, call, -1 - at, old.writes + 1)
             self.known[block.key] = value
             block.seen_ns = now
-            if block.storage == YOUNG:
-                self.young.values[block.key] = value
+            if block.storage == PENDING:
+                self.pending.values[block.key] = value
             elif call is not None:
                 enter(engine, call.part(at) if call.count else call, [value])
         elif engine.fixed[block.storage]:
@@ -248,11 +248,11 @@ class Runtime(TorchDispatchMode):
         """An operator over functions, or an op on tensors without a storage, a size or memory of their own (sparse,
         nested, zeros that are not there): its inputs are there; what it makes and writes stays."""
         engine = self.engine
-        values = dict.fromkeys(map(self.holdings.value, stored(tensors_of((*args, *kwargs.values())))))
+        values = dict.fromkeys(map(self.storages.value, stored(tensors_of((*args, *kwargs.values())))))
         kernel = what
         written: list[Value] = []
         if isinstance(what, Operator):
-            kernel, (written, _) = what.kernel, self.holdings.all_written(what, args, kwargs)
+            kernel, (written, _) = what.kernel, self.storages.all_written(what, args, kwargs)
         self.promote()
         overwritten = dict.fromkeys(value.block.storage for value in written)
         frame = self._prepare([engine.newest(value.block.storage) for value in values], overwritten, 0)
@@ -269,7 +269,7 @@ class Runtime(TorchDispatchMode):
 
     def promote(self) -> None:
         """Tell the engine of all ops so far."""
-        self.young.promote(self.ops)
+        self.pending.promote(self.ops)
 
     def _ready(
         self, values: Sequence[Value], held: list[Storage], written: Sequence[Value], there: bool, room: Room
@@ -281,7 +281,7 @@ class Runtime(TorchDispatchMode):
         if there and engine.memory + room.nbytes + room.workspace_bytes <= engine.budget:
             for value in written:
                 storage = value.block.storage
-                if storage != YOUNG and (engine.children[storage] or not engine.fixed[storage]):
+                if storage != PENDING and (engine.children[storage] or not engine.fixed[storage]):
                     break  # the engine must hear before it is overwritten
             else:
                 return None
@@ -311,8 +311,8 @@ class Runtime(TorchDispatchMode):
 
     def storage(self, tensor: torch.Tensor) -> int:
         """The engine's number for the storage of ``tensor``."""
-        block = self.holdings.value(tensor).block
-        if block.storage == YOUNG:
+        block = self.storages.value(tensor).block
+        if block.storage == PENDING:
             self.promote()
         return block.storage
 
@@ -329,29 +329,29 @@ class Runtime(TorchDispatchMode):
     def refuse(self, tensor: torch.Tensor) -> None:
         """Raise RunError if ``tensor``, which another thread wants, may be taken away."""
         value = self.known.get(storage_of(tensor)._cdata)
-        if value is not None and not self.holdings.settled([value]):
+        if value is not None and not self.storages.settled([value]):
             raise RunError("another thread uses a tensor that is under a memory budget: a budget covers one thread")
 
     def _expose(self, _: str, tensor: torch.Tensor, lasting: bool) -> None:
-        storage = self.holdings.value(tensor).block.storage
-        if storage != YOUNG and not self.engine.material[storage]:
+        storage = self.storages.value(tensor).block.storage
+        if storage != PENDING and not self.engine.material[storage]:
             self._bring(storage)
         if lasting:
             self.engine.pin(self.storage(tensor))
-            self.holdings.share(self.holdings.value(tensor).block)
+            self.storages.share(self.storages.value(tensor).block)
 
     def close(self) -> None:
         """Forget everything: tensors are ordinary tensors again."""
         self.known.clear()
-        self.holdings.shared.clear()
+        self.storages.shared.clear()
         self.engine.memories.clear()  # which know whom to tell when they go
         self.engine = LiveEngine(self.engine.policy, self.engine.budget, self.clock)
         self._hold()
 
     def _hold(self) -> None:
-        self.holdings = Holdings(self.engine, self.device)
-        self.known, self.young = self.holdings.known, self.holdings.young
-        self._read, self._written, self._fresh = self.holdings.read, self.holdings.written, self.holdings.fresh
+        self.storages = Storages(self.engine, self.device)
+        self.known, self.pending = self.storages.known, self.storages.pending
+        self._read, self._written, self._fresh = self.storages.read, self.storages.written, self.storages.fresh
 
     def _resized(self, written: Sequence[Value]) -> int:
         """An op may have given storages another size; they are not followed any further than that."""
@@ -359,7 +359,7 @@ class Runtime(TorchDispatchMode):
         self.promote()
         for value in written:
             block, storage = value.block, value.block.storage
-            nbytes = self.holdings.nbytes(block.bytes())
+            nbytes = self.storages.nbytes(block.bytes())
             if nbytes == block.nbytes:
                 continue
             grown += max(0, nbytes - block.nbytes)

@@ -51,7 +51,7 @@ class Call(Protocol):
     sums: bool
     """Whether it is autograd's sum of two gradients, or like it."""
 
-    def again(self, clock: Callable[[], int]) -> tuple[dict[int, Any], int]:
+    def recompute(self, clock: Callable[[], int]) -> tuple[dict[int, Any], int]:
         """Run it: a storage of the framework for each value that it allocates, and how long it took by ``clock``."""
 
 

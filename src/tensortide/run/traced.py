@@ -13,7 +13,7 @@ from tensortide.plans import Lane, Plan, fingerprint
 from tensortide.replays import replay
 from tensortide.replays.remat.outcome import TraceKind
 from tensortide.replays.remat.steps import steps
-from tensortide.run.aligned import Aligned, Seen
+from tensortide.run.step_match import Seen, StepMatch
 from tensortide.run.tables import NOTHING
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Ran:
     and the bytes that were resident with its results."""
 
     op: int
-    again: bool
+    recompute: bool
     began_ns: int
     ended_ns: int
     resident_bytes: int
@@ -63,22 +63,22 @@ class LiveStep:
 
     @property
     def recomputations(self) -> int:
-        return sum(run.again for run in self.runs)
+        return sum(run.recompute for run in self.runs)
 
     @property
     def base_ns(self) -> int:
         """Time of the ops of the program."""
-        return sum(run.ended_ns - run.began_ns for run in self.runs if not run.again)
+        return sum(run.ended_ns - run.began_ns for run in self.runs if not run.recompute)
 
     @property
     def recompute_ns(self) -> int:
         """Time of the ops that ran again."""
-        return sum(run.ended_ns - run.began_ns for run in self.runs if run.again)
+        return sum(run.ended_ns - run.began_ns for run in self.runs if run.recompute)
 
     @property
     def durations_ns(self) -> tuple[int, ...]:
         """Of each op of the graph, when the program ran it; views take none."""
-        return tuple(run.ended_ns - run.began_ns for run in self.runs if not run.again)
+        return tuple(run.ended_ns - run.began_ns for run in self.runs if not run.recompute)
 
     def plan(self) -> Plan:
         """What was executed, as a Plan of the graph. Raises PlanError if something of an earlier step ran again."""
@@ -93,7 +93,7 @@ class LiveStep:
         return replay(self.graph, self.plan(), workspace=self.workspace)
 
 
-class Tracer(Aligned):
+class Tracer(StepMatch):
     """Remembers the latest steps that ran the ops of ``graph``.
 
     The first one shows which gradients are summed out of place, because a budget is open, that the graph sums in place:

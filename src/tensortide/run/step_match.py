@@ -64,7 +64,7 @@ def _forms(graph: Graph, tensors: Sequence[int]) -> list[Form]:
     return [(getattr(torch, record.dtype), tuple(map(int, record.shape))) for record in records]
 
 
-class Aligned:
+class StepMatch:
     """Follows the program along ``graph``, step after step: the base of those who want to know.
 
     A step begins where the first ops of the graph have been recognised, ``LONGEST_START`` of them at most, by their
@@ -93,7 +93,7 @@ class Aligned:
         self._before: list[tuple[int, ...]] = []
         self._after: list[tuple[int, ...]] = []
         """Events that have not been delivered: before the op at hand ran, and after it."""
-        self._base_ns = self._again_ns = 0
+        self._base_ns = self._recompute_ns = 0
         self.along(graph)
         runtime.watchers.append(self)
         runtime.engine.listeners.append(self._heard)
@@ -240,7 +240,7 @@ class Aligned:
             if engine.calls[op] is not call:
                 index = NOTHING
             ended = self.runtime.clock()
-            began, self._again_ns = ended - (engine.again_ns - self._again_ns), engine.again_ns
+            began, self._recompute_ns = ended - (engine.recompute_ns - self._recompute_ns), engine.recompute_ns
             resident = engine.memory + engine.totals[op] + engine.extra_bytes[op]
         early = engine.base_ns == self._base_ns  # else the op at hand has run
         (self._before if early else self._after).append((kind, index, began, ended, resident))

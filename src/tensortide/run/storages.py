@@ -1,4 +1,4 @@
-"""What the program holds: its storages, and what is in them."""
+"""Storages that the program holds, and the value of each."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-from tensortide.run.again import Again
-from tensortide.run.block import YOUNG, Block, Value
+from tensortide.run.block import PENDING, Block, Value
 from tensortide.run.engine import LiveEngine
 from tensortide.run.operators import Operator, written_by
+from tensortide.run.pending import Pending
+from tensortide.run.recompute import Recomputable
 from tensortide.run.template import Storage, storage_of, stored, tensors_of
-from tensortide.run.young import Young
 
 
 def _is_null(handle: Storage) -> bool:
-    """Whether it has a size but no memory."""
+    """True if it has a size but no memory."""
     try:
         handle.data_ptr()
     except RuntimeError:
@@ -24,25 +24,25 @@ def _is_null(handle: Storage) -> bool:
     return False
 
 
-class Holdings:
-    """``known``: address of a storage of the program -> what is in it. ``shared``: by the same address, what others may
-    have the memory of. ``young``: the ops that ``engine`` has not been told of. Storages on other devices than
+class Storages:
+    """Storages of the program. ``known``: value of each, by the address of the storage. ``shared``: likewise,
+    blocks whose memory others may hold. ``pending``: ops not yet reported to ``engine``. Storages on other devices than
     ``device`` count nothing and are left alone."""
 
     def __init__(self, engine: LiveEngine, device: torch.device) -> None:
         self.engine = engine
-        self.young = Young(engine)
+        self.pending = Pending(engine)
         self.device = device
         self.known: dict[int, Value] = {}
         self.shared: dict[int, Block] = {}
         self._when_dropped = self._dropped
 
     def read(self, tensors: Sequence[torch.Tensor]) -> tuple[list[Value], list[Storage], bool]:
-        """What an op is about to read; the storages of what of it cannot be made again; whether all of it is there.
-        Raises NotImplementedError for what has no storage or no memory."""
+        """Values that an op is about to read; the storages of those that cannot be recomputed; True if all are
+        resident. Raises NotImplementedError for a tensor without storage or memory."""
         known, engine = self.known, self.engine
         now = engine.clock_ns
-        values, held, there = [], [], True
+        values, held, resident = [], [], True
         for tensor in tensors:
             handle = storage_of(tensor)
             value = known.get(handle._cdata)
@@ -50,7 +50,7 @@ class Holdings:
                 value = self._given(handle)
             block = value.block
             storage = block.storage
-            if storage == YOUNG:
+            if storage == PENDING:
                 block.seen_ns = now
             else:
                 engine.last_access_ns[storage] = now
@@ -58,14 +58,14 @@ class Holdings:
                     held.append(handle)
                 else:
                     block.read = engine.epoch
-                    there = there and engine.defined[engine.values[storage][-1]]
+                    resident = resident and engine.defined[engine.values[storage][-1]]
             values.append(value)
-        return values, held, there
+        return values, held, resident
 
     def written(
         self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> tuple[list[Value], list[Value]]:
-        """What a call writes, and of that what its results do not depend on."""
+        """Values that a call overwrites, and those of them that its results do not depend on."""
         if operator.target >= 0:
             value = self.value(args[operator.target])
             if value.block.aliases is None:
@@ -75,7 +75,7 @@ class Holdings:
     def all_written(
         self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> tuple[list[Value], list[Value]]:
-        """The same, whatever has the same memory."""
+        """The same for storages that may share memory."""
         arguments, blind = written_by(operator, args, kwargs)
         written = dict.fromkeys(map(self.value, stored(tensors_of(arguments))))
         for value in list(written):
@@ -90,13 +90,12 @@ class Holdings:
         return self._given(handle) if value is None else value
 
     def settled(self, values: Sequence[Value]) -> bool:
-        """Whether the engine knows that none of ``values`` can ever be made again."""
+        """True if none of ``values`` can be recomputed, and the engine knows."""
         fixed = self.engine.fixed
-        return all(value.block.storage != YOUNG and fixed[value.block.storage] for value in values)
+        return all(value.block.storage != PENDING and fixed[value.block.storage] for value in values)
 
     def _given(self, handle: Storage) -> Value:
-        """What is in a storage that nobody has seen before: it existed before. Raises NotImplementedError if it has no
-        memory."""
+        """Value of a storage that no op made: it existed before. Raises NotImplementedError if it has no memory."""
         if _is_null(handle):
             raise NotImplementedError
         block = Block.of(handle, self.nbytes(handle), self._when_dropped)
@@ -108,7 +107,7 @@ class Holdings:
         return value
 
     def share(self, block: Block) -> None:
-        """Others have the memory of ``block``, or may have: which of them are storages of the program too."""
+        """Note that others hold the memory of ``block``, or may, and which storages of the program are among them."""
         if block.key in self.shared:
             return
         handle = block.bytes()
@@ -120,10 +119,10 @@ class Holdings:
                 other.aliases = [*(other.aliases or ()), block]
         self.shared[block.key] = block
 
-    def fresh(self, result: Any, call: Again | None) -> tuple[list[Value], int]:
-        """What ``call`` has put into storages that nobody knew, and their bytes. If not all of them can be taken away
-        and given back, it is as if it could not be run again."""
-        known, young = self.known, self.young.values
+    def fresh(self, result: Any, call: Recomputable | None) -> tuple[list[Value], int]:
+        """Values in the new storages of a ``result`` of ``call``, and their bytes. Unless all of them can be evicted
+        and restored, the call counts as one that cannot be recomputed."""
+        known, pending = self.known, self.pending.values
         made: list[Value] = []
         grown = 0
         movable = True
@@ -148,7 +147,7 @@ class Holdings:
                 movable = False
             block = Block.of(handle, nbytes, self._when_dropped)
             block.counted = True
-            value = known[key] = young[key] = Value(block, call, place)
+            value = known[key] = pending[key] = Value(block, call, place)
             made.append(value)
             grown += nbytes
         if not movable:
@@ -164,5 +163,5 @@ class Holdings:
         if value is not None and value.block is block:
             del self.known[block.key]
             self.shared.pop(block.key, None)
-            self.young.values.pop(block.key, None)
+            self.pending.values.pop(block.key, None)
             self.engine.gone.append(block)

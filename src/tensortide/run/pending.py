@@ -1,42 +1,42 @@
-"""Ops that the engine has not been told of: as long as there is room, most of what they make is dropped before anybody
-has to decide what goes, and books about it would be in vain.
+"""Ops not yet reported to the engine. While memory is plentiful most results die before an eviction decision is needed,
+so bookkeeping is deferred until the budget is nearly reached.
 
-What they made is kept by reference: a tensor that the program holds, the call that made it, what that call read, and so
-on. Whatever nobody can need any more goes by itself.
+Until then references record them: a tensor of the program refers to the call that made it, the call to its inputs, and
+so on. Whatever cannot be needed any more is freed with the last reference.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tensortide.run.block import YOUNG, Block, Value
+from tensortide.run.block import PENDING, Block, Value
 from tensortide.run.engine import AWAITED, DEEPEST
 
 if TYPE_CHECKING:
-    from tensortide.run.again import Again
     from tensortide.run.engine import LiveEngine
+    from tensortide.run.recompute import Recomputable
 
 SELDOM = 1000
-"""At least so many ops go by before histories are looked through for what can no longer be made again."""
+"""Fewest ops between two searches of the histories for values that can no longer be recomputed."""
 NEVER = DEEPEST + 1
 
 
-class Young:
-    """``values``: what the program holds of these ops, by the address of its storage. ``due``: the number of the op
-    after which histories are to be looked through."""
+class Pending:
+    """Pending ops. ``values``: their results that the program holds, by the address of the storage. ``due``: number of
+    the op after which histories are searched."""
 
     def __init__(self, engine: LiveEngine) -> None:
         self.engine = engine
         self.values: dict[int, Value] = {}
         self.due = SELDOM
 
-    def sweep(self, number: int) -> list[tuple[Again, list[Value]]]:
-        """End the histories of what can no longer be made again, op ``number`` being the latest. Returns the calls
-        behind the rest, in the order in which they ran, and what of that each has made."""
+    def sweep(self, number: int) -> list[tuple[Recomputable, list[Value]]]:
+        """End the histories of values that can no longer be recomputed; ``number`` is that of the latest op. Returns
+        the calls behind the others, in the order in which they ran, each with the values that it made."""
         behind = self._behind()
         made_by = dict(behind)
-        depths: dict[Again, int] = {}
-        readers: dict[Block, list[Again]] = {}
+        depths: dict[Recomputable, int] = {}
+        readers: dict[Block, list[Recomputable]] = {}
         for call, made in behind:
             depth = self._depth(call, depths)
             if depth < NEVER:
@@ -45,7 +45,7 @@ class Young:
                 if value.place < 0:
                     self._overwritten(value.block, readers, made_by, depths)
             for near in call.inputs:
-                if near is not None and near.block.storage == YOUNG:
+                if near is not None and near.block.storage == PENDING:
                     readers.setdefault(near.block, []).append(call)
         cut = [value for value in list(self.values.values()) if value.call is not None and value.call not in depths]
         for value in cut:
@@ -56,11 +56,11 @@ class Young:
     def _overwritten(
         self,
         block: Block,
-        readers: dict[Block, list[Again]],
-        made_by: dict[Again, list[Value]],
-        depths: dict[Again, int],
+        readers: dict[Block, list[Recomputable]],
+        made_by: dict[Recomputable, list[Value]],
+        depths: dict[Recomputable, int],
     ) -> None:
-        """What was made of ``block`` so far cannot be made again, whether directly or of what is no longer there."""
+        """End the histories of values made from ``block`` so far: directly, or from values that are gone."""
         queue = [block]
         for at in queue:
             for call in readers.pop(at, ()):
@@ -71,7 +71,7 @@ class Young:
                             queue.append(value.block)
 
     def promote(self, number: int) -> None:
-        """Tell the engine of everything, as if it had known from the start; it decides from here on."""
+        """Report every op to the engine, as if it had been reported when it ran; the engine decides from now on."""
         engine = self.engine
         engine.collect()
         dropped: list[Block] = []
@@ -92,9 +92,9 @@ class Young:
             engine.peak = peak_bytes
         engine.begin_epoch(dropped)
 
-    def _behind(self) -> list[tuple[Again, list[Value]]]:
-        """The calls behind what the program holds, in the order in which they ran, and what of that each has made."""
-        found: dict[Again, list[Value]] = {}
+    def _behind(self) -> list[tuple[Recomputable, list[Value]]]:
+        """Calls behind the values that the program holds, in the order in which they ran, each with those it made."""
+        found: dict[Recomputable, list[Value]] = {}
         queue = list(self.values.values())
         seen = set(queue)
         for value in queue:
@@ -115,15 +115,15 @@ class Young:
                     queue.append(near)
         return sorted(found.items(), key=lambda item: item[0].number)
 
-    def _depth(self, call: Again, depths: dict[Again, int]) -> int:
-        """Ops in the longest chain that may have to be run to run ``call`` again; NEVER if that cannot be done."""
+    def _depth(self, call: Recomputable, depths: dict[Recomputable, int]) -> int:
+        """Length of the longest chain of ops that recomputing ``call`` may take; NEVER if it cannot be recomputed."""
         engine, deepest = self.engine, 0
         for value in call.inputs:
             if value is None:
                 continue
             block = value.block
             storage = block.storage
-            if storage != YOUNG:
+            if storage != PENDING:
                 gone = engine.memories[storage] is not block or engine.dead[storage]
                 if gone or (engine.fixed[storage] and block.written > call.number):
                     return NEVER
@@ -140,13 +140,13 @@ class Young:
         return deepest + 1
 
     def _lost(self, value: Value) -> bool:
-        """Whether an op that cannot be run again has overwritten it."""
+        """True if an op that cannot be recomputed has overwritten ``value``."""
         now = self.values.get(value.block.key)
         return now is not None and now is not value and now.call is None and now.block is value.block
 
 
-def enter(engine: LiveEngine, call: Again, made: list[Value]) -> None:
-    """Tell ``engine`` of ``call``: of what it has made ``made`` can be needed. It knows of all that the call read."""
+def enter(engine: LiveEngine, call: Recomputable, made: list[Value]) -> None:
+    """Report ``call`` to ``engine``, with ``made``, its results that can be needed. Its inputs were reported before."""
     inputs = [engine.newest(value.block.storage) for value in dict.fromkeys(call.inputs) if value is not None]
     fresh = sorted((value for value in made if value.place >= 0), key=lambda value: value.place)
     for value in fresh:

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from tensortide.run.again import Again
 from tensortide.run.budget import Budget, current
-from tensortide.run.young import SELDOM
+from tensortide.run.pending import SELDOM
+from tensortide.run.recompute import Recomputable
 from tests.run import programs
 from tests.run.programs import Move, Program
 from tests.run.same import UNLIMITED, identical, run
@@ -104,12 +104,12 @@ def test_histories_that_nothing_ends_are_cut() -> None:
         for count in range(6 * SELDOM):
             x = x * 0.5
             if not count % SELDOM:
-                most = max(most, sum(isinstance(thing, Again) for thing in gc.get_objects()))
+                most = max(most, sum(isinstance(thing, Recomputable) for thing in gc.get_objects()))
         assert budget.usage.peak_bytes < budget.resident_bytes + 4 * KIB
     assert SELDOM < most < 5 * SELDOM
     del x
     gc.collect()
-    assert not any(isinstance(thing, Again) for thing in gc.get_objects())
+    assert not any(isinstance(thing, Recomputable) for thing in gc.get_objects())
 
 
 def test_batches_of_earlier_steps_go() -> None:

@@ -1,4 +1,4 @@
-"""An op that was run, and can be run again."""
+"""Calls that have run and can be recomputed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ABOVE = torch._C.DispatchKey.Functionalize
 """A key like autograd and autocast: the handlers of dispatch modes run with all of these off already."""
 
 
-class Again:
+class Recomputable:
     """A call with everything that its results depend on: arguments, and the state of the generators it drew from."""
 
     __slots__ = (
@@ -27,25 +27,25 @@ class Again:
     ) -> None:
         self.func, self.args, self.kwargs = func, args, kwargs
         self.inputs = inputs
-        """For each tensor of the arguments what it had in it; None if that does not matter."""
+        """Value of each tensor argument; None where the result does not depend on it."""
         self.number = number
-        """When it ran, among all ops."""
+        """Position among all ops of the program."""
         self.cost_ns = self.nbytes = self.workspace_bytes = 0
-        """How long it took; bytes that it allocated, and that it took only while it ran."""
+        """Duration; bytes that it allocated; bytes of its workspace."""
         self.gradients = torch.is_grad_enabled()  # kernels of recurrent layers return more if so
         self.sums = False
-        """Whether it adds up two gradients, as autograd does."""
+        """True for the sum of two gradients that autograd makes."""
         self.generators: Sequence[tuple[torch.Generator, torch.Tensor]] = ()
         self.fresh: Sequence[tuple[int, int]] = ()
-        """Places of results that own a new storage, and the value of the engine that it is."""
+        """Place of each result that owns a new storage, and the engine's value for it."""
         self.held: Sequence[Storage] = ()
-        """Inputs that cannot be made again, for as long as the engine does not know of this call."""
+        """Inputs that cannot be recomputed, until the call is reported to the engine."""
         self.count = 0
-        """A call that does one thing to each of so many tensors; else 0."""
-        self.parts: dict[int, Again] | None = None
+        """Number of tensors of a call that does the same to each of several; else 0."""
+        self.parts: dict[int, Recomputable] | None = None
 
-    def part(self, index: int) -> Again:
-        """What a call for many tensors did to number ``index``: it depends on its own inputs only."""
+    def part(self, index: int) -> Recomputable:
+        """The part of a call for several tensors that works on number ``index``: it depends on its own inputs only."""
         if self.parts is None:
             self.parts = {}
         found = self.parts.get(index)
@@ -53,7 +53,7 @@ class Again:
             inputs: list[Value | None] = []
             args = [self._part(value, index, inputs) for value in self.args]
             kwargs = {name: self._part(value, index, inputs) for name, value in self.kwargs.items()}
-            found = self.parts[index] = Again(self.func, args, kwargs, inputs, self.number)
+            found = self.parts[index] = Recomputable(self.func, args, kwargs, inputs, self.number)
             found.cost_ns, found.gradients, found.held = self.cost_ns // self.count, self.gradients, self.held
             found.workspace_bytes = self.workspace_bytes
         return found
@@ -67,9 +67,9 @@ class Again:
             return type(template)([self._part(item, index, inputs) for item in some])
         return template
 
-    def again(self, clock: Callable[[], int]) -> tuple[dict[int, Any], int]:
-        """Run it: the new storage of each value that it allocates, and how long the kernel alone took by ``clock``, as
-        the first run was timed."""
+    def recompute(self, clock: Callable[[], int]) -> tuple[dict[int, Any], int]:
+        """Run the call: the new storage of each value that it allocates, and the time of the kernel alone by ``clock``,
+        as the first run was timed."""
         storages = [value.block.bytes() if value is not None else None for value in self.inputs]
         now = [(generator, generator.get_state()) for generator, _ in self.generators] if self.generators else ()
         gradients = torch.is_grad_enabled()
