@@ -41,11 +41,13 @@ from tensortide.studies.remat.linear import linear_network
 
 Simulator(linear_network(8)).run("dtr-eq", 5, compiled=True)
 """
+COMPILED = ("tests/cli/test_remat", "tests/plans", "tests/replays", "tests/studies")
+"""Where most tests are that need the compiled engine."""
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Have the simulator's kernel compiled beside the first tests where several processes run them: those that need it
-    come later, and would each compile it."""
+    come last, and would each compile it."""
     if session.config.getoption("numprocesses", None):
         compiler = subprocess.Popen([sys.executable, "-c", COMPILE], stderr=subprocess.DEVNULL)
 
@@ -54,6 +56,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             compiler.wait()
 
         session.config.add_cleanup(stop)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that need the compiled engine last: by then it is compiled."""
+    items.sort(key=lambda item: item.nodeid.startswith(COMPILED))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

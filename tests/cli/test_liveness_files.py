@@ -111,6 +111,7 @@ def test_a_configuration_file_is_done_and_shown(dumps: Path) -> None:
     assert (dumps / "results/net/pytorch8_NNMemConsumptionLog.py").is_file()
 
 
+@pytest.mark.slow
 def test_the_compilers_graphs_of_a_workload(tmp_path: Path) -> None:
     settings = ("--set", "layers=1", "--set", "hidden=32", "--set", "heads=2", "--set", "seq=16", "--set", "batch=2")
     view = json.loads(said(tmp_path, "liveness", "gpt2", *settings, "--compiled", "--json"))

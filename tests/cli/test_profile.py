@@ -71,6 +71,7 @@ def test_a_step_is_measured_shown_and_stored(folder: Path) -> None:
     assert durations.measurement.step is not None
 
 
+@pytest.mark.slow
 def test_json_explains_the_whole_step(folder: Path) -> None:
     shown: Any = json.loads(process(folder, "profile", "mlp", *SIZES, "--steps=1", "--threads=1", "--json"))
     assert shown["format"] == "tensortide.document/1"

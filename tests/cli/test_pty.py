@@ -71,6 +71,10 @@ def test_progress_shows_for_slow_work_and_goes_away(folder: Path) -> None:
     assert seen.code == 0
     assert "..." in seen.text
     assert "\x1b[2K" in seen.text.rpartition("...")[2]
+
+
+@pytest.mark.slow
+def test_quiet_work_shows_no_progress(folder: Path) -> None:
     assert "..." not in on_terminal(folder, "count", "slow.py:workload", "--quiet").text
 
 

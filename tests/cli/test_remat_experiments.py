@@ -17,6 +17,7 @@ import pytest
 from tensortide.importers.dtrlog import write_log
 from tensortide.studies.remat.linear import linear_network
 from tests.cli.command import tensortide
+from tests.marks import some_slow
 
 POLICIES = "dtr,lru,random"
 
@@ -75,6 +76,7 @@ def test_json_has_every_run(folder: Path) -> None:
     assert study["step"]["baseline_bytes"] == 30
 
 
+@pytest.mark.slow
 def test_the_other_experiments(folder: Path) -> None:
     budgets = ("--budgets", "0.9,0.4")
     text = run(folder, "ablation", "chain12.log", *budgets, "--figure", "cells.png").stdout
@@ -101,6 +103,7 @@ def test_asymptotics(folder: Path) -> None:
     assert len((folder / "growth.csv").read_text().splitlines()) == 1 + 2 * 2 * 3
 
 
+@pytest.mark.slow
 def test_all_figures_come_out_of_one_command(folder: Path) -> None:
     command = (
         "figures",
@@ -144,7 +147,7 @@ def test_wrong_wishes_are_refused_before_any_work(folder: Path) -> None:
     assert "Must be >= 1" in run(folder, "sweep", "chain12.log", "--limit", "0.5", code=2).stderr
 
 
-@pytest.mark.parametrize("policies", ["dtr", "dtr+sqrt"])
+@pytest.mark.parametrize("policies", some_slow(["dtr", "dtr+sqrt"], ["dtr+sqrt"]))
 def test_ctrl_c_leaves_what_is_finished(folder: Path, tmp_path: Path, policies: str) -> None:
     """On a terminal progress is shown; after Ctrl-C, in threads as in processes, the same command goes on."""
     save = tmp_path / "runs.jsonl"

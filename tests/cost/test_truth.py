@@ -14,6 +14,7 @@ from torch import nn
 from tensortide.cost import count
 from tensortide.examples import find
 from tests.cost.probe import capture
+from tests.marks import some_slow
 
 Build = Callable[..., Any]
 
@@ -89,7 +90,7 @@ def truth(reference: Path) -> dict[str, Any]:
     return models
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", some_slow(MODELS, {"resnet50", "tv_vit_b16", "llama_gqa", "gpt2", "bert_base"}))
 def test_model(name: str, truth: dict[str, Any]) -> None:
     published = truth[name]
     forward = count(capture(MODELS[name], train=False), strict=True)

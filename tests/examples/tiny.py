@@ -9,6 +9,20 @@ from typing import TypeAlias
 
 Settings: TypeAlias = dict[str, int | float | str | bool]
 
+LARGE = {
+    "densenet",
+    "diffusion",
+    "hf_t5",
+    "inception_v3",
+    "mobilenet_v2",
+    "resnet",
+    "resnet101",
+    "resnet152",
+    "resnet50",
+    "speech",
+}
+"""Those with so many ops that tests of whole steps take seconds."""
+
 _IMAGES: Settings = {"batch": 2, "image": 32, "classes": 5}
 _DECODER: Settings = {
     "batch": 2,

@@ -45,9 +45,9 @@ def expected(formula: str, names: Mapping[str, str]) -> Expr:
         ("word2vec", "2*h*v + v"),
         ("resnet18", "2724*c**2 + 49*c*i + 8*c*n + 150*c + n"),
         ("resnet34", "5190*c**2 + 49*c*i + 8*c*n + 266*c + n"),
-        ("resnet50", "5724*c**2 + 49*c*i + 32*c*n + 830*c + n"),
-        ("resnet101", "10348*c**2 + 49*c*i + 32*c*n + 1646*c + n"),
-        ("resnet152", "14156*c**2 + 49*c*i + 32*c*n + 2366*c + n"),
+        pytest.param("resnet50", "5724*c**2 + 49*c*i + 32*c*n + 830*c + n", marks=pytest.mark.slow),
+        pytest.param("resnet101", "10348*c**2 + 49*c*i + 32*c*n + 1646*c + n", marks=pytest.mark.slow),
+        pytest.param("resnet152", "14156*c**2 + 49*c*i + 32*c*n + 2366*c + n", marks=pytest.mark.slow),
     ],
 )
 def test_as_published(name: str, formula: str) -> None:
@@ -58,6 +58,7 @@ def test_as_published(name: str, formula: str) -> None:
     assert parameters(name, over) == truth
 
 
+@pytest.mark.slow
 def test_speech() -> None:
     e, r = "48*e**2 + 8*e*(A + e) + 24*e + 2*e*d + d + K*F + F*d + 2*g*d + 2*d", "4*r*(g + r + 2*e) + 4*r + r*v + v"
     truth = expected(f"{e} + 4*g*(g + 2*e + v) + 4*g + {r}", SPEECH | {"v": "vocab"})

@@ -189,6 +189,7 @@ def test_nothing_legal_is_an_error_that_says_what_to_do() -> None:
         symbolic(never, over=["batch"])
 
 
+@pytest.mark.slow
 def test_the_same_question_has_the_same_answer() -> None:
     command = [sys.executable, "-m", "tensortide", "count", f"{TARGET}attention", "--symbols", "all", "--json"]
     runs = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -216,6 +217,7 @@ def test_rows_add_up_to_totals() -> None:
     assert high is None or high >= 32
 
 
+@pytest.mark.slow
 def test_odd_numbers_of_layers_tell_no_halves_apart() -> None:
     found = symbolic(workloads.odd, over=["batch", "hidden", "layers"], values={"layers": [3, 5, 7, 9, 11]})
     assert "follow no formula in it" in found.held["layers"]

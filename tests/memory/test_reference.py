@@ -16,6 +16,7 @@ import pytest
 
 from tensortide.graph import Graph, Phase, Role
 from tensortide.memory import Timeline, timeline
+from tests.marks import some_slow
 
 MIB = 1 << 20
 Step = Callable[[], None]
@@ -61,7 +62,7 @@ MODELS: dict[str, Callable[[], Step]] = {
 }
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=some_slow(MODELS, {"bert_base", "resnet50"}))
 def case(request: pytest.FixtureRequest, reference: Path) -> tuple[Timeline, dict[str, float]]:
     """Timeline of a model and its row of the reference data."""
     name = request.param

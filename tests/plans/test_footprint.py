@@ -57,7 +57,9 @@ def test_it_agrees_with_a_constraint_solver(graph: Graph) -> None:
     assert footprint(graph).upper_bytes == by_constraints(problem(graph, "cpu"))
 
 
-@pytest.mark.parametrize("graph", [random_dag(2, 60, 0.1), joined_chains(16, 3), joined_chains(30, 2)])
+@pytest.mark.parametrize(
+    "graph", [pytest.param(random_dag(2, 60, 0.1), marks=pytest.mark.slow), joined_chains(16, 3), joined_chains(30, 2)]
+)
 def test_it_is_proved_for_60_ops_and_more(graph: Graph) -> None:
     found = footprint(graph)
     assert found.proved
@@ -114,6 +116,7 @@ def test_few_sets_of_ops_give_bounds_that_hold(graph: Graph, states: int) -> Non
     assert layered.lower <= smallest_peak(stated) <= layered.upper == stated.peak(layered.order)
 
 
+@pytest.mark.slow
 def test_sets_of_more_ops_than_a_word_has_bits() -> None:
     """Three words, and few sets: a step whose parts follow one another."""
     graph = random_dag(1, 130, 0.3, barrier=4)

@@ -11,10 +11,13 @@ from tensortide.profile.isolated import BIAS, measure_isolated
 from tensortide.recorder import capture
 from tensortide.timing.standins import require_all
 from tests.examples.tiny import TINY
+from tests.marks import some_slow
 from tests.profile.test_profile import STILL, measured, takes
 
 
-@pytest.mark.parametrize("name", ["gpt2", "gru", "unet", "mixtral", "word2vec", "inception_v3"])
+@pytest.mark.parametrize(
+    "name", some_slow(["gpt2", "gru", "unet", "mixtral", "word2vec", "inception_v3"], {"inception_v3"})
+)
 def test_every_op_of_a_model_is_executed(name: str) -> None:
     graph = capture(name, hyperparameters=TINY[name])
     durations = measure_isolated(graph)

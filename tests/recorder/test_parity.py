@@ -12,10 +12,12 @@ from tensortide import capture
 from tensortide.examples import examples
 from tensortide.graph import Graph, Op, Tensor, validate
 from tensortide.recorder.execute import arguments, function
-from tests.examples.tiny import TINY
+from tests.examples.tiny import LARGE, TINY
+from tests.marks import some_slow
 from tests.recorder.workloads import ALL
 
 EXAMPLES = [example for example in examples() if example.available]
+SLOW = [example for example in EXAMPLES if example.name in LARGE]
 
 
 def difference(fake: Graph, real: Graph) -> str:
@@ -55,7 +57,7 @@ def test_fake_equals_real(name: str) -> None:
     assert difference(fake, real) == ""
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.name)
+@pytest.mark.parametrize("example", some_slow(EXAMPLES, SLOW), ids=lambda e: e.name)
 def test_every_example_fake_equals_real(example: Any) -> None:
     workload, settings = example.load(), TINY[example.name]
     fake = capture(workload, hyperparameters=settings)

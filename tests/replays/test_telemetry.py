@@ -22,6 +22,7 @@ from tensortide.replays.remat.outcome import TraceKind
 from tensortide.replays.remat.smallest import least_bytes, smallest_budget
 from tensortide.replays.remat.telemetry import Telemetry, telemetry
 from tests.graphs import graphs
+from tests.marks import some_slow
 from tests.reference import dtr_log
 from tests.reports.graphs import tower
 
@@ -94,7 +95,7 @@ def test_a_run_is_told_in_full(graph: Graph, rule: Deallocation, policy: str, pe
 
 @pytest.mark.parametrize("compat", [False, True])
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("log", LOGS)
+@pytest.mark.parametrize("log", some_slow(LOGS, {"transformer-10"}))
 def test_real_logs(reference: Path, log: str, rule: Deallocation, compat: bool) -> None:
     recording = read_recording(dtr_log(reference, log), copy_on_write=compat)
     simulator = Simulator(recording, compat=compat, deallocation=rule)
@@ -128,7 +129,10 @@ def test_uses_are_those_of_the_readers_that_ran(reference: Path, log: str) -> No
 @pytest.mark.parametrize(
     ("log", "rule", "ratio"),
     [
-        *(("transformer-10", rule, 0.35 if rule == "banish" else 0.3) for rule in RULES),
+        *(
+            pytest.param("transformer-10", rule, 0.35 if rule == "banish" else 0.3, marks=pytest.mark.slow)
+            for rule in RULES
+        ),
         *(("syn09", rule, 0.4) for rule in RULES if rule != "banish"),
     ],
 )

@@ -264,6 +264,7 @@ def test_the_page_agrees_with_the_document(open_page: Open) -> None:
         assert page.evaluate(f"count({number}, 'FLOP')") == format_count(number, "FLOP")
 
 
+@pytest.mark.slow
 def test_twenty_thousand_ops_stay_quick(open_page: Open, tmp_path: Path) -> None:
     page = open_page(tower(layers=4000))
     assert (tmp_path / "report.html").stat().st_size < 3_000_000

@@ -169,6 +169,7 @@ def test_limits_are_sizes_shares_or_what_is_free() -> None:
     assert Budget("50%", device="cpu").budget_bytes == Budget("100%", device="cpu").budget_bytes // 2
 
 
+@pytest.mark.slow
 def test_a_thousand_steps_leave_nothing_behind() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
     update = torch.optim.AdamW(model.parameters())

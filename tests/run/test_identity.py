@@ -6,6 +6,7 @@ import pytest
 
 from tensortide.examples import examples, find
 from tests.examples.tiny import TINY
+from tests.marks import some_slow
 from tests.recorder.workloads import ALL, classifier
 from tests.run.same import squeezed
 
@@ -19,7 +20,7 @@ FEATURES = sorted(ALL.keys() - {"attention", "custom-function", "flat-views", "s
 """Without those that only need what they begin and end with; ``layers`` has them larger."""
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some_slow(NAMES, {"inception_v3", "nmt"}))
 def test_examples_leave_the_same_behind(name: str) -> None:
     workload = find(name).load()
     policy = "dtr-eq" if name in LONG_CHAINS else POLICIES[NAMES.index(name) % 4]
@@ -27,7 +28,7 @@ def test_examples_leave_the_same_behind(name: str) -> None:
     squeezed(lambda: workload(**{**TINY[name], **larger}), policy, SHARES, steps=1)
 
 
-@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize("name", some_slow(FEATURES, {"gru"}))
 def test_features_leave_the_same_behind(name: str) -> None:
     workload, settings = ALL[name]
     if workload is classifier:

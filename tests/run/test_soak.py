@@ -45,6 +45,7 @@ def tight_bytes() -> int:
     return usage.peak_bytes - SMALL
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
     _, whole = finished(5 * EVERY, 0, tmp_path / "none")
     budget = tight_bytes()
@@ -63,6 +64,7 @@ def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(tmp_path: Path
     assert last[1] == whole[1]
 
 
+@pytest.mark.slow
 def test_the_process_stays_within_the_budget_and_does_not_grow(tmp_path: Path) -> None:
     shape = (8, 16 << 10)  # 40 tensors of 2 MiB
     _, plain = finished(2, 0, tmp_path / "none", *shape)
@@ -77,6 +79,7 @@ def test_the_process_stays_within_the_budget_and_does_not_grow(tmp_path: Path) -
     assert max(resident[3:]) <= max(resident[:3]) + SLACK_KIB
 
 
+@pytest.mark.slow
 def test_hundreds_of_steps_do_not_make_a_process_grow(tmp_path: Path) -> None:
     """By less than 5 KiB a step, once all is there that stays: one lost activation has 8 KiB."""
     steps, last = finished(400, tight_bytes(), tmp_path / "checkpoint")

@@ -55,6 +55,7 @@ def job(subject: Subject, row: dict[str, str]) -> tuple[Subject, Cell]:
     return subject, Cell(policy, budget, float(row["overhead_limit"]), deallocation)
 
 
+@pytest.mark.slow
 def test_every_published_run(subjects: dict[str, Subject], reference: Path) -> None:
     rows = list(csv.DictReader(gzip.decompress((reference / "dtr/runs.csv.gz").read_bytes()).decode().splitlines()))
     ours = [

@@ -22,6 +22,7 @@ from tests.examples.tiny import TINY
 from tests.graph.test_loops import looped
 from tests.graphs import Builder, graphs
 from tests.importers.dtrlog.logs import MODELS, SYNTHETIC, WORKED, logs
+from tests.marks import some_slow
 from tests.reference import dtr_log
 
 
@@ -62,7 +63,7 @@ def test_synthetic_logs_come_out_as_they_were(reference: Path, tmp_path: Path, l
     assert_kept(dtr_log(reference, log), tmp_path)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", some_slow(MODELS, {"unroll_gan-512", "lstm-128"}))
 def test_recorded_models_come_out_as_they_were(reference: Path, tmp_path: Path, model: str) -> None:
     assert_kept(dtr_log(reference, model), tmp_path)
 

@@ -211,6 +211,7 @@ def _footprint(program: Program, node: Node) -> Expr:
     return own * program.loops[node.loop].trips if node.loop >= 0 else own
 
 
+@pytest.mark.slow
 def test_the_same_in_every_process(published: Path) -> None:
     code = (
         "import sys, msgspec; from tensortide.importers.tf1.read import read_program;"

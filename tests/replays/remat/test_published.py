@@ -15,6 +15,7 @@ from tensortide.replays.remat import Deallocation, Simulation, Simulator
 from tensortide.replays.remat.banishing import BanishingEngine
 from tensortide.replays.remat.outcome import Rules, TraceKind
 from tests.importers.dtrlog.logs import SYNTHETIC, WORKED
+from tests.marks import some_slow
 from tests.reference import dtr_log
 from tests.replays.remat.published import (
     FILES,
@@ -30,6 +31,7 @@ from tests.replays.remat.published import (
 )
 
 MODELS = ("ResNet-32 (56)", "U-Net (6)", "Transformer (10)", "Unrolled GAN", "LSTM (512)")
+SLOW = ("Transformer (10)", "Unrolled GAN", "LSTM (512)")
 STALE_MODELS = {
     ("ResNet-32 (56)", "DTR", 0.3, True),
     ("ResNet-32 (56)", "AbE", 0.4, False),
@@ -82,7 +84,7 @@ def published(reference: Path, name: str) -> Any:
     return read(reference / "dtr" / name)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", some_slow(MODELS, SLOW))
 def test_recorded_models(reference: Path, model: str) -> None:
     path = dtr_log(reference, FILES[model])
     rows = [row for row in published(reference, "runs.jsonl.gz") if row["model"] == model]
@@ -101,7 +103,7 @@ def test_recorded_models(reference: Path, model: str) -> None:
     assert differing <= STALE_MODELS
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", some_slow(MODELS, SLOW))
 def test_recorded_models_without_a_budget(reference: Path, model: str) -> None:
     path = dtr_log(reference, FILES[model])
     (row,) = [row for row in published(reference, "baselines.json") if FILES[row["model"]] == FILES[model]]
