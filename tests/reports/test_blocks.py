@@ -25,6 +25,7 @@ from tensortide.reports.render.markdown import render_markdown
 from tensortide.reports.render.terminal import render_terminal
 from tensortide.reports.render.trace import render_trace
 from tensortide.reports.render.values import UNITS, data_key, value_text
+from tensortide.shown import Shown
 from tests.graphs import Builder
 from tests.reports.documents import documents
 
@@ -176,10 +177,38 @@ def test_columns_are_of_one_length() -> None:
 
 
 def test_a_document_shows_itself() -> None:
-    assert repr(simple()) == "<Document t: s>"
+    assert repr(simple()) == "<Document t>"
     file = io.StringIO()
     Console(file=file, width=80).print(simple())
     assert "2.00 KiB" in file.getvalue()
+
+
+class Counted(Shown, msgspec.Struct, frozen=True):
+    """A result with a section of its own."""
+
+    SECTION = "counted"
+    ops: int
+
+
+COUNTED = """
+from tensortide.reports.blocks import Document, Fact, Facts, Section
+
+
+def document(found):
+    facts = Facts(rows=(Fact("ops", "Ops", found.ops, "count"),))
+    return Document(title="step", sections=(Section("counted", "Counted", blocks=(facts,)),))
+"""
+
+
+def test_a_result_shows_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "counted.py").write_text(COUNTED)
+    monkeypatch.setattr(sections, "__path__", [*sections.__path__, str(tmp_path)])
+    result = Counted(1234)
+    assert repr(result) == "<Counted step: Ops 1,234>"
+    assert result._repr_html_().startswith("<iframe srcdoc=")
+    file = io.StringIO()
+    Console(file=file, width=80, highlight=False).print(result)
+    assert "Ops  1,234" in file.getvalue()
 
 
 def test_a_figure_needs_something_to_draw(tmp_path: Path) -> None:

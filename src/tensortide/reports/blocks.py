@@ -111,7 +111,7 @@ class Column(_Data, frozen=True):
 
     ``at_width`` is the least terminal width at which it is shown; ``bar`` that at which a bar shows its share beside it
     (0: no bar). ``before`` and ``after`` are signs around each cell, such as ``~`` or ``*``; ``zero`` stands for 0.
-    ``data`` keeps it to JSON, CSV and traces.
+    ``data`` keeps it to JSON, CSV and traces. ``sum``: the page sums it over the rows that a search leaves.
     """
 
     key: str
@@ -126,6 +126,7 @@ class Column(_Data, frozen=True):
     after: Strings = ()
     zero: str | None = None
     data: bool = False
+    sum: bool = False
 
 
 class Block(_Data, frozen=True, kw_only=True, tag_field="block", tag=str.lower):
@@ -385,5 +386,20 @@ class Document(_Data, frozen=True, kw_only=True):
 
         yield from parts(self, options)
 
+    def _repr_html_(self) -> str:
+        from tensortide.reports.render.html import render_frame
+
+        return render_frame(self)
+
+    def summary(self) -> str:
+        """Return the title, then the verdict or else the first facts, on one line."""
+        from tensortide.reports.render.values import fact_text
+
+        blocks = [block for section in self.sections for block in section.blocks]
+        verdicts = [block.text for block in blocks if isinstance(block, Note) and block.kind in ("verdict", "failure")]
+        facts = [fact for block in blocks if isinstance(block, Facts) for fact in block.shown if not fact.level]
+        chosen = verdicts[:1] or [f"{fact.label} {fact_text(fact)}" for fact in facts[:3]]
+        return ": ".join(part for part in (self.title, ", ".join(chosen)) if part)
+
     def __repr__(self) -> str:
-        return f"<Document {self.title}: {', '.join(section.key for section in self.sections)}>"
+        return f"<Document {self.summary()}>"

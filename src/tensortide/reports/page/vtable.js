@@ -7,9 +7,12 @@ const ROW = 24;
 const PRINTED = 60;
 
 class VTable {
-  /** `choose(row)`, if given, is called when a row is clicked; `least` is the width below which it scrolls. */
-  constructor({ label, columns, rows, sorted, down = true, height, least = 900, choose = null }) {
-    Object.assign(this, { columns, all: rows, rows, sorted, down, height, choose });
+  /**
+   * `choose(row)`, if given, is called when a row is clicked; `least` is the width below which it scrolls. Rows keep
+   * their order while `sorted` is null; `arrange(rows, compare)` orders them in place of a plain sort.
+   */
+  constructor({ label, columns, rows, sorted, down = true, height, least = 900, choose = null, arrange = null }) {
+    Object.assign(this, { columns, all: rows, rows, sorted, down, height, choose, arrange });
     this.here = null;
     this.widths = columns.map((column) => column.width).join(" ");
     this.head = el("div", { class: "vhead", role: "row" });
@@ -62,14 +65,16 @@ class VTable {
 
   #sort() {
     const column = this.columns.find((c) => c.key === this.sorted);
-    const keys = new Map(this.all.map((row) => [row, column.sort ? column.sort(row) : column.text(row)]));
+    const keys = new Map(column ? this.all.map((row) => [row, column.sort ? column.sort(row) : column.text(row)]) : []);
     const sign = this.down ? -1 : 1;
-    this.rows = [...this.all].sort((a, b) => {
+    const compare = (a, b) => {
       const [p, q] = [keys.get(a), keys.get(b)];
       if (p === q) return a - b;
       if (p === null || q === null) return p === null ? 1 : -1;
+      if (typeof p !== typeof q) return typeof p < typeof q ? -1 : 1;
       return p < q ? -sign : sign;
-    });
+    };
+    this.rows = this.arrange ? this.arrange(this.all, compare) : column ? [...this.all].sort(compare) : this.all;
   }
 
   draw() {

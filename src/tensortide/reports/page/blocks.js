@@ -1,0 +1,101 @@
+"use strict";
+// The page: a pane per section, one renderer per kind of block.
+
+/** The document that is embedded in the page: JSON as it is, or gzipped in base64. */
+async function readDocument() {
+  const node = $("data");
+  if (node.dataset.encoding !== "gzip") return JSON.parse(node.textContent);
+  if (typeof DecompressionStream === "undefined")
+    throw new Error("This browser cannot decompress the report. Update it, or write the report uncompressed.");
+  const binary = Uint8Array.from(atob(node.textContent.trim()), (char) => char.charCodeAt(0));
+  const stream = new Blob([binary]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).json();
+}
+
+const factText = (fact) => (fact.before || "") + valueText(fact.value, fact.unit || "text");
+
+/** Facts with details are tiles, each with a number in large; others a list. */
+function factsView(block) {
+  const rows = block.rows.filter((fact) => !fact.data);
+  if (block.compact) return el("p", { class: "settings" }, rows.map((fact, i) => [i > 0 && " · ", `${fact.label} `, el("b", {}, factText(fact)), fact.remark && ` ${fact.remark}`]));
+  const pair = (fact) => [el("dt", {}, fact.label), el("dd", {}, factText(fact), fact.remark && el("small", {}, fact.remark))];
+  if (!rows.some((fact) => fact.level)) return el("dl", { class: "facts" }, rows.map(pair));
+  const tiles = [];
+  for (const fact of rows) {
+    if (!fact.level || !tiles.length) tiles.push([fact]);
+    else tiles[tiles.length - 1].push(fact);
+  }
+  return el("div", { class: "figures" }, tiles.map(([fact, ...inner]) => el("div", { class: "figure" }, el("h3", {}, fact.label), el("div", { class: "big" }, factText(fact)), fact.remark && el("div", { class: "soft" }, fact.remark), el("dl", {}, inner.map(pair)))));
+}
+
+class Page {
+  constructor(document) {
+    this.document = document;
+    this.tables = new Map();
+    this.curves = [];
+    const blocks = document.sections.flatMap((section) => (section.blocks || []).map((block) => [section, block]));
+    for (const [section, block] of blocks) {
+      if (!block.columns) continue;
+      const name = `${section.key}.${block.key}`;
+      this.tables.set(name, new TableView(block, (row) => this.choose(name, row)));
+    }
+  }
+
+  /** A table by its key: of the same section, or else of any. */
+  table(section, key) {
+    if (!key) return null;
+    return this.tables.get(`${section.key}.${key}`) || this.tables.get(key) || [...this.tables.values()].find(({ block }) => block.key === key) || null;
+  }
+
+  /** A row was clicked: the curves over these ops move there. */
+  choose(name, row) {
+    const table = this.tables.get(name);
+    for (const curve of this.curves) if (curve.ops === table) curve.chooseOp(row);
+    table.table.here = row;
+    table.table.draw();
+  }
+
+  block(section, block) {
+    const made = this.#renderers[block.block](section, block);
+    if (block.block === "note") return made;
+    const title = block.title && el("h3", {}, block.title, block.remark && el("span", { class: "soft" }, `  ${block.remark}`));
+    return el("div", { class: "block", id: block.key && `${section.key}.${block.key}`, "data-block": block.block }, title, made);
+  }
+
+  #renderers = {
+    facts: (section, block) => factsView(block),
+    note: (section, block) => el("p", { class: `note ${block.kind || "remark"}${block.kind === "warning" ? " warn" : ""}` }, block.text),
+    table: (section, block) => this.tables.get(`${section.key}.${block.key}`).node,
+    tree: (section, block) => this.tables.get(`${section.key}.${block.key}`).node,
+    scatter: (section, block) => scatterView(block),
+    spans: (section, block) => spansView(block, this.table(section, block.table)),
+    curve: (section, block) => {
+      if (block.x.length < 2) return el("p", { class: "empty" }, "Nothing was executed.");
+      const curve = new CurveView(block, this.table(section, block.table), this.table(section, block.alive));
+      this.curves.push(curve);
+      return curve.node;
+    },
+  };
+
+  show() {
+    const { title, subtitle = [], settings = {}, sections } = this.document;
+    const set = Object.entries(settings).flatMap(([name, value], i) => [i > 0 && " · ", `${name} `, el("b", {}, valueText(value, "text"))]);
+    const head = el("section", { id: "overview" }, el("h1", {}, title || "unnamed step"), set.length > 0 && el("p", { class: "settings" }, set), subtitle.map((line) => el("p", { class: "settings" }, line)));
+    const panes = sections.map((section) => el("section", { id: section.key, "aria-label": section.title }, section.title && el("h2", {}, section.title), section.about && el("p", { class: "soft" }, section.about), (section.blocks || []).map((block) => this.block(section, block))));
+    el($("nav"), {}, sections.map((section) => el("a", { href: `#${section.key}` }, section.title || section.key)));
+    el($("report"), {}, head, panes);
+    $("report").hidden = false;
+  }
+}
+
+(async () => {
+  try {
+    const page = new Page(await readDocument());
+    page.show();
+    $("status").remove();
+    document.documentElement.dataset.ready = "true";
+  } catch (error) {
+    $("status").textContent = `The report cannot be shown: ${error.message}`;
+    throw error;
+  }
+})();

@@ -1,0 +1,163 @@
+"use strict";
+// Tables and trees: sorted by any column, searched in every text, at any length.
+
+const FILTERED = 12; // tables of more rows have a search
+
+/** One column of a block with the text of each row; packed texts are unpacked on demand. */
+class Values {
+  constructor(column) {
+    const { values } = column;
+    Object.assign(this, { column, key: column.key, unit: column.unit, packed: values.of ? values : null });
+    this.length = this.packed ? values.at.length : values.length;
+    this.right = UNITS[this.unit].right;
+  }
+
+  at(i) {
+    return this.packed ? this.packed.of[this.packed.at[i]] : this.column.values[i];
+  }
+
+  text(i) {
+    const { before, after, zero } = this.column;
+    const value = this.at(i);
+    if (value === 0 && zero !== undefined && zero !== null) return zero;
+    return (before ? before[i] : "") + valueText(value, this.unit, true) + (after ? after[i] : "");
+  }
+
+  /** Rows whose text has `word`, as a test. */
+  has(word) {
+    const found = (text) => String(text).toLowerCase().includes(word);
+    if (!this.packed) return (i) => found(this.column.values[i]);
+    const hits = this.packed.of.map(found);
+    return (i) => hits[this.packed.at[i]];
+  }
+
+  get most() {
+    let most = this.unit === "share" ? 1 : 0;
+    for (let i = 0; i < this.length; i++) most = Math.max(most, Number(this.at(i)) || 0);
+    return most;
+  }
+}
+
+class TableView {
+  /** `choose(row)` is called when a row is clicked. */
+  constructor(block, choose = null) {
+    this.block = block;
+    this.every = block.columns.map((column) => new Values(column));
+    this.columns = this.every.filter(({ column }) => !column.data);
+    this.length = this.every.length ? this.every[0].length : 0;
+    this.only = null;
+    this.closed = new Set();
+    const rows = [...Array(this.length).keys()];
+    const shown = Math.min(24, Math.max(1, this.length)) * ROW;
+    const least = this.columns.reduce((sum, one) => sum + 9 * this.#width(one) + 14, 0);
+    const arrange = block.depth ? (all, compare) => this.#nested(all, compare) : null;
+    this.table = new VTable({ label: block.title || block.key, rows, sorted: null, height: shown, least: Math.min(least, 1120), columns: this.columns.map((one, n) => this.#column(one, n)), choose, arrange });
+    this.input = el("input", { type: "search", placeholder: "Search", "aria-label": `Search ${block.title || block.key}`, oninput: () => this.filter() });
+    const tools = this.length > FILTERED && el("div", { class: "tools" }, this.input, block.depth && this.#folding());
+    this.node = el("div", {}, tools, this.table.node, block.note && el("p", { class: "vnote" }, block.note));
+    this.filter();
+  }
+
+  column(key) {
+    return this.every.find((one) => one.key === key);
+  }
+
+  /** Letters that most cells of a column have room for. */
+  #width(one) {
+    let most = one.column.label.length + 2;
+    const step = Math.max(1, Math.floor(one.length / 200));
+    for (let i = 0; i < one.length; i += step) most = Math.max(most, one.text(i).length);
+    return Math.min(most, 40) + (one.column.bar ? 8 : 0);
+  }
+
+  #column(one, number) {
+    const { column, unit } = one;
+    const width = this.#width(one);
+    const most = column.bar ? one.most : 0;
+    const made = { key: column.key, title: column.label, num: one.right, text: (i) => one.text(i), sort: (i) => one.at(i), down: one.right && unit !== "op", ordinal: unit === "op" };
+    made.width = one.right ? `${width + 1}ch` : `minmax(${Math.min(width, 14)}ch, ${width}fr)`;
+    if (!one.right) Object.assign(made, { title_of: (i) => one.text(i), mono: unit === "name" || unit === "code", tail: unit === "path" && !this.block.depth, soft: column.dim });
+    if (column.bar) made.node = (i) => [el("i", { class: "bar-of", style: { width: `${(5 * Math.max(0, Number(one.at(i)) || 0)) / (most || 1)}ch` } }), one.text(i)];
+    if (unit === "role") made.node = (i) => [swatch(one.at(i)), one.text(i)];
+    if (number === 0 && this.block.depth) made.node = (i) => this.#branch(i, one.text(i));
+    return made;
+  }
+
+  // -- trees
+
+  #branch(i, text) {
+    const { depth } = this.block;
+    const parent = i + 1 < this.length && depth[i + 1] > depth[i];
+    const flip = (event) => {
+      event.stopPropagation();
+      if (!this.closed.delete(i)) this.closed.add(i);
+      this.filter();
+    };
+    const open = !this.closed.has(i);
+    const twist = parent ? el("button", { type: "button", class: "twist", "aria-expanded": String(open), "aria-label": `${open ? "Close" : "Open"} ${text}`, onclick: flip }, open ? "▾" : "▸") : el("span", { class: "leaf" });
+    return [el("span", { style: { display: "inline-block", width: `${1.2 * depth[i]}em` } }), twist, text];
+  }
+
+  #folding() {
+    const close = () => {
+      this.closed = new Set(this.block.depth.flatMap((depth, i) => (this.block.depth[i + 1] > depth ? [i] : [])));
+      this.filter();
+    };
+    const open = () => {
+      this.closed.clear();
+      this.filter();
+    };
+    return [el("button", { type: "button", onclick: open }, "Expand all"), el("button", { type: "button", onclick: close }, "Collapse all")];
+  }
+
+  /** Siblings in the order wanted, each followed by what is below it. */
+  #nested(rows, compare) {
+    const { depth } = this.block;
+    const below = new Map([[-1, []]]);
+    const path = [];
+    for (const i of rows) {
+      while (path.length && depth[path[path.length - 1]] >= depth[i]) path.pop();
+      below.get(path.length ? path[path.length - 1] : -1).push(i);
+      below.set(i, []);
+      path.push(i);
+    }
+    const found = [];
+    const add = (i) => {
+      if (i >= 0) found.push(i);
+      if (!this.closed.has(i)) for (const child of below.get(i).sort(compare)) add(child);
+    };
+    add(-1);
+    return found;
+  }
+
+  // -- what is shown
+
+  /** Shows only rows for which `test` holds; null shows all. */
+  restrict(test) {
+    this.only = test;
+    this.filter();
+  }
+
+  filter() {
+    const texts = this.columns.filter((one) => !one.right);
+    const tests = this.input.value.toLowerCase().split(/\s+/).filter(Boolean).map((word) => texts.map((one) => one.has(word)));
+    const rows = [];
+    for (let i = 0; i < this.length; i++) {
+      if ((!this.only || this.only(i)) && tests.every((hits) => hits.some((hit) => hit(i)))) rows.push(i);
+    }
+    const sums = this.every.filter(({ column }) => column.sum).map((one) => `${valueText(rows.reduce((sum, i) => sum + (Number(one.at(i)) || 0), 0), one.unit)} ${one.column.label}`);
+    const text = this.length > FILTERED ? [`${whole(rows.length)} of ${whole(this.length)} rows`, ...sums].join(" · ") : "";
+    this.table.set(rows, text);
+  }
+
+  search(text) {
+    this.input.value = text;
+    this.filter();
+    this.node.scrollIntoView();
+  }
+
+  /** A row in a few words: the texts of its columns. */
+  words(i) {
+    return this.columns.filter((one) => !one.right).map((one) => one.text(i)).filter(Boolean);
+  }
+}

@@ -1,0 +1,100 @@
+"""A Document as one HTML file that needs no network: page, style, scripts and data joined."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import re
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from tensortide.graph.roles import looks
+from tensortide.reports.blocks import Document
+from tensortide.reports.render.json import encode
+
+__all__ = ["frame", "join_page", "render_frame", "render_html"]
+
+SCRIPTS = ("dom", "format", "units", "scale", "vtable", "table", "curve", "plots", "blocks")
+"""Scripts of the page in the order they are joined. ``theme`` runs before them, so that no wrong colour flashes."""
+PLAIN_BYTES = 1 << 16
+"""Data up to this size stays readable in the page; more is compressed."""
+REPEATED = 64
+"""A column of so many texts or more is written as distinct texts and their positions, if most repeat."""
+
+
+def render_html(document: Document, *, compress: bool | None = None) -> str:
+    """Write ``document`` as a self-contained page. ``compress`` is for browsers and tools: None chooses by size."""
+    data = encode(_packed(msgspec.to_builtins(document)))
+    return join_page("blocks.html", SCRIPTS, document.title, data, compress=compress)
+
+
+def render_frame(document: Document, *, height: int = 900) -> str:
+    """Put the page into a frame, for a notebook."""
+    return frame(render_html(document), height)
+
+
+def frame(page: str, height: int) -> str:
+    """Put ``page`` into a frame of ``height`` pixels."""
+    source = html.escape(page)
+    return f'<iframe srcdoc="{source}" style="width: 100%; height: {height}px; border: 0" title="tensortide"></iframe>'
+
+
+def join_page(template: str, scripts: Sequence[str], title: str, data: bytes, *, compress: bool | None = None) -> str:
+    """Join the page ``template`` with its style, ``scripts`` and ``data``, and allow it nothing else."""
+    from tensortide import __version__
+
+    if compress is None:
+        compress = len(data) > PLAIN_BYTES
+    theme, style = _read("theme.js"), _colors() + _read("page.css") + _read("print.css")
+    script = "\n".join(_read(f"{name}.js") for name in scripts)
+    parts = {
+        "csp": f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(theme)} {_hash(script)}",
+        "title": html.escape(f"{title or 'Step'} - tensortide"),
+        "version": html.escape(__version__),
+        "style": style,
+        "theme": theme,
+        "script": script,
+        "encoding": "gzip" if compress else "plain",
+        "data": base64.b64encode(gzip.compress(data, 9, mtime=0)).decode() if compress else _inert(data),
+    }
+    return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]], _read(template))
+
+
+def _packed(document: dict[str, Any]) -> dict[str, Any]:
+    """Write columns of repeated text as ``{"of": distinct texts, "at": positions}``."""
+    for section in document["sections"]:
+        for block in section.get("blocks", ()):
+            for column in block.get("columns", ()):
+                values = column["values"]
+                if len(values) >= REPEATED and all(isinstance(value, str) for value in values):
+                    of = list(dict.fromkeys(values))
+                    if 2 * len(of) <= len(values):
+                        place = {text: i for i, text in enumerate(of)}
+                        column["values"] = {"of": of, "at": [place[value] for value in values]}
+    return document
+
+
+def _colors() -> str:
+    """Give each role its colour in both themes, under its own name."""
+    light = "".join(f"--{role}: {look.light}; " for role, look in looks().items())
+    dark = "".join(f"--{role}: {look.dark}; " for role, look in looks().items())
+    return f':root {{ {light}}}\n:root[data-theme="dark"] {{ {dark}}}\n'
+
+
+def _read(name: str) -> str:
+    return resources.files("tensortide.reports").joinpath("page", name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    """Name ``text`` as a content security policy does: only what is ours may run."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _inert(data: bytes) -> str:
+    """Write JSON in which no string can end the element it stands in."""
+    return data.decode().replace("<", "\\u003c").replace(">", "\\u003e")

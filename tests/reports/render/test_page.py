@@ -1,0 +1,271 @@
+"""The page of blocks: self-contained as text, and used in a real browser from a file without a network."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+
+import msgspec
+import pytest
+
+from tensortide.reports.blocks import (
+    Axis,
+    Column,
+    Curve,
+    Document,
+    Fact,
+    Facts,
+    Lane,
+    Limit,
+    Mark,
+    Note,
+    Points,
+    Scatter,
+    Section,
+    Series,
+    Spans,
+    Stretch,
+    Table,
+    Tree,
+    UnitName,
+)
+from tensortide.reports.render.html import render_frame, render_html
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+DATA = re.compile(r'<script type="application/json" id="data" data-encoding="(\w+)">(.*?)</script>', re.DOTALL)
+PAGE = Path(__file__).parents[3] / "src" / "tensortide" / "reports" / "page"
+OPS = 100_000
+
+Open: TypeAlias = "Callable[[Document], Page]"
+
+
+def data_of(page: str) -> Any:
+    found = DATA.search(page)
+    assert found is not None
+    encoding, text = found.groups()
+    return json.loads(gzip.decompress(base64.b64decode(text)) if encoding == "gzip" else text)
+
+
+def step(ops: int = 200) -> Document:
+    """A step whose first tenth takes nine tenths of the time."""
+    names = tuple(("aten.mm.default", "aten.relu.default")[i % 2] for i in range(ops))
+    durations = [81 if i < ops // 10 else 1 for i in range(ops)]
+    edges = tuple(sum(durations[:i]) for i in range(ops + 1)) if ops <= 1000 else tuple(range(ops + 1))
+    work = tuple(1 << 20 if i == ops // 20 else i % 7 << 10 for i in range(ops))
+    table = Table(
+        key="ops",
+        columns=(
+            Column("op", "Op", "name", names, fold=True),
+            Column("module", "Module", "path", tuple(f"layers.{i % 12}" for i in range(ops))),
+            Column("time", "Time", "ns", tuple(durations), bar=1, sum=True),
+            Column("secret", "Secret", "count", tuple(range(ops)), data=True),
+        ),
+    )
+    storages = Table(
+        key="storages",
+        columns=(
+            Column("tensor", "Tensor", "text", ("weight", "hidden", "late")),
+            Column("size", "Bytes", "bytes", (4096, 1 << 20, 64)),
+            Column("birth", "Born", "op", (-1, 5, ops // 2)),
+            Column("death", "Dies", "op", (ops + 1, 20, ops)),
+        ),
+    )
+    curve = Curve(
+        key="resident",
+        title="Memory over the step",
+        x=edges,
+        x_unit="ns",
+        stack=(Series("parameter", "parameters", (4096,) * ops), Series("activation", "activations", work)),
+        marks=(Mark(ops // 20, "peak 1.00 MiB"),),
+        limits=(Limit("budget", 1 << 20),),
+        bands=(Stretch("forward", 0, ops // 2), Stretch("backward", ops // 2, ops)),
+        table="ops",
+        alive="storages",
+    )
+    facts = Facts(rows=(Fact("peak", "Peak", 1 << 20, "bytes"), Fact("part", "of it weights", 4096, "bytes", level=1)))
+    tree = Tree(
+        key="modules",
+        title="Modules",
+        columns=(Column("m", "Module", "path", ("a", "a.b", "c")), Column("n", "Ops", "count", (1, 1, 5))),
+        depth=(0, 1, 0),
+    )
+    scatter = Scatter(
+        key="sweep", x=Axis("batch", log=True), y=Axis("time", "ns"), points=(Points("mm", (1, 10, 100), (5, 7, None)),)
+    )
+    spans = Spans(key="lanes", x_unit="ns", lanes=(Lane("gpu", (0, 10), (5, 30)),))
+    return Document(
+        title="tower",
+        settings={"batch": 2},
+        sections=(
+            Section("memory", "Memory", blocks=(Note(text="It fits.", kind="verdict"), facts, curve, storages)),
+            Section("ops", "All ops", blocks=(table, tree)),
+            Section("plots", "Plots", blocks=(scatter, spans)),
+        ),
+    )
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_the_page_holds_the_document(compress: bool) -> None:
+    document = step(20)
+    assert msgspec.convert(data_of(render_html(document, compress=compress)), Document) == document
+
+
+def test_repeated_text_is_written_once() -> None:
+    found = data_of(render_html(step()))["sections"][1]["blocks"][0]["columns"][0]["values"]
+    assert found["of"] == ["aten.mm.default", "aten.relu.default"]
+    assert found["at"][:3] == [0, 1, 0]
+
+
+def test_nothing_is_loaded_from_anywhere_and_no_text_is_markup() -> None:
+    hostile = "</script><b>bold</b><!--<script>"
+    page = render_html(Document(title=hostile, sections=(Section("s", hostile, blocks=(Note(text=hostile),)),)))
+    assert not re.findall(r"<(?:link|img|iframe|script[^>]*\ssrc|base|object|embed)\b", page)
+    assert not re.findall(r"url\(|@import|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", page)
+    assert set(re.findall(r"https?://[\w./]+", page)) <= {"http://www.w3.org/2000/svg"}
+    assert "<b>" not in page
+    assert page.count("</script>") == 3
+    assert "{{" not in DATA.sub("", page)
+    assert render_frame(step(5)).count("<") == 2
+
+
+def test_the_page_has_a_row_for_every_unit() -> None:
+    text = (PAGE / "units.js").read_text()
+    rows = re.findall(r"^  (\w+): (?:numeric|written)\(", text, re.MULTILINE)
+    assert set(rows) == set(get_args(UnitName))
+
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+
+@pytest.fixture(scope="module")
+def browser(chromium_path: Path) -> Iterator[Browser]:
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=str(chromium_path),
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """A function that opens a document. Any error or any request that leaves the file fails the test."""
+    problems: list[str] = []
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, offline=True)
+
+    def outside(url: str) -> list[str]:
+        return [] if url.startswith(("file:", "data:", "blob:")) else [f"request: {url}"]
+
+    def opened(document: Document) -> Page:
+        path = tmp_path / "report.html"
+        path.write_text(render_html(document), "utf-8")
+        page = context.new_page()
+        page.on(
+            "request", lambda r: problems.append(r.url) if not r.url.startswith(("file:", "data:", "blob:")) else None
+        )
+        page.on("console", lambda message: problems.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: problems.append(f"error: {error}"))
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready]", timeout=30_000)
+        return page
+
+    yield opened
+    context.close()
+    assert problems == []
+
+
+def test_every_block_is_drawn(open_page: Open) -> None:
+    page = open_page(step())
+    assert "1.00 MiB" in page.inner_text("#memory .figures")
+    assert "It fits." in page.inner_text("#memory .verdict")
+    assert page.locator("[data-block=curve] path[data-role]").count() == 2
+    assert page.locator("[data-block=scatter] circle").count() == 2
+    assert page.locator("[data-block=spans] rect").count() == 2
+    assert page.locator("#nav a").all_inner_texts() == ["Memory", "All ops", "Plots"]
+    assert "Secret" not in page.inner_text("#ops")
+
+
+def test_time_is_the_axis_where_durations_are_known(open_page: Open) -> None:
+    page = open_page(step())
+
+    def width(band: int) -> float:
+        box = page.locator("[data-block=curve] rect").nth(band).bounding_box()
+        assert box is not None
+        return box["width"]
+
+    assert page.get_attribute("button[data-key=ns]", "aria-pressed") == "true"
+    assert width(0) > 8 * width(1)
+    page.click("button[data-key=op]")
+    assert width(0) == pytest.approx(width(1), rel=0.02)
+
+
+def test_the_pointer_names_what_is_alive(open_page: Open) -> None:
+    page = open_page(step())
+    page.focus("[data-block=curve] svg")
+    page.keyboard.press("p")
+    tip = page.inner_text("#tip")
+    for part in ("op 10", "mm", "1.00 MiB", "hidden", "weight"):
+        assert part in tip
+    assert "late" not in tip
+    table = page.locator("[id='memory.storages']")
+    assert table.locator(".vbody .vrow").count() == 2
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    assert "late" in table.inner_text()
+
+
+def test_a_long_table_is_searched_and_sorted(open_page: Open) -> None:
+    page = open_page(step(OPS))
+    ops = page.locator("[id='ops.ops']")
+    assert ops.locator(".vbody .vrow").count() < 100
+    ops.locator("input").fill("MM layers.10")
+    assert ops.locator(".vnote").inner_text().startswith("8\u2009333 of 100\u2009000 rows")
+    ops.locator("button[data-key=time]").click()
+    assert ops.locator(".vbody .vrow").first.inner_text().replace("\n", " ").split()[-2:] == ["81", "ns"]
+    ops.locator(".vbody .vrow").first.click()
+    assert "Alive at op" in page.inner_text("#memory .alive-title")
+
+
+def test_trees_open_close_and_keep_children_below_parents(open_page: Open) -> None:
+    page = open_page(step())
+    rows = page.locator("[id='ops.modules'] .vbody .vrow")
+    page.click("[id='ops.modules'] button[data-key=n]")
+    assert [text.split("\n")[0].strip("▾ ") for text in rows.all_inner_texts()] == ["c", "a", "a.b"]
+    page.click("[id='ops.modules'] .twist")
+    assert rows.count() == 2
+
+
+def test_a_printed_chart_is_whole(open_page: Open) -> None:
+    """Paper is narrower than the window in which the chart was drawn."""
+    page = open_page(step())
+    page.emulate_media(media="print")
+    outside = page.evaluate(
+        """() => {
+            const plot = document.querySelector("[data-block=curve] svg");
+            plot.parentNode.style.width = "600px";
+            const frame = plot.getBoundingClientRect();
+            return [...plot.querySelectorAll("path, rect, text")].filter(
+                (node) => node.getBoundingClientRect().right > frame.right + 1).map((node) => node.outerHTML);
+        }"""
+    )
+    assert outside == []
+
+
+def test_dark_and_light(open_page: Open) -> None:
+    page = open_page(step(20))
+    before = page.get_attribute("html", "data-theme")
+    page.click("#theme")
+    assert {before, page.get_attribute("html", "data-theme")} == {"light", "dark"}
+
+
+def test_a_document_without_anything(open_page: Open) -> None:
+    page = open_page(Document(title="", sections=(Section("s", "", blocks=(Table(key="t", columns=()),)),)))
+    assert "unnamed step" in page.inner_text("h1")
