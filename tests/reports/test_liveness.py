@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+import torch
 from rich.console import Console
 
+import tensortide
 from tensortide.graph.model import Graph
-from tensortide.memory import LINKS, link
+from tensortide.memory import LINKS, link, offloads
 from tensortide.reports import report
 from tensortide.reports.html import render_html
 from tensortide.reports.liveness import LivenessStudy, LivenessView, study, with_liveness
@@ -30,7 +32,7 @@ from tests.reports.graphs import alone, empty, tower
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-FAST = link("1TB/s,0.1us")
+FAST = link("1TB/s,0.001us")
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 
 
@@ -143,12 +145,40 @@ def test_text_tells_what_to_do_and_where() -> None:
         assert " ".join(told.split()) in " ".join(text.split())
     assert "durations made up" in text
     row = view.recompute[0]
-    line = next(line for line in text.split("Worth computing again")[1].splitlines() if row.modules in line)
+    line = next(line for line in text.split("Worth recomputing")[1].splitlines() if row.modules in line)
     assert row.first.source in line
     assert f"x{len(row.indexes)}" in line
     assert "Worth" not in text_of(view, top=0)
-    assert "> 1TB/s,0.1us" in text
+    assert "> 1TB/s,0.001us" in text
     assert text_of(view, encoding="ascii").isascii()
+
+
+def test_what_draws_random_numbers_says_so() -> None:
+    """A dropout mask is allocated by one op, drawn by the next and scaled in place."""
+
+    def workload() -> Callable[[], object]:
+        model = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Dropout()) for _ in "abc"))
+        return lambda: model(torch.ones(64, 64)).sum().backward()
+
+    view = made(tensortide.capture(workload)).view
+    (mask,) = [row for row in view.recompute if row.random]
+    assert (mask.first.name, mask.first.op_name, len(mask.indexes)) == ("bernoulli_.float", "bernoulli_.float", 2)
+    assert (mask.ops, mask.random) == (("empty_like", "bernoulli_.float", "div_.Scalar"), ("bernoulli_.float",))
+    text = " ".join(text_of(view, 140).split())
+    assert "3 random bernoulli_.float" in text
+    assert "random: draws random numbers: recomputed by hand it needs the generator state saved" in text
+    assert not any(row.random for row in deep().view.recompute)
+
+
+@pytest.mark.parametrize("latency", ["0.001us", "0.01us", "45us"])
+def test_moves_that_would_be_mostly_latency_are_not_advised(latency: str) -> None:
+    over = link(f"1TB/s,{latency}")
+    graph = tower(12)
+    found = study(graph, [10**9] * len(graph), link=over)
+    least = {"0.001us": 1_000, "0.01us": 10_000, "45us": 45_000_000}[latency]
+    worth = {row.index for row in offloads(found.idle, over) if row.nbytes >= least}
+    assert {index for row in found.view.offload for index in row.indexes} == worth
+    assert bool(worth) == (latency != "45us")
 
 
 def test_no_name_paints_the_terminal() -> None:
@@ -159,7 +189,7 @@ def test_a_comparison_has_both_sides_and_their_ratio() -> None:
     text = printed(lambda console: render_comparison(deep().view, made(tower(24)).view, console))
     (row,) = [line.split() for line in text.splitlines() if line.startswith("  ops ")]
     assert row == ["ops", "60", "120", "x", "2"]
-    assert "hideable over 1TB/s,0.1us, of periods" in text
+    assert "hideable over 1TB/s,0.001us, of periods" in text
 
 
 def test_compat_counts_every_tensor() -> None:

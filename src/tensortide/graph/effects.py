@@ -1,4 +1,4 @@
-"""What a recomputed op must not do twice."""
+"""Facts about calls that decide how they can be recomputed: side effects, random numbers, contents."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ _NORMALISATIONS = frozenset(
     }
 )
 
+_DROPOUT = frozenset({"dropout", "dropout_p"})
+"""Arguments of ops that draw random numbers only if this one is not 0."""
+_ALLOCATIONS = frozenset(
+    {"empty", "empty_like", "empty_permuted", "empty_quantized", "empty_strided", "new_empty", "new_empty_strided"}
+)
+
 
 def blind_slots(call: Call) -> frozenset[int]:
     """Holes of ``call`` that it updates without its outputs depending on what was there before.
@@ -29,3 +35,15 @@ def blind_slots(call: Call) -> frozenset[int]:
         return frozenset()
     holes = [name for name, value in call.arguments if value is TENSOR]
     return frozenset(slot for slot, name in enumerate(holes) if name in _STATISTICS)
+
+
+def draws_random(call: Call) -> bool:
+    """Tell whether ``call`` draws random numbers: recomputed from another generator state it gives other values."""
+    off = any(value == 0 for name, value in call.arguments if name in _DROPOUT)
+    return "random" in call.tags and not off
+
+
+def only_allocates(call: Call) -> bool:
+    """Tell whether ``call`` makes a storage without contents, which a later op fills."""
+    namespace, name, *_ = call.op.split(".")
+    return namespace == "aten" and name in _ALLOCATIONS

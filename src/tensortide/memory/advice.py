@@ -1,6 +1,6 @@
-"""Which storages are most worth moving elsewhere or computing again while they lie idle.
+"""Storages that are most worth moving elsewhere or recomputing while they are idle.
 
-Both are bounds for one storage at a time: links and arithmetic are shared, and what is computed again may need another
+Both are bounds for one storage at a time: links and arithmetic are shared, and a recomputation may need another storage
 that was evicted too. Planners weigh that; these lists say where to look first.
 """
 
@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import msgspec
 
-from tensortide.graph.effects import blind_slots
+from tensortide.graph.effects import blind_slots, draws_random, only_allocates
 from tensortide.memory.idle import Idleness, covers
 from tensortide.memory.link import Link
 from tensortide.memory.liveness import Life, Period
@@ -20,7 +20,7 @@ from tensortide.memory.liveness import Life, Period
 __all__ = ["CHAIN", "Offload", "Recompute", "offloads", "recomputations"]
 
 CHAIN = 16
-"""Most ops that are computed again for one storage."""
+"""Most ops that are recomputed for one storage."""
 
 
 class Offload(msgspec.Struct, frozen=True):
@@ -44,8 +44,12 @@ class Offload(msgspec.Struct, frozen=True):
 
 
 class Recompute(msgspec.Struct, frozen=True):
-    """A storage (or tensor) ``index`` that could be dropped when op ``start`` begins and computed again before op
-    ``end`` by running ``ops`` once more, in ``cost_ns``: its longest inactive period, of ``idle_ns``."""
+    """A storage (or tensor) ``index`` that could be evicted when op ``start`` begins and recomputed before op ``end``
+    by running ``ops`` once more, in ``cost_ns``: its longest inactive period, of ``idle_ns``.
+
+    ``random`` are those of the ops that draw random numbers: they give the same values only from the generator state
+    that they started from, which has to be saved when they run first.
+    """
 
     index: int
     nbytes: int
@@ -53,6 +57,7 @@ class Recompute(msgspec.Struct, frozen=True):
     end: int
     idle_ns: int
     ops: tuple[int, ...]
+    random: tuple[int, ...]
     cost_ns: int
     at_peak: bool
 
@@ -89,19 +94,21 @@ def recomputations(idle: Idleness) -> list[Recompute]:
     that is dead or overwritten by then. Storages for which these are more than ``CHAIN``, or take as long as the
     period, are left out.
     """
-    history = _History(idle)
+    history, graph = _History(idle), idle.graph
+    draws = [draws_random(call) for call in graph.calls]
     found = []
     for life in idle.lives:
         periods = [period for period in life.periods if not period.looped]
         if life.persistent or not periods or not life.nbytes:
             continue
         longest = max(periods, key=_ns)
-        ops = history.again(life.index, longest.end)
+        ops = tuple(sorted(history.again(life.index, longest.end)))
         cost = sum(idle.durations_ns[op] for op in ops)
         if ops and cost < _ns(longest):
             at_peak = covers(longest, idle.peak_op)
             period = (longest.start, longest.end, _ns(longest))
-            found.append(Recompute(life.index, life.nbytes, *period, tuple(sorted(ops)), cost, at_peak))
+            random = tuple(op for op in ops if draws[graph.ops[op].call])
+            found.append(Recompute(life.index, life.nbytes, *period, ops, random, cost, at_peak))
     return sorted(found, key=lambda item: (-Fraction(item.byte_ns, max(1, item.cost_ns)), item.index))
 
 
@@ -126,13 +133,14 @@ class _History:
         """For each op what it must find as it was, and what it leaves changed or new; a view does neither."""
         graph, by_storage = self._idle.graph, self._idle.mode == "storage"
         blind = [blind_slots(call) for call in graph.calls]
+        shapes_only = [only_allocates(call) for call in graph.calls]
         keys = [tensor.storage for tensor in graph.tensors] if by_storage else range(len(graph.tensors))
         for op in graph.ops:
             read = {keys[tensor] for slot, tensor in enumerate(op.inputs) if slot not in blind[op.call]}
             inputs = {keys[tensor] for tensor in op.inputs}
             mutated = {keys[op.inputs[slot]] for slot in graph.calls[op.call].mutated if slot not in blind[op.call]}
             made = {keys[tensor] for tensor in op.outputs} - inputs
-            yield frozenset(read), frozenset(mutated | made)
+            yield frozenset(() if shapes_only[op.call] else read), frozenset(mutated | made)
 
     def again(self, key: int, end: int) -> set[int]:
         """The ops to run once more just before op ``end`` to have what ``key`` holds then; empty if that cannot be, or

@@ -36,6 +36,11 @@ class Link:
         """A period hides moving ``nbytes`` out and back if it lasts longer than this: ``SAFETY`` transfers."""
         return int(SAFETY * self._exact_ns(nbytes))
 
+    @property
+    def least_bytes(self) -> int:
+        """Bytes from which on a transfer takes longer than its latency: less is not worth a move of its own."""
+        return -int(-self.latency_ns * self.bytes_per_s // 10**9)
+
     def _exact_ns(self, nbytes: int) -> Fraction:
         return self.latency_ns + Fraction(nbytes * 10**9) / self.bytes_per_s
 

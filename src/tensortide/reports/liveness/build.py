@@ -38,7 +38,7 @@ __all__ = ["study"]
 STRETCHES, POINTS, QUANTILES, BARS, ROWS = 480, 2000, 200, 40, 40
 """Most entries of curves, points, quantiles, lives and of each list of advice."""
 LEAST_SHARE = 1e-3
-"""Of the peak: less is not worth a row among what to compute again."""
+"""Share of the peak below which storages alike, together, are not worth a row of advice."""
 LIMITS_NS = (10**4, 10**5, 10**6, 10**7, 10**8, 10**9, 10**10)
 
 T = TypeVar("T", "Offload", "Recompute")
@@ -99,7 +99,7 @@ def _view(idle: Idleness, link: Link, names: Names, durations: str) -> LivenessV
         links=tuple(links),
         verdict="",
         advice=(),
-        offload=_offload_rows(offloads(idle, link), names),
+        offload=_offload_rows(offloads(idle, link), names, link, peak.live_bytes),
         recompute=_recompute_rows(recomputations(idle), names, graph, peak.live_bytes),
         quantile_ns=_quantiles([span.ns for span in idle.spans()]),
         curves=_curves(idle),
@@ -152,7 +152,9 @@ def _alike(rows: Sequence[T], names: Names) -> list[list[T]]:
     return list(groups.values())
 
 
-def _offload_rows(rows: Sequence[Offload], names: Names) -> tuple[OffloadRow, ...]:
+def _offload_rows(rows: Sequence[Offload], names: Names, link: Link, peak_bytes: int) -> tuple[OffloadRow, ...]:
+    """List the moves of storages of ``Link.least_bytes`` or more, in groups of ``LEAST_SHARE`` of the peak or more."""
+    worth = [row for row in rows if row.nbytes >= link.least_bytes]
     found = [
         OffloadRow(
             first=names(group[0].index),
@@ -166,9 +168,14 @@ def _offload_rows(rows: Sequence[Offload], names: Names) -> tuple[OffloadRow, ..
             hideable_byte_ns=sum(row.byte_ns for row in group),
             transfer_ns=sum(row.transfer_ns * row.periods for row in group),
         )
-        for group in _alike(rows, names)
+        for group in _alike(worth, names)
+        if _worth_a_row(group, peak_bytes)
     ]
     return tuple(sorted(found, key=lambda row: -row.hideable_byte_ns)[:ROWS])
+
+
+def _worth_a_row(group: Sequence[Offload] | Sequence[Recompute], peak_bytes: int) -> bool:
+    return sum(row.nbytes for row in group) >= LEAST_SHARE * peak_bytes
 
 
 def _recompute_rows(rows: Sequence[Recompute], names: Names, graph: Graph, peak_bytes: int) -> tuple[RecomputeRow, ...]:
@@ -183,9 +190,10 @@ def _recompute_rows(rows: Sequence[Recompute], names: Names, graph: Graph, peak_
             idle_byte_ns=sum(row.byte_ns for row in group),
             cost_ns=sum(row.cost_ns for row in group),
             ops=tuple(short(graph[op].name) for op in group[0].ops),
+            random=tuple(short(graph[op].name) for op in group[0].random),
         )
         for group in _alike(rows, names)
-        if sum(row.nbytes for row in group) >= LEAST_SHARE * peak_bytes
+        if _worth_a_row(group, peak_bytes)
     ]
     return tuple(sorted(found, key=lambda row: -row.idle_byte_ns / max(1, row.cost_ns))[:ROWS])
 

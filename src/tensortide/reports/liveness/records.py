@@ -38,7 +38,7 @@ class RoleTime(msgspec.Struct, frozen=True, kw_only=True):
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
     """A storage (a tensor in mode ``compat``): what it is called, and where it comes from.
 
-    ``op`` is the op that makes it, or for what exists before the step the first that uses it (-1: none); ``source`` is
+    ``op`` is the op that fills it, or for what exists before the step the first that uses it (-1: none); ``source`` is
     the line of code of that op.
     """
 
@@ -73,8 +73,8 @@ class OffloadRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecomputeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Storages alike that can be dropped for their longest period and computed again, in ``cost_ns`` for all;
-    ``ops`` are the names of the ops that it takes for the first."""
+    """Storages alike that can be evicted for their longest period and recomputed, in ``cost_ns`` for all; ``ops`` are
+    the names of the ops that it takes for the first, ``random`` of those that draw random numbers."""
 
     first: Stored
     modules: str
@@ -85,6 +85,7 @@ class RecomputeRow(msgspec.Struct, frozen=True, kw_only=True):
     idle_byte_ns: int
     cost_ns: int
     ops: tuple[str, ...]
+    random: tuple[str, ...]
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):

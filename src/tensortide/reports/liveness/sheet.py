@@ -37,6 +37,7 @@ HEADER = (
     "transfer_ns",
     "recompute_ops",
     "recompute_ns",
+    "recompute_random",
 )
 
 
@@ -68,6 +69,7 @@ def sheet(study: LivenessStudy) -> str:
                 link.transfer_ns(life.nbytes),
                 len(more.ops) if more else None,
                 more.cost_ns if more else None,
+                len(more.random) if more else None,
             ]
         )
     return out.getvalue()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from tensortide.graph.effects import only_allocates
 from tensortide.graph.model import describe
 from tensortide.reports.layout import tidy
 from tensortide.reports.liveness.records import LivenessView, Stored
@@ -14,6 +15,7 @@ from tensortide.reports.simulation.words import short
 from tensortide.reports.tables import storage_homes, widest_tensors
 
 if TYPE_CHECKING:
+    from tensortide.graph.model import Graph
     from tensortide.memory import Idleness, Life, Link
 
 __all__ = ["LivenessStudy", "Names"]
@@ -52,7 +54,7 @@ class Names:
         """Storage or tensor ``index``, for a reader."""
         graph, life = self._idle.graph, self._lives[index]
         storage = self.storage(index)
-        op = _origin(life)
+        op = _filler(graph, life, storage)
         view = None if op < 0 else graph[op]
         source = None if view is None else view.source
         shape = self._widest.get(index, "") if self._idle.mode == "storage" else describe(graph.tensors[index])
@@ -73,6 +75,13 @@ class Names:
         )
 
 
-def _origin(life: Life) -> int:
-    """The op that makes it, or the first that uses it; -1 for what no op touches."""
-    return life.uses[0] if life.uses else -1
+def _filler(graph: Graph, life: Life, storage: int) -> int:
+    """Find the op that makes the contents of ``storage``: its first use, or if that only allocates, the first that
+    writes to it; -1 for what no op touches."""
+    if not life.uses or not only_allocates(graph.calls[graph.ops[life.uses[0]].call]):
+        return life.uses[0] if life.uses else -1
+    for index in life.uses:
+        op = graph.ops[index]
+        if any(graph.tensors[op.inputs[slot]].storage == storage for slot in graph.calls[op.call].mutated):
+            return index
+    return life.uses[0]

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tensortide.reports.layout import Column, Trimmed, bar, columns_table, device_text, heading, tidy
 from tensortide.reports.liveness.records import LivenessView, OffloadRow, RecomputeRow, RoleTime, Stored
-from tensortide.reports.liveness.words import late_share, name_text
+from tensortide.reports.liveness.words import RANDOM, late_share, name_text
 from tensortide.reports.simulation.words import place_text, time_text
 from tensortide.reports.totals import assumed
 from tensortide.units import format_bytes, format_percent
@@ -166,7 +166,7 @@ def _offload_cells(row: OffloadRow, whole: int) -> Sequence[str]:
 def _recompute(view: LivenessView, options: ConsoleOptions, top: int) -> Iterator[RenderableType]:
     if not view.recompute or not top:
         return
-    yield heading("Worth computing again", "most memory-time for its cost first; tensors alike together")
+    yield heading("Worth recomputing", "most memory-time for its cost first; tensors alike together")
     wide = options.max_width >= WIDE
     columns = [Column("Bytes", right=True), Column("", right=True), Column("at peak", right=True, shown=wide)]
     columns += [
@@ -179,6 +179,8 @@ def _recompute(view: LivenessView, options: ConsoleOptions, top: int) -> Iterato
     named = _stored_columns(view.recompute[:top], options)
     yield columns_table([*columns, *named], rows, first=False, gap=2 if wide else 1)
     yield from _rest(len(view.recompute), top)
+    if any(row.random for row in view.recompute[:top]):
+        yield Text(f"random: {RANDOM}", style="dim")
 
 
 def _recompute_cells(row: RecomputeRow, step_ns: int) -> Sequence[str]:
@@ -189,7 +191,7 @@ def _recompute_cells(row: RecomputeRow, step_ns: int) -> Sequence[str]:
         time_text(row.idle_ns / len(row.indexes)),
         time_text(row.cost_ns),
         format_percent(row.cost_ns, step_ns),
-        str(len(row.ops)),
+        f"{len(row.ops)}{' random' if row.random else ''}",
     )
 
 

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from tensortide.reports.liveness.records import LivenessView, OffloadRow, RecomputeRow, Stored
 
 LATE = 0.05
-"""Share of memory-time after the last use from which on releasing late is told."""
+"""Share of memory-time after the last use from which on late releases are mentioned."""
+RANDOM = "draws random numbers: recomputed by hand it needs the generator state saved, or gradients are wrong"
 
 
 def verdict(view: LivenessView) -> str:
@@ -47,7 +48,7 @@ def advice(view: LivenessView) -> Iterator[str]:
     if view.offload:
         yield f"Move first: {_offload(view.offload[0])}."
     if view.recompute:
-        yield f"Compute again first: {_recompute(view.recompute[0])}."
+        yield f"Recompute first: {_recompute(view.recompute[0])}."
     late = late_share(view)
     if late is not None and late > LATE and view.resident_peak_bytes is not None:
         yield (
@@ -72,7 +73,7 @@ def _recompute(row: RecomputeRow) -> str:
     idle = time_text(row.idle_ns / len(row.indexes))
     return (
         f"{stored_text(row.first, row.modules, len(row.indexes))}, {format_bytes(row.nbytes)} for {idle} at the price "
-        f"of {time_text(row.cost_ns)}"
+        f"of {time_text(row.cost_ns)}{f' ({RANDOM})' if row.random else ''}"
     )
 
 

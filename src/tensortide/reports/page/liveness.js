@@ -147,10 +147,10 @@ function adviceTable(title, remark, rows, heads, cells) {
 function adviceTables(view) {
   const whole_ = view.total.active_byte_ns + view.total.idle_byte_ns + view.total.unused_byte_ns;
   const away = (row) => [duration(row.hideable_ns / row.indexes.length), duration(row.transfer_ns / row.periods), percent(row.hideable_byte_ns, whole_)];
-  const again = (row) => [duration(row.idle_ns / row.indexes.length), duration(row.cost_ns), percent(row.cost_ns, view.step_ns), row.ops.length];
+  const again = (row) => [duration(row.idle_ns / row.indexes.length), duration(row.cost_ns), percent(row.cost_ns, view.step_ns), row.random.length ? el("span", { title: "draws random numbers: recomputed by hand it needs the generator state saved, or gradients are wrong" }, `${row.ops.length} random`) : row.ops.length];
   return [
     view.offload.length > 0 && adviceTable(`Worth moving over ${view.link}`, "most memory-time first; tensors alike together", view.offload, ["Away, each", "Transfer", "Of memory-time"], away),
-    view.recompute.length > 0 && adviceTable("Worth computing again", "most memory-time for its cost first; tensors alike together", view.recompute, ["Idle, each", "Cost", "Of the step", "Ops"], again),
+    view.recompute.length > 0 && adviceTable("Worth recomputing", "most memory-time for its cost first; tensors alike together", view.recompute, ["Idle, each", "Cost", "Of the step", "Ops"], again),
   ];
 }
 
