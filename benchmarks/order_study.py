@@ -20,7 +20,6 @@ import msgspec
 from tensortide import footprint
 from tensortide.graph import Graph, Role, Storage
 from tensortide.importers.tf1.load import import_graph
-from tensortide.plans.lifetimes import users
 from tensortide.plans.order.cuts import unavoidable
 from tensortide.plans.order.problem import Problem
 from tensortide.plans.order.proof import Exhausted, verify
@@ -57,10 +56,10 @@ STUDY = """\
 
 def as_studied(graph: Graph) -> Graph:
     """``graph`` with only variables persistent: what is fed, constants and results live from first to last use."""
-    ops = (graph[touching[0]].name if touching else "" for touching in users(graph))
+    ops = (graph[touching[0]].name if touching else "" for touching in graph.index.users)
     storages = [
         _local(storage, touching) if touching and "Var" not in first else storage
-        for storage, touching, first in zip(graph.storages, users(graph), ops, strict=True)
+        for storage, touching, first in zip(graph.storages, graph.index.users, ops, strict=True)
     ]
     return msgspec.structs.replace(graph, storages=tuple(storages))
 

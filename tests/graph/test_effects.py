@@ -20,9 +20,15 @@ def call(op: str, training: object, key: str = "training") -> Call:
     return Call(op, slots, 6, (2, 3), (TENSOR,) * 3, ())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("op", ["aten.native_batch_norm.default", "aten.cudnn_batch_norm.default"])
+@pytest.mark.parametrize(
+    "op", ["aten.native_batch_norm.default", "aten.cudnn_batch_norm.default", "aten.native_batch_norm.out"]
+)
 def test_running_statistics_in_training(op: str) -> None:
     assert blind_slots(call(op, training=True)) == {2, 3}
+
+
+def test_a_normalisation_that_always_updates() -> None:
+    assert blind_slots(call("aten._batch_norm_with_update.default", None, "momentum")) == {2, 3}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tensortide.expr import Expr, expr_of, sized, symbol
 from tensortide.expr.plain import from_plain, to_plain
 from tensortide.graph import OUTSIDE, TENSOR, Call, Graph, Loop, Op, Phase, Role, Storage, Tensor, load, save, validate
 from tensortide.graph.file import MAGIC
-from tensortide.memory import footprint_bytes, liveness, storage_copies, timeline
+from tensortide.memory import footprint_bytes, liveness, timeline
 
 N, T, U = symbol("n"), symbol("t"), symbol("layer/1:0::dim_0")
 
@@ -116,7 +116,7 @@ def test_costs_of_equal_numbers_and_other_expressions_are_not_shared() -> None:
 
 
 def test_footprint_counts_bodies_every_iteration() -> None:
-    assert storage_copies(looped()) == (1, 5, 15)
+    assert looped().index.copies == (1, 5, 15)
     assert footprint_bytes(looped()) == 8 * 21
 
 

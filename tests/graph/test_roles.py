@@ -36,13 +36,13 @@ def test_long_lived_memory_is_stacked_below_what_comes_and_goes() -> None:
     assert [role.value for role in stacked()] == [
         *("parameter", "buffer", "optimizer_state", "input", "gradient", "output", "activation", "temporary")
     ]
-    assert all(role.row.owned for role in Role if role.row.given)
+    assert not any(role.row.renewed for role in Role if role.row.given)
 
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Role:
     """A role that no code knows, added to the table for one test."""
-    role: Role = Role._new_member_(Role, Row("toy_cache", Look(BANDS[1], "#123456", "#fedcba"), owned=True, given=True))  # type: ignore[attr-defined]
+    role: Role = Role._new_member_(Role, Row("toy_cache", Look(BANDS[1], "#123456", "#fedcba"), given=True))  # type: ignore[attr-defined]
     role._name_ = "TOY_CACHE"
     monkeypatch.setattr(Role, "_member_names_", [*Role._member_names_, role._name_])
     monkeypatch.setitem(Role._member_map_, role._name_, role)
@@ -65,7 +65,7 @@ def stepped(role: Role) -> Graph:
 def test_a_new_role_appears_in_timeline_report_and_page(toy: Role) -> None:
     graph = stepped(toy)
     for rule in ("eager", "last_use"):
-        assert timeline(graph, lifetimes=rule).by_role[toy].tolist() == [5000, 5000], "what is owned stays"
+        assert timeline(graph, lifetimes=rule).by_role[toy].tolist() == [5000, 5000], "what outlives the step stays"
     document = report(graph)
     assert document.storages.roles[document.storages.role[1]] == "toy_cache"
     assert document.memory.eager.bytes_by_role["toy_cache"] == (5000, 5000)

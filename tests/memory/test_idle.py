@@ -32,7 +32,7 @@ from tests.memory.g10 import TRACES, idleness_of
 from tests.memory.test_liveness import DURATIONS, worked_example
 
 if TYPE_CHECKING:
-    from tensortide.memory.lives import Ints
+    from tensortide.memory.lifetimes import Ints
 
 SLOW = Link("slow", Fraction(2**10), 7)
 

@@ -97,7 +97,7 @@ def test_gradients_that_wait_for_zero_grad_are_dropped_under_last_use() -> None:
     old = b.storage(10, Role.GRADIENT, None, 0, name="w.grad")
     new = b.storage(10, Role.GRADIENT, 0, None, name="w.grad")
     b.op([], [new])
-    b.op([new], [])
+    b.op([new], [], phase=Phase.OPTIMIZER)
     b.op([], [])
     assert timeline(b.graph(), lifetimes="last_use").resident.tolist() == [10, 10, 0]
     kept = Builder()

@@ -10,34 +10,35 @@ import msgspec
 from ortools.sat.python import cp_model
 
 from tensortide.errors import PlanError
-from tensortide.graph import Graph
+from tensortide.graph import Graph, Role
 from tensortide.plans import in_order, validate
-from tensortide.plans.order.problem import Problem
+from tensortide.plans.order.problem import START, Problem
 from tensortide.replays import replay
 from tests.graphs import Builder
 
 
 def released(builder: Builder) -> Graph:
-    """The graph of ``builder``, each storage that it allocates released after its last use."""
+    """The graph of ``builder``, each storage that it allocates, and each temporary, released after its last use."""
     graph = builder.graph()
     last = [0 if s.birth is None else s.birth for s in graph.storages]
     for index, op in enumerate(graph.ops):
         for tensor in (*op.inputs, *op.outputs):
             last[graph.tensors[tensor].storage] = index
     storages = tuple(
-        s if s.birth is None else msgspec.structs.replace(s, death=used + 1)
+        s if s.birth is None and s.role is not Role.TEMPORARY else msgspec.structs.replace(s, death=used + 1)
         for s, used in zip(graph.storages, last, strict=True)
     )
     return msgspec.structs.replace(graph, storages=storages)
 
 
-def random_dag(seed: int, ops: int, sources: float = 0.2, fan: int = 3, barrier: int = 10**9) -> Graph:
+def random_dag(seed: int, ops: int, sources: float = 0.2, fan: int = 3, barrier: int = 10**9, given: int = 0) -> Graph:
     """``ops`` ops that read up to ``fan`` results from anywhere before; a part of them reads nothing.
 
-    Every ``barrier``-th reads all there is, and what comes later reads nothing from before it.
+    Every ``barrier``-th reads all there is, and what comes later reads nothing from before it. So many storages as
+    ``given`` exist before the step, and are released in it.
     """
     chance, builder = random.Random(seed), Builder()
-    made: list[int] = []
+    made = [builder.storage(chance.randint(1, 1000)) for _ in range(given)]
     for index in range(ops):
         count = 0 if chance.random() < sources else min(chance.randint(1, fan), len(made))
         inputs = chance.sample(made, count)
@@ -83,14 +84,14 @@ def all_peaks(graph: Graph, device: str) -> Iterator[int]:
 
 def smallest_peak(stated: Problem) -> int:
     """The smallest peak over all orders, by the set of ops done: every set that can be reached, one op at a time."""
-    peaks = {frozenset[int](): stated.base}
+    peaks = {frozenset[int](): stated.start}
     for _ in range(len(stated)):
         larger: dict[frozenset[int], int] = {}
         for done, peak in peaks.items():
             held = stated.base + sum(
                 stated.nbytes[b]
                 for b, birth in enumerate(stated.birth)
-                if birth in done and not done.issuperset(stated.users[b])
+                if (birth == START or birth in done) and not done.issuperset(stated.users[b])
             )
             for op in range(len(stated)):
                 if op not in done and done.issuperset(stated.before[op]):
@@ -117,7 +118,8 @@ def by_constraints(stated: Problem) -> int | None:
             model.add(end == count)
         else:
             model.add_max_equality(end, [at[user] + 1 for user in users])
-        lives.append(model.new_interval_var(at[stated.birth[block]], length, end, ""))
+        birth = stated.birth[block]
+        lives.append(model.new_interval_var(0 if birth == START else at[birth], length, end, ""))
         sizes.append(stated.nbytes[block])
     peak = model.new_int_var(0, sum(sizes), "")
     model.add_cumulative(lives, sizes, peak)

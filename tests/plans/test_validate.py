@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tensortide.errors import PlanError
 from tensortide.graph import TENSOR, Call, Graph, Op, Phase, Role
-from tensortide.plans import Compute, Evict, Lane, Plan, fingerprint, validate
+from tensortide.plans import Compute, Evict, Lane, Plan, validate
 from tensortide.plans.model import Step
 from tensortide.replays import executed, replay
 from tensortide.replays.remat import Simulator
@@ -20,7 +20,7 @@ from tests.replays.remat.steps import random_recording
 
 
 def lane(graph: Graph, *steps: Step) -> Plan:
-    return Plan(fingerprint(graph), (Lane("cpu", steps),))
+    return Plan(graph.index.digest, (Lane("cpu", steps),))
 
 
 C, E = Compute, Evict

@@ -12,6 +12,7 @@ from tensortide.studies.remat import Experiment, Saved, Subject, ablation, budge
 from tensortide.studies.remat.grid import play_all
 from tensortide.studies.remat.linear import linear_network
 from tensortide.studies.remat.results import Cell, Run
+from tensortide.studies.remat.subject import program_files
 
 POLICIES = ("dtr", "dtr-eq", "lru", "random", "dtr-local+sqrt", "size+large")
 
@@ -126,6 +127,11 @@ def test_a_key_tells_apart_whatever_decides_a_run() -> None:
     keys += [small(25).key(cell), small(compat=True).key(cell)]
     assert len(set(keys)) == len(keys)
     assert small().key(cell) == keys[0]
+
+
+def test_a_key_covers_the_sources_of_policies_and_engines() -> None:
+    covered = {path.name for path in program_files()}
+    assert {"policies.py", "schedule.py", "engine.py", "kernel.py", "contenders.py"} <= covered
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -41,7 +41,7 @@ def holdings_of(graph: Graph) -> Holdings:
     trained = {n.tensor for n in graph.named if n.role is Role.PARAMETER and n.trainable}
     trainable = [tensor for index, tensor in parameters.items() if index in trained]
     buffers = {i: t for i, t in _named(graph, Role.BUFFER).items() if i not in parameters}
-    read = {graph.tensors[i].storage for op in graph.ops for i in op.inputs}
+    read = {storage for storages in graph.index.reads for storage in storages}
     inputs = [tensor for tensor in _named(graph, Role.INPUT).values() if tensor.storage in read]
     inputs = [tensor for tensor in inputs if graph.storages[tensor.storage].role is Role.INPUT]
     covered = {tensor.storage for tensor in inputs}

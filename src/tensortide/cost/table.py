@@ -165,15 +165,10 @@ def known_sizes(graph: Graph) -> dict[str, int]:
 
 def _owners(graph: Graph) -> dict[int, list[int]]:
     """For every op the storages that it allocates, or is the first to touch of those that were there before."""
-    first: dict[int, int] = {}
-    for index, op in enumerate(graph.ops):
-        for tensor in (*op.outputs, *op.inputs):
-            first.setdefault(graph.tensors[tensor].storage, index)
     owners: dict[int, list[int]] = {}
-    for i, storage in enumerate(graph.storages):
-        owner = first.get(i) if storage.birth is None else storage.birth
-        if owner is not None:
-            owners.setdefault(owner, []).append(i)
+    for storage, users in enumerate(graph.index.users):
+        if users:
+            owners.setdefault(users[0], []).append(storage)
     return owners
 
 

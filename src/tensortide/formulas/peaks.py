@@ -24,7 +24,7 @@ from tensortide.formulas.measure import agrees
 from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
 from tensortide.memory import timeline
-from tensortide.memory.lives import Spans, spans
+from tensortide.memory.lifetimes import Lifetimes, lifetimes
 from tensortide.memory.workspace import workspace_of
 from tensortide.plans.order.bounds import Moment as Together
 from tensortide.plans.order.bounds import bounds_of
@@ -78,14 +78,13 @@ def memory(lifted: Graph, graphs: Sequence[Graph], solver: Solver, usual: Mappin
     """
     lines = [timeline(graph) for graph in graphs]
     device = lines[0].device
-    lives = spans(lifted)
+    lives = lifetimes(lifted)
     extra: dict[int, Expr | None] = {}
     with conditions() as asked:
         for index in lines[0].workspace.nonzero()[0].tolist():
             values = [int(line.workspace[index]) for line in lines]
             extra[index] = agrees(expr_of(workspace_of(lifted, index, device)), values, solver)
-    alive = (lives.births < lives.deaths).tolist()
-    here = [i for i, storage in enumerate(lifted.storages) if storage.device == device and alive[i]]
+    here = [i for i, storage in enumerate(lifted.storages) if storage.device == device]
     unsolved = [_named(lifted, i) for i in here if _is_unsolved(lifted, graphs, i)]
     found: dict[tuple[str, str, str], list[tuple[Expr | None, Expr | None]]] = {}
     for index, resident in _levels(lifted, lives, here, extra):
@@ -199,7 +198,7 @@ def pattern(path: str) -> str:
 
 
 def _levels(
-    graph: Graph, lives: Spans, here: Sequence[int], extra: dict[int, Expr | None]
+    graph: Graph, lives: Lifetimes, here: Sequence[int], extra: dict[int, Expr | None]
 ) -> Iterator[tuple[int, Expr]]:
     """Bytes resident during each op after which something is released, or which has workspace."""
     born: dict[int, list[int]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tensortide.graph.file import load, save
+from tensortide.graph.index import Index
 from tensortide.graph.model import (
     OUTSIDE,
     TENSOR,
@@ -32,6 +33,7 @@ __all__ = [
     "Call",
     "Const",
     "Graph",
+    "Index",
     "Loop",
     "Meta",
     "Module",

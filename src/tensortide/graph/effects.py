@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from tensortide.graph.model import TENSOR, Call
 
-_STATISTICS = frozenset({"running_mean", "running_var"})
+STATISTICS = ("running_mean", "running_var")
 """Arguments of normalisations that training writes but whose old value no output depends on."""
 
-_NORMALISATIONS = frozenset(
-    {
-        "aten._native_batch_norm_legit.default",
-        "aten._batch_norm_with_update.default",
-        "aten._batch_norm_impl_index.default",
-        "aten.native_batch_norm.default",
-        "aten.batch_norm.default",
-        "aten.cudnn_batch_norm.default",
-        "aten.miopen_batch_norm.default",
-    }
-)
+NORMALISATIONS = {
+    "aten._native_batch_norm_legit": "training",
+    "aten._batch_norm_with_update": "",
+    "aten._batch_norm_impl_index": "training",
+    "aten.native_batch_norm": "training",
+    "aten.batch_norm": "training",
+    "aten.cudnn_batch_norm": "training",
+    "aten.miopen_batch_norm": "training",
+}
+"""Ops, without their overloads, that update running statistics, each with the argument that says whether it does; one
+without such an argument always does."""
 
 _DROPOUT = frozenset({"dropout", "dropout_p"})
 """Arguments of ops that draw random numbers only if this one is not 0."""
@@ -29,12 +29,13 @@ _ALLOCATIONS = frozenset(
 def blind_slots(call: Call) -> frozenset[int]:
     """Holes of ``call`` that it updates without its outputs depending on what was there before.
 
-    Such an op can be computed again at any time, without the update: running statistics in training.
+    Such an op can be recomputed at any time, without the update: running statistics in training.
     """
-    if call.op not in _NORMALISATIONS or dict(call.arguments).get("training") is not True:
+    decides = NORMALISATIONS.get(call.op.rpartition(".")[0])
+    if decides is None or (decides and dict(call.arguments).get(decides) is not True):
         return frozenset()
     holes = [name for name, value in call.arguments if value is TENSOR]
-    return frozenset(slot for slot, name in enumerate(holes) if name in _STATISTICS)
+    return frozenset(slot for slot, name in enumerate(holes) if name in STATISTICS)
 
 
 def draws_random(call: Call) -> bool:

@@ -12,11 +12,14 @@ import enum
 import functools
 import math
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from tensortide.graph.roles import Role as Role
+
+if TYPE_CHECKING:
+    from tensortide.graph.index import Index
 
 OUTSIDE = -1
 """Module or source index of an op that ran outside any module, or with no user frame on the stack."""
@@ -233,6 +236,13 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         """How often the op at ``index`` runs in one step: the product of the trip counts of the loops around it."""
         loop = self.ops[index].loop
         return 1 if loop == OUTSIDE else self.loop_trips[loop]
+
+    @functools.cached_property
+    def index(self) -> Index:
+        """Facts that follow from the parts: who owns, uses, allocates and releases what; devices; digest."""
+        from tensortide.graph.index import Index
+
+        return Index(self)
 
     @functools.cached_property
     def loop_trips(self) -> tuple[int, ...]:

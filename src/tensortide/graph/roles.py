@@ -1,6 +1,6 @@
 """Roles of storages: one table with a row per role.
 
-Everything asked about a role is a column of its row: its precedence (the order of the rows), its owner, its colours,
+Everything asked about a role is a column of its row: its precedence (the order of the rows), its lifetime, its colours,
 its place in a chart. A new role is one row.
 """
 
@@ -45,13 +45,13 @@ class Look(NamedTuple):
 class Row:
     """One row of the table of roles.
 
-    ``owned``: the program outside the step refers to such a storage, so no compiler may release it early. ``given``:
-    it exists before the step. ``of_module``: its name begins with the path of a module.
+    ``renewed``: every step makes its own, and once the optimizer has used it, it only waits for the next step to drop
+    it. ``given``: it exists before the step. ``of_module``: its name begins with the path of a module.
     """
 
     name: str
     look: Look
-    owned: bool = False
+    renewed: bool = False
     given: bool = False
     of_module: bool = False
 
@@ -59,12 +59,12 @@ class Row:
 class Role(enum.StrEnum):
     """The purpose of a storage. A storage with several purposes has the first that applies, in this order."""
 
-    PARAMETER = Row("parameter", Look(STATE, "#35558f", "#5c80c4"), owned=True, given=True, of_module=True)
-    BUFFER = Row("buffer", Look(STATE, "#8d949c", "#7c848d"), owned=True, given=True, of_module=True)
-    OPTIMIZER_STATE = Row("optimizer_state", Look(STATE, "#88b4dd", "#98c3ea"), owned=True, given=True, of_module=True)
-    GRADIENT = Row("gradient", Look(GRADIENTS, "#54b7a8", "#3fa796"), of_module=True)
-    INPUT = Row("input", Look(STATE, "#2f8a57", "#93d07f"), owned=True, given=True)
-    OUTPUT = Row("output", Look(WORKING, "#ddcc77", "#d4c36a"), owned=True)
+    PARAMETER = Row("parameter", Look(STATE, "#35558f", "#5c80c4"), given=True, of_module=True)
+    BUFFER = Row("buffer", Look(STATE, "#8d949c", "#7c848d"), given=True, of_module=True)
+    OPTIMIZER_STATE = Row("optimizer_state", Look(STATE, "#88b4dd", "#98c3ea"), given=True, of_module=True)
+    GRADIENT = Row("gradient", Look(GRADIENTS, "#54b7a8", "#3fa796"), renewed=True, of_module=True)
+    INPUT = Row("input", Look(STATE, "#2f8a57", "#93d07f"), given=True)
+    OUTPUT = Row("output", Look(WORKING, "#ddcc77", "#d4c36a"))
     ACTIVATION = Row("activation", Look(WORKING, "#eb9b3b", "#e2913a"))
     TEMPORARY = Row("temporary", Look(WORKING, "#c9606f", "#cf6b7a"))
 

@@ -7,7 +7,7 @@ from tensortide.memory.advice import Offload, Recompute, offloads, recomputation
 from tensortide.memory.allocators import ALLOCATORS, Allocator, Reservation, allocator, reserve
 from tensortide.memory.cuda_allocator import CachingAllocator
 from tensortide.memory.effects import IDENTITY, Effect, ModuleMemory, Segment, by_module, compose, effects
-from tensortide.memory.footprint import footprint_bytes, storage_copies
+from tensortide.memory.footprint import footprint_bytes
 from tensortide.memory.idle import Hideable, Idleness, MemoryTime, PeakSplit, Span, idleness
 from tensortide.memory.link import LINKS, Link, link
 from tensortide.memory.liveness import NEVER_READ, Life, Period, active_bytes, live_bytes, liveness
@@ -58,7 +58,6 @@ __all__ = [
     "offloads",
     "recomputations",
     "reserve",
-    "storage_copies",
     "timeline",
     "workspace_bytes",
 ]

@@ -134,7 +134,7 @@ class _History:
         graph, by_storage = self._idle.graph, self._idle.mode == "storage"
         blind = [blind_slots(call) for call in graph.calls]
         shapes_only = [only_allocates(call) for call in graph.calls]
-        keys = [tensor.storage for tensor in graph.tensors] if by_storage else range(len(graph.tensors))
+        keys = graph.index.owner if by_storage else range(len(graph.tensors))
         for op in graph.ops:
             read = {keys[tensor] for slot, tensor in enumerate(op.inputs) if slot not in blind[op.call]}
             inputs = {keys[tensor] for tensor in op.inputs}

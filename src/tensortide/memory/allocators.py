@@ -12,12 +12,12 @@ import msgspec
 from tensortide.errors import GraphError
 from tensortide.graph.model import Graph
 from tensortide.memory.cuda_allocator import CachingAllocator
-from tensortide.memory.lives import Lifetimes
+from tensortide.memory.lifetimes import Rule
 from tensortide.memory.rounding import CPU, CUDA_CACHING, EXACT, PAGES_4K, Rounded, Rounding
 from tensortide.memory.timeline import timeline
 
 if TYPE_CHECKING:
-    from tensortide.memory.lives import Ints
+    from tensortide.memory.lifetimes import Ints
 
 
 class Pool(Protocol):
@@ -89,9 +89,7 @@ class Reservation(msgspec.Struct, frozen=True):
         return int(self.reserved.max()) if len(self.reserved) else 0
 
 
-def reserve(
-    graph: Graph, name: str = "cuda", *, lifetimes: Lifetimes = "eager", device: str | None = None
-) -> Reservation:
+def reserve(graph: Graph, name: str = "cuda", *, lifetimes: Rule = "eager", device: str | None = None) -> Reservation:
     """Replay the allocations of ``graph`` on a fresh allocator: what exists before the step first, then op by op.
 
     ``lifetimes`` and ``device`` as for ``timeline``. Raises GraphError if there is no such allocator or device.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from tensortide.graph.model import OUTSIDE, Graph, Phase
-from tensortide.memory.lives import Lifetimes
+from tensortide.memory.lifetimes import Rule
 from tensortide.memory.rounding import Rounding
 from tensortide.memory.timeline import Timeline, timeline
 
@@ -49,7 +49,7 @@ def compose(parts: Iterable[Effect]) -> Effect:
 def effects(
     graph: Graph,
     *,
-    lifetimes: Lifetimes = "eager",
+    lifetimes: Rule = "eager",
     rounding: Rounding | None = None,
     device: str | None = None,
     workspace: bool = True,
@@ -97,7 +97,7 @@ class ModuleMemory(msgspec.Struct, frozen=True):
 def by_module(
     graph: Graph,
     *,
-    lifetimes: Lifetimes = "eager",
+    lifetimes: Rule = "eager",
     rounding: Rounding | None = None,
     device: str | None = None,
     workspace: bool = True,

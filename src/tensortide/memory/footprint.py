@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from tensortide.graph.model import Graph
 
-__all__ = ["footprint_bytes", "storage_copies"]
+__all__ = ["footprint_bytes"]
 
 
 def footprint_bytes(graph: Graph) -> int:
-    """Bytes of all distinct storages of one step: views and results in place add nothing.
+    """Bytes of all distinct storages of one step, on all devices: views and results in place add nothing.
 
     A storage that a loop's body allocates counts once per iteration; one that the body updates in place was allocated
     outside of it and counts once.
     """
-    copies = storage_copies(graph)
-    return sum(storage.nbytes * times for storage, times in zip(graph.storages, copies, strict=True))
-
-
-def storage_copies(graph: Graph) -> tuple[int, ...]:
-    """How often one step allocates each storage: once, or as often as the op that does so runs."""
-    return tuple(1 if storage.birth is None else graph.trips(storage.birth) for storage in graph.storages)
+    return sum(storage.nbytes * copies for storage, copies in zip(graph.storages, graph.index.copies, strict=True))

@@ -21,7 +21,7 @@ from tensortide.memory.liveness import NEVER_READ, Life, Mode, Period, liveness
 from tensortide.memory.timeline import timeline
 
 if TYPE_CHECKING:
-    from tensortide.memory.lives import Ints
+    from tensortide.memory.lifetimes import Ints
 
 __all__ = ["Hideable", "Idleness", "MemoryTime", "PeakSplit", "Span", "idleness"]
 

@@ -1,14 +1,14 @@
 """Liveness: when each storage (or tensor) is born, dies, and lies idle between two uses.
 
-Time is counted in ops. *Birth* is inclusive; *death* is exclusive, the op after the last one that reads; an *inactive
-period* ``[start, end)`` holds ops that do not touch it, ``end`` being the next op that does. What lives across steps
-is *persistent*: steps repeat, so its last period wraps around to its first use.
+Time is counted in ops. *Birth* is inclusive, *death* exclusive; an *inactive period* ``[start, end)`` holds ops that do
+not touch it, ``end`` being the next op that does. What lives across steps is *persistent*: steps repeat, so its last
+period wraps around to its first use.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -17,15 +17,15 @@ from tensortide.collector import no_collection
 from tensortide.errors import GraphError
 from tensortide.graph.model import Graph
 from tensortide.memory.layout import bytes_of
-from tensortide.memory.lives import Uses, require_straight
+from tensortide.memory.lifetimes import Residence, require_straight, residences
 
 if TYPE_CHECKING:
-    from tensortide.memory.lives import Ints
+    from tensortide.memory.lifetimes import Ints
 
 Mode: TypeAlias = Literal["storage", "compat"]
 
 NEVER_READ = -1
-"""Death of what is written and never read: it is alive during its birth op only."""
+"""Death of what no op reads after its birth: it is alive during its birth op only."""
 
 
 class Period(msgspec.Struct, frozen=True, array_like=True):
@@ -42,7 +42,7 @@ class Life(msgspec.Struct, frozen=True):
     """Liveness of one storage, or tensor in mode ``compat``: ``index`` in the graph's table, and its bytes.
 
     ``birth`` and ``death`` are None for what is persistent and for what no op touches; ``uses`` are the ops that read
-    or write it, ascending.
+    or write it, ascending. A storage that exists before the step and is released in it is born with op 0.
     """
 
     index: int
@@ -58,10 +58,10 @@ class Life(msgspec.Struct, frozen=True):
 def liveness(graph: Graph, mode: Mode = "storage", durations: Sequence[float] | None = None) -> tuple[Life, ...]:
     """The Life of every storage of ``graph``, or of every tensor.
 
-    ``storage``: a storage is used whenever any view of it is; what exists before and after the step is persistent;
-    what outlives the step (outputs, gradients that are kept) dies at its end. ``compat``: every tensor owns its bytes,
-    views too; of what exists before and after the step the first tensor, and any other that no op produces, is
-    persistent, and what nobody reads later dies.
+    ``storage``: a storage is used whenever any view of it is, and alive as long as it is resident under the rule
+    ``last_use`` (``memory.lifetimes``). ``compat``: every tensor owns its bytes, views too, and dies after the last op
+    that reads it; of what exists before and after the step the first tensor, and any other that no op produces, is
+    persistent.
 
     ``durations``: time of each op; periods then tell how long they last, by prefix sums of these values.
     Raises GraphError for another mode, a wrong number of durations, or a graph with loops.
@@ -72,13 +72,11 @@ def liveness(graph: Graph, mode: Mode = "storage", durations: Sequence[float] | 
         raise GraphError(f"{len(durations)} durations for {len(graph)} ops")
     require_straight(graph)
     clock = None if durations is None else _prefix_sums(durations)
-    uses = Uses(graph)
     if mode == "compat":
-        groups = _grouped(uses.tensor, uses, len(graph.tensors))
+        groups = _by_tensor(graph)
         lasting = _lasting(graph, groups)
         return tuple(_tensor_life(graph, i, group, lasting[i], clock) for i, group in enumerate(groups))
-    groups = _grouped(uses.storage, uses, len(graph.storages))
-    return tuple(_storage_life(graph, i, group, clock) for i, group in enumerate(groups))
+    return tuple(_storage_life(graph, i, residence, clock) for i, residence in enumerate(residences(graph)))
 
 
 def live_bytes(lives: Sequence[Life], count: int) -> Ints:
@@ -106,7 +104,7 @@ def active_bytes(lives: Sequence[Life], count: int) -> Ints:
 
 
 class _Group:
-    """Uses of one storage or tensor: distinct ops ascending, the last that reads, and whether an op produces it."""
+    """Uses of one tensor: distinct ops ascending, the last that reads, and whether an op produces it."""
 
     __slots__ = ("last_read", "ops", "produced")
 
@@ -116,37 +114,53 @@ class _Group:
         self.produced = False
 
 
-def _grouped(key: Ints, uses: Uses, count: int) -> list[_Group]:
-    groups = [_Group() for _ in range(count)]
-    for index, op, read in zip(key.tolist(), uses.op.tolist(), uses.read.tolist(), strict=True):
-        group = groups[index]
-        if not group.ops:
-            group.produced = not read
-        if not group.ops or group.ops[-1] != op:
-            group.ops.append(op)
-        if read:
-            group.last_read = op
+def _by_tensor(graph: Graph) -> list[_Group]:
+    groups = [_Group() for _ in graph.tensors]
+
+    def use(tensors: Iterable[int], op: int, read: bool) -> None:
+        for tensor in tensors:
+            group = groups[tensor]
+            if not group.ops:
+                group.produced = not read
+            if not group.ops or group.ops[-1] != op:
+                group.ops.append(op)
+            if read:
+                group.last_read = op
+
+    for index, op in enumerate(graph.ops):
+        use(op.inputs, index, True)
+        use(op.outputs, index, False)
     return groups
 
 
-def _storage_life(graph: Graph, index: int, group: _Group, clock: list[float] | None) -> Life:
-    storage = graph.storages[index]
-    outlives = storage.death is None
-    if storage.birth is None and outlives:
-        return _persistent(index, storage.nbytes, group, len(graph), clock)
-    return _local(index, storage.nbytes, group, len(graph) if outlives else None, clock)
+def _storage_life(graph: Graph, index: int, residence: Residence, clock: list[float] | None) -> Life:
+    storage, uses = graph.storages[index], graph.index.users[index]
+    if residence is Residence.ALWAYS:
+        return _persistent(index, storage.nbytes, uses, len(graph), clock)
+    if residence is Residence.NEVER:
+        return Life(index, storage.nbytes, False, None, None, (), ())
+    death = len(graph) if residence is Residence.KEPT else uses[-1] + 1
+    first = [] if storage.birth is not None or not uses[0] else [_period(0, uses[0], clock)]
+    periods = (*first, *_between(uses, death, clock))
+    if storage.birth is not None and death == uses[0] + 1 and residence is Residence.LOCAL:
+        death = NEVER_READ
+    return Life(index, storage.nbytes, False, storage.birth or 0, death, uses, periods)
 
 
 def _tensor_life(graph: Graph, index: int, group: _Group, lasting: bool, clock: list[float] | None) -> Life:
     nbytes = bytes_of(graph.tensors[index])
     if lasting and group.ops:
-        return _persistent(index, nbytes, group, len(graph), clock)
-    return _local(index, nbytes, group, None, clock)
+        return _persistent(index, nbytes, tuple(group.ops), len(graph), clock)
+    if not group.ops:
+        return Life(index, nbytes, False, None, None, (), ())
+    death = group.last_read + 1 if group.last_read >= 0 else NEVER_READ
+    periods = tuple(_between(group.ops, death, clock))
+    return Life(index, nbytes, False, group.ops[0], death, tuple(group.ops), periods)
 
 
 def lasting_tensors(graph: Graph) -> list[bool]:
-    """Whether each tensor lives across steps where every tensor owns its bytes (mode ``compat``), used or not."""
-    return _lasting(graph, _grouped((uses := Uses(graph)).tensor, uses, len(graph.tensors)))
+    """For each tensor True if it lives across steps, used or not, where every tensor owns its bytes (``compat``)."""
+    return _lasting(graph, _by_tensor(graph))
 
 
 def _lasting(graph: Graph, groups: Sequence[_Group]) -> list[bool]:
@@ -159,34 +173,25 @@ def _lasting(graph: Graph, groups: Sequence[_Group]) -> list[bool]:
     return lasting
 
 
-def _local(index: int, nbytes: int, group: _Group, end: int | None, clock: list[float] | None) -> Life:
-    if not group.ops:
-        return Life(index, nbytes, False, None, None, (), ())
-    death = end if end is not None else group.last_read + 1 if group.last_read >= 0 else NEVER_READ
-    periods = tuple(_between(group.ops, death, clock))
-    return Life(index, nbytes, False, group.ops[0], death, tuple(group.ops), periods)
+def _persistent(index: int, nbytes: int, uses: tuple[int, ...], count: int, clock: list[float] | None) -> Life:
+    periods = [*_between(uses, count, clock)]
+    if uses:
+        first, last = uses[0], uses[-1]
+        if last < count - 1:
+            time = None if clock is None else clock[count] - clock[last + 1] + clock[first]
+            periods.append(Period(last + 1, first, True, time))
+        elif first > 0:
+            periods.append(_period(0, first, clock))
+    return Life(index, nbytes, True, None, None, uses, tuple(periods))
 
 
-def _persistent(index: int, nbytes: int, group: _Group, count: int, clock: list[float] | None) -> Life:
-    if not group.ops:
-        return Life(index, nbytes, True, None, None, (), ())
-    periods = [*_between(group.ops, count, clock)]
-    first, last = group.ops[0], group.ops[-1]
-    if last < count - 1:
-        time = None if clock is None else clock[count] - clock[last + 1] + clock[first]
-        periods.append(Period(last + 1, first, True, time))
-    elif first > 0:
-        periods.append(Period(0, first, False, None if clock is None else clock[first]))
-    return Life(index, nbytes, True, None, None, tuple(group.ops), tuple(periods))
-
-
-def _between(ops: list[int], death: int, clock: list[float] | None) -> list[Period]:
+def _between(ops: Sequence[int], death: int, clock: list[float] | None) -> list[Period]:
     """Periods between consecutive uses that end before ``death``."""
-    return [
-        Period(a + 1, b, False, None if clock is None else clock[b] - clock[a + 1])
-        for a, b in itertools.pairwise(ops)
-        if a + 1 < b < death
-    ]
+    return [_period(a + 1, b, clock) for a, b in itertools.pairwise(ops) if a + 1 < b < death]
+
+
+def _period(start: int, end: int, clock: list[float] | None) -> Period:
+    return Period(start, end, False, None if clock is None else clock[end] - clock[start])
 
 
 def _prefix_sums(durations: Sequence[float]) -> list[float]:

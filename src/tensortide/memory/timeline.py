@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from tensortide.errors import GraphError, NoSuchOp
+from tensortide.errors import NoSuchOp
 from tensortide.graph.model import Graph, Phase, Role
 from tensortide.graph.roles import WORKSPACE
-from tensortide.memory.lives import Lifetimes, Spans, spans
+from tensortide.memory.lifetimes import Lifetimes, Rule
+from tensortide.memory.lifetimes import lifetimes as lifetimes_of
 from tensortide.memory.resident import Resident, resident
 from tensortide.memory.rounding import EXACT, Rounding
 from tensortide.memory.workspace import workspace_bytes
@@ -16,7 +17,7 @@ from tensortide.memory.workspace import workspace_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tensortide.memory.lives import Ints
+    from tensortide.memory.lifetimes import Ints
 
 
 class Timeline:
@@ -27,10 +28,10 @@ class Timeline:
     """
 
     def __init__(
-        self, graph: Graph, lives: Spans, lifetimes: Lifetimes, rounding: Rounding, device: str, workspace: bool
+        self, graph: Graph, lives: Lifetimes, rule: Rule, rounding: Rounding, device: str, workspace: bool
     ) -> None:
         self.graph = graph
-        self.lifetimes: Lifetimes = lifetimes
+        self.lifetimes: Rule = rule
         self.rounding = rounding
         self.device = device
         self._lives = lives
@@ -47,11 +48,10 @@ class Timeline:
 
     @functools.cached_property
     def _here(self) -> Ints:
-        """Indexes of the storages on this device that are ever alive."""
+        """Indexes of the storages on this device."""
         import numpy as np
 
-        at_home = np.fromiter((s.device == self.device for s in self.graph.storages), bool, len(self.graph.storages))
-        return np.flatnonzero(at_home & (self._lives.births < self._lives.deaths))
+        return np.flatnonzero([storage.device == self.device for storage in self.graph.storages])
 
     @functools.cached_property
     def resident(self) -> Ints:
@@ -96,7 +96,7 @@ class Timeline:
 
     @property
     def footprint_bytes(self) -> int:
-        """Sum of the bytes of all storages of the step, whether or not they are ever alive together."""
+        """Sum of the bytes of all storages of the step on this device, whether or not resident together."""
         return int(self._lives.nbytes[self._here].sum())
 
     @functools.cached_property
@@ -128,16 +128,18 @@ class Timeline:
 
     @property
     def persistent_bytes(self) -> int:
-        """Bytes that exist before the step: model, optimizer state, inputs, gradients kept from the step before."""
-        here = self._here
-        return int(self._lives.nbytes[here][self._lives.births[here] < 0].sum())
+        """Bytes resident throughout, which exist before the step and after it: model, optimizer state, inputs that the
+        caller keeps, gradients that are accumulated into."""
+        here, lives = self._here, self._lives
+        throughout = (lives.births[here] < 0) & (lives.deaths[here] > len(self.graph))
+        return int(lives.nbytes[here][throughout].sum())
 
     @property
     def at_start(self) -> int:
-        """Bytes resident when the first op starts: ``persistent_bytes`` less what the step releases before it."""
-        here = self._here
-        gone = self._lives.deaths[here] == 0
-        return self.persistent_bytes - int(self._lives.nbytes[here][gone].sum())
+        """Bytes resident when the first op starts: of what exists before the step that which no ``zero_grad`` or the
+        like releases first."""
+        here, lives = self._here, self._lives
+        return int(lives.nbytes[here][(lives.births[here] < 0) & (lives.deaths[here] > 0)].sum())
 
     @property
     def at_end(self) -> int:
@@ -156,10 +158,10 @@ class Timeline:
                 device=device,
                 workspace=self._with_workspace,
             )
-            for device in _footprints(self.graph)
+            for device in self.graph.index.devices
             if device != self.device
         }
-        return {name: others.get(name, self) for name in _footprints(self.graph)} or {self.device: self}
+        return {name: others.get(name, self) for name in self.graph.index.devices} or {self.device: self}
 
     @property
     def total_resident(self) -> Ints:
@@ -167,7 +169,7 @@ class Timeline:
         return sum((t.resident for t in self.devices.values()), start=0 * self.resident)
 
     def storages(self) -> Iterator[tuple[int, int, int, int]]:
-        """Index, counted bytes, birth and death of each storage here that is ever alive (see ``lives.Spans``)."""
+        """Index, counted bytes, birth and death of each storage on this device (see ``lifetimes.Lifetimes``)."""
         here, lives = self._here, self._lives
         columns = (here, lives.nbytes[here], lives.births[here], lives.deaths[here])
         return zip(*(column.tolist() for column in columns), strict=True)
@@ -192,7 +194,7 @@ class Timeline:
 def timeline(
     graph: Graph,
     *,
-    lifetimes: Lifetimes = "eager",
+    lifetimes: Rule = "eager",
     rounding: Rounding | None = None,
     device: str | None = None,
     workspace: bool = True,
@@ -200,32 +202,20 @@ def timeline(
     """Bytes resident on ``device`` during each op of ``graph``.
 
     ``lifetimes``: ``eager`` releases storages when the recorded step did; ``last_use`` right after their last use,
-    as a compiler could (see ``memory.lives.spans``). ``rounding`` is the allocator's (default: bytes as requested).
-    ``device``: default the one with the largest footprint; ``Timeline.devices`` has all. ``workspace`` adds what
-    kernels are known to take inside an op (``memory.workspace``). Linear in ops and storages.
+    as a compiler could (see ``memory.lifetimes``). ``rounding`` is the allocator's (default: bytes as requested).
+    ``device``: default ``Index.main_device``; ``Timeline.devices`` has all. ``workspace`` adds what kernels are known
+    to take inside an op (``memory.workspace``). Linear in ops and storages.
 
     Raises GraphError if the graph has no such device, or has loops.
     """
-    footprints = _footprints(graph)
-    if device is None:
-        device = next(iter(footprints), "cpu")
-    elif footprints and device not in footprints:
-        raise GraphError(f"nothing is on device {device!r}; the graph has {', '.join(footprints)}")
+    device = graph.index.device(device)
     rounding = rounding or EXACT
-    lives = spans(graph, lifetimes)
-    lives = Spans(lives.births, lives.deaths, rounding.array(lives.nbytes))
+    lives = lifetimes_of(graph, lifetimes)
+    lives = Lifetimes(lives.births, lives.deaths, rounding.array(lives.nbytes))
     return Timeline(graph, lives, lifetimes, rounding, device, workspace)
 
 
-def _footprints(graph: Graph) -> dict[str, int]:
-    """Bytes of all storages by device, the largest first."""
-    sums: dict[str, int] = {}
-    for storage in graph.storages:
-        sums[storage.device] = sums.get(storage.device, 0) + storage.nbytes
-    return dict(sorted(sums.items(), key=lambda item: -item[1]))
-
-
-def _series(lives: Spans, which: Ints, count: int) -> Ints:
+def _series(lives: Lifetimes, which: Ints, count: int) -> Ints:
     """Bytes of the storages ``which`` that are resident during each of ``count`` ops."""
     import numpy as np
 

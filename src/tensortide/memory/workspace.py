@@ -18,7 +18,7 @@ from tensortide.memory import onednn
 from tensortide.memory.layout import bytes_of, contiguous_copy, is_dense
 
 if TYPE_CHECKING:
-    from tensortide.memory.lives import Ints
+    from tensortide.memory.lifetimes import Ints
 
 Rule: TypeAlias = Callable[[OpView], int]
 

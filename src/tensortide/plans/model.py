@@ -5,9 +5,9 @@ What the steps mean, whoever plays them:
 - Steps of a lane run one after the other; lanes run side by side.
 - An op finds every storage it touches resident and in the state that the recorded step had it in; its outputs and its
   inputs are resident together while it runs.
-- Memory is released without being told to: a storage that no later step of the plan touches, and that the step does
-  not leave behind, goes right after the last step that touches it (``plan.lifetimes``). A plan of ``Compute`` steps
-  alone is an order, and that is all it has to say.
+- Memory is released without being told to, by the rule ``last_use`` of ``memory.lifetimes``: a storage that no later
+  step of the plan touches, and that the step does not leave behind, is released right after the last step that touches
+  it. A plan of ``Compute`` steps alone is an order, and that is all it has to say.
 - ``Evict`` releases a resident storage at this very moment, be it later than it would go by itself. If it is touched
   again, its contents are lost: before the next touch the ops that made them are computed again, the allocating op
   first, then every op that wrote into it. An op may therefore be computed any number of times, but once at least.
@@ -18,7 +18,6 @@ What the steps mean, whoever plays them:
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
@@ -77,7 +76,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How to execute the Graph whose ``fingerprint`` it carries."""
+    """How to execute the Graph whose ``Index.digest`` it carries."""
 
     graph: str
     lanes: tuple[Lane, ...]
@@ -101,13 +100,4 @@ class Plan(msgspec.Struct, frozen=True):
 
 def in_order(graph: Graph, order: Iterable[int], device: str) -> Plan:
     """The Plan that runs the ops of ``graph`` one after the other in ``order``."""
-    return Plan(fingerprint(graph), (Lane(device, tuple(map(Compute, order))),))
-
-
-def fingerprint(graph: Graph) -> str:
-    """Hexadecimal digest of what a Plan refers to: ops, what they touch and write, and the storages."""
-    called = [(call.op, call.mutated) for call in graph.calls]
-    ops = [(called[op.call], op.inputs, op.outputs) for op in graph.ops]
-    tensors = [tensor.storage for tensor in graph.tensors]
-    storages = [(int(s.nbytes), s.device, s.role, s.birth, s.death) for s in graph.storages]
-    return hashlib.sha256(msgspec.json.encode((ops, tensors, storages))).hexdigest()[:32]
+    return Plan(graph.index.digest, (Lane(device, tuple(map(Compute, order))),))

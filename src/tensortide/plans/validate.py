@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 
 from tensortide.errors import PlanError
-from tensortide.graph.effects import blind_slots
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
-from tensortide.plans.model import Compute, Evict, Plan, fingerprint
+from tensortide.plans.model import Compute, Evict, Plan
 
 _BEFORE = -1
 """The state of a storage that exists before the step and was not written yet."""
@@ -24,7 +23,7 @@ def validate(plan: Plan, graph: Graph) -> None:
     (``graph.unrolled``). Covers plans of one lane whose steps are ``Compute`` and ``Evict``.
     """
     graph = unrolled(graph)
-    if plan.graph != fingerprint(graph):
+    if plan.graph != graph.index.digest:
         raise PlanError("the plan was made for another graph")
     if len(plan.lanes) != 1:
         raise PlanError(f"a plan of {len(plan.lanes)} lanes cannot be checked yet")
@@ -50,7 +49,7 @@ def validate(plan: Plan, graph: Graph) -> None:
         if not made >= tensors:
             tensor = min(tensors - made)
             raise PlanError(f"step {number} computes op {step.op} before the op that makes its input tensor {tensor}")
-        kept = {s for s in needs.born if s in states} | needs.blind if again else ()
+        kept = {s for s in needs.allocated if s in states} | needs.blind if again else ()
         states.update({s: step.op for s in needs.writes if s not in kept})
         made.update(graph.ops[step.op].outputs)
         computed.add(step.op)
@@ -64,35 +63,27 @@ class _Needs:
     the storages that it writes (allocating is a write), those of them that it allocates, and those that it updates
     without its outputs depending on what was there."""
 
-    __slots__ = ("blind", "born", "found", "tensors", "writes")
+    __slots__ = ("allocated", "blind", "found", "tensors", "writes")
 
     def __init__(
-        self, found: dict[int, int], tensors: set[int], writes: set[int], born: set[int], blind: set[int]
+        self, found: dict[int, int], tensors: set[int], writes: Sequence[int], allocated: Set[int], blind: Set[int]
     ) -> None:
         self.found = found
         self.tensors = tensors
         self.writes = writes
-        self.born = born
+        self.allocated = allocated
         self.blind = blind
 
 
 def _expected(graph: Graph) -> Iterator[_Needs]:
     """What each op expects and does in the recorded step."""
-    owner = [tensor.storage for tensor in graph.tensors]
+    facts = graph.index
     written = {i: _BEFORE for i, storage in enumerate(graph.storages) if storage.birth is None}
     made: set[int] = set()
-    born: list[set[int]] = [set() for _ in graph.ops]
-    for i, storage in enumerate(graph.storages):
-        if storage.birth is not None:
-            born[storage.birth].add(i)
-    unread = [blind_slots(call) for call in graph.calls]
     for index, op in enumerate(graph.ops):
-        read = {owner[tensor] for tensor in op.inputs}
-        outputs = {owner[tensor] for tensor in op.outputs}
-        writes = {owner[op.inputs[slot]] for slot in graph.calls[op.call].mutated} | (outputs - read) | born[index]
-        blind = {owner[op.inputs[slot]] for slot in unread[op.call]}
-        found = {s: written[s] for s in (read | writes) - born[index]}
-        yield _Needs(found, made.intersection(op.inputs), writes, born[index], blind)
+        writes, allocated = facts.writes[index], set(facts.allocated[index])
+        found = {s: written[s] for s in (*facts.reads[index], *writes) if s not in allocated}
+        yield _Needs(found, made.intersection(op.inputs), writes, allocated, set(facts.blind[index]))
         written.update(dict.fromkeys(writes, index))
         made.update(op.outputs)
 

@@ -7,8 +7,8 @@ import msgspec
 from tensortide.graph.model import Graph, Op, Storage, Tensor
 from tensortide.graph.unroll import unrolled
 from tensortide.memory import Timeline, timeline
+from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans import Compute, Evict, Plan, validate
-from tensortide.plans.lifetimes import Life, lives, users
 
 
 def executed(graph: Graph, plan: Plan) -> Graph:
@@ -38,21 +38,12 @@ class _Execution:
     def __init__(self, graph: Graph, plan: Plan) -> None:
         self.graph = graph
         self.steps = plan.lanes[0].steps
-        touched = users(graph)
-        self.lives = lives(graph, touched)
-        self.owner = [tensor.storage for tensor in graph.tensors]
-        self.touched: list[list[int]] = [[] for _ in graph.ops]
-        for storage, ops in enumerate(touched):
-            for op in ops:
-                self.touched[op].append(storage)
-        self.born: list[list[int]] = [[] for _ in graph.ops]
-        for index, record in enumerate(graph.storages):
-            if record.birth is not None:
-                self.born[record.birth].append(index)
+        self.facts = graph.index
+        self.residences = residences(graph)
         self.ops: list[Op] = []
-        self.storages: list[Storage] = [_absent(s, life) for s, life in zip(graph.storages, self.lives, strict=True)]
+        self.storages: list[Storage] = [msgspec.structs.replace(s, birth=None, death=None) for s in graph.storages]
         self.tensors: list[Tensor] = list(graph.tensors)
-        self.here: dict[int, int] = {s: s for s, life in enumerate(self.lives) if life in (Life.ALWAYS, Life.NEVER)}
+        self.here: dict[int, int] = {i: i for i, storage in enumerate(graph.storages) if storage.birth is None}
         """Resident storage of the graph -> the storage of the result that it is now."""
         self.last: dict[int, int] = {}
         """Storage of the result -> the last op that touched it."""
@@ -66,9 +57,9 @@ class _Execution:
                 ran.add(step.op)
             elif isinstance(step, Evict):
                 self._close(step.storage, len(self.ops))
-        for storage, life in enumerate(self.lives):
-            if storage in self.here and life is Life.LOCAL:
-                self._close(storage, self.last[self.here[storage]] + 1)
+        for storage, residence in enumerate(self.residences):
+            if storage in self.here and residence in (Residence.LOCAL, Residence.NEVER):
+                self._close(storage, self.last.get(self.here[storage], -1) + 1)
         return msgspec.structs.replace(
             self.graph, ops=tuple(self.ops), storages=tuple(self.storages), tensors=tuple(self.tensors)
         )
@@ -76,16 +67,16 @@ class _Execution:
     def _run(self, index: int, again: bool) -> None:
         op, position = self.graph.ops[index], len(self.ops)
         spare: dict[int, int] = {}
-        for storage in self.born[index]:
+        for storage in self.facts.allocated[index]:
             if storage in self.here:  # an output that is still there: the new copy of it is dropped at once
                 spare[storage] = self._add(self._fresh(storage, position, position + 1))
             else:
                 self._open(storage, position)
-        for storage in self.touched[index]:
+        for storage in self.facts.touches[index]:
             self.last[self.here[storage]] = position
-        inputs = tuple(self._tensor(t, self.here[self.owner[t]]) for t in op.inputs)
+        inputs = tuple(self._tensor(t, self.here[self.facts.owner[t]]) for t in op.inputs)
         targets = {**self.here, **spare} if spare else self.here
-        outputs = tuple(self._tensor(t, targets[self.owner[t]]) for t in op.outputs)
+        outputs = tuple(self._tensor(t, targets[self.facts.owner[t]]) for t in op.outputs)
         self.ops.append(msgspec.structs.replace(op, inputs=inputs, outputs=outputs, recompute=again or op.recompute))
 
     def _fresh(self, storage: int, birth: int, death: int | None) -> Storage:
@@ -110,15 +101,10 @@ class _Execution:
 
     def _tensor(self, tensor: int, storage: int) -> int:
         """``tensor`` of the graph in ``storage`` of the result."""
-        if self.owner[tensor] == storage:
+        if self.facts.owner[tensor] == storage:
             return tensor
         copy = self.copies.get((tensor, storage))
         if copy is None:
             copy = self.copies[tensor, storage] = len(self.tensors)
             self.tensors.append(msgspec.structs.replace(self.graph.tensors[tensor], storage=storage))
         return copy
-
-
-def _absent(storage: Storage, life: Life) -> Storage:
-    """``storage`` before any step has touched it."""
-    return msgspec.structs.replace(storage, birth=None, death=0 if life is Life.NEVER else None)

@@ -167,10 +167,10 @@ def _model(graph: Graph, found: MinimalFootprint) -> RenderableType:
     """Under which rules this holds."""
     several = len({storage.device for storage in graph.storages}) > 1
     text = (
-        "Each op runs once. What exists before the step stays throughout, but for gradients that only wait for "
-        "zero_grad; what the step leaves behind stays from its birth; everything else goes after its last use. Views "
-        "and ops in place take nothing; reads and writes of a storage keep their order; a kernel's workspace counts "
-        "while it runs."
+        "Each op runs once. What exists before the step and after it stays throughout; what the step leaves behind "
+        "stays from its birth; everything else, and gradients that only wait for zero_grad, goes after its last use. "
+        "Views and ops in place take nothing; reads and writes of a storage keep their order; a kernel's workspace "
+        "counts while it runs."
     )
     text += _LOOPS[found.loops]
     if several:

@@ -96,9 +96,9 @@ def _untaken(graph: Graph, count: Count) -> tuple[int, ...]:
 
 def storage_table(graph: Graph, paths: Sequence[str], device: str) -> StorageTable:
     """The columns of the storages of ``graph``. Those that are not on ``device`` are never alive there."""
-    from tensortide.memory.lives import spans
+    from tensortide.memory.lifetimes import lifetimes
 
-    lives, early = spans(graph, "eager"), spans(graph, "last_use")
+    lives, early = lifetimes(graph, "eager"), lifetimes(graph, "last_use")
     for away in (i for i, storage in enumerate(graph.storages) if storage.device != device):
         lives.deaths[away] = early.deaths[away] = lives.births[away]
     homes, owners = {path: i for i, path in enumerate(paths)}, storage_homes(graph)

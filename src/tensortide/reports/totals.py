@@ -84,7 +84,7 @@ def _memory_facts(document: Document) -> Iterator[Fact]:
     if lower:
         remark += f" ({format_percent(lower, view.peak_bytes)} less)"
     yield "  at last use", format_bytes(view.last_use_peak_bytes), remark
-    yield "  before the step", format_bytes(view.persistent_bytes), ""
+    yield "  persistent", format_bytes(view.persistent_bytes), "resident throughout"
     yield "  all storages", format_bytes(view.footprint_bytes), "summed, whether or not alive together"
 
 

@@ -16,7 +16,7 @@ import torch
 from tensortide.errors import PlanError, RunError
 from tensortide.graph import Graph, load, unrolled
 from tensortide.memory.accumulate import accumulate_apart, sums_in_place
-from tensortide.plans import Plan, fingerprint, load_plan, validate
+from tensortide.plans import Plan, load_plan, validate
 from tensortide.plans.file import is_plan_file
 from tensortide.plans.remat.policies import DEFAULT, Policy
 from tensortide.plans.remat.policies import policy as named
@@ -238,7 +238,7 @@ def _graph_of_plan(plan: Plan, name: str, graph: Graph | None) -> Graph:
             "budget(..., policy=plan, graph=tensortide.capture(step)), or the path of one that was saved"
         )
     apart = accumulate_apart(graph, sums_in_place(graph))
-    found = apart if fingerprint(apart) == plan.graph else graph
+    found = apart if apart.index.digest == plan.graph else graph
     try:
         validate(plan, found)
     except PlanError as error:

@@ -8,8 +8,8 @@ import warnings
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
+from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans import Compute, Evict, Plan
-from tensortide.plans.lifetimes import Life, lives, users
 from tensortide.replays.remat.outcome import OutOfMemory
 from tensortide.run.step_match import LONGEST_START, StepMatch
 
@@ -104,7 +104,7 @@ def _actions(graph: Graph, plan: Plan) -> list[list[Step]]:
 
     Raises PlanError if the plan runs the ops in another order than the graph.
     """
-    uses = _uses(graph)
+    uses = graph.index.touches
     steps = plan.lanes[0].steps
     last: dict[int, int] = {}
     for at, step in enumerate(steps):
@@ -112,10 +112,10 @@ def _actions(graph: Graph, plan: Plan) -> list[list[Step]]:
             last.update(dict.fromkeys(uses[step.op], at))
         elif isinstance(step, Evict):
             last.pop(step.storage, None)
-    life = lives(graph, users(graph))
+    residence = residences(graph)
     unsaid: dict[int, list[Step]] = {}
     for storage, at in last.items():
-        if life[storage] is Life.LOCAL:
+        if residence[storage] is Residence.LOCAL:
             unsaid.setdefault(at, []).append(Evict(storage))
     actions: list[list[Step]] = [[] for _ in range(len(graph) + 1)]
     reached = 0
@@ -136,7 +136,7 @@ def _actions(graph: Graph, plan: Plan) -> list[list[Step]]:
 def _first(graph: Graph, actions: list[list[Step]]) -> int:
     """How many ops may go by before the plan has to be followed: nothing is computed again, or evicted that is used
     again."""
-    uses = _uses(graph)
+    uses = graph.index.touches
     evicted: dict[int, int] = {}
     first = LONGEST_START
     for op, before in enumerate(actions):
@@ -148,12 +148,3 @@ def _first(graph: Graph, actions: list[list[Step]]) -> int:
         if op < len(uses):
             first = min([first, *(evicted[storage] for storage in uses[op] if storage in evicted)])
     return first
-
-
-def _uses(graph: Graph) -> list[list[int]]:
-    """The storages that each op touches."""
-    uses: list[list[int]] = [[] for _ in graph.ops]
-    for storage, ops in enumerate(users(graph)):
-        for op in ops:
-            uses[op].append(storage)
-    return uses

@@ -8,20 +8,10 @@ from typing import Any
 
 import torch
 
+from tensortide.graph.effects import NORMALISATIONS, STATISTICS
 from tensortide.recorder.schema import PASSED_ON
 from tensortide.run.template import Hole
 
-_STATISTICS = ("running_mean", "running_var")
-_TRAINING = ("training", "train")
-_NORMALISATIONS = frozenset(
-    {
-        "aten::native_batch_norm",
-        "aten::_native_batch_norm_legit",
-        "aten::_batch_norm_with_update",
-        "aten::cudnn_batch_norm",
-        "aten::miopen_batch_norm",
-    }
-)
 _NO_MEMORY = "aten::_efficientzerotensor"
 _UNREPEATABLE = frozenset({"c10d", "profiler", "inductor"})
 _RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::_resize_output_"})
@@ -97,8 +87,9 @@ class Operator:
         self.target = _target(schema)
         self.view = (bool(func.is_view) and not _composite(func)) or schema.name == "aten::set_"
         self.random = torch.Tag.nondeterministic_seeded in func.tags
-        self.statistics = _places(schema, _STATISTICS) if schema.name in _NORMALISATIONS else ()
-        self.training = next(iter(_places(schema, _TRAINING)), -1)
+        training = _training(schema)
+        self.statistics = () if training is None else _places(schema, STATISTICS)
+        self.training = next(iter(_places(schema, (training or "",))), -1)
         self.repeatable = schema.name.partition("::")[0] not in _UNREPEATABLE and schema.name != _NO_MEMORY
         self.sums = func in _SUMS
         self.resizing = schema.name in _RESIZING or any(argument.is_out for argument in schema.arguments)
@@ -123,15 +114,20 @@ class Operator:
 def _target(schema: Any) -> int:
     """The place of the only argument that is written, if it is one tensor which has to be given by its place."""
     places = [place for place, a in enumerate(schema.arguments) if a.alias_info and a.alias_info.is_write]
-    if len(places) != 1 or schema.name in _NORMALISATIONS:
+    if len(places) != 1 or _training(schema) is not None:
         return -1
     argument = schema.arguments[places[0]]
     plain = str(argument.type) == "Tensor" and not argument.kwarg_only and not argument.has_default_value()
     return places[0] if plain else -1
 
 
+def _training(schema: Any) -> str | None:
+    """The argument that says whether a normalisation updates its statistics, "" if it always does; None: it is none."""
+    return NORMALISATIONS.get(schema.name.replace("::", "."))
+
+
 def _places(schema: Any, names: Sequence[str]) -> tuple[int, ...]:
-    """Of the arguments that have one of ``names``."""
+    """Places of the arguments that have one of ``names``."""
     return tuple(place for place, argument in enumerate(schema.arguments) if argument.name in names)
 
 

@@ -48,15 +48,15 @@ class Expected:
 
     __slots__ = ("forms", "inputs", "made", "name", "outputs", "summed", "writes")
 
-    def __init__(self, graph: Graph, index: int, born: list[int]) -> None:
+    def __init__(self, graph: Graph, index: int) -> None:
         op = graph.ops[index]
         call = graph.calls[op.call]
-        owner = [graph.tensors[t].storage for t in op.inputs]
+        owner = [graph.index.owner[t] for t in op.inputs]
         self.name = call.op
         self.forms, self.inputs = _forms(graph, op.inputs), owner
-        self.made, self.outputs = _forms(graph, op.outputs), [graph.tensors[t].storage for t in op.outputs]
+        self.made, self.outputs = _forms(graph, op.outputs), [graph.index.owner[t] for t in op.outputs]
         self.summed = call.op == _SUM_IN_PLACE
-        self.writes = list(dict.fromkeys((*born, *(owner[slot] for slot in call.mutated))))
+        self.writes = list(dict.fromkeys((*graph.index.allocated[index], *(owner[slot] for slot in call.mutated))))
 
 
 def _forms(graph: Graph, tensors: Sequence[int]) -> list[Form]:
@@ -101,11 +101,7 @@ class StepMatch:
     def along(self, graph: Graph) -> None:
         """The steps to come are of ``graph``."""
         self.graph = graph
-        born: list[list[int]] = [[] for _ in graph.ops]
-        for storage, record in enumerate(graph.storages):
-            if record.birth is not None:
-                born[record.birth].append(storage)
-        self.expected = [Expected(graph, index, born[index]) for index in range(len(graph))]
+        self.expected = [Expected(graph, index) for index in range(len(graph))]
         self._lasting: dict[int, int] = {}
 
     # For those who want to know

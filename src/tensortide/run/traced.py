@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
 from tensortide.memory.accumulate import accumulate_apart
-from tensortide.plans import Lane, Plan, fingerprint
+from tensortide.plans import Lane, Plan
 from tensortide.replays import replay
 from tensortide.replays.remat.outcome import TraceKind
 from tensortide.replays.remat.steps import steps
@@ -85,7 +85,7 @@ class LiveStep:
         strange = sum(run.op == NOTHING for run in self.runs)
         if strange:
             raise PlanError(f"{strange} ops of an earlier step were run again: no plan of one step says that")
-        return Plan(fingerprint(self.graph), (Lane(self.device, tuple(steps(self.graph, self.happened))),))
+        return Plan(self.graph.index.digest, (Lane(self.device, tuple(steps(self.graph, self.happened))),))
 
     def timeline(self) -> Timeline:
         """Bytes of the storages of the graph during each of ``runs``, which are the ops of ``Timeline.graph``. What

@@ -19,15 +19,14 @@ Random ops count as recomputable: whoever runs the plan gives them the same numb
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tensortide.errors import PlanError
-from tensortide.graph.effects import blind_slots
 from tensortide.graph.model import Graph, Phase
 from tensortide.graph.unroll import unrolled
+from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans.checkpointing.static import StaticGraph
-from tensortide.plans.lifetimes import Life, lives, users
 
 _CONSTANT = "constant"
 
@@ -38,7 +37,7 @@ _SMALL = 64
 def static_graph(graph: Graph, durations_ns: Sequence[int], device: str | None = None) -> StaticGraph:
     """The nodes of ``graph``, its loops written out, whose ops take ``durations_ns`` each.
 
-    Bytes are those on ``device``; default the one with the most. Nodes come in the order of their last ops. See the
+    Bytes are those on ``device``; default ``Index.main_device``. Nodes come in the order of their last ops. See the
     module for which ops become a node, and for what is not computed again. Raises PlanError if there is not a duration
     for each op.
     """
@@ -48,14 +47,7 @@ def static_graph(graph: Graph, durations_ns: Sequence[int], device: str | None =
     collapse = _Collapse(graph)
     for op in range(len(graph)):
         collapse.take(op)
-    return collapse.result(durations_ns, device if device is not None else _largest(graph))
-
-
-def _largest(graph: Graph) -> str:
-    total: dict[str, int] = {}
-    for storage in graph.storages:
-        total[storage.device] = total.get(storage.device, 0) + int(storage.nbytes)
-    return max(total, key=lambda device: total[device], default="")
+    return collapse.result(durations_ns, graph.index.device(device))
 
 
 @dataclass(eq=False, slots=True)
@@ -81,12 +73,8 @@ class _Collapse:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.owner = [tensor.storage for tensor in graph.tensors]
-        self.born: list[list[int]] = [[] for _ in graph.ops]
+        self.owner, self.allocated = graph.index.owner, graph.index.allocated
         self.constant = {s for s, storage in enumerate(graph.storages) if storage.birth is None}
-        for index, storage in enumerate(graph.storages):
-            if storage.birth is not None:
-                self.born[storage.birth].append(index)
         later = (i for i, op in enumerate(graph.ops) if op.phase in (Phase.BACKWARD, Phase.OPTIMIZER))
         self.first = next(later, len(graph))
         self.nodes: list[_Node] = []
@@ -99,19 +87,15 @@ class _Collapse:
     def take(self, index: int) -> None:
         """Put op ``index`` into a node, or leave it out: a constant, or a view of constants."""
         op = self.graph.ops[index]
-        call = self.graph.calls[op.call]
-        if _CONSTANT in call.tags:
-            self.constant.update(self.born[index])
+        if _CONSTANT in self.graph.calls[op.call].tags:
+            self.constant.update(self.allocated[index])
             return
-        blind = blind_slots(call)
-        read = {self.owner[t] for slot, t in enumerate(op.inputs) if slot not in blind}
-        made = {self.owner[t] for t in op.outputs}
-        unseen = {self.owner[op.inputs[slot]] for slot in blind}
-        written = {self.owner[op.inputs[slot]] for slot in call.mutated} - unseen
-        written |= made - read - unseen - set(self.born[index])
+        read = set(self.graph.index.needs[index])
+        unseen = set(self.graph.index.blind[index])
+        written = set(self.graph.index.writes[index]) - unseen - set(self.allocated[index])
         for storage in (read | written | unseen) & self.writer.keys():
             self.writer[storage].closed = True
-        if self.graph[index].is_view and not self.born[index]:
+        if self.graph[index].is_view and not self.allocated[index]:
             self._view(index, read)
             return
         node = self._written_within(written, index)
@@ -120,9 +104,9 @@ class _Collapse:
             self.nodes.append(node)
         node.ops.append(index)
         node.last = index
-        node.storages += self.born[index]
+        node.storages += self.allocated[index]
         node.renamed.update(self.renamed[tensor] for tensor in op.inputs if tensor in self.renamed)
-        self.maker.update(dict.fromkeys(self.born[index], node))
+        self.maker.update(dict.fromkeys(self.allocated[index], node))
         self._overwrite(node, (written if node.once else set()) | unseen)
         self._read(node, read)
 
@@ -151,7 +135,7 @@ class _Collapse:
     def _written_within(self, written: set[int], index: int) -> _Node | None:
         """The node that may take up op ``index``, which writes ``written``; None if the op is a node of its own."""
         makers = {self.maker.get(storage) for storage in written}
-        node = makers.pop() if len(makers) == 1 and not self.born[index] else None
+        node = makers.pop() if len(makers) == 1 and not self.allocated[index] else None
         if node is None or node.closed or any(self.readers.get(storage) for storage in node.storages):
             return None
         return node
@@ -173,16 +157,14 @@ class _Collapse:
         phase = self.graph.ops[index].phase
         return phase is not Phase.FORWARD and (phase is not Phase.OTHER or index > self.first)
 
-    def _set_aside(
-        self, nbytes: Sequence[int], life: Sequence[Life], touched: Sequence[Sequence[int]]
-    ) -> tuple[set[int], set[int]]:
+    def _set_aside(self, nbytes: Sequence[int], residence: Sequence[Residence]) -> tuple[set[int], set[int]]:
         """Storages made beside others that only the end of the step is for, and small ones. The nodes that make the
         former run once from here on."""
         late, small = set[int](), set[int]()
         for node in self.nodes:
             total = sum(nbytes[storage] for storage in node.storages)
             if self._is_backward(node.last):
-                found = {s for s in node.storages if life[s] is Life.KEPT or self._waits(touched[s], set(node.ops))}
+                found = {s for s in node.storages if residence[s] is Residence.KEPT or self._waits(s, node.ops)}
                 if any(nbytes[storage] for storage in set(node.storages) - found):
                     node.once = node.once or bool(found)
                     late |= found
@@ -191,20 +173,19 @@ class _Collapse:
             )
         return late, small
 
-    def _waits(self, touched: Iterable[int], made_by: set[int]) -> bool:
-        """Whether nobody but the optimizer has a use for it."""
-        phases = {self.graph.ops[op].phase for op in touched if op not in made_by}
+    def _waits(self, storage: int, made_by: Collection[int]) -> bool:
+        """True if only the optimizer has a use for ``storage``."""
+        phases = {self.graph.ops[op].phase for op in self.graph.index.users[storage] if op not in made_by}
         return phases == {Phase.OPTIMIZER}
 
     def result(self, durations_ns: Sequence[int], device: str) -> StaticGraph:
         graph, nodes = self.graph, sorted(self.nodes, key=lambda node: node.last)
         number = {node: index for index, node in enumerate(nodes)}
-        touched = users(graph)
-        life = lives(graph, touched)
+        residence = residences(graph)
         nbytes = [int(s.nbytes) if s.device == device else 0 for s in graph.storages]
-        late, small = self._set_aside(nbytes, life, touched)
+        late, small = self._set_aside(nbytes, residence)
         aside = late | small
-        fixed = sum(nbytes[s] for s in self.constant | aside if life[s] is not Life.NEVER)
+        fixed = sum(nbytes[s] for s in self.constant | aside if residence[s] is not Residence.NEVER)
         cost = [sum(int(durations_ns[op]) for op in node.ops if op not in self.views) for node in nodes]
         storages = [tuple(s for s in node.storages if s not in aside) for node in nodes]
         parents = [{number[self.maker[s]] for s in node.reads - aside} for node in nodes]
@@ -220,7 +201,9 @@ class _Collapse:
                 index if node.once else min((number[n] for n in node.overwritten), default=len(nodes) - 1)
                 for index, node in enumerate(nodes)
             ),
-            kept=frozenset(index for index, made in enumerate(storages) if any(life[s] is Life.KEPT for s in made)),
+            kept=frozenset(
+                index for index, made in enumerate(storages) if any(residence[s] is Residence.KEPT for s in made)
+            ),
             fixed_bytes=fixed,
             fixed_ns=sum(map(int, durations_ns)) - sum(cost),
             ops=tuple(tuple(sorted(node.ops)) for node in nodes),

@@ -8,7 +8,7 @@ from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.plans.checkpointing.stages import Free, StaticPlan
 from tensortide.plans.checkpointing.static import StaticGraph
-from tensortide.plans.model import Compute, Evict, Lane, Plan, fingerprint
+from tensortide.plans.model import Compute, Evict, Lane, Plan
 
 
 def to_plan(static_plan: StaticPlan, static: StaticGraph, graph: Graph, device: str = "") -> Plan:
@@ -16,26 +16,18 @@ def to_plan(static_plan: StaticPlan, static: StaticGraph, graph: Graph, device: 
 
     ``static`` is ``static_graph(graph, ...)``. Views are computed with their source the first time, ops that no node
     stands for at their place in the step. What is freed is evicted only if it is touched again. ``device`` names the
-    lane; default that of the largest storage.
+    lane; default ``Index.main_device``.
     """
     graph = unrolled(graph)
-    if not device:
-        device = max(graph.storages, key=lambda storage: storage.nbytes).device if graph.storages else "cpu"
     steps: list[Compute | Evict] = []
     later: set[int] = set()
-    owner = [tensor.storage for tensor in graph.tensors]
-    born: list[list[int]] = [[] for _ in graph.ops]
-    for index, storage in enumerate(graph.storages):
-        if storage.birth is not None:
-            born[storage.birth].append(index)
     for step in reversed(list(_spelled(static_plan, static, len(graph)))):
         if isinstance(step, Compute):
-            op = graph.ops[step.op]
-            later.update(born[step.op], (owner[tensor] for tensor in (*op.inputs, *op.outputs)))
+            later.update(graph.index.touches[step.op])
         elif step.storage not in later:
             continue
         steps.append(step)
-    return Plan(fingerprint(graph), (Lane(device, tuple(reversed(steps))),))
+    return Plan(graph.index.digest, (Lane(graph.index.device(device), tuple(reversed(steps))),))
 
 
 def _spelled(static_plan: StaticPlan, static: StaticGraph, count: int) -> Iterator[Compute | Evict]:

@@ -18,7 +18,7 @@ from tensortide.expr import Expr, constant, expr_of, maximum, total
 from tensortide.graph.model import Graph
 from tensortide.memory.workspace import workspace_of
 from tensortide.plans.order.minimal import footprint
-from tensortide.plans.order.problem import Problem, problem
+from tensortide.plans.order.problem import START, Problem, problem
 
 __all__ = ["Bounds", "Moment", "bounds_of", "minimal_bounds"]
 
@@ -85,7 +85,7 @@ def _unavoidable(stated: Problem) -> Iterator[tuple[int, int]]:
     """Each op with the blocks that are resident during it in every order, as a mask: allocated by it or what it must
     follow, and needed by it or what must follow it (``cuts.unavoidable``)."""
     count = len(stated)
-    made, needed = [0] * count, [0] * count
+    made, needed = [_given(stated)] * count, [0] * count
     for op in range(count):
         for earlier in stated.before[op]:
             made[op] |= made[earlier]
@@ -101,7 +101,7 @@ def _unavoidable(stated: Problem) -> Iterator[tuple[int, int]]:
 def _resident(stated: Problem, order: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Each op of ``order`` with the blocks that are resident during it, as a mask."""
     left = [len(touching) for touching in stated.users]
-    held = 0
+    held = _given(stated)
     for op in order:
         held |= _mask(block for block in stated.uses[op] if stated.birth[block] == op)
         yield op, held
@@ -109,6 +109,11 @@ def _resident(stated: Problem, order: Sequence[int]) -> Iterator[tuple[int, int]
             left[block] -= 1
             if not left[block]:
                 held ^= 1 << block
+
+
+def _given(stated: Problem) -> int:
+    """The blocks that are there at the start of the step, as a mask."""
+    return _mask(block for block, birth in enumerate(stated.birth) if birth == START)
 
 
 def _mask(blocks: Iterable[int]) -> int:

@@ -8,7 +8,7 @@ import msgspec
 
 from tensortide.plans.order.budget import Budget
 from tensortide.plans.order.flow import Network
-from tensortide.plans.order.problem import Problem
+from tensortide.plans.order.problem import START, Problem
 
 Flow = tuple[tuple[int, int, int], ...]
 
@@ -32,7 +32,7 @@ def unavoidable(problem: Problem, op: int) -> list[int]:
     The persistent ones; what ``op`` itself allocates; and what some op that must come before it allocates and ``op`` or
     one that must come after it (or the end of the step) still needs.
     """
-    before, after = problem.ancestors(op), {op, len(problem), *problem.descendants(op)}
+    before, after = {START, *problem.ancestors(op)}, {op, len(problem), *problem.descendants(op)}
     return sorted(
         problem.persistent
         + [
@@ -47,11 +47,11 @@ def least_held(problem: Problem, done: AbstractSet[int], barred: AbstractSet[int
     """The least bytes in blocks over all down-sets that hold ``done`` and none of ``barred``.
 
     ``done`` is a down-set, ``barred`` is closed under dependents. The down-set is the source side of a minimum cut: a
-    block costs its bytes where its birth is on that side and one of its users is not, and an op is never on it without
-    its dependencies. After Picard (Management Science 22, 1976), as a closure problem.
+    block costs its bytes where its birth is on that side, as the start of the step is, and one of its users is not; an
+    op is never on it without its dependencies. After Picard (Management Science 22, 1976), as a closure problem.
     """
     net = Network()
-    node = {**dict.fromkeys(done, 0), **dict.fromkeys(barred, 1), len(problem): 1}
+    node = {START: 0, **dict.fromkeys(done, 0), **dict.fromkeys(barred, 1), len(problem): 1}
     free = [op for op in range(len(problem)) if op not in node]
     node.update((op, net.node()) for op in free)
     endless = sum(problem.nbytes) + 1
@@ -66,7 +66,7 @@ def least_held(problem: Problem, done: AbstractSet[int], barred: AbstractSet[int
     level = net.maximize(budget)
     return Cut(
         held=sum(net.room[arc ^ 1] for arc in net.arcs[0] if not arc & 1),
-        done=frozenset(op for op in node if level[node[op]] >= 0),
+        done=frozenset(op for op in node if level[node[op]] >= 0) - {START},
         blocks=tuple((block, user, net.room[arc ^ 1]) for arc, block, user in blocks if net.room[arc ^ 1]),
         waits=tuple((op, needed, net.room[arc ^ 1]) for arc, op, needed in waits if net.room[arc ^ 1]),
     )

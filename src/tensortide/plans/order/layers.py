@@ -96,10 +96,11 @@ class _Layers:
         import numpy as np
 
         problem, complete = self.problem, True
-        stays = 0 if self.forward else sum(n for n, kept in zip(problem.nbytes, self._stays, strict=True) if kept)
+        stays = sum(nbytes for nbytes, kept in zip(problem.nbytes, self._stays, strict=True) if kept)
         none = np.zeros(0, np.int64)
         layer = _Layer(np.zeros((self._words, 1), np.uint64), none + 0, none, none)
-        layer = layer._replace(held=np.array([problem.base + stays], np.int64))
+        start = problem.start if self.forward else problem.base + stays
+        layer = layer._replace(held=np.array([start], np.int64))
         layers = []
         for _ in range(len(problem)):
             budget.spend(20 * len(problem) + len(layer.held))

@@ -45,7 +45,7 @@ class _Run:
         self._depth_first = depth_first
         self._waiting = [len(needed) for needed in problem.before]
         self._left = [len(touching) for touching in problem.users]
-        self._held = problem.base
+        self._held = problem.start
         self._done = bytearray(len(problem) + 1)
         self._ready: list[tuple[int, int, int]] = []
         self._maybe: list[int] = []  # ops to be looked at: they may have become safe

@@ -7,7 +7,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from tensortide.errors import GraphError
 from tensortide.graph.model import Graph
 from tensortide.plans.model import Plan, in_order
 from tensortide.plans.order import branch
@@ -48,12 +47,12 @@ class MinimalFootprint(msgspec.Struct, frozen=True, kw_only=True):
     """The smallest peak over all orders of a step's ops: ``lower_bytes <= smallest <= upper_bytes``.
 
     ``upper_bytes`` is the peak of ``plan``; ``lower_bytes`` is proved by ``proof`` (checked by
-    ``plan.order.proof.verify``). ``captured_peak_bytes`` is the peak of the order of the recorded step,
-    ``persistent_bytes`` what is resident throughout, ``footprint_bytes`` the sum of all storages, each under the same
-    lifetimes (``plan.lifetimes``) and on ``device`` alone. ``peak_op`` is the op of the Graph at the peak of ``plan``
-    (-1 for a step without ops), ``residents`` the storages resident with it, ascending, ``workspace_bytes`` what its
-    kernel takes beside them. ``loops`` tells which orders the bounds are over; of a step with loops, ops, storages and
-    ``plan`` are those of ``graph.unrolled(graph)``. ``stop`` tells why the search ended.
+    ``plans.order.proof.verify``). ``captured_peak_bytes`` is the peak of the order of the recorded step,
+    ``persistent_bytes`` what is resident throughout, ``footprint_bytes`` the sum of all storages, each under the rule
+    ``last_use`` (``memory.lifetimes``) and on ``device`` alone. ``peak_op`` is the op of the Graph at the peak of
+    ``plan`` (-1 for a step without ops), ``residents`` the storages resident with it, ascending, ``workspace_bytes``
+    what its kernel takes beside them. ``loops`` tells which orders the bounds are over; of a step with loops, ops,
+    storages and ``plan`` are those of ``graph.unrolled(graph)``. ``stop`` tells why the search ended.
     """
 
     device: str
@@ -101,14 +100,15 @@ def footprint(
     """The smallest peak of memory that ``graph`` can have on ``device`` if its ops may be put into any order.
 
     Each op runs once: nothing is recomputed, evicted or offloaded. An order respects what ops read from each other and
-    the recorded order of writes and other accesses to the same storage; the lifetimes are those of ``plan.lifetimes``.
+    the recorded order of writes and other accesses to the same storage. Storages are released by the rule ``last_use``
+    (``memory.lifetimes``).
 
     Orders made in one pass are refined at minimum cuts, which are lower bounds too; what gap remains is closed by exact
     search over sets of ops done and by branch and bound. The answer depends on the graph and on ``work`` alone, unless
     the time runs out.
 
     Args:
-        device: default the one with the largest footprint; ops on others take part in the order and hold nothing here.
+        device: default ``Index.main_device``; ops on others take part in the order and hold nothing on it.
         workspace: count what kernels take inside an op (``memory.workspace``), at that op only.
         work: limit of the search in counted steps of about a microsecond each.
         time_s: hard stop of the search in seconds.
@@ -117,7 +117,7 @@ def footprint(
     Loops are written out; a step of more than ``together.FREE`` ops then keeps each of them together. Raises GraphError
     if nothing of the graph is on ``device``, or if its loops are too long to be written out.
     """
-    asked = stated(graph, _device(graph, device), workspace=workspace)
+    asked = stated(graph, graph.index.device(device), workspace=workspace)
     best = Incumbent(asked.problem)
     budget = Budget(work, time_s, lambda: watch is None or watch(best.lower, best.upper))
     with contextlib.suppress(Exhausted):
@@ -153,17 +153,6 @@ def _result(graph: Graph, asked: Stated, best: Incumbent, stop: Stop, work: int,
         proof=best.proof,
         plan=in_order(asked.graph, order, ops.device),
     )
-
-
-def _device(graph: Graph, device: str | None) -> str:
-    sums: dict[str, int] = {}
-    for storage in graph.storages:
-        sums[storage.device] = sums.get(storage.device, 0) + int(storage.nbytes)
-    if device is None:
-        return max(sums, key=lambda name: sums[name], default="cpu")
-    if sums and device not in sums:
-        raise GraphError(f"nothing is on device {device!r}; the graph has {', '.join(sorted(sums))}")
-    return device
 
 
 def _search(best: Incumbent, budget: Budget) -> None:

@@ -5,6 +5,7 @@ set of ops that holds every dependency of its members. The bytes resident then d
 
     held(D) = base + sum of nbytes[b] over the blocks b with birth[b] in D and not all of users[b] in D
 
+(the start of the step counts as in every D),
 and while op v runs from D there are ``held(D) + needs[v]``. ``held`` is submodular, held(A | B) + held(A & B) <=
 held(A) + held(B): what running an op adds can only shrink as more other ops are done. Safe moves (``lists``), minimum
 cuts (``cuts``) and the exact search (``search``) rest on that.
@@ -12,33 +13,36 @@ cuts (``cuts``) and the exact search (``search``) rest on that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
+from tensortide.memory.lifetimes import Residence, residences
 from tensortide.memory.workspace import workspace_bytes
-from tensortide.plans.lifetimes import Life, lives, users
+
+START = -1
+"""Birth of a block that exists before the step, which releases it."""
 
 
 class Problem:
     """The ordering problem of a graph on ``device``; ``problem`` makes it.
 
     ``before[v]`` and ``after[v]`` are direct dependencies and dependents of op v. A *block* is a storage whose life the
-    order decides: ``storage[b]`` is its index in the graph, ``birth[b]`` the op that allocates it, ``users[b]`` all ops
-    that touch it, that one included, ascending; the number of ops stands for a user that never runs, which is how what
-    the step leaves behind stays. ``uses[v]`` are the blocks that op v touches, ``born[v]`` the bytes it allocates,
-    ``needs[v]`` those and its workspace. ``persistent`` are the storages resident throughout, ``base`` their bytes;
-    ``footprint`` is the sum of all.
+    order decides: ``storage[b]`` is its index in the graph, ``birth[b]`` the op that allocates it or ``START``,
+    ``users[b]`` all ops that touch it, that one included, ascending; the number of ops stands for a user that never
+    runs, which is how what the step leaves behind stays. ``uses[v]`` are the blocks that op v touches, ``born[v]`` the
+    bytes it allocates, ``needs[v]`` those and its workspace. ``persistent`` are the storages resident throughout,
+    ``base`` their bytes, ``start`` those and the blocks there at the start; ``footprint`` is the sum of all storages.
     """
 
     __slots__ = (
-        "after", "base", "before", "birth", "born", "device", "footprint", "nbytes", "needs", "persistent", "storage",
-        "users", "uses",
+        "after", "base", "before", "birth", "born", "device", "footprint", "nbytes", "needs", "persistent", "start",
+        "storage", "users", "uses",
     )  # fmt: skip
 
-    def __init__(self, device: str, before: list[list[int]], workspace: Iterable[int]) -> None:
+    def __init__(self, device: str, before: Sequence[Collection[int]], workspace: Iterable[int]) -> None:
         self.device = device
-        self.before = before
+        self.before = list(map(list, before))
         self.after: list[list[int]] = [[] for _ in before]
         for op, earlier in enumerate(before):
             for dependency in earlier:
@@ -51,27 +55,37 @@ class Problem:
         self.users: list[tuple[int, ...]] = []
         self.nbytes: list[int] = []
         self.persistent: list[int] = []
-        self.base = 0
+        self.base = self.start = 0
         self.footprint = 0
 
     def __len__(self) -> int:
         return len(self.before)
 
-    def add(self, storage: int, nbytes: int, touching: list[int], *, kept: bool) -> None:
-        """Add a storage whose life the order decides; the first of ``touching`` allocates it."""
-        for op in touching:
+    def keep(self, storages: Iterable[int], nbytes: int) -> None:
+        """Add storages that are resident throughout, with their bytes."""
+        self.persistent += storages
+        self.base += nbytes
+        self.start += nbytes
+
+    def add(self, storage: int, nbytes: int, users: Sequence[int], *, given: bool, kept: bool) -> None:
+        """Add a storage whose life the order decides: there at the start if ``given``, else allocated by the first of
+        ``users``; left behind by the step if ``kept``."""
+        for op in users:
             self.uses[op].append(len(self.birth))
-        self.born[touching[0]] += nbytes
-        self.needs[touching[0]] += nbytes
+        if given:
+            self.start += nbytes
+        else:
+            self.born[users[0]] += nbytes
+            self.needs[users[0]] += nbytes
         self.storage.append(storage)
-        self.birth.append(touching[0])
-        self.users.append((*touching, len(self)) if kept else tuple(touching))
+        self.birth.append(START if given else users[0])
+        self.users.append((*users, len(self)) if kept else tuple(users))
         self.nbytes.append(nbytes)
 
     def levels(self, order: Sequence[int]) -> list[int]:
         """Bytes resident during each op of ``order``."""
         left = [len(touching) for touching in self.users]
-        held, series = self.base, []
+        held, series = self.start, []
         for op in order:
             series.append(held + self.needs[op])
             held += self.born[op]
@@ -82,8 +96,8 @@ class Problem:
         return series
 
     def peak(self, order: Sequence[int]) -> int:
-        """Most bytes resident during any op of ``order``; ``base`` if there is none."""
-        return max(self.levels(order), default=self.base)
+        """Most bytes resident during any op of ``order``; ``start`` if there is none."""
+        return max(self.levels(order), default=self.start)
 
     def resident(self, order: Sequence[int]) -> list[list[int]]:
         """The storages of the graph that are resident during each op of ``order``, ascending, whatever their sizes."""
@@ -100,9 +114,12 @@ class Problem:
 
     def _spans(self, order: Sequence[int]) -> list[tuple[int, int]]:
         """First and last position in ``order`` at which each block is resident."""
-        at = {op: position for position, op in enumerate(order)}
+        at = {START: 0, **{op: position for position, op in enumerate(order)}}
         end = len(order) - 1
-        return [(at[touching[0]], max(at.get(op, end) for op in touching)) for touching in self.users]
+        return [
+            (at[birth], max(at.get(op, end) for op in users))
+            for birth, users in zip(self.birth, self.users, strict=True)
+        ]
 
     def ancestors(self, op: int) -> set[int]:
         """The ops that ``op`` must follow, directly or not."""
@@ -125,7 +142,7 @@ def _reached(op: int, edges: Sequence[Sequence[int]]) -> set[int]:
 
 
 def problem(graph: Graph, device: str, *, workspace: bool = True) -> Problem:
-    """The ordering problem of ``graph`` on ``device``, under the lifetimes of ``plan.lifetimes``.
+    """The ordering problem of ``graph`` on ``device``, under the rule ``last_use`` of ``memory.lifetimes``.
 
     Ops on other devices take part in the order and hold nothing here. Raises PlanError for a graph with loops: the ops
     of a body run once per iteration, so they have no order before the loops are written out (``together.stated``).
@@ -133,46 +150,14 @@ def problem(graph: Graph, device: str, *, workspace: bool = True) -> Problem:
     if graph.loops:
         raise PlanError(f"the ops of a step with loops have no order: write out {graph.loops[0].name!r} first")
     extra = workspace_bytes(graph, device) if workspace else [0] * len(graph)
-    made = Problem(device, dependencies(graph), extra)
-    touched = users(graph)
-    for index, life in enumerate(lives(graph, touched)):
-        storage = graph.storages[index]
-        if storage.device != device or life is Life.NEVER:
+    made = Problem(device, graph.index.dependencies, extra)
+    made.footprint = graph.index.devices.get(device, 0)
+    for index, (storage, residence) in enumerate(zip(graph.storages, residences(graph), strict=True)):
+        if storage.device != device or residence is Residence.NEVER:
             continue
-        nbytes = int(storage.nbytes)
-        made.footprint += nbytes
-        if life is Life.ALWAYS:
-            made.persistent.append(index)
-            made.base += nbytes
+        if residence is Residence.ALWAYS:
+            made.keep([index], int(storage.nbytes))
         else:
-            made.add(index, nbytes, touched[index], kept=life is Life.KEPT)
+            given, kept = storage.birth is None, residence is Residence.KEPT
+            made.add(index, int(storage.nbytes), graph.index.users[index], given=given, kept=kept)
     return made
-
-
-def dependencies(graph: Graph) -> list[list[int]]:
-    """The ops that each op of ``graph`` must follow, ascending; enough of them that all others are implied.
-
-    An op follows the op that made each of its input tensors (a view too), and as recorded: the writes of a storage
-    come before its later reads, its reads before the later writes, its writes one after the other. The allocation of a
-    storage is its first write; one that is written in parts is ordered as a whole. Random ops and collectives that
-    write no common storage may change places.
-    """
-    owner = [tensor.storage for tensor in graph.tensors]
-    made: dict[int, int] = {}
-    written = {s: storage.birth for s, storage in enumerate(graph.storages) if storage.birth is not None}
-    read_since: dict[int, list[int]] = {}
-    before: list[list[int]] = []
-    for index, op in enumerate(graph.ops):
-        read = {owner[tensor] for tensor in op.inputs}
-        writes = {owner[op.inputs[slot]] for slot in graph.calls[op.call].mutated}
-        writes.update(s for s in map(owner.__getitem__, op.outputs) if s not in read)
-        earlier = {made[tensor] for tensor in op.inputs if tensor in made}
-        earlier.update(written[s] for s in read | writes if s in written)
-        for storage in writes:
-            earlier.update(read_since.pop(storage, ()))
-            written[storage] = index
-        for storage in read - writes:
-            read_since.setdefault(storage, []).append(index)
-        made.update(dict.fromkeys(op.outputs, index))
-        before.append(sorted(earlier - {index}))
-    return before

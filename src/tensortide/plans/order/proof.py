@@ -10,7 +10,7 @@ import msgspec
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
-from tensortide.plans.order.problem import Problem
+from tensortide.plans.order.problem import START, Problem
 from tensortide.plans.order.together import stated as state
 
 
@@ -21,12 +21,13 @@ class Persistent(msgspec.Struct, frozen=True, tag="persistent"):
 class Cut(msgspec.Struct, frozen=True, tag="cut"):
     """A flow from what op ``op`` must follow to what must follow it, through blocks and dependencies.
 
-    ``storages`` are ``(storage, user, bytes)``: bytes flow from the op that allocates a storage to one of its users, no
-    more of them than it has; the number of ops as user is the end of the step. ``waits`` are ``(op, dependency,
-    bytes)``: any number of bytes flows from an op to one that it must follow. Every op that need not run before or
-    after ``op`` sends on what it receives. Take any order, and the set D of ops before ``op``: no dependency leads out
-    of D, so the whole flow leaves it through storages that are allocated in D and used outside, which are resident.
-    Hence at ``op`` at least the persistent bytes, the flow, and what ``op`` allocates are resident together.
+    ``storages`` are ``(storage, user, bytes)``: bytes flow from the op that allocates a storage, or from the start of
+    the step, to one of its users, no more of them than it has; the number of ops as user is the end of the step.
+    ``waits`` are ``(op, dependency, bytes)``: any number of bytes flows from an op to one that it must follow. Every op
+    that need not run before or after ``op`` sends on what it receives. Take any order, and the set D of ops before
+    ``op``: no dependency leads out of D, so the whole flow leaves it through storages that are allocated in D or exist
+    before the step, and are used outside D: they are resident. Hence at ``op`` at least the persistent bytes, the flow,
+    and what ``op`` allocates are resident together.
     """
 
     op: int
@@ -87,7 +88,7 @@ def _flow(stated: Problem, proof: Cut) -> int:
     _known(stated, proof.op, *(op for op, _, _ in proof.waits))
     block_of = {storage: block for block, storage in enumerate(stated.storage)}
     sent: dict[int, int] = {}
-    excess = [0] * (len(stated) + 1)
+    excess = dict.fromkeys((START, *range(len(stated) + 1)), 0)
     for storage, user, nbytes in proof.storages:
         block = block_of.get(storage, -1)
         sent[block] = sent.get(block, 0) + nbytes
@@ -100,8 +101,8 @@ def _flow(stated: Problem, proof: Cut) -> int:
             raise PlanError(f"{nbytes} bytes cannot flow from op {op} to op {dependency}")
         excess[op] -= nbytes
         excess[dependency] += nbytes
-    first, last = stated.ancestors(proof.op), {proof.op, len(stated), *stated.descendants(proof.op)}
-    kept = [op for op, nbytes in enumerate(excess) if nbytes and op not in first and op not in last]
+    first, last = {START, *stated.ancestors(proof.op)}, {proof.op, len(stated), *stated.descendants(proof.op)}
+    kept = [op for op, nbytes in excess.items() if nbytes and op not in first and op not in last]
     if kept:
         raise PlanError(f"op {kept[0]} does not send on what it receives")
     return -sum(excess[op] for op in first)
@@ -117,7 +118,7 @@ def _leads_through(stated: Problem, limit: int) -> bool:
     """Whether some order stays within ``limit``: all reachable sets of ops, one after the other."""
     everything = frozenset(range(len(stated)))
     seen = {frozenset[int]()}
-    stack = [(frozenset[int](), stated.base)]
+    stack = [(frozenset[int](), stated.start)]
     while stack:
         done, held = stack.pop()
         if done == everything:

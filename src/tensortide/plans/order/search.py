@@ -64,7 +64,7 @@ class _Search:
         """An order with a peak below ``upper``, None if there is none or too many sets would have to be visited."""
         problem, stage = self.problem, 0
         stays = sum(problem.nbytes[b] for b, touching in enumerate(problem.users) if touching[-1] == len(problem))
-        start = problem.base if self.forward else problem.base + stays
+        start = problem.start if self.forward else problem.base + stays
         ready = [op for op, needs in enumerate(self._needs) if not needs]
         came: dict[int, tuple[int, list[int]]] = {}
         reached = {0: lower}

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import written_out
-from tensortide.plans.order.problem import Problem, problem
+from tensortide.plans.order.problem import START, Problem, problem
 
 __all__ = ["FREE", "Stated", "stated"]
 
@@ -72,12 +72,14 @@ def _contracted(every: Problem, units: Sequence[range]) -> Problem:
     unit_of = [bisect.bisect_right(starts, op) - 1 for op in range(len(every))] + [len(units)]
     before = [sorted({unit_of[v] for op in unit for v in every.before[op]} - {i}) for i, unit in enumerate(units)]
     made = Problem(every.device, before, [0] * len(units))
-    made.persistent, made.base, made.footprint = every.persistent, every.base, every.footprint
-    for block, touching in enumerate(every.users):
-        found = sorted({unit_of[op] for op in touching})
-        if len(found) > 1:
+    made.footprint = every.footprint
+    made.keep(every.persistent, every.base)
+    for block, users in enumerate(every.users):
+        found = sorted({unit_of[op] for op in users})
+        given = every.birth[block] == START
+        if len(found) > 1 or given:
             kept = found[-1] == len(units)
-            made.add(every.storage[block], every.nbytes[block], found[:-1] if kept else found, kept=kept)
+            made.add(every.storage[block], every.nbytes[block], found[:-1] if kept else found, given=given, kept=kept)
     for index, unit in enumerate(units):
         later = {index, len(units), *made.descendants(index)} if len(unit) > 1 else {index}
         made.needs[index] = _highest(every, unit, unit_of, later)

@@ -88,12 +88,12 @@ def recorded(graph: Graph, durations_ns: Iterable[int], source: str = "") -> Rec
 
 
 def schedule(recording: Recording, *, views: bool = False, workspace: bool = True, device: str = "") -> Schedule:
-    """``recording`` as flat arrays, counting what is on ``device`` (default: where most bytes are).
+    """``recording`` as flat arrays, counting what is on ``device`` (default: ``Index.main_device``).
 
-    A recording without events gets those of its storages' lives: each is held once from the op that allocates it
-    until it dies; what the step leaves behind is pinned at its end. ``views``: each view is a value. ``workspace``: ops
-    take, while they run, what their kernels are known to need. Raises GraphError for an unknown device, and for an op
-    that writes in place under ``views``, where values never change.
+    A recording without events gets those of its storages' lifetimes under the rule ``eager``: each is held once from
+    the op that allocates it until it dies; what the step leaves behind is pinned at its end. ``views``: each view is a
+    value. ``workspace``: ops take, while they run, what their kernels are known to need. Raises GraphError for an
+    unknown device, and for an op that writes in place under ``views``, where values never change.
     """
     return _Builder(recording, views, workspace, device).build()
 
@@ -104,19 +104,12 @@ class _Builder:
     def __init__(self, recording: Recording, views: bool, workspace: bool, device: str) -> None:
         graph = self.graph = recording.graph
         self.recording, self.views = recording, views
-        self.device = _device(graph, device)
+        self.device = graph.index.device(device)
         self.extra = workspace_bytes(graph, self.device).tolist() if workspace else [0] * len(graph)
         self.blind = [blind_slots(call) for call in graph.calls]
         self.sums = partial_sums(graph)
-        self.owner = [tensor.storage for tensor in graph.tensors]
+        self.owner, self.allocated = graph.index.owner, graph.index.allocated
         self.passing, self.watched = self._statistics()
-        self.born: list[list[int]] = [[] for _ in graph.ops]
-        self.died: list[list[int]] = [[] for _ in range(len(graph) + 1)]
-        for index, storage in enumerate(graph.storages):
-            if storage.birth is not None:
-                self.born[storage.birth].append(index)
-            if storage.death is not None:
-                self.died[storage.death].append(index)
         self.ops: tuple[array[int], ...] = tuple(array("q") for _ in range(4))
         self.inputs, self.input_ends, self.output_ends = array("q"), array("q", [0]), array("q", [0])
         self.values: tuple[array[int], ...] = tuple(array("q") for _ in range(3))
@@ -151,7 +144,7 @@ class _Builder:
         if len(self.recording.kinds):
             self._follow_events()
         else:
-            self._follow_lives()
+            self._follow_lifetimes()
         import numpy as np
 
         columns = (
@@ -190,9 +183,9 @@ class _Builder:
                 last[self.owner[index]] = at
         return last
 
-    def _follow_lives(self) -> None:
-        for index in range(len(self.graph) + 1):
-            for storage in self.died[index]:
+    def _follow_lifetimes(self) -> None:
+        for index, released in enumerate(self.graph.index.released):
+            for storage in released:
                 if storage in self.newest:
                     self._event(Event.RELEASE, self.newest[storage])
             if index < len(self.graph):
@@ -211,7 +204,7 @@ class _Builder:
             raise GraphError(f"op {index} ({call.op}) writes in place: import the log with copy on write")
         inputs = read if self.views else dict.fromkeys(read)
         self._run(self.recording.durations_ns[index], self.extra[index], index, inputs)
-        fresh = set(self.born[index])
+        fresh = set(self.allocated[index])
         held: list[int] = []
         for tensor in op.outputs:
             storage = self.owner[tensor]
@@ -228,7 +221,7 @@ class _Builder:
         for storage in written:
             self._append(storage, 0, self.newest[storage])
         self._done()
-        for storage in self.born[index]:
+        for storage in self.allocated[index]:
             if self.graph.storages[storage].device != self.device or storage in self.passing:
                 self._event(Event.PIN, self.newest[storage])
         if len(self.recording.kinds):
@@ -278,15 +271,3 @@ class _Builder:
     def _event(self, kind: Event, index: int) -> None:
         self.events[0].append(kind)
         self.events[1].append(index)
-
-
-def _device(graph: Graph, device: str) -> str:
-    """``device``, checked; by default the one with the most bytes."""
-    sizes: dict[str, int] = {}
-    for storage in graph.storages:
-        sizes[storage.device] = sizes.get(storage.device, 0) + storage.nbytes
-    if not device:
-        return max(sizes, key=lambda name: sizes[name], default="cpu")
-    if sizes and device not in sizes:
-        raise GraphError(f"nothing is on device {device!r}; the graph has {', '.join(sizes)}")
-    return device

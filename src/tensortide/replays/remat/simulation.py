@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
-from tensortide.plans import Lane, Plan, fingerprint
+from tensortide.plans import Lane, Plan
 from tensortide.plans.remat.schedule import NONE, Schedule
 from tensortide.replays.executed import replay
 from tensortide.replays.remat.outcome import Outcome, Rules, Shortage, Status, TraceKind
@@ -112,7 +112,7 @@ class Simulation:
             raise PlanError(f"a run that ended in {self.status} is no plan: give it a larger budget or another policy")
         graph = self.schedule.graph
         found = tuple(steps(graph, self._happened(), collect=self.rules.collect))
-        return Plan(fingerprint(graph), (Lane(self.schedule.device, found),))
+        return Plan(graph.index.digest, (Lane(self.schedule.device, found),))
 
     def _happened(self) -> Iterator[tuple[int, int]]:
         """The trace in ops and storages of the graph."""

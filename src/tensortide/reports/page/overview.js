@@ -31,7 +31,7 @@ function figures(report) {
     figure("Peak memory", ...bigAndUnit(bytes(overview.peak_bytes)), [
       ["released at last use", bytes(overview.last_use_peak_bytes)],
       saved > 0 && ["could be freed earlier", percent(saved)],
-      ["there before the step", bytes(overview.persistent_bytes)],
+      ["persistent, resident throughout", bytes(overview.persistent_bytes)],
       ["sum of all storages", bytes(overview.footprint_bytes)],
     ]),
     figure("FLOPs", ...least(bigAndUnit(count(total.flops, "FLOP"))), [

@@ -81,17 +81,13 @@ def _before(graph: Graph, device: str, again: Iterable[int], *, workspace: bool)
 
 def _returns(graph: Graph, plan: Plan) -> dict[int, tuple[int, int]]:
     """How often ``plan`` evicts what it then computes again, for each such storage."""
-    born: dict[int, list[int]] = {}
-    for storage, record in enumerate(graph.storages):
-        if record.birth is not None:
-            born.setdefault(record.birth, []).append(storage)
     gone: set[int] = set()
     returns: dict[int, int] = {}
     for step in plan.lanes[0].steps:
         if isinstance(step, Evict):
             gone.add(step.storage)
         elif isinstance(step, Compute):
-            for storage in gone.intersection(born.get(step.op, ())):
+            for storage in gone.intersection(graph.index.allocated[step.op]):
                 returns[storage] = returns.get(storage, 0) + 1
                 gone.remove(storage)
     return {storage: (count, count) for storage, count in returns.items()}

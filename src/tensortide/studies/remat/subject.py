@@ -112,13 +112,17 @@ class Subject:
 def _program() -> str:
     """Digest of the sources of policies and engines: another version may come to other results."""
     digest = hashlib.sha256()
-    here = Path(__file__).parent
-    engines = here.parent
-    policies = engines.parent.parent / "plan" / "remat"
-    for folder in (policies, engines, engines / "fast", here):
-        for path in sorted(folder.glob("*.py")):
-            digest.update(path.read_bytes())
+    for path in program_files():
+        digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def program_files() -> list[Path]:
+    """The sources that results depend on: policies, engines and this room."""
+    room = Path(__file__).parent
+    package = room.parent.parent
+    folders = (package / "plans" / "remat", package / "replays" / "remat", package / "replays" / "remat" / "fast", room)
+    return [path for folder in folders for path in sorted(folder.glob("*.py"))]
 
 
 def _bottleneck(schedule: Schedule, compat: bool) -> int:

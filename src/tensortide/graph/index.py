@@ -1,0 +1,190 @@
+"""Facts that follow from the parts of a Graph, each derived once: ``graph.index.users[7]``, ``graph.index.digest``."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from tensortide.errors import GraphError
+from tensortide.graph.effects import blind_slots
+
+if TYPE_CHECKING:
+    from tensortide.graph.model import Graph
+
+Groups: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+class Index:
+    """The facts about one Graph, which makes it on first use (``Graph.index``); each is computed when it is asked for.
+
+    Indexes are those of the graph's tables. An op *touches* a storage if it allocates it, or if one of its inputs or
+    outputs is a view of it. Nothing here depends on a device or on a rule for lifetimes (``memory.lifetimes``).
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    @functools.cached_property
+    def owner(self) -> tuple[int, ...]:
+        """For each tensor the storage that it is a view of."""
+        return tuple([tensor.storage for tensor in self._graph.tensors])
+
+    # Storages by op
+
+    @functools.cached_property
+    def allocated(self) -> Groups:
+        """For each op the storages that it allocates, ascending."""
+        births = ((index, storage.birth) for index, storage in enumerate(self._graph.storages))
+        return _grouped(births, len(self._graph))
+
+    @functools.cached_property
+    def released(self) -> Groups:
+        """For each op the storages that the recorded step released right before it, and as a last entry those that it
+        released after its last op; ascending."""
+        deaths = ((index, storage.death) for index, storage in enumerate(self._graph.storages))
+        return _grouped(deaths, len(self._graph) + 1)
+
+    @functools.cached_property
+    def reads(self) -> Groups:
+        """For each op the storages of its inputs, each once, in the order of the inputs."""
+        owner = self.owner.__getitem__
+        return tuple([tuple(dict.fromkeys(map(owner, op.inputs))) for op in self._graph.ops])
+
+    @functools.cached_property
+    def _blind_slots(self) -> list[frozenset[int]]:
+        return [blind_slots(call) for call in self._graph.calls]
+
+    @functools.cached_property
+    def blind(self) -> Groups:
+        """For each op the storages that it updates through inputs on whose contents no output depends
+        (``effects.blind_slots``), ascending."""
+        owner, blind = self.owner, self._blind_slots
+        return tuple([tuple(sorted({owner[op.inputs[slot]] for slot in blind[op.call]})) for op in self._graph.ops])
+
+    @functools.cached_property
+    def needs(self) -> Groups:
+        """For each op its ``reads`` without those that it only updates blindly: what its outputs depend on."""
+        owner, blind, found = self.owner, self._blind_slots, list(self.reads)
+        for index, op in enumerate(self._graph.ops):
+            if blind[op.call]:
+                needed = [owner[t] for slot, t in enumerate(op.inputs) if slot not in blind[op.call]]
+                found[index] = tuple(dict.fromkeys(needed))
+        return tuple(found)
+
+    @functools.cached_property
+    def writes(self) -> Groups:
+        """For each op the storages whose contents it changes or makes, each once: those that it mutates, then those of
+        its outputs that it does not read, then any others that it allocates."""
+        owner, mutated = self.owner, [call.mutated for call in self._graph.calls]
+        found = []
+        for op, read, fresh in zip(self._graph.ops, self.reads, self.allocated, strict=True):
+            written = dict.fromkeys([owner[op.inputs[slot]] for slot in mutated[op.call]])
+            for tensor in op.outputs:
+                if owner[tensor] not in read:
+                    written[owner[tensor]] = None
+            written.update(dict.fromkeys(fresh))
+            found.append(tuple(written))
+        return tuple(found)
+
+    @functools.cached_property
+    def touches(self) -> Groups:
+        """For each op the storages that it touches, ascending."""
+        found: list[list[int]] = [[] for _ in self._graph.ops]
+        for storage, ops in enumerate(self.users):
+            for op in ops:
+                found[op].append(storage)
+        return tuple(map(tuple, found))
+
+    # Ops by storage
+
+    @functools.cached_property
+    def users(self) -> Groups:
+        """For each storage the ops that touch it, ascending."""
+        owner = self.owner.__getitem__
+        found: list[list[int]] = [[] for _ in self._graph.storages]
+        for index, (op, fresh) in enumerate(zip(self._graph.ops, self.allocated, strict=True)):
+            for storage in {*map(owner, op.inputs), *map(owner, op.outputs), *fresh}:
+                found[storage].append(index)
+        return tuple(map(tuple, found))
+
+    # Ops by op
+
+    @functools.cached_property
+    def dependencies(self) -> Groups:
+        """For each op the ops that it must follow, ascending; enough of them that all others are implied.
+
+        An op follows the op that made each of its input tensors (a view too), and as recorded: the writes of a storage
+        come before its later reads, its reads before the later writes, its writes one after the other. The allocation
+        of a storage is its first write; one that is written in parts is ordered as a whole. Random ops and collectives
+        that write no common storage may change places.
+        """
+        made: dict[int, int] = {}
+        written: dict[int, int] = {}
+        read_since: dict[int, list[int]] = {}
+        before = []
+        for index, (op, read, writes) in enumerate(zip(self._graph.ops, self.reads, self.writes, strict=True)):
+            earlier = {made[tensor] for tensor in op.inputs if tensor in made}
+            earlier.update([written[storage] for storage in (*read, *writes) if storage in written])
+            for storage in writes:
+                earlier.update(read_since.pop(storage, ()))
+                written[storage] = index
+            for storage in read:
+                if storage not in writes:
+                    read_since.setdefault(storage, []).append(index)
+            made.update(dict.fromkeys(op.outputs, index))
+            before.append(tuple(sorted(earlier)))
+        return tuple(before)
+
+    # The step as a whole
+
+    @functools.cached_property
+    def copies(self) -> tuple[int, ...]:
+        """For each storage how often one step allocates it: once, or as often as the op that does so runs."""
+        graph = self._graph
+        if not graph.loops:
+            return (1,) * len(graph.storages)
+        return tuple(1 if storage.birth is None else graph.trips(storage.birth) for storage in graph.storages)
+
+    @functools.cached_property
+    def devices(self) -> Mapping[str, int]:
+        """The footprint on each device, the largest first: bytes of all storages, whether or not resident together."""
+        sums: dict[str, int] = {}
+        for storage, copies in zip(self._graph.storages, self.copies, strict=True):
+            sums[storage.device] = sums.get(storage.device, 0) + int(storage.nbytes) * copies
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+    @property
+    def main_device(self) -> str:
+        """The device with the largest footprint, of equal ones that of the earliest storage; ``cpu`` for a graph
+        without storages. It is the default of every function that takes a device."""
+        return next(iter(self.devices), "cpu")
+
+    def device(self, name: str | None) -> str:
+        """``name``, or the main device if there is none. Raises GraphError if nothing of the graph is on it."""
+        if not name:
+            return self.main_device
+        if self.devices and name not in self.devices:
+            raise GraphError(f"nothing is on device {name!r}; the graph has {', '.join(self.devices)}")
+        return name
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Hexadecimal digest of what a Plan refers to: ops, what they touch and write, and the storages."""
+        graph = self._graph
+        called = [(call.op, call.mutated) for call in graph.calls]
+        ops = [(called[op.call], op.inputs, op.outputs) for op in graph.ops]
+        storages = [(int(s.nbytes), s.device, s.role, s.birth, s.death) for s in graph.storages]
+        return hashlib.sha256(msgspec.json.encode((ops, self.owner, storages))).hexdigest()[:32]
+
+
+def _grouped(pairs: Iterable[tuple[int, int | None]], count: int) -> Groups:
+    """The items of each of ``count`` groups, from pairs of item and group; items of no group are left out."""
+    found: list[list[int]] = [[] for _ in range(count)]
+    for item, group in pairs:
+        if group is not None:
+            found[group].append(item)
+    return tuple(map(tuple, found))
