@@ -47,9 +47,10 @@ FORMAT = Format(
 )
 SUFFIX = ".tide"
 _HEADER = struct.Struct(">8sHIQ")
-_SMALL_BYTES, _MOST_RATIO = 1 << 20, 64
+_SMALL_BYTES, _MOST_RATIO = 1 << 20, 16
 """Size up to which data may be packed at any ratio, and the largest ratio of larger data. Graphs of real steps are
-compressed to a fifth; a file that claims much more is refused before anything is unpacked."""
+compressed to a fifth; a file that claims much more is refused before anything is unpacked, as a byte of packed data may
+become 64 bytes of objects."""
 
 
 class _Tables(msgspec.Struct, array_like=True):
