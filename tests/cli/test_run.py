@@ -25,7 +25,7 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
 def test_a_table_of_both_kinds_of_steps(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = output(capsys, *SMALL, "--budget", "1GiB")
     assert status == 0
-    for part in ("mlp under 1.0", "dtr-eq", "Peak", "Ordinary step", "computed again", "making room"):
+    for part in ("mlp under 1.0", "dtr-eq", "Peak", "Ordinary step", "recomputed", "making room"):
         assert part in out
 
 

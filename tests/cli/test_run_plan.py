@@ -36,7 +36,7 @@ def test_a_plan_is_written_and_followed(limit: int, tmp_path: Path, capsys: pyte
     status, out, err = output(capsys, *RUN, "--budget", str(limit), "--plan", str(plan), "--compare")
     assert (status, err) == (0, "")
     assert f"wrote {plan}" in out
-    for part in ("predicted", "measured", "Peak", "Evictions", "Ops computed again", "Slowdown"):
+    for part in ("predicted", "measured", "Peak", "Evictions", "Ops recomputed", "Slowdown"):
         assert part in out
     assert any(isinstance(step, Evict) for step in load_plan(plan).lanes[0].steps)
     status, out, err = output(capsys, *RUN, "--budget", "1GiB", "--policy", str(plan), "--compare", "--json")

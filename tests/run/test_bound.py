@@ -79,7 +79,7 @@ def test_the_allocator_stays_within_the_budget(extra: int, policy: str) -> None:
 
 
 class Perverse:
-    """Evicts what was used last: the gradient that backward is at, so that all before it has to be made again."""
+    """Evicts what was used last: the gradient that backward is at, so that all before it has to be recomputed."""
 
     name = "perverse"
 
@@ -190,7 +190,7 @@ def test_an_op_that_needs_too_many_others_again_is_given_up(monkeypatch: pytest.
     with Budget(UNLIMITED) as probe:
         limit = probe.resident_bytes + 5 * sums[0].nbytes
     budget = Budget(limit, "lru")
-    with pytest.raises(BudgetInfeasible, match="needs over 20 ops to be run again"), budget:
+    with pytest.raises(BudgetInfeasible, match="needs over 20 ops to be recomputed"), budget:
         far_back(sums)
     assert budget.usage.recomputations == 20
     for before, after in itertools.pairwise(sums):

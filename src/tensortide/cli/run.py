@@ -97,7 +97,7 @@ def _show(result: Measured) -> None:
         *((("Ordinary step", _time(result.plain_ns)),) if result.plain_ns is not None else ()),
         ("Step under the budget", _time(result.step_ns) + slowdown),
         ("  its own ops", f"{_time(result.base_ns)} ({result.ops} ops)"),
-        ("  computed again", f"{_time(result.recompute_ns)} ({result.recomputations} ops)"),
+        ("  recomputed", f"{_time(result.recompute_ns)} ({result.recomputations} ops)"),
         ("  putting their arguments together", _time(result.arguments_ns)),
         ("  making room", f"{_time(result.search_ns)} ({result.evictions} evictions)"),
         ("  everything else", _time(result.overhead_ns)),
@@ -122,7 +122,7 @@ def _show_both(both: Compared) -> None:
     screen = console()
     screen.print(table)
     if both.status != "ok":
-        ended = {"oom": "runs out of memory", "thrash": "computes too much again"}[both.status]
+        ended = {"oom": "runs out of memory", "thrash": "recomputes too much"}[both.status]
         screen.print(f"The simulator {ended}: what is predicted goes up to there.")
     if both.elsewhere_bytes:
         screen.print(f"Both peaks include {format_bytes(both.elsewhere_bytes)} that the captured step does not have.")
@@ -141,8 +141,8 @@ def _difference(predicted: float, measured: float) -> str:
 _ROWS: tuple[tuple[str, Callable[[Figures], float], Callable[[float], str]], ...] = (
     ("Peak", lambda figures: figures.peak_bytes, lambda nbytes: format_bytes(int(nbytes))),
     ("Evictions", lambda figures: figures.evictions, str),
-    ("Ops computed again", lambda figures: figures.recomputations, str),
+    ("Ops recomputed", lambda figures: figures.recomputations, str),
     ("Time of the step's own ops", lambda figures: figures.base_ns, _time),
-    ("Time of ops computed again", lambda figures: figures.recompute_ns, _time),
+    ("Time of ops recomputed", lambda figures: figures.recompute_ns, _time),
     ("Slowdown", lambda figures: figures.slowdown, lambda factor: f"{factor:.3f}x"),
 )

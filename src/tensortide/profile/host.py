@@ -25,7 +25,7 @@ def accelerators(graph: Graph) -> list[str]:
 
 
 def waiter(graph: Graph) -> Callable[[], None]:
-    """What waits for all devices of ``graph`` that work on their own."""
+    """Function that waits for all devices of ``graph`` that work asynchronously."""
     devices = accelerators(graph)
     if not devices:
         return no_wait

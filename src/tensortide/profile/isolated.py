@@ -114,7 +114,7 @@ def _filled(
 
 
 def _key(graph: Graph, op: Op) -> Hashable:
-    """What tells an op from others for its duration: two of one key take the same time."""
+    """Key of an op for its duration: two ops of one key take the same time."""
     order = {t: i for i, t in enumerate(dict.fromkeys(op.inputs))}
     tensors = [graph.tensors[t] for t in op.inputs]
     storages = {s: i for i, s in enumerate(dict.fromkeys(t.storage for t in tensors))}
@@ -177,7 +177,7 @@ class _Bench:
 
 
 def _needed_bytes(op: OpView) -> int:
-    """What an op needs at least: its operands, those it writes twice, its results."""
+    """Bytes that an op needs at least: its operands, those it writes twice, its results."""
     mutated = set(op.call.mutated)
     inputs = sum(int(t.region_bytes) * (2 if slot in mutated else 1) for slot, t in enumerate(op.inputs))
     return inputs + sum(int(t.region_bytes) for t in op.outputs)

@@ -15,7 +15,7 @@ import torch.utils._pytree as pytree
 from tensortide.errors import CaptureError
 from tensortide.graph.model import Graph
 from tensortide.profile.host import accelerators, chosen_threads, describe, device_context, machine_of, waiter
-from tensortide.profile.overhead import Run, Turns, account
+from tensortide.profile.overhead import Run, Turns, measurement_of
 from tensortide.profile.stopwatch import Clocks, NullCalls, Pair, Stopwatch, no_wait, reading
 from tensortide.recorder.building import Named, Step, built, named
 from tensortide.recorder.control_flow import followed
@@ -109,7 +109,7 @@ class _Run:
 
     def measure(self, hyperparameters: Mapping[str, Scalar]) -> tuple[Graph, Durations]:
         """Record a step, check that it repeats, warm up, time it."""
-        with _young():
+        with _frozen_heap():
             return self._measure(hyperparameters)
 
     def _measure(self, hyperparameters: Mapping[str, Scalar]) -> tuple[Graph, Durations]:
@@ -121,7 +121,7 @@ class _Run:
         machine = machine_of(accelerators(graph))
         funcs = self._checked(graph)
         warm_up, steady = self._warm()
-        found = account(graph, self._take_turns(funcs), reading(self.clocks), self.clock)
+        found = measurement_of(graph, self._take_turns(funcs), reading(self.clocks), self.clock)
         machine = machine_of(accelerators(graph), before=machine)
         found = msgspec.structs.replace(found, machine=machine, warm_up=warm_up, steady=steady)
         ns = found.thread_ns if self.clock == "thread" else found.wall_ns
@@ -175,7 +175,7 @@ class _Run:
         return turns
 
     def _hook(self, funcs: Sequence[Any]) -> list[Pair]:
-        """What a stopwatch adds to each op, where it adds it: one around another sees the difference."""
+        """Cost of a stopwatch for each op: the difference that a second one around it sees."""
         inner, outer = Stopwatch(self.clocks), Stopwatch(self.clocks)
         with inner:
             self._under(outer)
@@ -184,7 +184,7 @@ class _Run:
         return [around - op for around, op in zip(outer.times(), inner.times(), strict=True)]
 
     def _time(self) -> Pair:
-        """How long an ordinary step takes."""
+        """Duration of an ordinary step."""
         begin, end = self._under(contextlib.nullcontext())
         return end - begin
 
@@ -204,8 +204,8 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _young() -> Iterator[None]:
-    """What is there already is not looked through when garbage is collected between steps: it takes a moment then."""
+def _frozen_heap() -> Iterator[None]:
+    """Leave existing objects out of garbage collections between steps, so that these are short."""
     gc.collect()
     gc.freeze()
     try:
@@ -215,7 +215,7 @@ def _young() -> Iterator[None]:
 
 
 def _source(found: Measurement, ns: Sequence[int]) -> str:
-    """Where and how, and how much of an ordinary step the ops make up."""
+    """Describe the machine and the method of a measurement, and the share of an ordinary step that the ops make up."""
     assert found.machine is not None
     assert found.step is not None
     whole = found.step.median_ns
@@ -228,7 +228,7 @@ def _source(found: Measurement, ns: Sequence[int]) -> str:
 # -- whether a step repeats -------------------------------------------------------------------------
 
 _ENGINE_SUM = ("aten.add_.Tensor", "aten.add.Tensor")
-"""What the engine does in place, and what it does while anybody watches."""
+"""The op that sums gradients: in place in an ordinary step, out of place while a mode watches."""
 
 
 class _Witness(Recorder):

@@ -1,4 +1,4 @@
-"""What steps under a stopwatch tell: the duration of every op, and the framework's work between ops, by phase."""
+"""Overhead of measuring, subtracted: the duration of every op, and the framework's work between ops, by phase."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensortide.graph.model import Graph
 from tensortide.profile.stopwatch import Pair, median
 from tensortide.timing.measurement import Measurement, Sample, sample
 
-__all__ = ["Run", "Turns", "account"]
+__all__ = ["Run", "Turns", "measurement_of"]
 
 
 class Run(NamedTuple):
@@ -21,10 +21,10 @@ class Run(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """What was measured by turns: ``runs`` under the stopwatch, each between two of the ordinary ``steps``.
+    """Measurements taken by turns: ``runs`` under the stopwatch, each between two of the ordinary ``steps``.
 
-    ``hooks`` are steps under two stopwatches: for every op how much longer the outer one sees it than the inner one.
-    ``calls`` are calls of an op that does nothing, among those of a step.
+    ``hooks`` are steps under two stopwatches: for each op the difference between the outer and the inner one. ``calls``
+    are calls of a no-op among those of a step.
     """
 
     runs: list[Run]
@@ -33,7 +33,7 @@ class Turns(NamedTuple):
     calls: list[Pair]
 
 
-def account(graph: Graph, turns: Turns, reading: Pair, clock: Literal["wall", "thread"]) -> Measurement:
+def measurement_of(graph: Graph, turns: Turns, reading: Pair, clock: Literal["wall", "thread"]) -> Measurement:
     """Durations of ``graph``'s ops and what else the step takes, from ``turns``.
 
     An op takes the time between its two readings of a clock, less what ``reading`` costs there, and less what the hook

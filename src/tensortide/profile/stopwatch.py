@@ -67,7 +67,7 @@ class Stopwatch(Recorder):
         return result
 
     def times(self) -> list[Pair]:
-        """How long each op took, the clocks' own cost included."""
+        """Duration of each op, the cost of the clocks included."""
         return [Pair(after - before, end - start) for before, start, end, after in self.marks]
 
     def gaps(self, begin: Pair, end: Pair) -> list[Pair]:
@@ -78,7 +78,7 @@ class Stopwatch(Recorder):
 
 
 def reading(clocks: Clocks, count: int = 5001) -> Pair:
-    """What the clocks cost an op that they measure: the median of ``count`` ops that do nothing."""
+    """Cost of the clocks for an op that they measure: the median of ``count`` no-ops."""
     wall, thread = clocks
     marks = [(wall(), thread(), thread(), wall()) for _ in range(count)]
     return median([Pair(after - before, end - start) for before, start, end, after in marks])

@@ -57,7 +57,8 @@ class State:
 
     @property
     def named(self) -> tuple[Named, ...]:
-        """What has a name, each name once; only gradients may come again, the new beside the one from before."""
+        """Named tensors, each name once; only a gradient may be listed twice, the new one beside the one from
+        before."""
         first: dict[object, Named] = {}
         for key, entry in self._named.items():
             first.setdefault(key if entry.role is Role.GRADIENT else key[:2], entry)

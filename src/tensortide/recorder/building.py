@@ -35,10 +35,9 @@ class Named(NamedTuple):
 
 
 def named(target: Any, inputs: Any, loss: Loss, optimizer: str | None, name: str, *, verb: str) -> Named:
-    """What ``target`` stands for: a workload, a step, a model with ``inputs``, or the text that names a workload.
+    """Resolve ``target``: a workload, a step, a model with ``inputs``, or the text that names a workload.
 
-    ``verb`` is what is to be done with it, for messages. Raises WorkloadError if it cannot be found, CaptureError if it
-    is nothing of these.
+    ``verb`` is for messages. Raises WorkloadError if it cannot be found, CaptureError if it is none of these.
     """
     if isinstance(target, str):
         name = name or target

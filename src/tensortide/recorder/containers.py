@@ -34,7 +34,7 @@ class Containers(ABC):
         """``value`` with its tensors swapped: the same object if it can be changed in place, else a copy."""
 
     def _back(self, value: Any) -> Any:
-        """What to put back for ``value``: itself, or what gives a data iterator's batches again."""
+        """Value to restore in place of ``value``: itself, or a twin of a data iterator that repeats its batches."""
         if isinstance(value, Batches):
             return value.given_back()
         seen = self._seen.get(id(value))

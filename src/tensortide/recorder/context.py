@@ -1,7 +1,7 @@
-"""Where in the step and in the user's code an op runs: phase, module path, source line, recomputation.
+"""Place of an op in the step and in the user's code: phase, module path, source line, recomputation.
 
-Backward ops carry the module and line of the forward op whose gradient they compute: autograd numbers
-its nodes in the order of the forward ops, and the number of the node that runs leads back to the op.
+Backward ops carry the module and line of the forward op whose gradient they compute: autograd numbers its nodes in the
+order of the forward ops, and the number of the node that runs leads back to the op.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from tensortide.graph.model import OUTSIDE, Branch, Module, Phase, Source
 from tensortide.recorder.functions import Functions
 
-_HERE = str(Path(__file__).parent.parent) + "/"
+_PACKAGE = str(Path(__file__).parent.parent) + "/"
 _TORCH = str(Path(torch.__file__).parent) + "/"
 _STDLIB = sysconfig.get_paths()["stdlib"] + "/"
 _CHECKPOINT = _TORCH + "utils/checkpoint.py"
@@ -59,8 +59,8 @@ class OpContext:
 
 def is_internal(filename: str) -> bool:
     """True for code of the framework, the standard library or tensortide (examples are user code)."""
-    if filename.startswith(_HERE):
-        return not filename.startswith(_HERE + "examples/")
+    if filename.startswith(_PACKAGE):
+        return not filename.startswith(_PACKAGE + "examples/")
     if filename.startswith(_STDLIB):
         return "site-packages" not in filename or filename.startswith(_TORCH)
     return filename.startswith((_TORCH, "<frozen", "<string", "<attrs"))

@@ -1,4 +1,4 @@
-"""What went wrong inside the user's workload, told once and in the user's terms."""
+"""Errors inside the user's workload, explained once and in the user's terms."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _explain(what: str, name: str, real: bool, error: BaseException, tracker: Tr
 
 
 def _unasked(error: BaseException) -> str | None:
-    """What a tensor was asked for, where a fake one refuses before any op runs."""
+    """Value or property that a fake tensor refused to give before any op ran."""
     return next((asked for refusal, asked in _REFUSALS.items() if refusal in str(error)), None)
 
 

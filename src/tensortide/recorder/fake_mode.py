@@ -29,9 +29,10 @@ ANSWERS: dict[str, tuple[float, str]] = {
     "transformers/modeling_attn_mask_utils.py": (1.0, _UNPADDED),
     "transformers/modeling_utils.py:warn_if_padding_and_no_attention_mask": (0.0, _UNPADDED),
 }
-"""Who may ask for a value (the end of the file's name, perhaps a function), what it is told, what that assumes.
+"""Code that may ask for a value (the end of the file's name, perhaps a function), the answer, and the assumption in it.
 
-Whether a random initial value must be drawn again is asked too; the values do not matter, so neither does the answer.
+The check whether a random initial value must be drawn again is among them; the values do not matter, so neither does
+the answer.
 """
 
 
@@ -97,7 +98,7 @@ def _as(dtype: torch.dtype, value: float) -> bool | int | float:
 
 
 def _answer(frame: FrameType | None) -> tuple[float, str] | None:
-    """What the code that asks for a value may be told: the first user frame and the framework's frames below it."""
+    """Answer for the code that asks for a value: the first user frame and the framework's frames below it."""
     while frame is not None:
         filename = frame.f_code.co_filename
         for ending, answer in ANSWERS.items():

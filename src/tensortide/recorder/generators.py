@@ -11,7 +11,7 @@ import torch
 
 
 def rewinder(value: Any) -> Callable[[], Any] | None:
-    """What puts the state of ``value`` back as it is now, if it is a random generator."""
+    """Function that restores the present state of ``value`` if it is a random generator, else None."""
     if isinstance(value, torch.Generator):
         state = value.get_state()
         return lambda: value.set_state(state)

@@ -113,7 +113,7 @@ def _integers(base: str, place: tuple[str, int], arguments: Arguments, op: OpVie
 
 
 def _limit(base: str, place: tuple[str, int], arguments: Arguments) -> int | None:
-    """What an argument's values stay below, if they are indices of something known."""
+    """Upper bound of an argument's values, if they are indices of something known."""
     name, position = place
     if base in _INDEXED and name == "indices":
         indexed = arguments["self"].shape
@@ -176,15 +176,15 @@ _LIMITS: dict[tuple[str, str], Callable[[Arguments], int]] = {
     ("_ctc_loss", "targets"): lambda a: a["log_probs"].shape[2],
     ("_ctc_loss_backward", "targets"): lambda a: a["log_probs"].shape[2],
 }
-"""By op and argument what indices stay below. A function that needs an argument the call does not have fails like the
-op itself: the op is unknown then."""
+"""Upper bound of the indices in an argument, by op and argument. A function that needs an argument the call does not
+have fails like the op itself: the op is unknown then."""
 
 
 # -- what must hold of the values together ----------------------------------------------------------
 
 
 def _mask(base: str, place: tuple[str, int], shape: tuple[int, ...], arguments: Arguments, op: OpView) -> torch.Tensor:
-    """Which elements are chosen: as many as the op's result has where that is known, else half."""
+    """Mask that chooses as many elements as the op's result has where that is known, else half."""
     flat = torch.rand(math.prod(shape)) < 0.5
     chosen = None
     if base in ("nonzero", "masked_select") and op.outputs:
@@ -215,7 +215,7 @@ def _ascending(shape: tuple[int, ...], arguments: Arguments, op: OpView) -> torc
 
 
 def _ends(name: str) -> Callable[[tuple[int, ...], Arguments, OpView], torch.Tensor]:
-    """Where equal parts of the rows of argument ``name`` end."""
+    """Ends of equal parts of the rows of argument ``name``."""
 
     def make(shape: tuple[int, ...], arguments: Arguments, op: OpView) -> torch.Tensor:
         del op
@@ -226,7 +226,7 @@ def _ends(name: str) -> Callable[[tuple[int, ...], Arguments, OpView], torch.Ten
 
 
 def _starts(shape: tuple[int, ...], arguments: Arguments, op: OpView) -> torch.Tensor:
-    """Where bags of equal length begin."""
+    """Starts of bags of equal length."""
     del op
     rows = int(arguments["indices"].shape[0])
     return torch.tensor([rows * i // shape[0] for i in range(shape[0])])

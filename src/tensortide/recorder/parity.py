@@ -1,4 +1,4 @@
-"""Where fake tensors would take another path than real ones, and what is done so that they do not."""
+"""Corrections where fake tensors would take another path than real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What code can reach by name, and which of it is the user's: how far a capture follows the step."""
+"""Objects that code can reach by name, and which of them are the user's: the extent of a capture."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ATOMS: tuple[type, ...] = (
     *(io.IOBase, Batches, torch.utils.data.Dataset),
     *(torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.layout, torch.memory_format),
 )
-"""What holds nothing that could be swapped. A dataset is read from, by loaders that need its values."""
+"""Types of objects that hold nothing to be swapped. A dataset is read by loaders, which need its values."""
 
 
 def is_foreign(module: str) -> bool:

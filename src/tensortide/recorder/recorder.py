@@ -44,7 +44,7 @@ class _Watch(weakref.ref[Any]):
 
 
 class RawStorage:
-    """What is known of a storage while the step runs."""
+    """A storage while the step runs."""
 
     __slots__ = ("birth", "death", "device", "nbytes")
 

@@ -1,4 +1,4 @@
-"""What the recorder needs to know of an op, read once from its dispatcher schema."""
+"""Facts about an op that the recorder needs, read once from its dispatcher schema."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class OpaqueSchema:
 
 
 def eager_body(func: Any) -> Callable[..., Any] | None:
-    """What eager execution runs for a higher-order operator, op by op; None if that is not known to be so."""
+    """Function that eager execution runs for a higher-order operator, op by op; None if it is unknown."""
     if func.name() == "scan":
         return lambda combine, init, xs, additional_inputs: generic_scan(
             combine, init, xs, additional_inputs=additional_inputs

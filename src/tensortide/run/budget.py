@@ -37,10 +37,10 @@ _opened: list[Budget] = []
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What happened under a budget: most bytes at once; ops of the program and their time; storages evicted and the
-    time it took to choose them (with that of what makes room); ops run again, their time (of the kernels, as when they
-    ran first), and what it took to put their arguments together; the time it was open; of a plan, the steps that
-    followed it to their end, and those that went their own way."""
+    """Totals of the time under a budget: peak bytes; ops of the program and their time; evictions and the time it took
+    to choose them (making room included); ops recomputed, the time of their kernels (as in their first run), and of
+    putting their arguments together; the time the budget was open; with a plan, the steps that followed it to their
+    end, and those that departed from it."""
 
     peak_bytes: int
     ops: int
@@ -56,7 +56,7 @@ class Usage:
 
     @property
     def overhead_ns(self) -> int:
-        """What is left of the time it was open: the program's own work between ops, and keeping books."""
+        """Rest of the time that the budget was open: the program's own work between ops, and bookkeeping."""
         return max(0, self.open_ns - self.base_ns - self.recompute_ns - self.arguments_ns - self.search_ns)
 
 
@@ -104,7 +104,7 @@ class Budget:
 
     @property
     def usage(self) -> Usage:
-        """So far, or of the last time that it was open."""
+        """Totals so far, or of the last time that the budget was open."""
         if self.runtime is None:
             if self._usage is None:
                 raise RunError("the memory budget was never opened: nothing was measured")
@@ -135,7 +135,7 @@ class Budget:
 
     @property
     def resident_bytes(self) -> int:
-        """What counts against the limit now; 0 unless it is open."""
+        """Bytes that count against the limit now; 0 unless the budget is open."""
         return self.runtime.engine.memory if self.runtime is not None else 0
 
     def __enter__(self) -> Budget:

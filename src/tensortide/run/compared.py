@@ -1,4 +1,4 @@
-"""What was predicted of steps under a budget, beside what was measured."""
+"""Predicted beside measured: steps under a budget."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One step: most bytes resident, storages evicted, ops computed again; the time of its ops, and of those again."""
+    """One step: most bytes resident, storages evicted, ops recomputed; the time of its ops, and of recomputation."""
 
     peak_bytes: int
     evictions: int

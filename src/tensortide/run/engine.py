@@ -1,4 +1,4 @@
-"""The simulator's engine over real memory: what it evicts is freed, what it computes again is computed again."""
+"""The simulator's engine over real memory: an eviction frees it, a recomputation runs the op."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from tensortide.plans.remat.policies import Policy
 
 DEEPEST = 2048
-"""What would take a longer chain of ops to make again stays: histories must not grow without end."""
+"""Longest chain of ops to recompute a value: behind a longer one values stay resident, so that histories cannot grow
+without end."""
 AWAITED = -1
-"""References of what the program has dropped, while the engine is being told of what was made of it."""
+"""Reference count of a storage that the program has released while pending ops are being reported."""
 LEAST_ENDLESS = 10_000
 ENDLESS = 10
-"""For a single op of the program so many may run again, or so many times as many as are known: more is failure."""
+"""Most recomputations for a single op of the program: so many, or so many times the number of known ops. More is
+failure."""
 
 
 class LiveEngine(Tables):
@@ -29,31 +31,31 @@ class LiveEngine(Tables):
     def __init__(self, policy: Policy, budget_bytes: int, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         super().__init__(policy, budget_bytes)
         self.clock = clock
-        """Nanoseconds, for the durations of ops that run again."""
+        """Nanoseconds, for the durations of ops that are recomputed."""
         self.gone: deque[Memory] = deque()
-        """What the program has dropped since the last op: told by callbacks at any time, even after the engine has let
-        go of it and its number belongs to another."""
+        """Storages that the program has released since the last op. Callbacks add to it at any time, even after the
+        engine has forgotten a storage and given its number to another."""
         self.epoch = 1
-        """Of ops that the engine has not been told of; it ends when it is."""
+        """Number of the current batch of pending ops; the next begins when they are reported."""
         self.unsettled: list[Memory] = []
-        """What the program has dropped that such ops have read."""
+        """Storages read by pending ops that the program has released."""
         self.summed: dict[int, int] = {}
-        """Of the latest ops that summed up gradients: the first operand, and the sum."""
+        """First operand and sum of each of the latest ops that summed gradients."""
         self.made: dict[int, Any] = {}
         self.frames: list[Frame] = []
-        """Ops on their way to be run again, each waiting for the next."""
+        """Ops to be recomputed, each waiting for the next."""
         self.loose = 0
-        """How many of the first ``frames`` had to let go of their inputs."""
+        """Number of the first ``frames`` that had to unlock their inputs."""
         self.taken_bytes = 0
         """Bytes that the latest op of the program took only while it ran."""
         self.listeners: list[Callable[[int, int], None]] = []
-        """They hear of every event (``replay.remat.outcome``): kind, and value or storage."""
+        """They hear of every event (``replays.remat.outcome``): kind, and value or storage."""
         self.evictions = self.recomputations = self.in_a_row = 0
         self.base_ns = self.recompute_ns = self.arguments_ns = self.search_ns = 0
         policy.begin()
 
     def add_constant(self, nbytes: int, memory: Memory) -> int:
-        """A storage that is there and cannot be made again; returns its number."""
+        """Add a resident storage that cannot be recomputed; return its number."""
         storage = self.add_storage(nbytes, memory, fixed=True)
         value = self.add_value(storage, NOTHING, nbytes, NOTHING)
         self.material[storage] = self.defined[value] = True
@@ -167,7 +169,7 @@ class LiveEngine(Tables):
         return value
 
     def _overwrite(self, op: int, storage: int, sources: Sequence[int], deep: int) -> int:
-        """The value that ``op`` has just written to ``storage``, which can be made again."""
+        """The value that ``op`` has just written to ``storage``, which can be recomputed."""
         old = self.newest(storage)
         value = self.add_value(storage, op, 0, old)
         self.defined[old], self.defined[value] = False, True
@@ -179,7 +181,7 @@ class LiveEngine(Tables):
         return value
 
     def fix(self, storage: int) -> None:
-        """``storage`` is there, and is never to be made again."""
+        """Note that ``storage`` is resident, and never to be recomputed."""
         self.pin(storage)
         self.sever(storage)
 
@@ -194,7 +196,7 @@ class LiveEngine(Tables):
         call = self.calls[frame.op]
         if self.in_a_row >= self.most_recomputed and self.budget < UNLIMITED:
             raise Thrashing
-        assert call is not None  # what cannot be run again is fixed, and never asked for
+        assert call is not None  # what cannot be recomputed is fixed, and never asked for
         began = self.clock()
         self.made, cost_ns = call.recompute(self.clock)
         self.recompute_ns += cost_ns
@@ -212,7 +214,7 @@ class LiveEngine(Tables):
 
     @property
     def most_recomputed(self) -> int:
-        """Ops that may be run again for a single op of the program."""
+        """Ops that may be recomputed for a single op of the program."""
         return max(LEAST_ENDLESS, ENDLESS * (len(self.calls) - len(self.free_ops)))
 
     def define(self, value: int) -> None:
@@ -255,7 +257,7 @@ class LiveEngine(Tables):
                 self._keep(storage)
 
     def _keep(self, storage: int) -> None:
-        """Whatever is made of the fixed ``storage`` may have to be made of it again."""
+        """Hold the fixed ``storage``: values made from it may have to be recomputed from it."""
         self._memory(storage).keep(strongly=True)
         self.waiting[storage] = None
 

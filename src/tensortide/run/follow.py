@@ -25,7 +25,7 @@ class PlanLeft(UserWarning):
 
 
 class Follower(StepMatch):
-    """Evicts and computes again what ``plan`` says, which executes ``graph``, op by op and step after step.
+    """Evicts and recomputes what ``plan`` says, which executes ``graph``, op by op and step after step.
 
     Where the program does another op than the graph, the policy decides for the rest of the step; the first time that
     is said, with a warning. The budget holds in any case: if there is no room, the policy makes it.
@@ -82,10 +82,10 @@ class Follower(StepMatch):
                 try:
                     engine.execute(made, lacking[0])
                 except OutOfMemory:
-                    engine.unlock_all()  # it is computed again when an op asks for it, if then there is room
+                    engine.unlock_all()  # it is recomputed when an op asks for it, if then there is room
 
     def _lacks(self, value: int) -> bool:
-        """Whether ``value`` is neither there nor overwritten there."""
+        """True if ``value`` is neither resident nor overwritten."""
         engine = self.runtime.engine
         storage = engine.storage[value]
         if engine.defined[value] or engine.dead[storage] or engine.fixed[storage]:
@@ -134,8 +134,8 @@ def _actions(graph: Graph, plan: Plan) -> list[list[Step]]:
 
 
 def _first(graph: Graph, actions: list[list[Step]]) -> int:
-    """How many ops may go by before the plan has to be followed: nothing is computed again, or evicted that is used
-    again."""
+    """Number of the op before which the plan has to be followed: until then nothing is recomputed, and nothing evicted
+    that is used later."""
     uses = graph.index.touches
     evicted: dict[int, int] = {}
     first = LONGEST_START

@@ -1,4 +1,4 @@
-"""When the C library hands freed memory back to the system."""
+"""Return of freed memory from the C library to the system."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _resource_limits() -> Iterator[Limits]:
 
 
 _FILES = {"": ("memory.max", "memory.current"), "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes")}
-"""Of control groups of version 2, which have no controllers in their paths, and of version 1."""
+"""Files of control groups of version 2, whose paths name no controllers, and of version 1."""
 
 
 def _control_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Iterator[Limits]:

@@ -1,4 +1,4 @@
-"""What DTR lets a program ask while it runs, by DTR's own names, of the memory budget that is open (docs/run.md).
+"""Functions that DTR lets a program call while it runs, by DTR's names, for the open memory budget (docs/run.md).
 
 All raise RunError if no budget is open.
 """
@@ -45,7 +45,7 @@ def checkpoint(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_checkpoint(tensor: torch.Tensor) -> bool:
-    """Whether ``tensor`` counts against the budget."""
+    """True if ``tensor`` counts against the budget."""
     return storage_of(_strided(tensor))._cdata in _runtime().known
 
 
@@ -89,19 +89,19 @@ def unset_memory_budget() -> None:
 
 
 def toggle_sampling(on: bool) -> None:
-    """Whether the policy looks at a sample of the candidates only (``+sqrt``)."""
+    """Switch sampling: the policy looks at a sample of the candidates only (``+sqrt``)."""
     budget = current()
     _decide(budget, on, isinstance(budget.policy, Sampled) and budget.policy.small)
 
 
 def ignore_small_tensors(on: bool) -> None:
-    """Whether the policy passes over tensors below 1 % of the mean size (``+large``)."""
+    """Switch the neglect of small tensors: the policy passes over those below 1 % of the mean size (``+large``)."""
     budget = current()
     _decide(budget, isinstance(budget.policy, Sampled) and budget.policy.sqrt, on)
 
 
 def usage() -> Usage:
-    """What happened since the budget was opened, or since ``reset_profile``."""
+    """Totals since the budget was opened, or since ``reset_profile``."""
     return current().usage
 
 

@@ -36,18 +36,18 @@ class Measured:
     base_ns: int
     recompute_ns: int
     arguments_ns: int
-    """Putting together the arguments of what had to be computed again."""
+    """Time of putting together the arguments of recomputed ops."""
     search_ns: int
-    """Choosing what to evict and making room, without what had to be computed again."""
+    """Time of choosing what to evict and making room, without recomputation."""
     overhead_ns: int
     """The rest of a step: the framework's own work between ops, and keeping books."""
     followed_steps: int = 0
-    """Of a plan: steps under the budget that followed it to their end, the one to warm up included."""
+    """With a plan: steps under the budget that followed it to their end, the warm-up step included."""
     left_steps: int = 0
 
     @property
     def slowdown(self) -> float | None:
-        """Of a step against an ordinary one, if there was any."""
+        """Slowdown of a step against an ordinary one, if there was any."""
         return self.step_ns / self.plain_ns if self.plain_ns is not None else None
 
 

@@ -1,4 +1,4 @@
-"""What running an op again takes: read once from its schema."""
+"""Facts about an op that recomputing it needs, read once from its schema."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Operator:
     an input do so. ``written``: places and names of the arguments that it writes. ``statistics``: places of the running
     statistics that it updates when it trains (argument number ``training`` says whether; -1: always), which its results
     do not depend on. ``random``: it draws from a generator.
-    ``repeatable``: it can be run again. ``foreach``: it does one thing to each tensor of its lists. ``sums``: it adds
+    ``repeatable``: it can be recomputed. ``foreach``: it does one thing to each tensor of its lists. ``sums``: it adds
     two tensors. ``resizing``: it may give a storage another size. ``target``: the place of the only argument that it
     writes, or -1. ``allocates``: it may take memory. ``factory``: it takes no tensor; ``lone``: only its first
     argument is one. ``dynamic``: most bytes of its results, if the data decides.
@@ -105,8 +105,8 @@ class Operator:
         self.dynamic = _DYNAMIC.get(schema.name)
 
     def count(self, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: int) -> int:
-        """Of a ``foreach`` call with ``outputs`` different outputs: for how many tensors it does the same, one output
-        for each; 0 if that cannot be told."""
+        """Number of tensors for which a ``foreach`` call with ``outputs`` different outputs does the same, one output
+        for each; 0 if that is unknown."""
         lists = [value for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
         return outputs if lists and len(lists[0]) == outputs else 0
 
@@ -132,8 +132,8 @@ def _places(schema: Any, names: Sequence[str]) -> tuple[int, ...]:
 
 
 def _composite(func: Any) -> bool:
-    """Whether ``func`` is made of other ops, and reaches a mode as a whole in inference mode only: ``to`` and
-    ``reshape`` say that they return views, and may copy."""
+    """True if ``func`` is made of other ops. In inference mode it reaches a mode whole: ``to`` and ``reshape`` declare
+    a view and may copy."""
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
 
 

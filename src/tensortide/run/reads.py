@@ -1,4 +1,4 @@
-"""What looks at the bytes of tensors behind the dispatcher's back."""
+"""Reads of tensors that the dispatcher does not see."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from tensortide.run.trust import refusal
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 MOST_WRITES = 64
-"""What was written more often than this stays."""
+"""A value written more often than this stays resident."""
 
 
 class Watcher(Protocol):
@@ -41,7 +41,7 @@ class Watcher(Protocol):
 
 
 class Runtime(TorchDispatchMode):
-    """Runs the program's ops under a budget: evicts before an op what does not fit, computes again what it misses.
+    """Runs the program's ops under a budget: before an op it evicts what does not fit and recomputes missing inputs.
 
     Storages on other devices than ``device`` count nothing and are left alone.
     """
@@ -108,7 +108,7 @@ class Runtime(TorchDispatchMode):
             raise infeasible(self, getattr(what, "func", what), error.shortage) from None
         except Thrashing:
             raise BudgetInfeasible(
-                f"{getattr(what, 'func', what)} needs over {self.engine.most_recomputed:,} ops to be run again: "
+                f"{getattr(what, 'func', what)} needs over {self.engine.most_recomputed:,} ops to be recomputed: "
                 "the budget is too small to get on with, or another policy does better"
             ) from None
         finally:
@@ -148,11 +148,11 @@ class Runtime(TorchDispatchMode):
                 template = frozen(args, tensors, marks)
                 if kwargs:
                     named = dict(zip(kwargs, frozen(kwargs.values(), tensors, marks), strict=True))
-            values, held, there = self._read(tensors)
+            values, held, resident = self._read(tensors)
         except RuntimeError:  # NotImplementedError among them: no storage, no size, or no memory
             return self._opaque(operator, args, kwargs)
         if template is None:
-            return self._update(operator, args, kwargs, written, self._ready(values, held, written, there, NO_ROOM))
+            return self._update(operator, args, kwargs, written, self._ready(values, held, written, resident, NO_ROOM))
         call = None
         if operator.repeatable:
             inputs = [None if value in blind else value for value in values] if blind else values
@@ -160,10 +160,10 @@ class Runtime(TorchDispatchMode):
             call.held = held
             if operator.sums:
                 call.sums = not call.gradients and torch._C._current_graph_task_id() >= 0
-            if operator.random:  # before anything is computed again
+            if operator.random:  # before anything is recomputed
                 call.generators = [(g, g.get_state()) for g in generators_of(args, kwargs, tensors)]
         room = self.sizes.room(operator, marks, template, named, args, kwargs)
-        frame = self._ready(values, held, written, there, room)
+        frame = self._ready(values, held, written, resident, room)
         result, cost_ns = self._timed(operator.kernel, args, kwargs, frame)
         self._note(operator, call, written, blind, result, cost_ns, room)
         return result
@@ -205,7 +205,7 @@ class Runtime(TorchDispatchMode):
             self.pending.sweep(self.ops)
 
     def _write(self, old: Value, call: Recomputable | None, at: int, now: int) -> None:
-        """An op has overwritten ``old``: ``call``, if it can be run again; in a call for many tensors number ``at``."""
+        """Note that an op has overwritten ``old``: ``call``, if it can be recomputed; number ``at`` of several."""
         block, engine = old.block, self.engine
         if old.writes >= MOST_WRITES:
             call = None
@@ -272,13 +272,13 @@ class Runtime(TorchDispatchMode):
         self.pending.promote(self.ops)
 
     def _ready(
-        self, values: Sequence[Value], held: list[Storage], written: Sequence[Value], there: bool, room: Room
+        self, values: Sequence[Value], held: list[Storage], written: Sequence[Value], resident: bool, room: Room
     ) -> Any:
         """See to it that ``values`` are there, and ``room``; what is about to be ``written`` is needed no
-        more then. What of ``values`` can no longer be made again is added to ``held``. None if nothing had to be
+        more then. What of ``values`` can no longer be recomputed is added to ``held``. None if nothing had to be
         done, and so nothing is locked: nobody evicts until the op is over."""
         engine = self.engine
-        if there and engine.memory + room.nbytes + room.workspace_bytes <= engine.budget:
+        if resident and engine.memory + room.nbytes + room.workspace_bytes <= engine.budget:
             for value in written:
                 storage = value.block.storage
                 if storage != PENDING and (engine.children[storage] or not engine.fixed[storage]):

@@ -1,4 +1,4 @@
-"""What the error says when an op does not fit."""
+"""The error for an op that does not fit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def infeasible(runtime: Runtime, func: Any, shortage: Shortage | None) -> Budget
     return BudgetInfeasible(
         f"{func} asks for {asked}, and {held} of the budget of {budget} cannot be evicted:\n"
         f"  {format_bytes(given)} existed before the budget was opened (parameters, optimizer state, inputs),\n"
-        f"  {format_bytes(made)} cannot be made again: inputs were overwritten, or somebody holds the bytes,\n"
-        f"  {format_bytes(locked)} are needed by this very op or by what has to be computed again for it.\n"
+        f"  {format_bytes(made)} cannot be recomputed: inputs were overwritten, or somebody holds the bytes,\n"
+        f"  {format_bytes(locked)} are needed by this very op or by what has to be recomputed for it.\n"
         f"A budget of {format_bytes(would_do)} gets past this op. Or make the batch smaller."
     )

@@ -1,4 +1,4 @@
-"""How many bytes an op will allocate, and take while it runs, known before it does."""
+"""Bytes that an op will allocate, and those of its workspace, before it runs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Sizes:
         args: Sequence[Any],
         kwargs: dict[str, Any],
     ) -> Room:
-        """What a call of ``operator`` with ``marks`` takes: it is ``template`` and ``named``, of these arguments."""
+        """Room for a call of ``operator`` with ``marks``: as a ``template`` and ``named``, with these arguments."""
         if not operator.allocates:
             return Room(0)
         most = operator.dynamic(template) if operator.dynamic is not None else None
@@ -82,7 +82,7 @@ class Sizes:
 
 @functools.cache
 def sizes_on(device: torch.device, workspace: bool) -> Sizes:
-    """What is known of ops on ``device``, from all budgets so far."""
+    """Sizes of the results of ops on ``device``, learnt under all budgets so far."""
     return Sizes(str(device), workspace)
 
 

@@ -1,4 +1,4 @@
-"""Which op of a Graph each op of the program is: where a step begins, how far it goes along, and where it does not."""
+"""Matching of the program's ops with those of a Graph: the start of a step, and how far it agrees."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Seen:
 
 
 class Expected:
-    """What an op of the Graph is, and the storages of the Graph that it reads, returns, and allocates or writes."""
+    """An op of the Graph, and the storages that it reads, returns, and allocates or writes."""
 
     __slots__ = ("forms", "inputs", "made", "name", "outputs", "summed", "writes")
 
@@ -116,7 +116,7 @@ class StepMatch:
         """The program ran op ``op`` of the graph."""
 
     def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
-        """An event (``replay.remat.outcome``): a storage of the graph went, or an op of it ran again; NOTHING: one
+        """An event (``replays.remat.outcome``): a storage of the graph went, or an op of it ran again; NOTHING: one
         that it does not have. For the latter, when it began and ended, and the bytes that were resident with it."""
 
     def ends(self) -> None:
@@ -180,7 +180,7 @@ class StepMatch:
             self._take(early)
 
     def _recognised(self) -> bool:
-        """Whether the latest ops are the first ones of the graph."""
+        """True if the latest ops are the first ones of the graph."""
         known = dict(self._lasting)
         for expected, seen in zip(self.expected, self._recent, strict=False):
             if expected.made != seen.made or not _alike(expected, seen, known):

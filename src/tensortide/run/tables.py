@@ -36,20 +36,20 @@ class Memory(Protocol):
         """Take over the bytes of ``made``, a storage of the framework."""
 
     def keep(self, strongly: bool) -> None:
-        """Whether the bytes must outlive the program's interest in them."""
+        """Hold the bytes after the program releases them, or no longer."""
 
     def abandoned(self) -> bool:
-        """Whether only ``keep`` holds the bytes."""
+        """True if only ``keep`` holds the bytes."""
 
 
 class Call(Protocol):
-    """An op that can be run again; how long it took, and the bytes that it allocated, and took while it ran."""
+    """An op that can be recomputed; how long it took, and the bytes that it allocated, and took while it ran."""
 
     cost_ns: int
     nbytes: int
     workspace_bytes: int
     sums: bool
-    """Whether it is autograd's sum of two gradients, or like it."""
+    """True for a sum of two gradients that autograd makes, or one like it."""
 
     def recompute(self, clock: Callable[[], int]) -> tuple[dict[int, Any], int]:
         """Run it: a storage of the framework for each value that it allocates, and how long it took by ``clock``."""
@@ -148,7 +148,7 @@ class Tables(CollectingEngine):
                     self.drop_op(op)
 
     def settle(self, storage: int) -> None:
-        """``storage`` is fixed: nothing that was in it earlier is ever computed again."""
+        """``storage`` is fixed: nothing that was in it earlier is ever recomputed."""
         *old, newest = self.values[storage]
         for value in old:
             op = self.op_of[value]

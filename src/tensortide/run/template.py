@@ -1,4 +1,4 @@
-"""Arguments of an op with holes where tensors go, so that it can be run again without keeping any tensor alive."""
+"""Arguments of an op with holes where tensors go, so that it can be recomputed without keeping any tensor alive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 class Hole(NamedTuple):
-    """Where a tensor goes: its place among the tensors of the call, and how it views its storage."""
+    """A tensor argument: its place among the tensors of the call, and how it views its storage."""
 
     place: int
     dtype: torch.dtype
@@ -37,7 +37,7 @@ _PARTS = {
     **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), _ROWS),
     **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), _COLUMNS),
 }
-"""What sparse tensors consist of."""
+"""Parts of sparse tensors."""
 
 
 def frozen(values: Iterable[Any], tensors: list[torch.Tensor], marks: list[Any]) -> list[Template]:

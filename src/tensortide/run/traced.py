@@ -41,11 +41,11 @@ class Ran:
 class LiveStep:
     """One step of the program that ran the ops of ``graph``.
 
-    ``happened``: what ran, ran again, was evicted or dropped for good, in order (``replay.remat.outcome``), with ops
-    and storages of the graph. ``runs``: what ran. ``evictions``: of all storages, those that the graph does not have
-    too. ``before_bytes``: resident when it began. ``workspace``: what is resident includes that of kernels, which
-    had gone ``overrun_bytes`` over the budget when it began. An op that ran again has the time of its kernel, as when
-    it ran first.
+    ``happened``: ops that ran or were recomputed, storages evicted or released for good, in order
+    (``replays.remat.outcome``), with ops and storages of the graph. ``runs``: every run of an op. ``evictions``: of all
+    storages, those that the graph does not have too. ``before_bytes``: resident when it began. ``workspace``: what is
+    resident includes that of kernels, which had gone ``overrun_bytes`` over the budget when it began. A recomputed op
+    has the time of its kernel, as when it ran first.
     """
 
     graph: Graph
@@ -72,19 +72,20 @@ class LiveStep:
 
     @property
     def recompute_ns(self) -> int:
-        """Time of the ops that ran again."""
+        """Time of the recomputed ops."""
         return sum(run.ended_ns - run.began_ns for run in self.runs if run.recompute)
 
     @property
     def durations_ns(self) -> tuple[int, ...]:
-        """Of each op of the graph, when the program ran it; views take none."""
+        """Duration of the first run of each op of the graph; views take none."""
         return tuple(run.ended_ns - run.began_ns for run in self.runs if not run.recompute)
 
     def plan(self) -> Plan:
-        """What was executed, as a Plan of the graph. Raises PlanError if something of an earlier step ran again."""
+        """The step as it was executed, as a Plan of the graph. Raises PlanError if an op of an earlier step was
+        recomputed."""
         strange = sum(run.op == NOTHING for run in self.runs)
         if strange:
-            raise PlanError(f"{strange} ops of an earlier step were run again: no plan of one step says that")
+            raise PlanError(f"{strange} ops of an earlier step were recomputed: no plan of one step says that")
         return Plan(self.graph.index.digest, (Lane(self.device, tuple(steps(self.graph, self.happened))),))
 
     def timeline(self) -> Timeline:

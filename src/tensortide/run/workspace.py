@@ -1,4 +1,4 @@
-"""What the kernel of a call is known to take beside its inputs and outputs, asked of a Graph of that one op."""
+"""Workspace of a call's kernel, by the rules for a Graph of that one op."""
 
 from __future__ import annotations
 
