@@ -192,6 +192,6 @@ def largest(items: list[Number]) -> Number:
     return result
 
 
-def check(cost: Cost, done: Tally) -> None:
+def assert_counted(cost: Cost, done: Tally) -> None:
     """The element work of ``cost`` is what was done."""
     assert (cost.elementwise_flops, cost.transcendentals, cost.comparisons) == (done.flops, done.special, done.compared)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from tensortide.cost import Cost, count
-from tests.cost.probe import Number, Tally, check, recorded, tally, total
+from tests.cost.probe import Number, Tally, assert_counted, recorded, tally, total
 
 VALUES = (-4.0, -1.3, -0.2, 0.4, 2.0, 7.0)
 OTHERS = (0.3, -1.0, 0.1, 0.9, 4.5, 6.5)
@@ -78,17 +78,17 @@ def counted(function: Callable[..., Any], *arguments: Any) -> tuple[torch.Tensor
     return results[0].detach(), count(graph).total.cost
 
 
-def agrees(found: tuple[torch.Tensor, Cost], by_hand: list[Number], done: Tally) -> None:
+def assert_agrees(found: tuple[torch.Tensor, Cost], by_hand: list[Number], done: Tally) -> None:
     values, cost = found
     assert values.flatten().tolist() == pytest.approx([number.value for number in by_hand], rel=1e-4, abs=1e-5)
-    check(cost, done)
+    assert_counted(cost, done)
 
 
 @pytest.mark.parametrize(("function", "by_hand"), FORWARD.values(), ids=FORWARD.keys())
 def test_activations(function: Callable[..., Any], by_hand: Callable[[Number], Number]) -> None:
     with tally() as done:
         made = [by_hand(Number(value)) for value in VALUES]
-    agrees(counted(function, torch.tensor(VALUES)), made, done)
+    assert_agrees(counted(function, torch.tensor(VALUES)), made, done)
 
 
 # -- gradients --------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_gradients_of_activations(name: str) -> None:
     y = FORWARD[name][0](x)
     with tally() as done:
         made = [BACKWARD[name](Number(b), Number(a)) for a, b in zip(VALUES, OTHERS, strict=True)]
-    agrees(counted(lambda: torch.autograd.grad(y, x, g, retain_graph=True)[0]), made, done)
+    assert_agrees(counted(lambda: torch.autograd.grad(y, x, g, retain_graph=True)[0]), made, done)
 
 
 def test_gradients_by_the_result() -> None:
@@ -153,7 +153,7 @@ def test_gradients_by_the_result() -> None:
         y = function(x)
         with tally() as done:
             made = [by_hand(Number(b), Number(a)) for a, b in zip(y.tolist(), OTHERS, strict=True)]
-        agrees(counted(lambda y=y, x=x, g=g: torch.autograd.grad(y, x, g, retain_graph=True)[0]), made, done)
+        assert_agrees(counted(lambda y=y, x=x, g=g: torch.autograd.grad(y, x, g, retain_graph=True)[0]), made, done)
 
 
 # -- losses -----------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_losses(name: str) -> None:
     x, y = torch.rand(5), torch.rand(5)
     with tally() as done:
         made = [by_hand(Number(a), Number(b)) for a, b in zip(x.tolist(), y.tolist(), strict=True)]
-    agrees(counted(lambda: function(x, y, reduction="none")), made, done)
+    assert_agrees(counted(lambda: function(x, y, reduction="none")), made, done)
     with_sum = counted(lambda: function(x, y, reduction="sum"))[1]
     with tally() as added:
         total(made)

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.cost.probe import Number, check, cost_of, cost_of_call, largest, numbers, tally, tensor, total
+from tests.cost.probe import Number, assert_counted, cost_of, cost_of_call, largest, numbers, tally, tensor, total
 
 ROWS, N = 3, 5
 
@@ -89,7 +89,7 @@ def test_rows_by_hand(function: Any, by_hand: Any) -> None:
     with tally() as done:
         for row in rows:
             by_hand(row)
-    check(cost_of(function, torch.randn(ROWS, N)), done)
+    assert_counted(cost_of(function, torch.randn(ROWS, N)), done)
 
 
 def test_layer_norm_with_weight_and_bias_by_hand() -> None:
@@ -97,12 +97,12 @@ def test_layer_norm_with_weight_and_bias_by_hand() -> None:
     with tally() as done:
         for row in numbers(ROWS, N):
             layer_norm(row, numbers(N), numbers(N))
-    check(cost_of(lambda: F.layer_norm(x, (N,), w, b)), done)
+    assert_counted(cost_of(lambda: F.layer_norm(x, (N,), w, b)), done)
     with tally() as done:
         for row in numbers(ROWS, N):
             rms_norm(row, numbers(N))
     kept = {"input": tensor(ROWS, N), "normalized_shape": (N,), "weight": tensor(N)}
-    check(cost_of_call("aten._fused_rms_norm.default", kept, tensor(ROWS, N)), done)
+    assert_counted(cost_of_call("aten._fused_rms_norm.default", kept, tensor(ROWS, N)), done)
 
 
 def test_layer_norm_backward_by_hand() -> None:

@@ -11,7 +11,18 @@ import torch.nn.functional as F
 from torch import nn
 
 from tensortide.cost import Cost, count
-from tests.cost.probe import Number, check, cost_of, cost_of_call, largest, numbers, recorded, tally, tensor, total
+from tests.cost.probe import (
+    Number,
+    assert_counted,
+    cost_of,
+    cost_of_call,
+    largest,
+    numbers,
+    recorded,
+    tally,
+    tensor,
+    total,
+)
 from tests.cost.test_elements import softmax
 
 # -- attention modules ------------------------------------------------------------------------------
@@ -43,7 +54,7 @@ def test_multi_head_attention_by_hand(masked: bool, averaged: bool) -> None:
     call |= {"mask": tensor(TOKENS, TOKENS)} if masked else {}
     options = {"need_weights": averaged, "average_attn_weights": averaged}
     cost = cost_of_call("aten._native_multi_head_attention.default", call | options, shape)
-    check(cost, done)
+    assert_counted(cost, done)
     assert (cost.active_macs is None) == masked
 
 
@@ -134,7 +145,7 @@ def test_weight_norm_by_hand() -> None:
         for row in numbers(3, 5):
             scale = Number(2) / total([x * x for x in row]).function(math.sqrt)
             _ = [x * scale for x in row]
-    check(cost_of(lambda: torch._weight_norm_interface(torch.rand(3, 5), torch.ones(3, 1), 0)), done)
+    assert_counted(cost_of(lambda: torch._weight_norm_interface(torch.rand(3, 5), torch.ones(3, 1), 0)), done)
 
 
 def test_rms_norm_backward_by_hand() -> None:
@@ -169,11 +180,11 @@ def test_distances_by_hand(p: float) -> None:
     with tally() as done:
         for _ in range(3 * 4):
             difference(p)
-    check(cost_of(lambda: torch.cdist(torch.rand(3, 7), torch.rand(4, 7), p=p)), done)
+    assert_counted(cost_of(lambda: torch.cdist(torch.rand(3, 7), torch.rand(4, 7), p=p)), done)
     with tally() as done:
         for _ in range(5 * 4 // 2):
             difference(p)
-    check(cost_of(lambda: F.pdist(torch.rand(5, 7), p=p)), done)
+    assert_counted(cost_of(lambda: F.pdist(torch.rand(5, 7), p=p)), done)
 
 
 def test_boxes_by_hand() -> None:
@@ -188,7 +199,9 @@ def test_boxes_by_hand() -> None:
                 left, top, right, bottom = (Number(1).larger(Number(2)) for _ in range(4))
                 common = (right - left).larger(Number(0)) * (bottom - top).larger(Number(0))
                 (common / (areas[i] + areas[j] - common)).larger(Number(0.5))
-    check(cost_of_call("torchvision.nms.default", {"dets": tensor(boxes, 4)}, tensor(boxes, dtype="int64")), done)
+    assert_counted(
+        cost_of_call("torchvision.nms.default", {"dets": tensor(boxes, 4)}, tensor(boxes, dtype="int64")), done
+    )
 
 
 def test_affine_grid_is_a_product() -> None:

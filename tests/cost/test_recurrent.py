@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tensortide.cost import count
-from tests.cost.probe import Number, check, cost_of, cost_of_call, numbers, recorded, tally, tensor, total
+from tests.cost.probe import Number, assert_counted, cost_of, cost_of_call, numbers, recorded, tally, tensor, total
 
 STEPS, BATCH, X, HIDDEN = 3, 2, 4, 5
 
@@ -158,7 +158,7 @@ def test_backward_by_hand(mode: int, gates: int, unit: Callable[[], None]) -> No
             total(numbers(STEPS * BATCH))
     weights = tuple(tensor(1) for _ in range(4))
     wanted = (False, False, False, True)
-    check(kernel_cost("aten._cudnn_rnn_backward.default", mode, weights, output_mask=wanted), done)
+    assert_counted(kernel_cost("aten._cudnn_rnn_backward.default", mode, weights, output_mask=wanted), done)
 
 
 @pytest.mark.parametrize(("name", "gates", "unit"), [("lstm", 4, lstm_backward), ("gru", 3, gru_backward)])

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.cost.probe import Number, check, cost_of, cost_of_call, largest, numbers, tally, tensor, total
+from tests.cost.probe import Number, assert_counted, cost_of, cost_of_call, largest, numbers, tally, tensor, total
 
 
 def merge_sort(items: list[int]) -> tuple[list[int], int]:
@@ -48,11 +48,11 @@ def test_pooling_by_hand() -> None:
     with tally() as done:
         for _ in range(2 * len(places)):
             largest(numbers(9))
-    check(cost_of(lambda: F.max_pool2d(torch.ones(1, 2, 6, 6), 3, 2)), done)
+    assert_counted(cost_of(lambda: F.max_pool2d(torch.ones(1, 2, 6, 6), 3, 2)), done)
     with tally() as done:
         for _ in range(2 * len(places)):
             total(numbers(9)) / 9.0
-    check(cost_of(lambda: F.avg_pool2d(torch.ones(1, 2, 6, 6), 3, 2)), done)
+    assert_counted(cost_of(lambda: F.avg_pool2d(torch.ones(1, 2, 6, 6), 3, 2)), done)
 
 
 @pytest.mark.parametrize(("n", "out"), [(4, 2), (5, 2), (7, 3), (3, 5)])
@@ -121,11 +121,11 @@ def test_norms_by_hand(order: float) -> None:
     with tally() as done:
         for row in numbers(3, 5):
             norm(order, row)
-    check(cost_of(lambda: torch.linalg.vector_norm(x, order, -1)), done)
+    assert_counted(cost_of(lambda: torch.linalg.vector_norm(x, order, -1)), done)
     with tally() as done:
         norm(order, [a - b for a, b in zip(numbers(15), numbers(15), strict=True)])
     call = {"self": tensor(3, 5), "other": tensor(3, 5), "p": order}
-    check(cost_of_call("aten.dist.default", call, tensor()), done)
+    assert_counted(cost_of_call("aten.dist.default", call, tensor()), done)
 
 
 def test_losses() -> None:
@@ -153,7 +153,7 @@ def test_bags_of_rows_by_hand(mode: str) -> None:
                 joined = (largest if mode == "max" else total)(numbers(length))
                 _ = joined / length if mode == "mean" else joined
     table, index, starts = torch.randn(9, dim), torch.randint(0, 9, (6,)), torch.tensor([0, 3, 4])
-    check(cost_of(lambda: F.embedding_bag(index, table, starts, mode=mode)), done)
+    assert_counted(cost_of(lambda: F.embedding_bag(index, table, starts, mode=mode)), done)
 
 
 def test_random_and_dropout() -> None:

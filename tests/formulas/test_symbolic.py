@@ -39,7 +39,7 @@ def truth(graph: Graph) -> dict[str, int]:
     }
 
 
-def check(found: Symbolic, workload: Callable[..., Any], *settings: Mapping[str, int]) -> None:
+def assert_formulas_hold(found: Symbolic, workload: Callable[..., Any], *settings: Mapping[str, int]) -> None:
     """The formulas have all totals, and say what captures at the ``settings`` say. That kernels choose their workspace
     by size must be said if it is."""
     for setting in settings:
@@ -75,7 +75,7 @@ def test_sizes() -> None:
     assert (found.held, found.structural, found.numeric, found.unknown, found.notes) == ({}, {}, (), {}, ())
     assert found.formulas.defaults == {"batch": 64, "seq": 32, "hidden": 96}
     assert found.settings == {}
-    check(found, workloads.mlp, *drawn(workloads.mlp, over), {"batch": 1, "seq": 7, "hidden": 5}, {})
+    assert_formulas_hold(found, workloads.mlp, *drawn(workloads.mlp, over), {"batch": 1, "seq": 7, "hidden": 5}, {})
 
 
 def test_only_what_is_asked_for_becomes_a_symbol() -> None:
@@ -94,7 +94,7 @@ def test_layers_are_repeated_structure() -> None:
     assert total(found, "parameters") == parse("layers*(hidden**2 + hidden)")
     assert {row.module for row in found.rows} >= {"*.project", "*.bend"}
     assert text(next(row.count for row in found.rows if row.op == "aten.tanh" and row.count is not None)) == "layers"
-    check(found, workloads.deep, *drawn(workloads.deep, over), {"layers": 17})
+    assert_formulas_hold(found, workloads.deep, *drawn(workloads.deep, over), {"layers": 17})
 
 
 def test_illegal_settings_are_skipped_and_the_region_says_so() -> None:
@@ -104,7 +104,7 @@ def test_illegal_settings_are_skipped_and_the_region_says_so() -> None:
     assert "cannot be divided by heads" in note
     assert [c.divisor for c in found.formulas.region if c.divisor] == [(parse("heads"), parse("hidden"))]
     legal = [{**s, "hidden": s["heads"] * s["hidden"]} for s in drawn(workloads.attention, over)]
-    check(found, workloads.attention, *legal)
+    assert_formulas_hold(found, workloads.attention, *legal)
     with pytest.raises(ExpressionError, match="do not hold"):
         found.evaluate(hidden=63)
 
@@ -122,7 +122,7 @@ def test_declared_conditions_leave_nothing_to_find_out() -> None:
     found = symbolic(workloads.declared, over=("batch", "seq", "hidden", "heads"))
     assert refusals(found) == []
     assert found.captures <= 10
-    check(found, workloads.declared, {"batch": 3, "seq": 5, "hidden": 40, "heads": 8})
+    assert_formulas_hold(found, workloads.declared, {"batch": 3, "seq": 5, "hidden": 40, "heads": 8})
 
 
 def test_conditions_and_values_may_come_with_the_question() -> None:
@@ -133,7 +133,7 @@ def test_conditions_and_values_may_come_with_the_question() -> None:
         values={"hidden": (24, 36, 48, 60, 72)},
     )
     assert refusals(found) == []
-    check(found, workloads.attention, {"hidden": 56, "heads": 7})
+    assert_formulas_hold(found, workloads.attention, {"hidden": 56, "heads": 7})
 
 
 def test_rounded_sizes() -> None:
@@ -141,7 +141,7 @@ def test_rounded_sizes() -> None:
     found = symbolic(workloads.conv, over=over)
     assert "ceil(image/2)" in text(total(found, "product_flops"))
     settings = [{"batch": 3, "width": 5, "image": image} for image in (*range(40, 50), 224, 31)]
-    check(found, workloads.conv, *settings)
+    assert_formulas_hold(found, workloads.conv, *settings)
 
 
 def test_the_smaller_of_two() -> None:
@@ -149,7 +149,7 @@ def test_the_smaller_of_two() -> None:
     found = symbolic(workloads.windowed, over=over)
     assert total(found, "product_flops") == parse("4*batch*hidden**2*min(seq, window)")
     settings = ({"seq": 9, "window": 30}, {"seq": 30, "window": 9}, {"seq": 12, "window": 12}, {"batch": 5})
-    check(found, workloads.windowed, *settings)
+    assert_formulas_hold(found, workloads.windowed, *settings)
 
 
 def test_a_structure_without_a_formula_is_held_with_the_reason() -> None:
@@ -158,7 +158,7 @@ def test_a_structure_without_a_formula_is_held_with_the_reason() -> None:
     assert found.settings["code"] == 5
     assert "ops against" in found.held["code"]
     assert "no formula" in found.held["code"]
-    check(found, workloads.erratic, {"batch": 3, "hidden": 7}, {"batch": 20, "hidden": 2})
+    assert_formulas_hold(found, workloads.erratic, {"batch": 3, "hidden": 7}, {"batch": 20, "hidden": 2})
 
 
 def test_an_op_without_a_rule_is_named() -> None:
@@ -221,12 +221,12 @@ def test_rows_add_up_to_totals() -> None:
 def test_odd_numbers_of_layers_tell_no_halves_apart() -> None:
     found = symbolic(workloads.odd, over=["batch", "hidden", "layers"], values={"layers": [3, 5, 7, 9, 11]})
     assert "follow no formula in it" in found.held["layers"]
-    check(found, workloads.odd, {"batch": 5, "hidden": 7}, {})
+    assert_formulas_hold(found, workloads.odd, {"batch": 5, "hidden": 7}, {})
 
 
 def test_what_is_another_step_where_a_size_is_its_divisor() -> None:
     found = symbolic(workloads.halves, over=["batch", "hidden", "heads"])
     assert "hidden - 2*heads > 0" in [str(condition) for condition in found.formulas.region]
-    check(found, workloads.halves, {"batch": 3, "hidden": 12, "heads": 3}, {})
+    assert_formulas_hold(found, workloads.halves, {"batch": 3, "hidden": 12, "heads": 3}, {})
     with pytest.raises(ExpressionError, match=r"2\*heads"):
         found.evaluate(hidden=16, heads=8)

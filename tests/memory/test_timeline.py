@@ -149,7 +149,7 @@ def slow_resident(graph: Graph, op: int) -> int:
     return sum(s.nbytes for s in alive)
 
 
-def check_consistent(line: Timeline) -> None:
+def assert_consistent(line: Timeline) -> None:
     """What must hold of every Timeline."""
     count = len(line.graph)
     assert sum(line.by_role.values(), 0 * line.resident).tolist() == line.resident.tolist()
@@ -164,14 +164,14 @@ def test_a_timeline_is_what_its_definition_says(graph: Graph) -> None:
     validate(graph)
     line = timeline(graph)
     assert line.resident.tolist() == [slow_resident(graph, op) for op in range(len(graph))]
-    check_consistent(line)
-    check_consistent(timeline(graph, rounding=CUDA_CACHING))
+    assert_consistent(line)
+    assert_consistent(timeline(graph, rounding=CUDA_CACHING))
 
 
 @given(graphs())
 def test_last_use_is_never_longer_and_covers_every_use(graph: Graph) -> None:
     eager, short = timeline(graph), timeline(graph, lifetimes="last_use")
-    check_consistent(short)
+    assert_consistent(short)
     assert (short.resident <= eager.resident).all()
     for view in graph:
         used = {t.storage for t in (*view.inputs, *view.outputs) if graph.storages[t.storage].nbytes}

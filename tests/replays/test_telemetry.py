@@ -44,7 +44,7 @@ def inputs_of(schedule: Schedule) -> list[list[int]]:
     return [flat[a:b] for a, b in pairwise(schedule.input_ends.tolist())]
 
 
-def adds_up(simulator: Simulator, run: Simulation, told: Telemetry) -> None:
+def assert_adds_up(simulator: Simulator, run: Simulation, told: Telemetry) -> None:
     """Whatever two ways lead to is the same by both."""
     moments = told.moments
     assert sum(op.recomputations for op in told.ops) == run.recomputations == told.counters.direct_remats
@@ -65,7 +65,7 @@ def adds_up(simulator: Simulator, run: Simulation, told: Telemetry) -> None:
         assert sum(held.nbytes for held in told.stop.held) == run.shortage.held_bytes
 
 
-def agrees_with_its_plan(simulator: Simulator, run: Simulation, told: Telemetry) -> None:
+def assert_agrees_with_its_plan(simulator: Simulator, run: Simulation, told: Telemetry) -> None:
     """What the plan of the run, replayed, does to memory, and when its storages come and go."""
     plan, schedule, moments = run.plan(), run.schedule, told.moments
     rows = [row for row in moments.ran.tolist() if schedule.origin[moments.indexes[row]] != NONE]
@@ -88,9 +88,9 @@ def test_a_run_is_told_in_full(graph: Graph, rule: Deallocation, policy: str, pe
     peak = simulator.run(policy, compiled=False).peak_bytes
     run = simulator.run(policy, peak * percent // 100, overhead_limit=3.0, compiled=False)
     told = telemetry(simulator, run)
-    adds_up(simulator, run, told)
+    assert_adds_up(simulator, run, told)
     if run.status == "ok":
-        agrees_with_its_plan(simulator, run, told)
+        assert_agrees_with_its_plan(simulator, run, told)
 
 
 @pytest.mark.parametrize("compat", [False, True])
@@ -103,10 +103,10 @@ def test_real_logs(reference: Path, log: str, rule: Deallocation, compat: bool) 
     for ratio in (0.6, 0.1) if log == "resnet32-56" else (0.6,):
         run = simulator.run(policy, int(simulator.baseline_bytes * ratio), overhead_limit=2.0)
         told = telemetry(simulator, run)
-        adds_up(simulator, run, told)
+        assert_adds_up(simulator, run, told)
         if run.status == "ok":
             assert (told.counters.bottleneck_bytes, told.counters.constant_bytes) == LOGS[log]
-            agrees_with_its_plan(simulator, run, told)
+            assert_agrees_with_its_plan(simulator, run, told)
 
 
 @pytest.mark.parametrize("log", ["resnet32-56", "syn09"])

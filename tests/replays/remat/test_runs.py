@@ -45,7 +45,7 @@ def facts(run: Simulation) -> tuple[object, ...]:
     return (*figures, list(map(int, out.kinds)), list(map(int, out.indexes)), run.eviction_hash)
 
 
-def check_run(run: Simulation) -> None:
+def assert_run_adds_up(run: Simulation) -> None:
     """Whatever has to hold of ``run``, looked at from outside."""
     told = Told(run)
     assert (told.clock, told.memory, told.peak) == (run.clock_ns, run.outcome.final_bytes, run.peak_bytes)
@@ -63,18 +63,20 @@ def check_run(run: Simulation) -> None:
     assert len(line.graph) == len(run.schedule.graph) + run.recomputations
 
 
-def check(recording: Recording, policy: str, deallocation: Deallocation, ratio: float, workspace: bool = True) -> None:
+def assert_engines_agree(
+    recording: Recording, policy: str, deallocation: Deallocation, ratio: float, workspace: bool = True
+) -> None:
     """Both engines play ``recording`` under a budget, and all that has to hold does."""
     sim = Simulator(recording, deallocation=deallocation, workspace=workspace)
     budget = int(sim.baseline_bytes * ratio)
     run = sim.run(policy, budget, overhead_limit=20, compiled=False)
-    check_run(run)
+    assert_run_adds_up(run)
     if deallocation != "banish":
         assert facts(sim.run(policy, budget, overhead_limit=20, compiled=True)) == facts(run)
         assert facts(sim.run(policy, budget, overhead_limit=20, exhaustive=True)) == facts(run)
 
 
-def check_unlimited(recording: Recording, workspace: bool = True) -> None:
+def assert_unlimited_is_the_step(recording: Recording, workspace: bool = True) -> None:
     """Without a budget a run is the step as it was recorded."""
     sim = Simulator(recording, workspace=workspace)
     run = sim.run("dtr-eq")
@@ -83,7 +85,7 @@ def check_unlimited(recording: Recording, workspace: bool = True) -> None:
     assert run.outcome.evaluations == run.recomputations == 0
     assert (run.peak_bytes, run.outcome.final_bytes) == (line.peak_bytes, int(line.before[-1]))
     assert sim.baseline_bytes == run.peak_bytes
-    check_run(run)
+    assert_run_adds_up(run)
 
 
 def read(text: str, folder: Path, **how: bool) -> Recording:
@@ -99,29 +101,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(recording=recordings(), policy=POLICIES, deallocation=DEALLOCATIONS, ratio=RATIOS)
 def test_random_steps(recording: Recording, policy: str, deallocation: Deallocation, ratio: float) -> None:
-    check_unlimited(recording)
-    check(recording, policy, deallocation, ratio)
+    assert_unlimited_is_the_step(recording)
+    assert_engines_agree(recording, policy, deallocation, ratio)
 
 
 @given(recording=recordings(devices=("cpu", "meta")), policy=POLICIES, ratio=RATIOS)
 def test_random_steps_on_two_devices(recording: Recording, policy: str, ratio: float) -> None:
-    check_unlimited(recording)
-    check(recording, policy, "eager", ratio)
+    assert_unlimited_is_the_step(recording)
+    assert_engines_agree(recording, policy, "eager", ratio)
 
 
 @given(graph=graphs(devices=("cpu", "meta")), policy=POLICIES, deallocation=DEALLOCATIONS, ratio=RATIOS)
 def test_random_graphs(graph: Graph, policy: str, deallocation: Deallocation, ratio: float) -> None:
     assume(len(graph))
     recording = recorded(graph, range(len(graph)))
-    check_unlimited(recording)
-    check(recording, policy, deallocation, ratio)
+    assert_unlimited_is_the_step(recording)
+    assert_engines_agree(recording, policy, deallocation, ratio)
 
 
 @given(text=logs(), policy=POLICIES, deallocation=DEALLOCATIONS, ratio=RATIOS)
 def test_random_logs(folder: Path, text: str, policy: str, deallocation: Deallocation, ratio: float) -> None:
     recording = read(text, folder)
-    check_unlimited(recording)
-    check(recording, policy, deallocation, ratio)
+    assert_unlimited_is_the_step(recording)
+    assert_engines_agree(recording, policy, deallocation, ratio)
 
 
 @given(
@@ -136,8 +138,8 @@ def test_random_training_logs(
     folder: Path, chance: random.Random, ops: int, free: float, policy: str, deallocation: Deallocation, ratio: float
 ) -> None:
     recording = read(training_log(chance, ops, free=free), folder)
-    check_unlimited(recording)
-    check(recording, policy, deallocation, ratio)
+    assert_unlimited_is_the_step(recording)
+    assert_engines_agree(recording, policy, deallocation, ratio)
 
 
 @given(
@@ -155,7 +157,7 @@ def test_random_logs_by_the_rules_of_the_original(
     sim = Simulator(recording, compat=True, deallocation=deallocation)
     budget = int(sim.baseline_bytes * ratio)
     run = sim.run(policy, budget, overhead_limit=20, compiled=False)
-    check_run(run)
+    assert_run_adds_up(run)
     assert facts(sim.run(policy, budget, overhead_limit=20, compiled=True)) == facts(run)
 
 
@@ -210,7 +212,7 @@ def test_workspace_that_cannot_fit_goes_over_the_budget(
 
 @given(recording=recordings(), policy=st.sampled_from([name for name, row in TABLE.items() if row.cell]), ratio=RATIOS)
 def test_every_cell_of_the_ablation(recording: Recording, policy: str, ratio: float) -> None:
-    check(recording, policy, "eager", ratio)
+    assert_engines_agree(recording, policy, "eager", ratio)
 
 
 @given(recording=recordings(most=30))
@@ -236,7 +238,7 @@ def captured(request: pytest.FixtureRequest) -> Recording:
 
 
 def test_captured_steps_without_a_budget(captured: Recording) -> None:
-    check_unlimited(captured)
+    assert_unlimited_is_the_step(captured)
     assert any(call.mutated for call in captured.graph.calls)
 
 
@@ -246,7 +248,7 @@ def test_captured_steps_under_a_budget(captured: Recording, deallocation: Deallo
     for policy in ("dtr-eq", "msps", "lru"):
         for ratio in (1.0, 0.9, 0.7):
             run = sim.run(policy, int(sim.baseline_bytes * ratio), overhead_limit=3)
-            check_run(run)
+            assert_run_adds_up(run)
             if deallocation != "banish":
                 again = sim.run(policy, int(sim.baseline_bytes * ratio), overhead_limit=3, compiled=False)
                 assert facts(again) == facts(run)
@@ -282,7 +284,7 @@ def test_a_second_copy_of_what_was_overwritten_is_dropped(compiled: bool) -> Non
     recording = recorded(two_outputs().graph(), [1, 1000, 1, 1, 1, 1])
     run = Simulator(recording).run("local", 40, compiled=compiled)
     assert (run.status, run.recomputations) == ("ok", 1)
-    check_run(run)
+    assert_run_adds_up(run)
 
 
 def test_what_is_used_after_its_release_is_held_until_then(folder: Path) -> None:
@@ -298,8 +300,8 @@ def test_what_is_used_after_its_release_is_held_until_then(folder: Path) -> None
         {"INSTRUCTION": "ALIAS", "NAME": "b", "ALIAS": -1}
     """
     recording = read("\n".join(line.strip() for line in lines.strip().splitlines()), folder)
-    check_unlimited(recording)
-    check(recording, "lru", "eager", 1)
+    assert_unlimited_is_the_step(recording)
+    assert_engines_agree(recording, "lru", "eager", 1)
 
 
 def normalised(birth: int | None, death: int | None, readers: bool) -> Graph:
@@ -332,6 +334,6 @@ def normalised(birth: int | None, death: int | None, readers: bool) -> Graph:
 @pytest.mark.parametrize(("birth", "death"), [(None, None), (None, 5), (0, 5), (0, None)])
 def test_statistics_that_come_and_go(birth: int | None, death: int | None, readers: bool) -> None:
     recording = recorded(normalised(birth, death, readers), [1] * 8)
-    check_unlimited(recording)
+    assert_unlimited_is_the_step(recording)
     for ratio in (0.8, 0.9, 0.95, 1):
-        check(recording, "lru", "eager", ratio)
+        assert_engines_agree(recording, "lru", "eager", ratio)

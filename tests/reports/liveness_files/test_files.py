@@ -57,10 +57,10 @@ def test_golden_text(tmp_path: Path, reference: Path) -> None:
 @pytest.mark.parametrize("with_times", [False, True])
 @pytest.mark.parametrize("texts", [(FORWARD, BACKWARD), (FORWARD, BACKWARD, WEIGHT)])
 def test_what_is_written_is_what_is_read(tmp_path: Path, texts: tuple[str, ...], with_times: bool) -> None:
-    check_round_trip(tmp_path, trace(*texts), with_times)
+    assert_round_trip(tmp_path, trace(*texts), with_times)
 
 
-def check_round_trip(folder: Path, made: Trace, with_times: bool) -> None:
+def assert_round_trip(folder: Path, made: Trace, with_times: bool) -> None:
     times = timed(made)
     write_liveness_files(made, folder, "run", times=times, with_times=with_times)
     lives = liveness(made.graph, "compat", times.ticks)
@@ -93,7 +93,7 @@ def check_round_trip(folder: Path, made: Trace, with_times: bool) -> None:
 @given(graphs())
 def test_any_graph_is_written_and_read(tmp_path_factory: pytest.TempPathFactory, graph: Graph) -> None:
     if len(graph):
-        check_round_trip(tmp_path_factory.mktemp("files"), trace_of(graph), with_times=True)
+        assert_round_trip(tmp_path_factory.mktemp("files"), trace_of(graph), with_times=True)
 
 
 @pytest.mark.parametrize("name", ["BERT_Base-256", "VIT-512"])
