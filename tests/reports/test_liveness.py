@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,13 +27,13 @@ from tensortide.reports.liveness.figures import FIGURES, draw_all, overview_figu
 from tensortide.reports.liveness.sheet import sheet
 from tensortide.reports.liveness.terminal import render_liveness
 from tensortide.reports.trace import render_trace
+from tests.reports.conftest import Open
 from tests.reports.graphs import alone, empty, tower
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 FAST = link("1TB/s,0.001us")
-ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 
 
 def made(graph: Graph, mode: Any = "storage") -> LivenessStudy:
@@ -279,40 +279,17 @@ def test_tracks_of_the_trace_are_lives() -> None:
 # Page
 
 
-@pytest.fixture(scope="module")
-def browser(chromium_path: Path) -> Iterator[Browser]:
-    driver_of = pytest.importorskip("playwright.sync_api").sync_playwright
-    with driver_of() as driver:
-        browser = driver.chromium.launch(executable_path=str(chromium_path), args=list(ARGUMENTS))
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
-    """A function that opens the page of a step. Any error in it fails the test."""
-    problems: list[str] = []
-    contexts = []
+def open_page(open_html: Open) -> Open:
+    """A function that opens the page of a step."""
 
     def opened(graph: Graph, width: int = 1280, mode: str = "storage") -> Page:
-        path = tmp_path / "page.html"
-        path.write_text(render_html(with_liveness(report(graph), made(graph, mode).view)), "utf-8")
-        context = browser.new_context(viewport={"width": width, "height": 800}, offline=True)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: problems.append(message.text))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.goto(path.as_uri())
-        page.wait_for_selector("html[data-ready]", timeout=30_000)
-        return page
+        return open_html(render_html(with_liveness(report(graph), made(graph, mode).view)), width)
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert problems == []
+    return opened
 
 
-def test_the_page_has_the_pane(open_page: Callable[..., Page]) -> None:
+def test_the_page_has_the_pane(open_page: Open) -> None:
     view, page = deep().view, open_page(tower(12))
     text = page.inner_text("#liveness")
     assert view.verdict in text
@@ -326,7 +303,7 @@ def test_the_page_has_the_pane(open_page: Callable[..., Page]) -> None:
     assert view.offload[0].first.source in row
 
 
-def test_points_and_bars_tell_of_their_tensors(open_page: Callable[..., Page]) -> None:
+def test_points_and_bars_tell_of_their_tensors(open_page: Open) -> None:
     view, page = deep().view, open_page(tower(12))
     bars = page.locator("#liveness svg.lives")
     bars.scroll_into_view_if_needed()
@@ -349,7 +326,7 @@ def test_points_and_bars_tell_of_their_tensors(open_page: Callable[..., Page]) -
     assert page.is_hidden("#tip")
 
 
-def test_memory_in_use_is_told_over_time(open_page: Callable[..., Page]) -> None:
+def test_memory_in_use_is_told_over_time(open_page: Open) -> None:
     page = open_page(tower(12))
     plot = page.locator("#liveness .chart svg").first
     plot.focus()
@@ -362,13 +339,13 @@ def test_memory_in_use_is_told_over_time(open_page: Callable[..., Page]) -> None
 
 @pytest.mark.parametrize("graph", [alone(), empty(), tower(train=False)], ids=["alone", "empty", "inference"])
 @pytest.mark.parametrize("width", [390, 1600])
-def test_pages_with_little_in_them(open_page: Callable[..., Page], graph: Graph, width: int) -> None:
+def test_pages_with_little_in_them(open_page: Open, graph: Graph, width: int) -> None:
     page = open_page(graph, width)
     assert page.is_visible("#liveness .verdict")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_the_page_says_what_it_leaves_out_and_takes_any_name(open_page: Callable[..., Page]) -> None:
+def test_the_page_says_what_it_leaves_out_and_takes_any_name(open_page: Open) -> None:
     page = open_page(tower(900, hostile="<b>bold</b>"), 390)
     assert "2\u2009000 of " in page.inner_text("#liveness")
     assert page.locator("b:has-text('bold')").count() == 0
@@ -376,11 +353,7 @@ def test_the_page_says_what_it_leaves_out_and_takes_any_name(open_page: Callable
     assert open_page(tower(4), mode="compat").is_visible("text=every tensor counts for itself")
 
 
-def test_a_report_without_durations_has_no_pane(browser: Browser, tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(render_html(report(tower(4))), "utf-8")
-    page = browser.new_page()
-    page.goto((tmp_path / "page.html").as_uri())
-    page.wait_for_selector("html[data-ready]", timeout=30_000)
+def test_a_report_without_durations_has_no_pane(open_html: Open) -> None:
+    page = open_html(render_html(report(tower(4))))
     assert page.is_hidden("#liveness")
     assert page.is_hidden("nav >> text=Liveness")
-    page.close()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pytest
@@ -14,58 +13,17 @@ import pytest
 from tensortide.graph.model import Graph
 from tensortide.reports import report
 from tensortide.reports.html import render_html
+from tests.reports.conftest import Open
 from tests.reports.graphs import alone, empty, tower
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page, Request
-
-playwright = pytest.importorskip("playwright.sync_api")
-
-ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-
-Open: TypeAlias = "Callable[..., Page]"
-
-
-@pytest.fixture(scope="module")
-def browser(chromium_path: Path) -> Iterator[Browser]:
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=str(chromium_path), args=list(ARGUMENTS))
-        yield browser
-        browser.close()
+    from playwright.sync_api import Locator, Page
 
 
 @pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """A function that opens the report of a graph. Any error or any request that leaves the file fails the test."""
-    problems: list[str] = []
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, offline=True)
-
-    def watch(request: Request) -> None:
-        if not request.url.startswith(("file:", "data:", "blob:")):
-            problems.append(f"request: {request.url}")
-
-    def open_report(graph: Graph, **options: bool) -> Page:
-        path = tmp_path / "report.html"
-        path.write_text(render_html(report(graph), **options), "utf-8")
-        page = context.new_page()
-        page.on("request", watch)
-        page.on("console", lambda message: problems.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: problems.append(f"error: {error}"))
-        page.goto(path.as_uri())
-        page.wait_for_selector("html[data-ready]", timeout=30_000)
-        return page
-
-    yield open_report
-    context.close()
-    assert problems == []
+def open_page(open_html: Open) -> Open:
+    """A function that opens the report of a graph."""
+    return lambda graph, **options: open_html(render_html(report(graph), **options))
 
 
 class Box(NamedTuple):

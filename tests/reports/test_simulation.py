@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,13 +28,13 @@ from tensortide.reports.simulation.terminal import render_simulation
 from tensortide.reports.simulation.words import budget_text
 from tensortide.units import format_bytes, parse_bytes
 from tests.reports import graphs
+from tests.reports.conftest import Open
 from tests.reports.graphs import empty, tower
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    pass
 
 LAYERS = 12
-ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 
 
 def deep(hostile: str = "") -> Graph:
@@ -258,40 +257,13 @@ def test_json_has_the_curve_thinned(fits: SimulationView) -> None:
 # Page
 
 
-@pytest.fixture(scope="module")
-def browser(chromium_path: Path) -> Iterator[Browser]:
-    driver_of = pytest.importorskip("playwright.sync_api").sync_playwright
-    with driver_of() as driver:
-        browser = driver.chromium.launch(executable_path=str(chromium_path), args=list(ARGUMENTS))
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
-    """A function that opens the page of a view. Any error in it fails the test."""
-    problems: list[str] = []
-    contexts = []
-
-    def opened(shown: SimulationView, width: int = 1280) -> Page:
-        path = tmp_path / "page.html"
-        path.write_text(render_html(with_simulation(report(deep()), shown)), "utf-8")
-        context = browser.new_context(viewport={"width": width, "height": 800}, offline=True)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: problems.append(message.text))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.goto(path.as_uri())
-        page.wait_for_selector("html[data-ready]", timeout=30_000)
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert problems == []
+def open_page(open_html: Open) -> Open:
+    """A function that opens the page of a view."""
+    return lambda shown, width=1280: open_html(render_html(with_simulation(report(deep()), shown)), width)
 
 
-def test_the_page_has_the_panes(open_page: Callable[..., Page], fits: SimulationView) -> None:
+def test_the_page_has_the_panes(open_page: Open, fits: SimulationView) -> None:
     page = open_page(fits)
     text = page.inner_text("#simulation")
     assert fits.verdict in text
@@ -307,7 +279,7 @@ def test_the_page_has_the_panes(open_page: Callable[..., Page], fits: Simulation
     assert page.locator("#memory .chart path.before").count() == 0
 
 
-def test_the_chart_tells_of_any_moment_by_op_and_by_time(open_page: Callable[..., Page], fits: SimulationView) -> None:
+def test_the_chart_tells_of_any_moment_by_op_and_by_time(open_page: Open, fits: SimulationView) -> None:
     page = open_page(fits)
     first = fits.curves.again.index(1)
     plot = page.locator("#simulation .chart svg")
@@ -326,7 +298,7 @@ def test_the_chart_tells_of_any_moment_by_op_and_by_time(open_page: Callable[...
     assert page.inner_text("#tip").startswith("op 0 ")
 
 
-def test_the_page_of_a_run_that_was_given_up(open_page: Callable[..., Page], fails: SimulationView) -> None:
+def test_the_page_of_a_run_that_was_given_up(open_page: Open, fails: SimulationView) -> None:
     page = open_page(fails)
     text = page.inner_text("#simulation")
     assert fails.verdict in text
@@ -335,17 +307,12 @@ def test_the_page_of_a_run_that_was_given_up(open_page: Callable[..., Page], fai
 
 
 @pytest.mark.parametrize("width", [420, 800, 1600])
-def test_the_page_fits_any_width(open_page: Callable[..., Page], fits: SimulationView, width: int) -> None:
+def test_the_page_fits_any_width(open_page: Open, fits: SimulationView, width: int) -> None:
     page = open_page(fits, width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_report_without_a_run_has_no_pane(browser: Browser, tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(render_html(report(tower())), "utf-8")
-    page = browser.new_page()
-    page.goto(path.as_uri())
-    page.wait_for_selector("html[data-ready]", timeout=30_000)
+def test_a_report_without_a_run_has_no_pane(open_html: Open) -> None:
+    page = open_html(render_html(report(tower())))
     assert not page.is_visible("#simulation")
     assert not page.is_visible("nav >> text=Budget")
-    page.close()

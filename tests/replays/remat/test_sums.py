@@ -19,7 +19,7 @@ from tensortide.replays.remat import Simulator
 from tensortide.replays.remat.outcome import TraceKind
 from tests.graphs import Builder
 from tests.replays.remat.steps import recordings
-from tests.replays.remat.test_runs import POLICIES, RATIOS, check_run, facts
+from tests.replays.remat.test_runs import POLICIES, RATIOS, assert_run_adds_up, facts
 
 USES = 40
 
@@ -40,7 +40,7 @@ def test_both_engines_spare_the_same(
     made.sums[:] = [a > 0 and b > 0 and chance.random() < share for a, b in zip(read, written, strict=True)]
     budget = int(sim.baseline_bytes * ratio)
     run = sim.run(policy, budget, overhead_limit=20, compiled=False)
-    check_run(run)
+    assert_run_adds_up(run)
     assert facts(sim.run(policy, budget, overhead_limit=20, compiled=True)) == facts(run)
 
 
