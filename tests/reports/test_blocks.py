@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,7 +18,26 @@ from rich.console import Console
 
 from tensortide.errors import OutputError
 from tensortide.reports import sections
-from tensortide.reports.blocks import Column, Document, Fact, Facts, Note, Section, Table, Tree, UnitName
+from tensortide.reports.blocks import (
+    Axis,
+    Column,
+    Curve,
+    Document,
+    Fact,
+    Facts,
+    Lane,
+    Limit,
+    Note,
+    Points,
+    Scatter,
+    Section,
+    Series,
+    Spans,
+    Stretch,
+    Table,
+    Tree,
+    UnitName,
+)
 from tensortide.reports.render.csv import render_csv, tables
 from tensortide.reports.render.figure import draw, render_figure
 from tensortide.reports.render.json import encode, render_json
@@ -214,3 +234,34 @@ def test_a_result_shows_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_figure_needs_something_to_draw(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="nothing to draw"):
         render_figure(simple(), tmp_path / "x.png")
+
+
+def charts(span: int, nbytes: int) -> Document:
+    steps = range(40)
+    curve = Curve(
+        key="curve",
+        x=tuple(i * span for i in (*steps, 40)),
+        x_unit="ns",
+        stack=(Series("activation", "activations", tuple(nbytes * i for i in steps)),),
+        limits=(Limit("budget", 30 * nbytes),),
+        shades=(Stretch("recomputed", 3, 9),),
+    )
+    spans = Spans(key="spans", x_unit="ns", lanes=(Lane("one", (0,), (40 * span,)), Lane("two", (span,), (3 * span,))))
+    points = (Points("mm", (1, 10**3, 10**7), (span, 9 * span, 10**4 * span), "line"),)
+    scatter = Scatter(key="scatter", x=Axis("batch", "count", True), y=Axis("time", "ns", True), points=points)
+    return Document(title="t", sections=(Section("s", "S", blocks=(curve, spans, scatter)),))
+
+
+@pytest.mark.parametrize(("span", "nbytes"), [(1, 3), (123_457, 999_999), (86_400 * 10**9, 1 << 40)])
+@pytest.mark.parametrize("keys", [(), ("curve",), ("scatter",)])
+def test_tick_labels_do_not_meet(span: int, nbytes: int, keys: tuple[str, ...]) -> None:
+    figure = draw(charts(span, nbytes), keys)
+    figure.canvas.draw()
+    for axis in (one for axes in figure.axes for one in (axes.xaxis, axes.yaxis)):
+        boxes = [label.get_window_extent() for label in axis.get_ticklabels() if label.get_text()]
+        assert not any(a.overlaps(b) for a, b in pairwise(boxes))
+
+
+def test_a_text_chart_names_everything_in_it() -> None:
+    text = text_of(charts(1000, 1 << 20), 80)
+    assert all(part in text for part in ("activations", "budget", "recomputed", "30.00 MiB", "40 us"))

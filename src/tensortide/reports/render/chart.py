@@ -55,7 +55,7 @@ def curve_lines(curve: Curve, width: int, *, ascii_only: bool = False) -> list[T
             labelled = None
         lines.append(_row(columns, row, most / HEIGHT, labelled, row in limits, curve, ascii_only))
     lines += _axis(curve, columns, ascii_only)
-    lines.append(_legend(curve, names, bool(shown), any(c.shaded for c in columns), width, ascii_only))
+    lines += _legend(curve, names, bool(shown), any(c.shaded for c in columns), width, ascii_only)
     return lines
 
 
@@ -165,20 +165,21 @@ def _runs(names: Sequence[str]) -> list[tuple[str, int]]:
     return [(names[a], b - a) for a, b in pairwise(edges)]
 
 
-def _legend(curve: Curve, names: Sequence[str], limits: bool, shaded: bool, width: int, ascii_only: bool) -> Text:
+def _legend(curve: Curve, names: Sequence[str], limits: bool, shaded: bool, width: int, ascii_only: bool) -> list[Text]:
     shades = SHADES[: len(names)]
     entries = [(shade, name) for shade, name in zip(shades, reversed(names), strict=True)]
     entries += [(BEHIND, one.label) for one in curve.lines[:1]]
     entries += [(LIMIT, one.label) for one in curve.limits[:1] if limits]
     entries += [(SHADED, curve.shades[0].label)] if shaded else []
-    line = Text(" " * LABEL)
+    lines = [Text(" " * LABEL)]
     for (block, plain, color), name in entries:
-        words = f" {tidy(name)}   "
-        if line.cell_len + cell_len(words) - 2 > width:
-            break
-        line.append(plain if ascii_only else block, color).append(words)
-    line.rstrip()
-    return line
+        words = set_cell_size(f" {tidy(name)}", min(cell_len(tidy(name)) + 1, width - LABEL - 1))
+        if lines[-1].cell_len > LABEL and lines[-1].cell_len + 1 + cell_len(words) > width:
+            lines.append(Text(" " * LABEL))
+        lines[-1].append(plain if ascii_only else block, color).append(f"{words}   ")
+    for line in lines:
+        line.rstrip()
+    return lines
 
 
 def span_lines(spans: Spans, width: int, *, ascii_only: bool = False) -> list[Text]:

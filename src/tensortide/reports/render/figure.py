@@ -29,6 +29,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 ROLE_COLORS = {name: look.light for name, look in looks().items()} | {"idle": "#d7dce2", "in use": "#1b1f24"}
 """As in the HTML page."""
 STYLE: Any = {
+    "axes.axisbelow": True,
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,
