@@ -76,8 +76,8 @@ def one(target: str) -> dict[str, Any]:
     import numpy  # noqa: F401
 
     from tensortide.importers.g10 import read_trace
-    from tensortide.memory import liveness
     from tensortide.reports.liveness_files.lives import timed_lives
+    from tensortide.timelines import liveness
 
     imported = time.process_time()
     trace = read_trace(target) if target else made_up(KERNELS, TENSORS)

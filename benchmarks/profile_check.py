@@ -94,7 +94,7 @@ def main() -> None:
         print(rows[-1], flush=True)
     if not arguments.write:
         return
-    from tensortide.timing.machine import cores, cpu_name, load_average
+    from tensortide.timing.host import cores, cpu_name, load_average
 
     text = [
         "# Durations of ops, checked",

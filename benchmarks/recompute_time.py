@@ -83,7 +83,7 @@ class Row:
 
 def first_ns(step: LiveStep) -> int:
     """What the ops of ``step`` that ran again took when they ran first."""
-    return sum(step.durations_ns[run.op] for run in step.runs if run.recompute)
+    return sum(step.durations_ns[op] for op in step.run_op[step.is_recompute].tolist())
 
 
 def faults() -> int:

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 
 from tensortide.graph import Graph
-from tensortide.memory import idleness, timeline
 from tensortide.plans import in_order
 from tensortide.plans.checkpointing import no_recompute, static_graph, to_plan
 from tensortide.plans.order.minimal import footprint
@@ -22,6 +21,7 @@ from tensortide.plans.remat.schedule import recorded
 from tensortide.replays import replay
 from tensortide.replays.remat import Simulator
 from tensortide.reports import report
+from tensortide.timelines import idleness, timeline
 from tests.examples.tiny import TINY
 from tests.graphs import graphs
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from tensortide.cost import count, explain
     from tensortide.formulas import symbolic
     from tensortide.graph import Graph, load, save
-    from tensortide.memory import liveness, timeline
     from tensortide.plans import footprint
     from tensortide.run import live
     from tensortide.run.budget import budget
+    from tensortide.timelines import liveness, timeline
 
 __version__ = "0.1.0"
 
@@ -49,8 +49,8 @@ _LAZY = {
     "save": "tensortide.graph",
     "footprint": "tensortide.plans",
     "live": "tensortide.run.live",
-    "liveness": "tensortide.memory",
-    "timeline": "tensortide.memory",
+    "liveness": "tensortide.timelines",
+    "timeline": "tensortide.timelines",
     "symbolic": "tensortide.formulas",
 }
 

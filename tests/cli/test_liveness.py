@@ -12,8 +12,8 @@ import pytest
 from tensortide import load
 from tensortide.cli import main
 from tensortide.graph import OUTSIDE, Call, Graph, Loop, Op, Phase, Role, Storage, Tensor, save
-from tensortide.memory import idleness
 from tensortide.reports.liveness import figures
+from tensortide.timelines import idleness
 from tensortide.timing import Durations, identity, load_durations, save_durations
 from tests.cli.command import tensortide
 

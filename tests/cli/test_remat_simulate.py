@@ -12,9 +12,9 @@ import pytest
 
 from tensortide import load
 from tensortide.cli import main
-from tensortide.memory import timeline
 from tensortide.plans import load_plan
 from tensortide.replays import replay
+from tensortide.timelines import timeline
 from tests.cli.command import tensortide
 
 SIZES = [f"--set={s}" for s in ("layers=4", "hidden=64", "heads=2", "seq=64", "batch=4", "vocab=64", "positions=64")]

@@ -9,10 +9,10 @@ from hypothesis import given
 from tensortide import timeline
 from tensortide.errors import GraphError
 from tensortide.graph import TENSOR, Call, Graph, Index, Op, Phase, Role, unrolled
-from tensortide.memory import idleness
 from tensortide.plans.checkpointing import no_recompute, static_graph, to_plan
 from tensortide.plans.order.minimal import footprint
 from tensortide.plans.remat.schedule import recorded, schedule
+from tensortide.timelines import idleness
 from tests.graph.test_loops import looped
 from tests.graphs import Builder, graphs
 

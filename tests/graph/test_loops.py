@@ -15,7 +15,8 @@ from tensortide.expr import Expr, expr_of, sized, symbol
 from tensortide.expr.plain import from_plain, to_plain
 from tensortide.graph import OUTSIDE, TENSOR, Call, Graph, Loop, Op, Phase, Role, Storage, Tensor, load, save, validate
 from tensortide.graph.file import MAGIC
-from tensortide.memory import footprint_bytes, liveness, timeline
+from tensortide.memory import footprint_bytes
+from tensortide.timelines import liveness, timeline
 
 N, T, U = symbol("n"), symbol("t"), symbol("layer/1:0::dim_0")
 

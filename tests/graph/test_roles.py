@@ -12,11 +12,11 @@ from rich.console import Console
 from tensortide.graph import Role
 from tensortide.graph.model import Graph, Named
 from tensortide.graph.roles import BANDS, WORKSPACE, Look, Row, looks, stacked
-from tensortide.memory import timeline
 from tensortide.reports import report
 from tensortide.reports.curve import memory_curve
 from tensortide.reports.html import render_html
 from tensortide.reports.terminal import render
+from tensortide.timelines import timeline
 from tests.graphs import Builder
 
 

@@ -13,7 +13,8 @@ from tensortide.expr import as_expr
 from tensortide.graph import Graph, unrolled, validate
 from tensortide.importers.tf1.building.convert import graph_of_program
 from tensortide.importers.tf1.program import OUTSIDE, Loop, Program, Ref
-from tensortide.memory import footprint_bytes, timeline
+from tensortide.memory import footprint_bytes
+from tensortide.timelines import timeline
 from tests.graph.test_loops import looped
 from tests.importers.tf1.costs.files import step
 from tests.importers.tf1.costs.programs import Builder, accumulating

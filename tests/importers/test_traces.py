@@ -12,7 +12,7 @@ from tensortide.errors import TraceError
 from tensortide.graph import validate
 from tensortide.importers.inductor import calls
 from tensortide.importers.traces import is_recorded, read_recorded
-from tensortide.memory import liveness
+from tensortide.timelines import liveness
 from tests.importers.g10.example import write_trace
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT, trace
 

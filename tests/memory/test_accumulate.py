@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tensortide.graph import TENSOR, Call, Graph, Op, Phase, Role, Storage, Tensor, validate
-from tensortide.memory import accumulate_in_place, timeline
+from tensortide.memory import accumulate_in_place
+from tensortide.timelines import timeline
 from tests.memory.test_workspace import real_peak
 
 N = 1000

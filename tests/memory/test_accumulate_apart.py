@@ -7,8 +7,8 @@ import pytest
 import tensortide
 from tensortide.examples import find
 from tensortide.graph import validate
-from tensortide.memory import timeline
 from tensortide.memory.accumulate import accumulate_apart, accumulate_in_place, sums_in_place
+from tensortide.timelines import timeline
 from tests.examples.tiny import TINY
 
 

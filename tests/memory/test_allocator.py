@@ -13,9 +13,10 @@ from rich.console import Console
 
 from tensortide.errors import GraphError
 from tensortide.graph import Graph, Role
-from tensortide.memory import ALLOCATORS, CUDA_CACHING, Allocator, CachingAllocator, Rounding, reserve, timeline
+from tensortide.memory import ALLOCATORS, CUDA_CACHING, Allocator, CachingAllocator, Rounding, reserve
 from tensortide.memory.rounding import Rounded
 from tensortide.reports.allocator import allocator_view, replayed
+from tensortide.timelines import timeline
 from tests.graphs import Builder, graphs
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -10,9 +10,10 @@ import pytest
 
 from tensortide.graph import TENSOR, Call, Graph, Op, Phase, Role, Storage, Tensor
 from tensortide.graph.roles import WORKSPACE
-from tensortide.memory import timeline, workspace_bytes
+from tensortide.memory import workspace_bytes
 from tensortide.memory.layout import contiguous_copy, is_channels_last, is_dense
 from tensortide.memory.workspace import WORKSPACE_RULES
+from tensortide.timelines import timeline
 
 if TYPE_CHECKING:
     import torch

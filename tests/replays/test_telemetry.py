@@ -18,9 +18,9 @@ from tensortide.plans.remat.recording import Recording
 from tensortide.plans.remat.schedule import NONE, Schedule, recorded
 from tensortide.replays.executed import executed
 from tensortide.replays.remat import Deallocation, Simulation, Simulator
-from tensortide.replays.remat.outcome import TraceKind
 from tensortide.replays.remat.smallest import least_bytes, smallest_budget
 from tensortide.replays.remat.telemetry import Telemetry, telemetry
+from tensortide.timelines.events import Kind
 from tests.graphs import graphs
 from tests.marks import some_slow
 from tests.reference import dtr_log
@@ -146,12 +146,12 @@ def test_moments_are_those_of_the_trace(
     told, read = telemetry(simulator, run), Reader(simulator.schedule)
     moments, entries = told.moments, iter(zip(run.outcome.kinds, run.outcome.indexes, strict=True))
     for row, (kind, index) in enumerate(zip(moments.kinds.tolist(), moments.indexes.tolist(), strict=True)):
-        if kind == TraceKind.PIN:
+        if kind == Kind.PIN:
             read.pinned[index] = row
         else:
             read.follow(row, *map(int, next(entries)))
-        assert moments.pinned_bytes[row] == read.pinned_bytes(before=kind in (TraceKind.RUN, TraceKind.RECOMPUTE))
-        if kind in (TraceKind.RUN, TraceKind.RECOMPUTE):
+        assert moments.pinned_bytes[row] == read.pinned_bytes(before=kind in (Kind.RUN, Kind.RECOMPUTE))
+        if kind in (Kind.RUN, Kind.RECOMPUTE):
             assert moments.locked_bytes[row] >= read.in_use(index)
         else:
             assert moments.total_bytes[row] == sum(read.size[s] for s in read.resident)
@@ -205,21 +205,21 @@ class Reader:
 
     def follow(self, row: int, kind: int, index: int) -> None:
         self.earlier = set(self.resident)
-        if kind in (TraceKind.EVICT, TraceKind.BANISH, TraceKind.DEAD):
-            if kind != TraceKind.DEAD:
+        if kind in (Kind.EVICT, Kind.BANISH, Kind.DEAD):
+            if kind != Kind.DEAD:
                 self.resident.remove(index)
                 self.left[index] = row
             for value in [value for value in self.defined if self.owner[value] == index]:
                 self.lose(value, row)
-            if kind != TraceKind.EVICT:
+            if kind != Kind.EVICT:
                 self.dropped.add(index)
-            if kind == TraceKind.BANISH:
+            if kind == Kind.BANISH:
                 self.banished.add(index)
             return
-        if kind == TraceKind.RECOMPUTE:
+        if kind == Kind.RECOMPUTE:
             self.direct[index] += 1
-        for value in self.outputs[index if kind == TraceKind.RUN else self.op_of[index]]:
-            self.make(value, row, beside=kind == TraceKind.RECOMPUTE and value != index)
+        for value in self.outputs[index if kind == Kind.RUN else self.op_of[index]]:
+            self.make(value, row, beside=kind == Kind.RECOMPUTE and value != index)
 
     def make(self, value: int, row: int, beside: bool) -> None:
         storage = self.owner[value]
@@ -248,10 +248,8 @@ def test_pressure_falls_until_what_is_to_run_fits() -> None:
     budget = int(0.8 * simulator.baseline_bytes)
     run = simulator.run("dtr-eq", budget, compiled=False)
     moments = telemetry(simulator, run).moments
-    forced = [
-        row for row in range(len(moments)) if moments.kinds[row] == TraceKind.EVICT and moments.pressure_bytes[row]
-    ]
-    assert all(moments.kinds[row + 1] == TraceKind.EVICT for row in forced)
+    forced = [row for row in range(len(moments)) if moments.kinds[row] == Kind.EVICT and moments.pressure_bytes[row]]
+    assert all(moments.kinds[row + 1] == Kind.EVICT for row in forced)
     for row in moments.ran.tolist():
         assert moments.pressure_bytes[row] == 0
         assert moments.total_bytes[row] <= budget

@@ -11,13 +11,14 @@ import pytest
 from tensortide.cost import count
 from tensortide.errors import UnknownCost
 from tensortide.graph.model import Graph
-from tensortide.memory import by_module, reserve, timeline
+from tensortide.memory import reserve
 from tensortide.reports import report
 from tensortide.reports.allocator import replayed
 from tensortide.reports.document import Document, to_json
 from tensortide.reports.fold import fold_modules, fold_tensors
 from tensortide.reports.modules import op_groups, shared
 from tensortide.reports.series import memory_by_role
+from tensortide.timelines import by_module, timeline
 from tests.reports.graphs import BATCH, WIDTH, alone, empty, tower
 
 

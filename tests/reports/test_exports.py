@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from tensortide.graph.model import Graph
-from tensortide.memory import timeline
 from tensortide.reports import report
 from tensortide.reports.document import Document
 from tensortide.reports.formats import FORMATS
 from tensortide.reports.sheets import MODULE_COLUMNS, render_markdown, render_modules_csv, render_ops_csv
 from tensortide.reports.snapshot import ALIGNMENT, FirstFit, render_snapshot, snapshot
 from tensortide.reports.trace import render_trace
+from tensortide.timelines import timeline
 from tests.reports.graphs import alone, empty, tower
 
 HOSTILE = "a`|*b_</script>\n# c"

@@ -100,7 +100,7 @@ def test_figures(tmp_path: Path) -> None:
             lambda path: sweep_figure(sweep(transformer(), {"hidden": geometric(192, 3072)}), path),
             lambda path: sweep_figure(sweep(transformer(), {"hidden": geometric(192, 3072), "batch": [1, 8]}), path),
             lambda path: sweep_figure(sweep(transformer(), {"hidden": [768, 770, 780], "batch": [8]}), path),
-            lambda path: intensity_figure(word_lm(), "h", "b", PPOPP19, path),
+            lambda path: intensity_figure(word_lm(), "h", "b", PPOPP19.roof(), path),
         )
     ):
         draw(tmp_path / f"{i}.png")
@@ -123,7 +123,7 @@ def test_figures_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ExpressionError, match="nothing to draw"):
         sweep_figure(sweep(transformer(), {"hidden": [769, 770]}), tmp_path / "x.png")
     with pytest.raises(ExpressionError, match="'batch' is no symbol"):
-        intensity_figure(word_lm(), "h", "batch", PPOPP19, tmp_path / "x.png")
+        intensity_figure(word_lm(), "h", "batch", PPOPP19.roof(), tmp_path / "x.png")
     with pytest.raises(ExpressionError, match="too many to tell apart"):
         sweep_figure(sweep(transformer(), {"hidden": [12, 24], "batch": range(1, 20)}), tmp_path / "x.png")
     assert not list(tmp_path.iterdir())

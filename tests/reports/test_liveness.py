@@ -18,7 +18,6 @@ from rich.console import Console
 
 import tensortide
 from tensortide.graph.model import Graph
-from tensortide.memory import LINKS, link, offloads
 from tensortide.reports import report
 from tensortide.reports.html import render_html
 from tensortide.reports.liveness import LivenessStudy, LivenessView, study, with_liveness
@@ -27,6 +26,8 @@ from tensortide.reports.liveness.figures import FIGURES, draw_all, overview_figu
 from tensortide.reports.liveness.sheet import sheet
 from tensortide.reports.liveness.terminal import render_liveness
 from tensortide.reports.trace import render_trace
+from tensortide.timelines import offloads
+from tensortide.timing import LINKS, link
 from tests.reports.conftest import Open
 from tests.reports.graphs import alone, empty, tower
 

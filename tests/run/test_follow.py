@@ -19,7 +19,6 @@ import tensortide
 from tensortide.errors import PlanError, RunError
 from tensortide.examples import find
 from tensortide.graph import Graph, save
-from tensortide.memory import timeline
 from tensortide.memory.accumulate import partial_sums
 from tensortide.plans import Compute, Lane, Plan, in_order, save_plan
 from tensortide.plans.remat.schedule import recorded
@@ -27,6 +26,7 @@ from tensortide.replays.remat import Simulator
 from tensortide.run.budget import Budget
 from tensortide.run.compared import compared
 from tensortide.run.follow import PlanLeft
+from tensortide.timelines import timeline
 from tests.examples.tiny import TINY
 from tests.run.same import UNLIMITED, counting, identical, state
 
@@ -162,7 +162,7 @@ def test_a_step_is_run_again_as_it_was(build: Build, share: float) -> None:
     limit = room(build, share)
     free = traced(step, limit, graph)
     told = free.steps[-1]
-    assert told.recomputations > 0
+    assert told.figures.recomputations > 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         budget = traced(step, limit, graph, policy=told.plan())
@@ -186,7 +186,7 @@ def test_what_a_plan_computes_early_is_computed_early() -> None:
     steps.insert(computed[number - 1][0], steps.pop(computed[number][0]))
     early = Plan(plan.graph, (Lane(plan.lanes[0].device, tuple(steps)),))
     assert between(early) != between(plan)
-    live = traced(built(tower), UNLIMITED, told.graph, policy=early)
+    live = traced(built(tower), UNLIMITED, told.recorded, policy=early)
     assert (live.usage.followed_steps, live.usage.left_steps) == (3, 0)
     assert between(live.steps[-1].plan()) == between(early)
 
@@ -215,10 +215,10 @@ def test_resident_bytes_are_those_of_the_plan() -> None:
         graph = graph_of(build)
         for limit in (UNLIMITED, room(build, share)):
             told = traced(step, limit, graph).steps[-1]
-            played = told.timeline()
-            elsewhere = told.before_bytes - timeline(told.graph, workspace=False).at_start
-            assert [run.resident_bytes - elsewhere for run in told.runs] == played.resident.tolist()
-            assert [run.recompute for run in told.runs] == [op.recompute for op in played.graph.ops]
+            played = told.replayed()
+            elsewhere = told.before_bytes - timeline(told.recorded, workspace=False).at_start
+            assert (told.resident - elsewhere).tolist() == played.resident.tolist()
+            assert told.is_recompute.tolist() == [op.recompute for op in played.graph.ops]
 
 
 def test_one_op_runs_after_the_other() -> None:
@@ -226,10 +226,10 @@ def test_one_op_runs_after_the_other() -> None:
     with Budget(room(tower, 0.6), graph=graph_of(tower)) as budget:
         step()
     told = budget.steps[-1]
-    ends = [(run.began_ns, run.ended_ns) for run in told.runs]
+    ends = list(zip(told.run_start_ns.tolist(), (told.run_start_ns + told.run_ns).tolist(), strict=True))
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(ends))
-    assert told.base_ns == sum(told.durations_ns) == budget.usage.base_ns
-    assert 0 < told.recompute_ns <= budget.usage.recompute_ns
+    assert told.figures.base_ns == sum(told.durations_ns) == budget.usage.base_ns
+    assert 0 < told.figures.recompute_ns <= budget.usage.recompute_ns
 
 
 @pytest.mark.parametrize("build", [tower, loop])
@@ -265,18 +265,18 @@ def test_workspace_is_part_of_both_columns(share: float) -> None:
     assert predicted.evictions == measured.evictions
     assert predicted.recomputations == measured.recomputations > 0
     told = by_policy.steps[-1]
-    assert max(told.timeline().workspace) > 0
-    elsewhere = told.before_bytes - timeline(told.graph).at_start
-    assert [run.resident_bytes - elsewhere for run in told.runs] == told.timeline().resident.tolist()
+    assert max(told.replayed().workspace) > 0
+    elsewhere = told.before_bytes - timeline(told.recorded).at_start
+    assert (told.resident - elsewhere).tolist() == told.replayed().resident.tolist()
 
 
 def test_a_sum_of_gradients_is_never_computed_again() -> None:
     limit = room(loop, 0.6)
     told = traced(built(loop), limit, graph_of(loop)).steps[-1]
-    sums = partial_sums(told.graph)
-    again = [run.op for run in told.runs if run.recompute]
+    sums = partial_sums(told.recorded)
+    again = told.run_op[told.is_recompute].tolist()
     assert len(sums) == 23
-    assert 0 < len(again) < len(told.graph)
+    assert 0 < len(again) < len(told.recorded)
     assert not sums.intersection(again)
 
 

@@ -39,7 +39,7 @@ def asymptotics(
     formulas = formulas_of(target, needed, options, quiet=out.quiet)
     found = expand(formulas, growth, path=steps, batch=batch)
     if plot is not None:
-        intensity_figure(formulas.along(steps), growth, found.batch, PPOPP19, plot)
+        intensity_figure(formulas.along(steps), growth, found.batch, PPOPP19.roof(), plot)
     terms = {name: shares(formulas, name) for name in formulas.totals}
     if out.json:
         print_json({**found.plain(), "terms": terms})

@@ -25,14 +25,14 @@ from tensortide.cli.source import (
 )
 from tensortide.errors import OutputError, WorkloadError
 from tensortide.importers.g10 import is_trace
-from tensortide.memory import Link
-from tensortide.memory import link as parse_link
 from tensortide.reports.liveness import LivenessStudy, study, with_liveness
+from tensortide.timing import Link
+from tensortide.timing import link as parse_link
 from tensortide.units import format_bytes, format_percent
 from tensortide.write import check_writable, write_file
 
 if TYPE_CHECKING:
-    from tensortide.memory.liveness import Mode
+    from tensortide.timelines.liveness import Mode
 
 LinkName = Annotated[
     str,

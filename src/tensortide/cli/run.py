@@ -20,8 +20,9 @@ from tensortide.units import format_bytes, format_seconds
 from tensortide.write import check_writable
 
 if TYPE_CHECKING:
-    from tensortide.run.compared import Compared, Figures
+    from tensortide.run.compared import Compared
     from tensortide.run.measure import Measured
+    from tensortide.timelines import Figures
 
 Workload = Annotated[str, Parameter(help="file.py:function, package.module:function or an example.")]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensortide.formulas.asymptotics import Asymptotics, asymptotics
-from tensortide.formulas.domains import DOMAINS, PPOPP19, Domain, Machine
+from tensortide.formulas.domains import DOMAINS, PPOPP19, Domain
 from tensortide.formulas.entry import symbolic
 from tensortide.formulas.file import load_formulas, save_formulas
 from tensortide.formulas.formulas import QUANTITIES, Formulas
@@ -20,7 +20,6 @@ __all__ = [
     "Asymptotics",
     "Domain",
     "Formulas",
-    "Machine",
     "Projection",
     "Regime",
     "Row",

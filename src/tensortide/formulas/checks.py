@@ -12,7 +12,7 @@ from tensortide.formulas.region import quotients, sizes
 from tensortide.formulas.sampler import Sample, Sampler, shown
 from tensortide.formulas.space import Setting
 from tensortide.formulas.structure import Figure, Structures, numeric, told
-from tensortide.memory import timeline
+from tensortide.timelines import timeline
 
 __all__ = ["PEAKS", "Checks"]
 

@@ -15,8 +15,11 @@ from typing import NamedTuple
 import msgspec
 
 from tensortide.errors import ExpressionError
+from tensortide.timing.catalogue import Device
+from tensortide.timing.machine import Machine, MachineDevice
+from tensortide.timing.rates import Efficiency
 
-__all__ = ["DOMAINS", "PPOPP19", "Domain", "Interval", "Machine", "domain_of", "rounded"]
+__all__ = ["DOMAINS", "PPOPP19", "Domain", "Interval", "domain_of", "rounded"]
 
 
 class Interval(NamedTuple):
@@ -138,35 +141,13 @@ def domain_of(name: str) -> Domain:
     return DOMAINS[name]
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """A device for first estimates: its peaks, and the parts of them that a training step reaches."""
-
-    name: str
-    flops_per_s: float
-    bytes_per_s: float
-    memory_bytes: int
-    flops_efficiency: float
-    bytes_efficiency: float
-
-    @property
-    def ridge(self) -> float:
-        """FLOPs per byte from which on the step is bound by compute, with the efficiencies."""
-        return self.flops_per_s * self.flops_efficiency / (self.bytes_per_s * self.bytes_efficiency)
-
-    def seconds(self, flops: int, accessed_bytes: int) -> tuple[float, float]:
-        """How long the computing and the moving of bytes take: the step takes the longer of the two."""
-        return (
-            flops / (self.flops_per_s * self.flops_efficiency),
-            accessed_bytes / (self.bytes_per_s * self.bytes_efficiency),
-        )
-
-
 PPOPP19 = Machine(
-    name="ppopp19",
-    flops_per_s=15.67e12,
-    bytes_per_s=898e9,
-    memory_bytes=32 * 10**9,
-    flops_efficiency=0.8,
-    bytes_efficiency=0.7,
+    "ppopp19",
+    {
+        "gpu": MachineDevice(
+            Device(name="ppopp19", fp32_tflops=15.67, memory_gbytes=32, memory_gbytes_per_s=898), 32 * 10**9
+        )
+    },
+    efficiency=Efficiency(0.8, 0.7, 0.0, "as the source assumes"),
 )
 """The accelerator of the source's projections."""

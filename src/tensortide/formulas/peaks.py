@@ -23,11 +23,11 @@ from tensortide.expr.expr import Coefficient, Monomial, opaque
 from tensortide.formulas.measure import agrees
 from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
-from tensortide.memory import timeline
 from tensortide.memory.lifetimes import Lifetimes, lifetimes
 from tensortide.memory.workspace import workspace_of
 from tensortide.plans.order.bounds import Moment as Together
 from tensortide.plans.order.bounds import bounds_of
+from tensortide.timelines import timeline
 
 __all__ = ["SEARCHED_OPS", "Memory", "Moment", "falls_short", "largest", "memory", "pattern"]
 

@@ -10,9 +10,10 @@ import msgspec
 
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, parse
-from tensortide.formulas.domains import PPOPP19, Domain, Interval, Machine, rounded
+from tensortide.formulas.domains import PPOPP19, Domain, Interval, rounded
 from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.invert import solve
+from tensortide.timing.machine import Machine, Roof
 
 __all__ = ["Projection", "Requirement", "project"]
 
@@ -50,7 +51,7 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
 
     workload: str
     domain: Domain
-    machine: Machine
+    roof: Roof
     growth: str
     batch: str
     held: str
@@ -87,20 +88,20 @@ def project(
 
     Raises ExpressionError for unknown names, missing totals (parameters, flops, bytes), and where no model is so large.
     """
-    given, trained = dict(at or {}), parse(samples_per_step or batch)
+    roof, given, trained = machine.roof(), dict(at or {}), parse(samples_per_step or batch)
     formulas = _checked(formulas, given, path or {}, (batch, *sorted(trained.symbols)))
     needed = Interval(samples, samples, samples) if samples else domain.samples_for(target or domain.target)
     wanted = _wanted(domain, needed)
     models = {label: _sized(formulas, growth, parameters) for label, (_, parameters) in wanted.items()}
-    balance = _ridge_batch(models["target"], batch, machine)
+    balance = _ridge_batch(models["target"], batch, roof)
     if batch not in given and balance is not None:
         models = {label: model.at(**{batch: math.ceil(balance * BATCH_FACTOR)}) for label, model in models.items()}
     held = next((name for name in MEMORY if name in formulas.totals), "")
-    needs = (_requirement(label, model, wanted[label], trained, machine, held) for label, model in models.items())
+    needs = (_requirement(label, model, wanted[label], trained, roof, held) for label, model in models.items())
     return Projection(
         workload=formulas.workload,
         domain=domain,
-        machine=machine,
+        roof=roof,
         growth=growth,
         batch=batch,
         held=held,
@@ -139,18 +140,18 @@ def _sized(formulas: Formulas, growth: str, parameters: float) -> Formulas:
     return formulas.at(**{growth: solve(formulas, growth, f"parameters = {round(parameters)}").value})
 
 
-def _ridge_batch(formulas: Formulas, batch: str, machine: Machine) -> int | None:
+def _ridge_batch(formulas: Formulas, batch: str, roof: Roof) -> int | None:
     try:
-        return solve(formulas, batch, f"flops/bytes >= {machine.ridge:.6f}", want="smallest").value
+        return solve(formulas, batch, f"flops/bytes >= {roof.ridge:.6f}", want="smallest").value
     except ExpressionError:
         return None
 
 
 def _requirement(
-    label: str, formulas: Formulas, model: tuple[float, float], trained: Expr, machine: Machine, held: str
+    label: str, formulas: Formulas, model: tuple[float, float], trained: Expr, roof: Roof, held: str
 ) -> Requirement:
     setting, totals = dict(formulas.defaults), formulas.evaluate()
-    compute_s, memory_s = machine.seconds(totals["flops"], totals["bytes"])
+    compute_s, memory_s = roof.seconds(totals["flops"], totals["bytes"])
     per_step = trained.evaluate(setting)
     step_s = max(compute_s, memory_s)
     return Requirement(

@@ -14,7 +14,7 @@ from tensortide.formulas.sampler import Sample, Sampler
 from tensortide.formulas.skeleton import difference
 from tensortide.formulas.space import SMALL
 from tensortide.formulas.study import Study, study
-from tensortide.memory import timeline
+from tensortide.timelines import timeline
 
 __all__ = ["Figure", "Structures", "figures", "numeric", "structural", "told"]
 

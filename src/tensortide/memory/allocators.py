@@ -13,8 +13,8 @@ from tensortide.errors import GraphError
 from tensortide.graph.model import Graph
 from tensortide.memory.cuda_allocator import CachingAllocator
 from tensortide.memory.lifetimes import Rule
+from tensortide.memory.lifetimes import lifetimes as lifetimes_of
 from tensortide.memory.rounding import CPU, CUDA_CACHING, EXACT, PAGES_4K, Rounded, Rounding
-from tensortide.memory.timeline import timeline
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
@@ -96,15 +96,14 @@ def reserve(graph: Graph, name: str = "cuda", *, lifetimes: Rule = "eager", devi
     """
     import numpy as np
 
-    line = timeline(graph, lifetimes=lifetimes, device=device, workspace=False)
-    count = len(graph)
+    device, lives, count = graph.index.device(device), lifetimes_of(graph, lifetimes), len(graph)
     born: list[list[int]] = [[] for _ in range(count + 1)]
     dying: list[list[int]] = [[] for _ in range(count + 2)]
-    sizes: dict[int, int] = {}
-    for index, nbytes, birth, death in line.storages():
-        sizes[index] = nbytes
-        born[birth + 1].append(index)
-        dying[death].append(index)
+    sizes = lives.nbytes.tolist()
+    for index, (birth, death) in enumerate(zip(lives.births.tolist(), lives.deaths.tolist(), strict=True)):
+        if graph.storages[index].device == device:
+            born[birth + 1].append(index)
+            dying[death].append(index)
     pool = allocator(name).pool()
     blocks = {index: pool.malloc(sizes[index]) for index in born[0]}
     allocated, reserved = np.zeros(count, np.int64), np.zeros(count, np.int64)

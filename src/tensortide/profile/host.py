@@ -13,8 +13,8 @@ import torch
 from tensortide.errors import CaptureError
 from tensortide.graph.model import Graph
 from tensortide.profile.stopwatch import no_wait
-from tensortide.timing.machine import cores, cpu_name, governor, load_average
-from tensortide.timing.measurement import Machine
+from tensortide.timing.host import cores, cpu_name, governor, load_average
+from tensortide.timing.measurement import Platform
 
 __all__ = ["accelerators", "chosen_threads", "describe", "device_context", "machine_of", "waiter"]
 
@@ -37,7 +37,7 @@ def waiter(graph: Graph) -> Callable[[], None]:
     return wait
 
 
-def machine_of(devices: Iterable[str], *, before: Machine | None = None) -> Machine:
+def machine_of(devices: Iterable[str], *, before: Platform | None = None) -> Platform:
     """The machine that a step runs on with these accelerators; after a measurement give the one of ``before`` it."""
     load = load_average()
     if before is not None:
@@ -52,7 +52,7 @@ def machine_of(devices: Iterable[str], *, before: Machine | None = None) -> Mach
     for kind, release in (("cuda", torch.version.cuda), ("hip", torch.version.hip)):
         if release is not None:
             versions[kind] = str(release)
-    return Machine(
+    return Platform(
         device=kinds[0] if kinds else "cpu",
         name=" and ".join(names) or cpu_name(),
         isa=torch.backends.cpu.get_cpu_capability(),
@@ -64,7 +64,7 @@ def machine_of(devices: Iterable[str], *, before: Machine | None = None) -> Mach
     )
 
 
-def describe(machine: Machine) -> str:
+def describe(machine: Platform) -> str:
     """The device and what runs on it, in one line."""
     threads = f", {machine.threads} thread{'s' * (machine.threads != 1)}" if machine.threads is not None else ""
     torch_version = f", torch {machine.versions['torch']}" if "torch" in machine.versions else ""

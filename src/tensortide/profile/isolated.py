@@ -18,7 +18,7 @@ from tensortide.recorder.fallback import fallback
 from tensortide.recorder.operands import Operands
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.timing import Durations, identity
-from tensortide.timing.machine import available_bytes
+from tensortide.timing.host import available_bytes
 from tensortide.timing.measurement import Ceilings, Measurement, Sample, sample
 from tensortide.timing.standins import stand_in
 from tensortide.units import format_bytes

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import msgspec
 
+from tensortide.errors import GraphError
 from tensortide.graph.model import Graph, Op, Storage, Tensor
 from tensortide.graph.unroll import unrolled
-from tensortide.memory import Timeline, timeline
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans import Compute, Evict, Plan, validate
+from tensortide.timelines.timeline import Playback, StorageTimeline, timeline
+
+if TYPE_CHECKING:
+    from tensortide.timing.machine import Machine
 
 
 def executed(graph: Graph, plan: Plan) -> Graph:
@@ -19,17 +26,38 @@ def executed(graph: Graph, plan: Plan) -> Graph:
     places and the storages' births and deaths. Raises PlanError if the plan does not execute the graph. Loops are
     written out first: then indexes are those of ``unrolled(graph)``.
     """
+    return _execution(graph, plan)[0]
+
+
+def replay(
+    graph: Graph,
+    plan: Plan,
+    *,
+    durations_ns: Sequence[int] | None = None,
+    machine: Machine | None = None,
+    workspace: bool = True,
+) -> StorageTimeline:
+    """The Timeline of ``plan``: when each of its steps runs, and the bytes resident on its lane's device meanwhile.
+
+    ``durations_ns``: the time of each op of ``graph``. ``machine`` names the lanes that plans may use: the device and,
+    for each link, its two copy engines. ``Timeline.graph`` is ``graph`` as ``executed``. Raises PlanError as that does,
+    GraphError if the durations do not fit.
+    """
+    played, playback = _execution(graph, plan)
+    if durations_ns is not None and len(durations_ns) != len(playback.recorded):
+        raise GraphError(f"{len(durations_ns)} durations for {len(playback.recorded)} ops")
+    times = None if durations_ns is None else [durations_ns[op] for op in playback.ops]
+    device = plan.lanes[0].device
+    lanes = (device,) if machine is None else machine.lanes(device)
+    return timeline(played, device=device, workspace=workspace, durations_ns=times, playback=playback, lanes=lanes)
+
+
+def _execution(graph: Graph, plan: Plan) -> tuple[Graph, Playback]:
     graph = unrolled(graph)
     validate(plan, graph)
-    return _Execution(graph, plan).play()
-
-
-def replay(graph: Graph, plan: Plan, *, workspace: bool = True) -> Timeline:
-    """Bytes resident on the device of the plan's lane during each of its steps.
-
-    ``Timeline.graph`` is ``graph`` as ``executed``. Raises PlanError as that does.
-    """
-    return timeline(executed(graph, plan), device=plan.lanes[0].device, workspace=workspace)
+    execution = _Execution(graph, plan)
+    played = execution.play()
+    return played, Playback(graph, execution.ran, execution.again, execution.evicted)
 
 
 class _Execution:
@@ -48,15 +76,21 @@ class _Execution:
         self.last: dict[int, int] = {}
         """Storage of the result -> the last op that touched it."""
         self.copies: dict[tuple[int, int], int] = {}
+        self.ran: list[int] = []
+        self.again: list[bool] = []
+        self.evicted: list[tuple[int, int]] = []
 
     def play(self) -> Graph:
-        ran: set[int] = set()
+        done: set[int] = set()
         for step in self.steps:
             if isinstance(step, Compute):
-                self._run(step.op, again=step.op in ran)
-                ran.add(step.op)
+                self._run(step.op, again=step.op in done)
+                self.ran.append(step.op)
+                self.again.append(step.op in done)
+                done.add(step.op)
             elif isinstance(step, Evict):
                 self._close(step.storage, len(self.ops))
+                self.evicted.append((len(self.ops), step.storage))
         for storage, residence in enumerate(self.residences):
             if storage in self.here and residence in (Residence.LOCAL, Residence.NEVER):
                 self._close(storage, self.last.get(self.here[storage], -1) + 1)

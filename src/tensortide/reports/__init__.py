@@ -26,8 +26,8 @@ def report(graph: Graph, *, top: int = 25, strict: bool = False, resolver: Resol
     from tensortide import __version__
     from tensortide.cost import count
     from tensortide.graph import unrolled
-    from tensortide.memory import timeline
     from tensortide.reports.build import build
+    from tensortide.timelines import timeline
 
     graph = unrolled(graph)
     counted = count(graph, strict=strict, resolver=resolver)

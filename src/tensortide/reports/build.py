@@ -28,7 +28,7 @@ from tensortide.reports.tables import PHASES, op_table, phase_of, source_rows, s
 
 if TYPE_CHECKING:
     from tensortide.cost import Count, Total
-    from tensortide.memory import Timeline
+    from tensortide.timelines import StorageTimeline
 
 POINTS = 480
 """Most instants of a curve."""
@@ -51,7 +51,9 @@ CONVENTIONS = (
 """What the numbers of every report mean."""
 
 
-def build(graph: Graph, count: Count, eager: Timeline, last_use: Timeline, *, top: int, version: str) -> Document:
+def build(
+    graph: Graph, count: Count, eager: StorageTimeline, last_use: StorageTimeline, *, top: int, version: str
+) -> Document:
     """The Document of ``graph``; ``top`` bounds the lists of the most expensive groups of ops."""
     ops = op_table(graph, count, eager)
     storages = storage_table(graph, ops.paths, eager.device)
@@ -104,14 +106,14 @@ def work(total: Total) -> Work:
     )
 
 
-def _phases(count: Count, eager: Timeline) -> Iterable[PhaseRow]:
+def _phases(count: Count, eager: StorageTimeline) -> Iterable[PhaseRow]:
     peaks = _peaks(eager)
     for phase, total in count.by_phase.items():
         if phase in peaks:
             yield PhaseRow(phase=phase, work=work(total), peak_bytes=peaks[phase])
 
 
-def _peaks(timeline: Timeline) -> dict[str, int]:
+def _peaks(timeline: StorageTimeline) -> dict[str, int]:
     """Most bytes resident during any op of each phase that occurs."""
     members: dict[str, list[int]] = {}
     for i, op in enumerate(timeline.graph.ops):
@@ -119,7 +121,7 @@ def _peaks(timeline: Timeline) -> dict[str, int]:
     return {phase: int(timeline.resident[members[phase]].max()) for phase in PHASES if phase in members}
 
 
-def _overview(graph: Graph, count: Count, eager: Timeline, last_use: Timeline) -> Overview:
+def _overview(graph: Graph, count: Count, eager: StorageTimeline, last_use: StorageTimeline) -> Overview:
     total, held = work(count.total), count.holdings
     return Overview(
         workload=graph.meta.workload,
@@ -173,7 +175,7 @@ def _coverage(count: Count) -> Coverage:
     )
 
 
-def _curve(timeline: Timeline) -> Curve:
+def _curve(timeline: StorageTimeline) -> Curve:
     """``timeline`` at the highest instant of each of at most ``POINTS`` stretches of equal length."""
     count, resident = len(timeline.graph), timeline.resident
     edges = [count * i // POINTS for i in range(POINTS + 1)] if count > POINTS else list(range(count + 1))
@@ -190,7 +192,7 @@ def _curve(timeline: Timeline) -> Curve:
     )
 
 
-def _roles(eager: Timeline) -> tuple[RoleBytes, ...]:
+def _roles(eager: StorageTimeline) -> tuple[RoleBytes, ...]:
     """Roles alive at the peak, the largest first."""
     if not len(eager.graph):
         return ()
@@ -220,7 +222,7 @@ def _at_peak(ops: OpTable, storages: StorageTable, peak: int) -> Iterable[Reside
         )
 
 
-def _notes(graph: Graph, eager: Timeline, overview: Overview) -> tuple[str, ...]:
+def _notes(graph: Graph, eager: StorageTimeline, overview: Overview) -> tuple[str, ...]:
     """What the numbers mean and what they assume."""
     notes = list(CONVENTIONS)
     if graph.meta.captured_on == "fake":

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tensortide.errors import ExpressionError
-from tensortide.formulas.domains import Machine
 from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.projection import Projection, Requirement
 from tensortide.formulas.sweep import Sweep, geometric
 from tensortide.reports.formulas import TITLES
 from tensortide.reports.render.figure import COLORS, STYLE, check_figure
+from tensortide.timing.machine import Roof
 from tensortide.write import write_file
 
 if TYPE_CHECKING:
@@ -127,24 +127,24 @@ def _caption(workload: str, setting: dict[str, int]) -> str:
 
 
 def intensity_figure(
-    formulas: Formulas, growth: str, batch: str, machine: Machine, path: str | os.PathLike[str], *, largest: int = 4096
+    formulas: Formulas, growth: str, batch: str, roof: Roof, path: str | os.PathLike[str], *, largest: int = 4096
 ) -> None:
-    """Draw FLOPs per byte accessed against the batch, for models of growing size, with the ridge of ``machine``."""
+    """Draw FLOPs per byte accessed against the batch, for models of growing size, with the ridge of ``roof``."""
     for name in ("flops", "bytes"):
         formulas.check(name, formulas.totals, "total")
     for name in (growth, batch):
         formulas.check(name, formulas.symbols, "symbol")
     base = formulas.defaults[growth]
     with _figure(path, 1) as (figure, (axis,)):
-        everything: list[float] = [machine.ridge]
+        everything: list[float] = [roof.ridge]
         for color, size in zip(COLORS, (base, 4 * base, 16 * base), strict=False):
             batches, values = _intensities(formulas, {growth: size}, batch, largest)
             axis.plot(batches, values, color=color, label=f"{growth} = {size:,}")
             everything += values
-        axis.axhline(machine.ridge, color="#444444", linewidth=1.0, linestyle="--")
+        axis.axhline(roof.ridge, color="#444444", linewidth=1.0, linestyle="--")
         axis.annotate(
-            f"ridge of {machine.name}: {machine.ridge:.1f} FLOP/B",
-            (largest, machine.ridge),
+            f"ridge of {roof.name}: {roof.ridge:.1f} FLOP/B",
+            (largest, roof.ridge),
             xytext=(0, -4),
             textcoords="offset points",
             color="#444444",
@@ -191,7 +191,7 @@ def projection_figure(projection: Projection, path: str | os.PathLike[str]) -> N
         right.axvspan(*sure, color="#999999", alpha=0.15, lw=0, label="left open by rounding")
         _scale(right.xaxis, x)
         _scale(right.yaxis, [t for row in models for t in (row.compute_s, row.memory_s)], "s")
-        right.set(title=f"Time of a step, {projection.machine.name}", xlabel="parameters")
+        right.set(title=f"Time of a step, {projection.roof.name}", xlabel="parameters")
         right.legend(loc="upper left")
         figure.suptitle(f"{projection.workload}   {projection.domain.model}".strip(), fontsize=9, x=0.01, ha="left")
 

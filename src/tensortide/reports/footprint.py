@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tensortide.graph.roles import WORKSPACE
-from tensortide.memory import Resident, Timeline
 from tensortide.replays import replay
 from tensortide.reports.layout import Column, Trimmed, bar, columns_table, device_text, heading, tidy
 from tensortide.reports.modules import pattern, shared
+from tensortide.timelines import Resident, StorageTimeline
 from tensortide.units import format_bytes, format_percent
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _less(saved: int, captured: int) -> str:
 
 
 def _at_peak(
-    played: Timeline, found: MinimalFootprint, graph: Graph, options: ConsoleOptions, top: int
+    played: StorageTimeline, found: MinimalFootprint, graph: Graph, options: ConsoleOptions, top: int
 ) -> Iterator[RenderableType]:
     """What is resident at the peak of the best order: by role, then in groups."""
     if found.peak_op < 0:

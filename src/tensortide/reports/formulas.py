@@ -151,7 +151,7 @@ def render_projection(projection: Projection, console: Console) -> None:
 
 
 def _projection(projection: Projection, options: ConsoleOptions) -> Iterator[RenderableType]:
-    domain, machine = projection.domain, projection.machine
+    domain, roof = projection.domain, projection.roof
     yield title(projection.workload, f"projected for {domain.model}", {})
     yield Text(
         f"{domain.metric} {domain.error} -> {projection.target}: {_range(projection.samples, domain.unit)}, "
@@ -172,9 +172,9 @@ def _projection(projection: Projection, options: ConsoleOptions) -> Iterator[Ren
     balance = "" if projection.ridge_batch is None else f"; {projection.batch} {projection.ridge_batch} reaches it"
     yield Padding(
         Text(
-            f"{machine.name}: {format_count(machine.flops_per_s * machine.flops_efficiency)}FLOP/s and "
-            f"{format_count(machine.bytes_per_s * machine.bytes_efficiency)}B/s reached, "
-            f"ridge {machine.ridge:.1f} FLOP/B{balance}\n"
+            f"{roof.name}: {format_count(roof.flops_per_s)}FLOP/s and "
+            f"{format_count(roof.bytes_per_s)}B/s reached, "
+            f"ridge {roof.ridge:.1f} FLOP/B{balance}\n"
             "low and high: what the rounding of the published constants leaves open",
             style="dim",
         ),

@@ -10,10 +10,10 @@ import msgspec
 
 from tensortide.cost import Count, ModuleTotal, Total
 from tensortide.graph.model import OUTSIDE, Graph, Phase, Role
-from tensortide.memory import ModuleMemory, by_module
 from tensortide.reports.columns import OpTable, StorageTable
 from tensortide.reports.rows import ModuleRow, OpGroup
 from tensortide.reports.tables import home_of
+from tensortide.timelines import ModuleMemory, by_module
 
 OUTSIDE_PATH, ROOT_PATH = "(outside)", "(root)"
 

@@ -13,7 +13,7 @@ from tensortide.reports.columns import OpTable, SourceRow, StorageTable
 
 if TYPE_CHECKING:
     from tensortide.cost import Count
-    from tensortide.memory import Timeline
+    from tensortide.timelines import StorageTimeline
 
 __all__ = ["PHASES", "home_of", "op_table", "phase_of", "source_rows", "storage_table"]
 
@@ -56,7 +56,7 @@ def signatures(graph: Graph) -> tuple[tuple[str, ...], tuple[int, ...]]:
     return texts.values, tuple(column)
 
 
-def op_table(graph: Graph, count: Count, eager: Timeline) -> OpTable:
+def op_table(graph: Graph, count: Count, eager: StorageTimeline) -> OpTable:
     """The columns of ``graph.ops``."""
     names, paths, hows = Interned[str](), Interned[str](), Interned[str]()
     how = tuple(hows(item.how) for item in count.costs)

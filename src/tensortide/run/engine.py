@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensortide.replays.remat.engine import Frame
-from tensortide.replays.remat.outcome import UNLIMITED, Thrashing, TraceKind
+from tensortide.replays.remat.outcome import UNLIMITED, Thrashing
 from tensortide.run.tables import NOTHING, Call, Memory, Tables
+from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from tensortide.plans.remat.policies import Policy
@@ -307,7 +308,7 @@ class LiveEngine(Tables):
             self.waiting.pop(storage, None)
 
     def trace(self, kind: int, index: int) -> None:
-        if kind == TraceKind.EVICT:
+        if kind == Kind.EVICT:
             self.evictions += 1
         for listener in self.listeners:
             listener(kind, index)

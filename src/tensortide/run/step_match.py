@@ -10,10 +10,10 @@ import torch
 
 from tensortide.graph.model import Graph
 from tensortide.recorder.schema import schema_of
-from tensortide.replays.remat.outcome import TraceKind
 from tensortide.run.operators import Operator
 from tensortide.run.tables import NOTHING, Call
 from tensortide.run.template import stored, tensors_of
+from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from tensortide.run.runtime import Runtime
@@ -230,7 +230,7 @@ class StepMatch:
     def _heard(self, kind: int, index: int) -> None:
         engine = self.runtime.engine
         began = ended = resident = 0
-        if kind == TraceKind.RECOMPUTE:
+        if kind == Kind.RECOMPUTE:
             op = engine.op_of[index]
             index, call = self.op_of.get(op, (NOTHING, None))
             if engine.calls[op] is not call:
@@ -245,12 +245,12 @@ class StepMatch:
         """The events so far, in order; what is dropped for good gives its number free for others."""
         events, self._before = self._before, []
         for kind, index, *rest in events:
-            if kind == TraceKind.RECOMPUTE:
+            if kind == Kind.RECOMPUTE:
                 self.hears(kind, index, *rest)
                 continue
             storage = self.storage_of.get(index, NOTHING)
             self.hears(kind, storage, *rest)
-            if kind in (TraceKind.BANISH, TraceKind.DEAD) and storage != NOTHING:
+            if kind in (Kind.BANISH, Kind.DEAD) and storage != NOTHING:
                 del self.storage_of[index], self.live[storage]
 
 

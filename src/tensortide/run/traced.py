@@ -1,97 +1,72 @@
-"""Steps as they were really run: every op, when it began and ended, what went and what came back; as a Plan and as a
-Timeline of the captured Graph."""
+"""Measured steps: Timelines of the captured Graph as the program ran it under a budget."""
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
 from tensortide.memory.accumulate import accumulate_apart
 from tensortide.plans import Lane, Plan
 from tensortide.replays import replay
-from tensortide.replays.remat.outcome import TraceKind
 from tensortide.replays.remat.steps import steps
 from tensortide.run.step_match import Seen, StepMatch
 from tensortide.run.tables import NOTHING
+from tensortide.timelines import StorageTimeline, Timeline, events_of
+from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tensortide.graph.model import Graph
-    from tensortide.memory import Timeline
     from tensortide.run.runtime import Runtime
 
 KEPT = 64
 """Steps that are remembered at once."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ran:
-    """An op that ran: its index in the graph (-1: of an earlier step), whether it ran before, when it began and ended,
-    and the bytes that were resident with its results."""
+class LiveStep(Timeline):
+    """The Timeline of one step of the program, as measured.
 
-    op: int
-    recompute: bool
-    began_ns: int
-    ended_ns: int
-    resident_bytes: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LiveStep:
-    """One step of the program that ran the ops of ``graph``.
-
-    ``happened``: ops that ran or were recomputed, storages evicted or released for good, in order
-    (``replays.remat.outcome``), with ops and storages of the graph. ``runs``: every run of an op. ``evictions``: of all
-    storages, those that the graph does not have too. ``before_bytes``: resident when it began. ``workspace``: what is
-    resident includes that of kernels, which had gone ``overrun_bytes`` over the budget when it began. A recomputed op
-    has the time of its kernel, as when it ran first.
+    Evictions are those of all storages, also of those that the graph does not have. ``before_bytes`` were resident when
+    the step began. ``workspace``: resident bytes include the workspace of kernels, which had gone ``overrun_bytes``
+    over the budget when the step began. A recomputed op has the time of its kernel, as in its first run.
     """
 
-    graph: Graph
-    device: str
-    happened: tuple[tuple[int, int], ...]
-    runs: tuple[Ran, ...]
-    evictions: int
-    before_bytes: int
-    workspace: bool
-    overrun_bytes: int
-
-    @property
-    def peak_bytes(self) -> int:
-        return max(run.resident_bytes for run in self.runs)
-
-    @property
-    def recomputations(self) -> int:
-        return sum(run.recompute for run in self.runs)
-
-    @property
-    def base_ns(self) -> int:
-        """Time of the ops of the program."""
-        return sum(run.ended_ns - run.began_ns for run in self.runs if not run.recompute)
-
-    @property
-    def recompute_ns(self) -> int:
-        """Time of the recomputed ops."""
-        return sum(run.ended_ns - run.began_ns for run in self.runs if run.recompute)
+    def __init__(
+        self,
+        graph: Graph,
+        device: str,
+        columns: Sequence[Sequence[int]],
+        *,
+        before_bytes: int,
+        workspace: bool,
+        overrun_bytes: int,
+    ) -> None:
+        super().__init__(graph, device, lambda: events_of(*columns))
+        self.before_bytes = before_bytes
+        self.workspace = workspace
+        self.overrun_bytes = overrun_bytes
 
     @property
     def durations_ns(self) -> tuple[int, ...]:
-        """Duration of the first run of each op of the graph; views take none."""
-        return tuple(run.ended_ns - run.began_ns for run in self.runs if not run.recompute)
+        """The duration of each op of the graph when the program ran it; views take none."""
+        return tuple(self.run_ns[~self.is_recompute].tolist())
 
     def plan(self) -> Plan:
-        """The step as it was executed, as a Plan of the graph. Raises PlanError if an op of an earlier step was
-        recomputed."""
-        strange = sum(run.op == NOTHING for run in self.runs)
-        if strange:
-            raise PlanError(f"{strange} ops of an earlier step were recomputed: no plan of one step says that")
-        return Plan(self.graph.index.digest, (Lane(self.device, tuple(steps(self.graph, self.happened))),))
+        """The Plan of the graph that was executed. Raises PlanError if an op of an earlier step was recomputed."""
+        foreign = int((self.run_op == NOTHING).sum())
+        if foreign:
+            raise PlanError(f"{foreign} ops of an earlier step were recomputed: a plan of one step cannot say that")
+        events = zip(self.events.kind.tolist(), self.events.index.tolist(), strict=True)
+        own = ((kind, index) for kind, index in events if index != NOTHING)
+        return Plan(self.recorded.index.digest, (Lane(self.device, tuple(steps(self.recorded, own))),))
 
-    def timeline(self) -> Timeline:
-        """Bytes of the storages of the graph during each of ``runs``, which are the ops of ``Timeline.graph``. What
-        else the program has in memory is only in their ``resident_bytes``. Raises PlanError as ``plan``."""
-        return replay(self.graph, self.plan(), workspace=self.workspace)
+    def replayed(self) -> StorageTimeline:
+        """The Timeline of ``plan`` with the measured durations. It has the bytes of the graph's storages alone; those
+        of the LiveStep include whatever else the program keeps. Raises PlanError as ``plan``."""
+        return replay(self.recorded, self.plan(), durations_ns=self.durations_ns, workspace=self.workspace)
 
 
 class Tracer(StepMatch):
@@ -104,26 +79,21 @@ class Tracer(StepMatch):
     def __init__(self, runtime: Runtime, graph: Graph) -> None:
         super().__init__(runtime, graph)
         self.traced: deque[LiveStep] = deque(maxlen=KEPT)
-        self._happened: list[tuple[int, int]] = []
-        self._runs: list[Ran] = []
-        self._evictions = self._before_bytes = self._overrun_bytes = 0
+        self._columns: tuple[array[int], ...] = ()
+        self._before_bytes = self._overrun_bytes = 0
 
     def begins(self) -> None:
-        self._happened, self._runs, self._evictions = [], [], 0
+        self._columns = tuple(array("q") for _ in range(5))
         self._overrun_bytes = self.runtime.engine.overrun_bytes
 
     def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
-        self._evictions += kind == TraceKind.EVICT
-        if index != NOTHING or kind == TraceKind.RECOMPUTE:
-            self._happened.append((kind, index))
-        if kind == TraceKind.RECOMPUTE:
-            self._runs.append(Ran(index, True, began_ns, ended_ns, resident_bytes))
+        for column, entry in zip(self._columns, (kind, index, began_ns, ended_ns, resident_bytes), strict=True):
+            column.append(entry)
 
     def takes(self, op: int, seen: Seen) -> None:
         if not op:
             self._before_bytes = seen.before_bytes
-        self._happened.append((TraceKind.RUN, op))
-        self._runs.append(Ran(op, False, seen.began_ns, seen.ended_ns, seen.resident_bytes))
+        self.hears(Kind.RUN, op, seen.began_ns, seen.ended_ns, seen.resident_bytes)
 
     def ends(self) -> None:
         if self.sums:
@@ -131,11 +101,9 @@ class Tracer(StepMatch):
             return
         self.traced.append(
             LiveStep(
-                graph=self.graph,
-                device=str(self.runtime.device),
-                happened=tuple(self._happened),
-                runs=tuple(self._runs),
-                evictions=self._evictions,
+                self.graph,
+                str(self.runtime.device),
+                self._columns,
                 before_bytes=self._before_bytes,
                 workspace=self.runtime.sizes.workspace,
                 overrun_bytes=self._overrun_bytes,

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from tensortide.timing.catalogue import Device, catalogue, device
 from tensortide.timing.durations import Durations, beside, identity, load_durations, save_durations
-from tensortide.timing.measurement import Machine, Measurement, Sample
+from tensortide.timing.links import LINKS, Link, link
+from tensortide.timing.machine import Machine, MachineDevice, Roof, machine
+from tensortide.timing.measurement import Measurement, Platform, Sample
 from tensortide.timing.roofline import estimate
 
 __all__ = [
+    "LINKS",
     "Device",
     "Durations",
+    "Link",
     "Machine",
+    "MachineDevice",
     "Measurement",
+    "Platform",
+    "Roof",
     "Sample",
     "beside",
     "catalogue",
     "device",
     "estimate",
     "identity",
+    "link",
     "load_durations",
+    "machine",
     "save_durations",
 ]

@@ -8,14 +8,14 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["Ceilings", "Machine", "Measurement", "Sample", "sample"]
+__all__ = ["Ceilings", "Measurement", "Platform", "Sample", "sample"]
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Counts: TypeAlias = tuple[Count, ...]
 Clock: TypeAlias = Literal["wall", "thread", "kernel", "unknown"]
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class Platform(msgspec.Struct, frozen=True, kw_only=True):
     """What ran the ops. Empty texts and None are unknown.
 
     ``device`` is ``cpu`` or the kind of accelerator, ``isa`` the vector instructions that the framework chose,
@@ -78,7 +78,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     min_ns: Counts
     p90_ns: Counts
     samples: Counts
-    machine: Machine | None = None
+    machine: Platform | None = None
     wall_ns: Counts = ()
     thread_ns: Counts = ()
     step: Sample | None = None

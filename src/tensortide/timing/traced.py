@@ -14,7 +14,7 @@ from tensortide.graph.model import Graph
 from tensortide.timing.align import align
 from tensortide.timing.durations import Durations, identity
 from tensortide.timing.kineto import HostOp, Kernel, Shapes, Trace
-from tensortide.timing.measurement import Machine, Measurement, sample
+from tensortide.timing.measurement import Measurement, Platform, sample
 from tensortide.timing.standins import stand_in
 
 __all__ = ["Coverage", "coverage", "from_trace"]
@@ -93,8 +93,8 @@ def from_trace(graph: Graph, trace: Trace, *, resolver: Resolver | None = None) 
     return Durations(ns, f"recorded in {trace.path}; {found}", "recorded", len(unknown), identity(graph), measurement)
 
 
-def _machine(trace: Trace) -> Machine | None:
-    return Machine(device="cuda", name=" and ".join(trace.devices)) if trace.devices and trace.kernels else None
+def _machine(trace: Trace) -> Platform | None:
+    return Platform(device="cuda", name=" and ".join(trace.devices)) if trace.devices and trace.kernels else None
 
 
 def coverage(graph: Graph, trace: Trace, matches: Sequence[_Match]) -> Coverage:

@@ -12,8 +12,8 @@ import pytest
 from tensortide.graph import Phase, Role, validate
 from tensortide.importers.g10 import is_trace, read_liveness, read_profile, read_trace
 from tensortide.importers.trace import Trace
-from tensortide.memory import NEVER_READ, liveness, timeline
-from tensortide.memory.compat import compat_series
+from tensortide.timelines import NEVER_READ, liveness, timeline
+from tensortide.timelines.compat import compat_series
 from tests.importers.g10.example import INTERVALS, KERNELS, SIZES, kernels_config, tensors_config, write_trace
 
 TICKS_PER_US = 1200

@@ -20,8 +20,8 @@ from tensortide.importers.g10 import (
     read_trace,
 )
 from tensortide.importers.trace import Trace
-from tensortide.memory import Life, liveness
-from tensortide.memory.compat import compat_series
+from tensortide.timelines import Life, liveness
+from tensortide.timelines.compat import compat_series
 
 TRACES = {
     # kernels, of them forward; tensors, globals, periods, looped, never read; peak bytes and the kernel of the peak

@@ -12,7 +12,7 @@ from tensortide.graph import OUTSIDE, Const, Phase, Role, load, save, validate
 from tensortide.importers.inductor import trace_of_texts
 from tensortide.importers.textfile import TextFile
 from tensortide.importers.trace import Trace
-from tensortide.memory import NEVER_READ, liveness
+from tensortide.timelines import NEVER_READ, liveness
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, STEP, WEIGHT, bare, body, newer, trace
 
 

@@ -11,7 +11,7 @@ import pytest
 from tensortide.graph import Role, validate
 from tensortide.importers.inductor import find_dumps, read_dumps
 from tensortide.importers.inductor.types import type_text
-from tensortide.memory import liveness, timeline
+from tensortide.timelines import liveness, timeline
 
 
 @pytest.fixture(scope="module")

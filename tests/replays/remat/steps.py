@@ -12,7 +12,7 @@ from tensortide.graph import TENSOR, Call, Graph, Op, Phase, Role, Storage
 from tensortide.plans.remat.recording import Recording
 from tensortide.plans.remat.schedule import Schedule, recorded
 from tensortide.replays.remat import Simulation
-from tensortide.replays.remat.outcome import TraceKind
+from tensortide.timelines.events import Kind
 from tests.graphs import Builder
 from tests.importers.dtrlog.logs import Log
 
@@ -221,14 +221,14 @@ class Told:
         self.inputs = [made.inputs[a:b].tolist() for a, b in itertools.pairwise(ends)]
         op_of = [op for op, outputs in enumerate(self.outputs) for _ in outputs]
         for kind, index in zip(map(int, run.outcome.kinds), map(int, run.outcome.indexes), strict=True):
-            if kind in (TraceKind.RUN, TraceKind.RECOMPUTE):
-                self.run(index if kind == TraceKind.RUN else op_of[index], run.budget_bytes)
-                assert kind == TraceKind.RUN or index in self.there
-                self.ran += kind == TraceKind.RUN
-                self.again += kind == TraceKind.RECOMPUTE
+            if kind in (Kind.RUN, Kind.RECOMPUTE):
+                self.run(index if kind == Kind.RUN else op_of[index], run.budget_bytes)
+                assert kind == Kind.RUN or index in self.there
+                self.ran += kind == Kind.RUN
+                self.again += kind == Kind.RECOMPUTE
             else:
-                self.drop(index, there=kind != TraceKind.DEAD)
-                if kind > TraceKind.EVICT and run.rules.collect:
+                self.drop(index, there=kind != Kind.DEAD)
+                if kind > Kind.EVICT and run.rules.collect:
                     self.dead.add(index)
 
     def run(self, op: int, budget: int | None) -> None:

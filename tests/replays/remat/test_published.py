@@ -13,7 +13,8 @@ from tensortide.plans.remat.policies import policy
 from tensortide.plans.remat.schedule import schedule
 from tensortide.replays.remat import Deallocation, Simulation, Simulator
 from tensortide.replays.remat.banishing import BanishingEngine
-from tensortide.replays.remat.outcome import Rules, TraceKind
+from tensortide.replays.remat.outcome import Rules
+from tensortide.timelines.events import Kind
 from tests.importers.dtrlog.logs import SYNTHETIC, WORKED
 from tests.marks import some_slow
 from tests.reference import dtr_log
@@ -98,7 +99,7 @@ def test_recorded_models(reference: Path, model: str) -> None:
         elif "evict_head" in row:
             roots = run.schedule.root.tolist()
             trace = zip(run.outcome.kinds, run.outcome.indexes, strict=True)
-            first = itertools.islice((roots[i] for kind, i in trace if kind >= TraceKind.EVICT), 40)
+            first = itertools.islice((roots[i] for kind, i in trace if kind >= Kind.EVICT), 40)
             assert list(first) == row["evict_head"]
     assert differing <= STALE_MODELS
 
@@ -159,19 +160,19 @@ def told(run: Simulation) -> list[list[object]]:
     resident: set[int] = set()
     said: list[list[object]] = []
     for kind, index in zip(run.outcome.kinds, run.outcome.indexes, strict=True):
-        if kind == TraceKind.EVICT:
+        if kind == Kind.EVICT:
             resident.discard(index)
             memory -= int(made.storage_bytes[index])
             said.append(["evict", NAMES[int(made.root[index])], clock, memory])
             continue
-        op = index if kind == TraceKind.RUN else op_of[index]
-        outputs = list(range(ends[op], ends[op + 1])) if kind == TraceKind.RUN else [index]
-        assert kind in (TraceKind.RUN, TraceKind.RECOMPUTE)
+        op = index if kind == Kind.RUN else op_of[index]
+        outputs = list(range(ends[op], ends[op + 1])) if kind == Kind.RUN else [index]
+        assert kind in (Kind.RUN, Kind.RECOMPUTE)
         clock += int(made.cost_ns[op])
         memory += sum(nbytes[v] for v in range(ends[op], ends[op + 1]) if storage[v] not in resident)
         resident.update(storage[v] for v in range(ends[op], ends[op + 1]))
         for value in outputs:
-            word = "remat" if kind == TraceKind.RECOMPUTE else "run" if value == outputs[0] else "run*"
+            word = "remat" if kind == Kind.RECOMPUTE else "run" if value == outputs[0] else "run*"
             said.append([word, NAMES[value], clock, memory])
     return said
 

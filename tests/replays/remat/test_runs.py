@@ -19,12 +19,12 @@ from tensortide.errors import PlanError
 from tensortide.examples import find
 from tensortide.graph import Graph, Role, validate
 from tensortide.importers.dtrlog import read_recording
-from tensortide.memory import timeline
 from tensortide.plans import load_plan, save_plan
 from tensortide.plans.remat.policies import POLICIES as TABLE
 from tensortide.plans.remat.recording import Recording
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Deallocation, Simulation, Simulator
+from tensortide.timelines import timeline
 from tests.graphs import Builder, graphs
 from tests.importers.dtrlog.logs import logs
 from tests.replays.remat.steps import Told, recordings, training_log

@@ -16,7 +16,7 @@ from tensortide.memory.accumulate import accumulate_apart, partial_sums, sums_in
 from tensortide.plans.remat.recording import Recording
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
-from tensortide.replays.remat.outcome import TraceKind
+from tensortide.timelines.events import Kind
 from tests.graphs import Builder
 from tests.replays.remat.steps import recordings
 from tests.replays.remat.test_runs import POLICIES, RATIOS, assert_run_adds_up, facts
@@ -91,7 +91,7 @@ def test_a_sum_of_gradients_is_never_made_again(in_place: bool) -> None:
     made = spared.schedule
     op_of = [op for op, (a, b) in enumerate(itertools.pairwise(made.output_ends.tolist())) for _ in range(a, b)]
     trace = zip(map(int, spared.outcome.kinds), map(int, spared.outcome.indexes), strict=True)
-    again = {int(made.origin[op_of[index]]) for kind, index in trace if kind == TraceKind.RECOMPUTE}
+    again = {int(made.origin[op_of[index]]) for kind, index in trace if kind == Kind.RECOMPUTE}
     assert spared.status == "ok"
     assert again
     assert not again & sums

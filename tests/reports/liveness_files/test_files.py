@@ -18,8 +18,8 @@ from tensortide.graph import Graph
 from tensortide.importers import g10
 from tensortide.importers.inductor import find_dumps, read_dumps
 from tensortide.importers.trace import Trace, trace_of
-from tensortide.memory import liveness
 from tensortide.reports.liveness_files import write_liveness_files
+from tensortide.timelines import liveness
 from tensortide.timing.exact import Times
 from tests.graphs import graphs
 from tests.importers.g10.example import write_trace

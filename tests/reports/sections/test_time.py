@@ -14,7 +14,7 @@ from tensortide.reports.blocks import Document, Section
 from tensortide.reports.render.terminal import render_terminal
 from tensortide.reports.sections import Step, time
 from tensortide.reports.sections.time import document
-from tensortide.timing import Durations, Machine, Measurement, Sample, identity
+from tensortide.timing import Durations, Measurement, Platform, Sample, identity
 from tests.graphs import Builder
 
 GOLDEN = Path(__file__).with_name("time.txt")
@@ -30,7 +30,7 @@ def graph() -> Graph:
     return builder.graph()
 
 
-MACHINE = Machine(
+MACHINE = Platform(
     device="cpu",
     name="Some CPU",
     isa="AVX2",

@@ -13,8 +13,8 @@ from tensortide.importers.g10.liveness import read_liveness
 from tensortide.importers.g10.logs import read_active, read_clock, read_memory_log, read_periods_log
 from tensortide.importers.textfile import find_file
 from tensortide.importers.trace import Trace
-from tensortide.memory.compat import CompatSeries, compat_series
-from tensortide.memory.liveness import Life, liveness
+from tensortide.timelines.compat import CompatSeries, compat_series
+from tensortide.timelines.liveness import Life, liveness
 from tensortide.timing.exact import Times
 
 __all__ = ["Comparison", "compare"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tensortide.replays.remat.engine import Engine, Frame
-from tensortide.replays.remat.outcome import Rules, TraceKind
+from tensortide.replays.remat.outcome import Rules
+from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from tensortide.plans.remat.policies import Policy
@@ -61,7 +62,7 @@ class BanishingEngine(Engine):
         """Free ``storage`` for good."""
         self.banished[storage] = True
         if self.material[storage]:
-            self.trace(TraceKind.BANISH, storage)
+            self.trace(Kind.BANISH, storage)
             self.memory -= self.storage_bytes[storage]
         self.pool.pop(storage, None)
         self.material[storage] = False

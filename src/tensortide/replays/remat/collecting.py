@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tensortide.replays.remat.engine import Engine, Frame
-from tensortide.replays.remat.outcome import UNLIMITED, OutOfMemory, Rules, TraceKind
+from tensortide.replays.remat.outcome import UNLIMITED, OutOfMemory, Rules
+from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -150,10 +151,10 @@ class CollectingEngine(Engine):
         for storage in dead:
             self.dead[storage] = True
             if self.material[storage]:
-                self.trace(TraceKind.BANISH, storage)
+                self.trace(Kind.BANISH, storage)
                 self.clear(storage)
             else:
-                self.trace(TraceKind.DEAD, storage)
+                self.trace(Kind.DEAD, storage)
                 self.classes.materialize(storage, self.work_ns[storage])
             dead.extend(self.disown(storage))
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from tensortide.plans.remat.recording import Event
 from tensortide.replays.remat.classes import Classes
-from tensortide.replays.remat.outcome import Failed, Outcome, OutOfMemory, Rules, Thrashing, TraceKind
+from tensortide.replays.remat.outcome import Failed, Outcome, OutOfMemory, Rules, Thrashing
+from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from tensortide.plans.remat.policies import Policy
@@ -222,7 +223,7 @@ class Engine:
     def finish(self, frame: Frame) -> None:
         """Run the op of ``frame``: its inputs are there, and so is the room for its outputs."""
         op, outputs = frame.op, self.outputs[frame.op]
-        self.trace(TraceKind.RUN if frame.wanted < 0 else TraceKind.RECOMPUTE, op if frame.wanted < 0 else frame.wanted)
+        self.trace(Kind.RUN if frame.wanted < 0 else Kind.RECOMPUTE, op if frame.wanted < 0 else frame.wanted)
         self.clock_ns += self.cost_ns[op]
         if frame.wanted >= 0:
             self.remat_ns += self.cost_ns[op]
@@ -272,7 +273,7 @@ class Engine:
             self.lock(storage)
 
     def evict(self, storage: int) -> None:
-        self.trace(TraceKind.EVICT, storage)
+        self.trace(Kind.EVICT, storage)
         self.clear(storage)
         self.classes.evict(storage, self.work_ns[storage], self.evicted_neighbours(storage))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -16,23 +15,6 @@ if TYPE_CHECKING:
 Deallocation: TypeAlias = Literal["eager", "none", "banish", "ignore"]
 Status: TypeAlias = Literal["ok", "oom", "thrash"]
 UNLIMITED = 1 << 62
-
-
-class TraceKind(enum.IntEnum):
-    """Kinds of the entries of a trace, and of the rows of telemetry."""
-
-    RUN = 0
-    """An op of the step ran."""
-    RECOMPUTE = 1
-    """A value was computed again because something needed it."""
-    EVICT = 2
-    """A storage left memory, and can be recomputed."""
-    BANISH = 3
-    """A storage left memory for good."""
-    DEAD = 4
-    """A storage that is not resident will never be needed again."""
-    PIN = 5
-    """From here on a storage must stay resident. Only telemetry has such rows."""
 
 
 @dataclass(frozen=True, slots=True)

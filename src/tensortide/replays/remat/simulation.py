@@ -12,13 +12,15 @@ from tensortide.errors import PlanError
 from tensortide.plans import Lane, Plan
 from tensortide.plans.remat.schedule import NONE, Schedule
 from tensortide.replays.executed import replay
-from tensortide.replays.remat.outcome import Outcome, Rules, Shortage, Status, TraceKind
+from tensortide.replays.remat.outcome import Outcome, Rules, Shortage, Status
 from tensortide.replays.remat.steps import steps
+from tensortide.timelines.diff import Figures
+from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tensortide.memory import Timeline
+    from tensortide.timelines import StorageTimeline
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,17 +78,17 @@ class Simulation:
     def counts(self) -> tuple[int, int, int, int]:
         """Ops of the step that ran, values recomputed, storages evicted, and storages banished: how many of each."""
         kinds = list(self.outcome.kinds)
-        run, recompute, evict, banish = (kinds.count(kind) for kind in list(TraceKind)[:4])
+        run, recompute, evict, banish = (kinds.count(kind) for kind in list(Kind)[:4])
         return run, recompute, evict, banish
 
     @property
     def evictions(self) -> int:
-        return self.counts[TraceKind.EVICT]
+        return self.counts[Kind.EVICT]
 
     @property
     def recomputations(self) -> int:
         """Executions of ops beyond the first."""
-        return self.counts[TraceKind.RECOMPUTE]
+        return self.counts[Kind.RECOMPUTE]
 
     @property
     def eviction_hash(self) -> str:
@@ -95,7 +97,7 @@ class Simulation:
         digest = hashlib.sha256()
         roots = self.schedule.root.tolist()
         for kind, index in self._trace():
-            if kind in (TraceKind.EVICT, TraceKind.BANISH):
+            if kind in (Kind.EVICT, Kind.BANISH):
                 digest.update(f"{roots[index]},".encode())
         return digest.hexdigest()[:16]
 
@@ -121,11 +123,21 @@ class Simulation:
         ends = schedule.output_ends.tolist()
         op_of = [op for op, (a, b) in enumerate(itertools.pairwise(ends)) for _ in range(a, b)]
         for kind, index in self._trace():
-            if kind in (TraceKind.EVICT, TraceKind.BANISH, TraceKind.DEAD):
+            if kind in (Kind.EVICT, Kind.BANISH, Kind.DEAD):
                 yield kind, storages[index]
-            elif (op := origin[index if kind == TraceKind.RUN else op_of[index]]) != NONE:
+            elif (op := origin[index if kind == Kind.RUN else op_of[index]]) != NONE:
                 yield kind, op
 
-    def timeline(self) -> Timeline:
-        """Bytes resident during each op that ran: the Plan, replayed. Raises PlanError for a run that did not end."""
-        return replay(self.schedule.graph, self.plan(), workspace=self.workspace)
+    @property
+    def figures(self) -> Figures:
+        """The run in the numbers of a Timeline."""
+        return Figures(self.peak_bytes, self.evictions, self.recomputations, self.model_ns, self.remat_ns)
+
+    def timeline(self) -> StorageTimeline:
+        """The Timeline of the run: its Plan, replayed. Raises PlanError for a run that did not end."""
+        graph, schedule = self.schedule.graph, self.schedule
+        durations = [0] * len(graph)
+        for op, ns in zip(schedule.origin.tolist(), schedule.cost_ns.tolist(), strict=True):
+            if op != NONE:
+                durations[op] = ns
+        return replay(graph, self.plan(), durations_ns=durations, workspace=self.workspace)

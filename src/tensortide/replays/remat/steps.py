@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans import Compute, Evict
-from tensortide.replays.remat.outcome import TraceKind
+from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
@@ -22,10 +22,10 @@ def steps(graph: Graph, happened: Iterable[tuple[int, int]], *, collect: bool = 
     dropped: set[int] = set()
     yield from (Evict(i) for i, s in enumerate(graph.storages) if s.birth is None and s.death == 0)
     for kind, index in happened:
-        if kind in (TraceKind.EVICT, TraceKind.BANISH, TraceKind.DEAD):
-            if kind != TraceKind.EVICT and collect:
+        if kind in (Kind.EVICT, Kind.BANISH, Kind.DEAD):
+            if kind != Kind.EVICT and collect:
                 dropped.add(index)
-            if kind != TraceKind.DEAD:
+            if kind != Kind.DEAD:
                 del resident[index]
                 yield Evict(index)
             continue

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from tensortide.graph.roles import looks
-from tensortide.memory import LINKS, Link, idleness, offloads, recomputations, timeline
-from tensortide.memory.idle import life_start, life_stop, used
 from tensortide.reports.liveness import words
 from tensortide.reports.liveness.records import (
     LifeBar,
@@ -27,11 +25,14 @@ from tensortide.reports.liveness.study import LivenessStudy, Names
 from tensortide.reports.modules import pattern, shared
 from tensortide.reports.simulation.tables import place
 from tensortide.reports.simulation.words import short
+from tensortide.timelines import idleness, offloads, recomputations, timeline
+from tensortide.timelines.idle import life_start, life_stop, used
+from tensortide.timing import LINKS, Link
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
-    from tensortide.memory import Idleness, MemoryTime, Offload, Recompute
-    from tensortide.memory.liveness import Mode
+    from tensortide.timelines import Idleness, MemoryTime, Offload, Recompute
+    from tensortide.timelines.liveness import Mode
 
 __all__ = ["study"]
 

@@ -7,9 +7,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from tensortide.graph.roles import looks
-from tensortide.memory import LINKS
 from tensortide.reports.liveness.words import name_text
 from tensortide.reports.render.figure import COLORS
+from tensortide.timing import LINKS
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import msgspec
 
-from tensortide.memory import Hideable
 from tensortide.reports.columns import Ints
 from tensortide.reports.document import Document
 from tensortide.reports.simulation.records import Place
+from tensortide.timelines import Hideable
 
 FORMAT = "tensortide.liveness/1"
 

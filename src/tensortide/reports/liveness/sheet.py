@@ -6,7 +6,7 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
-from tensortide.memory import offloads, recomputations
+from tensortide.timelines import offloads, recomputations
 
 if TYPE_CHECKING:
     from tensortide.reports.liveness.study import LivenessStudy

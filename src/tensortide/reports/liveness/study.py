@@ -16,7 +16,8 @@ from tensortide.reports.tables import storage_homes, widest_tensors
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
-    from tensortide.memory import Idleness, Life, Link
+    from tensortide.timelines import Idleness, Life
+    from tensortide.timing import Link
 
 __all__ = ["LivenessStudy", "Names"]
 

@@ -9,8 +9,8 @@ import msgspec
 from tensortide.collector import no_collection
 from tensortide.errors import TraceError
 from tensortide.importers.trace import Trace
-from tensortide.memory.compat import CompatSeries, compat_series
-from tensortide.memory.liveness import Life, lasting_tensors, liveness
+from tensortide.timelines.compat import CompatSeries, compat_series
+from tensortide.timelines.liveness import Life, lasting_tensors, liveness
 from tensortide.timing.exact import Times
 
 __all__ = ["Order", "Row", "TimedLives", "timed_lives"]

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from tensortide.importers.g10.kernels import KERNEL_RULE
 from tensortide.importers.g10.liveness import BLOCK_RULE, MIDDLE_RULE
 from tensortide.importers.inductor.types import type_text
-from tensortide.memory.liveness import Life, Period, liveness
 from tensortide.reports.liveness_files.lives import Order, TimedLives
+from tensortide.timelines.liveness import Life, Period, liveness
 
 __all__ = ["kernels_config", "liveness_config", "memory_log", "periods_log", "tensors_config"]
 

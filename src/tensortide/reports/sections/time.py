@@ -16,7 +16,7 @@ from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, N
 from tensortide.reports.modules import pattern
 from tensortide.reports.sections import Step
 from tensortide.reports.tables import phase_of
-from tensortide.timing import Durations, Machine, Measurement
+from tensortide.timing import Durations, Measurement, Platform
 from tensortide.units import format_percent, format_seconds
 
 __all__ = ["ORDER", "document", "of_step", "section"]
@@ -193,7 +193,7 @@ def _warm_up(found: Measurement | None) -> str:
     return _CLOCK.get(found.clock, "") + (f"; {found.warm_up} steps of warm-up{steady}" if found.warm_up else "")
 
 
-def _machine(machine: Machine) -> str:
+def _machine(machine: Platform) -> str:
     parts = [machine.name + (f" ({machine.isa})" if machine.isa else "")]
     if machine.threads is not None:
         cores = f" on {machine.cores} core{'s' * (machine.cores != 1)}" if machine.cores else ""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from tensortide.memory import timeline
 from tensortide.plans import Compute, Evict, Plan
 from tensortide.replays import replay
-from tensortide.replays.remat.outcome import TraceKind
 from tensortide.reports.simulation.records import Curves
+from tensortide.timelines import timeline
+from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
@@ -37,7 +37,7 @@ def run_of(recording: Recording, schedule: Schedule, told: Telemetry, *, workspa
     rows = moments.ran
     ops = origin[moments.indexes[rows]]
     rows, ops = rows[ops >= 0], ops[ops >= 0]
-    again = [int(kind == TraceKind.RECOMPUTE) for kind in moments.kinds[rows].tolist()]
+    again = [int(kind == Kind.RECOMPUTE) for kind in moments.kinds[rows].tolist()]
     curves = Curves(
         op=tuple(ops.tolist()),
         again=tuple(again),

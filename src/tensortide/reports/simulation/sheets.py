@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from tensortide.replays.remat.outcome import TraceKind
 from tensortide.replays.remat.telemetry import Moments, OpRecord, StorageRecord, Telemetry, TensorRecord
+from tensortide.timelines.events import Kind
 
 TIMELINE = (
     "event",
@@ -57,7 +57,7 @@ def _events(moments: Moments) -> Iterable[Sequence[object]]:
         moments.pressure_bytes,
     )
     rows = zip(moments.kinds.tolist(), *(column.tolist() for column in columns), strict=True)
-    return ((event, TraceKind(kind).name.lower(), *rest) for event, (kind, *rest) in enumerate(rows))
+    return ((event, Kind(kind).name.lower(), *rest) for event, (kind, *rest) in enumerate(rows))
 
 
 def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

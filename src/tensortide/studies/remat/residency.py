@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tensortide.replays.remat.outcome import TraceKind
+from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +23,7 @@ def residency(simulation: Simulation) -> NDArray[np.int8]:
     """A row per storage of the schedule, a column per op that ran: the storage while the op runs."""
     schedule, outcome = simulation.schedule, simulation.outcome
     kinds, indexes = np.asarray(outcome.kinds), np.asarray(outcome.indexes)
-    ops = int(np.isin(kinds, (TraceKind.RUN, TraceKind.RECOMPUTE)).sum())
+    ops = int(np.isin(kinds, (Kind.RUN, Kind.RECOMPUTE)).sum())
     storage, ends = schedule.storage.tolist(), schedule.output_ends.tolist()
     op_of = np.repeat(np.arange(len(ends) - 1), np.diff(schedule.output_ends)).tolist()
     table = np.zeros((len(schedule.storage_bytes), ops), np.int8)
@@ -31,14 +31,14 @@ def residency(simulation: Simulation) -> NDArray[np.int8]:
     gone = np.zeros(len(table), bool)
     column = 0
     for kind, index in zip(kinds.tolist(), indexes.tolist(), strict=True):
-        if kind in (TraceKind.EVICT, TraceKind.BANISH, TraceKind.DEAD):
+        if kind in (Kind.EVICT, Kind.BANISH, Kind.DEAD):
             state[index] = ABSENT
-            gone[index] |= kind != TraceKind.EVICT
+            gone[index] |= kind != Kind.EVICT
             continue
-        op = index if kind == TraceKind.RUN else op_of[index]
+        op = index if kind == Kind.RUN else op_of[index]
         made = [s for s in storage[ends[op] : ends[op + 1]] if state[s] == ABSENT and not gone[s]]
         state[made] = RESIDENT
         table[:, column] = state
-        table[made, column] = MADE if kind == TraceKind.RUN else MADE_AGAIN
+        table[made, column] = MADE if kind == Kind.RUN else MADE_AGAIN
         column += 1
     return table

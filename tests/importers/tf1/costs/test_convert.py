@@ -12,7 +12,8 @@ from tensortide.graph import Graph, Phase, Role
 from tensortide.importers.tf1.building.arrange import order
 from tensortide.importers.tf1.building.convert import completed, graph_of_program
 from tensortide.importers.tf1.program import OUTSIDE, Loop, MetaGraphError, Ref
-from tensortide.memory import footprint_bytes, timeline
+from tensortide.memory import footprint_bytes
+from tensortide.timelines import timeline
 from tests.importers.tf1.costs.programs import Builder, accumulating
 
 N, T = symbol("n"), symbol("t")

@@ -41,7 +41,7 @@ from tensortide.replays.remat.fast.storages import (
     unlock,
     withdraw,
 )
-from tensortide.replays.remat.outcome import TraceKind
+from tensortide.timelines.events import Kind
 
 
 @compiled
@@ -225,7 +225,7 @@ def _begin(s: Step, w: World, top: int, depth: int, op: int, wanted: int) -> int
 def _run(s: Step, w: World, op: int, wanted: int, total: int) -> None:
     """Run ``op``: its inputs are there, and so is the room for its outputs."""
     reg = w.reg
-    note(w, TraceKind.RUN if wanted < 0 else TraceKind.RECOMPUTE, op if wanted < 0 else wanted)
+    note(w, Kind.RUN if wanted < 0 else Kind.RECOMPUTE, op if wanted < 0 else wanted)
     reg[CLOCK] += s.cost_ns[op]
     if wanted >= 0:
         reg[REMAT] += s.cost_ns[op]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensortide.plans.remat.policies import Work
 from tensortide.plans.remat.recording import Event
-from tensortide.replays.remat.outcome import TraceKind
+from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from tensortide.plans.remat.schedule import Schedule
@@ -29,7 +29,7 @@ def kernel() -> Callable[[Step, World], int]:
 
     here = Path(__file__).parent
     sources = hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(here.glob("*.py"))))
-    sources.update(repr([list(shared) for shared in (Event, TraceKind, Work)]).encode())
+    sources.update(repr([list(shared) for shared in (Event, Kind, Work)]).encode())
     config: Any = numba.config
     before = config.CACHE_DIR
     config.CACHE_DIR = str(_home() / f"kernels-{sources.hexdigest()[:16]}")

@@ -23,7 +23,7 @@ from tensortide.replays.remat.fast.state import (
     WORK,
     World,
 )
-from tensortide.replays.remat.outcome import TraceKind
+from tensortide.timelines.events import Kind
 
 
 @compiled
@@ -130,7 +130,7 @@ def _clear(w: World, storage: int) -> None:
 @compiled
 def evict(w: World, storage: int) -> None:
     """``storage`` leaves memory, and can come back."""
-    note(w, TraceKind.EVICT, storage)
+    note(w, Kind.EVICT, storage)
     _clear(w, storage)
     if w.reg[WORK] == Work.CLASSES:
         join(w, storage)
@@ -173,10 +173,10 @@ def _bury_all(w: World, count: int) -> None:
         at = w.lists[BURIED, head]
         head += 1
         if w.storages[at].material:
-            note(w, TraceKind.BANISH, at)
+            note(w, Kind.BANISH, at)
             _clear(w, at)
         else:
-            note(w, TraceKind.DEAD, at)
+            note(w, Kind.DEAD, at)
             withdraw(w, at)
         if not w.storages[at].fixed:
             count = _disown(w, at, count)

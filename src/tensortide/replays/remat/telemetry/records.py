@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from tensortide.replays.remat.outcome import TraceKind
+from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,7 +102,7 @@ class OpRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Moments(msgspec.Struct, frozen=True, eq=False):
     """Every event of a run, in order, and memory at it; int64 arrays of equal length.
 
-    ``kinds`` are values of ``TraceKind``; ``indexes`` the op that runs, or the storage that is evicted, dropped or
+    ``kinds`` are values of ``Kind``; ``indexes`` the op that runs, or the storage that is evicted, dropped or
     pinned. ``goal`` is the op of the step that it happens for. ``clock_ns`` is when it starts. Resident bytes are
     ``pinned`` (must stay), ``locked`` (in use by ops that run or wait, what the running op makes and its workspace) or
     ``evictable``: while an op runs, or just after any other event. ``pressure_bytes`` is how much more has to go before
@@ -129,7 +129,7 @@ class Moments(msgspec.Struct, frozen=True, eq=False):
     @property
     def ran(self) -> Ints:
         """The events in which an op runs, or runs again."""
-        return (self.kinds <= TraceKind.RECOMPUTE).nonzero()[0]
+        return (self.kinds <= Kind.RECOMPUTE).nonzero()[0]
 
     @property
     def most_locked(self) -> int:

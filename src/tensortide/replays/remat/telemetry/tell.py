@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tensortide.replays.remat.outcome import TraceKind
 from tensortide.replays.remat.telemetry.marks import NEVER
 from tensortide.replays.remat.telemetry.records import (
     Counters,
@@ -16,6 +15,7 @@ from tensortide.replays.remat.telemetry.records import (
     TensorRecord,
 )
 from tensortide.replays.remat.telemetry.watch import Watched, watched
+from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from tensortide.plans.remat.schedule import Schedule
@@ -137,7 +137,7 @@ def _counters(seen: Watched, simulation: Simulation, compat: bool) -> Counters:
         accesses=outcome.accesses,
         evictions=sum(seen.evictions),
         forced=sum(seen.forced),
-        banished=seen.trace_kinds.count(TraceKind.BANISH),
+        banished=seen.trace_kinds.count(Kind.BANISH),
         direct_remats=sum(seen.direct),
         collateral_remats=sum(seen.collateral),
         bottleneck_bytes=max(_needs(seen, compat), default=0),

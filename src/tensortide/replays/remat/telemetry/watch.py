@@ -10,9 +10,10 @@ from tensortide.plans.remat.recording import Event
 from tensortide.replays.remat.banishing import BanishingEngine
 from tensortide.replays.remat.collecting import CollectingEngine
 from tensortide.replays.remat.engine import Engine, Frame
-from tensortide.replays.remat.outcome import OutOfMemory, Rules, TraceKind
+from tensortide.replays.remat.outcome import OutOfMemory, Rules
 from tensortide.replays.remat.telemetry.marks import NEVER, Marks
 from tensortide.replays.remat.telemetry.records import Held, Stop
+from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +59,7 @@ class _Leader:
     def choose(self, pool: Sequence[int], state: State) -> tuple[int, int]:
         del state
         at = len(self.engine.trace_kinds)
-        if at >= len(self.kinds) or self.kinds[at] != TraceKind.EVICT or self.indexes[at] not in pool:
+        if at >= len(self.kinds) or self.kinds[at] != Kind.EVICT or self.indexes[at] not in pool:
             raise PlanError(_FOREIGN)
         return self.indexes[at], 1
 
@@ -181,11 +182,11 @@ class Watched(Engine):
 
     def trace(self, kind: int, index: int) -> None:
         super().trace(kind, index)
-        if kind in (TraceKind.RUN, TraceKind.RECOMPUTE):
-            op = index if kind == TraceKind.RUN else self.op_of[index]
+        if kind in (Kind.RUN, Kind.RECOMPUTE):
+            op = index if kind == Kind.RUN else self.op_of[index]
             self.row(kind, op, self.resident + self.totals[op] + self.extra_bytes[op])
             return
-        if kind in (TraceKind.EVICT, TraceKind.BANISH):
+        if kind in (Kind.EVICT, Kind.BANISH):
             self.lose(index, kind)
         self.row(kind, index, self.resident)
 
@@ -195,7 +196,7 @@ class Watched(Engine):
             if self.defined[value]:
                 self.value.death[value] = self.now
         self.stored.death[storage] = self.now
-        if kind == TraceKind.EVICT:
+        if kind == Kind.EVICT:
             self.evictions[storage] += 1
             self.forced[storage] += self.asked > 0
         else:
@@ -216,7 +217,7 @@ class Watched(Engine):
         if fresh:
             self.pins[storage] = self.now
             self.account(storage)
-            self.row(TraceKind.PIN, storage, self.resident)
+            self.row(Kind.PIN, storage, self.resident)
 
 
 class WatchedCollecting(Watched, CollectingEngine):

@@ -7,7 +7,8 @@ from hypothesis import given
 
 from tensortide.errors import GraphError, NoSuchOp
 from tensortide.graph import Graph, Phase, Role, Source, validate
-from tensortide.memory import CUDA_CACHING, EXACT, Rounding, Timeline, timeline
+from tensortide.memory import CUDA_CACHING, EXACT, Rounding
+from tensortide.timelines import StorageTimeline, timeline
 from tests.graphs import Builder, graphs
 
 
@@ -149,7 +150,7 @@ def slow_resident(graph: Graph, op: int) -> int:
     return sum(s.nbytes for s in alive)
 
 
-def assert_consistent(line: Timeline) -> None:
+def assert_consistent(line: StorageTimeline) -> None:
     """What must hold of every Timeline."""
     count = len(line.graph)
     assert sum(line.by_role.values(), 0 * line.resident).tolist() == line.resident.tolist()

@@ -13,7 +13,7 @@ import msgspec
 from tensortide.graph.model import OUTSIDE, Graph, Phase
 from tensortide.memory.lifetimes import Rule
 from tensortide.memory.rounding import Rounding
-from tensortide.memory.timeline import Timeline, timeline
+from tensortide.timelines.timeline import StorageTimeline, timeline
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ def by_module(
     )
 
 
-def _effect(line: Timeline, start: int, stop: int) -> Effect:
+def _effect(line: StorageTimeline, start: int, stop: int) -> Effect:
     """Effect of the ops from ``start`` to ``stop - 1``, read off the series."""
     resident, before = line.resident, line.before
     level = int(before[start])

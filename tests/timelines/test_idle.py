@@ -13,23 +13,21 @@ from hypothesis import strategies as st
 
 from tensortide.errors import GraphError, TensortideError
 from tensortide.graph import Graph, Role
-from tensortide.memory import (
-    LINKS,
+from tensortide.timelines import (
     NEVER_READ,
     Idleness,
-    Link,
     MemoryTime,
     Recompute,
     idleness,
-    link,
     live_bytes,
     liveness,
     offloads,
     recomputations,
 )
+from tensortide.timing import LINKS, Link, link
 from tests.graphs import Builder, graphs
-from tests.memory.g10 import TRACES, idleness_of
-from tests.memory.test_liveness import DURATIONS, worked_example
+from tests.timelines.g10 import TRACES, idleness_of
+from tests.timelines.test_liveness import DURATIONS, worked_example
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints

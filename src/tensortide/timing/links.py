@@ -1,4 +1,4 @@
-"""Links that memory is moved over while it lies idle: their speed, and how long a period must be to hide a move."""
+"""Links over which memory moves: their rates, and the idle intervals that hide a move."""
 
 from __future__ import annotations
 
@@ -12,37 +12,45 @@ from tensortide.units import parse_bytes
 __all__ = ["LINKS", "SAFETY", "Link", "link"]
 
 SAFETY = Fraction(5, 2)
-"""How many times as long as one transfer a period must be to hide the way out and the way back, with a margin."""
+"""Transfers that an idle interval must outlast to hide a move out and back: two, and a margin."""
 
 _LATENCY_NS = 45_000
-"""Of a host link: what starting a transfer costs the system (G10, MICRO 2023, its table of the machine)."""
+"""Latency of a host link: the cost of starting a transfer (G10, MICRO 2023, its table of the machine)."""
 _RATE = re.compile(r"(.+?)\s*(?:/\s*s)?\s*(?:,\s*([0-9]+(?:\.[0-9]+)?)\s*us)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A way out of device memory and back: ``bytes_per_s`` each way, and ``latency_ns`` before a transfer starts."""
+    """A link from a device to a tier of memory and back, with a copy engine for each direction.
+
+    ``bytes_per_s`` is the rate out of the device, and into it unless ``in_bytes_per_s`` is given. ``latency_ns`` passes
+    before a transfer starts. ``capacity_bytes`` is what the tier can take (None: no limit).
+    """
 
     name: str
     bytes_per_s: Fraction
     latency_ns: int
     about: str = ""
+    in_bytes_per_s: Fraction | None = None
+    capacity_bytes: int | None = None
 
-    def transfer_ns(self, nbytes: int) -> int:
-        """Nanoseconds to move ``nbytes`` one way, rounded up."""
-        return -int(-self._exact_ns(nbytes) // 1)
+    def transfer_ns(self, nbytes: int, *, inwards: bool = False) -> int:
+        """Nanoseconds to move ``nbytes`` out of the device, or ``inwards``; rounded up."""
+        return -int(-self._exact_ns(nbytes, inwards) // 1)
 
     def hidden_above_ns(self, nbytes: int) -> int:
-        """A period hides moving ``nbytes`` out and back if it lasts longer than this: ``SAFETY`` transfers."""
-        return int(SAFETY * self._exact_ns(nbytes))
+        """The least length of an idle interval that hides moving ``nbytes`` out and back is more than this: ``SAFETY``
+        transfers of mean length."""
+        return int(SAFETY * (self._exact_ns(nbytes, False) + self._exact_ns(nbytes, True)) / 2)
 
     @property
     def least_bytes(self) -> int:
         """Bytes from which on a transfer takes longer than its latency: less is not worth a move of its own."""
         return -int(-self.latency_ns * self.bytes_per_s // 10**9)
 
-    def _exact_ns(self, nbytes: int) -> Fraction:
-        return self.latency_ns + Fraction(nbytes * 10**9) / self.bytes_per_s
+    def _exact_ns(self, nbytes: int, inwards: bool) -> Fraction:
+        rate = self.in_bytes_per_s if inwards and self.in_bytes_per_s is not None else self.bytes_per_s
+        return self.latency_ns + Fraction(nbytes * 10**9) / rate
 
 
 def _pcie(generation: int, transfers_per_s: int) -> Link:

@@ -13,9 +13,9 @@ from fractions import Fraction
 import msgspec
 
 from tensortide.graph.effects import blind_slots, draws_random, only_allocates
-from tensortide.memory.idle import Idleness, covers
-from tensortide.memory.link import Link
-from tensortide.memory.liveness import Life, Period
+from tensortide.timelines.idle import Idleness, covers
+from tensortide.timelines.liveness import Life, Period
+from tensortide.timing.links import Link
 
 __all__ = ["CHAIN", "Offload", "Recompute", "offloads", "recomputations"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tensortide.graph import Graph, Phase, Role
-from tensortide.memory import Timeline, timeline
+from tensortide.timelines import StorageTimeline, timeline
 from tests.marks import some_slow
 
 MIB = 1 << 20
@@ -63,7 +63,7 @@ MODELS: dict[str, Callable[[], Step]] = {
 
 
 @pytest.fixture(scope="module", params=some_slow(MODELS, {"bert_base", "resnet50"}))
-def case(request: pytest.FixtureRequest, reference: Path) -> tuple[Timeline, dict[str, float]]:
+def case(request: pytest.FixtureRequest, reference: Path) -> tuple[StorageTimeline, dict[str, float]]:
     """Timeline of a model and its row of the reference data."""
     name = request.param
     for package in ("torch", "transformers") if name == "bert_base" else ("torch",):
@@ -80,13 +80,13 @@ def bytes_of(graph: Graph, role: Role) -> int:
     return sum(storage.nbytes for storage in graph.storages if storage.role is role)
 
 
-def test_parameters_and_buffers(case: tuple[Timeline, dict[str, float]]) -> None:
+def test_parameters_and_buffers(case: tuple[StorageTimeline, dict[str, float]]) -> None:
     line, row = case
     assert bytes_of(line.graph, Role.PARAMETER) == row["params_MiB"] * MIB
     assert bytes_of(line.graph, Role.BUFFER) == row["buffers_MiB"] * MIB
 
 
-def test_bytes_kept_from_forward_for_backward(case: tuple[Timeline, dict[str, float]]) -> None:
+def test_bytes_kept_from_forward_for_backward(case: tuple[StorageTimeline, dict[str, float]]) -> None:
     line, row = case
     boundary = next(i for i, op in enumerate(line.graph.ops) if op.phase is Phase.BACKWARD)
     kept = int(line.before[boundary]) - line.at_start
@@ -94,7 +94,7 @@ def test_bytes_kept_from_forward_for_backward(case: tuple[Timeline, dict[str, fl
     assert kept == pytest.approx(row["saved_tensors_unique_MiB"] * MIB, rel=1e-4)
 
 
-def test_peak_of_forward_and_backward(case: tuple[Timeline, dict[str, float]]) -> None:
+def test_peak_of_forward_and_backward(case: tuple[StorageTimeline, dict[str, float]]) -> None:
     line, row = case
     growth = line.peak_bytes - line.at_start
     assert growth == pytest.approx(row["fwd_bwd_peak_MiB_excl_params"] * MIB, rel=0.01)

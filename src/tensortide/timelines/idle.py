@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tensortide.errors import GraphError
 from tensortide.graph.model import Graph, Role, Storage
 from tensortide.graph.roles import WORKSPACE
-from tensortide.memory.link import Link
-from tensortide.memory.liveness import NEVER_READ, Life, Mode, Period, liveness
-from tensortide.memory.timeline import timeline
+from tensortide.timelines.liveness import NEVER_READ, Life, Mode, Period, liveness
+from tensortide.timelines.timeline import StorageTimeline, timeline
+from tensortide.timing.links import Link
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
@@ -85,29 +84,27 @@ class PeakSplit(msgspec.Struct, frozen=True):
 
 
 class Idleness:
-    """The lives of what is on ``device``, in nanoseconds; see ``idleness``, which makes it. ``lives`` are those of
-    ``liveness`` without what is on another device; ``everywhere`` has all."""
+    """Lifetimes and idle intervals on the device of ``line``, a Timeline with durations; see ``idleness``, which makes
+    it. ``lives`` are those of ``liveness`` without what is on another device; ``everywhere`` has all."""
 
-    def __init__(self, graph: Graph, mode: Mode, device: str, durations_ns: Sequence[int], workspace: Ints) -> None:
-        self.graph = graph
+    def __init__(self, line: StorageTimeline, mode: Mode) -> None:
+        self.line = line
+        self.graph = line.graph
         self.mode = mode
-        self.device = device
-        self.durations_ns = tuple(durations_ns)
-        self.workspace = workspace
-        self.everywhere = liveness(graph, mode, self.durations_ns)
-        self.lives = tuple(life for life in self.everywhere if self.storage(life).device == device)
+        self.device = line.device
+        self.durations_ns = line.durations_ns or ()
+        self.workspace = line.workspace
+        self.everywhere = liveness(self.graph, mode, self.durations_ns)
+        self.lives = tuple(life for life in self.everywhere if self.storage(life).device == self.device)
 
     @functools.cached_property
     def clock_ns(self) -> tuple[int, ...]:
-        """When each op starts, and as a last entry the length of the step."""
-        sums = [0]
-        for ns in self.durations_ns:
-            sums.append(sums[-1] + ns)
-        return tuple(sums)
+        """Start of each op, and as a last entry the length of the step."""
+        return (*self.line.run_start_ns.tolist(), self.line.makespan_ns)
 
     @property
     def step_ns(self) -> int:
-        return self.clock_ns[-1]
+        return self.line.makespan_ns
 
     def role(self, life: Life) -> Role:
         """What the storage of ``life`` is for."""
@@ -242,10 +239,8 @@ def idleness(
     op; never in mode ``compat``, where everything has a name.
     Raises GraphError as ``liveness`` and ``timeline`` do, and for durations below 0.
     """
-    if any(ns < 0 for ns in durations_ns):
-        raise GraphError("no op takes less than 0 ns")
-    line = timeline(graph, device=device, workspace=workspace and mode == "storage")
-    return Idleness(graph, mode, line.device, durations_ns, line.workspace)
+    counted = workspace and mode == "storage"
+    return Idleness(timeline(graph, device=device, workspace=counted, durations_ns=durations_ns), mode)
 
 
 def used(life: Life) -> tuple[int, ...]:

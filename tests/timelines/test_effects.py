@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.graph import OUTSIDE, Graph, Phase, Role
-from tensortide.memory import IDENTITY, Effect, by_module, compose, effects, timeline
+from tensortide.timelines import IDENTITY, Effect, by_module, compose, effects, timeline
 from tests.graphs import Builder, graphs
 
 

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from tensortide.importers.g10 import read_trace
-from tensortide.memory import Idleness, idleness
+from tensortide.timelines import Idleness, idleness
 
 TRACES = ("BERT_Base-128", "BERT_Base-256", "VIT-512", "Inceptionv3-512")
 

@@ -1,0 +1,92 @@
+"""Section ``difference``: two Timelines of one step side by side, such as predicted and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensortide.reports.blocks import AnyBlock, Column, Curve, Section, Series, Table, UnitName
+from tensortide.timelines import Difference, Figures
+
+__all__ = ["figures_table", "section"]
+
+ROWS: tuple[tuple[str, str, UnitName], ...] = (
+    ("peak_bytes", "Peak", "bytes"),
+    ("evictions", "Evictions", "count"),
+    ("recomputations", "Recomputed ops", "count"),
+    ("base_ns", "Time of the step's own ops", "ns"),
+    ("recompute_ns", "Time of recomputed ops", "ns"),
+    ("slowdown", "Slowdown", "factor"),
+)
+KINDS = 20
+"""Kinds of op that are listed."""
+POINTS = 480
+"""Most entries of the curve."""
+
+
+def section(
+    found: Difference, a: Figures, b: Figures, *, names: tuple[str, str] = ("predicted", "measured")
+) -> Section:
+    """The section of ``found``; ``a`` and ``b`` are the figures to show, such as means over several steps."""
+    title = f"{names[0].capitalize()} and {names[1]}"
+    blocks: tuple[AnyBlock, ...] = (figures_table(a, b, names), *_kinds(found, names), *_curve(found, names))
+    return Section("difference", title, blocks=blocks)
+
+
+def figures_table(a: Figures, b: Figures, names: tuple[str, str]) -> Table:
+    """Two Timelines in numbers: a row per figure. The columns are text, because units differ by row."""
+    from tensortide.reports.render.values import value_text
+
+    pairs = [(getattr(a, key), getattr(b, key)) for key, _, _ in ROWS]
+    shown = [[value_text(pair[side], unit) for pair, (_, _, unit) in zip(pairs, ROWS, strict=True)] for side in (0, 1)]
+    change = tuple(after / before - 1 if before else None for before, after in pairs)
+    return Table(
+        key="figures",
+        title="One step",
+        columns=(
+            Column("figure", "Figure", "text", tuple(label for _, label, _ in ROWS)),
+            Column("a", names[0], "number", tuple(shown[0])),
+            Column("b", names[1], "number", tuple(shown[1])),
+            Column("change", "difference", "change", change),
+            Column("a_value", "", "number", tuple(pair[0] for pair in pairs), data=True),
+            Column("b_value", "", "number", tuple(pair[1] for pair in pairs), data=True),
+        ),
+    )
+
+
+def _kinds(found: Difference, names: tuple[str, str]) -> Iterator[Table]:
+    """The kinds of op whose time differs most."""
+    if not (found.a.timed and found.b.timed):
+        return
+    graph, sums = found.a.recorded, dict[str, list[int]]()
+    for side, line, runs in ((0, found.a, found.a_run), (1, found.b, found.b_run)):
+        for op, ns in zip(line.run_op[runs].tolist(), line.run_ns[runs].tolist(), strict=True):
+            if op >= 0:
+                sums.setdefault(graph[op].name, [0, 0])[side] += ns
+    rows = sorted(sums.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
+    yield Table(
+        key="kinds",
+        title="By op",
+        remark="largest difference first; runs that both have",
+        columns=(
+            Column("op", "Op", "name", tuple(name for name, _ in rows), fold=True),
+            Column("a", names[0], "ns", tuple(pair[0] for _, pair in rows)),
+            Column("b", names[1], "ns", tuple(pair[1] for _, pair in rows)),
+            Column("difference", "difference", "ns", tuple(pair[1] - pair[0] for _, pair in rows)),
+        ),
+        top=KINDS,
+        rest=f"and {len(rows) - KINDS} more kinds of op" if len(rows) > KINDS else "",
+    )
+
+
+def _curve(found: Difference, names: tuple[str, str]) -> Iterator[Curve]:
+    """Bytes resident during the runs that both have, over the op numbers of the first."""
+    count = len(found.a_run)
+    if not count:
+        return
+    at = [count * i // POINTS for i in range(POINTS)] if count > POINTS else list(range(count))
+    series = [
+        Series(key, name, tuple(line.resident[runs][at].tolist()))
+        for key, name, line, runs in (("a", names[0], found.a, found.a_run), ("b", names[1], found.b, found.b_run))
+    ]
+    edges = (*at, count)
+    yield Curve(key="resident", title="Resident bytes", x=edges, x_unit="op", stack=(series[0],), lines=(series[1],))

@@ -1,0 +1,71 @@
+"""Section ``run``: steps that really ran under a memory budget, beside ordinary ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tensortide.reports.blocks import Document, Fact, Facts, Note, Section
+from tensortide.reports.sections import difference
+from tensortide.units import format_bytes
+
+if TYPE_CHECKING:
+    from tensortide.run.compared import Compared
+    from tensortide.run.measure import Measured
+
+__all__ = ["document", "section"]
+
+ENDED = {"oom": "runs out of memory", "thrash": "exceeds its limit of recomputation"}
+
+
+def document(result: Measured, compared: Compared | None) -> Document:
+    """Show ``result``, and beside it what the simulator predicts if it was ``compared``."""
+    sections = [section(result)]
+    if compared is not None:
+        sections.append(_compared(compared))
+    title = f"{result.target} under {format_bytes(result.budget_bytes)}, {result.policy}"
+    return Document(title=title, sections=tuple(sections))
+
+
+def section(result: Measured) -> Section:
+    """The section of ``result``: medians over its steps."""
+    return Section("run", "Steps under the budget", blocks=(Facts(rows=tuple(_facts(result))),))
+
+
+def _facts(result: Measured) -> Iterator[Fact]:
+    slowdown = "" if result.slowdown is None else f"{result.slowdown:.2f}x the ordinary step"
+    yield Fact("budget", "Budget", result.budget_bytes, "bytes")
+    yield Fact("peak", "Peak", result.peak_bytes, "bytes")
+    yield Fact("before", "Resident before", result.before_bytes, "bytes")
+    yield Fact("policy", "Policy", result.policy, data=True)
+    yield Fact("slowdown", "Slowdown", result.slowdown, "factor", data=True)
+    if result.plain_ns is not None:
+        yield Fact("plain", "Ordinary step", result.plain_ns, "ns")
+    yield Fact("step", "Step under the budget", result.step_ns, "ns", slowdown)
+    yield Fact("base", "its own ops", result.base_ns, "ns", f"{result.ops} ops", level=1)
+    yield Fact("recompute", "recomputed ops", result.recompute_ns, "ns", f"{result.recomputations} ops", level=1)
+    yield Fact("arguments", "assembling their arguments", result.arguments_ns, "ns", level=1)
+    yield Fact("search", "making room", result.search_ns, "ns", f"{result.evictions} evictions", level=1)
+    yield Fact("overhead", "everything else", result.overhead_ns, "ns", level=1)
+    yield Fact("ops", "Ops", result.ops, "count", data=True)
+    yield Fact("recomputations", "Recomputed ops", result.recomputations, "count", data=True)
+    yield Fact("evictions", "Evictions", result.evictions, "count", data=True)
+    if result.followed_steps or result.left_steps:
+        steps = result.followed_steps + result.left_steps
+        yield Fact("followed_steps", "Steps by the plan", result.followed_steps, "count", f"of {steps}")
+
+
+def _compared(found: Compared) -> Section:
+    """The section of what was predicted, with notes on how far the two compare."""
+    notes = []
+    if found.status != "ok":
+        notes.append(Note(text=f"The simulator {ENDED[found.status]}: predictions are up to there.", kind="warning"))
+    if found.elsewhere_bytes:
+        extra = format_bytes(found.elsewhere_bytes)
+        notes.append(Note(text=f"Both peaks include {extra} that the captured step does not have."))
+    names = ("predicted", "measured")
+    if found.difference is None:
+        blocks = (difference.figures_table(found.predicted, found.measured, names),)
+        return Section("difference", "Predicted and measured", blocks=(*blocks, *notes))
+    made = difference.section(found.difference, found.predicted, found.measured, names=names)
+    return Section(made.key, made.title, blocks=(*made.blocks, *notes))

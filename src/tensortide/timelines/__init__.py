@@ -1,0 +1,49 @@
+"""Timelines: everything that happens when a step is played, and the questions asked of them."""
+
+from __future__ import annotations
+
+from tensortide.timelines.advice import Offload, Recompute, offloads, recomputations
+from tensortide.timelines.diff import Difference, Figures, diff, mean_figures
+from tensortide.timelines.effects import IDENTITY, Effect, ModuleMemory, Segment, by_module, compose, effects
+from tensortide.timelines.events import Events, Kind, events_of
+from tensortide.timelines.idle import Hideable, Idleness, MemoryTime, PeakSplit, Span, idleness
+from tensortide.timelines.liveness import NEVER_READ, Life, Period, active_bytes, live_bytes, liveness
+from tensortide.timelines.resident import Resident
+from tensortide.timelines.timeline import StorageTimeline, Timeline, timeline
+
+__all__ = [
+    "IDENTITY",
+    "NEVER_READ",
+    "Difference",
+    "Effect",
+    "Events",
+    "Figures",
+    "Hideable",
+    "Idleness",
+    "Kind",
+    "Life",
+    "MemoryTime",
+    "ModuleMemory",
+    "Offload",
+    "PeakSplit",
+    "Period",
+    "Recompute",
+    "Resident",
+    "Segment",
+    "Span",
+    "StorageTimeline",
+    "Timeline",
+    "active_bytes",
+    "by_module",
+    "compose",
+    "diff",
+    "effects",
+    "events_of",
+    "idleness",
+    "live_bytes",
+    "liveness",
+    "mean_figures",
+    "offloads",
+    "recomputations",
+    "timeline",
+]

@@ -1,0 +1,107 @@
+"""The difference of two Timelines of one step, such as predicted and measured: figures, and every op beside itself."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from tensortide.errors import GraphError
+
+if TYPE_CHECKING:
+    from tensortide.memory.lifetimes import Ints
+    from tensortide.timelines.timeline import Timeline
+
+__all__ = ["Difference", "Figures", "diff", "mean_figures"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A Timeline in numbers: its peak, how often storages were evicted and ops recomputed, the time of the step's own
+    ops and of recomputed ones."""
+
+    peak_bytes: int
+    evictions: int
+    recomputations: int
+    base_ns: int
+    recompute_ns: int
+
+    @property
+    def slowdown(self) -> float:
+        """Time of all ops divided by that of the step's own."""
+        return (self.base_ns + self.recompute_ns) / self.base_ns if self.base_ns else 1.0
+
+
+def mean_figures(rows: Sequence[Figures]) -> Figures:
+    """The means of several steps, and their highest peak."""
+    means = {field.name: round(statistics.fmean(getattr(row, field.name) for row in rows)) for field in fields(Figures)}
+    return Figures(**{**means, "peak_bytes": max(row.peak_bytes for row in rows)})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Difference:
+    """Two Timelines ``a`` and ``b`` side by side.
+
+    ``a_run`` and ``b_run`` are positions among the op runs of each (``Timeline.runs``) that correspond: the n-th run of
+    an op in one and its n-th run in the other. ``only_a`` and ``only_b`` are the runs that have no counterpart.
+    """
+
+    a: Timeline
+    b: Timeline
+    a_run: Ints
+    b_run: Ints
+    only_a: Ints
+    only_b: Ints
+
+    @property
+    def duration_ns(self) -> Ints:
+        """For each pair, the time in ``b`` minus that in ``a``."""
+        return self.b.run_ns[self.b_run] - self.a.run_ns[self.a_run]
+
+    @property
+    def resident_bytes(self) -> Ints:
+        """For each pair, the bytes resident in ``b`` minus those in ``a``."""
+        return self.b.resident[self.b_run] - self.a.resident[self.a_run]
+
+    @property
+    def peak_bytes(self) -> int:
+        """Peak of ``b`` minus that of ``a``."""
+        return self.b.peak_bytes - self.a.peak_bytes
+
+    @property
+    def makespan_ns(self) -> int:
+        """Makespan of ``b`` minus that of ``a``."""
+        return self.b.makespan_ns - self.a.makespan_ns
+
+
+def diff(a: Timeline, b: Timeline) -> Difference:
+    """Match the op runs of ``a`` and ``b``, two Timelines of one recorded step.
+
+    Raises GraphError if they are of different steps.
+    """
+    import numpy as np
+
+    if a.recorded is not b.recorded and a.recorded.index.digest != b.recorded.index.digest:
+        raise GraphError("two timelines of different steps cannot be compared op by op")
+    at = {key: position for position, key in enumerate(_occurrences(b))}
+    pairs, only_a = [], []
+    for position, key in enumerate(_occurrences(a)):
+        found = at.pop(key, None)
+        if found is None:
+            only_a.append(position)
+        else:
+            pairs.append((position, found))
+    both = np.array(pairs, np.int64).reshape(-1, 2)
+    rest = (np.array(sorted(left), np.int64) for left in (only_a, at.values()))
+    return Difference(a, b, both[:, 0], both[:, 1], *rest)
+
+
+def _occurrences(line: Timeline) -> list[tuple[int, int]]:
+    """For each op run the op and how often it ran before."""
+    seen: dict[int, int] = {}
+    keys = []
+    for op in line.run_op.tolist():
+        keys.append((op, seen.get(op, 0)))
+        seen[op] = seen.get(op, 0) + 1
+    return keys

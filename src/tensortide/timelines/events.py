@@ -1,0 +1,82 @@
+"""Events of a Timeline: runs of ops, transfers and evictions, as columns."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tensortide.memory.lifetimes import Ints
+
+__all__ = ["Events", "Kind", "events_of"]
+
+
+class Kind(enum.IntEnum):
+    """Kinds of events."""
+
+    RUN = 0
+    """An op of the step ran."""
+    RECOMPUTE = 1
+    """A value was computed again because something needed it."""
+    EVICT = 2
+    """A storage left memory, and can be recomputed."""
+    BANISH = 3
+    """A storage left memory for good."""
+    DEAD = 4
+    """A storage that is not resident will never be needed again."""
+    PIN = 5
+    """From here on a storage must stay resident."""
+    OFFLOAD = 6
+    """A storage moved to another memory."""
+    FETCH = 7
+    """An offloaded storage came back."""
+    SEND = 8
+    """A storage was copied to another device."""
+    RECEIVE = 9
+    """A storage arrived from another device."""
+
+    @property
+    def is_compute(self) -> bool:
+        """True for kinds whose ``index`` is an op; that of the others is a storage."""
+        return self <= Kind.RECOMPUTE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Events:
+    """Columns with an entry per event, int64 arrays of equal length, in the order of their starts on each lane.
+
+    ``kind`` is a ``Kind``; ``index`` an op or a storage of the Timeline's ``recorded`` graph (-1: neither, such as an
+    op of an earlier step); ``lane`` a position in the Timeline's ``lanes``. ``start_ns`` and ``end_ns`` are equal for
+    what takes no time, and throughout a Timeline without durations. ``resident_bytes`` are those on the Timeline's
+    device: during an op or a transfer, and just after any other event.
+    """
+
+    kind: Ints
+    index: Ints
+    lane: Ints
+    start_ns: Ints
+    end_ns: Ints
+    resident_bytes: Ints
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+def events_of(
+    kind: Sequence[int],
+    index: Sequence[int],
+    start_ns: Sequence[int],
+    end_ns: Sequence[int],
+    resident_bytes: Sequence[int],
+) -> Events:
+    """The events of the only lane of a Timeline."""
+    import numpy as np
+
+    def column(values: Sequence[int]) -> Ints:
+        return np.asarray(values, np.int64)
+
+    lane = np.zeros(len(kind), np.int64)
+    return Events(column(kind), column(index), lane, column(start_ns), column(end_ns), column(resident_bytes))

@@ -1,0 +1,369 @@
+"""The Timeline: everything that happens when a step is played, with its times and the bytes resident meanwhile."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from tensortide.errors import GraphError, NoSuchOp
+from tensortide.graph.model import Graph, Phase, Role
+from tensortide.graph.roles import WORKSPACE
+from tensortide.memory.lifetimes import Lifetimes, Rule
+from tensortide.memory.lifetimes import lifetimes as lifetimes_of
+from tensortide.memory.rounding import EXACT, Rounding
+from tensortide.memory.workspace import workspace_bytes
+from tensortide.timelines.diff import Figures
+from tensortide.timelines.events import Events, Kind
+from tensortide.timelines.resident import Resident, resident
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tensortide.memory.lifetimes import Ints
+
+
+class Timeline:
+    """What happens when the step ``recorded`` is played: its ``events``, and the bytes resident on ``device``.
+
+    Predicted, simulated and measured Timelines are of this type, so that any two can be compared (``timelines.diff``).
+    ``lanes`` are the queues on which events run: the device's own is number 0; copy engines of links and further
+    devices follow. A Timeline without durations has ``timed`` False and 0 for all times.
+    """
+
+    def __init__(self, recorded: Graph, device: str, events: Callable[[], Events], lanes: tuple[str, ...] = ()) -> None:
+        self.recorded = recorded
+        self.device = device
+        self.lanes = lanes or (device,)
+        self._make_events = events
+
+    @functools.cached_property
+    def events(self) -> Events:
+        """Everything that happens, in order."""
+        return self._make_events()
+
+    # The ops that run
+
+    @functools.cached_property
+    def _runs(self) -> Ints:
+        """Positions among the events of those that run an op."""
+        return (self.events.kind <= Kind.RECOMPUTE).nonzero()[0]
+
+    @functools.cached_property
+    def run_op(self) -> Ints:
+        """For each op run the op of ``recorded`` (-1: one of an earlier step)."""
+        return self.events.index[self._runs]
+
+    @functools.cached_property
+    def is_recompute(self) -> NDArray[np.bool_]:
+        """For each op run whether it recomputes a value."""
+        flags: NDArray[np.bool_] = self.events.kind[self._runs] == Kind.RECOMPUTE
+        return flags
+
+    @functools.cached_property
+    def run_start_ns(self) -> Ints:
+        """For each op run its start."""
+        return self.events.start_ns[self._runs]
+
+    @functools.cached_property
+    def run_ns(self) -> Ints:
+        """For each op run its duration."""
+        return (self.events.end_ns - self.events.start_ns)[self._runs]
+
+    @functools.cached_property
+    def resident(self) -> Ints:
+        """Bytes resident during each op run, workspace included."""
+        return self.events.resident_bytes[self._runs]
+
+    # In numbers
+
+    @property
+    def timed(self) -> bool:
+        """True if durations are known."""
+        return bool(self.events.end_ns.any())
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes resident during any op run (0 if there is none)."""
+        return int(self.resident.max()) if len(self.resident) else 0
+
+    @property
+    def peak_op(self) -> int:
+        """Position of the first op run during which ``peak_bytes`` are resident (-1 if there is none)."""
+        return int(self.resident.argmax()) if len(self.resident) else -1
+
+    @property
+    def makespan_ns(self) -> int:
+        """Time from the first start to the last end."""
+        events = self.events
+        return int(events.end_ns.max() - events.start_ns.min()) if len(events) else 0
+
+    @property
+    def figures(self) -> Figures:
+        """The Timeline in a few numbers."""
+        again = self.is_recompute
+        return Figures(
+            peak_bytes=self.peak_bytes,
+            evictions=int((self.events.kind == Kind.EVICT).sum()),
+            recomputations=int(again.sum()),
+            base_ns=int(self.run_ns[~again].sum()),
+            recompute_ns=int(self.run_ns[again].sum()),
+        )
+
+    def __repr__(self) -> str:
+        time = f", {self.makespan_ns:,} ns" if self.timed else ""
+        return f"<{type(self).__name__} of {len(self.run_op):,} op runs on {self.device}: {self.peak_bytes:,} B{time}>"
+
+
+class Playback:
+    """What a Plan makes of a recorded step: for each op that runs the ``ops`` of ``recorded`` and whether it is run
+    ``again``; and ``evicted``, storages of ``recorded`` with the number of ops that ran before."""
+
+    __slots__ = ("again", "evicted", "ops", "recorded")
+
+    def __init__(
+        self, recorded: Graph, ops: Sequence[int], again: Sequence[bool], evicted: Sequence[tuple[int, int]]
+    ) -> None:
+        self.recorded = recorded
+        self.ops = ops
+        self.again = again
+        self.evicted = evicted
+
+
+class StorageTimeline(Timeline):
+    """A Timeline that follows from the lifetimes of storages; see ``timeline`` and ``replays.replay``, which make it.
+
+    ``graph`` is the step as it is executed: its ops are the op runs, and all series have an entry for each. A storage
+    is resident during op *k* if it was allocated before or by *k* and is released after *k*: outputs and the inputs
+    they are computed from count together. Series are int64 arrays.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        lives: Lifetimes,
+        rule: Rule,
+        rounding: Rounding,
+        device: str,
+        workspace: bool,
+        durations_ns: Sequence[int] | None = None,
+        playback: Playback | None = None,
+        lanes: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(graph if playback is None else playback.recorded, device, self._events, lanes)
+        if durations_ns is not None and len(durations_ns) != len(graph):
+            raise GraphError(f"{len(durations_ns)} durations for {len(graph)} ops")
+        if durations_ns is not None and any(ns < 0 for ns in durations_ns):
+            raise GraphError("no op takes less than 0 ns")
+        self.graph = graph
+        self.lifetimes: Rule = rule
+        self.rounding = rounding
+        self.durations_ns = None if durations_ns is None else tuple(durations_ns)
+        self._lives = lives
+        self._with_workspace = workspace
+        self._playback = playback
+
+    def _events(self) -> Events:
+        import numpy as np
+
+        count, played = len(self.graph), self._playback
+        ops = np.arange(count) if played is None else np.array(played.ops, np.int64)
+        kinds = np.zeros(count, np.int64) if played is None else np.array(played.again, np.int64)
+        ends = np.cumsum(np.array(self.durations_ns or (0,) * count, np.int64))
+        starts = np.concatenate([ends[:0], [0], ends[:-1]])[:count].astype(np.int64)
+        columns = [kinds, ops, np.zeros(count, np.int64), starts, ends, self.resident]
+        if played is not None and played.evicted:
+            at, storages = np.array(played.evicted, np.int64).T
+            clock, levels = np.append(starts, ends[-1:] if count else [0]), self.before
+            rows = (np.full(len(at), Kind.EVICT), storages, 0 * at, clock[at], clock[at], levels[at])
+            columns = [np.insert(column, at, row) for column, row in zip(columns, rows, strict=True)]
+        return Events(*columns)
+
+    @functools.cached_property
+    def workspace(self) -> Ints:
+        """Bytes that the kernel of each op takes beside its inputs and outputs, as far as known."""
+        import numpy as np
+
+        if self._with_workspace:
+            return workspace_bytes(self.graph, self.device)
+        return np.zeros(len(self.graph), np.int64)
+
+    @functools.cached_property
+    def _on_device(self) -> Ints:
+        """Indexes of the storages on this device."""
+        import numpy as np
+
+        return np.flatnonzero([storage.device == self.device for storage in self.graph.storages])
+
+    @functools.cached_property
+    def resident(self) -> Ints:
+        """Bytes resident during each op, workspace included."""
+        return _series(self._lives, self._on_device, len(self.graph)) + self.workspace
+
+    @functools.cached_property
+    def by_role(self) -> Mapping[str, Ints]:
+        """``resident`` split by the role of the storages (those that occur), and ``workspace`` if there is any."""
+        import numpy as np
+
+        order = list(Role)
+        numbers = {role: i for i, role in enumerate(order)}
+        roles = np.fromiter((numbers[s.role] for s in self.graph.storages), np.int64, len(self.graph.storages))
+        roles = roles[self._on_device]
+        split: dict[str, Ints] = {
+            order[i]: _series(self._lives, self._on_device[roles == i], len(self.graph)) for i in np.unique(roles)
+        }
+        if self.workspace.any():
+            split[WORKSPACE] = self.workspace
+        return split
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes resident during any op; for a step without ops, ``at_start``."""
+        return super().peak_bytes if len(self.graph) else self.at_start
+
+    @property
+    def peak_by_phase(self) -> dict[Phase, int]:
+        """Most bytes resident during any op of each phase that occurs."""
+        import numpy as np
+
+        order = list(Phase)
+        numbers = {phase: i for i, phase in enumerate(order)}
+        phases = np.fromiter((numbers[op.phase] for op in self.graph.ops), np.int64, len(self.graph))
+        return {order[i]: int(self.resident[phases == i].max()) for i in np.unique(phases)}
+
+    @property
+    def footprint_bytes(self) -> int:
+        """Sum of the bytes of all storages of the step on this device, whether or not resident together."""
+        return int(self._lives.nbytes[self._on_device].sum())
+
+    @functools.cached_property
+    def allocated(self) -> Ints:
+        """Bytes that each op allocates and that outlive its kernel."""
+        return self._sums(self._lives.births, range(len(self.graph)))
+
+    @functools.cached_property
+    def released(self) -> Ints:
+        """Bytes released right after each op, before the next one starts."""
+        return self._sums(self._lives.deaths, range(1, len(self.graph) + 1))
+
+    @functools.cached_property
+    def before(self) -> Ints:
+        """Bytes resident just before each op starts, and as a last entry those after the step."""
+        import numpy as np
+
+        levels = np.full(len(self.graph) + 1, self.at_start, np.int64)
+        levels[1:] += np.cumsum(self.allocated - self.released)
+        return levels
+
+    def _sums(self, moments: Ints, counted: range) -> Ints:
+        """Bytes of the storages here by their moment, for the moments ``counted``."""
+        import numpy as np
+
+        sums = np.zeros(len(self.graph) + 3, np.int64)
+        np.add.at(sums, moments[self._on_device] + 1, self._lives.nbytes[self._on_device])
+        return sums[counted.start + 1 : counted.stop + 1]
+
+    @property
+    def persistent_bytes(self) -> int:
+        """Bytes resident throughout, which exist before the step and after it: model, optimizer state, inputs that the
+        caller keeps, gradients that are accumulated into."""
+        here, lives = self._on_device, self._lives
+        throughout = (lives.births[here] < 0) & (lives.deaths[here] > len(self.graph))
+        return int(lives.nbytes[here][throughout].sum())
+
+    @property
+    def at_start(self) -> int:
+        """Bytes resident when the first op starts: of what exists before the step that which no ``zero_grad`` or the
+        like releases first."""
+        here, lives = self._on_device, self._lives
+        return int(lives.nbytes[here][(lives.births[here] < 0) & (lives.deaths[here] > 0)].sum())
+
+    @property
+    def at_end(self) -> int:
+        """Bytes resident just after the step."""
+        here = self._on_device
+        return int(self._lives.nbytes[here][self._lives.deaths[here] > len(self.graph)].sum())
+
+    @functools.cached_property
+    def devices(self) -> Mapping[str, StorageTimeline]:
+        """One Timeline per device of the graph, this one among them; the largest footprint first."""
+        others = {
+            device: timeline(
+                self.graph,
+                lifetimes=self.lifetimes,
+                rounding=self.rounding,
+                device=device,
+                workspace=self._with_workspace,
+                durations_ns=self.durations_ns,
+            )
+            for device in self.graph.index.devices
+            if device != self.device
+        }
+        return {name: others.get(name, self) for name in self.graph.index.devices} or {self.device: self}
+
+    @property
+    def total_resident(self) -> Ints:
+        """Bytes resident during each op, summed over all devices."""
+        return sum((t.resident for t in self.devices.values()), start=0 * self.resident)
+
+    def storages(self) -> Iterator[tuple[int, int, int, int]]:
+        """Index, counted bytes, birth and death of each storage on this device (see ``lifetimes.Lifetimes``)."""
+        here, lives = self._on_device, self._lives
+        columns = (here, lives.nbytes[here], lives.births[here], lives.deaths[here])
+        return zip(*(column.tolist() for column in columns), strict=True)
+
+    def alive(self, at: int | None = None, top: int | None = None) -> tuple[Resident, ...]:
+        """Storages resident during op ``at`` (default: the peak), largest first, at most ``top`` of them.
+
+        Their bytes sum to ``resident[at]`` less the workspace. Raises NoSuchOp if there is no op ``at``.
+        """
+        import numpy as np
+
+        at = self.peak_op if at is None else at
+        if not 0 <= at < len(self.graph):
+            raise NoSuchOp(f"there is no op {at}: the step has {len(self.graph)} ops")
+        births, deaths, nbytes = self._lives.births, self._lives.deaths, self._lives.nbytes
+        here = self._on_device[(births[self._on_device] <= at) & (at < deaths[self._on_device])]
+        here = here[np.argsort(-nbytes[here], kind="stable")][:top]
+        paths = {module.path: i for i, module in enumerate(self.graph.modules)}
+        return tuple(resident(self.graph, i, int(nbytes[i]), int(deaths[i]), paths) for i in here.tolist())
+
+
+def timeline(
+    graph: Graph,
+    *,
+    lifetimes: Rule = "eager",
+    rounding: Rounding | None = None,
+    device: str | None = None,
+    workspace: bool = True,
+    durations_ns: Sequence[int] | None = None,
+    playback: Playback | None = None,
+    lanes: tuple[str, ...] = (),
+) -> StorageTimeline:
+    """The Timeline of ``graph`` as recorded: the bytes resident on ``device`` during each op, and its times.
+
+    ``lifetimes``: ``eager`` releases storages when the recorded step did; ``last_use`` right after their last use,
+    as a compiler could (see ``memory.lifetimes``). ``rounding`` is the allocator's (default: bytes as requested).
+    ``device``: default ``Index.main_device``; ``Timeline.devices`` has all. ``workspace`` adds what kernels are known
+    to take inside an op (``memory.workspace``). ``durations_ns``: the time of each op, one after the other.
+    ``playback`` and ``lanes``: of a graph that a plan executes (``replays.replay``). Linear in ops and storages.
+
+    Raises GraphError if the graph has no such device, or has loops, and for durations that do not fit.
+    """
+    device = graph.index.device(device)
+    rounding = rounding or EXACT
+    lives = lifetimes_of(graph, lifetimes)
+    lives = Lifetimes(lives.births, lives.deaths, rounding.array(lives.nbytes))
+    return StorageTimeline(graph, lives, lifetimes, rounding, device, workspace, durations_ns, playback, lanes)
+
+
+def _series(lives: Lifetimes, which: Ints, count: int) -> Ints:
+    """Bytes of the storages ``which`` that are resident during each of ``count`` ops."""
+    import numpy as np
+
+    change = np.zeros(count + 2, np.int64)
+    np.add.at(change, np.maximum(lives.births[which], 0), lives.nbytes[which])
+    np.subtract.at(change, lives.deaths[which], lives.nbytes[which])
+    return np.cumsum(change)[:count]

@@ -1,0 +1,58 @@
+"""What the operating system tells of the machine a measurement runs on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from pathlib import Path
+
+__all__ = ["available_bytes", "cores", "cpu_name", "governor", "load_average"]
+
+_GROUP = Path("/sys/fs/cgroup")
+_GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+
+
+def cpu_name() -> str:
+    """The processor's name, as its vendor writes it where the system tells."""
+    return _line_of("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
+
+
+def governor() -> str:
+    """What sets the clock rate of the first core (``performance``, ``powersave``, ...); empty if it cannot be read."""
+    with contextlib.suppress(OSError):
+        return _GOVERNOR.read_text("utf-8").strip()
+    return ""
+
+
+def load_average() -> float | None:
+    """Runnable processes, averaged over the last minute."""
+    with contextlib.suppress(OSError, AttributeError):
+        return round(os.getloadavg()[0], 2)
+    return None
+
+
+def cores() -> int | None:
+    """Cores that this process may run on."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count()
+
+
+def available_bytes() -> int | None:
+    """Memory that can be allocated without swapping, within the limit of the container if there is one; None if the
+    system does not tell."""
+    text = _line_of("/proc/meminfo", "MemAvailable")
+    limits = [int(text.split()[0]) * 1024] if text else []
+    with contextlib.suppress(OSError, ValueError):  # "max": no limit
+        limit, used = (int((_GROUP / name).read_text("utf-8")) for name in ("memory.max", "memory.current"))
+        limits.append(max(0, limit - used))
+    return min(limits, default=None)
+
+
+def _line_of(file: str, key: str) -> str:
+    with contextlib.suppress(OSError):
+        for line in Path(file).read_text("utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == key:
+                return value.strip()
+    return ""
