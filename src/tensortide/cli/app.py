@@ -1,8 +1,10 @@
-"""The application: verbs by name."""
+"""The application: verbs by group, and the names that verbs had before."""
 
 from __future__ import annotations
 
-from cyclopts import App
+from collections.abc import Callable, Sequence
+
+from cyclopts import App, Group
 
 import tensortide
 from tensortide.cli.asymptotics import asymptotics
@@ -22,6 +24,20 @@ from tensortide.cli.solve import solve
 from tensortide.cli.sweep import sweep
 from tensortide.cli.timeline import timeline
 
+__all__ = ["MOVED", "VERBS", "app", "moved"]
+
+VERBS: dict[str, tuple[Callable[..., None] | App, ...]] = {
+    "The answer": (report,),
+    "Look closer": (count, timeline, liveness, profile, sweep, solve, asymptotics, project, explain, doctor),
+    "Make it fit": (footprint, run),
+    "Files": (capture, examples),
+    "Research": (remat,),
+}
+"""Every verb, by the group it has in ``--help``."""
+
+MOVED: dict[str, str] = {}
+"""Names of former verbs, and what to write instead."""
+
 app = App(
     name="tensortide",
     help="What does one training step of a model cost, and how do I make it fit?",
@@ -29,23 +45,23 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
 )
+app["--help"].group = app["--version"].group = Group("Options", sort_key=len(VERBS))
 
-for verb in (
-    report,
-    capture,
-    count,
-    timeline,
-    liveness,
-    footprint,
-    explain,
-    doctor,
-    profile,
-    sweep,
-    solve,
-    asymptotics,
-    project,
-    run,
-    examples,
-):
-    app.command(verb)
-app.command(remat)
+for number, (title, verbs) in enumerate(VERBS.items()):
+    for verb in verbs:
+        group = Group(title, sort_key=number)
+        if isinstance(verb, App):
+            verb.group = (group,)
+            app.command(verb)
+        else:
+            app.command(verb, group=group)
+
+
+def moved(arguments: Sequence[str]) -> str | None:
+    """The command that replaces the former verb with which ``arguments`` begin (None: they begin with none).
+
+    Examples:
+        >>> moved(["remat", "compare", "gpt2"])
+        'remat contenders'
+    """
+    return next((new for old, new in MOVED.items() if list(arguments[: old.count(" ") + 1]) == old.split()), None)
