@@ -48,8 +48,8 @@ app = App(
 app["--help"].group = app["--version"].group = Group("Options", sort_key=len(VERBS))
 
 for number, (title, verbs) in enumerate(VERBS.items()):
+    group = Group(title, sort_key=number)
     for verb in verbs:
-        group = Group(title, sort_key=number)
         if isinstance(verb, App):
             verb.group = (group,)
             app.command(verb)
