@@ -112,7 +112,7 @@ def test_other_verbs(capsys: pytest.CaptureFixture[str], reference: Path, name: 
     """Loops are written out where it matters when things happen."""
     file = graph_file(reference, name)
     assert "read from a file" in run(capsys, "report", file)
-    assert "Peak memory" in run(capsys, "timeline", file)
+    assert "Peak memory" in run(capsys, "memory", file)
     assert "tf::MatMul" in run(capsys, "explain", file, "tf.MatMul")
 
 

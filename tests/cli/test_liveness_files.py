@@ -51,7 +51,7 @@ def test_a_kernel_trace_is_seen_as_its_tool_sees_it(tmp_path: Path) -> None:
     assert view["step_ns"] == 150_000
     assert view["peak"]["live_bytes"] == 17
     assert view["durations"] == "recorded in trace"
-    assert "kernel trace, read from a file" in said(tmp_path, "timeline", "trace")
+    assert "kernel trace, read from a file" in said(tmp_path, "memory", "trace")
 
 
 def test_what_is_exported_is_what_was_read(tmp_path: Path) -> None:

@@ -80,9 +80,9 @@ def test_quiet_work_shows_no_progress(folder: Path) -> None:
 
 def test_colours_are_for_those_who_want_them(folder: Path) -> None:
     colour = re.compile(r"\x1b\[[0-9;]*3[0-9]")
-    assert colour.search(on_terminal(folder, "timeline", "mlp.tide").text)
-    assert not colour.search(on_terminal(folder, "timeline", "mlp.tide", NO_COLOR="1").text)
-    assert "\x1b" not in on_terminal(folder, "timeline", "mlp.tide", TERM="dumb").text
+    assert colour.search(on_terminal(folder, "memory", "mlp.tide").text)
+    assert not colour.search(on_terminal(folder, "memory", "mlp.tide", NO_COLOR="1").text)
+    assert "\x1b" not in on_terminal(folder, "memory", "mlp.tide", TERM="dumb").text
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])

@@ -57,11 +57,11 @@ def test_count_agrees_with_arithmetic(folder: Path) -> None:
 
 
 def test_timeline_names_what_is_alive_at_the_peak(folder: Path) -> None:
-    shown = as_json(folder, "timeline", "gpt2.tide")
+    shown = as_json(folder, "memory", "gpt2.tide")
     eager = shown["memory"]["eager"]
     assert eager["peak_bytes"] == max(eager["total_bytes"])
     assert sum(row["nbytes"] for row in shown["memory"]["roles_at_peak"]) == eager["peak_bytes"]
-    assert "Alive at the peak" in run(folder, "timeline", "gpt2.tide")
+    assert "Alive at the peak" in run(folder, "memory", "gpt2.tide")
 
 
 def test_explain_shows_rule_and_substitution(folder: Path) -> None:
@@ -112,14 +112,14 @@ def test_report_writes_every_format(folder: Path) -> None:
 
 
 def test_timeline_shows_phases_modules_and_the_allocator(folder: Path) -> None:
-    text = run(folder, "timeline", "gpt2.tide", "--allocator", "cuda")
+    text = run(folder, "memory", "gpt2.tide", "--allocator", "cuda")
     for part in ("of the step's", "Memory by module", "max_memory_reserved"):
         assert part in text
-    assert "max_memory_reserved" not in run(folder, "timeline", "gpt2.tide")
-    shown = as_json(folder, "timeline", "gpt2.tide", "--allocator", "cuda")
+    assert "max_memory_reserved" not in run(folder, "memory", "gpt2.tide")
+    shown = as_json(folder, "memory", "gpt2.tide", "--allocator", "cuda")
     peak = shown["memory"]["eager"]["peak_bytes"]
     assert shown["allocator"]["peak_reserved_bytes"] >= shown["allocator"]["peak_allocated_bytes"] >= 0.9 * peak
-    assert as_json(folder, "timeline", "gpt2.tide")["allocator"] is None
+    assert as_json(folder, "memory", "gpt2.tide")["allocator"] is None
 
 
 def test_a_file_to_standard_output_comes_alone(folder: Path) -> None:

@@ -15,6 +15,7 @@ from tensortide.cli.examples import examples
 from tensortide.cli.explain import explain
 from tensortide.cli.footprint import footprint
 from tensortide.cli.liveness import liveness
+from tensortide.cli.memory import memory
 from tensortide.cli.profile import profile
 from tensortide.cli.project import project
 from tensortide.cli.remat.app import remat
@@ -22,20 +23,19 @@ from tensortide.cli.report import report
 from tensortide.cli.run import run
 from tensortide.cli.solve import solve
 from tensortide.cli.sweep import sweep
-from tensortide.cli.timeline import timeline
 
 __all__ = ["MOVED", "VERBS", "app", "moved"]
 
 VERBS: dict[str, tuple[Callable[..., None] | App, ...]] = {
     "The answer": (report,),
-    "Look closer": (count, timeline, liveness, profile, sweep, solve, asymptotics, project, explain, doctor),
+    "Look closer": (count, memory, liveness, profile, sweep, solve, asymptotics, project, explain, doctor),
     "Make it fit": (footprint, run),
     "Files": (capture, examples),
     "Research": (remat,),
 }
 """Every verb, by the group it has in ``--help``."""
 
-MOVED: dict[str, str] = {}
+MOVED: dict[str, str] = {"timeline": "memory"}
 """Names of former verbs, and what to write instead."""
 
 app = App(

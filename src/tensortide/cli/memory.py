@@ -1,4 +1,4 @@
-"""``tensortide timeline``: memory over the step, its peak and what is alive there."""
+"""``tensortide memory``: memory over the step, its peak and what is alive there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _known(_: object, name: str) -> None:
         raise ValueError(f"there are {', '.join(ALLOCATORS)}")
 
 
-def timeline(
+def memory(
     target: Target,
     /,
     *,
