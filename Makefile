@@ -1,7 +1,7 @@
 # make report      one GPT-2 training step: report/gpt2.html and report/gpt2.trace.json
 # make quick       lint, and the tests of the rooms changed since the last commit (BASE=main: since main)
 # make test        lint, types, layering and all tests but the slow ones
-# make test-slow   the slow tests
+# make test-slow   the slow tests, and properties on more examples
 #
 # All set up .venv themselves (Python 3.11 or newer) and set it up again when pyproject.toml changes.
 
@@ -32,7 +32,7 @@ test: .venv/.installed-dev browser
 	$(BIN)/pytest -n $(WORKERS)
 
 test-slow: .venv/.installed-dev browser
-	$(BIN)/pytest -n $(WORKERS) -m slow
+	$(BIN)/pytest -n $(WORKERS) -m "slow or property"
 
 format: .venv/.installed-dev
 	$(BIN)/ruff check --fix

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from hypothesis import is_hypothesis_test
 
 from tests.reference import reference_folder
 
@@ -22,9 +23,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 
-# No deadlines: a busy machine is not a bug.
-hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
-hypothesis.settings.register_profile("ci", deadline=None, max_examples=200, derandomize=True, print_blob=True)
+THOROUGH = 200
+"""Examples of a property where those are asked for: ``pytest -m property``."""
 
 
 def in_ci() -> bool:
@@ -32,7 +32,13 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() in {"1", "true"}
 
 
-hypothesis.settings.load_profile("ci" if in_ci() else "dev")
+def pytest_configure(config: pytest.Config) -> None:
+    """Set how hard hypothesis searches. No deadlines: a busy machine is not a bug."""
+    examples = THOROUGH if "property" in config.option.markexpr else 30
+    hypothesis.settings.register_profile(
+        "tests", deadline=None, max_examples=examples, derandomize=in_ci(), print_blob=in_ci()
+    )
+    hypothesis.settings.load_profile("tests")
 
 
 COMPILE = """
@@ -59,7 +65,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests that need the compiled engine last: by then it is compiled."""
+    """Mark the tests that hypothesis runs, and put those that need the compiled engine last: by then it is compiled."""
+    for item in items:
+        if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
+            item.add_marker("property")
     items.sort(key=lambda item: item.nodeid.startswith(COMPILED))
 
 

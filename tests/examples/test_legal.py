@@ -13,7 +13,7 @@ from tensortide.examples import examples, find
 from tensortide.formulas.space import Space
 from tensortide.recorder.fake_mode import StepFakeMode
 from tensortide.recorder.parity import same_paths
-from tests.examples.tiny import TINY, Settings
+from tests.examples.tiny import LARGE, TINY, Settings
 from tests.marks import some_slow
 
 ALIASES = {"resnet34", "resnet50", "resnet101", "resnet152"}
@@ -48,7 +48,7 @@ def drawn(name: str) -> Iterator[tuple[Settings, bool]]:
         yield {**tiny, **given}, space.allows(given)
 
 
-@pytest.mark.parametrize("name", some_slow(DECLARED, {"densenet", "inception_v3"}))
+@pytest.mark.parametrize("name", some_slow(DECLARED, LARGE))
 def test_a_workload_accepts_what_it_declares_and_nothing_else(name: str) -> None:
     workload, left = find(name).load(), {True: LEGAL, False: ILLEGAL}
     for settings, declared in drawn(name):

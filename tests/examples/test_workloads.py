@@ -19,14 +19,15 @@ ALIASES = {"resnet34", "resnet50", "resnet101", "resnet152", "resnet18_cifar"}
 """Workloads that are another with other defaults; they differ from it in size only."""
 
 NAMES = [
-    pytest.param(e.name, marks=pytest.mark.skipif(not e.available, reason=f"needs {', '.join(e.missing)}"))
+    pytest.param(
+        e.name,
+        marks=[
+            pytest.mark.skipif(not e.available, reason=f"needs {', '.join(e.missing)}"),
+            *([pytest.mark.slow] if e.name in LARGE - {"resnet"} else []),
+        ],
+    )
     for e in examples()
     if e.name not in ALIASES
-]
-
-NAMES_SLOW = [
-    pytest.param(*each.values, marks=(*each.marks, pytest.mark.slow)) if each.values[0] in LARGE else each
-    for each in NAMES
 ]
 
 SETTINGS: list[tuple[str, Settings]] = [
@@ -106,7 +107,7 @@ def test_two_real_steps_train_every_parameter(name: str) -> None:
     assert unchanged == set()
 
 
-@pytest.mark.parametrize("name", NAMES_SLOW)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_fake_step_dispatches_the_ops_of_a_real_one(name: str) -> None:
     real, fake = trained(name).ops, fake_ops(name, {"optimizer": "adamw"})
     assert without_workspaces(fake) == without_workspaces(real)

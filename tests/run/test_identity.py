@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tensortide.examples import examples, find
-from tests.examples.tiny import TINY
+from tests.examples.tiny import LARGE, TINY
 from tests.marks import some_slow
 from tests.recorder.workloads import ALL, classifier
 from tests.run.same import squeezed
@@ -20,7 +20,7 @@ FEATURES = sorted(ALL.keys() - {"attention", "custom-function", "flat-views", "s
 """Without those that only need what they begin and end with; ``layers`` has them larger."""
 
 
-@pytest.mark.parametrize("name", some_slow(NAMES, {"inception_v3", "nmt"}))
+@pytest.mark.parametrize("name", some_slow(NAMES, LARGE | LONG_CHAINS))
 def test_examples_leave_the_same_behind(name: str) -> None:
     workload = find(name).load()
     policy = "dtr-eq" if name in LONG_CHAINS else POLICIES[NAMES.index(name) % 4]
