@@ -8,7 +8,7 @@ period wraps around to its first use.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -28,7 +28,7 @@ NEVER_READ = -1
 """Death of what no op reads after its birth: it is alive during its birth op only."""
 
 
-class Period(msgspec.Struct, frozen=True, array_like=True):
+class Period(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Ops ``start`` to ``end - 1``, none of which touch it. A ``looped`` period covers ``start`` to the end of the
     step and from its beginning to ``end - 1``. ``time``: in the unit of the durations given (None without them)."""
 
@@ -38,7 +38,7 @@ class Period(msgspec.Struct, frozen=True, array_like=True):
     time: int | float | None = None
 
 
-class Life(msgspec.Struct, frozen=True):
+class Life(msgspec.Struct, frozen=True, gc=False):
     """Liveness of one storage, or tensor in mode ``compat``: ``index`` in the graph's table, and its bytes.
 
     ``birth`` and ``death`` are None for what is persistent and for what no op touches; ``uses`` are the ops that read
@@ -73,9 +73,11 @@ def liveness(graph: Graph, mode: Mode = "storage", durations: Sequence[float] | 
     require_straight(graph)
     clock = None if durations is None else _prefix_sums(durations)
     if mode == "compat":
-        groups = _by_tensor(graph)
-        lasting = _lasting(graph, groups)
-        return tuple(_tensor_life(graph, i, group, lasting[i], clock) for i, group in enumerate(groups))
+        facts = zip(*_by_tensor(graph), lasting_tensors(graph), strict=True)
+        return tuple(
+            _tensor_life(graph, i, tuple(uses), last_read, lasting, clock)
+            for i, (uses, last_read, lasting) in enumerate(facts)
+        )
     return tuple(_storage_life(graph, i, residence, clock) for i, residence in enumerate(residences(graph)))
 
 
@@ -98,39 +100,22 @@ def active_bytes(lives: Sequence[Life], count: int) -> Ints:
     import numpy as np
 
     active = np.zeros(count, np.int64)
-    for life in lives:
-        active[list(life.uses)] += life.nbytes
+    times = [len(life.uses) for life in lives]
+    ops = np.fromiter(itertools.chain.from_iterable(life.uses for life in lives), np.int64, sum(times))
+    np.add.at(active, ops, np.repeat(np.array([life.nbytes for life in lives], np.int64), times))
     return active
 
 
-class _Group:
-    """Uses of one tensor: distinct ops ascending, the last that reads, and whether an op produces it."""
-
-    __slots__ = ("last_read", "ops", "produced")
-
-    def __init__(self) -> None:
-        self.ops: list[int] = []
-        self.last_read = -1
-        self.produced = False
-
-
-def _by_tensor(graph: Graph) -> list[_Group]:
-    groups = [_Group() for _ in graph.tensors]
-
-    def use(tensors: Iterable[int], op: int, read: bool) -> None:
-        for tensor in tensors:
-            group = groups[tensor]
-            if not group.ops:
-                group.produced = not read
-            if not group.ops or group.ops[-1] != op:
-                group.ops.append(op)
-            if read:
-                group.last_read = op
-
+def _by_tensor(graph: Graph) -> tuple[list[list[int]], list[int]]:
+    """For each tensor the distinct ops that use it, ascending, and the last that reads it (-1: none)."""
+    users: list[list[int]] = [[] for _ in graph.tensors]
+    last_read = [-1] * len(users)
     for index, op in enumerate(graph.ops):
-        use(op.inputs, index, True)
-        use(op.outputs, index, False)
-    return groups
+        for tensor in op.inputs:
+            last_read[tensor] = index
+        for tensor in {*op.inputs, *op.outputs}:
+            users[tensor].append(index)
+    return users, last_read
 
 
 def _storage_life(graph: Graph, index: int, residence: Residence, clock: list[float] | None) -> Life:
@@ -147,28 +132,31 @@ def _storage_life(graph: Graph, index: int, residence: Residence, clock: list[fl
     return Life(index, storage.nbytes, False, storage.birth or 0, death, uses, periods)
 
 
-def _tensor_life(graph: Graph, index: int, group: _Group, lasting: bool, clock: list[float] | None) -> Life:
+def _tensor_life(
+    graph: Graph, index: int, uses: tuple[int, ...], last_read: int, lasting: bool, clock: list[float] | None
+) -> Life:
     nbytes = bytes_of(graph.tensors[index])
-    if lasting and group.ops:
-        return _persistent(index, nbytes, tuple(group.ops), len(graph), clock)
-    if not group.ops:
+    if not uses:
         return Life(index, nbytes, False, None, None, (), ())
-    death = group.last_read + 1 if group.last_read >= 0 else NEVER_READ
-    periods = tuple(_between(group.ops, death, clock))
-    return Life(index, nbytes, False, group.ops[0], death, tuple(group.ops), periods)
+    if lasting:
+        return _persistent(index, nbytes, uses, len(graph), clock)
+    death = last_read + 1 if last_read >= 0 else NEVER_READ
+    return Life(index, nbytes, False, uses[0], death, uses, tuple(_between(uses, death, clock)))
 
 
 def lasting_tensors(graph: Graph) -> list[bool]:
     """For each tensor True if it lives across steps, used or not, where every tensor owns its bytes (``compat``)."""
-    return _lasting(graph, _by_tensor(graph))
-
-
-def _lasting(graph: Graph, groups: Sequence[_Group]) -> list[bool]:
     across = [storage.birth is None and storage.death is None for storage in graph.storages]
+    used: set[int] = set()
+    produced: set[int] = set()
+    for op in graph.ops:
+        used.update(op.inputs)
+        produced.update([tensor for tensor in op.outputs if tensor not in used])
+        used.update(op.outputs)
     first: set[int] = set()
     lasting: list[bool] = []
-    for tensor, group in zip(graph.tensors, groups, strict=True):
-        lasting.append(across[tensor.storage] and (tensor.storage not in first or not group.produced))
+    for index, tensor in enumerate(graph.tensors):
+        lasting.append(across[tensor.storage] and (tensor.storage not in first or index not in produced))
         first.add(tensor.storage)
     return lasting
 

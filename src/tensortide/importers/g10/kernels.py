@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
+
+import msgspec
 
 from tensortide.importers.inductor.types import Bad, parse_type
 from tensortide.importers.textfile import TextFile, read_text
@@ -32,16 +34,16 @@ _TENSOR = re.compile(
     re.ASCII,
 )
 _HEAD = re.compile(r"Kernel ID: (\d{1,9}), Name: (.+)", re.ASCII)
-_PARENT = re.compile(r"Parent (Layer|OP) ID:(-?\d{1,9}); Name:(.*)", re.ASCII)
-_TIME = re.compile(r"Execution Time: (\d{1,18})", re.ASCII)
-_DIMS = re.compile(r"\(.*\)")
+_FACT = re.compile(
+    r"(?a:Execution Time: (?P<time>\d{1,18})|Parent (?:Layer|OP) ID:(?P<parent>-?\d{1,9}); Name:(?P<name>.*))|\(.*\)"
+)
 TENSOR_EXPECTED = (
     "'tensor<id> Is weight (global)?: <0|1>, Size in byte: <bytes>, Range:<low>--<high>' "
     "or 'tensor<id>, Name: <name>, Is global?: <0|1>: Size in byte: <bytes>,'"
 )
 
 
-class TensorLine(NamedTuple):
+class TensorLine(msgspec.Struct, frozen=True, gc=False):
     """A tensor as a line tells of it. ``name`` and ``dims`` (``f32[8, 3]``) are in the files of the later tool
     only."""
 
@@ -52,7 +54,7 @@ class TensorLine(NamedTuple):
     dims: str = ""
 
 
-class Kernel(NamedTuple):
+class Kernel(msgspec.Struct, frozen=True, gc=False):
     """A kernel as its block tells of it, and the line (from 0) that it starts at.
 
     ``time``: in cycles where the operands have address ranges, else in nanoseconds. ``parent``: number and name of the
@@ -162,11 +164,12 @@ class _Reader:
         time: int | None = None
         parent: tuple[int, str] | None = None
         while (line := self._line()) != "Input Tensors:":
-            if (found := _TIME.fullmatch(line)) and time is None:
-                time = int(found[1])
-            elif (found := _PARENT.fullmatch(line)) and parent is None:
-                parent = int(found[2]), found[3]
-            elif not _DIMS.fullmatch(line):
+            found = _FACT.fullmatch(line)
+            if found is not None and found["time"] and time is None:
+                time = int(found["time"])
+            elif found is not None and found["parent"] and parent is None:
+                parent = int(found["parent"]), found["name"]
+            elif found is None or found.lastgroup is not None:
                 raise self.file.error(
                     self.at,
                     "one 'Parent Layer ID:<n>; Name:<name>' or 'Parent OP ID:...', one 'Execution Time: <n>', "
@@ -183,7 +186,7 @@ class _Reader:
             operands = tuple([known[line] for line in lines[self.at : stop]])
         except ValueError:  # Bad among them
             self._refuse(end)
-        if len({tensor.id for tensor in operands}) < len(operands):
+        if len(operands) > 1 and len({tensor.id for tensor in operands}) < len(operands):
             self._refuse(end)
         self.at = stop + 1
         return operands

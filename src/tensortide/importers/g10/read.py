@@ -71,7 +71,7 @@ def _tensors(
                 if listed is not None:
                     raise file.wrong(kernel.line, f"tensor{tensor.id} of this kernel is not in {where}")
                 known[tensor.id] = tensor
-            elif first[:3] != tensor[:3] or first.name != tensor.name:
+            elif _facts(first) != _facts(tensor):
                 raise file.wrong(
                     kernel.line, f"tensor{tensor.id} of this kernel has {_facts(tensor)}, elsewhere {_facts(first)}"
                 )
