@@ -67,7 +67,7 @@ def metagraph(name: str) -> list[str]:
         function = compiled(expr_of(figure) for figure in [*figures, count.holdings.io_bytes])
         symbol = next(iter(function.symbols))
         for value in range(1, 77):
-            function({**imported.hints, symbol: 8 * value})
+            function({**imported.symbols, symbol: 8 * value})
 
     analysis()
     spent, theirs = cpu(analysis), CATAMOUNT_S[name]

@@ -27,7 +27,7 @@ RESULTS = Path(__file__).parent / "results" / "liveness_time.md"
 def made_up(kernels: int, tensors: int) -> Any:
     """A step whose backward reads what its forward made, with weights and workspaces, as a Trace."""
     from tensortide.graph.model import TENSOR, Call, Graph, Op, Phase, Role, Storage, Tensor
-    from tensortide.importers.trace import trace_of
+    from tensortide.importers.imported import with_names
     from tensortide.timing.exact import UNIT_CYCLE, Times
 
     dice = random.Random(0)
@@ -67,7 +67,7 @@ def made_up(kernels: int, tensors: int) -> Any:
     ]
     views = tuple(Tensor(index, "uint8", (size,), (1,)) for index, size in enumerate(sizes))
     graph = Graph(tuple(ops), tuple(calls), views, tuple(storages))
-    return trace_of(graph, Times(tuple(dice.randrange(1, 10**7) for _ in range(kernels)), UNIT_CYCLE))
+    return with_names(graph, Times(tuple(dice.randrange(1, 10**7) for _ in range(kernels)), UNIT_CYCLE))
 
 
 def one(target: str) -> dict[str, Any]:

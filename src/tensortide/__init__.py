@@ -13,7 +13,8 @@ from tensortide.workload import legal
 if TYPE_CHECKING:
     from tensortide.cost import count, explain
     from tensortide.formulas import symbolic
-    from tensortide.graph import Graph, load, save
+    from tensortide.graph import Graph, save
+    from tensortide.importers.door import open
     from tensortide.plans import footprint
     from tensortide.run import live
     from tensortide.run.budget import budget
@@ -33,7 +34,7 @@ __all__ = [
     "legal",
     "live",
     "liveness",
-    "load",
+    "open",
     "report",
     "save",
     "symbolic",
@@ -45,7 +46,7 @@ _LAZY = {
     "count": "tensortide.cost",
     "explain": "tensortide.cost",
     "Graph": "tensortide.graph",
-    "load": "tensortide.graph",
+    "open": "tensortide.importers.door",
     "save": "tensortide.graph",
     "footprint": "tensortide.plans",
     "live": "tensortide.run.live",

@@ -111,7 +111,7 @@ CASES = [
     ("count syntax.py:f", "syntax.py:1: def f(:"),
     ("count imports.py:f", "imports.py:1: import not_there_at_all"),
     ("count exits.py:f", "ended the program while it was imported"),
-    ("count junk.tide", "junk.tide is not a tensortide graph"),
+    ("count junk.tide", "junk.tide is nothing that tensortide reads"),
     ("count cut.tide", "cut.tide is damaged"),
     ("count missing.tide", "cannot read missing.tide"),
     ("count ok.tide --set batch=3", "ok.tide is a saved graph"),

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tensortide import load, save
+from tensortide.graph import load, save
 from tensortide.importers.tf1.load import import_graph
 from tensortide.plans import MinimalFootprint, load_plan
 from tensortide.replays import replay

@@ -104,7 +104,7 @@ def test_wrong_options_say_so(capsys: pytest.CaptureFixture[str], word_lm: Path,
     assert "--real" in fails(capsys, "count", word_lm, "--real")
     assert "--real" in fails(capsys, "report", word_lm, "--real")
     assert "TensorFlow graph file" in fails(capsys, "count", "mlp", "--table", "both")
-    assert "cannot be read" in fails(capsys, "count", tmp_path / "none.meta")
+    assert "cannot read" in fails(capsys, "count", tmp_path / "none.meta")
 
 
 @pytest.mark.parametrize("name", ["simple_example", "dynamic_rnn_with_backprop"])

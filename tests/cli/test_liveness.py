@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tensortide import load
 from tensortide.cli import main
-from tensortide.graph import OUTSIDE, Call, Graph, Loop, Op, Phase, Role, Storage, Tensor, save
+from tensortide.graph import OUTSIDE, Call, Graph, Loop, Op, Phase, Role, Storage, Tensor, load, save
 from tensortide.reports.liveness import figures
 from tensortide.timelines import idleness
 from tensortide.timing import Durations, identity, load_durations, save_durations

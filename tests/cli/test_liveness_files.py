@@ -125,7 +125,11 @@ def test_one_message_for_a_mistake(dumps: Path) -> None:
     assert "a target, or --config FILE" in refused(dumps, "liveness", "trace", "--config", config(dumps))
     assert "line 8: unknown key colour" in refused(dumps, "liveness", "--config", config(dumps, "colour 3"))
     assert "leave out" in refused(dumps, "liveness", "--config", config(dumps), "--export", "out")
-    assert "recorded already" in refused(dumps, "liveness", "trace", "--compiled")
-    assert "go with a dump" in refused(dumps, "liveness", "mlp", "--backward", "fx_graph_transformed_backward.py")
+    assert "which has no step to run: --compiled goes with a workload" in refused(
+        dumps, "liveness", "trace", "--compiled"
+    )
+    assert "--backward goes with a dump" in refused(
+        dumps, "liveness", "mlp", "--backward", "fx_graph_transformed_backward.py"
+    )
     (dumps / "empty").mkdir()
-    assert "no fx_graph_transformed.py" in refused(dumps, "count", "empty")
+    assert "empty is nothing that tensortide reads" in refused(dumps, "count", "empty")

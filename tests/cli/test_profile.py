@@ -119,7 +119,7 @@ def test_what_is_not_measured_is_named_and_under_strict_an_error(folder: Path, t
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("small.tide",), "small.tide is a saved graph, which has no step to run"),
+        (("small.tide",), "small.tide is a saved graph (.tide), which has no step to run"),
         (("mlp", "--clock=thread", "--threads=2"), "does not see the work of 2"),
         (("small.tide", "--from", "none.json"), "cannot read none.json"),
         (("small.tide", "--from", "t.json", "--isolated"), "--from reads times that are there"),

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tensortide import load
 from tensortide.cli import main
+from tensortide.graph import load
 from tensortide.plans import load_plan
 from tensortide.replays import replay
 from tensortide.timelines import timeline

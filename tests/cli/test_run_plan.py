@@ -10,7 +10,7 @@ import pytest
 
 from tensortide.cli import main
 from tensortide.plans import Evict, load_plan
-from tensortide.recorder.target import find
+from tensortide.recorder.target import workload as find
 from tensortide.run.budget import Budget
 from tests.cli.test_run import output
 
@@ -22,7 +22,7 @@ RUN = [*STEP, "--steps", "1"]
 @pytest.fixture(scope="module")
 def limit() -> int:
     """Bytes that take evictions."""
-    step = find("gpt2")(**SETTINGS)
+    step = find("gpt2").function(**SETTINGS)
     step()
     gc.collect()
     with Budget(1 << 40) as budget:

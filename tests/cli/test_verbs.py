@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tensortide import load
+from tensortide.graph import load
 from tests.cli.command import tensortide
 
 SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=2", "vocab=100", "positions=16")]

@@ -22,7 +22,7 @@ def word_lm(reference: Path) -> Path:
 
 def test_the_word_language_model(word_lm: Path) -> None:
     imported = import_graph(word_lm)
-    formulas = formulas_of_graph(imported.graph, imported.hints, "word_lm")
+    formulas = formulas_of_graph(imported.graph, imported.symbols, "word_lm")
     assert formulas.symbols == ("b", "h", "s", "v")
     assert formulas.totals["parameters"] == parse("16*h**2 + 2*h*v + 8*h + v")
     assert formulas.totals["product_flops"] == parse("96*h**2*b*s + 6*h*s*b*v")

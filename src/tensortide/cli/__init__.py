@@ -19,14 +19,15 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line. Exits 0 on success, 1 on a tensortide error, 2 on wrong usage, 130 on Ctrl-C."""
     from cyclopts import CycloptsError
 
-    from tensortide.cli.app import app, moved
     from tensortide.cli.interrupt import heard
 
     given = sys.argv[1:] if arguments is None else arguments
-    if (new := moved(given)) is not None:
-        print(f"error: this verb is now: tensortide {new}", file=sys.stderr)  # noqa: T201
-        raise SystemExit(2)
     try:
+        from tensortide.cli.app import app, moved  # importers of other packages may fail
+
+        if (new := moved(given)) is not None:
+            print(f"error: this verb is now: tensortide {new}", file=sys.stderr)  # noqa: T201
+            raise SystemExit(2)
         with heard():
             app(given, exit_on_error=False, print_error=False)
             sys.stdout.flush()

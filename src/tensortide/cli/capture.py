@@ -8,11 +8,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.durations import TimeOptions, durations_of
+from tensortide.cli.durations import TimeOptions, timed
+from tensortide.cli.reading import KINDS
 from tensortide.cli.source import (
-    CaptureOptions,
     OutputOptions,
-    Target,
+    ShownOptions,
     console,
     graph_of,
     is_stdout,
@@ -21,12 +21,15 @@ from tensortide.cli.source import (
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, save
 from tensortide.graph.file import SUFFIX
+from tensortide.importers.door import resolve
 from tensortide.importers.dtrlog import is_log_file, write_log
 from tensortide.write import check_writable
 
 
 def capture(
-    target: Target,
+    target: Annotated[
+        str, Parameter(help=f"An example, file.py:function, package.module:function, or a file or folder: {KINDS}.")
+    ],
     /,
     *,
     output: Annotated[
@@ -36,7 +39,7 @@ def capture(
             help="File to write (default: NAME.tide). A .log or .jsonl (also .gz) is a DTR log with durations.",
         ),
     ] = None,
-    options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    options: ShownOptions = ShownOptions(),  # noqa: B008
     times: TimeOptions = TimeOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
@@ -46,8 +49,9 @@ def capture(
     if times != TimeOptions() and not as_log:
         raise WorkloadError("--durations, --machine and --measure go with a log: -o NAME.log")
     if as_log:
-        graph, durations = durations_of(target, options, times, quiet=out.quiet)
-        write_log(graph, durations.ns, path)
+        step = timed(resolve(target), options, times, quiet=out.quiet)
+        graph = step.graph
+        write_log(step.events or graph, step.durations.ns if step.durations else None, path)
     else:
         graph = graph_of(target, options, quiet=out.quiet)
         save(graph, path)

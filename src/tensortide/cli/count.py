@@ -10,15 +10,14 @@ from tensortide.cli.source import (
     Target,
     Top,
     console,
-    graph_of,
+    opened,
     print_json,
-    resolver,
 )
 from tensortide.cli.symbols import SymbolOptions, count_symbols
 from tensortide.cli.tableoptions import TableOptions
 from tensortide.errors import WorkloadError
-from tensortide.graph.file import SUFFIX
-from tensortide.importers.files import is_graph_file
+from tensortide.importers.door import File, resolve
+from tensortide.recorder.resolver import resolver
 from tensortide.reports import report
 
 
@@ -43,20 +42,19 @@ def count(
             raise WorkloadError("--condition, --values, --formulas and --latex go with --symbols NAMES")
         count_symbols(target, chosen, options, strict=cost.strict, depth=depth, top=top, out=out)
         return
-    if is_graph_file(target):
+    found = resolve(target)
+    if isinstance(found, File) and found.importer.name == "tf1":
         from tensortide.cli.graphfile import count_file
 
-        count_file(target, tables, options, strict=cost.strict, depth=depth, top=top, out=out)
+        count_file(found, tables, options, strict=cost.strict, depth=depth, top=top, out=out)
         return
-    if tables != TableOptions() and not target.endswith(SUFFIX):
-        raise WorkloadError(
-            "--table, --preset, --drop, --bind, --ops and --csv go with a TensorFlow graph file (.meta)"
-        )
-    graph = graph_of(target, options, quiet=out.quiet)
-    if graph.loops or tables != TableOptions():
+    if tables != TableOptions() and not isinstance(found, File):
+        raise WorkloadError("--table, --ops and --csv go with a TensorFlow graph file (.meta)")
+    graph = opened(found, options, quiet=out.quiet, durations=False).graph
+    if isinstance(found, File) and (graph.loops or tables != TableOptions()):
         from tensortide.cli.graphfile import count_graph
 
-        count_graph(graph, target, tables, strict=cost.strict, depth=depth, top=top, out=out)
+        count_graph(graph, found, tables, strict=cost.strict, depth=depth, top=top, out=out)
         return
     document = report(graph, strict=cost.strict, resolver=resolver, top=max(top, 25))
     if out.json:

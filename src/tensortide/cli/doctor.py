@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tensortide.cli.source import CaptureOptions, OutputOptions, Target, console, graph_of, print_json, resolver
+from tensortide.cli.source import CaptureOptions, OutputOptions, Target, console, graph_of, print_json
+from tensortide.recorder.resolver import resolver
 
 
 def doctor(

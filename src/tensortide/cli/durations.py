@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.source import CaptureOptions, graph_of, is_saved, option, progress, resolver, symbol_values
-from tensortide.errors import GraphFileError, WorkloadError
+from tensortide.cli.source import CaptureOptions, opened, option, progress, settings_of
+from tensortide.errors import WorkloadError
 from tensortide.graph import unrolled
-from tensortide.importers.traces import is_recorded, read_recorded
-from tensortide.timing import beside, device, estimate, load_durations
+from tensortide.importers.imported import Imported
+from tensortide.recorder.resolver import resolver
+from tensortide.recorder.target import Workload
+from tensortide.timing import device, estimate, load_durations
+from tensortide.timing.exact import times_of
 
 if TYPE_CHECKING:
-    from tensortide.graph import Graph
-    from tensortide.importers.trace import Trace
-    from tensortide.timing import Durations
+    from tensortide.importers.door import File
 
-__all__ = ["DEFAULT_MACHINE", "TimeOptions", "durations_of", "durations_of_trace"]
+__all__ = ["DEFAULT_MACHINE", "TimeOptions", "timed", "with_durations"]
 
 DEFAULT_MACHINE = "A100-SXM-80GB"
 
@@ -46,63 +47,50 @@ class TimeOptions:
             raise WorkloadError("--durations, --machine and --measure exclude each other")
 
 
-def durations_of(target: str, options: CaptureOptions, times: TimeOptions, *, quiet: bool) -> tuple[Graph, Durations]:
-    """The Graph of ``target``, its loops written out, and the durations of its ops.
+def timed(
+    found: Workload | File, options: CaptureOptions, times: TimeOptions, *, quiet: bool, **reading: object
+) -> Imported:
+    """Return the step of a target, its loops written out, with durations.
 
-    What is asked for counts: a file, an estimate for a machine, a measurement. Otherwise the file beside a saved graph
-    is taken if there is one, or what other tools recorded, else an estimate for ``DEFAULT_MACHINE``. A file must be of
-    this graph.
+    What is asked for counts: a file, an estimate for a machine, a measurement. Otherwise those that a file brings, else
+    an estimate for ``DEFAULT_MACHINE``. A file must be of this graph. ``reading`` are options of an importer.
     """
     times.check()
-    if is_recorded(target):
-        trace = read_recorded(target, bind=symbol_values(target, options))
-        return trace.graph, durations_of_trace(trace, times, quiet=quiet)
-    if times.measure:
-        return _measured(target, options, quiet=quiet)
-    graph = unrolled(graph_of(target, options, quiet=quiet))
-    if times.durations is not None:
-        return graph, load_durations(times.durations, graph)
-    if times.machine is None and is_saved(target) and beside(target).is_file():
-        return graph, _beside(target, graph)
-    return graph, estimate(graph, device(times.machine or DEFAULT_MACHINE), resolver=resolver)
+    if times.measure and isinstance(found, Workload):
+        return _measured(found, options, quiet=quiet)
+    step = opened(found, options, quiet=quiet, durations=times == TimeOptions(), **reading)
+    if step.events is not None and times != TimeOptions():
+        raise WorkloadError(f"{found}: it has durations of its own")
+    if times.measure and not step.kernels:
+        raise WorkloadError(f"{found}, which has no step to run: --measure goes with a workload")
+    return with_durations(step, times, quiet=quiet)
 
 
-def durations_of_trace(trace: Trace, times: TimeOptions, *, quiet: bool) -> Durations:
-    """Durations of the ops of ``trace``: what is asked for, else what was recorded, else an estimate. ``--measure``
-    executes each distinct op alone."""
+def with_durations(step: Imported, times: TimeOptions, *, quiet: bool) -> Imported:
+    """Return ``step`` with the durations that are asked for, else its own, else an estimate. ``--measure`` executes
+    each distinct op alone."""
     times.check()
-    graph = trace.graph
+    graph = unrolled(step.graph)
     if times.durations is not None:
-        return load_durations(times.durations, graph)
-    if times.measure:
+        durations = load_durations(times.durations, graph)
+    elif times.measure:
         from tensortide.profile.isolated import measure_isolated
 
         with progress(quiet) as say:
-            return measure_isolated(graph, progress=say)
-    if times.machine is None and trace.times is not None:
-        return trace.times.durations(graph, f"recorded in {graph.meta.workload}")
-    return estimate(graph, device(times.machine or DEFAULT_MACHINE), resolver=resolver)
+            durations = measure_isolated(graph, progress=say)
+    elif times.machine is None and step.durations is not None:
+        return replace(step, graph=graph)
+    else:
+        durations = estimate(graph, device(times.machine or DEFAULT_MACHINE), resolver=resolver)
+    return replace(step, graph=graph, durations=durations, times=times_of(durations))
 
 
-def _beside(target: str, graph: Graph) -> Durations:
-    try:
-        return load_durations(beside(target), graph)
-    except GraphFileError as error:
-        raise GraphFileError(
-            f"{error}\nIt lies beside {target} and is taken for its durations. Profile again, or say which to take: "
-            "--durations FILE or --machine NAME."
-        ) from None
-
-
-def _measured(target: str, options: CaptureOptions, *, quiet: bool) -> tuple[Graph, Durations]:
-    if is_saved(target):
-        raise WorkloadError(f"{target} is a saved graph, which has no step to run: --measure goes with a workload")
+def _measured(found: Workload, options: CaptureOptions, *, quiet: bool) -> Imported:
     if options.real or options.first_step:
         raise WorkloadError("--measure runs the steady step for real: leave out --real and --first-step")
     from tensortide.profile.measure import measure
-    from tensortide.recorder.target import find, parse_settings
 
-    workload = find(target)
+    settings = settings_of(found, options)
     with progress(quiet) as say:
-        settings = parse_settings(options.set, workload, target)
-        return measure(workload, hyperparameters=settings, name=target, progress=say)
+        graph, durations = measure(found.function, hyperparameters=settings, name=found.name, progress=say)
+    return Imported(graph, durations)

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.source import CaptureOptions, OutputOptions, Target, console, graph_of, print_json, resolver
+from tensortide.cli.source import CaptureOptions, OutputOptions, Target, console, graph_of, print_json
+from tensortide.recorder.resolver import resolver
 
 
 def explain(

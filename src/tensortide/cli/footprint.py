@@ -23,7 +23,6 @@ from tensortide.cli.source import (
     print_json,
     progress,
 )
-from tensortide.cli.tableoptions import FileOptions
 from tensortide.graph import unrolled
 from tensortide.plans import footprint as minimal
 from tensortide.plans import save_plan
@@ -44,7 +43,6 @@ def footprint(
     ] = 60.0,
     top: Top = 15,
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
-    reading: FileOptions = FileOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Find the order of one step's ops that needs the least memory, with a proof of how little is possible.
@@ -52,7 +50,7 @@ def footprint(
     Ctrl-C ends the search and shows the best so far.
     """
     path = None if plan is None else check_writable(plan)
-    graph = graph_of(target, options, quiet=out.quiet, reading=reading)
+    graph = graph_of(target, options, quiet=out.quiet)
     with progress(out.quiet) as say, _interruptible() as interrupted:
 
         def watch(lower: int, upper: int) -> bool:

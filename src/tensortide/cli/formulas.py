@@ -11,13 +11,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.source import option, progress, resolver
+from tensortide.cli.source import option, progress
+from tensortide.cost.table import known_sizes
 from tensortide.errors import ExpressionError, WorkloadError
 from tensortide.expr import Expr, parse
-from tensortide.formulas.file import load_formulas
+from tensortide.formulas.file import is_formulas_file, load_formulas
 from tensortide.formulas.formulas import Formulas
-from tensortide.importers.files import GRAPH_FILES, is_graph_file
-from tensortide.recorder.target import find, parse_settings
+from tensortide.importers.door import File, resolve
+from tensortide.recorder.resolver import resolver
+from tensortide.recorder.target import find_workload, parse_settings
 
 FormulasTarget = Annotated[
     str,
@@ -51,24 +53,25 @@ def formulas_of(target: str, needed: Iterable[str], options: FormulaOptions, *, 
 
     ``needed`` are the symbols that the verb works on.
     """
-    if target.endswith(".json") or (Path(target).is_file() and not target.endswith((".py", *GRAPH_FILES))):
+    workload = find_workload(target)
+    if workload is None and is_formulas_file(target):
         if options.symbols or options.condition:
             raise WorkloadError(f"{target} is a file of formulas: --symbols and --condition go with a workload")
         return load_formulas(target).at(**bindings_of(options))
-    if is_graph_file(target):
-        return _of_graph_file(target, options)
+    found = workload or resolve(target)
+    if isinstance(found, File):
+        return _of_file(found, options)
     from tensortide.formulas import symbolic
 
-    workload = find(target)
-    known = inspect.signature(workload).parameters
+    known = inspect.signature(found.function).parameters
     over = dict.fromkeys([*(name for name in re.split(r"[,\s]+", options.symbols) if name), *needed])
     if "batch" in known:
         over["batch"] = None
     with progress(quiet) as say:
         return symbolic(
-            workload,
+            found.function,
             over=tuple(over),
-            hyperparameters=parse_settings(options.set, workload, target),
+            hyperparameters=parse_settings(options.set, found.function, target),
             where=options.condition,
             name=target,
             resolver=resolver,
@@ -76,15 +79,15 @@ def formulas_of(target: str, needed: Iterable[str], options: FormulaOptions, *, 
         ).formulas
 
 
-def _of_graph_file(target: str, options: FormulaOptions) -> Formulas:
-    """The formulas of a TensorFlow graph file: its sizes have symbols already."""
+def _of_file(found: File, options: FormulaOptions) -> Formulas:
+    """Return the formulas of a file whose sizes have symbols."""
     if options.symbols or options.condition:
-        raise WorkloadError(f"{target} is a graph file, its symbols are found in it: --symbols goes with a workload")
+        raise WorkloadError(f"{found}, and its symbols are found in it: --symbols and --condition go with a workload")
     from tensortide.formulas.imported import formulas_of_graph
-    from tensortide.importers.tf1.load import import_graph
 
-    imported = import_graph(target)
-    return formulas_of_graph(imported.graph, imported.hints, Path(target).name).at(**bindings_of(options))
+    step = found.read(durations=False)
+    symbols = step.symbols or known_sizes(step.graph)
+    return formulas_of_graph(step.graph, symbols, found.path.name).at(**bindings_of(options))
 
 
 def bindings_of(options: FormulaOptions) -> dict[str, int]:

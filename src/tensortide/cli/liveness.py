@@ -10,21 +10,20 @@ from cyclopts import Parameter
 
 from tensortide.cli.durations import TimeOptions
 from tensortide.cli.livenessfiles import ExportOptions, Source, source_of, source_of_config
-from tensortide.cli.recorded import DumpOptions
-from tensortide.cli.remat.target import Target
 from tensortide.cli.source import (
     CaptureOptions,
     OutputOptions,
+    Target,
     Top,
     console,
     is_stdout,
     option,
     print_json,
     progress,
-    resolver,
 )
 from tensortide.errors import OutputError, WorkloadError
-from tensortide.importers.g10 import is_trace
+from tensortide.importers.door import File, resolve
+from tensortide.recorder.resolver import resolver
 from tensortide.reports.liveness import LivenessStudy, study, with_liveness
 from tensortide.timing import Link
 from tensortide.timing import link as parse_link
@@ -103,7 +102,9 @@ def liveness(
     top: Top = 10,
     files: LivenessFiles = LivenessFiles(),
     export: ExportOptions = ExportOptions(),  # noqa: B008
-    dumps: DumpOptions = DumpOptions(),  # noqa: B008
+    compiled: Annotated[
+        bool, option("--compiled", "The forward and backward graph that torch.compile makes of the workload's model.")
+    ] = False,
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     times: TimeOptions = TimeOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
@@ -116,12 +117,12 @@ def liveness(
     over = parse_link(link)
     if compare is not None and (files != LivenessFiles() or export.export is not None or config is not None):
         raise WorkloadError("--compare prints two steps side by side: write the files of each on its own")
-    source = _source(target, config, options, times, dumps, export, quiet=out.quiet)
+    source = _source(target, config, options, times, export, compiled=compiled, quiet=out.quiet)
     written += source.written
-    first = _study(source, over, mode or _usual(target), device)
+    first = _study(source, over, mode, device)
     if compare is not None and target is not None:
         other, theirs = _other(target, compare, options)
-        second = _study(source_of(other, theirs, times, dumps, quiet=out.quiet), over, mode or _usual(other), device)
+        second = _study(source_of(other, theirs, times, compiled=compiled, quiet=out.quiet), over, mode, device)
         _show_both(first, second, out)
         return
     with progress(out.quiet) as say:
@@ -136,36 +137,31 @@ def _source(
     config: Path | None,
     options: CaptureOptions,
     times: TimeOptions,
-    dumps: DumpOptions,
     export: ExportOptions,
     *,
+    compiled: bool,
     quiet: bool,
 ) -> Source:
     """The step of the target, or of what the configuration file says, which is done."""
     if target is not None and config is None:
-        return source_of(target, options, times, dumps, quiet=quiet)
+        return source_of(target, options, times, compiled=compiled, quiet=quiet)
     if target is not None or config is None:
         raise WorkloadError("give a target, or --config FILE, and not both")
-    if (dumps, options, export.export) != (DumpOptions(), CaptureOptions(), None):
+    if compiled or (options, export.export) != (CaptureOptions(), None):
         raise WorkloadError("--config says what is read and where files go: leave out what goes with a target")
     return source_of_config(config, times, export, quiet=quiet)
 
 
-def _usual(target: str | None) -> Mode:
-    """Records of other tools that have no views are seen as these tools see them."""
-    return "compat" if target is None or is_trace(target) else "storage"
-
-
-def _study(source: Source, link: Link, mode: Mode, device: str | None) -> LivenessStudy:
+def _study(source: Source, link: Link, mode: Mode | None, device: str | None) -> LivenessStudy:
     graph = source.trace.graph
     ns = source.times.durations(graph, source.told).ns
-    return study(graph, ns, durations=source.told, link=link, mode=mode, device=device)
+    return study(graph, ns, durations=source.told, link=link, mode=mode or source.mode, device=device)
 
 
 def _other(target: str, text: str, options: CaptureOptions) -> tuple[str, CaptureOptions]:
     """The target that ``text`` names and its options; or ``target`` at the settings that ``text`` lists."""
     if "=" not in text or Path(text).exists():
-        return text, CaptureOptions() if Path(text).is_file() else options
+        return text, CaptureOptions() if isinstance(resolve(text), File) else options
     return target, replace(options, set=(*options.set, *(part.strip() for part in text.split(","))))
 
 

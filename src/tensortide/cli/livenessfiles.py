@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from cyclopts import Parameter
 
-from tensortide.cli.durations import TimeOptions, durations_of, durations_of_trace
-from tensortide.cli.recorded import DumpOptions, compiled, recorded_trace
-from tensortide.cli.remat.target import recording_of
-from tensortide.cli.source import CaptureOptions, option
+from tensortide.cli.durations import TimeOptions, timed, with_durations
+from tensortide.cli.source import CaptureOptions, option, progress, settings_of, step_of
 from tensortide.errors import WorkloadError
-from tensortide.importers.dtrlog import is_log_file
-from tensortide.importers.trace import Trace, trace_of
-from tensortide.importers.traces import is_recorded
+from tensortide.importers.door import File, resolve
+from tensortide.importers.imported import Imported, with_names
 from tensortide.timing.exact import Times, times_of
 
 if TYPE_CHECKING:
     from tensortide.reports.liveness_files import LivenessConfig
+    from tensortide.timelines.liveness import Mode
 
 __all__ = ["ExportOptions", "Source", "source_of", "source_of_config"]
 
@@ -48,12 +46,13 @@ class ExportOptions:
 
 
 class Source(NamedTuple):
-    """A step, its exact times, where they come from; of a configuration the files that were written on the way, and
-    how much memory the device has."""
+    """A step, its exact times, their origin, and the mode it is usually seen in; of a configuration the files that were
+    written on the way, and how much memory the device has."""
 
-    trace: Trace
+    trace: Imported
     times: Times
     told: str
+    mode: Mode = "storage"
     written: tuple[Path, ...] = ()
     capacity_bytes: int | None = None
 
@@ -74,41 +73,44 @@ class Source(NamedTuple):
         )
 
 
-def source_of(target: str, options: CaptureOptions, times: TimeOptions, dumps: DumpOptions, *, quiet: bool) -> Source:
-    """The step of ``target``: captured, saved, a log, or as other tools have it."""
-    if is_recorded(target):
-        return _timed(recorded_trace(target, options, dumps), times, quiet=quiet)
-    if dumps.backward is not None or dumps.weight is not None:
-        raise WorkloadError("--backward and --weight go with a dump (fx_graph_transformed.py)")
-    if dumps.compiled:
-        return _timed(compiled(target, options, quiet=quiet), times, quiet=quiet)
-    if is_log_file(target):
-        recording = recording_of(target, options, times, quiet=quiet)
-        ns = Times(tuple(map(int, recording.durations_ns)))
-        return Source(trace_of(recording.graph, ns), ns, recording.source)
-    graph, durations = durations_of(target, options, times, quiet=quiet)
-    found = times_of(durations)
-    return Source(trace_of(graph, found), found, durations.source)
+def source_of(target: str, options: CaptureOptions, times: TimeOptions, *, compiled: bool, quiet: bool) -> Source:
+    """Return the step of ``target``; with ``compiled`` the graphs that the compiler makes of its model."""
+    if compiled:
+        return _source(with_durations(_compiled(target, options, quiet=quiet), times, quiet=quiet))
+    found = resolve(target)
+    step = timed(found, options, times, quiet=quiet)
+    is_kernel_trace = isinstance(found, File) and found.importer.name == "g10"
+    return _source(step)._replace(mode="compat" if is_kernel_trace else "storage")
+
+
+def _source(step: Imported) -> Source:
+    assert step.durations is not None
+    exact = times_of(step.durations) if step.times is None else step.times
+    named = step if step.kernels else with_names(step.graph, exact)
+    return Source(named, exact, step.durations.source)
+
+
+def _compiled(target: str, options: CaptureOptions, *, quiet: bool) -> Imported:
+    workload = step_of(target, "--compiled")
+    if options.real or options.first_step:
+        raise WorkloadError("--compiled traces a model on fake tensors: leave out --real and --first-step")
+    from tensortide.importers.inductor.compiled import compiled_trace
+
+    settings = settings_of(workload, options)
+    with progress(quiet) as say:
+        return compiled_trace(workload.function, hyperparameters=settings, name=workload.name, progress=say)
 
 
 def source_of_config(path: Path, times: TimeOptions, export: ExportOptions, *, quiet: bool) -> Source:
     """Does what the configuration file ``path`` asks for. Kernels are measured if it says so, each alone."""
     from tensortide.reports.liveness_files import liveness_of_config
 
-    told = ""
+    sources: list[Source] = []
 
-    def timed(trace: Trace, config: LivenessConfig) -> Times:
-        nonlocal told
+    def measured(step: Imported, config: LivenessConfig) -> Times:
         asked = TimeOptions(measure=True) if times == TimeOptions() and config.profile else times
-        found = _timed(trace, asked, quiet=quiet)
-        told = found.told
-        return found.times
+        sources.append(_source(with_durations(step, asked, quiet=quiet)))
+        return sources[-1].times
 
-    done = liveness_of_config(path, timed, with_times=export.with_times, order=export.order)
-    return Source(done.trace, done.times, told, done.files, done.config.device_memory_bytes)
-
-
-def _timed(trace: Trace, times: TimeOptions, *, quiet: bool) -> Source:
-    durations = durations_of_trace(trace, times, quiet=quiet)
-    recorded = trace.times if times == TimeOptions() else None
-    return Source(trace, times_of(durations) if recorded is None else recorded, durations.source)
+    done = liveness_of_config(path, measured, with_times=export.with_times, order=export.order)
+    return Source(done.trace, done.times, sources[-1].told, "compat", done.files, done.config.device_memory_bytes)

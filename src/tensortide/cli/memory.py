@@ -6,19 +6,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.source import (
-    CaptureOptions,
-    Depth,
-    OutputOptions,
-    Target,
-    Top,
-    console,
-    graph_of,
-    print_json,
-    resolver,
-)
+from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Target, Top, console, graph_of, print_json
 from tensortide.graph import unrolled
 from tensortide.memory import ALLOCATORS, EXACT
+from tensortide.recorder.resolver import resolver
 from tensortide.reports import report
 
 

@@ -16,13 +16,14 @@ from tensortide.cli.source import (
     Target,
     Top,
     graph_of,
-    is_saved,
     is_stdout,
     option,
     progress,
-    resolver,
+    settings_of,
 )
 from tensortide.errors import WorkloadError
+from tensortide.importers.door import File, resolve
+from tensortide.recorder.resolver import resolver
 from tensortide.timing import save_durations
 from tensortide.timing.durations import SUFFIX
 from tensortide.write import check_writable
@@ -108,20 +109,19 @@ def _durations(
 
         graph = graph_of(target, options, quiet=True)
         return graph, measure_isolated(graph, clock=how.clock, threads=threads, device=how.device, progress=say)
-    if is_saved(target):
+    found = resolve(target)
+    if isinstance(found, File):
         raise WorkloadError(
-            f"{target} is a saved graph, which has no step to run.\nProfile the workload it was captured from, or its "
-            "ops alone (--isolated), or give a trace of it (--from)."
+            f"{found}, which has no step to run.\nProfile the workload it was captured from, or its ops alone "
+            "(--isolated), or give a trace of it (--from)."
         )
     if options.real or options.first_step:
         raise WorkloadError("profile runs the steady step for real: leave out --real and --first-step")
     from tensortide.profile.measure import measure
-    from tensortide.recorder.target import find, parse_settings
 
-    workload = find(target)
     return measure(
-        workload,
-        hyperparameters=parse_settings(options.set, workload, target),
+        found.function,
+        hyperparameters=settings_of(found, options),
         repeats=how.steps,
         clock=how.clock,
         threads=threads,

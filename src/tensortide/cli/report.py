@@ -22,9 +22,9 @@ from tensortide.cli.source import (
     graph_of,
     is_stdout,
     progress,
-    resolver,
 )
 from tensortide.errors import WorkloadError
+from tensortide.recorder.resolver import resolver
 from tensortide.write import check_writable, write_file
 
 if TYPE_CHECKING:

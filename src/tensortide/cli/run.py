@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.source import CaptureOptions, console, graph_of, is_stdout, option, print_json
+from tensortide.cli.source import CaptureOptions, console, is_stdout, opened, option, print_json, settings_of, step_of
 from tensortide.errors import RunError
-from tensortide.plans import save_plan
-from tensortide.plans.file import is_plan_file
+from tensortide.plans import Plan, save_plan
+from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.policies import DEFAULT
 from tensortide.units import format_bytes, format_seconds
 from tensortide.write import check_writable
@@ -33,7 +33,10 @@ def run(
     *,
     budget: Annotated[str, Parameter(help="Most memory for tensors: 8GiB, 60% of the device's, or auto.")],
     policy: Annotated[
-        str, Parameter(help="What goes first: dtr-eq, dtr, lru, dtr-eq+sqrt, ...; or a plan to be followed.")
+        str,
+        Parameter(
+            help="What goes first: dtr-eq, lru, dtr-eq+sqrt, ...; FILE.py:NAME; or a plan to be followed (.json)."
+        ),
     ] = DEFAULT,
     steps: Annotated[int, Parameter(help="Steps to measure, of each kind.")] = 3,
     plain: Annotated[
@@ -48,20 +51,19 @@ def run(
     json: Annotated[bool, option("--json", "Print JSON instead of text.")] = False,
 ) -> None:
     """Run a workload for real under a memory budget, and compare with ordinary steps of it."""
-    from tensortide.recorder.target import find, parse_settings
     from tensortide.run.budget import Budget
     from tensortide.run.compared import compared
     from tensortide.run.measure import measured
 
     if plan is not None:
         check_writable(plan)
-    workload = find(target)
-    settings = parse_settings(set, workload, target)
-    captured = compare or plan is not None or is_plan_file(policy)
-    graph = graph_of(target, CaptureOptions(set=set), quiet=json) if captured else None
+    workload, options = step_of(target, "run"), CaptureOptions(set=set)
+    settings = settings_of(workload, options)
+    captured = compare or plan is not None or isinstance(decision(policy), Plan)
+    graph = opened(workload, options, quiet=json).graph if captured else None
     limit = Budget(int(budget) if budget.isdecimal() else budget, policy, graph=graph)
     with warnings.catch_warnings(record=True) as told:
-        result = measured(target, workload, settings, limit, steps, plain=plain)
+        result = measured(target, workload.function, settings, limit, steps, plain=plain)
     for warning in told:
         sys.stderr.write(f"warning: {warning.message}\n")
     found = limit.steps[-steps:]

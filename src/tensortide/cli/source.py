@@ -6,36 +6,31 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from tensortide.cli.tableoptions import FileOptions
+from tensortide.cli.reading import ReadingOptions
 from tensortide.errors import WorkloadError
-from tensortide.graph import Graph, load
-from tensortide.graph.file import SUFFIX
-from tensortide.importers.files import GRAPH_FILES, is_graph_file
-from tensortide.importers.traces import is_recorded, read_recorded
+from tensortide.graph import Graph
+from tensortide.importers.door import File, resolve
+from tensortide.importers.imported import Imported
 from tensortide.recorder import capture
+from tensortide.recorder.target import Scalar, Workload, parse_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tensortide.cost import Cost
-    from tensortide.cost.evaluate import How
-    from tensortide.graph import OpView
 
 Depth = Annotated[int, Parameter(help="Levels of the module tree to show.", validator=validators.Number(gte=0))]
 Top = Annotated[int, Parameter(help="Number of rows to show of each list.", validator=validators.Number(gte=0))]
-STEPS = (
-    "file.py:function, package.module:function, an example, a saved graph, a TensorFlow graph (.meta, .pb), a dump of "
-    "PyTorch's compiler (fx_graph_transformed.py, or its folder), the folder of a kernel trace"
+TARGET = (
+    "An example, file.py:function, package.module:function, or a file or folder of one of the kinds that "
+    "tensortide capture --help lists"
 )
-"""What names a step, for help."""
-LOGS = f"{STEPS}, or a DTR log (.log, .jsonl, also .gz)"
-Target = Annotated[str, Parameter(help=f"{STEPS}.")]
+Target = Annotated[str, Parameter(help=f"{TARGET}.")]
 
 
 def option(names: str, text: str) -> Parameter:
@@ -55,6 +50,15 @@ class CaptureOptions:
     first_step: Annotated[
         bool, option("--first-step", "Record the very first step, which creates optimizer state.")
     ] = False
+    reading: Annotated[ReadingOptions, Parameter(name="*", show=False)] = field(default_factory=ReadingOptions)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ShownOptions(CaptureOptions):
+    """How the target is captured or read, with the options of importers in the help."""
+
+    reading: Annotated[ReadingOptions, Parameter(name="*")] = field(default_factory=ReadingOptions)
 
 
 @Parameter(name="*")
@@ -74,56 +78,53 @@ class OutputOptions:
     quiet: Annotated[bool, option("--quiet -q", "No progress, no word of the files that were written.")] = False
 
 
-def graph_of(
-    target: str,
-    options: CaptureOptions,
-    *,
-    quiet: bool,
-    reading: FileOptions = FileOptions(),  # noqa: B008
-) -> Graph:
-    """The Graph of ``target``: read if it is a saved graph, else captured."""
-    if reading != FileOptions() and not is_graph_file(target):
-        raise WorkloadError("--preset, --drop and --bind go with a TensorFlow graph file (.meta)")
-    if is_recorded(target):
-        return read_recorded(target, bind=symbol_values(target, options)).graph
-    if is_saved(target):
-        if options != CaptureOptions():
-            raise WorkloadError(f"{target} is a saved graph: --set, --real and --first-step go with a workload")
-        return load(target)
-    if is_graph_file(target):
-        from tensortide.cli.graphfile import graph_of_file
+def graph_of(target: str, options: CaptureOptions, *, quiet: bool) -> Graph:
+    """Return the Graph of ``target``: captured if it is a workload, else read."""
+    return opened(resolve(target), options, quiet=quiet, durations=False).graph
 
-        return graph_of_file(target, options, reading)
-    from tensortide.recorder.target import find, parse_settings
 
-    workload = find(target)
+def opened(found: Workload | File, options: CaptureOptions, *, quiet: bool, **reading: object) -> Imported:
+    """Capture or read what a target is; ``reading`` are further options of its importer."""
+    if isinstance(found, File):
+        return found.read(symbols_of(found, options), **options.reading.given(), **reading)
+    settings = settings_of(found, options)
     with progress(quiet) as say:
-        return capture(
-            workload,
-            hyperparameters=parse_settings(options.set, workload, target),
+        graph = capture(
+            found.function,
+            hyperparameters=settings,
             real=options.real,
             first_step=options.first_step,
-            name=target,
+            name=found.name,
             progress=say,
         )
+    return Imported(graph)
 
 
-def symbol_values(file: str, options: CaptureOptions) -> dict[str, int]:
-    """The settings as values of symbols. Raises WorkloadError for other options, and what is no positive integer."""
+def settings_of(found: Workload, options: CaptureOptions) -> dict[str, Scalar]:
+    """Return the hyperparameters. Raises WorkloadError for what the workload does not have, or goes with a file."""
+    options.reading.refuse(found.name)
+    return parse_settings(options.set, found.function, found.name)
+
+
+def symbols_of(found: File, options: CaptureOptions) -> dict[str, int]:
+    """Return the settings as values of symbols. Raises WorkloadError for other options, and for no positive integer."""
     if options.real or options.first_step:
-        raise WorkloadError(f"{file} is a graph: --real and --first-step go with a workload")
+        raise WorkloadError(f"{found}: --real and --first-step go with a workload")
     values: dict[str, int] = {}
     for setting in options.set:
         name, _, text = setting.rpartition("=")
         if not name or not text.strip().isdecimal() or not int(text):
-            raise WorkloadError(f"--set takes name=value with a positive integer for a graph file, not {setting!r}")
+            raise WorkloadError(f"{found}: --set takes name=value with a positive integer, not {setting!r}")
         values[name.strip()] = int(text)
     return values
 
 
-def is_saved(target: str) -> bool:
-    """Whether ``target`` is a saved graph: by its name, or a file that is nothing else."""
-    return target.endswith(SUFFIX) or (Path(target).is_file() and not target.endswith((".py", *GRAPH_FILES)))
+def step_of(target: str, verb: str) -> Workload:
+    """Return the workload that ``target`` names, for a verb that runs it. Raises WorkloadError for a file."""
+    found = resolve(target)
+    if isinstance(found, File):
+        raise WorkloadError(f"{found}, which has no step to run: {verb} goes with a workload")
+    return found
 
 
 @contextmanager
@@ -163,12 +164,3 @@ def print_json(value: object) -> None:
     import msgspec
 
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
-
-
-def resolver(op: OpView) -> tuple[Cost, How] | None:
-    """Cost of an op that has no rule, from the framework if it is installed: its formula, or the op's parts."""
-    try:
-        from tensortide.recorder.fallback import fallback
-    except ImportError:
-        return None
-    return fallback(op)

@@ -11,11 +11,20 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from tensortide.cli.source import CaptureOptions, OutputOptions, console, option, print_json, progress, resolver
+from tensortide.cli.source import (
+    CaptureOptions,
+    OutputOptions,
+    console,
+    option,
+    print_json,
+    progress,
+    settings_of,
+    step_of,
+)
 from tensortide.errors import UnknownCost, WorkloadError
 from tensortide.formulas import Symbolic, symbolic
 from tensortide.formulas.file import save_formulas
-from tensortide.recorder.target import find, parse_settings
+from tensortide.recorder.resolver import resolver
 from tensortide.write import write_file
 
 ALL = "all"
@@ -53,15 +62,15 @@ def count_symbols(
     """Print the formulas of ``target`` and write the files that were asked for."""
     if options.real or options.first_step:
         raise WorkloadError("--symbols does not go with --real or --first-step: formulas are of the steady step")
-    workload = find(target)
+    workload = step_of(target, "--symbols")
     with progress(out.quiet) as say:
         found = symbolic(
-            workload,
-            over=names_of(chosen.symbols, workload),
-            hyperparameters=parse_settings(options.set, workload, target),
+            workload.function,
+            over=names_of(chosen.symbols, workload.function),
+            hyperparameters=settings_of(workload, options),
             where=chosen.condition,
             values=dict(map(_values, chosen.values)),
-            name=target,
+            name=workload.name,
             resolver=resolver,
             progress=say,
         )

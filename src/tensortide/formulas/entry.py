@@ -41,10 +41,9 @@ def symbolic(
     workload cannot be captured.
     """
     if isinstance(workload, str):
-        from tensortide.recorder.target import find
+        from tensortide.recorder.target import workload as named
 
-        name = name or workload
-        workload = find(workload)
+        name, workload = name or workload, named(workload).function
     with _heap_set_aside():
         return derive(
             workload,

@@ -12,10 +12,11 @@ import msgspec
 from tensortide.errors import ExpressionError
 from tensortide.expr import parse, parse_condition, text
 from tensortide.formulas.formulas import Formulas
+from tensortide.importers.textfile import head
 from tensortide.versioned import Format
 from tensortide.write import write_file
 
-__all__ = ["SUFFIX", "load_formulas", "save_formulas", "to_json"]
+__all__ = ["SUFFIX", "is_formulas_file", "load_formulas", "save_formulas", "to_json"]
 
 SUFFIX = ".formulas.json"
 FORMAT = Format("formulas", "tensortide.formulas", (1,), ExpressionError, "derive them again")
@@ -48,6 +49,11 @@ def to_json(formulas: Formulas) -> bytes:
 def save_formulas(formulas: Formulas, path: str | os.PathLike[str]) -> Path:
     """Write ``formulas`` to ``path``; the whole file or nothing. Raises OutputError."""
     return write_file(path, to_json(formulas))
+
+
+def is_formulas_file(path: str | os.PathLike[str]) -> bool:
+    """Tell a file of formulas, of whatever version, by its content."""
+    return f'"{FORMAT.tag}/'.encode() in head(Path(path))
 
 
 def load_formulas(path: str | os.PathLike[str]) -> Formulas:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tensortide.errors import TraceError
 
-__all__ = ["TextFile", "find_file", "read_text", "shown"]
+__all__ = ["TextFile", "find_file", "head", "read_text", "shown"]
 
 _SHOWN = 80
 
@@ -60,6 +60,19 @@ def read_text(path: str | os.PathLike[str]) -> TextFile:
         line = data[start.rfind(b"\n") + 1 :].split(b"\n", 1)[0]
         said = shown(line.decode(errors="backslashreplace"))
         raise TraceError(f"{name}, line {start.count(10) + 1}: not UTF-8: {said}") from None
+
+
+def head(path: Path, nbytes: int = 1 << 16, *, unpack: bool = True) -> bytes:
+    """Read the first bytes of the file at ``path``, unpacked if it is compressed with gzip; none of what is no file."""
+    try:
+        if not path.is_file():
+            return b""
+        with path.open("rb") as file:
+            if not unpack or file.peek(2)[:2] != b"\x1f\x8b":
+                return file.read(nbytes)
+            return gzip.GzipFile(fileobj=file).read(nbytes)
+    except (OSError, ValueError, EOFError, zlib.error):
+        return b""
 
 
 def find_file(folder: str | os.PathLike[str], names: Sequence[str]) -> Path | None:

@@ -34,8 +34,3 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> Path:
 def load_plan(path: str | os.PathLike[str]) -> Plan:
     """Read a Plan. Raises PlanFileError if the file is missing, foreign, damaged or of another version."""
     return FORMAT.load(path, _File).plan
-
-
-def is_plan_file(text: str) -> bool:
-    """Tell whether ``text``, where the name of a policy could stand, names a file instead."""
-    return text.endswith(".json") or Path(text).is_file()

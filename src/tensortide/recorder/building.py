@@ -19,7 +19,7 @@ from tensortide.recorder.pair import Loss, step_of_pair
 from tensortide.recorder.parity import same_paths
 from tensortide.recorder.standins import clones, fakes
 from tensortide.recorder.surroundings import undisturbed
-from tensortide.recorder.target import Scalar, find
+from tensortide.recorder.target import Scalar, workload
 
 __all__ = ["Named", "Step", "built", "named"]
 
@@ -41,7 +41,7 @@ def named(target: Any, inputs: Any, loss: Loss, optimizer: str | None, name: str
     """
     if isinstance(target, str):
         name = name or target
-        target = find(target)
+        target = workload(target).function
     is_step = isinstance(target, torch.nn.Module)
     if is_step:
         name = name or type(target).__name__

@@ -14,12 +14,13 @@ from types import TracebackType
 import torch
 
 from tensortide.errors import PlanError, RunError
-from tensortide.graph import Graph, load, unrolled
+from tensortide.graph import Graph, unrolled
+from tensortide.importers.door import open as opened
 from tensortide.memory.accumulate import accumulate_apart, sums_in_place
-from tensortide.plans import Plan, load_plan, validate
-from tensortide.plans.file import is_plan_file
+from tensortide.plans import Plan, validate
+from tensortide.plans.remat.choice import decision
+from tensortide.plans.remat.choice import policy as named
 from tensortide.plans.remat.policies import DEFAULT, Policy
-from tensortide.plans.remat.policies import policy as named
 from tensortide.run.follow import Follower
 from tensortide.run.heap import settle_heap
 from tensortide.run.limit import budget_bytes, default_device
@@ -216,18 +217,16 @@ def budget(
 
 
 def _graph_of(given: Graph | str | os.PathLike[str] | None) -> Graph | None:
-    graph = given if given is None or isinstance(given, Graph) else load(given)
+    graph = given if given is None or isinstance(given, Graph) else opened(given, durations=False).graph
     return graph if graph is None else unrolled(graph)
 
 
 def _decision(given: str | os.PathLike[str] | Policy | Plan) -> tuple[Policy, Plan | None, str]:
     """The policy, the plan to be followed if there is one, and what decides is called."""
-    if isinstance(given, Plan):
-        return named(DEFAULT), given, "the plan"
-    if isinstance(given, os.PathLike) or (isinstance(given, str) and is_plan_file(given)):
-        return named(DEFAULT), load_plan(given), os.fspath(given)
-    policy = named(given) if isinstance(given, str) else given
-    return policy, None, policy.name
+    found = decision(given)
+    if isinstance(found, Plan):
+        return named(DEFAULT), found, "the plan" if isinstance(given, Plan) else str(given)
+    return found, None, found.name
 
 
 def _graph_of_plan(plan: Plan, name: str, graph: Graph | None) -> Graph:

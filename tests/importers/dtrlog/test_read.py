@@ -149,7 +149,7 @@ def test_random_logs_are_valid_graphs_with_the_lives_of_their_events(tmp_path_fa
         assert tensortide.timeline(graph).at_start == 0
         assert [storage.death for storage in graph.storages] == deaths(recording)
         tensortide.save(graph, path.with_suffix(".tide"))
-        assert tensortide.load(path.with_suffix(".tide")) == graph
+        assert tensortide.open(path.with_suffix(".tide")).graph == graph
 
 
 def deaths(recording: Recording) -> list[int | None]:

@@ -205,7 +205,7 @@ def test_a_log_that_was_saved_as_a_graph(tmp_path: Path) -> None:
     """Without its events it has the same ops and lives."""
     log = read_recording(WORKED)
     tensortide.save(log.graph, tmp_path / "log.tide")
-    again = exported(tensortide.load(tmp_path / "log.tide"), tmp_path, list(log.durations_ns))
+    again = exported(tensortide.open(tmp_path / "log.tide").graph, tmp_path, list(log.durations_ns))
     assert again.durations_ns == log.durations_ns
     assert [op.label for op in again.graph.ops] == [op.label for op in log.graph.ops]
     assert [storage.death for storage in again.graph.storages] == [storage.death for storage in log.graph.storages]

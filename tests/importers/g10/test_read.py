@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tensortide.graph import Phase, Role, validate
-from tensortide.importers.g10 import is_trace, read_liveness, read_profile, read_trace
-from tensortide.importers.trace import Trace
+from tensortide.importers.g10 import read_liveness, read_profile, read_trace
+from tensortide.importers.imported import Imported
 from tensortide.timelines import NEVER_READ, liveness, timeline
 from tensortide.timelines.compat import compat_series
 from tests.importers.g10.example import INTERVALS, KERNELS, SIZES, kernels_config, tensors_config, write_trace
@@ -19,7 +19,7 @@ from tests.importers.g10.example import INTERVALS, KERNELS, SIZES, kernels_confi
 TICKS_PER_US = 1200
 
 
-def told(trace: Trace) -> dict[str, tuple[int | None, int | None, list[tuple[int, int, bool, float]]]]:
+def told(trace: Imported) -> dict[str, tuple[int | None, int | None, list[tuple[int, int, bool, float]]]]:
     """Birth, death and periods in us of each tensor of the worked example."""
     assert trace.times is not None
     lives = liveness(trace.graph, "compat", trace.times.ticks)
@@ -95,15 +95,6 @@ def test_what_a_reader_puts_up_with(tmp_path: Path) -> None:
     assert told(read) == told(plain)
     assert read.graph.storages == plain.graph.storages
     assert read_trace(other / "kernels.config.gz").graph.ops == read.graph.ops
-
-
-def test_which_targets_are_traces(tmp_path: Path) -> None:
-    assert not is_trace(tmp_path)
-    write_trace(tmp_path)
-    assert is_trace(tmp_path)
-    assert is_trace(tmp_path / "kernels.config")
-    assert is_trace("anywhere/kernels.config.gz")
-    assert not is_trace(tmp_path / "tensors.config")
 
 
 def test_durations_of_whole_nanoseconds_drift_by_less_than_one(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tensortide.importers.g10 import (
     read_profile,
     read_trace,
 )
-from tensortide.importers.trace import Trace
+from tensortide.importers.imported import Imported
 from tensortide.timelines import Life, liveness
 from tensortide.timelines.compat import compat_series
 
@@ -33,14 +33,14 @@ TRACES = {
 
 
 @pytest.fixture(scope="module", params=TRACES)
-def case(request: pytest.FixtureRequest, reference: Path) -> tuple[Path, Trace, tuple[Life, ...]]:
+def case(request: pytest.FixtureRequest, reference: Path) -> tuple[Path, Imported, tuple[Life, ...]]:
     folder = reference / "g10" / request.param
     trace = read_trace(folder)
     assert trace.times is not None
     return folder, trace, liveness(trace.graph, "compat", trace.times.ticks)
 
 
-Case = tuple[Path, Trace, tuple[Life, ...]]
+Case = tuple[Path, Imported, tuple[Life, ...]]
 
 
 def test_every_tensor(case: Case) -> None:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 
 from tensortide.graph import Phase
+from tensortide.importers.imported import Imported
 from tensortide.importers.inductor import trace_of_texts
 from tensortide.importers.textfile import TextFile
-from tensortide.importers.trace import Trace
 
 FORWARD = """\
 class GraphModule(torch.nn.Module):
@@ -57,7 +57,7 @@ class <lambda>(torch.nn.Module):
 STEP = {Phase.FORWARD: FORWARD, Phase.BACKWARD: BACKWARD, Phase.OPTIMIZER: WEIGHT}
 
 
-def trace(*texts: str, bind: Mapping[str, int] | None = None) -> Trace:
+def trace(*texts: str, bind: Mapping[str, int] | None = None) -> Imported:
     """The Trace of a forward dump, a backward and an optimizer one, as many as there are."""
     files = {phase: TextFile(f"{phase}.py", text) for phase, text in zip(STEP, texts, strict=False)}
     return trace_of_texts(files, bind=bind)

@@ -17,8 +17,8 @@ from torch.nn import functional as F  # noqa: E402
 
 from tensortide.errors import CaptureError  # noqa: E402
 from tensortide.graph import Phase, Role, validate  # noqa: E402
+from tensortide.importers.imported import Imported  # noqa: E402
 from tensortide.importers.inductor import find_dumps, read_dumps  # noqa: E402
-from tensortide.importers.trace import Trace  # noqa: E402
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of PyTorch, about PyTorch
@@ -110,7 +110,7 @@ def test_the_kernels_of_real_dumps(reference: Path) -> None:
     assert kernels(found) == kernels(read_dumps(dumps.forward, dumps.backward))
 
 
-def kernels(trace: Trace) -> Counter[tuple[str, str, tuple[object, ...]]]:
+def kernels(trace: Imported) -> Counter[tuple[str, str, tuple[object, ...]]]:
     graph = trace.graph
     return Counter(
         (op.phase.value, graph.calls[op.call].op, tuple(graph.tensors[t].shape for t in (*op.inputs, *op.outputs)))

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tensortide.errors import TraceError
 from tensortide.importers.inductor import find_dumps, read_dumps
-from tensortide.importers.inductor.files import is_dump
 from tensortide.importers.inductor.types import Bad, parse_type
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT, bare, body, trace
 from tests.recorder.mutations import damaged
@@ -107,7 +106,6 @@ def test_files(tmp_path: Path) -> None:
         "model__0_backward_2.1",
         "model__1_inference_4.2",
     ]
-    assert is_dump(dumps.forward)
     assert read_dumps(*dumps).graph.ops == trace(FORWARD, BACKWARD, WEIGHT).graph.ops
     other = tmp_path / "run" / "model__2_forward_1.0"
     other.mkdir()

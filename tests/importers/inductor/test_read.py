@@ -9,9 +9,9 @@ import pytest
 
 from tensortide.errors import TraceError
 from tensortide.graph import OUTSIDE, Const, Phase, Role, load, save, validate
+from tensortide.importers.imported import Imported
 from tensortide.importers.inductor import trace_of_texts
 from tensortide.importers.textfile import TextFile
-from tensortide.importers.trace import Trace
 from tensortide.timelines import NEVER_READ, liveness
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, STEP, WEIGHT, bare, body, newer, trace
 
@@ -278,5 +278,5 @@ def test_a_backward_alone() -> None:
     assert liveness(made.graph, "compat")[made.tensors.index("mm")].death == NEVER_READ
 
 
-def trace_backward(text: str) -> Trace:
+def trace_backward(text: str) -> Imported:
     return trace_of_texts({Phase.BACKWARD: TextFile("backward.py", text)})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from tensortide.errors import TraceError
-from tensortide.importers.trace import Trace
+from tensortide.importers.imported import Imported
 from tensortide.reports.liveness_files import LivenessConfig, liveness_of_config, read_config
 from tensortide.timing.exact import Times
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT
@@ -72,7 +72,7 @@ def test_paths_from_the_working_directory(project: Path, monkeypatch: pytest.Mon
 def test_doing_what_it_says(project: Path) -> None:
     asked: list[LivenessConfig] = []
 
-    def timed(trace: Trace, config: LivenessConfig) -> Times:
+    def timed(trace: Imported, config: LivenessConfig) -> Times:
         asked.append(config)
         return Times((1000,) * len(trace.graph))
 

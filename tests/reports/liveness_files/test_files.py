@@ -16,8 +16,8 @@ from hypothesis import given
 from tensortide.errors import OutputError, TraceError
 from tensortide.graph import Graph
 from tensortide.importers import g10
+from tensortide.importers.imported import Imported, with_names
 from tensortide.importers.inductor import find_dumps, read_dumps
-from tensortide.importers.trace import Trace, trace_of
 from tensortide.reports.liveness_files import write_liveness_files
 from tensortide.timelines import liveness
 from tensortide.timing.exact import Times
@@ -28,12 +28,12 @@ from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT, trace
 GOLDEN = Path(__file__).with_name("golden.txt")
 
 
-def timed(made: Trace) -> Times:
+def timed(made: Imported) -> Times:
     """Times that are no whole microseconds and differ."""
     return Times(tuple(1001 + 7 * index for index in range(len(made.graph))), Fraction(1, 3))
 
 
-def fx_sample(reference: Path) -> Trace:
+def fx_sample(reference: Path) -> Imported:
     dumps = find_dumps(reference / "g10" / "fx_sample")
     return read_dumps(dumps.forward, dumps.backward)
 
@@ -60,7 +60,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path, texts: tuple[str, ...],
     assert_round_trip(tmp_path, trace(*texts), with_times)
 
 
-def assert_round_trip(folder: Path, made: Trace, with_times: bool) -> None:
+def assert_round_trip(folder: Path, made: Imported, with_times: bool) -> None:
     times = timed(made)
     write_liveness_files(made, folder, "run", times=times, with_times=with_times)
     lives = liveness(made.graph, "compat", times.ticks)
@@ -93,7 +93,7 @@ def assert_round_trip(folder: Path, made: Trace, with_times: bool) -> None:
 @given(graphs())
 def test_any_graph_is_written_and_read(tmp_path_factory: pytest.TempPathFactory, graph: Graph) -> None:
     if len(graph):
-        assert_round_trip(tmp_path_factory.mktemp("files"), trace_of(graph), with_times=True)
+        assert_round_trip(tmp_path_factory.mktemp("files"), with_names(graph), with_times=True)
 
 
 @pytest.mark.parametrize("name", ["BERT_Base-256", "VIT-512"])

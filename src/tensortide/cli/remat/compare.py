@@ -11,7 +11,16 @@ from cyclopts import Parameter, validators
 from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.grid import Budgets, Limit, name_of, tell, words
 from tensortide.cli.remat.target import RuleOptions, recording_of
-from tensortide.cli.source import LOGS, CaptureOptions, OutputOptions, console, is_stdout, option, print_json, progress
+from tensortide.cli.source import (
+    TARGET,
+    CaptureOptions,
+    OutputOptions,
+    console,
+    is_stdout,
+    option,
+    print_json,
+    progress,
+)
 from tensortide.errors import WorkloadError
 from tensortide.studies.remat import Subject
 from tensortide.studies.remat import budgets as parse_budgets
@@ -26,7 +35,7 @@ LAYERS = 10_000
 
 
 def compare(
-    target: Annotated[str, Parameter(help=f"{LOGS}; or chain:N, a made-up chain of N layers of equal cost and size.")],
+    target: Annotated[str, Parameter(help=f"{TARGET}; or chain:N, N layers of equal cost and size.")],
     /,
     *,
     budgets: Budgets = "1.0:0.3:0.1",

@@ -12,7 +12,16 @@ from cyclopts import Parameter, validators
 
 from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.target import RuleOptions, recording_of
-from tensortide.cli.source import LOGS, CaptureOptions, OutputOptions, console, is_stdout, option, print_json, progress
+from tensortide.cli.source import (
+    TARGET,
+    CaptureOptions,
+    OutputOptions,
+    console,
+    is_stdout,
+    option,
+    print_json,
+    progress,
+)
 from tensortide.plans.remat.policies import contenders
 from tensortide.studies.remat import Budget, Experiment, Growth, Line, Saved, Subject, conduct
 from tensortide.write import check_writable, write_file
@@ -20,7 +29,7 @@ from tensortide.write import check_writable, write_file
 if TYPE_CHECKING:
     from rich.console import Console
 
-Targets = Annotated[tuple[str, ...], Parameter(help=f"{LOGS}. Several make a panel each.")]
+Targets = Annotated[tuple[str, ...], Parameter(help=f"{TARGET}. Several make a panel each.")]
 Budgets = Annotated[
     str,
     Parameter(
@@ -28,7 +37,9 @@ Budgets = Annotated[
         "8GiB:2GiB:1GiB)."
     ),
 ]
-Policies = Annotated[str, Parameter(help="Policies, separated by commas; random is played with ten seeds.")]
+Policies = Annotated[
+    str, Parameter(help="Policies (names, FILE.py:NAME), separated by commas; random is played with ten seeds.")
+]
 Limit = Annotated[
     float,
     Parameter(

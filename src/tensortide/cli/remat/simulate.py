@@ -11,23 +11,24 @@ import msgspec
 from cyclopts import Parameter, validators
 
 from tensortide.cli.durations import TimeOptions
-from tensortide.cli.remat.target import RuleOptions, Target, simulator_of
+from tensortide.cli.remat.target import RuleOptions, simulator_of
 from tensortide.cli.source import (
     CaptureOptions,
     OutputOptions,
+    Target,
     Top,
     console,
     is_stdout,
     option,
     print_json,
     progress,
-    resolver,
 )
 from tensortide.errors import OutputError, PlanError
-from tensortide.plans import load_plan, save_plan
-from tensortide.plans.file import is_plan_file
+from tensortide.plans import Plan, save_plan
+from tensortide.plans.remat.choice import decision
+from tensortide.plans.remat.choice import policy as find_policy
 from tensortide.plans.remat.policies import DEFAULT, contenders
-from tensortide.plans.remat.policies import policy as find_policy
+from tensortide.recorder.resolver import resolver
 from tensortide.replays.remat import Simulator
 from tensortide.replays.remat.portfolio import best
 from tensortide.replays.remat.smallest import smallest_budget
@@ -37,7 +38,6 @@ from tensortide.studies.remat import Budget, budgets
 from tensortide.write import check_writable, write_file
 
 if TYPE_CHECKING:
-    from tensortide.plans import Plan
     from tensortide.replays.remat import Simulation
     from tensortide.replays.remat.telemetry import Telemetry
     from tensortide.reports.simulation import SimulationView
@@ -85,7 +85,7 @@ def simulate(
     policy: Annotated[
         str,
         Parameter(
-            help="What decides which tensor goes: dtr-eq, dtr, msps, lru, ...; auto: the best of all; or a plan."
+            help="What decides which tensor goes: dtr-eq, msps, lru, ...; FILE.py:NAME; auto: the best; or a plan."
         ),
     ] = DEFAULT,
     limit: Annotated[
@@ -138,16 +138,11 @@ class _Made:
 
 
 def _plan_of(policy: str) -> Plan | None:
-    """The plan that ``policy`` names, if it is a file. Raises PlanError if it is neither that nor a policy."""
+    """Return the plan that ``policy`` names, None for a policy. Raises PlanError if it is neither."""
     if policy == AUTO:
         return None
-    if is_plan_file(policy):
-        return load_plan(policy)
-    try:
-        find_policy(policy)
-    except PlanError as error:
-        raise PlanError(f"{error}, auto (the best of all), or a plan file (.json)") from None
-    return None
+    found = decision(policy)
+    return found if isinstance(found, Plan) else None
 
 
 def _budget_of(text: str | None) -> Budget:

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.durations import TimeOptions, durations_of
-from tensortide.cli.source import LOGS, CaptureOptions, option
-from tensortide.errors import WorkloadError
-from tensortide.importers.dtrlog import is_log_file, read_recording, write_log
+from tensortide.cli.durations import TimeOptions, timed
+from tensortide.cli.source import CaptureOptions, option
+from tensortide.importers.door import File, resolve
+from tensortide.importers.dtrlog import read_recording, write_log
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Deallocation, Simulator
 
 if TYPE_CHECKING:
     from tensortide.plans.remat.recording import Recording
-
-Target = Annotated[str, Parameter(help=f"{LOGS}.")]
 
 
 @Parameter(name="*")
@@ -57,13 +55,14 @@ def recording_of(
 
     ``copy_on_write``: as DTR's simulator sees it, which a captured step reaches by way of a log.
     """
-    times.check()
-    if is_log_file(target):
-        if options != CaptureOptions() or times != TimeOptions():
-            raise WorkloadError(f"{target} is a log: it has its own settings and durations")
-        return read_recording(target, copy_on_write=copy_on_write)
-    graph, durations = durations_of(target, options, times, quiet=quiet)
-    recording = recorded(graph, durations.ns, durations.source)
+    found = resolve(target)
+    has_events = isinstance(found, File) and found.importer.has("copy_on_write")
+    reading = {"copy_on_write": True} if has_events and copy_on_write else {}
+    step = timed(found, options, times, quiet=quiet, **reading)
+    if step.events is not None:
+        return step.events
+    assert step.durations is not None
+    recording = recorded(step.graph, step.durations.ns, step.durations.source)
     if not copy_on_write:
         return recording
     with tempfile.TemporaryDirectory() as folder:

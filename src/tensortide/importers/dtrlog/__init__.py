@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.importers.dtrlog.files import is_log_file
 from tensortide.importers.dtrlog.read import read_recording
-from tensortide.importers.dtrlog.write import write_log
+from tensortide.importers.dtrlog.write import is_log_file, write_log
 
 __all__ = ["is_log_file", "read_recording", "write_log"]

@@ -18,7 +18,9 @@ from tensortide.importers.dtrlog.rewrite import Rewriting
 from tensortide.plans.remat.recording import Recording
 from tensortide.write import write_file
 
-__all__ = ["write_log"]
+__all__ = ["is_log_file", "write_log"]
+
+_SUFFIXES = (".log", ".jsonl", ".log.gz", ".jsonl.gz")
 
 
 def write_log(step: Graph | Recording, durations_ns: Sequence[int] | None, path: str | os.PathLike[str]) -> Path:
@@ -54,6 +56,11 @@ def write_log(step: Graph | Recording, durations_ns: Sequence[int] | None, path:
     if os.fspath(path).endswith(".gz"):
         content = gzip.compress(content, mtime=0)
     return write_file(path, content)
+
+
+def is_log_file(path: str | os.PathLike[str]) -> bool:
+    """Tell from the name whether a DTR log is to be written there."""
+    return os.fspath(path).endswith(_SUFFIXES)
 
 
 def _written_out(graph: Graph, durations: tuple[int, ...]) -> tuple[Graph, tuple[int, ...]]:

@@ -14,7 +14,7 @@ from tensortide.importers.g10.logs import (
     read_periods_log,
     read_profile,
 )
-from tensortide.importers.g10.read import is_trace, read_trace
+from tensortide.importers.g10.read import read_trace
 
 __all__ = [
     "Comparison",
@@ -25,7 +25,6 @@ __all__ = [
     "StatedPeriod",
     "TensorLine",
     "compare",
-    "is_trace",
     "read_active",
     "read_clock",
     "read_kernels",

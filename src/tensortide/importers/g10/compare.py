@@ -11,8 +11,8 @@ import msgspec
 from tensortide.errors import TraceError
 from tensortide.importers.g10.liveness import read_liveness
 from tensortide.importers.g10.logs import read_active, read_clock, read_memory_log, read_periods_log
+from tensortide.importers.imported import Imported
 from tensortide.importers.textfile import find_file
-from tensortide.importers.trace import Trace
 from tensortide.timelines.compat import CompatSeries, compat_series
 from tensortide.timelines.liveness import Life, liveness
 from tensortide.timing.exact import Times
@@ -30,7 +30,7 @@ class Comparison(msgspec.Struct, frozen=True):
     differences: tuple[str, ...]
 
 
-def compare(trace: Trace, folder: str | os.PathLike[str]) -> Comparison:
+def compare(trace: Imported, folder: str | os.PathLike[str]) -> Comparison:
     """Compare the liveness of ``trace`` with those of these files that are in ``folder`` (each plain or ``.gz``):
     ``interval.config``, ``real_mem.config``, ``kernel_time_table.config``, ``NNMemConsumptionLog.py``,
     ``TensorPeriodLog.py``. Integers must be equal, times to 1e-5.

@@ -1,4 +1,4 @@
-"""A folder of a kernel trace as a Trace: the graph, and exact times."""
+"""A folder with a kernel trace: the graph, the names in it, and exact times."""
 
 from __future__ import annotations
 
@@ -10,29 +10,24 @@ from pathlib import Path
 from tensortide.collector import no_collection
 from tensortide.errors import TraceError
 from tensortide.graph.model import OUTSIDE, TENSOR, Call, Graph, Meta, Module, Op, Phase, Role, Storage, Tensor
+from tensortide.importers.g10.importer import KERNELS
 from tensortide.importers.g10.kernels import Kernel, ReadLines, TensorLine, read_kernels, read_tensors
+from tensortide.importers.imported import Imported
 from tensortide.importers.inductor.types import TensorType, parse_type, row_major
 from tensortide.importers.textfile import TextFile, find_file
-from tensortide.importers.trace import Trace
 from tensortide.timing.exact import NANOSECOND, UNIT_CYCLE, Times
 
-__all__ = ["KERNELS", "TENSORS", "is_trace", "read_trace"]
+__all__ = ["TENSORS", "read_trace"]
 
-KERNELS, TENSORS = "kernels.config", "tensors.config"
+TENSORS = "tensors.config"
 _WORD = re.compile(r"[^0-9A-Za-z_]")
 _QUALIFIED = re.compile(r"torch\.ops\.([\w.]+)\(")
 _FORWARD = re.compile(r"_Forward$|^LoadData")
 
 
-def is_trace(target: str | os.PathLike[str]) -> bool:
-    """Whether ``target`` is a folder with a kernel trace, or its ``kernels.config``."""
-    path = Path(target)
-    return path.name in (KERNELS, f"{KERNELS}.gz") or (path.is_dir() and find_file(path, [KERNELS]) is not None)
-
-
 @no_collection()
-def read_trace(target: str | os.PathLike[str]) -> Trace:
-    """The step of a folder with ``kernels.config`` (or of that file itself) and, if it is there, ``tensors.config``.
+def read_trace(target: str | os.PathLike[str]) -> Imported:
+    """Read the step of a folder with ``kernels.config`` (or of that file itself) and perhaps ``tensors.config``.
 
     Each may be compressed (``.gz``). Both the traces of G10 (times in cycles at 1.2 GHz) and the files of the later
     tool (times in nanoseconds, where there are any) are read. Every tensor is a storage. A tensor that is global lives
@@ -54,7 +49,8 @@ def read_trace(target: str | os.PathLike[str]) -> Trace:
     tensors = _tensors(file, kernels, None if listed is None else read_tensors(listed, known), str(listed))
     names = tuple(tensor.name or f"tensor{tensor.id}" for tensor in tensors)
     graph = _graph(os.fspath(target), kernels, tensors, names)
-    return Trace(graph, tuple(kernel.name for kernel in kernels), names, _times(file, kernels))
+    called = tuple(kernel.name for kernel in kernels)
+    return Imported(graph, kernels=called, tensors=names, times=_times(file, kernels))
 
 
 def _tensors(

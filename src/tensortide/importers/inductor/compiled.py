@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,9 +24,9 @@ from torch._inductor.virtualized import V
 
 from tensortide.errors import CaptureError
 from tensortide.graph.model import Named, Phase, Role
+from tensortide.importers.imported import Imported
 from tensortide.importers.inductor.read import trace_of_texts
 from tensortide.importers.textfile import TextFile
-from tensortide.importers.trace import Trace
 from tensortide.recorder.building import built, named
 from tensortide.recorder.failure import explained
 from tensortide.recorder.fake_mode import StepFakeMode
@@ -44,8 +45,8 @@ def compiled_trace(
     loss: Loss = None,
     name: str = "",
     progress: Callable[[str], None] = lambda message: None,
-) -> Trace:
-    """The forward and backward graph of the model that ``target`` trains (or runs) in a step, as a Trace.
+) -> Imported:
+    """The forward and backward graph of the model that ``target`` trains (or runs) in a step.
 
     ``target``, ``inputs``, ``hyperparameters`` and ``loss`` are as in ``tensortide.capture``. The graph is that
     of the one module with parameters that the step calls, as ``torch.compile(model)`` would make it on this machine;
@@ -71,7 +72,7 @@ def compiled_trace(
     return _named(trace_of_texts(files, name=name), names, sorted(mode.assumptions))
 
 
-def _named(trace: Trace, names: Sequence[Named], assumptions: Sequence[str]) -> Trace:
+def _named(trace: Imported, names: Sequence[Named], assumptions: Sequence[str]) -> Imported:
     """``trace`` with the names that the model has for its first tensors, and what was assumed in running it."""
     storages = list(trace.graph.storages)
     for entry in names:
@@ -85,7 +86,7 @@ def _named(trace: Trace, names: Sequence[Named], assumptions: Sequence[str]) -> 
         assumptions=(*before.assumptions, *assumptions),
     )
     graph = replace(trace.graph, storages=tuple(storages), named=tuple(names), meta=meta)
-    return replace(trace, graph=graph)
+    return dataclasses.replace(trace, graph=graph)
 
 
 def _models(step: Callable[[], Any]) -> dict[str, torch.nn.Module]:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from tensortide.errors import TraceError
 
-__all__ = ["DUMP", "Dumps", "find_dumps", "is_dump"]
+__all__ = ["DUMP", "Dumps", "find_dumps", "holds_dumps"]
 
 DUMP = "fx_graph_transformed.py"
 _FOLDER = re.compile(r"model_*(?P<model>\d+)_(?P<kind>forward|backward|inference)_(?P<number>\d+)(?:\.(?P<run>\d+))?")
-_NAMED = re.compile(r"fx_graph_(?:transformed|readable).*\.py(?:\.gz)?")
+_FORWARD = "fx_graph_transformed_forward.py"
 
 
 class Dumps(NamedTuple):
@@ -24,9 +24,17 @@ class Dumps(NamedTuple):
     weight: Path | None
 
 
-def is_dump(target: str | os.PathLike[str]) -> bool:
-    """Whether ``target`` names a dumped graph. The file need not exist."""
-    return _NAMED.fullmatch(Path(target).name) is not None
+def holds_dumps(folder: Path, *, most: int) -> bool:
+    """Look for dumps as ``find_dumps`` does, among the first ``most`` entries below ``folder``."""
+    if (folder / _FORWARD).is_file():
+        return True
+    for place, folders, files in os.walk(folder):
+        if DUMP in files and _FOLDER.fullmatch(Path(place).name):
+            return True
+        most -= len(folders) + len(files)
+        if most < 0:
+            break
+    return False
 
 
 def find_dumps(folder: str | os.PathLike[str]) -> Dumps:

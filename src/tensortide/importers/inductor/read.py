@@ -1,4 +1,4 @@
-"""Dumps of a step's compiled graphs as a Trace: one graph of forward, backward and optimizer."""
+"""Dumps of a step's compiled graphs: one graph of forward, backward and optimizer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Mapping
 
 from tensortide.errors import TraceError
 from tensortide.graph.model import TENSOR, Call, Graph, Meta, Phase, Role, Source, Value
+from tensortide.importers.imported import Imported
 from tensortide.importers.inductor.assembly import Assembly, Kernel, graph_op, graph_tensor
 from tensortide.importers.inductor.calls import call_of
 from tensortide.importers.inductor.optimizer import matched
 from tensortide.importers.inductor.phase import Reading
 from tensortide.importers.inductor.syntax import Program, parse
 from tensortide.importers.textfile import TextFile, read_text
-from tensortide.importers.trace import Trace
 
 __all__ = ["read_dumps", "trace_of_texts"]
 
@@ -28,7 +28,7 @@ def read_dumps(
     weight: str | os.PathLike[str] | None = None,
     *,
     bind: Mapping[str, int] | None = None,
-) -> Trace:
+) -> Imported:
     """The step of up to three graphs that PyTorch's compiler dumped (``fx_graph_transformed.py`` or
     ``fx_graph_readable.py``, plain or ``.gz``): forward (or inference), backward, optimizer. They are never executed.
 
@@ -47,7 +47,9 @@ def read_dumps(
     return trace_of_texts({phase: read_text(path) for phase, path in paths.items() if path is not None}, bind=bind)
 
 
-def trace_of_texts(texts: Mapping[Phase, TextFile], *, bind: Mapping[str, int] | None = None, name: str = "") -> Trace:
+def trace_of_texts(
+    texts: Mapping[Phase, TextFile], *, bind: Mapping[str, int] | None = None, name: str = ""
+) -> Imported:
     """The same of texts that are not in files. ``name`` is that of the workload."""
     programs = {phase: parse(texts[phase]) for phase in Phase if phase in texts}
     for program in programs.values():
@@ -68,10 +70,10 @@ def trace_of_texts(texts: Mapping[Phase, TextFile], *, bind: Mapping[str, int] |
         symbols = ", ".join(sorted(made.unbound))
         notes.append(f"the sizes of {len(unknown)} tensors are unknown and count 0 bytes: no value for {symbols}")
     name = name or next(iter(texts.values())).path
-    return Trace(
+    return Imported(
         _graph(made, name, tuple(notes)),
-        tuple(kernel.text for kernel in made.kernels),
-        tuple(tensor.name for tensor in made.tensors),
+        kernels=tuple(kernel.text for kernel in made.kernels),
+        tensors=tuple(tensor.name for tensor in made.tensors),
         unknown=unknown,
     )
 

@@ -11,18 +11,11 @@ import msgspec
 
 from tensortide.errors import WorkloadError
 from tensortide.expr import Expr
-from tensortide.graph.model import Graph
+from tensortide.importers.imported import Imported
 from tensortide.importers.tf1.building.convert import completed, graph_of_program
 from tensortide.importers.tf1.read import read_program
 
-__all__ = ["Imported", "import_graph"]
-
-
-class Imported(msgspec.Struct, frozen=True):
-    """The Graph of a file, and values of the symbols in its sizes: the stored ones unless others were asked for."""
-
-    graph: Graph
-    hints: Mapping[str, int]
+__all__ = ["import_graph"]
 
 
 def import_graph(
@@ -49,4 +42,4 @@ def import_graph(
         hint = f"; did you mean {near[0]}?" if near else ""
         raise WorkloadError(f"{file} has no symbol {unknown[0]!r}{hint}\nIts symbols are: {known}.")
     program = msgspec.structs.replace(program, hints={**program.hints, **(settings or {})})
-    return Imported(graph_of_program(program, Path(file).name), program.hints)
+    return Imported(graph_of_program(program, Path(file).name), symbols=program.hints)

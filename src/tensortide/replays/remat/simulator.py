@@ -8,7 +8,8 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
-from tensortide.plans.remat.policies import Heuristic, Policy, Random, policy
+from tensortide.plans.remat.choice import policy
+from tensortide.plans.remat.policies import Heuristic, Policy, Random
 from tensortide.plans.remat.recording import Event, Recording
 from tensortide.plans.remat.schedule import Schedule, schedule
 from tensortide.replays.remat.banishing import BanishingEngine

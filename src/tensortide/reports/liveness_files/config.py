@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 
 from tensortide.errors import TraceError
+from tensortide.importers.imported import Imported
 from tensortide.importers.inductor import read_dumps
 from tensortide.importers.textfile import TextFile, read_text
-from tensortide.importers.trace import Trace
 from tensortide.reports.liveness_files.files import write_liveness_files
 from tensortide.reports.liveness_files.lives import Order
 from tensortide.timing.exact import Times
@@ -43,7 +43,7 @@ class ConfigRun(msgspec.Struct, frozen=True):
     """What became of a configuration file: the step, the times taken for its kernels, the files written."""
 
     config: LivenessConfig
-    trace: Trace
+    trace: Imported
     times: Times
     files: tuple[Path, ...]
 
@@ -82,7 +82,7 @@ def read_config(path: str | os.PathLike[str]) -> LivenessConfig:
 
 def liveness_of_config(
     path: str | os.PathLike[str],
-    timed: Callable[[Trace, LivenessConfig], Times],
+    timed: Callable[[Imported, LivenessConfig], Times],
     *,
     with_times: bool = False,
     order: Order = "creation",

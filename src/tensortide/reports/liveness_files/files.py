@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from tensortide.errors import OutputError
-from tensortide.importers.trace import Trace
+from tensortide.importers.imported import Imported
 from tensortide.reports.liveness_files import text
 from tensortide.reports.liveness_files.lives import Order, TimedLives, timed_lives
 from tensortide.reports.liveness_files.tables import Table, render_csv, render_json, render_parquet, tables
@@ -29,7 +29,7 @@ FORMATS: tuple[str, ...] = ("config", *_TABLES)
 
 
 def write_liveness_files(
-    trace: Trace,
+    trace: Imported,
     folder: str | os.PathLike[str],
     run: str,
     *,

@@ -1,4 +1,4 @@
-"""What the files tell: the lives of the tensors of a Trace as other tools count them, with exact times."""
+"""What the files tell: the lives of the tensors of a step as other tools count them, with exact times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from tensortide.collector import no_collection
 from tensortide.errors import TraceError
-from tensortide.importers.trace import Trace
+from tensortide.importers.imported import Imported
 from tensortide.timelines.compat import CompatSeries, compat_series
 from tensortide.timelines.liveness import Life, lasting_tensors, liveness
 from tensortide.timing.exact import Times
@@ -31,9 +31,9 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class TimedLives(msgspec.Struct, frozen=True):
-    """A Trace with times; ``lives`` in mode ``compat``; ``lasting`` says which tensors live across steps."""
+    """A step with times; ``lives`` in mode ``compat``; ``lasting`` says which tensors live across steps."""
 
-    trace: Trace
+    trace: Imported
     times: Times
     lives: tuple[Life, ...]
     lasting: tuple[bool, ...]
@@ -50,7 +50,7 @@ class TimedLives(msgspec.Struct, frozen=True):
 
 
 @no_collection()
-def timed_lives(trace: Trace, times: Times | None = None) -> TimedLives:
+def timed_lives(trace: Imported, times: Times | None = None) -> TimedLives:
     """The lives of the tensors of ``trace`` with its own times, or ``times``.
 
     Raises:

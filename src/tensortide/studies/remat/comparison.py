@@ -20,7 +20,8 @@ from tensortide.plans.checkpointing.emit import to_plan
 from tensortide.plans.checkpointing.optimum import optimum
 from tensortide.plans.checkpointing.rounding import rounded
 from tensortide.plans.checkpointing.segments import no_recompute
-from tensortide.plans.remat.policies import DEFAULT, policy
+from tensortide.plans.remat.choice import policy
+from tensortide.plans.remat.policies import DEFAULT
 from tensortide.replays.executed import replay
 from tensortide.replays.remat.portfolio import best
 from tensortide.studies.remat.contenders import contenders, why_no_program, within

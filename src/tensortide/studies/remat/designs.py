@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from tensortide.errors import PlanError
-from tensortide.plans.remat.policies import POLICIES, Work, policy
+from tensortide.plans.remat.choice import policy
+from tensortide.plans.remat.policies import POLICIES, Work
 from tensortide.replays.remat.outcome import Deallocation
 from tensortide.studies.remat.budgets import Budget, resolved
 from tensortide.studies.remat.grid import play_all

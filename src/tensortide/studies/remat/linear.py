@@ -9,7 +9,7 @@ import numpy as np
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import TENSOR, Call, Graph, Meta, Op, Phase, Role, Storage, Tensor
-from tensortide.plans.remat.policies import policy
+from tensortide.plans.remat.choice import policy
 from tensortide.plans.remat.recording import Event, Recording
 from tensortide.studies.remat.grid import play_all
 from tensortide.studies.remat.results import Cell, Growth, GrowthPoint

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tensortide.plans.remat.policies import policy
+from tensortide.plans.remat.choice import policy, source_digest
 from tensortide.replays.remat.outcome import Deallocation
 from tensortide.replays.remat.simulator import Simulator
 from tensortide.studies.remat.results import Cell, Run, Step
@@ -93,7 +93,8 @@ class Subject:
 
     def key(self, cell: Cell) -> str:
         """Hexadecimal digest of all that decides what comes of ``cell``: the step, the rules, and the program."""
-        parts = (self._identity, _program(), self.is_compiled(cell), cell)
+        own = source_digest(cell.policy)
+        parts = (self._identity, _program(), self.is_compiled(cell), cell, *([own] if own else []))
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:32]
 
     @functools.cached_property

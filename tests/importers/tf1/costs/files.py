@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from tensortide.cost.table import Table
 from tensortide.expr import Expr, as_expr, parse
+from tensortide.importers.imported import Imported
 from tensortide.importers.tf1.catamount import NOT_PARAMETERS, tabulate
-from tensortide.importers.tf1.load import Imported, import_graph
+from tensortide.importers.tf1.load import import_graph
 
 
 class Case(NamedTuple):
@@ -84,7 +85,7 @@ def theirs(reference: Path, name: str) -> Table:
     """The ``catamount`` table of a graph."""
     imported = prepared(reference, name)
     preset = CASES.get(name, NOTHING).preset
-    return tabulate(imported.graph, imported.hints, skip_parameters=NOT_PARAMETERS.get(preset, ""))
+    return tabulate(imported.graph, imported.symbols, skip_parameters=NOT_PARAMETERS.get(preset, ""))
 
 
 @functools.cache

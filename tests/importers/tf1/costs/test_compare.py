@@ -22,13 +22,13 @@ GRAPHS = ("simple_while", "dynamic_rnn_with_backprop", "word2vec", "word_lm", "r
 @functools.cache
 def compared(reference: Path, name: str) -> Comparison:
     imported = step(reference, name)
-    return compare(theirs(reference, name), count(imported.graph), imported.hints)
+    return compare(theirs(reference, name), count(imported.graph), imported.symbols)
 
 
 def change(reference: Path, name: str, quantity: str, reason: Reason, **setting: int) -> int:
     found = compared(reference, name)
     expr = found.by_reason[quantity].get(reason, (0, total([])))[1]
-    return expr.evaluate({**found.theirs.hints, **found.ours.hints, **setting})
+    return expr.evaluate({**found.theirs.symbols, **found.ours.symbols, **setting})
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -58,7 +58,7 @@ def test_the_first_convolutions_input_gradient_is_pruned(reference: Path) -> Non
 
 def _value(expr: Expr, reference: Path, name: str) -> int:
     found = compared(reference, name)
-    return expr.evaluate({**found.theirs.hints, **found.ours.hints})
+    return expr.evaluate({**found.theirs.symbols, **found.ours.symbols})
 
 
 def test_reasons_of_the_word_lm(reference: Path) -> None:

@@ -78,12 +78,12 @@ def test_rows_times_trips_are_the_totals(reference: Path, name: str) -> None:
     """As expressions; and their values are the integers."""
     imported = step(reference, name)
     found = count(imported.graph)
-    table = table_of(found, imported.hints)
+    table = table_of(found, imported.symbols)
     assert table.totals["flops"] == expr_of(found.total.flops)
     assert table.totals["bytes"] == expr_of(found.total.bytes)
     assert table.totals["footprint"] == expr_of(footprint_bytes(imported.graph))
     assert table.totals["parameters"] == expr_of(found.holdings.trainable)
-    flops, nbytes = compiled([table.totals["flops"], table.totals["bytes"]])(imported.hints)
+    flops, nbytes = compiled([table.totals["flops"], table.totals["bytes"]])(imported.symbols)
     assert (flops, nbytes) == (found.total.flops, found.total.bytes)
     by_phase = [expr_of(total.flops) for total in found.by_phase.values()]
     assert sum(by_phase, start=expr_of(0)) == table.totals["flops"]
@@ -96,7 +96,7 @@ def test_other_settings_are_other_values_of_the_same_formulas(reference: Path, n
     """Counting at other sizes gives what the formulas say at these."""
     settings = {"b": 7, "s": 19 if name == "word2vec" else 5}
     imported = step(reference, name)
-    table = table_of(count(imported.graph), {**imported.hints, **settings})
+    table = table_of(count(imported.graph), {**imported.symbols, **settings})
     other = count(import_graph(graph_file(reference, name), settings=settings).graph)
     assert table.values([table.totals["flops"], table.totals["bytes"]]) == [other.total.flops, other.total.bytes]
 
@@ -116,7 +116,7 @@ def test_a_symbolic_graph_survives_the_file(reference: Path, tmp_path: Path) -> 
     save(imported.graph, tmp_path / "g.tide")
     again = load(tmp_path / "g.tide")
     assert again == imported.graph
-    assert known_sizes(again) == {name: imported.hints[name] for name in ("b", "h", "s", "v")}
+    assert known_sizes(again) == {name: imported.symbols[name] for name in ("b", "h", "s", "v")}
     assert expr_of(count(again).total.flops) == expr_of(count(imported.graph).total.flops)
 
 

@@ -1,0 +1,118 @@
+"""The one place where it is decided what a target is: a built-in example, a workload, or a file that an importer reads.
+
+A bare name is an example first. A target with a path separator or a suffix is a path; whose it is shows in its content.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tensortide.errors import GraphFileError, WorkloadError
+from tensortide.importers.imported import Imported
+from tensortide.importers.table import Importer, importers
+from tensortide.python_object import is_path
+from tensortide.recorder.target import Scalar, Workload, find_workload, workload
+
+__all__ = ["File", "open", "recognize", "resolve"]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file or folder, and the importer that reads it."""
+
+    path: Path
+    importer: Importer
+
+    def __str__(self) -> str:
+        return f"{self.path} is {self.importer.kind}"
+
+    def read(self, symbols: Mapping[str, Scalar] | None = None, **options: object) -> Imported:
+        """Read it: ``symbols`` are values of the symbols in its sizes, ``options`` those of its importer."""
+        if symbols:
+            if not self.importer.has("symbols"):
+                raise WorkloadError(f"{self}: settings go with a workload, or with a file whose sizes have symbols")
+            options["symbols"] = symbols
+        return self.importer.read(self.path, self.importer.options_of(options, self.path))
+
+
+def resolve(target: str | os.PathLike[str]) -> Workload | File:
+    """Decide what ``target`` is: an example, ``file.py:function``, ``package.module:function``, or a file or folder.
+
+    Raises WorkloadError if it is none of these or cannot be loaded, GraphFileError if no importer reads it.
+    """
+    text = os.fspath(target)
+    if isinstance(target, str) and (found := find_workload(target)) is not None:
+        return found
+    path = Path(text)
+    if (importer := recognize(path)) is not None:
+        return File(path, importer)
+    if path.suffix != ".py" and (is_path(text) or not isinstance(target, str)):
+        raise GraphFileError(_unread(path))
+    return workload(text)
+
+
+def recognize(path: Path) -> Importer | None:
+    """Find the importer that reads what is at ``path``. Raises GraphFileError if there are two."""
+    found = [importer for importer in importers() if importer.recognizes(path)]
+    if len(found) > 1:
+        raise GraphFileError(f"{path} is of {len(found)} importers: {', '.join(importer.name for importer in found)}")
+    return found[0] if found else None
+
+
+def open(
+    target: str | os.PathLike[str],
+    *,
+    hyperparameters: Mapping[str, Scalar] | None = None,
+    real: bool = False,
+    first_step: bool = False,
+    progress: Callable[[str], None] | None = None,
+    **options: object,
+) -> Imported:
+    """Open a step, whatever it is: the Graph, with durations, events and names where the source has them.
+
+    >>> tensortide.open("gpt2", hyperparameters={"batch": 2}).graph
+    >>> tensortide.open("step.tide").durations  # of step.durations.json beside it
+    >>> tensortide.open("torchinductor/model__0_forward_1.0/fx_graph_transformed.py", backward="...").graph
+
+    ``target`` is the name of a built-in example, ``file.py:function``, ``package.module:function``, or a file or folder
+    that one of the importers reads: a saved graph, a DTR log, a kernel trace of G10, dumps of PyTorch's compiler, a
+    profiler's trace, a TensorFlow MetaGraph, or what an installed package adds. A bare name is an example first; with a
+    path separator or a suffix it is a path, and its content says whose it is.
+
+    ``real``, ``first_step`` and ``progress`` are those of ``tensortide.capture``, for a workload. ``hyperparameters``
+    are those of a workload, or values of the symbols in the sizes of a file. ``options`` are the importer's own.
+
+    Raises WorkloadError if there is no such target or an option does not go with it, and what its reader raises.
+    """
+    found = resolve(target)
+    if isinstance(found, File):
+        if real or first_step:
+            raise WorkloadError(f"{found}: real and first_step go with a workload")
+        return found.read(hyperparameters, **options)
+    if options:
+        raise WorkloadError(f"{target} is a workload: {', '.join(options)} goes with a file")
+    from tensortide.recorder import capture
+
+    return Imported(
+        capture(
+            found.function,
+            hyperparameters=hyperparameters,
+            real=real,
+            first_step=first_step,
+            name=found.name,
+            progress=progress,
+        )
+    )
+
+
+def _unread(path: Path) -> str:
+    """Say why nothing reads ``path``."""
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:
+        return f"cannot read {path}: {getattr(error, 'strerror', None) or error}"
+    known = "; ".join(importer.kind for importer in importers())
+    return f"{path} is nothing that tensortide reads, by its content. It reads:\n{known}"

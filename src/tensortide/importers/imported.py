@@ -1,0 +1,47 @@
+"""A step as an importer returns it: its Graph, and what the source says beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tensortide.graph.model import Graph
+    from tensortide.plans.remat.recording import Recording
+    from tensortide.timing.durations import Durations
+    from tensortide.timing.exact import Times
+
+__all__ = ["Imported", "with_names"]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """``graph``, and beside it facts that a Graph has no place for; each is optional.
+
+    ``durations`` of its ops, and ``times``: the same exactly, where they are not whole nanoseconds. ``events``: the
+    order in which the program took and released its references. ``kernels`` and ``tensors``: the name of each op and
+    of each tensor in the source. ``symbols``: values of the symbols in its sizes. ``unknown``: tensors whose size
+    depends on a symbol without a value; they have 0 bytes in the graph.
+    """
+
+    graph: Graph
+    durations: Durations | None = None
+    events: Recording | None = None
+    kernels: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+    times: Times | None = None
+    symbols: Mapping[str, int] = field(default_factory=dict)
+    unknown: tuple[int, ...] = ()
+
+
+def with_names(graph: Graph, times: Times | None = None) -> Imported:
+    """Name the ops of ``graph`` after what they call, its tensors after their storage, further views numbered."""
+    kernels = tuple(graph.calls[op.call].op for op in graph.ops)
+    seen: dict[int, int] = {}
+    names: list[str] = []
+    for tensor in graph.tensors:
+        count = seen[tensor.storage] = seen.get(tensor.storage, -1) + 1
+        name = graph.storages[tensor.storage].name or f"storage{tensor.storage}"
+        names.append(f"{name}.{count}" if count else name)
+    return Imported(graph, kernels=kernels, tensors=tuple(names), times=times)

@@ -1,0 +1,88 @@
+"""The table of importers: one row for each kind of file, whoever wrote it.
+
+The project's own rows and those of installed packages are entry points of the group ``tensortide.importers``, each the
+name of an Importer: ``dtrlog = "tensortide.importers.dtrlog.importer:IMPORTER"``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.metadata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tensortide.errors import TensortideError, WorkloadError
+from tensortide.importers.imported import Imported
+
+__all__ = ["GROUP", "Importer", "Options", "importers"]
+
+GROUP = "tensortide.importers"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of every importer; one that has others defines a subclass.
+
+    ``durations``: read those too, where the source has them.
+
+    A field of a type ``Annotated[..., "What it is."]`` is an option of the command line too, with that help. A field
+    ``symbols`` takes the values of the symbols in a file's sizes: ``--set`` on the command line.
+    """
+
+    durations: bool = True
+
+
+@dataclass(frozen=True)
+class Importer:
+    """A reader of one kind of file or folder, recognized by its content.
+
+    ``kind`` names it in messages: ``a DTR log (.log, .jsonl, also .gz)``. ``sniff`` looks at the first bytes of a file,
+    or at what is in a folder; it is cheap, and no path is of two importers. ``read`` takes the path and
+    an instance of ``options``.
+    """
+
+    name: str
+    kind: str
+    sniff: Callable[[Path], bool]
+    read: Callable[[Path, Any], Imported]
+    options: type[Options] = Options
+
+    def recognizes(self, path: Path) -> bool:
+        """Sniff at ``path``; what cannot be looked at is nobody's."""
+        try:
+            return self.sniff(path)
+        except (OSError, ValueError):
+            return False
+
+    def has(self, name: str) -> bool:
+        """Tell whether it has the option ``name``."""
+        return name in {field.name for field in dataclasses.fields(self.options)}
+
+    def options_of(self, given: Mapping[str, object], path: Path) -> Options:
+        """Make the options of ``given``. Raises WorkloadError for one that this importer does not have."""
+        for name in given:
+            if not self.has(name):
+                raise WorkloadError(f"{path} is {self.kind}: {name} does not go with it")
+        options: Callable[..., Options] = self.options
+        return options(**given)
+
+
+@functools.cache
+def importers() -> tuple[Importer, ...]:
+    """List the importers that are installed, ours first. Raises TensortideError for one that cannot be loaded."""
+    found = importlib.metadata.entry_points(group=GROUP)
+    ours = sorted(found, key=lambda entry: (not entry.value.startswith("tensortide."), entry.name))
+    return tuple(_loaded(entry) for entry in ours)
+
+
+def _loaded(entry: importlib.metadata.EntryPoint) -> Importer:
+    try:
+        importer = entry.load()
+    except Exception as error:
+        raise TensortideError(f"the importer {entry.name!r} ({entry.value}) cannot be loaded: {error!r}") from error
+    if not isinstance(importer, Importer):
+        raise TensortideError(f"{entry.value}, one of the importers, is a {type(importer).__name__} and no Importer")
+    return importer

@@ -1,0 +1,85 @@
+"""TensorFlow MetaGraphs as a row of the table of importers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from tensortide.errors import WorkloadError
+from tensortide.importers.imported import Imported
+from tensortide.importers.table import Importer, Options
+from tensortide.importers.textfile import head
+
+__all__ = ["IMPORTER", "MetaGraphOptions", "bindings"]
+
+_FIRST, _SECOND, _FIFTH = b"\x0a", b"\x12", b"\x2a"
+"""Tags of fields with a length, by number."""
+
+
+@dataclass(frozen=True)
+class MetaGraphOptions(Options):
+    """Which ops of a MetaGraph are read, what its sizes are called, and ``symbols``: values of these names.
+
+    With a ``preset`` or ``drop`` all ops but these are read, otherwise those that the training step runs.
+    """
+
+    preset: Annotated[str, "Drop what the catamount table drops of word_lm, word2vec or resnet."] = "none"
+    drop: Annotated[tuple[str, ...], "A pattern of op names that the catamount table drops."] = ()
+    bind: Annotated[
+        tuple[str, ...], "Sizes by name: PATTERN=b,s,2*h names the dims of inputs and variables, or constants."
+    ] = ()
+    symbols: Mapping[str, int] = field(default_factory=dict)
+
+
+def _sniff(path: Path) -> bool:
+    """Follow the first fields of the first message down to a name: that of a node or an op, or the version."""
+    start = head(path)
+    at, end = 0, 1 << 40
+    while start[at : at + 1] in (_FIRST, _SECOND, _FIFTH):
+        length, begin = _varint(start, at + 1)
+        if length == 0 or begin + length > end:
+            return False
+        text = start[begin : begin + length]
+        if at and text.isascii() and text.decode().isprintable():
+            return _SECOND in start[:begin] or start[begin + length : begin + length + 1] == _SECOND
+        at, end = begin, begin + length
+    return False
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Decode the number at ``at``. Returns it and where it ends; 0 for what is none."""
+    number = 0
+    for place, byte in enumerate(data[at : at + 5]):
+        number |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return number, at + place + 1
+    return 0, at
+
+
+def _read(path: Path, options: MetaGraphOptions) -> Imported:
+    from tensortide.importers.tf1.load import import_graph
+
+    return import_graph(
+        path,
+        preparation="catamount" if options.preset != "none" or options.drop else "default",
+        preset=options.preset,
+        drop=options.drop,
+        bind=bindings(options.bind),
+        settings=options.symbols,
+    )
+
+
+def bindings(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Split ``PATTERN=dim,dim`` texts into dims by pattern. Raises WorkloadError for a text of another form."""
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        pattern, _, dims = text.rpartition("=")
+        if not pattern or not all(dim.strip() for dim in dims.split(",")):
+            raise WorkloadError(f"--bind takes PATTERN=dim,dim,..., not {text!r}")
+        found[pattern] = tuple(dim.strip() for dim in dims.split(","))
+    return found
+
+
+IMPORTER = Importer("tf1", "a TensorFlow graph (.meta or .pb, also .gz)", _sniff, _read, MetaGraphOptions)

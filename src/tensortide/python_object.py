@@ -1,0 +1,117 @@
+"""Python objects by name: ``file.py:name`` or ``package.module:name``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import linecache
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tensortide.errors import WorkloadError
+
+__all__ = ["is_path", "load_object", "names_object", "near"]
+
+_NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
+_OBJECT = re.compile(rf"(?:.*\.py|{_NAME}):{_NAME}")
+
+
+def names_object(text: str) -> bool:
+    """Tell ``file.py:name`` and ``package.module:name`` from any other text."""
+    return _OBJECT.fullmatch(text) is not None
+
+
+def is_path(text: str) -> bool:
+    """Tell a path: it has a separator or a suffix, or there is a file or folder of this name."""
+    try:
+        return text != "" and (Path(text).suffix != "" or "/" in text or "\\" in text or Path(text).exists())
+    except OSError:  # a name that is too long for any file
+        return False
+
+
+def load_object(text: str) -> Any:
+    """Import the object that ``text`` names, as ``names_object`` has it.
+
+    Raises WorkloadError if there is no such file, module or object, or if importing it fails.
+    """
+    place, _, name = text.rpartition(":")
+    module = _from_file(Path(place)) if place.endswith(".py") else _from_package(place)
+    value: Any = module
+    for part in name.split("."):
+        if not hasattr(value, part):
+            raise WorkloadError(f"{place} has no {name!r}{near(name, _own(module))}")
+        value = getattr(value, part)
+    return value
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise WorkloadError(f"there is no file {path}")
+    name = path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise WorkloadError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    previous = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        _run(lambda: spec.loader.exec_module(module), str(path))  # type: ignore[union-attr]
+    except WorkloadError:
+        if previous is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = previous
+        raise
+    return module
+
+
+def _from_package(name: str) -> ModuleType:
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        known = importlib.util.find_spec(name) is not None
+    except (ModuleNotFoundError, ValueError):
+        known = False
+    if not known:
+        raise WorkloadError(f"there is no module {name!r} (looked in this folder and the installed packages)")
+    module: list[ModuleType] = []
+    _run(lambda: module.append(importlib.import_module(name)), name)
+    return module[0]
+
+
+def _run(load: Callable[[], Any], name: str) -> None:
+    try:
+        load()
+    except SystemExit as error:
+        raise WorkloadError(f"{name} ended the program while it was imported (exit {error.code})") from error
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        last = next((f for f in reversed(frames) if "importlib" not in f.filename), frames[-1])
+        if isinstance(error, SyntaxError) and error.filename:
+            where = f"{error.filename}:{error.lineno}: {(error.text or '').strip()}"
+        else:
+            where = f"{last.filename}:{last.lineno}: {linecache.getline(last.filename, last.lineno or 0).strip()}"
+        raise WorkloadError(f"cannot import {name}: {type(error).__name__}: {error}\n  at {where}") from error
+
+
+def _own(module: ModuleType) -> list[str]:
+    own = vars(module).items()
+    return [
+        n for n, v in own if callable(v) and not n.startswith("_") and getattr(v, "__module__", "") == module.__name__
+    ]
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Suggest the names of ``known`` that are closest to ``name``, as the end of a message."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=3) or known[:10]
+    return f"; did you mean {', '.join(close)}?" if close else ""

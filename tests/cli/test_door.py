@@ -1,0 +1,102 @@
+"""Targets and policies on the command line: built-in ones first, paths by their content, importers' own options."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tensortide
+from tensortide.cli import main
+from tensortide.graph import save
+from tests.importers.files import make
+
+SMALL = ["--set", "batch=8", "--set", "inputs=16", "--set", "hidden=16", "--set", "layers=2"]
+MINE = """
+class Oldest:
+    def choose(self, pool, state):
+        return min(pool, key=lambda storage: state.last_access_ns[storage]), len(pool)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main([*arguments])
+    out, err = capsys.readouterr()
+    assert stopped.value.code in (0, None), err
+    return out
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main([*arguments])
+    assert stopped.value.code == 1
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["report", "count", "timeline", "liveness", "doctor"])
+def test_a_folder_does_not_shadow_an_example(verb: str, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    (folder / "mlp").mkdir()
+    assert json.loads(run(capsys, verb, "mlp", *SMALL, "--json"))
+    assert "mlp is nothing that tensortide reads" in fails(capsys, verb, "./mlp")
+
+
+@pytest.mark.parametrize("verb", [["run", "--steps", "1"], ["remat", "simulate"]])
+def test_a_file_does_not_shadow_a_policy(verb: list[str], capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    (folder / "lru").write_text("notes")
+    arguments = [*verb, "mlp", *SMALL, "--budget", "1GiB", "--policy"]
+    assert json.loads(run(capsys, *arguments, "lru", "--json"))["policy"] == "lru"
+    assert "./lru is not a tensortide plan" in fails(capsys, *arguments, "./lru")
+
+
+@pytest.mark.parametrize("verb", [["run", "--steps", "1", "--compare"], ["remat", "simulate"]])
+def test_a_policy_of_ones_own(verb: list[str], capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    (folder / "mine.py").write_text(MINE)
+    deep = ["--set", "batch=256", "--set", "inputs=16", "--set", "hidden=16", "--set", "layers=12"]
+    arguments = [*verb, "mlp", *deep, "--policy", "mine.py:Oldest", "--json", "--budget"]
+    budget = json.loads(run(capsys, *arguments, "1GiB"))["peak_bytes"] * 9 // 10
+    found: Any = json.loads(run(capsys, *arguments, str(budget)))
+    assert found["policy"] == "mine.py:Oldest"
+    assert found["peak_bytes"] <= budget
+
+
+def test_a_sweep_of_policies_of_ones_own(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    (folder / "mine.py").write_text(MINE)
+    arguments = ["remat", "sweep", "mlp", *SMALL, "--policies", "lru,mine.py:Oldest", "--budgets", "0.9", "--jobs", "1"]
+    curves = json.loads(run(capsys, *arguments, "--json"))["studies"][0]["curves"]
+    assert [curve["name"] for curve in curves] == ["lru", "mine.py:Oldest"]
+
+
+def test_options_of_importers_stand_in_one_help(capsys: pytest.CaptureFixture[str]) -> None:
+    shown, other = run(capsys, "capture", "--help"), run(capsys, "report", "--help")
+    for option in ("--preset", "--drop", "--bind", "--backward", "--weight", "--step"):
+        assert option in shown
+        assert f"{option} " not in other
+
+
+def test_a_trace_of_a_profiler_is_a_target(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    settings = {"batch": 8, "inputs": 16, "hidden": 16, "layers": 2}
+    save(tensortide.capture("mlp", hyperparameters=settings), folder / "step.tide")
+    make("trace", folder / "trace")
+    for step in ("step.tide", "mlp"):
+        given = SMALL if step == "mlp" else ()
+        view = json.loads(run(capsys, "liveness", "trace", "--step", step, *given, "--json"))
+        assert view["durations"].startswith("recorded in trace")
+    assert "--step TARGET" in fails(capsys, "liveness", "trace")
+
+
+def test_formulas_of_any_file_whose_sizes_have_symbols(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    make("MetaGraph", folder / "net.meta")
+    run(capsys, "capture", "net.meta", "-o", "net.tide", "--bind", "x=b,16")
+    table = json.loads(run(capsys, "sweep", "net.tide", "--over", "b=1,2", "--json"))
+    assert [point["b"] for point in table["points"]] == [1, 2]
+    (folder / "mlp").write_text('{"format": "tensortide.formulas/1"}')
+    assert "does not hold" in fails(capsys, "sweep", "./mlp", "--over", "b=1,2")
