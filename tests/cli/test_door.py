@@ -42,7 +42,7 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["report", "count", "timeline", "liveness", "doctor"])
+@pytest.mark.parametrize("verb", ["report", "count", "memory", "liveness", "doctor"])
 def test_a_folder_does_not_shadow_an_example(verb: str, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "mlp").mkdir()
     assert json.loads(run(capsys, verb, "mlp", *SMALL, "--json"))
