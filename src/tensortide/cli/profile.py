@@ -16,7 +16,6 @@ from tensortide.cli.source import (
     Target,
     Top,
     graph_of,
-    is_stdout,
     option,
     progress,
     settings_of,
@@ -91,9 +90,8 @@ def profile(
         require_all(graph, durations.measurement.stand_ins)
     if file is not None:
         save_durations(durations, file)
-        if is_stdout(file):
-            return
-    show(document(graph, durations, target=target, resolver=resolver, depth=depth, top=top), out, wrote=file)
+    made = document(graph, durations, target=target, resolver=resolver, depth=depth, top=top)
+    show(made, out, wrote=[] if file is None else [file])
 
 
 def _durations(
