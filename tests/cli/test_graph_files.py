@@ -35,13 +35,15 @@ def word_lm(reference: Path) -> Path:
 
 
 def counted(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
-    return json.loads(run(capsys, "count", *arguments, "--json"))
+    """The section of costs, and the symbols."""
+    document = json.loads(run(capsys, "count", *arguments, "--json"))
+    return {**document["sections"]["costs"], "symbols": document["settings"]}
 
 
 def test_the_published_totals(capsys: pytest.CaptureFixture[str], word_lm: Path) -> None:
     options = ("--table", "catamount", "--preset", "word_lm", "--set", "s=80", "--set", "b=64")
     document = counted(capsys, word_lm, *options)
-    values = {name: cell["value"] for name, cell in document["totals"].items()}
+    values = {name: value for name, value in document["facts"].items() if not name.endswith("_formula")}
     assert values == {
         "parameters": 104_378_326, "flops": 2_597_058_084_257, "bytes": 143_652_774_404, "footprint": 49_660_373_192,
         "io": 4_145_152,
@@ -55,18 +57,18 @@ def test_the_published_totals(capsys: pytest.CaptureFixture[str], word_lm: Path)
 
 def test_our_totals(capsys: pytest.CaptureFixture[str], word_lm: Path) -> None:
     document = counted(capsys, word_lm, "--set", "s=80", "--set", "b=64")
-    assert document["totals"]["product_flops"] == {"formula": "6*b*h*s*(16*h + v)", "value": 2_589_827_235_840}
-    assert document["totals"]["scalars"]["value"] == 2
-    assert "covers 100 % of ops" in document["coverage"]
-    assert "rows" in document
-    assert not document["rows"]
+    facts = document["facts"]
+    assert (facts["product_flops_formula"], facts["product_flops"]) == ("6*b*h*s*(16*h + v)", 2_589_827_235_840)
+    assert facts["scalars"] == 2
+    assert "covers 100 % of ops" in document["notes"][0]["text"]
+    assert "ops" not in document["tables"]
 
 
 def test_both_tables(capsys: pytest.CaptureFixture[str], word_lm: Path) -> None:
-    document = counted(capsys, word_lm, "--table", "both", "--preset", "word_lm")
-    for total in document["totals"].values():
-        changes = sum(row["change"]["value"] for row in total["reasons"])
-        assert total["theirs"]["value"] + changes == total["ours"]["value"]
+    document = json.loads(run(capsys, "count", word_lm, "--table", "both", "--preset", "word_lm", "--json"))
+    for section in document["sections"].values():
+        theirs, *changes, ours = section["tables"]["reasons"]["value"]
+        assert theirs + sum(changes) == ours
     shown = run(capsys, "count", word_lm, "--table", "both", "--preset", "word_lm")
     assert "one buffer" in shown
     assert "no_axes" in shown
@@ -74,14 +76,15 @@ def test_both_tables(capsys: pytest.CaptureFixture[str], word_lm: Path) -> None:
 
 def test_rows(capsys: pytest.CaptureFixture[str], word_lm: Path, tmp_path: Path) -> None:
     document = counted(capsys, word_lm, "--ops")
+    ops = document["tables"]["ops"]
     for quantity in ("flops", "bytes", "footprint"):
-        rows = sum(row[quantity]["value"] * row["trips"]["value"] for row in document["rows"])
-        assert rows == document["totals"][quantity]["value"]
+        rows = sum(value * trips for value, trips in zip(ops[quantity], ops["trips"], strict=True))
+        assert rows == document["facts"][quantity]
     file = tmp_path / "rows.csv"
     run(capsys, "count", word_lm, "--csv", file, "--quiet")
     lines = list(csv.DictReader(io.StringIO(file.read_text())))
-    assert len(lines) == len(document["rows"])
-    assert sum(int(line["flops"]) * int(line["trips"]) for line in lines) == document["totals"]["flops"]["value"]
+    assert len(lines) == len(ops["name"])
+    assert sum(int(line["flops"]) * int(line["trips"]) for line in lines) == document["facts"]["flops"]
     product = next(line for line in lines if line["name"] == "Model/Recurrent_1_lstm_1/rnn/while/rnn/MatMul")
     assert (product["flops_formula"], product["trips_formula"], product["phase"]) == ("16*b*h**2", "s", "forward")
     assert "16*b*h**2" in run(capsys, "count", word_lm, "--ops")
@@ -91,7 +94,7 @@ def test_dropping_and_binding(capsys: pytest.CaptureFixture[str], reference: Pat
     file = graph_file(reference, "static_unroll")
     whole = counted(capsys, file, "--table", "catamount", "--ops")
     part = counted(capsys, file, "--table", "catamount", "--drop", "basic_rnn_cell/Tanh_4", "--ops")
-    assert {row["name"] for row in whole["rows"]} - {row["name"] for row in part["rows"]} == {"basic_rnn_cell/Tanh_4"}
+    assert {*whole["tables"]["ops"]["name"]} - {*part["tables"]["ops"]["name"]} == {"basic_rnn_cell/Tanh_4"}
     named = counted(capsys, file, "--bind", "a=5,batch,24")
     assert named["symbols"].keys() == {"batch"} | (named["symbols"].keys() - {"b"})
 
@@ -103,7 +106,8 @@ def test_wrong_options_say_so(capsys: pytest.CaptureFixture[str], word_lm: Path,
     assert "preset" in fails(capsys, "count", word_lm, "--table", "catamount", "--preset", "vgg")
     assert "--real" in fails(capsys, "count", word_lm, "--real")
     assert "--real" in fails(capsys, "report", word_lm, "--real")
-    assert "TensorFlow graph file" in fails(capsys, "count", "mlp", "--table", "both")
+    assert "go with a file" in fails(capsys, "count", "mlp", "--table", "both")
+    assert "takes tensortide, catamount, both" in fails(capsys, "count", word_lm, "--table", "theirs")
     assert "cannot read" in fails(capsys, "count", tmp_path / "none.meta")
 
 
@@ -119,5 +123,5 @@ def test_other_verbs(capsys: pytest.CaptureFixture[str], reference: Path, name: 
 def test_a_saved_graph_with_loops_is_counted(capsys: pytest.CaptureFixture[str], word_lm: Path, tmp_path: Path) -> None:
     saved = tmp_path / "g.tide"
     run(capsys, "capture", word_lm, "-o", saved)
-    assert counted(capsys, saved)["totals"] == counted(capsys, word_lm)["totals"]
+    assert counted(capsys, saved)["facts"] == counted(capsys, word_lm)["facts"]
     assert "saved graph" in fails(capsys, "count", saved, "--table", "both")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.cli.costtable import TableOptions, count_file
 from tensortide.cli.source import (
     CaptureOptions,
     CostOptions,
@@ -14,9 +15,9 @@ from tensortide.cli.source import (
     print_json,
 )
 from tensortide.cli.symbols import SymbolOptions, count_symbols
-from tensortide.cli.tableoptions import TableOptions
 from tensortide.errors import WorkloadError
 from tensortide.importers.door import File, resolve
+from tensortide.importers.imported import Imported
 from tensortide.recorder.resolver import resolver
 from tensortide.reports import report
 
@@ -43,20 +44,16 @@ def count(
         count_symbols(target, chosen, options, strict=cost.strict, depth=depth, top=top, out=out)
         return
     found = resolve(target)
-    if isinstance(found, File) and found.importer.name == "tf1":
-        from tensortide.cli.graphfile import count_file
-
-        count_file(found, tables, options, strict=cost.strict, depth=depth, top=top, out=out)
-        return
-    if tables != TableOptions() and not isinstance(found, File):
-        raise WorkloadError("--table, --ops and --csv go with a TensorFlow graph file (.meta)")
-    graph = opened(found, options, quiet=out.quiet, durations=False).graph
-    if isinstance(found, File) and (graph.loops or tables != TableOptions()):
-        from tensortide.cli.graphfile import count_graph
-
-        count_graph(graph, found, tables, strict=cost.strict, depth=depth, top=top, out=out)
-        return
-    document = report(graph, strict=cost.strict, resolver=resolver, top=max(top, 25))
+    step: Imported | None
+    if isinstance(found, File):
+        step = count_file(found, tables, options, strict=cost.strict, depth=depth, top=top, out=out)
+        if step is None:
+            return
+    elif tables != TableOptions():
+        raise WorkloadError(f"{target} is a workload: --table, --ops and --csv go with a file")
+    else:
+        step = opened(found, options, quiet=out.quiet)
+    document = report(step.graph, strict=cost.strict, resolver=resolver, top=max(top, 25))
     if out.json:
         keys = (
             "format",

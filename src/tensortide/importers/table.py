@@ -12,10 +12,14 @@ import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensortide.errors import TensortideError, WorkloadError
 from tensortide.importers.imported import Imported
+
+if TYPE_CHECKING:
+    from tensortide.cost.differences import Comparison
+    from tensortide.cost.table import Table
 
 __all__ = ["GROUP", "Importer", "Options", "importers"]
 
@@ -42,6 +46,9 @@ class Importer:
     ``kind`` names it in messages: ``a DTR log (.log, .jsonl, also .gz)``. ``sniff`` looks at the first bytes of a file,
     or at what is in a folder; it is cheap, and no path is of two importers. ``read`` takes the path and
     an instance of ``options``.
+
+    ``tables`` price a file by the rules of other tools, by the name that ``count --table`` takes: from the path, an
+    instance of ``options`` and whether an op without a rule is an error, a cost table or a comparison with ours.
     """
 
     name: str
@@ -49,6 +56,7 @@ class Importer:
     sniff: Callable[[Path], bool]
     read: Callable[[Path, Any], Imported]
     options: type[Options] = Options
+    tables: Mapping[str, Callable[[Path, Any, bool], Table | Comparison]] = dataclasses.field(default_factory=dict)
 
     def recognizes(self, path: Path) -> bool:
         """Sniff at ``path``; what cannot be looked at is nobody's."""

@@ -32,7 +32,7 @@ def test_a_fresh_process_counts_a_saved_graph(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tensortide", "count", str(tmp_path / "step.tide"), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert not document["unknown"]
-    assert document["totals"]["product_flops"]["value"] == 2 * 8 * 16 * 32
-    assert document["totals"]["flops"]["value"] == count(graph).total.flops > 2 * 8 * 16 * 32
+    costs = json.loads(done.stdout)["sections"]["costs"]
+    assert "covers 100 % of ops" in costs["notes"][0]["text"]
+    assert costs["facts"]["product_flops"] == 2 * 8 * 16 * 32
+    assert costs["facts"]["flops"] == count(graph).total.flops > 2 * 8 * 16 * 32

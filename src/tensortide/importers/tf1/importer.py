@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tensortide.errors import WorkloadError
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, Options
 from tensortide.importers.textfile import head
+
+if TYPE_CHECKING:
+    from tensortide.cost.differences import Comparison
+    from tensortide.cost.table import Table
 
 __all__ = ["IMPORTER", "MetaGraphOptions", "bindings"]
 
@@ -71,6 +76,37 @@ def _read(path: Path, options: MetaGraphOptions) -> Imported:
     )
 
 
+def _catamount(path: Path, options: MetaGraphOptions, strict: bool) -> Table:
+    """Price all ops of the file but what the preset and the patterns drop. An op without a rule costs nothing here."""
+    from tensortide.importers.tf1.catamount import NOT_PARAMETERS, tabulate
+    from tensortide.importers.tf1.load import import_graph
+
+    del strict
+    step = import_graph(
+        path,
+        preparation="catamount",
+        preset=options.preset,
+        drop=options.drop,
+        bind=bindings(options.bind),
+        settings=options.symbols,
+    )
+    return tabulate(step.graph, step.symbols, skip_parameters=NOT_PARAMETERS.get(options.preset, ""))
+
+
+def _both(path: Path, options: MetaGraphOptions, strict: bool) -> Comparison:
+    """Compare that table with ours of the training step, to which not all bindings need apply."""
+    from tensortide.cost import count
+    from tensortide.importers.tf1.catamount import compare
+    from tensortide.importers.tf1.load import import_graph
+
+    theirs, bind = _catamount(path, options, strict), bindings(options.bind)
+    if bind:
+        labels = [op.label for op in import_graph(path).graph.ops]
+        bind = {p: dims for p, dims in bind.items() if any(re.fullmatch(p, label) for label in labels)}
+    step = import_graph(path, bind=bind, settings=options.symbols)
+    return compare(theirs, count(step.graph, strict=strict), step.symbols)
+
+
 def bindings(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Split ``PATTERN=dim,dim`` texts into dims by pattern. Raises WorkloadError for a text of another form."""
     found: dict[str, tuple[str, ...]] = {}
@@ -82,4 +118,11 @@ def bindings(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-IMPORTER = Importer("tf1", "a TensorFlow graph (.meta or .pb, also .gz)", _sniff, _read, MetaGraphOptions)
+IMPORTER = Importer(
+    "tf1",
+    "a TensorFlow graph (.meta or .pb, also .gz)",
+    _sniff,
+    _read,
+    MetaGraphOptions,
+    {"catamount": _catamount, "both": _both},
+)
