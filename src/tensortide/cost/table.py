@@ -164,7 +164,7 @@ def known_sizes(graph: Graph) -> dict[str, int]:
 
 
 def _owners(graph: Graph) -> dict[int, list[int]]:
-    """For every op the storages that it allocates, or is the first to touch of those that were there before."""
+    """Return for each op the storages that it allocates, or is the first to touch of those that exist before it."""
     owners: dict[int, list[int]] = {}
     for storage, users in enumerate(graph.index.users):
         if users:
