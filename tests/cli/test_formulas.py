@@ -42,10 +42,26 @@ def as_json(folder: Path, *arguments: str) -> Any:
     return json.loads(run(folder, *arguments, "--json"))
 
 
+def point(document: Any, row: int) -> dict[str, int]:
+    """One row of a swept table."""
+    table = document["sections"]["sweep"]["tables"]["points"]
+    return {name: column[row] for name, column in table.items() if name != "outside"}
+
+
 def test_sweep(folder: Path) -> None:
-    over = ("sweep", "gpt2.formulas.json", "--over", "hidden=192:3072:*2", "--over", "batch=1,8", "--set", "seq=512")
-    text = run(folder, *over, "--csv", "s.csv", "--markdown", "s.md", "--plot", "s.png")
-    assert text.splitlines()[-3:] == ["wrote s.csv", "wrote s.md", "wrote s.png"]
+    over = (
+        "formulas",
+        "sweep",
+        "gpt2.formulas.json",
+        "--over",
+        "hidden=192:3072:*2",
+        "--over",
+        "batch=1,8",
+        "--set",
+        "seq=512",
+    )
+    text = run(folder, *over, "--csv", "s.csv", "--markdown", "s.md", "--figure", "s.png")
+    assert text.splitlines()[-3:] == ["wrote s.png", "wrote s.csv", "wrote s.md"]
     rows = list(csv.DictReader((folder / "s.csv").read_text().splitlines()))
     assert len(rows) == 10
     expected = transformer().evaluate(hidden=384, batch=8, seq=512)
@@ -53,65 +69,72 @@ def test_sweep(folder: Path) -> None:
     assert {name: int(row[name]) for name in expected} == expected
     assert (folder / "s.png").read_bytes().startswith(b"\x89PNG")
     plain = as_json(folder, *over)
-    assert plain["fixed"]["seq"] == 512
-    assert plain["points"][3] == {"hidden": 384, "batch": 8} | expected
+    assert plain["settings"]["seq"] == 512
+    assert point(plain, 3) == {"hidden": 384, "batch": 8} | expected
 
 
 def test_sweep_to_standard_output(folder: Path) -> None:
-    text = run(folder, "sweep", "gpt2.formulas.json", "--over", "batch=1,2", "--csv", "/dev/stdout")
+    text = run(folder, "formulas", "sweep", "gpt2.formulas.json", "--over", "batch=1,2", "--csv", "/dev/stdout")
     assert text.startswith("batch,parameters,flops,bytes,peak_bytes,outside\n1,124439808,")
     assert len(text.splitlines()) == 3
 
 
 def test_solve(folder: Path) -> None:
-    asked = ("solve", "gpt2.formulas.json", "--for", "batch", "--where", "peak_bytes <= 24GiB")
-    assert "batch = 9  largest with peak_bytes <= 24GiB" in run(folder, *asked)
-    found = as_json(folder, *asked, "--set", "seq=512")
-    assert found["setting"]["seq"] == 512
-    assert found["totals"]["peak_bytes"] <= 24 * 2**30 < found["beyond"][1]
-    smallest = as_json(folder, "solve", "word_lm.formulas.json", "--for", "b", "--where", "flops/bytes >= 19.9")
-    assert smallest["kind"] == "smallest"
-    assert as_json(folder, *asked, "--want", "smallest")["value"] == 1
+    asked = ("formulas", "solve", "gpt2.formulas.json", "--for", "batch", "--where", "peak_bytes <= 24GiB")
+    assert "batch = 9\n" in run(folder, *asked)
+    document = as_json(folder, *asked, "--set", "seq=512")
+    assert document["settings"]["seq"] == 512
+    found = document["sections"]["solution"]["facts"]
+    assert found["peak_bytes"] <= 24 * 2**30 < found["beyond_reached_bytes"]
+    smallest = as_json(
+        folder, "formulas", "solve", "word_lm.formulas.json", "--for", "b", "--where", "flops/bytes >= 19.9"
+    )
+    assert smallest["sections"]["solution"]["facts"]["kind"] == "smallest"
+    assert as_json(folder, *asked, "--want", "smallest")["sections"]["solution"]["facts"]["value"] == 1
 
 
-def test_asymptotics(folder: Path) -> None:
-    text = run(folder, "asymptotics", "word_lm.formulas.json", "--growth", "h", "--set", "s=80", "--plot", "i.svg")
-    assert "1,948" in text
+def test_growth(folder: Path) -> None:
+    text = run(
+        folder, "formulas", "growth", "word_lm.formulas.json", "--growth", "h", "--set", "s=80", "--figure", "i.svg"
+    )
+    assert "1948" in text
     assert (folder / "i.svg").read_text().startswith("<?xml")
     path = ("--growth", "heads", "--path", "hidden=64*heads", "--path", "layers=heads")
-    found = as_json(folder, "asymptotics", "gpt2.formulas.json", *path)
-    assert found["degree"] == 3
-    assert found["totals"]["bytes"]["per_parameter"] == "36"
+    found = as_json(folder, "formulas", "growth", "gpt2.formulas.json", *path)
+    limits = found["sections"]["growth"]["tables"]["per_parameter"]
+    assert dict(zip(limits["name"], limits["formula"], strict=True))["Bytes"] == "36"
 
 
 def test_project(folder: Path) -> None:
-    asked = ("project", "word_lm.formulas.json", "--domain", "word_lm", "--growth", "h", "--batch", "b")
+    asked = ("formulas", "project", "word_lm.formulas.json", "--domain", "word_lm", "--growth", "h", "--batch", "b")
     options = ("--samples-per-step", "b*s", "--set", "s=80", "--set", "b=128", "--samples", "77e9")
-    found = as_json(folder, *asked, *options, "--plot", "p.png")
-    target = found["requirements"][1]
-    assert round(target["step_s"]) == 115
+    found = as_json(folder, *asked, *options, "--figure", "p.png")
+    steps = found["sections"]["projection"]["tables"]["requirements"]["step_s"]
+    assert round(steps[1]) == 115
     assert (folder / "p.png").is_file()
     assert "115 s" in run(folder, *asked, *options)
 
 
 def test_a_workload_is_as_good_as_a_file(folder: Path) -> None:
     """What the formulas of a workload say at a setting is what counting it there says."""
-    swept = as_json(folder, "sweep", "mlp", "--over", "batch=24,48", "--set", "layers=2")
+    swept = as_json(folder, "formulas", "sweep", "mlp", "--over", "batch=24,48", "--set", "layers=2")
     counted = as_json(folder, "count", "mlp", "--set", "batch=48", "--set", "layers=2")["overview"]
-    assert swept["points"][1]["flops"] == counted["total"]["flops"]
-    assert swept["points"][1]["peak_bytes"] == counted["peak_bytes"]
+    assert point(swept, 1)["flops"] == counted["total"]["flops"]
+    assert point(swept, 1)["peak_bytes"] == counted["peak_bytes"]
 
 
 def test_wrong_use_is_one_clear_error(folder: Path) -> None:
-    sweep = ("sweep", "gpt2.formulas.json", "--over")
+    sweep = ("formulas", "sweep", "gpt2.formulas.json", "--over")
     assert "did you mean hidden?" in fails(folder, *sweep, "hiden=1,2")
-    assert "ends in .png" in fails(folder, *sweep, "hidden=1,2", "--plot", "x.bmp")
-    assert "cannot read missing.formulas.json" in fails(folder, "sweep", "missing.formulas.json", "--over", "h=1,2")
+    assert "ends in .png" in fails(folder, *sweep, "hidden=1,2", "--figure", "x.bmp")
+    assert "cannot read missing.formulas.json" in fails(
+        folder, "formulas", "sweep", "missing.formulas.json", "--over", "h=1,2"
+    )
     assert "whole number" in fails(folder, *sweep, "hidden=768", "--set", "seq=1.5")
     assert "go with a workload" in fails(folder, *sweep, "hidden=768", "--symbols", "batch")
-    solve = ("solve", "gpt2.formulas.json", "--for", "batch", "--where")
+    solve = ("formulas", "solve", "gpt2.formulas.json", "--for", "batch", "--where")
     assert "no batch reaches peak_bytes <= 1GiB" in fails(folder, *solve, "peak_bytes <= 1GiB")
     assert "no domain 'words'" in fails(
-        folder, "project", "gpt2.formulas.json", "--domain", "words", "--growth", "hidden"
+        folder, "formulas", "project", "gpt2.formulas.json", "--domain", "words", "--growth", "hidden"
     )
-    assert "--over" in fails(folder, "sweep", "gpt2.formulas.json", code=2)
+    assert "--over" in fails(folder, "formulas", "sweep", "gpt2.formulas.json", code=2)

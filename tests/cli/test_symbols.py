@@ -33,15 +33,20 @@ def test_files_and_their_use(tmp_path: Path) -> None:
     asked = ("count", f"{TARGET}mlp", "--symbols", "batch, hidden", "--set", "seq=3")
     text = said(tmp_path, *asked, "--json", "--formulas", "mlp.formulas.json", "--latex", "mlp.tex")
     found: Any = json.loads(text)
-    assert found["symbols"] == {"batch": 64, "hidden": 96}
-    assert found["settings"] == {"seq": 3}
-    assert found["totals"]["parameters"] == {"formula": "hidden*(8*hidden + 5)", "value": 74208}
+    assert found["settings"] == {"batch": 64, "hidden": 96}
+    tables = found["sections"]["formulas"]["tables"]
+    assert "seq=3" in tables["region"]["remark"]
+    totals = tables["totals"]
+    values = dict(zip(totals["total"], totals["value"], strict=True))
+    assert dict(zip(totals["total"], totals["expression"], strict=True))["parameters"] == "hidden*(8*hidden + 5)"
+    assert values["parameters"] == 74208
     formulas = load_formulas(tmp_path / "mlp.formulas.json")
-    assert formulas.evaluate() == {name: total["value"] for name, total in found["totals"].items()}
+    assert formulas.evaluate() == values
     assert (tmp_path / "mlp.tex").read_text() == formulas.latex()
     assert r"\text{product\_flops} &= " in formulas.latex()
-    swept = json.loads(said(tmp_path, "sweep", "mlp.formulas.json", "--over", "batch=1,64", "--json"))
-    assert swept["points"][1] == {"batch": 64} | formulas.evaluate()
+    swept = json.loads(said(tmp_path, "formulas", "sweep", "mlp.formulas.json", "--over", "batch=1,64", "--json"))
+    points = swept["sections"]["sweep"]["tables"]["points"]
+    assert {name: points[name][1] for name in ("batch", *values)} == {"batch": 64} | values
 
 
 def test_conditions_and_values(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
 
 import pytest
@@ -120,12 +119,6 @@ def test_what_has_no_expansion_is_an_error() -> None:
         asymptotics(made({"flops": "h"}, {"h": 1}), "h")
     with pytest.raises(ExpressionError, match="no leading term"):
         asymptotics(made({"parameters": "h", "flops": "2**h"}, {"h": 1}), "h")
-
-
-def test_plain_form_is_json() -> None:
-    plain = json.loads(json.dumps(asymptotics(word_lm(), "h").plain()))
-    assert plain["totals"]["flops"]["per_parameter"] == "s*(6*b + 1) + 3"
-    assert plain["intensity"]["u"] == "2*(6*s + 7)/(3*s)"
 
 
 @given(st.integers(1, 5000), st.integers(1, 500))

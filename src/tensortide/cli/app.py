@@ -7,35 +7,38 @@ from collections.abc import Callable, Sequence
 from cyclopts import App, Group
 
 import tensortide
-from tensortide.cli.asymptotics import asymptotics
 from tensortide.cli.capture import capture
 from tensortide.cli.count import count
 from tensortide.cli.doctor import doctor
 from tensortide.cli.examples import examples
 from tensortide.cli.explain import explain
 from tensortide.cli.footprint import footprint
+from tensortide.cli.formulas.app import formulas
 from tensortide.cli.liveness import liveness
 from tensortide.cli.memory import memory
 from tensortide.cli.profile import profile
-from tensortide.cli.project import project
 from tensortide.cli.remat.app import remat
 from tensortide.cli.report import report
 from tensortide.cli.run import run
-from tensortide.cli.solve import solve
-from tensortide.cli.sweep import sweep
 
 __all__ = ["MOVED", "VERBS", "app", "moved"]
 
 VERBS: dict[str, tuple[Callable[..., None] | App, ...]] = {
     "The answer": (report,),
-    "Look closer": (count, memory, liveness, profile, sweep, solve, asymptotics, project, explain, doctor),
+    "Look closer": (count, memory, liveness, profile, formulas, explain, doctor),
     "Make it fit": (footprint, run),
     "Files": (capture, examples),
     "Research": (remat,),
 }
 """Every verb, by the group it has in ``--help``."""
 
-MOVED: dict[str, str] = {"timeline": "memory"}
+MOVED: dict[str, str] = {
+    "timeline": "memory",
+    "sweep": "formulas sweep",
+    "solve": "formulas solve",
+    "asymptotics": "formulas growth",
+    "project": "formulas project",
+}
 """Names of former verbs, and what to write instead."""
 
 app = App(

@@ -65,7 +65,9 @@ def count_file(
         write_file(target, render_csv(document, ROWS))
         if is_stdout(target):
             return None
-    show(document if tables.ops or not rows else _without_rows(document), out, wrote=target)
+    show(
+        document if tables.ops or not rows else _without_rows(document), out, wrote=() if target is None else (target,)
+    )
     return None
 
 

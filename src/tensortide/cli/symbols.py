@@ -11,12 +11,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from tensortide.cli.show import show
 from tensortide.cli.source import (
     CaptureOptions,
     OutputOptions,
-    console,
     option,
-    print_json,
     progress,
     settings_of,
     step_of,
@@ -80,12 +79,9 @@ def count_symbols(
         save_formulas(found.formulas, chosen.formulas)
     if chosen.latex is not None:
         write_file(chosen.latex, found.formulas.latex().encode())
-    from tensortide.reports.symbolic import render_symbolic, symbolic_plain
+    from tensortide.reports.sections.formulas import document
 
-    if out.json:
-        print_json(symbolic_plain(found))
-    else:
-        render_symbolic(found, console(), depth=depth, top=top)
+    show(document(found, depth=depth, top=top), out)
 
 
 def names_of(text: str, workload: Callable[..., Any]) -> list[str]:

@@ -6,11 +6,9 @@ expanded in ``p``: ``h = (p/a)^(1/d) (1 - a'/(d a) (a/p)^(1/d) + ...)``. All coe
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, symbol, text
@@ -69,19 +67,6 @@ class Asymptotics:
 
     def __getitem__(self, name: str) -> Growth:
         return next(growth for growth in self.totals if growth.name == name)
-
-    def plain(self) -> dict[str, Any]:
-        """Everything as text and numbers."""
-        known = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return known | {
-            "totals": {growth.name: _plain(growth) for growth in self.totals},
-            "intensity": None if self.intensity is None else _plain(self.intensity),
-        }
-
-
-def _plain(value: Growth | Intensity) -> dict[str, Any]:
-    known = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return {name: v if v is None or isinstance(v, int) else str(v) for name, v in known.items() if name != "name"}
 
 
 def asymptotics(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import math
 import re
@@ -55,25 +53,6 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
             {**dict(zip(names, (*p.at, *p.totals), strict=True)), **({"outside": p.outside} if p.outside else {})}
             for p in self.points
         ]
-
-    def csv(self) -> str:
-        """One line per point; a total that is not claimed is empty."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow((*self.over, *self.totals, "outside"))
-        writer.writerows((*point.at, *point.totals, point.outside) for point in self.points)
-        return out.getvalue()
-
-    def markdown(self) -> str:
-        """A table to paste into a page."""
-        head = (*self.over, *self.totals)
-        lines = [head, ["---:"] * len(head)]
-        lines += [[_cell(value) for value in (*point.at, *point.totals)] for point in self.points]
-        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _cell(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
 
 
 def sweep(formulas: Formulas, over: Mapping[str, Iterable[int]], /, **fixed: int) -> Sweep:

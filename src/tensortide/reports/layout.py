@@ -38,7 +38,8 @@ def columns_table(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], *, first: bool = True, gap: int = 2
 ) -> RenderableType:
     """``rows`` under the names of ``columns``, without lines. ``first``: set off from what is above."""
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+    named = any(column.name for column in columns if column.shown)
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim", show_header=named)
     for column in columns:
         if column.shown:
             table.add_column(

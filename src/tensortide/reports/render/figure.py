@@ -210,7 +210,9 @@ def _scale(axis: Axes, name: str, unit: UnitName) -> None:
     length = (size[0] - 1.6) / grid[1] * 0.7 if name == "x" else size[1] / grid[0]
     most = max(2, int(length / (TICK if name == "x" else 0.3)))
     if which.get_scale() == "log":
-        which.set_major_locator(LogLocator(2 if unit == "bytes" else 10, numticks=most))
+        low, high = which.get_view_interval()
+        narrow = high < 20 * low  # hardly a power of ten lies between
+        which.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]) if narrow else LogLocator(numticks=most))
         which.set_minor_formatter(NullFormatter())
     else:
         high = max(which.get_view_interval())

@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -25,7 +24,6 @@ FormulasTarget = Annotated[
     str,
     Parameter(help="A file of formulas, a .meta graph, or a workload: file.py:function or an example."),
 ]
-Plot = Annotated[Path | None, Parameter(help="Draw it: a file that ends in .png, .svg or .pdf.")]
 Paths = Annotated[
     tuple[str, ...],
     Parameter(name="--path", negative=(), show_default=False, help="A symbol that follows: --path hidden=64*heads."),

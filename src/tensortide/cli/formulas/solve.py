@@ -1,4 +1,4 @@
-"""``tensortide solve``: the value of a hyperparameter that reaches a target."""
+"""``tensortide formulas solve``: the value of a hyperparameter that reaches a target."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from tensortide.cli.formulas import FormulaOptions, FormulasTarget, formulas_of
-from tensortide.cli.source import OutputOptions, console, print_json
+from tensortide.cli.formulas.options import FormulaOptions, FormulasTarget, formulas_of
+from tensortide.cli.show import show
+from tensortide.cli.source import OutputOptions
 from tensortide.formulas.invert import solve as solved
 
 
@@ -25,10 +26,7 @@ def solve(
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Find the value of one hyperparameter with which a total reaches a target."""
-    solution = solved(formulas_of(target, [symbol], options, quiet=out.quiet), symbol, where, want=want)
-    if out.json:
-        print_json(solution)
-        return
-    from tensortide.reports.formulas import render_solution
+    from tensortide.reports.sections.solution import document
 
-    render_solution(solution, console())
+    solution = solved(formulas_of(target, [symbol], options, quiet=out.quiet), symbol, where, want=want)
+    show(document(solution), out)

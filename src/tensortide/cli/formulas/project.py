@@ -1,4 +1,4 @@
-"""``tensortide project``: what it takes to train a model that reaches an accuracy."""
+"""``tensortide formulas project``: the cost of training a model that reaches an accuracy."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.formulas import (
+from tensortide.cli.formulas.options import (
     FormulaOptions,
     FormulasTarget,
     Paths,
-    Plot,
     bindings_of,
     formulas_of,
     path_of,
     symbols_of,
 )
-from tensortide.cli.source import OutputOptions, console, print_json
+from tensortide.cli.show import Files, show
+from tensortide.cli.source import OutputOptions
 from tensortide.expr import parse
 from tensortide.formulas.domains import domain_of
 from tensortide.formulas.projection import project as projected
@@ -37,16 +37,14 @@ def project(
     samples: Annotated[
         float | None, Parameter(show_default=False, help="Train on so many, whatever the learning curve says.")
     ] = None,
-    plot: Plot = None,
+    files: Files = Files(),  # noqa: B008
     options: FormulaOptions = FormulaOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Project what a model must be to reach an accuracy, and what a step and an epoch of it take."""
-    from tensortide.reports.figures import projection_figure
-    from tensortide.reports.render.figure import check_figure
+    from tensortide.reports.sections.projection import document
 
-    if plot is not None:
-        check_figure(plot)
+    files.check()
     chosen, steps = domain_of(domain), path_of(path)
     needed = {growth, batch, *symbols_of(steps), *(parse(samples_per_step).symbols if samples_per_step else ())}
     formulas = formulas_of(target, sorted(needed), options, quiet=out.quiet)
@@ -62,11 +60,5 @@ def project(
         path=steps,
         at=given,
     )
-    if plot is not None:
-        projection_figure(found, plot)
-    if out.json:
-        print_json(found)
-        return
-    from tensortide.reports.formulas import render_projection
-
-    render_projection(found, console())
+    made = document(found)
+    show(made, out, wrote=files.write(made, table="requirements"))

@@ -1,0 +1,1 @@
+"""``tensortide formulas``: costs as formulas, and the questions they answer."""

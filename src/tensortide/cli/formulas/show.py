@@ -1,0 +1,39 @@
+"""``tensortide formulas show``: the formulas of a step."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tensortide.cli.formulas.options import FormulasTarget
+from tensortide.cli.show import show as show_document
+from tensortide.cli.source import CaptureOptions, CostOptions, Depth, OutputOptions, Top
+from tensortide.cli.symbols import ALL, SymbolOptions, count_symbols
+from tensortide.errors import WorkloadError
+from tensortide.formulas.file import is_formulas_file, load_formulas
+from tensortide.recorder.target import find_workload
+
+
+def show(
+    target: FormulasTarget,
+    /,
+    *,
+    depth: Depth = 3,
+    top: Top = 15,
+    chosen: SymbolOptions = SymbolOptions(),  # noqa: B008
+    options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    cost: CostOptions = CostOptions(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Show the totals of one step as formulas in its hyperparameters, by phase, module and op, and where they hold.
+
+    Without --symbols every hyperparameter that is an integer is a symbol.
+    """
+    if find_workload(target) is None and is_formulas_file(target):
+        from tensortide.reports.sections.formulas import document_of_file
+
+        if chosen != SymbolOptions() or options != CaptureOptions():
+            raise WorkloadError(f"{target} is a file of formulas: --symbols and --set go with a workload")
+        show_document(document_of_file(load_formulas(target)), out)
+        return
+    chosen = chosen if chosen.symbols else dataclasses.replace(chosen, symbols=ALL)
+    count_symbols(target, chosen, options, strict=cost.strict, depth=depth, top=top, out=out)

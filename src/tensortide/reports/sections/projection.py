@@ -1,0 +1,131 @@
+"""Section ``projection``: the model that reaches an accuracy, and the cost of training it."""
+
+from __future__ import annotations
+
+from tensortide.formulas.domains import Interval
+from tensortide.formulas.projection import Projection
+from tensortide.reports.blocks import (
+    AnyBlock,
+    Axis,
+    Column,
+    Document,
+    Fact,
+    Facts,
+    Limit,
+    Note,
+    Points,
+    Scatter,
+    Section,
+    Table,
+)
+from tensortide.reports.sections.formulas import TITLES
+from tensortide.units import format_count
+
+__all__ = ["document", "section"]
+
+
+def document(projection: Projection) -> Document:
+    """Show what the model must be, what a step of it takes, and how sure that is."""
+    domain = projection.domain
+    reached = (
+        f"{domain.metric} {domain.error} -> {projection.target}: {_range(projection.samples, domain.unit)}, "
+        f"{_range(projection.parameters, 'parameters')}"
+    )
+    subtitle = (f"projected for {domain.model}", reached)
+    return Document(title=projection.workload or "formulas", subtitle=subtitle, sections=(section(projection),))
+
+
+def section(projection: Projection) -> Section:
+    """The section of ``projection``."""
+    roof = projection.roof
+    balance = "" if projection.ridge_batch is None else f"; {projection.batch} {projection.ridge_batch} reaches it"
+    reached = (
+        f"{roof.name}: {format_count(roof.flops_per_s)}FLOP/s and {format_count(roof.bytes_per_s)}B/s reached, "
+        f"ridge {roof.ridge:.1f} FLOP/B{balance}"
+    )
+    facts = (
+        Fact("domain", "", projection.domain.name, data=True),
+        Fact("target", "", projection.target, data=True),
+        *(
+            Fact(f"samples_{name}", "", getattr(projection.samples, name), "number", data=True)
+            for name in Interval._fields
+        ),
+        *(
+            Fact(f"parameters_{name}", "", getattr(projection.parameters, name), "number", data=True)
+            for name in Interval._fields
+        ),
+        Fact("ridge", "", roof.ridge, "flops_per_byte", data=True),
+        Fact("ridge_batch", "", projection.ridge_batch, "count", data=True),
+    )
+    notes = (reached, "low and high: what the rounding of the published constants leaves open")
+    blocks: tuple[AnyBlock, ...] = (
+        _requirements(projection),
+        *(Note(text=text) for text in notes),
+        Facts(rows=facts),
+        _learning_curve(projection),
+        _step(projection),
+    )
+    return Section("projection", "Projection", blocks=blocks)
+
+
+def _range(interval: Interval, unit: str) -> str:
+    low, high = format_count(interval.low), format_count(interval.high)
+    return f"{format_count(interval.value)} {unit}" + ("" if low == high else f" ({low} to {high})")
+
+
+def _requirements(projection: Projection) -> Table:
+    rows, growth, batch = projection.requirements, projection.growth, projection.batch
+    bound = tuple("compute" if row.compute_s >= row.memory_s else "memory" for row in rows)
+    held = TITLES.get(projection.held, "Held")
+    return Table(
+        key="requirements",
+        title="Requirements",
+        columns=(
+            Column("label", "", "text", tuple(row.label for row in rows)),
+            Column("samples", projection.domain.unit.capitalize(), "amount", tuple(row.samples for row in rows)),
+            Column("parameters", "Parameters", "amount", tuple(row.totals["parameters"] for row in rows)),
+            Column("growth", growth, "count", tuple(row.setting[growth] for row in rows), at_width=96),
+            Column("batch", batch, "count", tuple(row.setting[batch] for row in rows), at_width=96),
+            Column("flops", "FLOPs", "flops", tuple(row.totals["flops"] for row in rows)),
+            Column("bytes", "Bytes", "bytes", tuple(row.totals["bytes"] for row in rows)),
+            Column("held", held, "bytes", tuple(row.held_bytes for row in rows), at_width=96, data=not projection.held),
+            Column("step", "Step", "s", tuple(row.step_s for row in rows)),
+            Column("bound", "bound by", "text", bound, at_width=118),
+            Column("epoch", "Epoch", "s", tuple(row.epoch_s for row in rows)),
+            Column("compute", "", "s", tuple(row.compute_s for row in rows), data=True),
+            Column("memory", "", "s", tuple(row.memory_s for row in rows), data=True),
+            Column("samples_per_step", "", "count", tuple(row.samples_per_step for row in rows), data=True),
+        ),
+    )
+
+
+def _learning_curve(projection: Projection) -> Scatter:
+    domain, rows = projection.domain, {row.label: row for row in projection.requirements}
+    today, target = rows["today"].samples, rows["target"].samples
+    grid = tuple(today * (1.2 * projection.samples.high / today) ** (i / 60) for i in range(61))
+    ends = tuple(Points(name, (x,), (domain.error_at(x),)) for name, x in (("today", today), ("target", target)))
+    return Scatter(
+        key="learning_curve",
+        title=f"Error in {domain.metric}",
+        x=Axis(domain.unit, "amount", log=True),
+        y=Axis("", "number", log=True),
+        points=(Points("learning curve", grid, tuple(map(domain.error_at, grid)), joined="line"), *ends),
+        down=(Limit("low", projection.samples.low), Limit("high", projection.samples.high)),
+    )
+
+
+def _step(projection: Projection) -> Scatter:
+    models = sorted(projection.requirements, key=lambda row: row.totals["parameters"])
+    x = tuple(row.totals["parameters"] for row in models)
+    ends = {row.label: row.totals["parameters"] for row in models}
+    return Scatter(
+        key="step_time",
+        title=f"Time of a step, {projection.roof.name}",
+        x=Axis("parameters", "amount", log=True),
+        y=Axis("", "s", log=True),
+        points=(
+            Points("compute", x, tuple(row.compute_s for row in models), joined="line"),
+            Points("memory", x, tuple(row.memory_s for row in models), joined="line"),
+        ),
+        down=(Limit("low", ends["low"]), Limit("high", ends["high"])),
+    )

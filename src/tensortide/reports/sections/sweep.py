@@ -1,0 +1,101 @@
+"""Section ``sweep``: the totals of a step over ranges of its hyperparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensortide.errors import ExpressionError
+from tensortide.formulas.sweep import Sweep
+from tensortide.reports.blocks import AnyBlock, Axis, Column, Document, Note, Points, Scatter, Section, Table
+from tensortide.reports.sections.formulas import TITLES, ranked, unit_of
+
+__all__ = ["check_drawable", "document", "section"]
+
+PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Parameters", ("parameters",)),
+    ("FLOPs of a step", ("flops",)),
+    ("Bytes accessed", ("bytes",)),
+    ("Memory", ("peak_bytes", "footprint_bytes", "minimal_footprint_lower_bytes", "minimal_footprint_upper_bytes")),
+)
+LINES = 7
+"""Most combinations of other symbols that one panel tells apart."""
+WIDE = 20
+"""An axis that spans more than this factor is logarithmic."""
+WIDTH = 14
+"""Terminal columns that a total takes at the most."""
+
+
+def document(sweep: Sweep) -> Document:
+    """Show one row per point, and the totals against the first swept symbol."""
+    title = sweep.workload or "formulas"
+    subtitle = (f"over {', '.join(sweep.over)}",)
+    return Document(title=title, subtitle=subtitle, settings=dict(sweep.fixed), sections=(section(sweep),))
+
+
+def section(sweep: Sweep) -> Section:
+    """The section of ``sweep``."""
+    blocks: list[AnyBlock] = [_points(sweep), *_panels(sweep)]
+    outside = [point.outside for point in sweep.points if point.outside]
+    if outside:
+        count = f"{len(outside)} point{'s are' if len(outside) > 1 else ' is'} outside the region"
+        blocks.append(Note(text=f"{count}: {outside[0]}", kind="warning"))
+    return Section("sweep", "Sweep", blocks=tuple(blocks))
+
+
+def _points(sweep: Sweep) -> Table:
+    names = ranked(sweep.totals)
+    taken = WIDTH * len(sweep.over)
+    totals = (
+        Column(name, TITLES.get(name, name), unit_of(name), tuple(sweep.column(name)), at_width=taken + WIDTH * place)
+        for place, name in enumerate(names, 1)
+    )
+    return Table(
+        key="points",
+        title="Points",
+        columns=(
+            *(Column(name, name, "count", tuple(sweep.column(name))) for name in sweep.over),
+            *totals,
+            Column("outside", "Outside", "text", tuple(point.outside for point in sweep.points), data=True),
+        ),
+    )
+
+
+def check_drawable(sweep: Sweep) -> None:
+    """Raise ExpressionError if a figure of ``sweep`` would show nothing, or too many lines."""
+    lines = len({point.at[1:] for point in sweep.points})
+    if lines > LINES:
+        raise ExpressionError(f"{lines} lines are too many to tell apart: sweep the other symbols less densely")
+    if not any(_panels(sweep)):
+        raise ExpressionError("there is nothing to draw: no total changes over the sweep, where the formulas hold")
+
+
+def _panels(sweep: Sweep) -> Iterator[Scatter]:
+    """The totals that change, against the first swept symbol: a line for every combination of the others."""
+    series = sorted({point.at[1:] for point in sweep.points})
+    if len(series) > LINES:
+        return
+    for title, names in PANELS:
+        changing = [n for n in names if n in sweep.totals and len({*sweep.column(n)} - {None}) > 1]
+        if not changing:
+            continue
+        lines = [
+            _line(sweep, n, others, len(series) > 1) for n in changing[: 1 if series[1:] else 3] for others in series
+        ]
+        y = [value for line in lines for value in line.y if value]
+        x = Axis(sweep.over[0], "count", log=_wide([value for line in lines for value in line.x]))
+        yield Scatter(
+            key=changing[0], title=title, x=x, y=Axis("", unit_of(changing[0]), log=_wide(y)), points=tuple(lines)
+        )
+
+
+def _line(sweep: Sweep, name: str, others: tuple[int, ...], several: bool) -> Points:
+    values = zip(sweep.points, sweep.column(name), strict=True)
+    rows = [(point.at[0], value) for point, value in values if point.at[1:] == others and value is not None]
+    named = ", ".join(f"{n}={v}" for n, v in zip(sweep.over[1:], others, strict=True))
+    label = named if several else TITLES.get(name, name)
+    return Points(label, tuple(x for x, _ in rows), tuple(y for _, y in rows), joined="line")
+
+
+def _wide(values: list[int | float]) -> bool:
+    known = [value for value in values if value > 0]
+    return bool(known) and max(known) / min(known) > WIDE

@@ -1,0 +1,140 @@
+"""Formulas on a terminal and in figures: everything that matters is there, and it fits."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tensortide.errors import ExpressionError, OutputError
+from tensortide.formulas import DOMAINS, PPOPP19, Formulas, asymptotics, geometric, project, shares, solve, sweep
+from tensortide.reports.blocks import Document
+from tensortide.reports.render.csv import render_csv
+from tensortide.reports.render.figure import check_figure, render_figure
+from tensortide.reports.render.markdown import render_markdown
+from tensortide.reports.render.terminal import render_terminal
+from tensortide.reports.sections import growth, projection, solution
+from tensortide.reports.sections import sweep as swept
+from tests.formulas.samples import made, transformer, word_lm
+
+
+def shown(document: Document, width: int = 100) -> str:
+    out = io.StringIO()
+    render_terminal(document, Console(file=out, width=width, highlight=False, color_system=None))
+    return out.getvalue()
+
+
+def projected() -> Document:
+    return projection.document(project(word_lm(), DOMAINS["word_lm"], "h", batch="b", samples_per_step="b*s"))
+
+
+def grown(formulas: Formulas, of: str, *, top: int = 4, batch: str = "") -> Document:
+    terms = {name: shares(formulas, name) for name in formulas.totals}
+    found = asymptotics(formulas, of)
+    drawn = growth.intensity_scatter(formulas, of, batch or found.batch, PPOPP19.roof())
+    return growth.document(found, terms, drawn, top=top)
+
+
+def every_document() -> list[Document]:
+    formulas = transformer()
+    points = sweep(formulas, {"batch": [1, 2], "hidden": geometric(192, 3072)})
+    solved = solution.document(solve(formulas, "batch", "peak_bytes <= 24GiB"))
+    return [swept.document(points), solved, grown(formulas, "hidden"), projected()]
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_everything_fits(width: int) -> None:
+    text = "".join(shown(document, width) for document in every_document())
+    assert max(map(len, text.splitlines())) <= width
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_sweep() -> None:
+    document = swept.document(sweep(transformer(), {"hidden": [768, 770]}))
+    text = shown(document)
+    assert "124.4 M" in text
+    assert "1 point is outside the region: the formulas do not hold at" in text
+    assert "heads*floor(hidden/heads)" in text
+    assert "Peak" not in shown(document, 30)
+
+
+def test_a_sweep_as_csv_and_markdown() -> None:
+    table = sweep(transformer(), {"hidden": [768, 770]})
+    document = swept.document(table)
+    rows = list(csv.DictReader(io.StringIO(render_csv(document, "points"))))
+    assert int(rows[0]["flops"]) == table.column("flops")[0]
+    assert rows[1]["flops"] == ""
+    assert rows[1]["outside"].startswith("the formulas do not hold")
+    assert "| 770 | - |" in render_markdown(document)
+
+
+def test_solution() -> None:
+    text = shown(solution.document(solve(transformer(), "batch", "peak_bytes <= 24GiB")))
+    assert text.startswith("batch = 9\n")
+    assert "largest with peak_bytes <= 24GiB" in text
+    assert "batch = 10 would reach" in text
+    assert "proved by the shape of the formulas" in text
+
+
+def test_growth() -> None:
+    text = shown(grown(word_lm(), "h", top=1))
+    for part in (
+        "s*(6*b + 1) + 3",
+        "b*sqrt(p)/(u*sqrt(p) + w*b)",
+        "96*b*h**2*s",
+        "76.0 %",
+        "p = 16*h**2 + ...",
+        "2*(6*s + 7)/(3*s)",
+    ):
+        assert part in text
+    assert "144*b*h*s" not in text
+
+
+def test_long_formulas_lose_their_middle() -> None:
+    many = ", ".join(f"{i}*h + {300 - i}*s" for i in range(1, 150))
+    formulas = made({"parameters": "h**2", "peak_bytes": f"max({many})"}, {"h": 4, "s": 4})
+    terms = {"peak_bytes": shares(formulas, "peak_bytes")}
+    text = shown(growth.document(asymptotics(formulas, "h"), terms, None, top=4))
+    assert "max of 149 expressions is" in text.replace("\n", " ")
+    assert len(text) < 2500
+
+
+def test_projection() -> None:
+    text = shown(projected())
+    assert "nat/word 3.37 -> 2.48: 79.69 G words (60.41 G to 105.5 G), 24.33 G parameters" in text
+    assert "ridge 19.9 FLOP/B; b 81 reaches it" in text
+    for label in ("today", "target", "low", "high"):
+        assert f"\n{label} " in text
+
+
+def test_figures(tmp_path: Path) -> None:
+    sizes = geometric(192, 3072)
+    sweeps = sweep(transformer(), {"hidden": sizes}), sweep(transformer(), {"hidden": sizes, "batch": [1, 8]})
+    for i, document in enumerate([*map(swept.document, sweeps), grown(word_lm(), "h")]):
+        render_figure(document, tmp_path / f"{i}.png")
+        assert (tmp_path / f"{i}.png").stat().st_size > 4000
+    render_figure(projected(), tmp_path / "x.pdf")
+    assert (tmp_path / "x.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_figures_are_deterministic(tmp_path: Path) -> None:
+    drawn = []
+    for name in ("a.svg", "b.svg"):
+        render_figure(projected(), tmp_path / name)
+        drawn.append((tmp_path / name).read_bytes())
+    assert drawn[0] == drawn[1]
+
+
+def test_figures_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"ends in \.png"):
+        check_figure(tmp_path / "figure.bmp")
+    with pytest.raises(ExpressionError, match="nothing to draw"):
+        swept.check_drawable(sweep(transformer(), {"hidden": [769, 770]}))
+    with pytest.raises(ExpressionError, match="'batch' is no symbol"):
+        growth.intensity_scatter(word_lm(), "h", "batch", PPOPP19.roof())
+    with pytest.raises(ExpressionError, match="too many to tell apart"):
+        swept.check_drawable(sweep(transformer(), {"hidden": [12, 24], "batch": range(1, 20)}))
+    assert not list(tmp_path.iterdir())
