@@ -12,10 +12,10 @@ from tensortide.cli.count import count
 from tensortide.cli.doctor import doctor
 from tensortide.cli.examples import examples
 from tensortide.cli.explain import explain
-from tensortide.cli.footprint import footprint
 from tensortide.cli.formulas.app import formulas
 from tensortide.cli.liveness import liveness
 from tensortide.cli.memory import memory
+from tensortide.cli.plan import plan
 from tensortide.cli.profile import profile
 from tensortide.cli.remat.app import remat
 from tensortide.cli.report import report
@@ -26,7 +26,7 @@ __all__ = ["MOVED", "VERBS", "app", "moved"]
 VERBS: dict[str, tuple[Callable[..., None] | App, ...]] = {
     "The answer": (report,),
     "Look closer": (count, memory, liveness, profile, formulas, explain, doctor),
-    "Make it fit": (footprint, run),
+    "Make it fit": (plan, run),
     "Files": (capture, examples),
     "Research": (remat,),
 }
@@ -34,6 +34,7 @@ VERBS: dict[str, tuple[Callable[..., None] | App, ...]] = {
 
 MOVED: dict[str, str] = {
     "timeline": "memory",
+    "footprint": "plan order",
     "sweep": "formulas sweep",
     "solve": "formulas solve",
     "asymptotics": "formulas growth",

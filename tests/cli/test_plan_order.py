@@ -1,4 +1,4 @@
-"""``tensortide footprint`` as a user runs it: text, JSON, the plan it writes, Ctrl-C."""
+"""``tensortide plan order`` as a user runs it: text, JSON, the files it writes, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import pytest
 
 from tensortide.graph import load, save
 from tensortide.importers.tf1.load import import_graph
-from tensortide.plans import MinimalFootprint, load_plan
+from tensortide.plans import load_plan
+from tensortide.plans.order.proof import Proof, verify
 from tensortide.replays import replay
 from tests.cli.command import tensortide
 from tests.importers.tf1.costs.files import graph_file
@@ -27,14 +28,14 @@ SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "b
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = tensortide(folder, "footprint", *arguments)
+    done = tensortide(folder, "plan", "order", *arguments)
     assert done.returncode == code, done.stderr
     return done
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("footprint")
+    path = tmp_path_factory.mktemp("order")
     assert tensortide(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide").returncode == 0
     save(random_dag(3, 12), path / "small.tide")
     save(random_dag(5, 600, 0.15), path / "hard.tide")
@@ -43,11 +44,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_real_step_is_proved_and_its_plan_replays_to_the_peak(folder: Path) -> None:
     done = run(folder, "gpt2.tide", "--json", "--plan", "best.json")
-    found = msgspec.json.decode(done.stdout, type=MinimalFootprint)
-    graph = load(folder / "gpt2.tide")
-    assert found.proved
-    assert load_plan(folder / "best.json") == found.plan
-    assert replay(graph, found.plan).peak_bytes == found.upper_bytes < found.captured_peak_bytes
+    found = json.loads(done.stdout)["sections"]["order"]
+    facts, order = found["facts"], found["tables"]["order"]
+    graph, plan = load(folder / "gpt2.tide"), load_plan(folder / "best.json")
+    assert facts["proved"]
+    assert (
+        verify(graph, msgspec.json.decode(facts["proof"], type=Proof), device=facts["device"]) == facts["lower_bytes"]
+    )
+    assert list(plan.order) == order["number_op"]
+    assert replay(graph, plan).peak_bytes == max(order["resident_bytes"]) == facts["upper_bytes"]
+    assert facts["upper_bytes"] < facts["captured_peak_bytes"]
+    assert sum(found["tables"]["roles"]["size_bytes"]) == facts["upper_bytes"]
 
 
 def test_the_same_target_gives_the_same_bytes(folder: Path) -> None:
@@ -65,23 +72,25 @@ def test_a_workload_is_captured_first(folder: Path) -> None:
 
 
 def test_the_text_says_what_was_found(folder: Path) -> None:
-    done = run(folder, "small.tide", "--plan", "small.json")
+    done = run(folder, "small.tide", "--plan", "small.json", "--csv", "small.csv")
     assert done.stderr == ""
-    assert done.stdout == (Path(__file__).parent / "footprint.txt").read_text()
+    assert len((folder / "small.csv").read_text().splitlines()) == 1 + 12
+    assert done.stdout == (Path(__file__).parent / "plan_order.txt").read_text()
 
 
 def test_what_is_not_proved_says_so(folder: Path) -> None:
     text = run(folder, "hard.tide", "--time", "0.5", "--quiet").stdout
     assert "the best order found; none needs less than" in text
     assert re.search(r"lower bound .* by .*; gap [\d.]+ KiB, [\d.]+ %", text)
-    assert "the time limit ended the search" in text
+    assert "The time limit ended the search" in text
 
 
 def test_a_graph_file_with_loops(folder: Path, reference: Path) -> None:
     """Read as ``count`` reads it; the plan is one of the loops written out."""
     file = str(graph_file(reference, "dynamic_rnn_with_backprop"))
     options = ("--bind", "a=7,batch,24", "--set", "batch=3", "--drop", "Gradient/Compute/.*")
-    found = msgspec.json.decode(run(folder, file, *options, "--json").stdout, type=MinimalFootprint)
+    done = run(folder, file, *options, "--plan", "loop.json", "--json")
+    facts = json.loads(done.stdout)["sections"]["order"]["facts"]
     graph = import_graph(
         file,
         preparation="catamount",
@@ -90,8 +99,8 @@ def test_a_graph_file_with_loops(folder: Path, reference: Path) -> None:
         settings={"batch": 3},
     ).graph
     assert len(graph.loops) == 1
-    assert (found.loops, found.proved) == ("written out", True)
-    assert replay(graph, found.plan).peak_bytes == found.upper_bytes
+    assert (facts["loops"], facts["proved"]) == ("written out", True)
+    assert replay(graph, load_plan(folder / "loop.json")).peak_bytes == facts["upper_bytes"]
     text = re.sub(r"\s+", " ", run(folder, file, *options).stdout)
     assert "the bounds hold for all orders of them" in text
 
@@ -118,7 +127,7 @@ def test_ctrl_c_keeps_the_best_so_far(folder: Path) -> None:
     child, screen = pty.fork()
     if child == 0:
         os.chdir(folder)
-        command = [sys.executable, "-m", "tensortide", "footprint", "hard.tide", "--plan", "hard.json"]
+        command = [sys.executable, "-m", "tensortide", "plan", "order", "hard.tide", "--plan", "hard.json"]
         os.execvpe(command[0], command, {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"})
     shown, deadline, typed = "", time.monotonic() + 60, False
     while select.select([screen], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -132,5 +141,5 @@ def test_ctrl_c_keeps_the_best_so_far(folder: Path) -> None:
     os.close(screen)
     assert (typed, code) == (True, 0), shown
     assert re.search(r"best \S+ KiB, at least \S+ KiB, gap", shown)
-    assert "stopped by hand" in shown
+    assert "The search was stopped by hand" in shown
     assert len(load_plan(folder / "hard.json").order) == 600

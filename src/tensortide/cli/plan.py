@@ -1,4 +1,6 @@
-"""``tensortide footprint``: the smallest peak over all orders of the ops, with the order and a proof."""
+"""``tensortide plan``: how to execute a step in less memory.
+
+``plan order``: the smallest peak over all orders of the ops, with the order and a proof."""
 
 from __future__ import annotations
 
@@ -10,31 +12,32 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
-from cyclopts import Parameter, validators
+from cyclopts import App, Parameter, validators
 
+from tensortide.cli.show import Files, show
 from tensortide.cli.source import (
     CaptureOptions,
     OutputOptions,
     Target,
     Top,
-    console,
     graph_of,
-    is_stdout,
-    print_json,
+    option,
     progress,
 )
 from tensortide.graph import unrolled
-from tensortide.plans import footprint as minimal
-from tensortide.plans import save_plan
+from tensortide.plans import footprint, save_plan
 from tensortide.units import format_bytes, format_percent
 from tensortide.write import check_writable
 
+plan = App(name="plan", help="Plan how to execute a step in less memory.", help_format="plaintext")
 
-def footprint(
+
+@plan.command
+def order(
     target: Target,
     /,
     *,
-    plan: Annotated[Path | None, Parameter(help="Write the best order as a plan.")] = None,
+    written: Annotated[Path | None, option("--plan", "Write the best order as a plan.")] = None,
     device: Annotated[
         str | None, Parameter(help="Device to count on (default: that of the largest footprint).")
     ] = None,
@@ -42,6 +45,7 @@ def footprint(
         float, Parameter(help="Seconds after which the search is cut off.", validator=validators.Number(gt=0))
     ] = 60.0,
     top: Top = 15,
+    files: Files = Files(),  # noqa: B008
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
@@ -49,7 +53,10 @@ def footprint(
 
     Ctrl-C ends the search and shows the best so far.
     """
-    path = None if plan is None else check_writable(plan)
+    from tensortide.reports.sections.order import document
+
+    files.check()
+    paths = [] if written is None else [check_writable(written)]
     graph = graph_of(target, options, quiet=out.quiet)
     with progress(out.quiet) as say, _interruptible() as interrupted:
 
@@ -58,25 +65,16 @@ def footprint(
             say(f"best {format_bytes(upper)}, at least {format_bytes(lower)}, gap {gap}; Ctrl-C to stop here")
             return not interrupted()
 
-        found = minimal(graph, device=device, time_s=time, watch=watch)
-    if path is not None:
+        found = footprint(graph, device=device, time_s=time, watch=watch)
+    for path in paths:
         save_plan(found.plan, path)
-        if is_stdout(path):
-            return
-    if out.json:
-        print_json(found)
-        return
-    from tensortide.reports.footprint import render_footprint
-
-    screen = console()
-    render_footprint(found, unrolled(graph), screen, top=top)
-    if path is not None and not out.quiet:
-        screen.print(f"wrote {path}", soft_wrap=True)
+    made = document(unrolled(graph), found, top=top)
+    show(made, out, wrote=[*paths, *files.write(made, table="order")])
 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Take the first Ctrl-C as a wish, told by the function this yields; the second one ends the program as usual."""
+    """Yield a function that tells whether Ctrl-C was typed; the second one ends the program as usual."""
     wishes: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
