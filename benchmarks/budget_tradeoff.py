@@ -1,12 +1,12 @@
-"""Slowdown against memory of one training step: a live budget, checkpointing by hand, and AOTAutograd's memory budget.
+"""Time and memory of a training step: a live budget, checkpointing by hand, and AOTAutograd's memory budget.
 
-python benchmarks/budget_tradeoff.py [--write] [WORKLOAD ...]
+    python benchmarks/budget_tradeoff.py [--write] [WORKLOAD ...]
 
 All contenders run in one process on one thread, and are measured alike: processor time of a step (the least of some)
 against that of ordinary steps taken just before, and in one more step the most bytes that PyTorch's allocator had
 handed out at once beyond what was there before the step, from the allocator's own record (torch.profiler), which none
 of them takes part in. Shares are of that figure of the ordinary step. AOTAutograd's budget is known to give wrong
-gradients with dropout; it is here for time and memory.
+gradients with dropout; it is here for time and memory. An empty cell: the contender does not apply.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import functools
 import gc
 import inspect
 import math
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import harness
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
@@ -43,7 +42,8 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     "lstm": {"batch": 128, "seq": 24, "inputs": 128, "hidden": 256, "layers": 2},
     "treelstm": {"batch": 64, "depth": 4, "hidden": 256, "vocab": 512},
 }
-RESULTS = Path(__file__).parent / "results"
+SMALLEST = {"gpt2": {"batch": 2, "seq": 16, "hidden": 16, "layers": 2, "heads": 2, "vocab": 32, "positions": 16}}
+COLUMNS = {"workload": "{workload}", "contender": "{contender}", "memory": "{memory:.2f}", "time": "{time:.2f}"}
 IMAGE = Path(__file__).parents[1] / "docs" / "images" / "budget_tradeoff.png"
 
 MARKERS = {
@@ -55,8 +55,6 @@ MARKERS = {
 }
 
 Step = Callable[[], Any]
-Row = tuple[str, float, float]
-"""Contender, memory as a share of an ordinary step's, time likewise."""
 
 
 def models(step: Step) -> list[nn.Module]:
@@ -67,12 +65,7 @@ def models(step: Step) -> list[nn.Module]:
 
 def timed(step: Step) -> float:
     """Seconds of the quickest of some steps, after one that does not count."""
-    seconds = []
-    for _ in range(1 + TIMED):
-        began = time.process_time()
-        step()
-        seconds.append(time.process_time() - began)
-    return min(seconds[1:])
+    return min(harness.paired(1 + TIMED, step)[0][1:])
 
 
 def measured(step: Step) -> tuple[float, int]:
@@ -127,58 +120,59 @@ def compiled(share: float, model: nn.Module) -> bool:
     return True
 
 
-def rows(name: str) -> list[Row]:
+def contenders(name: str, settings: dict[str, Any], smallest: bool) -> Iterator[harness.Row]:
+    """Each with its memory and time as shares of those of an ordinary step."""
+
     def build() -> Step:
         gc.collect()
         torch.manual_seed(0)
-        step: Step = find(name).load()(**WORKLOADS[name])
+        step: Step = find(name).load()(**settings)
         return step
 
-    plain = step = build()
-    base_s, base_bytes = measured(step)
-    found: list[Row] = [("no budget", 1.0, 1.0)]
-    print(f"{name}: {base_s * 1e3:.0f} ms, {base_bytes / MIB:.0f} MiB", flush=True)
+    plain = build()
+    base_s, base_bytes = measured(plain)
+    yield {"contender": "no budget", "memory": 1.0, "time": 1.0, "seconds": base_s, "nbytes": base_bytes}
     with Budget(1 << 60) as probe:
         before = probe.resident_bytes
-    for share in SHARES:
+    for share in SHARES[:1] if smallest else SHARES:
         base_s = timed(plain)
         try:
             with Budget(before + int(base_bytes * share)) as budget:
-                seconds, peak = measured(step)
-            found.append(("tensortide dtr-eq", peak / base_bytes, seconds / base_s))
-            print("  ours", share, found[-1], budget.usage.recomputations, flush=True)
+                seconds, peak = measured(plain)
         except BudgetInfeasible as error:
-            print(f"  ours {share}: {str(error).splitlines()[0]}", flush=True)
+            print(f"  at {share}: {str(error).splitlines()[0]}", flush=True)
             break
+        found = {"contender": "tensortide dtr-eq", "share": share, "recomputed": budget.usage.recomputations}
+        yield {**found, "memory": peak / base_bytes, "time": seconds / base_s}
         if seconds > TOO_SLOW * base_s:
             break
     tricks: list[tuple[str, Callable[[nn.Module], bool]]] = [
         ("checkpoint every block", checkpointed),
         ("checkpoint every sqrt(n) blocks", by_root),
-        *((f"AOTAutograd budget {share}", functools.partial(compiled, share)) for share in COMPILED),
+        *((f"AOTAutograd budget {share}", functools.partial(compiled, share)) for share in COMPILED if not smallest),
     ]
     for trick, apply in tricks:
         step = build()
         if not all(apply(model) for model in models(step)[:1]):
-            found.append((trick, math.nan, math.nan))
+            yield {"contender": trick}
             continue
         base_s = timed(plain)
         seconds, peak = measured(step)
-        found.append((trick, peak / base_bytes, seconds / base_s))
-        print(" ", *found[-1], flush=True)
-    return found
+        yield {"contender": trick, "memory": peak / base_bytes, "time": seconds / base_s}
 
 
-def drawn(all_rows: dict[str, list[Row]]) -> None:
+def drawn(rows: list[harness.Row]) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(all_rows), figsize=(3.2 * len(all_rows), 3), squeeze=False)
-    for axis, (name, found) in zip(axes[0], all_rows.items(), strict=True):
+    names = list(dict.fromkeys(row["workload"] for row in rows))
+    figure, axes = plt.subplots(1, len(names), figsize=(3.2 * len(names), 3), squeeze=False)
+    for axis, name in zip(axes[0], names, strict=True):
+        found = [row for row in rows if row["workload"] == name and "memory" in row]
         for kind, marker in MARKERS.items():
-            points = [(memory, slow) for who, memory, slow in found if who.startswith(kind) and not math.isnan(memory)]
+            points = [(row["memory"], row["time"]) for row in found if row["contender"].startswith(kind)]
             if points:
                 axis.plot(*zip(*points, strict=True), marker, markersize=5, label=kind)
         axis.set(title=name, xlabel="memory of the step (share of plain)", xlim=(0, 1.15))
@@ -194,21 +188,15 @@ def drawn(all_rows: dict[str, list[Row]]) -> None:
     figure.savefig(IMAGE, dpi=70)
 
 
-def main(arguments: list[str]) -> None:
+def measure(run: harness.Run) -> None:
     torch.set_num_threads(1)
-    chosen = [name for name in WORKLOADS if name in arguments] or list(WORKLOADS)
-    all_rows = {name: rows(name) for name in chosen}
-    lines = ["# Time and memory of a training step", "", (__doc__ or "").split("\n\n")[2].replace("\n", " "), ""]
-    lines += ["| workload | contender | memory | time |", "|---|---|---:|---:|"]
-    for name, found in all_rows.items():
-        for who, memory, slowdown in found:
-            figures = "does not apply | " if math.isnan(memory) else f"{memory:.2f} | {slowdown:.2f}"
-            lines.append(f"| {name} | {who} | {figures} |")
-    print("\n".join(lines))
-    if "--write" in arguments:
-        (RESULTS / "budget_tradeoff.md").write_text("\n".join(lines) + "\n")
-        drawn(all_rows)
+    table = run.table(COLUMNS, ("workload", "contender", "share"))
+    for name, settings in run.cases(SMALLEST if run.smallest else WORKLOADS).items():
+        for row in contenders(name, settings, run.smallest):
+            table.add({"workload": name, **row})
+    if run.options.write:
+        drawn(table.rows)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    harness.main(__doc__, measure)

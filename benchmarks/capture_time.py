@@ -1,27 +1,24 @@
-"""Capture time and peak memory per model, against the bare step on fake tensors; file and timeline time against size.
+"""Capture time and peak memory per model; file and timeline time against size.
 
-    python benchmarks/capture_time.py [--quick] [--json FILE]
+    python benchmarks/capture_time.py [--write] [MODEL ...]
 
-Each model runs in a process of its own. ``recording`` is the recorded step with everything that makes a Graph
-of it; ``bare`` is the same step on fake tensors with nothing recorded (median of three, in the same process).
+Each model runs in a process of its own. *Recording* is the recorded step with everything that makes a Graph of it;
+*bare* is the same step on fake tensors with nothing recorded (median of three, in the same process). Seconds of wall
+time.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
-import platform
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import harness
 
 LLAMA_70B = {
     "layers": 80,
@@ -41,9 +38,28 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "hf_gpt2": ("hf_gpt2", {}),
     "llama-70b": ("hf_llama", LLAMA_70B),
 }
+COUNTS = (1000, 10_000, 100_000)
+COLUMNS = {
+    "model": "{model}",
+    "ops": "{ops:,}",
+    "import s": "{import_s:.2f}",
+    "capture s": "{capture_s:.3f}",
+    "recording s": "{recording_s:.3f}",
+    "bare s": "{bare_s:.3f}",
+    "ratio": "{ratio:.2f}",
+    "peak RSS MiB": "{peak_rss_mib:.0f}",
+}
+GROWTH = {
+    "ops": "{ops:,}",
+    "file KiB": "{file_kib:,}",
+    "save s": "{save_s:.3f}",
+    "load s": "{load_s:.3f}",
+    "count s": "{count_s:.3f}",
+    "timeline s": "{timeline_s:.3f}",
+}
 
 
-def one(name: str) -> dict[str, Any]:
+def captured(name: str) -> harness.Row:
     """Measure one model in this process."""
     example, settings = MODELS[name]
     began = time.perf_counter()
@@ -73,94 +89,40 @@ def one(name: str) -> dict[str, Any]:
     with same_paths(), Bare():
         step = workload(**settings)
         step()
-        bare = statistics.median(_seconds(step) for _ in range(3))
+        bare = statistics.median(harness.paired(3, step, clock=time.perf_counter)[0])
     recording = ended - marks["recording"]
+    row = {"model": name, "ops": len(graph), "import_s": imported, "capture_s": ended - began}
     return {
-        "model": name,
-        "ops": len(graph),
-        "import_s": round(imported, 2),
-        "capture_s": round(ended - began, 3),
-        "recording_s": round(recording, 3),
-        "bare_s": round(bare, 3),
-        "ratio": round(recording / bare, 2),
-        "peak_rss_mib": round(peak_mib),
+        **row,
+        "recording_s": recording,
+        "bare_s": bare,
+        "ratio": recording / bare,
+        "peak_rss_mib": peak_mib,
     }
 
 
-def _seconds(step: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    step()
-    return time.perf_counter() - began
-
-
-def growth(counts: tuple[int, ...]) -> list[dict[str, Any]]:
+def grown(ops: int) -> harness.Row:
     """Seconds to save, load, count and lay out a GPT-2 step of about so many ops."""
     from tensortide import capture, count, load, save, timeline
-    from tensortide.examples import find
 
-    workload, rows = find("gpt2").load(), []
-    for ops in counts:
-        graph = capture(
-            workload, hyperparameters={"layers": max(1, ops // 150), "hidden": 64, "heads": 4, "seq": 64, "batch": 1}
-        )
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "graph.tide"
-            saved = _seconds(partial(save, graph, path))
-            loaded = _seconds(partial(load, path))
-            size = path.stat().st_size
-        counted = _seconds(partial(count, graph))
-        laid_out = _seconds(partial(timeline, graph))
-        times = {"save_s": saved, "load_s": loaded, "count_s": counted, "timeline_s": laid_out}
-        rows.append({"ops": len(graph), "file_kib": size // 1024, **{k: round(v, 3) for k, v in times.items()}})
-    return rows
+    small = {"layers": max(1, ops // 150), "hidden": 64, "heads": 4, "seq": 64, "batch": 1}
+    graph = capture("gpt2", hyperparameters=small)
+    timed = partial(harness.seconds, clock=time.perf_counter)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "graph.tide"
+        row = {"asked": ops, "ops": len(graph), "save_s": timed(partial(save, graph, path))}
+        row |= {"load_s": timed(partial(load, path)), "file_kib": path.stat().st_size // 1024}
+    return {**row, "count_s": timed(partial(count, graph)), "timeline_s": timed(partial(timeline, graph))}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    parser.add_argument("--growth", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--quick", action="store_true", help="small models only")
-    parser.add_argument("--json", type=Path, help="also write the rows here")
-    options = parser.parse_args()
-    if options.one or options.growth:
-        result: Any = (
-            one(options.one) if options.one else growth((1000, 10_000) if options.quick else (1000, 10_000, 100_000))
-        )
-        print(json.dumps(result))
-        return
-    quick = ["--quick"] if options.quick else []
-    rows = [_child(["--one", name]) for name in MODELS if not (options.quick and name == "llama-70b")]
-    _table(rows)
-    sizes = _child(["--growth", *quick])
-    _table(sizes)
-    if options.json:
-        machine = {"machine": platform.machine(), "processor": _processor(), "python": platform.python_version()}
-        options.json.write_text(json.dumps({**machine, "capture": rows, "growth": sizes}, indent=1) + "\n")
-
-
-def _child(arguments: list[str]) -> Any:
-    done = subprocess.run([sys.executable, __file__, *arguments], check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )
-
-
-def _table(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None)
-    for key in rows[0]:
-        table.add_column(key, justify="left" if key == "model" else "right")
-    for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
-    Console(width=120).print(table)
+def measure(run: harness.Run) -> None:
+    table = run.table(COLUMNS, ("model",))
+    for name in run.cases(MODELS):
+        table.add(run.child(captured, name))
+    table = run.table(GROWTH, ("asked",), "Against the number of ops")
+    for ops in COUNTS[:1] if run.smallest else COUNTS:
+        table.add(run.child(grown, ops))
 
 
 if __name__ == "__main__":
-    main()
+    harness.main(__doc__, measure)

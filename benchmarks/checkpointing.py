@@ -1,14 +1,16 @@
-"""Cost and time of static rematerialization: proved optima of linear networks, and of recorded logs if FILES are given.
+"""Static rematerialization: overhead against the proved optimum, and the solver's time.
 
-    python benchmarks/checkpointing.py [LOG.jsonl.gz ...]
+    python benchmarks/checkpointing.py [--write] [LOG.jsonl.gz ...]
 
-Budgets of logs are parts of the peak without recomputation. Prints one Markdown table.
+Linear networks, and recorded logs if files are given; their budgets are parts of the peak without recomputation.
 """
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import harness
 
 from tensortide.importers.dtrlog import read_recording
 from tensortide.plans.checkpointing import StaticGraph, chain, cheapest, no_recompute, optimum, static_graph
@@ -16,37 +18,50 @@ from tensortide.plans.checkpointing import StaticGraph, chain, cheapest, no_reco
 CHAINS = {8: (8, 6, 4), 16: (14, 10, 7, 4), 32: (24, 14, 10), 64: (40, 22)}
 RATIOS = (0.8, 0.5)
 SECONDS = 60.0
+COLUMNS = {
+    "step": "{step}",
+    "nodes": "{nodes:,}",
+    "budget B": "{budget:,}",
+    "best heuristic": "{heuristic:.4f}",
+    "strategy": "{strategy}",
+    "best found": "{found:.4f}",
+    "no less than": "{bound:.4f}",
+    "status": "{status}",
+    "s": "{seconds:.1f}",
+}
 
 
-def row(name: str, static: StaticGraph, budget: int) -> str:
-    start, found = cheapest(static, budget), optimum(static, budget, SECONDS)
-    base = static.base_ns
-    cells = (
-        name,
-        f"{len(static):,}",
-        f"{budget:,}",
-        f"{start.overhead:.4f} ({start.strategy})" if start else "none",
-        f"{found.plan.overhead:.4f}" if found.plan else "none",
-        f"{found.bound_ns / base:.4f}",
-        found.status,
-        f"{found.time_s:.1f}",
-    )
-    return f"| {' | '.join(cells)} |"
-
-
-def main(files: list[str]) -> None:
-    print("| step | nodes | budget B | best heuristic | best found | no less than | status | s |")
-    print("|---|---:|---:|---|---:|---:|---|---:|")
+def cases(files: list[str], smallest: bool) -> Iterator[tuple[str, StaticGraph, int]]:
     for length, budgets in CHAINS.items():
-        for budget in budgets:
-            print(row(f"chain of {length}", chain(length), budget), flush=True)
+        for budget in budgets[:1] if smallest else budgets:
+            yield f"chain of {length}", chain(length), budget
+        if smallest:
+            return
     for file in files:
         log = read_recording(Path(file))
         static = static_graph(log.graph, log.durations_ns)
-        peak = no_recompute(static).peak_bytes
         for ratio in RATIOS:
-            print(row(f"{Path(file).name} at {ratio}", static, int(peak * ratio)), flush=True)
+            yield f"{Path(file).name} at {ratio}", static, int(no_recompute(static).peak_bytes * ratio)
+
+
+def measure(run: harness.Run) -> None:
+    table = run.table(COLUMNS, ("step", "budget"))
+    for name, static, budget in cases(run.options.names, run.smallest):
+        start, found = cheapest(static, budget), optimum(static, budget, SECONDS)
+        table.add(
+            {
+                "step": name,
+                "nodes": len(static),
+                "budget": budget,
+                "heuristic": start.overhead if start else None,
+                "strategy": start.strategy if start else "none",
+                "found": found.plan.overhead if found.plan else None,
+                "bound": found.bound_ns / static.base_ns,
+                "status": found.status,
+                "seconds": found.time_s,
+            }
+        )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    harness.main(__doc__, measure)

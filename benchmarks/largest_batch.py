@@ -1,6 +1,6 @@
 """The largest batch that trains under a limit on the memory of the process that really ends it.
 
-python benchmarks/largest_batch.py [--write]
+    python benchmarks/largest_batch.py [--write] [WORKLOAD ...]
 
 Each probe is a process of its own. It builds the workload, takes one step with a single sample (so that libraries are
 loaded and workspaces exist), and then limits itself (RLIMIT_DATA: private writable memory) to EXTRA_MIB more than it
@@ -11,14 +11,13 @@ kernels allocate for themselves, which a budget does not see.
 
 from __future__ import annotations
 
-import os
-import platform
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import harness
 
 EXTRA_MIB = 160
 SHARES = (0.9, 0.75, 0.6, 0.5, 0.4)
@@ -32,18 +31,29 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 
 
 class Found(NamedTuple):
-    """A batch that passes: the budget as a share of ``auto``, seconds per sample, ops run again per op."""
+    """A batch that passes: the budget as a share of ``auto``, seconds per sample, recomputations per op."""
 
     batch: int
     share: float
     seconds: float
-    again: float
+    recomputed: float
 
 
-RESULT = Path(__file__).parent / "results" / "largest_batch.md"
+COLUMNS = {
+    "workload": "{workload}",
+    "batch, plain": "{plain:d}",
+    "batch, budget": "{batch:d}",
+    "ratio": "{ratio:.2f}",
+    "budget, of auto": "{share:.0%}",
+    "ms per sample, plain": "{plain_ms:.2f}",
+    "ms, budget": "{ms:.2f}",
+    "recomputed per op": "{recomputed:.2f}",
+}
+MALLOC = {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": str(1 << 16)}
 
 
-def probe(name: str, batch: int, share: float) -> None:
+def probe(name: str, batch: int, share: float) -> tuple[float, float]:
+    """Seconds per sample and recomputations per op, if the batch fits."""
     import torch
 
     from tensortide.examples import find
@@ -67,50 +77,32 @@ def probe(name: str, batch: int, share: float) -> None:
         with Budget(limit) as memory:
             for _ in range(STEPS):
                 step()
-        again = memory.usage.recomputations / memory.usage.ops
+        recomputed = memory.usage.recomputations / memory.usage.ops
     else:
         for _ in range(STEPS):
             step()
-        again = 0.0
-    print((time.process_time() - began) / STEPS / batch, again)
+        recomputed = 0.0
+    return (time.process_time() - began) / STEPS / batch, recomputed
 
 
-def passes(name: str, batch: int, budgeted: bool) -> Found | None:
-    """What passes at this batch; None if nothing does."""
+def passes(run: harness.Run, name: str, batch: int, budgeted: bool) -> Found | None:
+    """The fastest that passes at this batch; None if nothing does, or it takes too long."""
     for share in SHARES if budgeted else (0.0,):
-        if (found := run(name, batch, share)) is not None:
-            return Found(batch, share, *found)
+        try:
+            return Found(batch, share, *run.child(probe, name, batch, share, timeout_s=TIMEOUT_S, **MALLOC))
+        except harness.ChildFailed as failed:
+            print(f"  {name} {batch} {share}: {str(failed)[:120]}", file=sys.stderr)
     return None
 
 
-def run(name: str, batch: int, share: float) -> tuple[float, float] | None:
-    """Seconds per sample and ops run again per op; None if it does not fit, or takes too long."""
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "MALLOC_ARENA_MAX": "1",
-        "MALLOC_MMAP_THRESHOLD_": str(1 << 16),
-    }
-    command = [sys.executable, __file__, "probe", name, str(batch), str(share)]
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
-        return None
-    if done.returncode:
-        print(f"  {name} {batch} {share}: {done.stderr.strip().splitlines()[-1][:120]}", file=sys.stderr)
-        return None
-    seconds, again = map(float, done.stdout.split())
-    return seconds, again
-
-
-def largest(name: str, budgeted: bool, low: int = 32) -> Found:
+def largest(run: harness.Run, name: str, budgeted: bool, low: int = 32) -> Found:
     """The largest batch that passes, to within a sixteenth."""
     best, high = Found(0, 0.0, 0.0, 0.0), low
-    while (found := passes(name, high, budgeted)) is not None:
+    while (found := passes(run, name, high, budgeted)) is not None:
         best, high = found, high * 2
     while high - best.batch > max(1, best.batch // 16):
         middle = (high + best.batch) // 2
-        found = passes(name, middle, budgeted)
+        found = passes(run, name, middle, budgeted)
         if found is None:
             high = middle
         else:
@@ -118,30 +110,17 @@ def largest(name: str, budgeted: bool, low: int = 32) -> Found:
     return best
 
 
-def main(write: bool) -> None:
-    lines = [
-        f"{EXTRA_MIB} MiB of private memory more than after a first step, one thread, {platform.machine()}.",
-        "",
-        "| workload | batch, plain | batch, budget | ratio | budget | ms per sample, plain | ms, budget | run again |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for name in WORKLOADS:
-        plain = largest(name, False)
-        ours = largest(name, True, plain.batch * 2)
-        lines.append(
-            f"| {name} | {plain.batch} | {ours.batch} | {ours.batch / max(1, plain.batch):.2f} "
-            f"| {ours.share:.0%} of auto | {plain.seconds * 1e3:.2f} | {ours.seconds * 1e3:.2f} "
-            f"| {ours.again:.2f} per op |"
-        )
-        print(lines[-1], flush=True)
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if write:
-        RESULT.write_text("# The largest batch under a limit that ends the process\n\n" + text)
+def measure(run: harness.Run) -> None:
+    table = run.table(COLUMNS, ("workload",))
+    for name in run.cases(WORKLOADS):
+        if run.smallest:
+            plain, ours = (passes(run, name, 2, budgeted) or Found(0, 0.0, 0.0, 0.0) for budgeted in (False, True))
+        else:
+            plain = largest(run, name, False)
+            ours = largest(run, name, True, plain.batch * 2)
+        row = {"workload": name, "plain": plain.batch, **ours._asdict(), "ratio": ours.batch / max(1, plain.batch)}
+        table.add({**row, "plain_ms": plain.seconds * 1e3, "ms": ours.seconds * 1e3})
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["probe"]:
-        probe(sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))
-    else:
-        main("--write" in sys.argv)
+    harness.main(__doc__, measure)

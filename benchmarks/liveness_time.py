@@ -1,27 +1,37 @@
-"""CPU time and memory of a liveness analysis: kernel traces of G10, and a made-up training step of a given size.
+"""CPU time and memory of a liveness analysis.
 
-    python benchmarks/liveness_time.py [REFERENCE] [--write]
+    python benchmarks/liveness_time.py [--write] [TRACE ...]
 
-Each graph is analysed in a process of its own. ``analysis`` is everything that the files of a liveness analysis tell:
-lives of tensors and of storages with exact times, memory over time, all periods in both orders; ``modules`` is what
-importing the code for it takes, ``reading`` the files of the trace. REFERENCE: the folder with the traces (``g10``).
+Published kernel traces of G10 from the reference data, and a made-up training step of 2,500 kernels and 4,500 tensors
+(aim: under 0.2 CPU s and 300 MB). Each graph is analysed in processes of its own, of which the best of five counts.
+*Analysis* is everything that the files of a liveness analysis hold: lives of tensors and of storages with exact times,
+memory over time, all periods in both orders; *modules* is what importing the code for it takes, *reading* the files of
+the trace.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
 import random
 import resource
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import harness
+
 KERNELS, TENSORS = 2500, 4500
-RESULTS = Path(__file__).parent / "results" / "liveness_time.md"
+MADE_UP = "made up"
+ROUNDS = 5
+COLUMNS = {
+    "graph": "{graph}",
+    "kernels": "{kernels:,}",
+    "tensors": "{tensors:,}",
+    "periods": "{periods:,}",
+    "modules, CPU s": "{modules_s:.2f}",
+    "reading, CPU s": "{reading_s:.3f}",
+    "analysis, CPU s": "{analysis_s:.3f}",
+    "peak RSS, MiB": "{peak_mib:.0f}",
+}
 
 
 def made_up(kernels: int, tensors: int) -> Any:
@@ -70,7 +80,7 @@ def made_up(kernels: int, tensors: int) -> Any:
     return with_names(graph, Times(tuple(dice.randrange(1, 10**7) for _ in range(kernels)), UNIT_CYCLE))
 
 
-def one(target: str) -> dict[str, Any]:
+def analysed(target: str) -> harness.Row:
     """Analyse one graph in this process."""
     began = time.process_time()
     import numpy  # noqa: F401
@@ -80,7 +90,7 @@ def one(target: str) -> dict[str, Any]:
     from tensortide.timelines import liveness
 
     imported = time.process_time()
-    trace = read_trace(target) if target else made_up(KERNELS, TENSORS)
+    trace = read_trace(target) if target != MADE_UP else made_up(KERNELS, TENSORS)
     read = time.process_time()
     timed = timed_lives(trace)
     by_storage = liveness(trace.graph, "storage", timed.times.ticks)
@@ -88,59 +98,25 @@ def one(target: str) -> dict[str, Any]:
     done = time.process_time()
     assert len(by_storage) == len(trace.graph.storages)
     return {
-        "graph": Path(target).name or "made up",
+        "graph": Path(target).name,
         "kernels": len(trace.graph),
         "tensors": len(trace.tensors),
         "periods": len(rows[0]),
         "modules_s": imported - began,
-        "reading_s": read - imported if target else None,
+        "reading_s": read - imported if target != MADE_UP else None,
         "analysis_s": done - read,
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        "| graph | kernels | tensors | periods | modules, CPU s | reading, CPU s | analysis, CPU s | peak RSS, MiB |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in rows:
-        reading = "" if row["reading_s"] is None else f"{row['reading_s']:.3f}"
-        lines.append(
-            f"| {row['graph']} | {row['kernels']:,} | {row['tensors']:,} | {row['periods']:,} | {row['modules_s']:.2f} "
-            f"| {reading} | {row['analysis_s']:.3f} | {row['peak_mib']:.0f} |"
-        )
-    return "\n".join(lines)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("reference", nargs="?", type=Path, help="the folder with the traces")
-    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one is not None:
-        print(json.dumps(one(options.one)))
-        return
-    found = sorted(options.reference.glob("*/kernels.config*")) if options.reference else []
-    targets = ["", *(str(path.parent) for path in found)]
-    runs = [[run(target) for _ in range(5)] for target in targets]
-    rows = [min(repeated, key=lambda row: row["analysis_s"]) for repeated in runs]
-    text = table(rows)
-    print(text)
-    if options.write:
-        machine = f"Python {platform.python_version()}, {platform.machine()}, a shared machine of two cores"
-        RESULTS.write_text(
-            f"# CPU time of a liveness analysis\n\n`python benchmarks/liveness_time.py REFERENCE --write`, {machine}. "
-            f"Best of 5 processes each. Aim: {KERNELS:,} kernels and {TENSORS:,} tensors in under 0.2 CPU s and 300 MB."
-            f"\n\n{text}\n"
-        )
-
-
-def run(target: str) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--one", target]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)  # type: ignore[no-any-return]
+def measure(run: harness.Run) -> None:
+    found = sorted((harness.reference() / "g10").glob("*/kernels.config*"))
+    targets = {MADE_UP: MADE_UP, **{path.parent.name: str(path.parent) for path in found}}
+    table = run.table(COLUMNS, ("graph",))
+    for target in run.cases(targets).values():
+        repeated = [run.child(analysed, target) for _ in range(1 if run.smallest else ROUNDS)]
+        table.add(min(repeated, key=lambda row: row["analysis_s"]))
 
 
 if __name__ == "__main__":
-    main()
+    harness.main(__doc__, measure)

@@ -1,27 +1,21 @@
-"""Predicted against real peak memory of training steps: real ones on CPU, watched by PyTorch's own memory profiler.
+"""Predicted and real peak memory of training steps.
 
-    python benchmarks/memory_peak.py [--quick] [--more] [--write]
+    python benchmarks/memory_peak.py [--write] [--more] [MODEL ...]
 
-Each case runs in a process of its own: it builds the workload for real with the profiler on from the start, runs two
-steps, and follows every allocation and release of PyTorch's CPU allocator; the figure is the most bytes held during
-the second step. Then it captures the same workload on fake tensors, where nothing is allocated, and predicts that
-figure. Nothing is shared between the two but the workload. ``--more`` adds models beyond the twelve cases that the
-one-per-cent target is about; ``--write`` stores the tables in ``benchmarks/results``.
+Each case runs in a process of its own: it builds the workload for real with PyTorch's memory profiler on from the
+start, runs two steps, and follows every allocation and release of the CPU allocator; the figure is the most bytes held
+during the second step. Then it captures the same workload on fake tensors, where nothing is allocated, and predicts
+that figure. Nothing is shared between the two but the workload. ``--more`` adds models beyond the twelve cases that the
+one-per-cent target is about. *Ratio without workspace* leaves out what kernels take inside one op (``docs/memory.md``).
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+import harness
+
 TARGET = 0.01
 Settings = dict[str, Any]
 CASES: list[tuple[str, Settings]] = [
@@ -36,14 +30,7 @@ CASES: list[tuple[str, Settings]] = [
     ]
     for optimizer in ("sgd", "adamw")
 ]
-QUICK: dict[str, Settings] = {
-    "resnet": {"batch": 4, "image": 96},
-    "gpt2": {"seq": 64, "layers": 2},
-    "bert": {"batch": 2, "layers": 2},
-    "lstm": {"batch": 8, "seq": 20},
-    "unet": {"height": 64, "width": 64},
-    "vit": {"batch": 2, "layers": 2},
-}
+SMALLEST: list[tuple[str, Settings]] = [("mlp", {})]
 MORE: list[tuple[str, Settings]] = [
     ("densenet", {"batch": 4, "image": 96}),
     ("inception_v3", {"batch": 2}),
@@ -120,99 +107,43 @@ def predicted(name: str, settings: Settings) -> dict[str, Any]:
     }
 
 
-def one(name: str, settings: Settings) -> dict[str, Any]:
-    row: dict[str, Any] = {"model": name, "settings": settings, **real(name, settings), **predicted(name, settings)}
-    row["ratio"] = row["peak"] / row["real_peak"]
-    return row
-
-
-def in_own_process(name: str, settings: Settings) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--one", json.dumps([name, settings])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{name} {settings} failed:\n{done.stderr}")
-    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return row
-
-
-def machine() -> dict[str, str]:
-    """What the figures were measured on, in general terms."""
-    import torch
-
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-    capability = torch.backends.cpu.get_cpu_capability()
-    return {
-        "cpu": f"{model}, {capability}, {os.cpu_count()} cores",
-        "pytorch": torch.__version__,
-        "python": platform.python_version(),
-    }
-
-
-COLUMNS = (
-    *("model", "settings", "real peak MiB", "predicted MiB", "ratio", "ratio without workspace"),
-    *("peak at", "ops", "real step s", "capture s"),
-)
-HEADER = f"| {' | '.join(COLUMNS)} |\n|---|---|---:|---:|---:|---:|---|---:|---:|---:|"
-
-
-def as_row(row: dict[str, Any]) -> str:
-    settings = ", ".join(f"{key} {value}" for key, value in row["settings"].items())
+def both(name: str, settings: Settings) -> harness.Row:
+    row = {"model": name, "settings": harness.named("", settings).strip()}
+    row |= {**real(name, settings), **predicted(name, settings)}
+    figures = {"real_mib": row["real_peak"] / 2**20, "mib": row["peak"] / 2**20}
     plain = row["peak_without_workspace"] / row["real_peak"]
-    return (
-        f"| {row['model']} | {settings} | {row['real_peak'] / 2**20:.2f} | {row['peak'] / 2**20:.2f} "
-        f"| {row['ratio']:.5f} | {plain:.4f} | {row['peak_at']} | {row['ops']} | {row['real_step_s']:.2f} "
-        f"| {row['capture_s']:.2f} |"
-    )
+    return {**row, **figures, "ratio": row["peak"] / row["real_peak"], "plain": plain}
 
 
-def write(rows: list[dict[str, Any]], more: list[dict[str, Any]]) -> None:
-    where = machine()
-    stored = {"machine": where, "cases": rows, "more": more}
-    (RESULTS / "memory_peak.json").write_text(json.dumps(stored, indent=1) + "\n")
-    worst = max(abs(row["ratio"] - 1) for row in rows)
-    text = [
-        "# Predicted and real peak memory of training steps",
-        "",
-        "`python benchmarks/memory_peak.py --more --write`. Real: most bytes held by PyTorch's CPU allocator during",
-        "the second step, by its own memory profiler. Predicted: capture on fake tensors, nothing allocated.",
-        "*Ratio without workspace* leaves out what kernels take inside one op (`docs/memory.md`).",
-        "",
-        f"{where['cpu']}; PyTorch {where['pytorch']}, Python {where['python']}.",
-        f"Largest deviation of the twelve: {worst:.4%}.",
-        "",
-        HEADER,
-        *map(as_row, rows),
-    ]
-    if more:
-        text += ["", "## Other models", "", HEADER, *map(as_row, more)]
-    (RESULTS / "memory_peak.md").write_text("\n".join(text) + "\n")
+COLUMNS = {
+    "model": "{model}",
+    "settings": "{settings}",
+    "real peak MiB": "{real_mib:.2f}",
+    "predicted MiB": "{mib:.2f}",
+    "ratio": "{ratio:.5f}",
+    "ratio without workspace": "{plain:.4f}",
+    "peak at": "{peak_at}",
+    "ops": "{ops:d}",
+    "real step s": "{real_step_s:.2f}",
+    "capture s": "{capture_s:.2f}",
+}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="smaller sizes")
-    parser.add_argument("--more", action="store_true", help="other models too")
-    parser.add_argument("--write", action="store_true", help="store the tables in benchmarks/results")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.one:
-        print(json.dumps(one(*json.loads(arguments.one))))
-        return
-    print(HEADER)
-    tables: list[list[dict[str, Any]]] = []
-    for cases in (CASES, MORE if arguments.more else []):
-        tables.append([])
-        for name, settings in cases:
-            smaller = QUICK.get(name, {}) if arguments.quick and cases is CASES else {}
-            tables[-1].append(in_own_process(name, {**settings, **smaller}))
-            print(as_row(tables[-1][-1]), flush=True)
-    if arguments.write:
-        write(*tables)
-    missed = [row["model"] for row in tables[0] if abs(row["ratio"] - 1) > TARGET]
-    if missed:
-        raise SystemExit(f"more than {TARGET:.0%} off: {', '.join(missed)}")
+def measure(run: harness.Run) -> None:
+    cases = {"": SMALLEST if run.smallest else CASES, "Other models": MORE if run.options.more else []}
+    for title, listed in cases.items():
+        if not listed:
+            continue
+        table = run.table(COLUMNS, ("model", "settings"), title)
+        for name, settings in listed:
+            if not run.options.names or name in run.options.names:
+                table.add(run.child(both, name, settings))
+    rows = run.tables[0].rows
+    worst = max((abs(row["ratio"] - 1) for row in rows), default=0.0)
+    run.note(f"Largest deviation of the {len(rows)}: {worst:.4%}.")
+    if worst > TARGET:
+        raise SystemExit(f"more than {TARGET:.0%} off")
 
 
 if __name__ == "__main__":
-    main()
+    harness.main(__doc__, measure, more={"action": "store_true", "help": "other models too"})

@@ -1,22 +1,19 @@
-"""Minimal footprint of training steps and irregular graphs: bound, best order, gap, time, and the captured order.
+"""Minimal footprint: the smallest peak over all orders of a step's ops.
 
-    python benchmarks/minimal_footprint.py [--quick] [--write]
+    python benchmarks/minimal_footprint.py [--write] [WORKLOAD ...]
 
-Every order is replayed, and every proof but an exhausted search is checked again from the graph; ``--write`` stores the
-table in ``benchmarks/results``.
+Training steps and irregular graphs. Every order is replayed, and every proof but an exhausted search is checked again
+from the graph. Seconds of CPU time, of the search alone, which uses one core. *Captured order* is under the same
+lifetimes (``docs/memory.md``).
 """
 
 from __future__ import annotations
 
-import argparse
-import platform
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import harness
 
 from tensortide import capture, footprint
 from tensortide.graph import Graph
@@ -24,7 +21,16 @@ from tensortide.plans.order.proof import Exhausted, verify
 from tensortide.replays import replay
 from tests.plans.dags import joined_chains, random_dag
 
-RESULTS = Path(__file__).parent / "results" / "minimal_footprint.md"
+COLUMNS = {
+    "graph": "{graph}",
+    "ops": "{ops:,}",
+    "captured order B": "{captured:,}",
+    "lower B": "{lower:,}",
+    "upper B": "{upper:,}",
+    "gap %": "{gap:.3f}",
+    "certificate": "{certificate}",
+    "s": "{seconds:.2f}",
+}
 STEPS: list[tuple[str, dict[str, Any]]] = [
     ("mlp", {}),
     ("resnet18", {}),
@@ -62,57 +68,29 @@ IRREGULAR: list[tuple[str, Graph]] = [
 ]
 
 
-def cases(quick: bool) -> Iterator[tuple[str, Graph]]:
-    for name, settings in STEPS[:7] if quick else STEPS:
-        text = ", ".join(f"{key} {value}" for key, value in settings.items())
-        yield f"{name} ({text})" if text else name, capture(name, hyperparameters=settings)
-    yield from IRREGULAR
+def cases(run: harness.Run) -> Iterator[tuple[str, Graph]]:
+    chosen = run.options.names
+    for name, settings in STEPS[: 1 if run.smallest else None]:
+        if not chosen or name in chosen:
+            yield harness.named(name, settings), capture(name, hyperparameters=settings)
+    if not chosen:
+        yield from IRREGULAR[: 1 if run.smallest else None]
 
 
-def row(name: str, graph: Graph) -> tuple[str, ...]:
-    start = time.process_time()
-    found = footprint(graph, time_s=600)
-    seconds = time.process_time() - start
-    assert replay(graph, found.plan).peak_bytes == found.upper_bytes
-    if not isinstance(found.proof, Exhausted):
-        assert verify(graph, found.proof, device=found.device) == found.lower_bytes
-    return (
-        name,
-        f"{len(graph):,}",
-        f"{found.captured_peak_bytes:,}",
-        f"{found.lower_bytes:,}",
-        f"{found.upper_bytes:,}",
-        f"{100 * found.gap_bytes / max(found.lower_bytes, 1):.3f}",
-        found.certificate,
-        f"{seconds:.2f}",
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for option in ("--quick", "--write"):
-        parser.add_argument(option, action="store_true")
-    asked = parser.parse_args()
-    head = ("graph", "ops", "captured order B", "lower B", "upper B", "gap %", "certificate", "s")
-    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * 5}---|---:|"]
-    print("\n".join(lines))
-    for name, graph in cases(asked.quick):
-        lines.append(f"| {' | '.join(row(name, graph))} |")
-        print(lines[-1], flush=True)
-    if asked.write:
-        RESULTS.write_text("\n".join([*_title(), *lines, ""]))
-
-
-def _title() -> Iterator[str]:
-    yield "# Minimal footprint: the smallest peak over all orders of a step's ops"
-    yield ""
-    yield "`python benchmarks/minimal_footprint.py --write`. Seconds of CPU time, of the search alone, which uses"
-    yield "one core."
-    yield "*Captured order* is under the same lifetimes (`docs/memory.md`)."
-    yield ""
-    yield f"{platform.processor() or platform.machine()}; Python {platform.python_version()}."
-    yield ""
+def measure(run: harness.Run) -> None:
+    table = run.table(COLUMNS, ("graph",))
+    for name, graph in cases(run):
+        start = time.process_time()
+        found = footprint(graph, time_s=600)
+        seconds = time.process_time() - start
+        assert replay(graph, found.plan).peak_bytes == found.upper_bytes
+        if not isinstance(found.proof, Exhausted):
+            assert verify(graph, found.proof, device=found.device) == found.lower_bytes
+        sizes = {"captured": found.captured_peak_bytes, "lower": found.lower_bytes, "upper": found.upper_bytes}
+        gap = 100 * found.gap_bytes / max(found.lower_bytes, 1)
+        row = {"graph": name, "ops": len(graph), **sizes, "gap": gap}
+        table.add({**row, "certificate": found.certificate, "seconds": seconds})
 
 
 if __name__ == "__main__":
-    main()
+    harness.main(__doc__, measure)

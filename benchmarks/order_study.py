@@ -1,20 +1,34 @@
-"""Orders of published TensorFlow 1 graphs: bounds, the order of the file, greedy, ours, and what Catamount reports.
+"""Orders of published TensorFlow 1 graphs: bounds, the order of the file, greedy, ours, and Catamount's figures.
 
-    python benchmarks/order_study.py FOLDER [--write]
+    python benchmarks/order_study.py [--write] [GRAPH ...]
 
-FOLDER holds Catamount's graphs (``resnet18.meta.gz``, ...). Every order is replayed, and every proof but an exhausted
-search is checked again from the graph; ``--write`` stores the tables in ``benchmarks/results``.
+Graphs are Catamount's, from the reference data. Every order is replayed, and every proof but an exhausted search is
+checked again from the graph. Bytes; seconds of CPU time of the search, one core.
+
+Savers and initializers are left out, of ResNet-18 also the inference tower; control edges are ignored, and nothing
+else is removed. *L1*: persistent, and the largest op's own inputs and outputs. *L2*: persistent, and the largest
+unavoidable set. *Lower*: the best bound, proved. *File order*: the order of the file, questions about shapes first.
+*Greedy*: least growth first, ties by number. *Upper*: the best order. Where loops stay together the columns are about
+the orders that keep them so.
+
+The study keeps only variables resident throughout. Persistent, L1 and greedy agree with it to the byte for both
+graphs, so ops and storages are the same; its definition order is another one than the file's (it is not said which),
+hence another peak. Catamount's own value is of another kind: one pass over an arbitrary order, which loses track of
+what passes through ops without a footprint; for BERT it lies below what every order needs. tensortide also keeps what
+is fed and constants resident throughout (ResNet-18: two images of 4,816,896 bytes, two batches of labels of 128,
+constants of 696; BERT: three inputs of 512, constants of 2,864), and what the step gives until its end (BERT: the
+results of all layers).
+
+Every op of a loop's iterations may move where the loops are written out: for the word LM that problem is proved with
+three times the default work (``footprint(graph, work=...)``). Loops together are a smaller choice of orders.
 """
 
 from __future__ import annotations
 
-import argparse
-import platform
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
+import harness
 import msgspec
 
 from tensortide import footprint
@@ -25,8 +39,6 @@ from tensortide.plans.order.problem import Problem
 from tensortide.plans.order.proof import Exhausted, verify
 from tensortide.plans.order.together import stated
 from tensortide.replays import replay
-
-RESULTS = Path(__file__).parent / "results" / "order_study.md"
 
 
 class Case(NamedTuple):
@@ -87,7 +99,24 @@ def greedy(asked: Problem) -> list[int]:
     return order
 
 
-def row(name: str, graph: Graph) -> tuple[str, ...]:
+COLUMNS = {
+    "graph": "{graph}",
+    "ops": "{ops}",
+    "persistent": "{persistent:,}",
+    "L1": "{own:,}",
+    "L2": "{sure:,}",
+    "lower": "{lower:,}",
+    "file order": "{file:,}",
+    "greedy": "{greedy:,}",
+    "upper": "{upper:,}",
+    "gap %": "{gap:.3f}",
+    "lower by": "{certificate}",
+    "s": "{seconds:.2f}",
+}
+LOOPS = {"none": "", "written out": ", loops written out", "together": ", loops together"}
+
+
+def bounds(name: str, graph: Graph) -> harness.Row:
     start = time.process_time()
     found = footprint(graph, work=200_000_000, time_s=600)
     seconds = time.process_time() - start
@@ -96,96 +125,40 @@ def row(name: str, graph: Graph) -> tuple[str, ...]:
         assert verify(graph, found.proof, device=found.device) == found.lower_bytes
     asked = stated(graph, found.device)
     problem, nbytes = asked.problem, [int(storage.nbytes) for storage in asked.graph.storages]
-    own = [problem.needs[v] - problem.born[v] + sum(problem.nbytes[b] for b in problem.uses[v]) for v in _all(problem)]
-    sure = [sum(nbytes[s] for s in unavoidable(problem, v)) + problem.needs[v] - problem.born[v] for v in _all(problem)]
-    sizes = (
-        found.persistent_bytes,
-        problem.base + max(own),
-        max(sure),
-        found.lower_bytes,
-        found.captured_peak_bytes,
-        asked.ops.peak(asked.spelled(greedy(problem))),
-        found.upper_bytes,
-    )
-    gap = f"{100 * found.gap_bytes / found.lower_bytes:.3f}"
-    loops = {"none": "", "written out": ", loops written out", "together": ", loops together"}[found.loops]
-    return (name, f"{len(asked.ops):,}{loops}", *(f"{n:,}" for n in sizes), gap, found.certificate, f"{seconds:.2f}")
+    ops = range(len(problem))
+    own = [problem.needs[v] - problem.born[v] + sum(problem.nbytes[b] for b in problem.uses[v]) for v in ops]
+    sure = [sum(nbytes[s] for s in unavoidable(problem, v)) + problem.needs[v] - problem.born[v] for v in ops]
+    return {
+        "graph": name,
+        "ops": f"{len(asked.ops):,}{LOOPS[found.loops]}",
+        "persistent": found.persistent_bytes,
+        "own": problem.base + max(own),
+        "sure": max(sure),
+        "lower": found.lower_bytes,
+        "file": found.captured_peak_bytes,
+        "greedy": asked.ops.peak(asked.spelled(greedy(problem))),
+        "upper": found.upper_bytes,
+        "gap": 100 * found.gap_bytes / found.lower_bytes,
+        "certificate": found.certificate,
+        "seconds": seconds,
+    }
 
 
-def _all(problem: Problem) -> range:
-    return range(len(problem))
-
-
-def tables(folder: Path) -> Iterator[str]:
-    head = (
-        "graph",
-        "ops",
-        "persistent",
-        "L1",
-        "L2",
-        "lower",
-        "file order",
-        "greedy",
-        "upper",
-        "gap %",
-        "lower by",
-        "s",
-    )
-    rule = f"|---|---|{'---:|' * 8}---|---:|"
-    graphs = []
-    for case in CASES:
-        file = folder / f"{case.name}.meta.gz"
+def measure(run: harness.Run) -> None:
+    graphs = {}
+    chosen = [case for case in CASES if not run.options.names or case.name in run.options.names]
+    for case in [Case("word_lm", "word_lm", {"b": 1, "s": 2, "h": 8, "v": 16})] if run.smallest else chosen:
+        file = harness.reference() / "catamount" / "graphs" / f"{case.name}.meta.gz"
         graph = import_graph(file, preparation="catamount", preset=case.preset, settings=case.sizes).graph
-        graphs.append((", ".join([case.name, *(f"{k} {v}" for k, v in case.sizes.items())]), graph))
-    yield "## As the study counts\n"
-    yield STUDY
-    yield f"| {' | '.join(head)} |\n{rule}"
-    for name, graph in graphs[:2]:
-        yield f"| {' | '.join(row(name, as_studied(graph)))} |"
-    yield "\n## As tensortide counts\n"
-    yield f"| {' | '.join(head)} |\n{rule}"
-    for name, graph in graphs:
-        yield f"| {' | '.join(row(name, graph))} |"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--write", action="store_true")
-    asked = parser.parse_args()
-    lines = []
-    for line in tables(asked.folder):
-        print(line, flush=True)
-        lines.append(line)
-    if asked.write:
-        RESULTS.write_text(
-            "\n".join([TITLE, f"{platform.machine()}; Python {platform.python_version()}.\n", *lines, ""])
-        )
-
-
-TITLE = """\
-# Orders of published TensorFlow 1 graphs
-
-`python benchmarks/order_study.py FOLDER --write`. Bytes; seconds of CPU time of the search, one core.
-
-Savers and initializers are left out, of ResNet-18 also the inference tower; control edges are ignored, and nothing
-else is removed. *L1*: persistent, and the largest op's own inputs and outputs. *L2*: persistent, and the largest
-unavoidable set. *Lower*: the best bound, proved. *File order*: the order of the file, questions about shapes first.
-*Greedy*: least growth first, ties by number. *Upper*: the best order. Where loops stay together the columns are about
-the orders that keep them so.
-
-The study keeps only variables resident throughout. Persistent, L1 and greedy agree with it to the byte for both
-graphs, so ops and storages are the same; its definition order is another one than the file's (it is not said which),
-hence another peak. Catamount's own value is of another kind: one pass over an arbitrary order, which loses track of
-what passes through ops without a footprint; for BERT it lies below what every order needs. tensortide also keeps what
-is fed and constants resident throughout (ResNet-18: two images of 4,816,896 bytes, two batches of labels of 128,
-constants of 696; BERT: three inputs of 512, constants of 2,864), and what the step gives until its end (BERT: the
-results of all layers).
-
-Every op of a loop's iterations may move where the loops are written out: for the word LM that problem is proved with
-three times the default work (`footprint(graph, work=...)`). Loops together are a smaller choice of orders.
-"""
+        graphs[harness.named(case.name, case.sizes)] = graph
+    table = run.table(COLUMNS, ("graph",), "As the study counts")
+    for name, graph in graphs.items():
+        if name.startswith(("resnet18", "bert")):
+            table.add(bounds(name, as_studied(graph)))
+    table = run.table(COLUMNS, ("graph",), "As tensortide counts")
+    for name, graph in graphs.items():
+        table.add(bounds(name, graph))
 
 
 if __name__ == "__main__":
-    main()
+    harness.main(__doc__, measure)

@@ -1,20 +1,18 @@
-"""Durations of ops as `tensortide profile` measures them: beside torch.profiler's, op by op, and beside isolated ones.
+"""Durations of ops as ``tensortide profile`` measures them: beside torch.profiler's, and beside isolated ones.
 
-    python benchmarks/profile_check.py [--steps N] [--write]
+    python benchmarks/profile_check.py [--write] [--steps N] [MODEL ...]
 
 One thread on a CPU. Per model: how far ops and the work between them explain the ordinary step, by processor time; our
 durations by wall time against the profiler's own (self time of a call with that of what it calls), the shortest of
 both over all rounds, since others use the machine; and the sum of ops executed in isolation against their sum in the
-step. The time-weighted error is the sum of absolute differences over the profiler's sum. ``--write`` stores the table
-in ``benchmarks/results``.
+step. The time-weighted error is the sum of absolute differences over the profiler's sum.
 """
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
 
+import harness
 import torch
 
 from tensortide.examples import find
@@ -25,7 +23,6 @@ from tensortide.profile.measure import measure
 from tensortide.recorder.fallback import fallback
 from tensortide.timing.traced import from_trace
 
-RESULTS = Path(__file__).parent / "results"
 CASES: dict[str, dict[str, Any]] = {
     "gpt2": {"batch": 2, "seq": 128, "hidden": 256, "layers": 4, "heads": 4, "vocab": 4000, "positions": 128},
     "resnet18_cifar": {"batch": 16, "width": 32},
@@ -34,14 +31,22 @@ CASES: dict[str, dict[str, Any]] = {
     "bert": {"batch": 4, "seq": 64, "hidden": 256, "layers": 3, "heads": 4, "vocab": 4000},
 }
 ROUNDS = 3
-COLUMNS = (
-    *("model", "ops", "step ms", "explained", "ops of step", "hook of step"),
-    *("error against profiler", "ratio of sums", "ops found", "isolated of in-step"),
-)
-HEADER = f"| {' | '.join(COLUMNS)} |\n|---|{'---:|' * (len(COLUMNS) - 1)}"
+SMALLEST = {"mlp": {}}
+COLUMNS = {
+    "model": "{model}",
+    "ops": "{ops:,}",
+    "step ms": "{step_ms:.1f}",
+    "explained": "{explained:+.1%}",
+    "ops of step": "{of_step:.1%}",
+    "hook of step": "{hook:.1%}",
+    "error against profiler": "{error:.1%}",
+    "ratio of sums": "{ratio:.3f}",
+    "ops found": "{found:,}",
+    "isolated of in-step": "{isolated:.3f}",
+}
 
 
-def one(name: str, settings: dict[str, Any], steps: int) -> str:
+def checked(name: str, settings: dict[str, Any], steps: int) -> harness.Row:
     graph, ours = measure(name, hyperparameters=settings, repeats=steps, clock="thread", threads=1)
     isolated = measure_isolated(graph, clock="thread", threads=1)
     assert ours.measurement is not None
@@ -51,10 +56,9 @@ def one(name: str, settings: dict[str, Any], steps: int) -> str:
     explained = ours.measurement.explained_ns(ours.ns) / whole
     hook, ops = ours.measurement.hook_ns / whole, sum(ours.ns)
     error, ratio, found = against_profiler(name, settings, graph, steps)
-    return (
-        f"| {name} | {len(graph):,} | {whole / 1e6:.1f} | {explained - 1:+.1%} | {ops / whole:.1%} | {hook:.1%} "
-        f"| {error:.1%} | {ratio:.3f} | {found:,} | {sum(isolated.ns) / ops:.3f} |"
-    )
+    row = {"model": name, "settings": settings, "ops": len(graph), "step_ms": whole / 1e6, "explained": explained - 1}
+    row |= {"of_step": ops / whole, "hook": hook, "error": error, "ratio": ratio, "found": found}
+    return {**row, "isolated": sum(isolated.ns) / ops}
 
 
 def against_profiler(name: str, settings: dict[str, Any], graph: Graph, steps: int) -> tuple[float, float, int]:
@@ -81,38 +85,12 @@ def against_profiler(name: str, settings: dict[str, Any], graph: Graph, steps: i
     return sum(abs(a - b) for a, b in pairs) / total, sum(a for a, _ in pairs) / total, len(pairs)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=9)
-    parser.add_argument("--write", action="store_true", help="store the table in benchmarks/results")
-    arguments = parser.parse_args()
+def measure_all(run: harness.Run) -> None:
     torch.set_num_threads(1)
-    print(HEADER)
-    rows = []
-    for name, settings in CASES.items():
-        rows.append(one(name, settings, arguments.steps))
-        print(rows[-1], flush=True)
-    if not arguments.write:
-        return
-    from tensortide.timing.host import cores, cpu_name, load_average
-
-    text = [
-        "# Durations of ops, checked",
-        "",
-        f"`python benchmarks/profile_check.py --steps {arguments.steps} --write`: what the columns are stands there.",
-        "",
-        (
-            f"{cpu_name()}, {torch.backends.cpu.get_cpu_capability()}, {cores()} cores, of which others used "
-            f"some (load {load_average()} at the end); one thread; PyTorch {torch.__version__}."
-        ),
-        "",
-        HEADER,
-        *rows,
-        "",
-        "Settings: " + "; ".join(f"{name} {' '.join(f'{k}={v}' for k, v in s.items())}" for name, s in CASES.items()),
-    ]
-    (RESULTS / "profile_check.md").write_text("\n".join(text) + "\n")
+    table = run.table(COLUMNS, ("model",))
+    for name, settings in run.cases(SMALLEST if run.smallest else CASES).items():
+        table.add(checked(name, settings, 1 if run.smallest else run.options.steps))
 
 
 if __name__ == "__main__":
-    main()
+    harness.main(__doc__, measure_all, steps={"type": int, "default": 9, "help": "steps that are timed"})

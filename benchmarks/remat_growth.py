@@ -1,53 +1,59 @@
-"""How simulated time and memory grow with the length of a step: h_DTR_eq on made-up training steps.
+"""Growth of the simulator with the length of a step.
 
-    python benchmarks/remat_growth.py [--quick] [--write]
+    python benchmarks/remat_growth.py [--write] [chain] [residual] [recurrent]
 
 A chain, a residual network and an unrolled recurrent network, forward and backward, from 1,000 to 1,000,000 ops, at
-0.7, 0.5 and 0.3 of the peak without a budget. Each cell runs in a process of its own. Bytes per op of the model:
-*graph*, the arrays of the Schedule that the simulator is given; *shared*, the arrays that are prepared from it once;
-*in all*, what the process grew by at most from before they were prepared to the end of the second run, the graph apart.
-The last counts pages in memory: what is prepared, a whole run without a budget, and one under a budget with its trace.
-``--write`` stores the table in ``benchmarks/results``.
+0.7, 0.5 and 0.3 of the peak without a budget: h_DTR_eq, our rules, limit 3. Each run has a process of its own; CPU
+seconds are those of one run, without preparing the arrays, and *growth* is their exponent against the line above. Bytes
+per op of the step: *graph*: the arrays of the Schedule that the simulator is given; *shared*: arrays prepared from it
+once for all runs; *in all*: what the process grew by at most while they were prepared and the step was played without a
+budget and then under this one, trace included, graph apart (pages in memory; of short steps mostly what does not depend
+on their length).
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import json
 import math
-import platform
 import random
-import subprocess
-import sys
 import time
-from collections import defaultdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import harness
 import numpy as np
 
-from tensortide.graph import Graph
+from tensortide.graph import Call, Graph, Op, Phase, Role, Storage, Tensor
 from tensortide.plans.remat.policies import policy
-from tensortide.plans.remat.recording import Event
-from tensortide.plans.remat.schedule import Schedule
+from tensortide.plans.remat.schedule import Schedule, recorded, schedule
 from tensortide.replays.remat.fast.load import kernel, prepared
-from tensortide.replays.remat.fast.run import run
-from tensortide.replays.remat.outcome import UNLIMITED, Rules
+from tensortide.replays.remat.fast.run import run as play
+from tensortide.replays.remat.outcome import UNLIMITED, Rules, TraceKind
 
-RESULTS = Path(__file__).parent / "results" / "remat_growth.md"
 LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
 RATIOS = (0.7, 0.5, 0.3)
 LIMIT = 3.0
-HEAD = (
-    *("step", "budget", "ops", "status", "overhead", "ops run again", "candidates", "CPU s", "ops/s"),
-    *("graph B/op", "shared B/op", "in all B/op", "growth"),
-)
 SECONDS = 900
+COLUMNS = {
+    "step": "{step}",
+    "budget": "{ratio:.1f}",
+    "ops": "{ops:,}",
+    "status": "{status}",
+    "overhead": "{overhead:.3f}",
+    "ops recomputed": "{recomputed:,}",
+    "candidates": "{evaluations:,}",
+    "CPU s": "{seconds:.3f}",
+    "ops/s": "{rate:,.0f}",
+    "graph B/op": "{graph:.0f}",
+    "shared B/op": "{shared:.0f}",
+    "in all B/op": "{all:.0f}",
+    "growth": "{growth:.2f}",
+}
 
 
 class Net:
-    """Forward ops on values; value 0 is the only constant."""
+    """Forward ops on values; value 0 is the only one that is given."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -94,10 +100,9 @@ NETS = {"chain": chain, "residual": residual, "recurrent": recurrent}
 
 
 def training(net: Net) -> Schedule:
-    """The step of ``net``: forward, backward op by op from the end, each value dropped after its last use."""
-    chance = net.chance
-    ins, outs = [list(i) for i in net.inputs], [[v] for v in range(len(net.inputs))]
-    sizes, costs = list(net.sizes), list(net.costs)
+    """The step of ``net``: forward, then backward op by op from the end."""
+    ins, outs = net.inputs[1:], [[v] for v in range(1, len(net.inputs))]
+    sizes, costs = list(net.sizes), net.costs[1:]
 
     def made(inputs: list[int], results: list[int], cost: int) -> list[int]:
         fresh = list(range(len(sizes), len(sizes) + len(results)))
@@ -110,53 +115,32 @@ def training(net: Net) -> Schedule:
     gradient: dict[int, int] = {}
     for value in range(len(net.inputs) - 1, 0, -1):
         above = [gradient.pop(value)] if value in gradient else []
-        wanted = list(dict.fromkeys(i for i in net.inputs[value]))
+        wanted = list(dict.fromkeys(net.inputs[value]))
         results = made([*above, *net.inputs[value], value], [net.sizes[i] for i in wanted], 2 * net.costs[value])
         for source, fresh in zip(wanted, results, strict=True):
             if source in gradient:
-                both = [gradient[source], fresh]
-                gradient[source] = made(both, [net.sizes[source]], chance.randrange(5_000, 20_000))[0]
+                both, cost = [gradient[source], fresh], net.chance.randrange(5_000, 20_000)
+                gradient[source] = made(both, [net.sizes[source]], cost)[0]
             else:
                 gradient[source] = fresh
-    return _schedule(ins, outs, sizes, costs)
+    return schedule(recorded(graph_of(ins, outs, sizes), costs))
 
 
-def _schedule(ins: list[list[int]], outs: list[list[int]], sizes: list[int], costs: list[int]) -> Schedule:
-    last = list(range(len(sizes)))
-    for op, inputs in enumerate(ins):
-        for value in (*inputs, *outs[op]):
-            last[value] = op
-    dying: dict[int, list[int]] = defaultdict(list)
-    for value, op in enumerate(last):
-        dying[op].append(value)
-    kinds, indexes = [Event.COMPUTE, Event.PIN], [0, 0]
-    for op in range(len(ins)):
-        if op:
-            kinds.append(Event.COMPUTE)
-            indexes.append(op)
-        kinds.extend([Event.RELEASE] * len(dying[op]))
-        indexes.extend(dying[op])
-    count, ops = len(sizes), len(ins)
-    each, none = np.arange(count), np.full(count, -1)
-    nbytes = np.array(sizes)
-    return Schedule(
-        graph=Graph((), (), (), ()),
-        device="cpu",
-        cost_ns=np.array(costs),
-        extra_bytes=np.zeros(ops, np.int64),
-        origin=np.arange(ops),
-        inputs=np.array([value for inputs in ins for value in inputs]),
-        input_ends=np.cumsum([0, *map(len, ins)]),
-        output_ends=np.cumsum([0, *map(len, outs)]),
-        storage=each,
-        nbytes=nbytes,
-        replaces=none,
-        storage_bytes=nbytes,
-        root=each,
-        storage_origin=each,
-        fixed=(each == 0).astype(np.int64),
-        kinds=np.array(kinds, np.int64),
-        indexes=np.array(indexes, np.int64),
+def graph_of(ins: list[list[int]], outs: list[list[int]], sizes: list[int]) -> Graph:
+    """A Graph in which each value has a storage of its own, released after its last use."""
+    birth, last = [-1] * len(sizes), [0] * len(sizes)
+    for index, (inputs, outputs) in enumerate(zip(ins, outs, strict=True)):
+        for value in outputs:
+            birth[value] = index
+        for value in (*inputs, *outputs):
+            last[value] = index
+    storages = [Storage(sizes[0], "cpu", Role.INPUT, None, last[0] + 1)]
+    storages += [Storage(sizes[v], "cpu", Role.ACTIVATION, birth[v], last[v] + 1) for v in range(1, len(sizes))]
+    return Graph(
+        tuple(Op(0, tuple(i), tuple(o), Phase.FORWARD) for i, o in zip(ins, outs, strict=True)),
+        (Call("made.up.default"),),
+        tuple(Tensor(value, "uint8", (size,), (1,)) for value, size in enumerate(sizes)),
+        tuple(storages),
     )
 
 
@@ -170,106 +154,62 @@ def most_resident() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def cell(net: str, ops: int, ratio: float) -> dict[str, Any]:
+def cell(net: str, ops: int, ratio: float) -> harness.Row:
     """Time and memory of one run; in a process of its own."""
     kernel()
     small = training(NETS[net](200))
     for warm in (Rules(), Rules(budget_bytes=1 << 18)):
-        run(small, policy("dtr-eq"), warm, prepared(small))
-    schedule = training(NETS[net](ops))
-    made = len(schedule.cost_ns)
-    arrays = sum(value.nbytes for value in vars_of(schedule))
+        play(small, policy("dtr-eq"), warm, prepared(small))
+    step = training(NETS[net](ops))
+    made = len(step.cost_ns)
     ctypes.CDLL(None).malloc_trim(0)  # what making the step has freed is not there to be used again,
     Path("/proc/self/clear_refs").write_text("5")  # nor is the most memory that it took
-    start, before = time.process_time(), resident()
-    ready = prepared(schedule)
-    preparing = time.process_time() - start
-    peak = run(schedule, policy("dtr-eq"), Rules(), ready).peak_bytes
-    rules = Rules(int(peak * ratio) if ratio < 1 else UNLIMITED, int(schedule.model_ns * (LIMIT - 1)))
+    before = resident()
+    ready = prepared(step)
+    peak = play(step, policy("dtr-eq"), Rules(), ready).peak_bytes
+    rules = Rules(int(peak * ratio) if ratio < 1 else UNLIMITED, int(step.model_ns * (LIMIT - 1)))
     start = time.process_time()
-    outcome = run(schedule, policy("dtr-eq"), rules, ready)
+    outcome = play(step, policy("dtr-eq"), rules, ready)
     seconds = time.process_time() - start
-    again = int((outcome.kinds == 1).sum())
+    ran, recomputed = (int((outcome.kinds == kind).sum()) for kind in (TraceKind.RUN, TraceKind.RECOMPUTE))
     return {
+        "step": net,
+        "ratio": ratio,
+        "asked": ops,
         "ops": made,
         "status": outcome.status,
-        "overhead": outcome.clock_ns / schedule.model_ns,
-        "again": again,
-        "evictions": int((outcome.kinds == 2).sum()),
+        "overhead": outcome.clock_ns / step.model_ns,
+        "recomputed": recomputed,
         "evaluations": outcome.evaluations,
-        "preparing": preparing,
         "seconds": seconds,
-        "rate": (int((outcome.kinds == 0).sum()) + again) / max(seconds, 1e-9),
-        "schedule": arrays / made,
+        "rate": (ran + recomputed) / max(seconds, 1e-9),
+        "graph": sum(array.nbytes for array in arrays(step)) / made,
         "shared": ready.nbytes / made,
-        "state": max(0, most_resident() - before) / made,
+        "all": max(0, most_resident() - before) / made,
     }
 
 
-def vars_of(schedule: Schedule) -> list[Any]:
-    names = [name for name in Schedule.__slots__ if name not in ("graph", "device")]
-    return list({id(getattr(schedule, n)): getattr(schedule, n) for n in names}.values())
+def arrays(step: Schedule) -> list[Any]:
+    found = (getattr(step, field.name) for field in fields(step))
+    return list({id(array): array for array in found if isinstance(array, np.ndarray)}.values())
 
 
-def measured(net: str, ops: int, ratio: float) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--cell", net, str(ops), str(ratio)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        return {"status": f"> {SECONDS} s"}
-    return dict(json.loads(done.stdout))
-
-
-def table(lengths: tuple[int, ...]) -> list[str]:
-    lines = [
-        f"| {' | '.join(HEAD)} |",
-        "|---" * len(HEAD) + "|",
-    ]
-    for net in NETS:
-        for ratio in RATIOS:
-            before: dict[str, Any] = {}
-            for length in lengths:
-                got = measured(net, length, ratio)
-                if "ops" not in got:
-                    lines.append(f"| {net} | {ratio} | {length:,} | {got['status']} |" + " |" * 9)
+def measure(run: harness.Run) -> None:
+    table = run.table(COLUMNS, ("step", "ratio", "asked"))
+    for net in run.cases(NETS):
+        for ratio in RATIOS[-1:] if run.smallest else RATIOS:
+            before: harness.Row | None = None
+            for length in LENGTHS[:1] if run.smallest else LENGTHS:
+                try:
+                    row = run.child(cell, net, length, ratio, timeout_s=SECONDS)
+                except harness.ChildFailed as failed:
+                    table.add({"step": net, "ratio": ratio, "asked": length, "ops": length, "status": str(failed)})
                     break
-                growth = ""
                 if before and before["seconds"] > 0.005:
-                    power = math.log(got["seconds"] / before["seconds"]) / math.log(got["ops"] / before["ops"])
-                    growth = f"{power:.2f}"
-                lines.append(
-                    f"| {net} | {ratio} | {got['ops']:,} | {got['status']} | {got['overhead']:.3f} | "
-                    f"{got['again']:,} | {got['evaluations']:,} | {got['seconds']:.3f} | {got['rate']:,.0f} | "
-                    f"{got['schedule']:.0f} | {got['shared']:.0f} | {got['state']:.0f} | {growth} |"
-                )
-                print(lines[-1], flush=True)
-                before = got
-    return lines
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="up to 100,000 ops")
-    parser.add_argument("--write", action="store_true")
-    parser.add_argument("--cell", nargs=3, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.cell:
-        net, ops, ratio = given.cell
-        print(json.dumps(cell(net, int(ops), float(ratio))))
-        return
-    lines = table(LENGTHS[:-1] if given.quick else LENGTHS)
-    if given.write:
-        RESULTS.write_text(
-            f"# Growth of the simulator with the length of a step\n\n"
-            f"`python benchmarks/remat_growth.py --write`, Python {platform.python_version()}, {platform.machine()}, "
-            f"one process at a time on a shared machine. h_DTR_eq, our rules, limit {LIMIT:g}. CPU seconds are those "
-            "of one run, without preparing the arrays; *growth* is the exponent against the line above. Bytes by op of "
-            "the model: *graph*: arrays of the step that the simulator is given; *shared*: arrays prepared once "
-            "for all runs; *in all*: what the process grew by at most while they were prepared and the step was played "
-            "without a budget and then under this one, trace included, graph apart (pages in memory; of short steps "
-            "mostly what does not depend on their length).\n\n" + "\n".join([*lines, ""])
-        )
+                    more = math.log(row["seconds"] / before["seconds"])
+                    row["growth"] = more / math.log(row["ops"] / before["ops"])
+                before = table.add(row)
 
 
 if __name__ == "__main__":
-    main()
+    harness.main(__doc__, measure)

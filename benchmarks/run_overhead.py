@@ -1,23 +1,20 @@
-"""What a memory budget adds to a training step: microseconds per op without a limit, slowdown under limits.
+"""Cost of a live memory budget: microseconds per op without a limit, slowdown under limits.
 
-python benchmarks/run_overhead.py [--write] [ROUNDS]
+    python benchmarks/run_overhead.py [--write] [--rounds ROUNDS] [WORKLOAD ...]
 
 Ordinary steps, steps under an empty dispatch mode and steps under a budget take turns; figures without a limit are of
 the shortest steps (other work on the machine only adds), slowdowns under one are medians of ratios; processor time on
 one thread. An op is one that is dispatched, views included. Shares are of what the step needs beyond what was there
-before it.
+before it; in brackets, ops recomputed.
 """
 
 from __future__ import annotations
 
-import platform
 import statistics
-import sys
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
+import harness
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -25,20 +22,30 @@ from tensortide.errors import BudgetInfeasible
 from tensortide.examples import find
 from tensortide.run.budget import Budget
 
-WORKLOADS: list[tuple[str, dict[str, Any]]] = [
-    ("gpt2", {"batch": 2, "seq": 64, "hidden": 64, "layers": 4, "heads": 4, "vocab": 512, "positions": 64}),
-    ("resnet18_cifar", {"batch": 4, "width": 16}),
-    ("resnet18_cifar", {"batch": 8}),
-    ("gpt2", {"batch": 4, "seq": 256, "hidden": 256, "layers": 4, "heads": 4, "vocab": 4096, "positions": 256}),
-]
+WORKLOADS: dict[str, tuple[str, dict[str, Any]]] = {
+    "resnet18-narrow": ("resnet18_cifar", {"batch": 4, "width": 16}),
+    "gpt2-short": (
+        "gpt2",
+        {"batch": 2, "seq": 64, "hidden": 64, "layers": 4, "heads": 4, "vocab": 512, "positions": 64},
+    ),
+    "resnet18": ("resnet18_cifar", {"batch": 8}),
+    "gpt2": (
+        "gpt2",
+        {"batch": 4, "seq": 256, "hidden": 256, "layers": 4, "heads": 4, "vocab": 4096, "positions": 256},
+    ),
+}
 """Short ops, and long ones."""
 SHARES = (0.8, 0.6, 0.4)
 UNLIMITED = 1 << 60
-RESULT = Path(__file__).with_name("results") / "run_overhead.md"
-COLUMNS = (
-    *("workload", "ops", "us per op", "empty mode adds us", "budget adds us", "without a limit"),
-    *(f"{share:.0%}: time (ops again)" for share in SHARES),
-)
+COLUMNS = {
+    "workload": "{workload}",
+    "ops": "{ops:d}",
+    "us per op": "{op_us:.1f}",
+    "empty mode adds us": "{mode_us:.1f}",
+    "budget adds us": "{budget_us:.1f}",
+    "without a limit": "{free:.2f}x",
+    **{f"{share:.0%}": f"{{time_{share:.0%}:.2f}}x ({{recomputed_{share:.0%}}})" for share in SHARES},
+}
 
 
 class Empty(TorchDispatchMode):
@@ -52,76 +59,62 @@ class Empty(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def seconds(step: Callable[[], Any]) -> float:
-    began = time.process_time()
-    step()
-    return time.process_time() - began
+class Under:
+    """Steps under a budget, each timed after one that opens it; the last Budget and what was resident before."""
+
+    def __init__(self, step: Callable[[], Any], limit: int) -> None:
+        self.step, self.limit, self.seconds = step, limit, 0.0
+
+    def __call__(self) -> None:
+        self.budget = Budget(self.limit)
+        with self.budget:
+            self.before = self.budget.resident_bytes
+            self.step()
+            self.budget.reset()
+            self.seconds = harness.seconds(self.step)
 
 
-def under(step: Callable[[], Any], limit: int) -> tuple[float, Budget, int]:
-    """One step under a budget that was open for another before."""
-    budget = Budget(limit)
-    with budget:
-        before = budget.resident_bytes
+def measure(run: harness.Run) -> None:
+    torch.set_num_threads(1)
+    rounds = 1 if run.smallest else run.options.rounds
+    table = run.table(COLUMNS, ("workload",))
+    for example, settings in run.cases(WORKLOADS).values():
+        torch.manual_seed(0)
+        step = find(example).load()(**settings)
         step()
-        budget.reset()
-        return seconds(step), budget, before
+        empty, free, budgeted = Empty(), Under(step, UNLIMITED), []
+
+        def passed() -> None:
+            with empty:  # noqa: B023
+                step()  # noqa: B023
+
+        plain: list[float] = []
+        modes: list[float] = []
+        for _ in range(rounds):
+            for column, (seconds,) in zip((plain, modes), harness.paired(1, step, passed), strict=True):
+                column.append(seconds)
+            free()
+            budgeted.append(free.seconds)
+        base, mode, whole = map(min, (plain, modes, budgeted))
+        ops, peak = free.budget.usage.ops, free.budget.usage.peak_bytes
+        row = {"workload": harness.named(example, settings), "ops": ops, "op_us": base / ops * 1e6}
+        row |= {"mode_us": (mode - base) / ops * 1e6, "budget_us": (whole - base) / ops * 1e6, "free": whole / base}
+        for share in SHARES[:1] if run.smallest else SHARES:
+            row |= limited(step, int(free.before + (peak - free.before) * share), max(3, rounds // 5), f"{share:.0%}")
+        table.add(row)
 
 
-def limited(step: Callable[[], Any], limit: int, rounds: int) -> str:
-    ratios = []
+def limited(step: Callable[[], Any], limit: int, rounds: int, share: str) -> harness.Row:
+    under, ratios = Under(step, limit), []
     try:
         for _ in range(rounds):
-            ordinary = seconds(step)
-            taken, budget, _ = under(step, limit)
-            ratios.append(taken / ordinary)
+            ordinary = harness.seconds(step)
+            under()
+            ratios.append(under.seconds / ordinary)
     except BudgetInfeasible:
-        return "does not fit"
-    return f"{statistics.median(ratios):.2f}x ({budget.usage.recomputations})"
-
-
-def row(name: str, settings: dict[str, Any], rounds: int) -> Iterator[str]:
-    """The cells of a workload."""
-    torch.manual_seed(0)
-    step = find(name).load()(**settings)
-    step()
-    plain, empty, free = [], [], []
-    for _ in range(rounds):
-        plain.append(seconds(step))
-        with Empty():
-            empty.append(seconds(step))
-        taken, budget, before = under(step, UNLIMITED)
-        free.append(taken)
-    ops, peak = budget.usage.ops, budget.usage.peak_bytes
-    base, mode, whole = map(min, (plain, empty, free))
-    yield f"{name} {' '.join(f'{key}={value}' for key, value in settings.items())}"
-    yield str(ops)
-    yield from (f"{us / ops * 1e6:.1f}" for us in (base, mode - base, whole - base))
-    yield f"{whole / base:.2f}x"
-    for share in SHARES:
-        yield limited(step, int(before + (peak - before) * share), max(3, rounds // 5))
-
-
-def main(arguments: list[str]) -> None:
-    torch.set_num_threads(1)
-    rounds = next((int(given) for given in arguments if given.isdigit()), 5)
-    lines = [
-        "# What a memory budget adds to a step",
-        "",
-        " ".join((__doc__ or "").split("\n\n")[2].split()),
-        "",
-        f"PyTorch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, one thread.",
-        "",
-        f"| {' | '.join(COLUMNS)} |",
-        "|---|" + "---:|" * (len(COLUMNS) - 1),
-    ]
-    print("\n".join(lines[-2:]))
-    for name, settings in WORKLOADS:
-        lines.append(f"| {' | '.join(row(name, settings, rounds))} |")
-        print(lines[-1], flush=True)
-    if "--write" in arguments:
-        RESULT.write_text("\n".join(lines) + "\n")
+        return {}
+    return {f"time_{share}": statistics.median(ratios), f"recomputed_{share}": under.budget.usage.recomputations}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    harness.main(__doc__, measure, rounds={"type": int, "default": 5, "help": "turns of each"})
