@@ -29,7 +29,8 @@ from tensortide.plans.remat.policies import policy
 from tensortide.plans.remat.schedule import Schedule, recorded, schedule
 from tensortide.replays.remat.fast.load import kernel, prepared
 from tensortide.replays.remat.fast.run import run as play
-from tensortide.replays.remat.outcome import UNLIMITED, Rules, TraceKind
+from tensortide.replays.remat.outcome import UNLIMITED, Rules
+from tensortide.timelines.events import Kind
 
 LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
 RATIOS = (0.7, 0.5, 0.3)
@@ -171,7 +172,7 @@ def cell(net: str, ops: int, ratio: float) -> harness.Row:
     start = time.process_time()
     outcome = play(step, policy("dtr-eq"), rules, ready)
     seconds = time.process_time() - start
-    ran, recomputed = (int((outcome.kinds == kind).sum()) for kind in (TraceKind.RUN, TraceKind.RECOMPUTE))
+    ran, recomputed = (int((outcome.kinds == kind).sum()) for kind in (Kind.RUN, Kind.RECOMPUTE))
     return {
         "step": net,
         "ratio": ratio,
