@@ -46,45 +46,42 @@ def einsum(op: OpCall) -> Cost | None:
     return product(op, shared, summed)
 
 
-def sites(op: OpCall, tensor: Tensor) -> int:
-    """Batch times spatial size: every dimension but that of the channels."""
+def _convolved(op: OpCall, made: Tensor, kernel: tuple[int, ...]) -> Cost:
+    """Price a convolution that makes ``made``: every site meets the whole filter once, taps on padding included.
+
+    In a depthwise one every channel is convolved by itself: an element meets kh kw taps.
+    """
+    if op.base.startswith("Depthwise"):
+        return product(op, made.numel * math.prod(kernel[:2]))
     layout = str(op.arg("data_format", "NHWC"))
-    channel = layout.find("C") if "C" in layout else len(tensor.shape) - 1
-    return math.prod(n for i, n in enumerate(tensor.shape) if i != channel)
-
-
-@tf("Conv2D Conv3D", "N O kh kw (Cin/g) Cout MACs; the filter is (kh, kw, Cin/g, Cout)")
-def convolution(op: OpCall) -> Cost:
-    """Every output site meets the whole filter once, taps on padding included."""
-    op.let(sites=sites(op, op.out), filter=op.tensor("filter").numel)
-    return product(op, sites(op, op.out) * op.tensor("filter").numel)
-
-
-@tf("Conv2DBackpropInput Conv3DBackpropInputV2", "as the convolution", bytes=reads("filter", "out_backprop"))
-def convolution_input(op: OpCall) -> Cost:
-    """Gradient of a convolution's input."""
-    return product(op, sites(op, op.tensor("out_backprop")) * op.tensor("filter").numel)
-
-
-@tf("Conv2DBackpropFilter Conv3DBackpropFilterV2", "as the convolution", bytes=reads("input", "out_backprop"))
-def convolution_filter(op: OpCall) -> Cost:
-    """Gradient of a convolution's filter."""
-    return product(op, sites(op, op.tensor("out_backprop")) * op.out.numel)
+    channel = layout.find("C") if "C" in layout else len(made.shape) - 1
+    sites, taps = math.prod(n for i, n in enumerate(made.shape) if i != channel), math.prod(kernel)
+    op.let(sites=sites, filter=taps)
+    return product(op, sites * taps)
 
 
 @tf("DepthwiseConv2dNative", "E kh kw MACs")
-def depthwise(op: OpCall) -> Cost:
-    """Every channel convolved by itself: an output element meets kh kw taps."""
-    return product(op, op.out.numel * math.prod(op.shape("filter")[:2]))
+@tf("Conv2D Conv3D", "N O kh kw (Cin/g) Cout MACs; the filter is (kh, kw, Cin/g, Cout)")
+def convolution(op: OpCall) -> Cost:
+    """Every output site meets the whole filter once, taps on padding included; depthwise, its channel's part of it."""
+    return _convolved(op, op.out, op.shape("filter"))
 
 
-@tf("DepthwiseConv2dNativeBackpropInput", "as the convolution", bytes=reads("filter", "out_backprop"))
-def depthwise_input(op: OpCall) -> Cost:
-    """Gradient of a depthwise convolution's input."""
-    return product(op, op.tensor("out_backprop").numel * math.prod(op.shape("filter")[:2]))
+@tf(
+    "Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput",
+    "as the convolution",
+    bytes=reads("filter", "out_backprop"),
+)
+def convolution_input(op: OpCall) -> Cost:
+    """Gradient of a convolution's input."""
+    return _convolved(op, op.tensor("out_backprop"), op.shape("filter"))
 
 
-@tf("DepthwiseConv2dNativeBackpropFilter", "as the convolution", bytes=reads("input", "out_backprop"))
-def depthwise_filter(op: OpCall) -> Cost:
-    """Gradient of a depthwise convolution's filter."""
-    return product(op, op.tensor("out_backprop").numel * math.prod(op.out.shape[:2]))
+@tf(
+    "Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter",
+    "as the convolution",
+    bytes=reads("input", "out_backprop"),
+)
+def convolution_filter(op: OpCall) -> Cost:
+    """Gradient of a convolution's filter."""
+    return _convolved(op, op.tensor("out_backprop"), op.out.shape)

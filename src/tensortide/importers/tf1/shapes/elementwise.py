@@ -9,7 +9,7 @@ from tensortide.importers.tf1.program import Shape
 from tensortide.importers.tf1.shapes.table import ONE, Function, Op, Result, Tensor, Unknown, product, shape_of
 from tensortide.importers.tf1.sizes.unify import Contradiction
 
-__all__ = ["broadcast", "broadcast_all"]
+__all__ = ["broadcast"]
 
 MOST_VALUES = 64
 """Longer whole-number tensors are data, not sizes."""
@@ -36,14 +36,6 @@ def broadcast(op: Op, a: Shape, b: Shape) -> Shape:
         a, b = b, a
     split = len(a) - len(b)
     return a[:split] + tuple(broadcast_dim(op, x, y) for x, y in zip(a[split:], b, strict=True))
-
-
-def broadcast_all(op: Op, inputs: Sequence[int]) -> Shape:
-    """Return the shape that these inputs broadcast to."""
-    result: Shape = ()
-    for i in inputs:
-        result = broadcast(op, result, op.shape(i))
-    return result
 
 
 @shape_of(
@@ -223,7 +215,7 @@ _PLAIN: dict[str, Function] = {
     "SquaredDifference MulNoNan DivNoNan Xdivy Xlogy Xlog1py Atan2 Complex Zeta Equal NotEqual Less LessEqual Greater "
     "GreaterEqual LogicalAnd LogicalOr ApproximateEqual BitwiseAnd BitwiseOr BitwiseXor LeftShift RightShift Igamma "
     "Igammac Polygamma NextAfter": lambda op: [Tensor(broadcast(op, op.shape(0), op.shape(1)), _binary_values(op))],
-    "SelectV2": lambda op: [Tensor(broadcast_all(op, (0, 1, 2)))],
+    "SelectV2": lambda op: [Tensor(broadcast(op, broadcast(op, op.shape(0), op.shape(1)), op.shape(2)))],
     "L2Loss LoopCond IsVariableInitialized VarIsInitializedOp QueueSizeV2 QueueSize ScalarSummary HistogramSummary "
     "MergeSummary ImageSummary AudioSummary StringJoin": lambda op: [Tensor(())],
 }
