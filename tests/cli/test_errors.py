@@ -145,7 +145,7 @@ USAGE = [
     ("count w.py:ok --set batch=1 width=4", "width=4 stands alone: write --set before each, as in --set width=4"),
     ("report ok.tide --htlm x", "--html?\nSee tensortide report --help."),
     ("report ok.tide --html", "--html requires an argument"),
-    ("timeline ok.tide --allocator other", "cuda"),
+    ("memory ok.tide --allocator other", "cuda"),
 ]
 
 

@@ -77,7 +77,7 @@ def test_bad_files_are_one_error(capsys: pytest.CaptureFixture[str], arguments: 
 def test_a_plan_of_other_settings_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = str(tmp_path / "plan.json")
     with pytest.raises(SystemExit, match="0"):
-        main(["footprint", *STEP, "--plan", plan])
+        main(["plan", "order", *STEP, "--plan", plan])
     capsys.readouterr()
     other = [word.replace("batch=8", "batch=4") for word in RUN]
     status, _, err = output(capsys, *other, "--budget", "1GiB", "--policy", plan)

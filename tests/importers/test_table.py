@@ -111,6 +111,11 @@ def test_a_broken_importer_is_named(value: str, entry: list[importlib.metadata.E
         importers()
 
 
+def test_an_importer_that_is_installed_twice_is_one(entry: list[importlib.metadata.EntryPoint]) -> None:
+    entry += 2 * [importlib.metadata.EntryPoint("tide", "tensortide.importers.tide:IMPORTER", GROUP)]
+    assert len(importers()) == 1
+
+
 def test_an_option_goes_with_its_importer() -> None:
     by_name = {importer.name: importer for importer in OURS}
     assert by_name["tf1"].options_of({"preset": "resnet"}, Path("x")) != by_name["tf1"].options()

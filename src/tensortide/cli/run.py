@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,7 +75,8 @@ def run(
     if is_stdout(plan):
         return
     if json:
-        print_json({**asdict(result), "slowdown": result.slowdown, **({"compared": asdict(both)} if both else {})})
+        figures = None if both is None else asdict(replace(both, difference=None))
+        print_json({**asdict(result), "slowdown": result.slowdown, **({"compared": figures} if figures else {})})
         return
     _show(result)
     if both is not None:

@@ -81,8 +81,8 @@ class Importer:
 @functools.cache
 def importers() -> tuple[Importer, ...]:
     """List the importers that are installed, ours first. Raises TensortideError for one that cannot be loaded."""
-    found = importlib.metadata.entry_points(group=GROUP)
-    ours = sorted(found, key=lambda entry: (not entry.value.startswith("tensortide."), entry.name))
+    found = {entry.value: entry for entry in importlib.metadata.entry_points(group=GROUP)}  # one may be installed twice
+    ours = sorted(found.values(), key=lambda entry: (not entry.value.startswith("tensortide."), entry.name))
     return tuple(_loaded(entry) for entry in ours)
 
 
