@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tensortide.cli.app import MOVED, VERBS
 from tensortide.graph import load
 from tests.cli.command import tensortide
 
@@ -138,6 +139,21 @@ def test_quiet_says_nothing_of_files(folder: Path) -> None:
 
 
 def test_examples_are_listed_with_their_hyperparameters(folder: Path) -> None:
-    assert "gpt2" in run(folder, "examples")
-    [entry] = as_json(folder, "examples", "gpt2")
-    assert entry["hyperparameters"]["layers"] == 12
+    assert "gpt2" in run(folder, "capture", "--list")
+    facts = as_json(folder, "capture", "gpt2", "--list")["sections"]["examples"]["facts"]
+    assert facts["layers"] == 12
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_a_former_verb_names_the_new_one(folder: Path, old: str) -> None:
+    done = tensortide(folder, *old.split(), "gpt2")
+    assert done.returncode == 2
+    assert done.stderr == f"error: this verb is now: tensortide {MOVED[old]}\n"
+    assert done.stdout == ""
+
+
+def test_every_verb_stands_in_a_group_of_the_help(folder: Path) -> None:
+    text = run(folder, "--help")
+    places = [text.index(f"─ {title} ─") for title in VERBS]
+    assert places == sorted(places)
+    assert "─ Commands ─" not in text

@@ -10,30 +10,31 @@ import tensortide
 from tensortide.cli.capture import capture
 from tensortide.cli.count import count
 from tensortide.cli.doctor import doctor
-from tensortide.cli.examples import examples
 from tensortide.cli.explain import explain
 from tensortide.cli.formulas.app import formulas
 from tensortide.cli.liveness import liveness
 from tensortide.cli.memory import memory
 from tensortide.cli.plan import plan
-from tensortide.cli.profile import profile
 from tensortide.cli.remat.app import remat
 from tensortide.cli.report import report
 from tensortide.cli.run import run
+from tensortide.cli.time import time
 
 __all__ = ["MOVED", "VERBS", "app", "moved"]
 
 VERBS: dict[str, tuple[Callable[..., None] | App, ...]] = {
     "The answer": (report,),
-    "Look closer": (count, memory, liveness, profile, formulas, explain, doctor),
+    "Look closer": (count, memory, liveness, time, formulas, explain, doctor),
     "Make it fit": (plan, run),
-    "Files": (capture, examples),
+    "Files": (capture,),
     "Research": (remat,),
 }
 """Every verb, by the group it has in ``--help``."""
 
 MOVED: dict[str, str] = {
     "timeline": "memory",
+    "profile": "time --measure",
+    "examples": "capture --list",
     "footprint": "plan order",
     "sweep": "formulas sweep",
     "solve": "formulas solve",

@@ -53,6 +53,7 @@ def _facts(result: Measured) -> Iterator[Fact]:
     if result.followed_steps or result.left_steps:
         steps = result.followed_steps + result.left_steps
         yield Fact("followed_steps", "Steps by the plan", result.followed_steps, "count", f"of {steps}")
+        yield Fact("left_steps", "Steps that left the plan", result.left_steps, "count", data=True)
 
 
 def _compared(found: Compared) -> Section:

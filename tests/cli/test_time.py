@@ -1,4 +1,4 @@
-"""``tensortide profile`` and the choice of durations, as a user runs them."""
+"""``tensortide time`` and the choice of durations, as a user runs them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def refused(folder: Path, *arguments: str) -> str:
 
 
 def test_a_step_is_measured_shown_and_stored(folder: Path) -> None:
-    text = process(folder, "profile", "mlp", *SIZES, "--clock=thread", "--steps=2", "-o", "step.durations.json")
+    text = process(
+        folder, "time", "mlp", *SIZES, "--measure", "--clock=thread", "--steps=2", "-o", "step.durations.json"
+    )
     for part in ("Ordinary step", "Between ops, backward", "Difference", "By phase", "By op", "By module", "1 thread"):
         assert part in text
     assert "wrote step.durations.json" in text
@@ -73,7 +75,7 @@ def test_a_step_is_measured_shown_and_stored(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_json_explains_the_whole_step(folder: Path) -> None:
-    shown: Any = json.loads(process(folder, "profile", "mlp", *SIZES, "--steps=1", "--threads=1", "--json"))
+    shown: Any = json.loads(process(folder, "time", "mlp", *SIZES, "--measure", "--steps=1", "--threads=1", "--json"))
     assert shown["format"] == "tensortide.document/1"
     facts, tables = shown["sections"]["time"]["facts"], shown["sections"]["time"]["tables"]
     between = sum(ns for key, ns in facts.items() if key.startswith("overhead_"))
@@ -88,10 +90,10 @@ def test_the_file_beside_a_graph_is_found_by_verbs_that_need_times(folder: Path,
     graph.write_bytes((folder / "small.tide").read_bytes())
     simulate = ("remat", "simulate", "x.tide", "--budget", "100%", "--json")
     assert "A100" in json.loads(run(tmp_path, *simulate))["durations"]
-    run(tmp_path, "profile", "x.tide", "--isolated", "-o", "x.durations.json", "--quiet")
+    run(tmp_path, "time", "x.tide", "--isolated", "-o", "x.durations.json", "--quiet")
     assert "in isolation" in json.loads(run(tmp_path, *simulate))["durations"]
     assert "T4" in json.loads(run(tmp_path, *simulate, "--machine", "T4"))["durations"]  # what is asked for counts
-    run(tmp_path, "profile", "x.tide", "--from", written(tmp_path), "-o", "other.json", "--quiet")
+    run(tmp_path, "time", "x.tide", "--from", written(tmp_path), "-o", "other.json", "--quiet")
     assert "times.csv" in json.loads(run(tmp_path, *simulate, "--durations", "other.json"))["durations"]
     assert "exclude each other" in refused(tmp_path, *simulate, "--machine", "T4", "--durations", "other.json")
     run(tmp_path, "capture", "mlp", "--set=batch=3", "-o", "x.tide")
@@ -107,7 +109,7 @@ def written(folder: Path) -> str:
 
 def test_what_is_not_measured_is_named_and_under_strict_an_error(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "times.csv").write_text("aten.addmm,900\n")
-    arguments = ("profile", str(folder / "small.tide"), "--from", "times.csv", "-o", "d.json")
+    arguments = ("time", str(folder / "small.tide"), "--from", "times.csv", "-o", "d.json")
     text = run(tmp_path, *arguments)
     assert "Not measured: " in text
     assert "aten.mm: not in the list" in text
@@ -119,14 +121,16 @@ def test_what_is_not_measured_is_named_and_under_strict_an_error(folder: Path, t
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("small.tide",), "small.tide is a saved graph (.tide), which has no step to run"),
-        (("mlp", "--clock=thread", "--threads=2"), "does not see the work of 2"),
+        (("small.tide", "--measure"), "small.tide is a saved graph (.tide), which has no step to run"),
+        (("mlp", "--measure", "--clock=thread", "--threads=2"), "does not see the work of 2"),
         (("small.tide", "--from", "none.json"), "cannot read none.json"),
-        (("small.tide", "--from", "t.json", "--isolated"), "--from reads times that are there"),
-        (("mlp", "--first-step"), "leave out --real and --first-step"),
+        (("small.tide", "--from", "t.json", "--isolated"), "--isolated and --from exclude each other"),
+        (("small.tide", "--from", "t.json", "--steps=3"), "go with --measure or --isolated"),
+        (("mlp", "--machine=H100-SXM-80GB", "--measure"), "exclude each other"),
+        (("mlp", "--measure", "--first-step"), "leave out --real and --first-step"),
         (("no_such_model",), "no example"),
         (("mlp", "-o", "none/x.json"), "none does not exist"),
     ],
 )
 def test_what_cannot_be_is_one_clear_error(folder: Path, arguments: tuple[str, ...], message: str) -> None:
-    assert message in refused(folder, "profile", *arguments)
+    assert message in refused(folder, "time", *arguments)

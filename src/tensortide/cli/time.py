@@ -1,4 +1,4 @@
-"""``tensortide profile``: how long every op of a step takes, measured in the step, in isolation, or in a trace."""
+"""``tensortide time``: the duration of every op of a step, estimated, measured, or read from a trace."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter, validators
 
+from tensortide.cli.durations import TimeOptions, timed
 from tensortide.cli.source import (
     CaptureOptions,
     Depth,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class MeasureOptions:
-    """What is measured, and how."""
+    """The way durations are measured."""
 
     device: Annotated[
         Literal["cpu", "cuda"], Parameter(help="Where the workload makes its tensors, unless it says so itself.")
@@ -61,7 +62,7 @@ class MeasureOptions:
     strict: Annotated[bool, option("--strict", "An op that cannot be measured is an error.")] = False
 
 
-def profile(
+def time(
     target: Target,
     /,
     *,
@@ -72,20 +73,24 @@ def profile(
             help=f"Write the durations; NAME{SUFFIX} beside NAME.tide is found by verbs that need times.",
         ),
     ] = None,
+    times: TimeOptions = TimeOptions(),  # noqa: B008
     how: MeasureOptions = MeasureOptions(),
     depth: Depth = 3,
     top: Top = 15,
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
-    """Measure how long every op of one step takes, and show where the time goes."""
+    """Show the time of every op of one step, by phase, op and module.
+
+    Times are estimated for a device, or those beside a saved graph, unless --measure, --isolated or --from is given.
+    """
     from tensortide.cli.show import show
     from tensortide.reports.sections.time import document
     from tensortide.timing.standins import require_all
 
     file = None if output is None else check_writable(output)
     with progress(out.quiet) as say:
-        graph, durations = _durations(target, how, options, out.quiet, say)
+        graph, durations = _durations(target, times, how, options, out.quiet, say)
     if how.strict and durations.measurement is not None:
         require_all(graph, durations.measurement.stand_ins)
     if file is not None:
@@ -95,10 +100,15 @@ def profile(
 
 
 def _durations(
-    target: str, how: MeasureOptions, options: CaptureOptions, quiet: bool, say: Callable[[str], None]
+    target: str,
+    times: TimeOptions,
+    how: MeasureOptions,
+    options: CaptureOptions,
+    quiet: bool,
+    say: Callable[[str], None],
 ) -> tuple[Graph, Durations]:
+    _check(times, how)
     if how.recorded is not None:
-        _alone(how, "--from")
         graph = graph_of(target, options, quiet=True)
         return graph, _imported(graph, how.recorded)
     threads = 1 if how.clock == "thread" and how.threads is None else how.threads
@@ -108,13 +118,17 @@ def _durations(
         graph = graph_of(target, options, quiet=True)
         return graph, measure_isolated(graph, clock=how.clock, threads=threads, device=how.device, progress=say)
     found = resolve(target)
+    if not times.measure:
+        step = timed(found, options, times, quiet=quiet)
+        assert step.durations is not None
+        return step.graph, step.durations
     if isinstance(found, File):
         raise WorkloadError(
-            f"{found}, which has no step to run.\nProfile the workload it was captured from, or its ops alone "
+            f"{found}, which has no step to run.\nMeasure the workload it was captured from, or its ops alone "
             "(--isolated), or give a trace of it (--from)."
         )
     if options.real or options.first_step:
-        raise WorkloadError("profile runs the steady step for real: leave out --real and --first-step")
+        raise WorkloadError("--measure runs the steady step for real: leave out --real and --first-step")
     from tensortide.profile.measure import measure
 
     return measure(
@@ -129,10 +143,16 @@ def _durations(
     )
 
 
-def _alone(how: MeasureOptions, name: str) -> None:
-    plain = MeasureOptions(recorded=how.recorded, strict=how.strict)
-    if how != plain:
-        raise WorkloadError(f"{name} reads times that are there: leave out what goes with measuring")
+def _check(times: TimeOptions, how: MeasureOptions) -> None:
+    """Raise WorkloadError for options that do not go together."""
+    times.check()
+    chosen = [name for name, given in (("--isolated", how.isolated), ("--from", how.recorded is not None)) if given]
+    others = [f"--{name}" for name in ("durations", "machine", "measure") if getattr(times, name)]
+    if len(chosen) > 1 or (chosen and others):
+        raise WorkloadError(f"{' and '.join([*chosen, *others])} exclude each other")
+    plain = MeasureOptions(isolated=how.isolated, recorded=how.recorded, strict=how.strict)
+    if how != plain and not (times.measure or how.isolated):
+        raise WorkloadError("--device, --steps, --clock and --threads go with --measure or --isolated")
 
 
 def _imported(graph: Graph, file: Path) -> Durations:
