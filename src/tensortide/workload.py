@@ -1,4 +1,4 @@
-"""What settings of a workload are legal, said where the workload is defined."""
+"""Declaration of a workload's legal settings, next to the definition of the workload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an op, a module or a step costs: FLOPs, multiply-accumulates and bytes, by one table of rules."""
+"""Cost of an op, a module or a step: FLOPs, multiply-accumulates and bytes, from one table of rules."""
 
 from __future__ import annotations
 

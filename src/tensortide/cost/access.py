@@ -50,7 +50,7 @@ Region: TypeAlias = tuple[int, int, str, tuple[tuple[int, int], ...]]
 
 
 def region(tensor: Tensor) -> Region:
-    """Which addresses a tensor touches: equal for a tensor, its transpose and its reshapes.
+    """Return the addresses a tensor touches: equal for a tensor, its transpose and its reshapes.
 
     In plain integers: which regions are the same is a question about this graph, not about its sizes.
     """

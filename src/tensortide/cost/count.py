@@ -90,7 +90,7 @@ class Count(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def coverage(self) -> Coverage:
-        """How much of the step has a rule, and what has not."""
+        """Share of the step that has a rule, and the ops that have none."""
         return coverage_of(self.graph, self.costs, self.total)
 
     @functools.cached_property
@@ -162,7 +162,7 @@ class OpCosts:
         return known
 
     def _sharing(self, tensors: tuple[int, ...]) -> Hashable:
-        """Which tensors share a storage or a region, None if none do."""
+        """Return a key of which tensors share a storage or a region, None if none do."""
         storages = [self._storages[t] for t in tensors]
         if len(set(storages)) == len(storages):
             return None

@@ -1,4 +1,4 @@
-"""How much of a total is known, and by what kind of knowledge."""
+"""Coverage of a total: the share that is known, by kind of knowledge."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OpGroup(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """What a Count covers. Views need no rule and are left out. Bytes are those of all runs of an op in a loop."""
+    """Ops and bytes that a Count covers. Views need no rule and are left out. Bytes add up over the runs of a loop."""
 
     total: Total
     ops: int
@@ -44,7 +44,7 @@ class Coverage(msgspec.Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether every op is known."""
+        """True if every op is known."""
         return self.covered == self.ops
 
     def line(self) -> str:

@@ -1,4 +1,4 @@
-"""Where a number comes from: the rule, its formula, what was put into it and what came out."""
+"""Origin of a number: the rule, its formula, its inputs and its result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HOW = {
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """How the cost of one op came about. ``file`` and ``line`` are those of the rule, empty where there is none."""
+    """Derivation of the cost of one op. ``file`` and ``line`` are those of the rule, empty where there is none."""
 
     index: int
     name: str
@@ -78,7 +78,7 @@ def _numbers(cost: Cost | None) -> list[str]:
 
 
 def explain(graph: Graph, op: int | str, *, resolver: Resolver | None = None) -> Explanation:
-    """How the cost of ``op`` comes about: an index, or a name (``mm``, ``aten.mm``, ``aten::mm.default``), first match.
+    """Explain the cost of ``op``: an index, or the first op of a name (``mm``, ``aten.mm``, ``aten::mm.default``).
 
     Raises NoSuchOp, with the names that come closest.
     """

@@ -1,4 +1,4 @@
-"""What kind of numbers an op computes with, and the cost of element work of that kind."""
+"""Kinds of numbers that ops compute with, and the cost of elementwise work of each kind."""
 
 from __future__ import annotations
 

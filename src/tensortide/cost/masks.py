@@ -1,4 +1,4 @@
-"""How many (query, key) pairs per head a mask leaves. Counting convention: docs/cost.md, attention."""
+"""Number of (query, key) pairs per head that a mask leaves. Counting convention: docs/cost.md, attention."""
 
 from __future__ import annotations
 

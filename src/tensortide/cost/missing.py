@@ -1,4 +1,4 @@
-"""Which ops of a graph have no rule, and the code to start one from."""
+"""Ops of a graph that have no rule, and the code to start one from."""
 
 from __future__ import annotations
 

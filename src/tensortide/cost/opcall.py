@@ -97,7 +97,7 @@ class OpCall:
         return default if value is None else value
 
     def has(self, name: str) -> bool:
-        """Whether argument ``name`` was given and is not None."""
+        """Return whether argument ``name`` was given and is not None."""
         return self.arguments.get(name) is not None
 
     def tensor(self, name: str) -> Tensor:
@@ -122,7 +122,7 @@ class OpCall:
         return self.outputs[0] if self.outputs else self.mutated[0]
 
     def wanted(self, position: int) -> bool:
-        """Whether output ``position`` of several is there and somebody reads it."""
+        """Return whether output ``position`` of several exists and is read."""
         if not isinstance(self.result, tuple) or position >= len(self.result) or self.result[position] is None:
             return False
         before = sum(1 for _ in tensors_in(self.result[:position]))
@@ -155,7 +155,7 @@ def tensors_in(value: object) -> Iterator[Tensor]:
 
 
 def looks_sparse(tensor: Tensor, nbytes: int) -> bool:
-    """Whether a tensor of rank 2 or more stands for a sparse one: it has no strides, and its storage holds indices
+    """Return whether a tensor of rank 2 or more is sparse: it has no strides, and its storage holds indices
     and values (COO) or is not known (compressed)."""
     if len(tensor.shape) < 2 or any(tensor.strides) or tensor.offset or tensor.numel <= 1:
         return False

@@ -1,4 +1,4 @@
-"""What a model holds and what a step is fed and gives: counted once, however many names it has."""
+"""Parameters, buffers, inputs and outputs of a step: each tensor counted once, however many names it has."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Holdings(msgspec.Struct, frozen=True):
 
 
 def holdings_of(graph: Graph) -> Holdings:
-    """What ``graph``'s named tensors amount to."""
+    """Sum up the named tensors of ``graph``."""
     parameters = _named(graph, Role.PARAMETER)
     trained = {n.tensor for n in graph.named if n.role is Role.PARAMETER and n.trainable}
     trainable = [tensor for index, tensor in parameters.items() if index in trained]

@@ -14,7 +14,7 @@ ALL = -1
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What an op costs: exact integers, or a bound or convention where ``exact`` is false and ``reason`` says why.
+    """Cost of an op: exact integers, or a bound or convention where ``exact`` is false and ``reason`` says why.
 
     ``macs`` are the multiply-accumulates of products with dense operands; ``active_macs`` those that remain after
     structural sparsity that is known (None: it depends on values that are not). ``recompute_macs`` are issued by a

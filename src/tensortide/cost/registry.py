@@ -30,7 +30,7 @@ W = TypeVar("W", bound=Work)
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """How the cost of one op follows from its call. ``formula`` is text for people.
+    """Rule that derives the cost of one op from its call. ``formula`` is text for people.
 
     ``work`` returns None where even this op's shapes do not tell. Its bytes are those of ``bytes`` unless it sets
     them. ``asks_wanted``: the cost depends on which outputs are read afterwards.
@@ -45,7 +45,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class _State:
-    """Whether the modules that register rules have been imported, and which plug-ins."""
+    """Import state of the modules and plug-ins that register rules."""
 
     loaded = False
     plugins: ClassVar[set[tuple[str, str]]] = set()

@@ -1,6 +1,6 @@
-"""What every workload shares: an optimizer by name, one training step, synthetic inputs.
+"""Common parts of all workloads: an optimizer by name, one training step, synthetic inputs.
 
-Nothing here names a device, so ``with torch.device("cuda"): step = gpt2(...)`` builds the whole workload there.
+No code names a device, so ``with torch.device("cuda"): step = gpt2(...)`` builds the whole workload on it.
 """
 
 from __future__ import annotations

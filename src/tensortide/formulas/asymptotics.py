@@ -1,4 +1,4 @@
-"""What costs become as a model grows: leading and next terms, per parameter, as functions of parameters and batch.
+"""Costs of a growing model: leading and next terms, per parameter, as functions of parameters and batch.
 
 With ``p = a h^d + a' h^(d-1) + ...`` parameters in the growth symbol ``h``, a total ``E = e h^k + e' h^(k-1) + ...`` is
 expanded in ``p``: ``h = (p/a)^(1/d) (1 - a'/(d a) (a/p)^(1/d) + ...)``. All coefficients are exact.
@@ -50,7 +50,7 @@ class Intensity:
 
 @dataclass(frozen=True, slots=True)
 class Asymptotics:
-    """What the totals become as ``growth`` gets large, at any value of the other symbols.
+    """Expansion of the totals for large ``growth``, at any value of the other symbols.
 
     ``notes`` say where an expression was simplified: a floor taken as its quotient, a maximum as the argument that
     wins at ``setting``.

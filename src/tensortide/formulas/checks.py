@@ -69,8 +69,8 @@ class Checks:
         self._check_corners()
 
     def _claim_no_peaks_of_several(self) -> None:
-        """Where two repetitions grow at their own pace, the moment that decides may lie where no study was: such peaks
-        were seen to be right at nine of ten settings, which is not enough."""
+        """Withdraw the peaks where several repetitions grow independently: the deciding moment may lie outside all
+        studies. Such peaks were right at nine of ten settings, which is not enough."""
         several = [name for name in self._structures.names if name not in self._structures.dropped]
         if len(several) > 1:
             for name in self.peaks:
@@ -78,7 +78,7 @@ class Checks:
                 self.wrong.append(f"{name}: {', '.join(several)} change the structure; hold all but one of them")
 
     def _check_studies(self) -> None:
-        """A moment of a studied structure without an expression in all of them may be larger than those that have."""
+        """Withdraw peaks that a moment of a studied structure exceeds: one without an expression in all structures."""
         since = self._structures.since
         for study in self._structures.used if since else ():
             usual = {n: self._sampler.space.defaults[n] for n in self._structures.sizes}
@@ -129,7 +129,7 @@ class Checks:
         return {**self._first, **self._structures.base, **self._structures.since, **self.fixed}
 
     def _right_at_ones(self, structure: Mapping[str, int]) -> bool:
-        """Whether everything is right at the structure with all sizes 1; False too where that is illegal."""
+        """Return whether all figures are right at the structure with all sizes 1; False too where that is illegal."""
         small = {**self._small, **structure}
         ones = [name for name in self._structures.sizes if self._sampler.space.allows({**small, name: 1})]
         together = self._sampler.at({**small, **dict.fromkeys(ones, 1)}) if structure and len(ones) > 1 else None

@@ -1,4 +1,4 @@
-"""Where an expression in one symbol changes its sign: proved by its shape, found by bisection."""
+"""Sign changes of an expression in one symbol: proved by its shape, found by bisection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Line:
 
 
 def crossing(expr: Expr, symbol: str) -> int:
-    """How ``expr >= 0`` changes as ``symbol`` grows from 1: 1 from false to true, -1 from true to false, 0 unknown.
+    """Classify how ``expr >= 0`` changes as ``symbol`` grows from 1: 1 false to true, -1 true to false, 0 unknown.
 
     1 and -1 are proofs that it changes once at most: the coefficients change sign once at most (Descartes), or the
     expression never falls, or never rises.
@@ -44,7 +44,7 @@ def crossing(expr: Expr, symbol: str) -> int:
 
 
 def _rises(expr: Expr, symbol: str) -> bool:
-    """Whether the expression provably never falls as ``symbol`` grows."""
+    """Return whether the expression provably never falls as ``symbol`` grows."""
     polynomial = Expr({m: c for m, c in expr.terms.items() if not any(isinstance(atom, Opaque) for atom, _ in m)})
     if any(exponent < 0 for monomial in expr.terms for _, exponent in monomial):
         return False

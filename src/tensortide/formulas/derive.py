@@ -183,14 +183,14 @@ class _Derivation:
         return None if None in parts else total(parts)
 
     def _drop_workspace(self) -> None:
-        """Where kernels choose their workspace by size there is no one formula of the peak with it."""
+        """Drop the peak with workspace where kernels choose their workspace by size: no one formula holds for it."""
         asked = dict.fromkeys(c for study in self._studies for c in study.memory.asked)
         if self._checks.peaks[PEAKS[1]] is not None and self._relied_on(asked):
             self._checks.peaks[PEAKS[1]] = None
             self._numeric[f"{PEAKS[1]}: kernels choose their workspace by size"] = None
 
     def _relied_on(self, asked: Iterable[Condition]) -> tuple[Condition, ...]:
-        """Of the conditions, those that do not go without saying."""
+        """Return the conditions that do not hold by themselves."""
         positive = frozenset(size for study in self._studies for size in sizes(study.lifted.graph))
         return simplified(asked, self._checks.lowest, positive, self._checks.right)
 

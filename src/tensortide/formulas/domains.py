@@ -1,7 +1,7 @@
-"""How error falls with data and models grow with it, in five domains; and the machine their projections assume.
+"""Learning curves and model growth in five domains, and the machine that their projections assume.
 
 Source: J. Hestness, N. Ardalani, G. Diamos, "Beyond Human-Level Accuracy: Computational Challenges in Deep Learning",
-PPoPP 2019, tables 1 and 3. Constants are kept as printed there: how many digits they have is how well they are known.
+PPoPP 2019, tables 1 and 3. Constants are kept as printed: their digits say how well they are known.
 """
 
 from __future__ import annotations

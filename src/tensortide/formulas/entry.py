@@ -26,15 +26,15 @@ def symbolic(
     resolver: Resolver | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Symbolic:
-    """What one step of ``workload`` costs, as exact expressions in its hyperparameters ``over``.
+    """Derive the cost of one step of ``workload`` as exact expressions in its hyperparameters ``over``.
 
     The workload is captured at a few settings of small, generic values, every size of the step is solved as an
     expression, and the cost rules run on these. Hyperparameters that change the number of ops (layers) are found and
-    fitted over several structures. Each formula reproduces every capture it was made from and others that it was not.
+    fitted over several structures. Each formula reproduces every capture it was fitted to, and further ones.
 
     ``hyperparameters`` overrides defaults of the workload. ``where`` are conditions of legal settings
     (``"hidden % heads == 0"``), ``values`` the candidates of single hyperparameters; a workload may declare both in
-    attributes ``where`` and ``values``. Without them illegal settings are found out by trying. ``resolver`` is asked
+    attributes ``where`` and ``values``. Without them illegal settings are found by trial. ``resolver`` is asked
     for ops without a cost rule.
 
     Raises WorkloadError if a name is no integer hyperparameter or no legal settings are found, CaptureError if the

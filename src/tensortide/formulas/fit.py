@@ -41,7 +41,7 @@ def basis_terms(bases: Mapping[str, Basis]) -> list[Expr]:
 
 
 def determined(points: Sequence[Mapping[str, int]], terms: Sequence[Expr]) -> bool:
-    """Whether the points tell the terms apart: of odd numbers alone, ``ceil(n/2)`` is ``n/2 + 1/2``."""
+    """Return whether the points tell the terms apart: on odd numbers alone, ``ceil(n/2)`` is ``n/2 + 1/2``."""
     try:
         _matrix(tuple([tuple(point.items()) for point in points]), tuple(terms))
     except ArithmeticError:

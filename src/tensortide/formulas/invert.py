@@ -89,7 +89,7 @@ class _Search:
         self._narrow()
 
     def _line(self, condition: Condition) -> Line:
-        """What is at least 0 where ``condition`` holds, on the line that is searched."""
+        """Return the expression that is at least 0 where ``condition`` holds, on the line that is searched."""
         line = Line(condition.expr.subs(self.line), self.symbol)
         return Line(line.expr - 1, self.symbol) if condition.relation == ">" else line
 
@@ -113,7 +113,7 @@ class _Search:
         return self.low, first(lambda n: line(n) < 0, self.low, self.high) - 1
 
     def legal(self, n: int) -> bool:
-        """Whether the formulas hold there."""
+        """Return whether the formulas hold at ``n``."""
         try:
             return all(c.holds(c.expr.evaluate({self.symbol: n})) for c in self._rest)
         except ArithmeticError:

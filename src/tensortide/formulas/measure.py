@@ -1,4 +1,4 @@
-"""What a Graph with expressions for sizes costs: one row of expressions per kind of op, and what the step holds."""
+"""Cost of a Graph with expressions for sizes: one row of expressions per kind of op, and the step's footprint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HELD = ("trainable", "io_bytes")
 
 
 class Group(NamedTuple):
-    """What the ops of one row share."""
+    """Properties that the ops of one row share."""
 
     phase: str
     module: str

@@ -33,7 +33,7 @@ __all__ = ["SEARCHED_OPS", "Memory", "Moment", "falls_short", "largest", "memory
 
 
 class Moment(NamedTuple):
-    """Where in a step an op stands, told so that it can be found in a deeper or longer model.
+    """Position of an op in a step, described so that it can be found in a deeper or longer model.
 
     Numbers in the path may be ``*``; ``rank`` counts ops alike from the first (0, 1, ...) or from the last (-1, ...).
     From ``HEAVIEST`` on it says of which sizes this is the heaviest of them.
@@ -106,8 +106,8 @@ def memory(lifted: Graph, graphs: Sequence[Graph], solver: Solver, usual: Mappin
 def _heaviest(
     groups: Collection[Sequence[tuple[Expr | None, Expr | None]]], usual: Mapping[str, int]
 ) -> Iterator[list[int]]:
-    """Which of each group is the largest at the usual sizes, and where each of them is much larger or 1: where in the
-    step it is may change with its length."""
+    """Yield the largest of each group at the usual sizes and where one size is much larger or 1: its position in the
+    step may change with the step's length."""
     points = [dict(usual), *({**usual, name: size} for name in usual for size in (64 * usual[name], 1))]
     values = _values([level or constant(0) for group in groups for level, _ in group], points)
     start = 0
@@ -117,7 +117,7 @@ def _heaviest(
 
 
 def falls_short(peaks: Iterable[Expr], moments: Iterable[Expr], usual: Mapping[str, int]) -> bool:
-    """Whether one of the ``moments`` is larger than all ``peaks`` at any of many sizes, usual ones and others."""
+    """Return whether one of the ``moments`` exceeds all ``peaks`` at any of many sizes, usual ones and others."""
     dice = random.Random(0)
     points = [{**usual, name: size} for name in usual for size in (64 * usual[name], 1, usual[name])]
     shares = (Fraction(1, 32), Fraction(1, 8), Fraction(1, 2), Fraction(1), Fraction(8))
@@ -173,7 +173,7 @@ def _least(graph: Graph, device: str, fold: bool) -> tuple[dict[Moment, Expr], d
 
 
 def _is_unsolved(lifted: Graph, graphs: Sequence[Graph], index: int) -> bool:
-    """Whether the bytes of a storage change from capture to capture without an expression."""
+    """Return whether the bytes of a storage change from capture to capture without an expression."""
     nbytes = {graph.storages[index].nbytes for graph in graphs}
     return len(nbytes) > 1 and not isinstance(lifted.storages[index].nbytes, Size)
 

@@ -24,7 +24,7 @@ MEMORY = ("peak_bytes", "minimal_footprint_upper_bytes", "footprint_bytes")
 
 
 class Requirement(msgspec.Struct, frozen=True, kw_only=True):
-    """What one model takes. ``samples`` and ``parameters`` are asked for; ``setting`` is the model that comes nearest.
+    """Requirements of one model. ``samples`` and ``parameters`` are the request; ``setting`` is the nearest model.
 
     ``epoch_s`` is one pass over the samples at ``samples_per_step``; ``held_bytes`` the total ``Projection.held``.
     """
@@ -76,7 +76,7 @@ def project(
     machine: Machine = PPOPP19,
     at: Mapping[str, int] | None = None,
 ) -> Projection:
-    """What ``formulas`` grown by ``growth`` take to reach the target of ``domain``.
+    """Project the resources that ``formulas``, grown by ``growth``, need to reach the target of ``domain``.
 
     Args:
         batch: the symbol of the batch; without a value in ``at``, 3/2 of what balances compute and memory at target.

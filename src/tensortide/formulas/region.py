@@ -1,4 +1,4 @@
-"""Where formulas hold: the conditions that they rely on, without those that go without saying."""
+"""Region in which formulas hold: the conditions that they rely on, without those that always hold."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _certain(expr: Expr, relation: str, shift: Mapping[str, Expr], positive: fro
 
 
 def _positive(expr: Expr, positive: frozenset[Expr]) -> bool:
-    """Whether the expression is a size, or a product of symbols and sizes."""
+    """Return whether the expression is a size, or a product of symbols and sizes."""
     if _primitive(expr) in positive:
         return True
     if len(expr.terms) != 1:

@@ -46,19 +46,19 @@ class Regime(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where it is, for people."""
+        """Place in the source, for people."""
         return f"{self.op} in {self.module}, {self.phase}"
 
 
 class Symbolic(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``symbolic`` found.
+    """Result of ``symbolic``.
 
     ``peak_bytes`` is the largest of the ``regimes``. ``structural``: hyperparameters that change the structure, and
-    how. ``held``: those that were asked for and have no
-    formula, with the reason; the formulas are for their value in ``settings``, which has all that was not varied.
-    ``numeric``: what has no expression, and why. ``unknown``: ops without a cost rule (they add nothing), by name.
-    ``captures`` were made; ``checked`` are settings at which the formulas were compared with a capture that they were
-    not made from. ``notes`` say what was skipped.
+    how. ``held``: hyperparameters of the request without a formula, with the reason; the formulas are for their value
+    in ``settings``, which has all that was not varied. ``numeric``: figures without an expression, and why.
+    ``unknown``: ops without a cost rule (they add nothing), by name. ``captures`` counts the captures; ``checked``
+    are settings at which the formulas were compared with a capture that they were not fitted to. ``notes`` say what
+    was skipped.
     """
 
     formulas: Formulas

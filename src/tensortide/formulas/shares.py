@@ -1,4 +1,4 @@
-"""Where a total comes from: its terms and their shares at a setting."""
+"""Composition of a total: its terms and their shares at a setting."""
 
 from __future__ import annotations
 

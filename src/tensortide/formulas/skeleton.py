@@ -1,4 +1,4 @@
-"""What two captures of one workload must share to be compared op by op: everything but their sizes."""
+"""Skeleton of a capture: everything but sizes, which two captures must share to be compared op by op."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def replaced(value: Value, numbers: Iterator[int]) -> Value:
 
 
 class Difference(str):
-    """Where two skeletons part, for people."""
+    """First difference of two skeletons, for people."""
 
 
 def difference(a: Graph, b: Graph) -> Difference | None:
-    """How the structure of two captures differs, None if only their sizes do."""
+    """Return the first difference in structure of two captures, None if only their sizes differ."""
     left, right = skeleton(a), skeleton(b)
     if left == right:
         return None

@@ -66,7 +66,7 @@ class Space:
         self._random = random.Random(0)
 
     def allows(self, setting: Mapping[str, int]) -> bool:
-        """Whether the declared conditions hold at ``setting``, and its values are declared ones or defaults."""
+        """Return whether the declared conditions hold at ``setting`` and its values are declared ones or defaults."""
         undeclared = [n for n, values in self.values.items() if setting.get(n, values[0]) not in (*values, self.all[n])]
         return not undeclared and not self._violated(setting)
 
@@ -121,7 +121,7 @@ class Space:
         return sorted(names, key=lambda name: (name in divided, self.all[name], name))
 
     def _unit(self, name: str, setting: Mapping[str, int]) -> int:
-        """What the values of a hyperparameter must be multiples of: the more care, the more."""
+        """Return the number that values of a hyperparameter must be multiples of; it grows with the care taken."""
         level, default = self.units.get(name, 0), self.all[name]
         current = {**self.all, **setting}
         declared = [d for d, n in self.divisors if n == symbol(name) and d.symbols <= current.keys()]

@@ -43,7 +43,7 @@ class Figure:
 
     @property
     def column(self) -> int:
-        """Which of a row's or a moment's numbers it is."""
+        """Position among the numbers of its row or moment."""
         assert isinstance(self.key, tuple)
         return int(self.key[1])
 
@@ -156,7 +156,7 @@ class Structures:
         return values[index]
 
     def _legal(self, structure: Mapping[str, int]) -> bool:
-        """Whether there is a legal setting with these values."""
+        """Return whether a legal setting with these values exists."""
         if any(all(s.setting[n] == v for n, v in structure.items()) for s in self.sampler.legal):
             return True
         return self.sampler.generic(self.sizes, structure, large=True, patient=False) is not None
@@ -228,7 +228,7 @@ class Structures:
         return [s for s in self.studies.values() if s is not None and self._counts(s)]
 
     def _counts(self, found: Study) -> bool:
-        """Whether a study is at the base values of all that was dropped."""
+        """Return whether a study is at the base values of all that was dropped."""
         return all(found.structure[n] == v for n, v in self.base.items() if n in self.dropped)
 
     def _basis(self, name: str) -> Basis | None:
@@ -274,12 +274,12 @@ def _common(
 
 
 def _complete(figure: Figure, columns: Sequence[Mapping[Figure, Expr | None]]) -> bool:
-    """Whether the figure has an expression at every structure."""
+    """Return whether the figure has an expression at every structure."""
     return all(column.get(figure, constant(0)) is not None for column in columns)
 
 
 def told(figure: Figure) -> str:
-    """What a figure is, for people."""
+    """Describe a figure for people."""
     if figure.kind != "row":
         return f"{figure.kind} {figure.key}".rstrip()
     group = figure.group

@@ -33,7 +33,7 @@ _MOST = 24
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is known of the step at ``structure`` (the values of the hyperparameters that change it); ``sizes`` are
+    """Findings about the step at ``structure`` (the values of the hyperparameters that change it); ``sizes`` are
     the expressions that occur in it."""
 
     structure: dict[str, int]

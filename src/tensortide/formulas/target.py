@@ -1,4 +1,4 @@
-"""What is asked of a step: ``peak_bytes <= 24GiB``, ``parameters = 1.3B``, ``flops/bytes >= 19.9``."""
+"""Targets for a step: ``peak_bytes <= 24GiB``, ``parameters = 1.3B``, ``flops/bytes >= 19.9``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Target:
 
     @property
     def gap(self) -> Expr:
-        """What is at least 0 (above 0 for ``<`` and ``>``, 0 for ``==``) where the target is met."""
+        """Expression that is at least 0 (above 0 for ``<`` and ``>``, 0 for ``==``) where the target is met."""
         gap = self.left.top * self.right.bottom - self.right.top * self.left.bottom
         return -gap if self.relation in ("<", "<=") else gap
 

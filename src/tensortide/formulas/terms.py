@@ -1,4 +1,4 @@
-"""What expressions of sizes are made of: monomials, found by the direction of their vectors, and sums of few terms."""
+"""Terms of size expressions: monomials, found by the direction of their vectors, and sums of few terms."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Sums:
             yield cost, sum((terms[i][0] * c for i, c in zip(chosen, coefficients, strict=True)), start=constant(0))
 
     def _borne_out(self, names: set[str], size: int) -> bool:
-        """Whether there are values of ``names`` left over on which a sum of ``size`` terms could fail."""
+        """Return whether values of ``names`` remain on which a sum of ``size`` terms could fail."""
         return len({tuple(point[name] for name in names) for point in self._points}) > size
 
     def _terms(self, degree: int) -> list[tuple[Expr, Vector]]:

@@ -52,14 +52,14 @@ class Solver:
 
     @property
     def novel(self) -> bool:
-        """Whether more was found than was taught, or the points do not tell apart what was taught. Without teaching
+        """True if more was found than was taught, or the points do not tell apart what was taught. Without teaching
         everything is new."""
         known = self._known.items()
         return not self._told_apart or any(e is None or e.value is None for v, e in known if v not in self._taught)
 
     @property
     def short(self) -> bool:
-        """Whether more points could tell apart or bear out what these cannot."""
+        """True if more points could separate or confirm what these cannot."""
         return self._short or self._sums.short
 
     @property

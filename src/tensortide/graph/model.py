@@ -1,4 +1,4 @@
-"""What one training step computes: the Graph and its parts, as frozen data.
+"""Graph of one training step and its parts, as frozen data.
 
 A *storage* is a block of bytes. A *tensor* is a view of a storage (dtype, shape, strides, offset).
 An *op* executes a *call* (op name and arguments, with holes where tensors go) on input tensors and
@@ -26,7 +26,7 @@ OUTSIDE = -1
 
 
 class Phase(enum.StrEnum):
-    """When in the step an op runs. Recomputation is a flag on the op, not a phase."""
+    """Part of the step in which an op runs. Recomputation is a flag on the op, not a phase."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -196,7 +196,7 @@ class Named(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """Where a Graph comes from."""
+    """Origin of a Graph."""
 
     workload: str = ""
     hyperparameters: dict[str, str | int | float | bool | None] = {}
@@ -233,7 +233,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return OpView(self, index % len(self.ops))
 
     def trips(self, index: int) -> int:
-        """How often the op at ``index`` runs in one step: the product of the trip counts of the loops around it."""
+        """Count the runs of the op at ``index`` in one step: the product of the trip counts of the loops around it."""
         loop = self.ops[index].loop
         return 1 if loop == OUTSIDE else self.loop_trips[loop]
 
@@ -313,7 +313,7 @@ class OpView:
 
     @property
     def trips(self) -> int:
-        """How often it runs in one step."""
+        """Number of runs in one step."""
         return self.graph.trips(self.index)
 
     @property

@@ -159,7 +159,7 @@ class _Unrolling:
         )
 
     def _taken(self, tags: tuple[str, ...], inputs: Sequence[int]) -> list[int]:
-        """What an op takes of the tensors kept under its first input."""
+        """Return the tensors that an op takes from those kept under its first input."""
         if "pop" in tags:
             return [self.kept[self._storage(inputs[0])].pop()]
         return self.kept.pop(self._storage(inputs[0]), []) if "gather" in tags else []

@@ -36,7 +36,7 @@ Rule: TypeAlias = Literal["eager", "last_use"]
 
 
 class Residence(enum.Enum):
-    """When a storage is resident under ``last_use``, whatever the order of the ops.
+    """Residence of a storage under ``last_use``, in any order of the ops.
 
     ``ALWAYS``: throughout; it exists before the step and after it. Parameters, buffers, optimizer state, inputs that
     the caller keeps, gradients that are accumulated into. These are the *persistent* storages, under either rule.

@@ -1,4 +1,4 @@
-"""What PyTorch's oneDNN kernels (convolutions and LSTM layers on CPU) allocate from PyTorch's allocator.
+"""Allocations of PyTorch's oneDNN kernels (convolutions and LSTM layers on CPU) from PyTorch's allocator.
 
 oneDNN computes plain-layout convolutions in a blocked layout: every operand is first reordered, channels padded to
 blocks of 16 (AVX-512; 8 before it, which changes the padding of odd channel counts only), and the result is reordered

@@ -1,6 +1,6 @@
-"""How to execute a Graph: for each lane a sequence of steps, as frozen data.
+"""Plans to execute a Graph: for each lane a sequence of steps, as frozen data.
 
-What the steps mean, whoever plays them:
+Meaning of the steps, for every player:
 
 - Steps of a lane run one after the other; lanes run side by side.
 - An op finds every storage it touches resident and in the state that the recorded step had it in; its outputs and its
@@ -76,7 +76,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How to execute the Graph whose ``Index.digest`` it carries."""
+    """Plan to execute the Graph whose ``Index.digest`` it carries."""
 
     graph: str
     lanes: tuple[Lane, ...]

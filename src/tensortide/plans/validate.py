@@ -59,9 +59,9 @@ def validate(plan: Plan, graph: Graph) -> None:
 
 
 class _Needs:
-    """What an op expects and does: which op last wrote each storage it touches; its input tensors that an op makes;
-    the storages that it writes (allocating is a write), those of them that it allocates, and those that it updates
-    without its outputs depending on what was there."""
+    """Requirements and effects of an op: the last writer of each storage it touches; its input tensors that
+    ops make; the storages that it writes (allocating is a write), those of them that it allocates, and those that it
+    updates without its outputs depending on their old value."""
 
     __slots__ = ("allocated", "blind", "found", "tensors", "writes")
 
@@ -76,7 +76,7 @@ class _Needs:
 
 
 def _expected(graph: Graph) -> Iterator[_Needs]:
-    """What each op expects and does in the recorded step."""
+    """Yield the requirements and effects of each op in the recorded step."""
     facts = graph.index
     written = {i: _BEFORE for i, storage in enumerate(graph.storages) if storage.birth is None}
     made: set[int] = set()

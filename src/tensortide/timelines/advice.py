@@ -88,7 +88,7 @@ def offloads(idle: Idleness, link: Link) -> list[Offload]:
 
 
 def recomputations(idle: Idleness) -> list[Recompute]:
-    """What can be computed again from what is still there, by bytes times idle time for each nanosecond of computing.
+    """List what resident storages suffice to recompute, by bytes times idle time per nanosecond of recomputation.
 
     It takes the ops that wrote a storage before its longest period, and in turn those that wrote what they read, where
     that is dead or overwritten by then. Storages for which these are more than ``CHAIN``, or take as long as the
@@ -117,7 +117,7 @@ def _ns(period: Period) -> int:
 
 
 class _History:
-    """Who wrote what when, by storage (or tensor)."""
+    """Writes of the step by storage (or tensor): the writer and the time of each."""
 
     def __init__(self, idle: Idleness) -> None:
         self._idle = idle
@@ -161,8 +161,8 @@ class _History:
         return ops
 
     def _there(self, key: int, time: int, end: int) -> bool:
-        """Whether what ``key`` held before op ``time`` is there, unchanged, just before op ``end``. (What is dropped is
-        not: the last op that makes it again writes it after whatever reads it on the way.)"""
+        """Return whether the value of ``key`` before op ``time`` is resident, unchanged, just before op ``end``. (An
+        evicted value is not: the op that recomputes it last writes it after its other readers.)"""
         life = self._lives[key]
         if any(time <= op < end for op in self._writers.get(key, ())):
             return False

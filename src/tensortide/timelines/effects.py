@@ -17,7 +17,7 @@ from tensortide.timelines.timeline import StorageTimeline, timeline
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """What a stretch of ops does to the bytes resident, relative to its start.
+    """Effect of a stretch of ops on the bytes resident, relative to its start.
 
     ``net``: bytes resident at its end less those at its start. ``peak``: most bytes resident at any moment of it less
     those at its start; at least 0 and at least ``net``.

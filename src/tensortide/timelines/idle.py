@@ -1,8 +1,8 @@
-"""How long memory lies idle: bytes times time, in use and not, and what could be elsewhere in the meantime.
+"""Idle memory: bytes times time, in use and idle, and the bytes that could be offloaded in the meantime.
 
 *Memory-time* is the integral of bytes over time, in byte-nanoseconds: by the length of the step it is bytes on average.
-That of a storage is *active* while an op uses it, *idle* in its inactive periods, and *unused* where it is alive and
-this step does not come back to it: after the last use of what outlives the step, and of what no op touches.
+A storage's memory-time is *active* while an op uses it, *idle* in its idle intervals, and *unused* where the storage is
+resident but not used again in this step: after its last use if it outlives the step, or always if no op touches it.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Hideable(msgspec.Struct, frozen=True):
-    """Of ``periods`` inactive periods those that hide a move out and back over a link, counted (``count``), by the
-    bytes of their storages (a storage counts once for each period) and by memory-time."""
+    """Idle intervals, of ``periods`` in all, that hide a move out and back over a link: their ``count``, the bytes of
+    their storages (a storage counts once for each interval) and their memory-time."""
 
     link: str
     about: str
@@ -73,8 +73,8 @@ class Hideable(msgspec.Struct, frozen=True):
 
 
 class PeakSplit(msgspec.Struct, frozen=True):
-    """What is alive during op ``op``: ``active_bytes`` it uses itself; of the rest, ``hideable_bytes`` lie in periods
-    that hide a move over the link asked for."""
+    """Bytes resident during op ``op``: ``active_bytes`` it uses itself; of the rest, ``hideable_bytes`` are in idle
+    intervals that hide a move over the given link."""
 
     op: int
     live_bytes: int
@@ -107,7 +107,7 @@ class Idleness:
         return self.line.makespan_ns
 
     def role(self, life: Life) -> Role:
-        """What the storage of ``life`` is for."""
+        """Return the role of the storage of ``life``."""
         return self.storage(life).role
 
     def storage(self, life: Life) -> Storage:
@@ -191,7 +191,7 @@ class Idleness:
         return int(self.live.argmax()) if len(self.graph) else -1
 
     def hideable(self, link: Link) -> Hideable:
-        """Which of the periods hide a move over ``link``. ``transfer_ns`` is what all these moves take one way."""
+        """Select the idle intervals that hide a move over ``link``. ``transfer_ns``: their time, one way."""
         spans = tuple(self.spans())
         above = functools.cache(link.hidden_above_ns)
         hidden = [span for span in spans if span.ns > above(span.nbytes)]
@@ -210,12 +210,12 @@ class Idleness:
         )
 
     def longer_than(self, limits_ns: Iterable[int]) -> dict[int, int]:
-        """How many periods last longer than each of ``limits_ns``."""
+        """Count the idle intervals longer than each of ``limits_ns``."""
         lengths = [span.ns for span in self.spans()]
         return {limit: sum(ns > limit for ns in lengths) for limit in limits_ns}
 
     def split(self, op: int, link: Link) -> PeakSplit:
-        """What is alive during ``op``, and how much of it could be elsewhere. Raises IndexError for no such op."""
+        """Split the bytes resident during ``op`` by use and by idle time. Raises IndexError for no such op."""
         live, active = int(self.live[op]), int(self.active[op])
         hidden = [
             span.nbytes
@@ -233,7 +233,7 @@ def idleness(
     device: str | None = None,
     workspace: bool = True,
 ) -> Idleness:
-    """How long the storages of ``graph`` (tensors in mode ``compat``) are used and lie idle, all in whole nanoseconds.
+    """Compute how long the storages of ``graph`` (tensors in mode ``compat``) are used and idle, in whole nanoseconds.
 
     ``device``: default the one with the largest footprint. ``workspace``: add what kernels are known to take inside an
     op; never in mode ``compat``, where everything has a name.
@@ -264,7 +264,7 @@ def life_stop(life: Life, count: int) -> int:
 
 
 def covers(period: Period, op: int) -> bool:
-    """Whether ``op`` is one of those of ``period``."""
+    """Return whether ``op`` lies within ``period``."""
     if period.looped:
         return op >= period.start or op < period.end
     return period.start <= op < period.end

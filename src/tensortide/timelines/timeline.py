@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Timeline:
-    """What happens when the step ``recorded`` is played: its ``events``, and the bytes resident on ``device``.
+    """Timeline of playing the step ``recorded``: its ``events``, and the bytes resident on ``device``.
 
     Predicted, simulated and measured Timelines are of this type, so that any two can be compared (``timelines.diff``).
     ``lanes`` are the queues on which events run: the device's own is number 0; copy engines of links and further
@@ -118,8 +118,8 @@ class Timeline:
 
 
 class Playback:
-    """What a Plan makes of a recorded step: for each op that runs the ``ops`` of ``recorded`` and whether it is run
-    ``again``; and ``evicted``, storages of ``recorded`` with the number of ops that ran before."""
+    """Recorded step as a Plan executes it: for each op that runs its number in ``recorded`` (``ops``) and whether it is
+    a recomputation (``again``); and ``evicted``, storages of ``recorded`` with the number of ops that ran before."""
 
     __slots__ = ("again", "evicted", "ops", "recorded")
 

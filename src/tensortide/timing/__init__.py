@@ -1,4 +1,4 @@
-"""How long ops take: estimated from the cost rules and a device's datasheet, measured, or recorded."""
+"""Durations of ops: estimated from the cost rules and a device's datasheet, measured, or recorded."""
 
 from __future__ import annotations
 

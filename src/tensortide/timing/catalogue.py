@@ -83,7 +83,7 @@ def _device(row: dict[str, str]) -> Device:
 
 
 def _share(board: Device, shared: re.Match[str]) -> Device:
-    """What one process sees of a board of several devices."""
+    """Return the part of a board of several devices that one process sees."""
     parts = int(shared[1])
     values = {key: getattr(board, key) for key in _WHOLE_BOARD}
     shares = {key: value / parts for key, value in values.items() if value is not None}

@@ -17,7 +17,7 @@ UNIT_CYCLE = Fraction(5, 6)
 
 
 class Times(msgspec.Struct, frozen=True):
-    """How long each op of a step takes: ``ticks`` of ``tick_ns`` nanoseconds each. Sums of ticks are exact."""
+    """Durations of a step's ops: ``ticks`` of ``tick_ns`` nanoseconds each. Sums of ticks are exact."""
 
     ticks: tuple[int, ...]
     tick_ns: Fraction = NANOSECOND

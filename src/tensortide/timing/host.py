@@ -1,4 +1,4 @@
-"""What the operating system tells of the machine a measurement runs on."""
+"""Facts from the operating system about the machine that a measurement runs on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cpu_name() -> str:
 
 
 def governor() -> str:
-    """What sets the clock rate of the first core (``performance``, ``powersave``, ...); empty if it cannot be read."""
+    """Read the frequency governor of the first core (``performance``, ``powersave``, ...); empty if unknown."""
     with contextlib.suppress(OSError):
         return _GOVERNOR.read_text("utf-8").strip()
     return ""

@@ -47,7 +47,7 @@ class Kernel(msgspec.Struct, frozen=True):
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """What a trace tells of ops, in the order in which they start. ``steps`` are the profiler's own marks, if any.
+    """Ops of a trace, in the order in which they start. ``steps`` are the profiler's own marks, if any.
 
     ``orphans`` counts kernels whose launch is not in the trace.
     """
@@ -114,7 +114,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """What is in the file, unpacked if it is gzipped. Raises TimesError."""
+    """Read the file, unpacked if it is gzipped. Raises TimesError."""
     try:
         data = Path(path).read_bytes()
         return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data

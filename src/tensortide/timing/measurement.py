@@ -1,4 +1,4 @@
-"""How durations were measured: on what, by which clock, how they scatter, and what else the step spends."""
+"""Circumstances of measured durations: platform, clock, dispersion, and the step's other time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Clock: TypeAlias = Literal["wall", "thread", "kernel", "unknown"]
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True):
-    """What ran the ops. Empty texts and None are unknown.
+    """Platform that ran the ops. Empty texts and None are unknown.
 
     ``device`` is ``cpu`` or the kind of accelerator, ``isa`` the vector instructions that the framework chose,
     ``cores`` those that the process may use, ``load_*`` the load averages of one minute around the measurement.
@@ -57,7 +57,7 @@ def sample(times: Iterable[float]) -> Sample:
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """How the durations of a Graph's ops were measured.
+    """Measurement of the durations of a Graph's ops.
 
     ``how``: in the running ``step``, each distinct op alone (``isolated``), from a ``trace`` that a profiler wrote, or
     from a ``list`` of times. ``clock`` is that of the durations: wall time, processor time of the calling thread, the
@@ -92,7 +92,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
     def explained_ns(self, ns: Sequence[int]) -> int:
-        """What ops that take ``ns`` and the host's work between them make up together."""
+        """Add the host's work between the ops to ``ns``, the time of the ops."""
         return sum(ns) + sum(self.overhead_ns.values())
 
     def columns(self) -> tuple[Counts, ...]:

@@ -32,7 +32,7 @@ class _Match(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """How many of the ops of a graph were found in a trace: of those of the fullest step, how many by shapes too.
+    """Coverage of a graph by a trace: its ops found in the fullest step, and those found by shapes too.
 
     ``sized``: the trace has shapes.
     """
@@ -98,7 +98,7 @@ def _machine(trace: Trace) -> Platform | None:
 
 
 def coverage(graph: Graph, trace: Trace, matches: Sequence[_Match]) -> Coverage:
-    """How much of ``graph`` is in any of the steps."""
+    """Return how much of ``graph`` is in any of the steps."""
     found = sum(any(match.ops[i] is not None for match in matches) for i in range(len(graph)))
     return Coverage(
         len(graph),
@@ -159,7 +159,7 @@ def _outermost(ops: Sequence[HostOp], names: frozenset[str]) -> list[HostOp]:
 
 
 def _matched(wanted: Sequence[tuple[str, Shapes]], calls: Sequence[HostOp]) -> _Match:
-    """By name and shapes first; between what is found so, by name."""
+    """Match by name and shapes first, then by name between those matches."""
     exact = align(wanted, [(op.name, op.shapes) for op in calls])
     found = list(exact)
     first, after = 0, 0

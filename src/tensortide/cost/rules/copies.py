@@ -1,4 +1,4 @@
-"""What moves bytes or nothing at all: copies, fills, allocations, questions. No FLOPs.
+"""Ops that move bytes or nothing at all: copies, fills, allocations, queries. No FLOPs.
 
 Counting convention: docs/cost.md, bytes.
 """

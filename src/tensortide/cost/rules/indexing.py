@@ -33,7 +33,7 @@ def lookup(op: OpCall) -> Cost:
 
 
 def _source(op: OpCall) -> Tensor | None:
-    """What is written: a tensor, or None for a number."""
+    """Return the tensor that is written, None for a number."""
     for name in ("src", "source", "values", "value"):
         if isinstance(op.arg(name), Tensor):
             return op.tensor(name)
@@ -82,7 +82,7 @@ def _scatter_bytes(op: OpCall) -> Bytes:
 
 
 def accumulates(op: OpCall) -> bool:
-    """Whether the old value enters the new one."""
+    """Return whether the old value enters the new one."""
     if op.base.startswith(("scatter_add", "index_add", "scatter_reduce", "index_reduce")):
         return True
     return bool(op.arg("accumulate", False)) or op.has("reduce") or op.base.endswith("accumulate")

@@ -163,7 +163,7 @@ def absolute(op: OpCall) -> Cost:
 
 @rule("aten::equal", "aten::allclose", "aten::isclose", formula="1 per element (allclose 6)")
 def equal(op: OpCall) -> Cost:
-    """Whether all elements agree."""
+    """Compare all elements and reduce to one boolean."""
     count = op.tensor("self").numel
     return elements(op, count, COMPARISON if op.base == "equal" else Weights(6, 0, 2))
 

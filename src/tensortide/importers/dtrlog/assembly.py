@@ -116,12 +116,12 @@ class Assembly:
             self._last_drop[storage] = len(self._ops)
 
     def is_held(self, tensor: int) -> bool:
-        """Whether somebody holds ``tensor``."""
+        """Return whether the program holds a reference to ``tensor``."""
         return self._counts[tensor] > 0
 
     def graph(self, workload: str, backward: int | None, copy_on_write: bool) -> Graph:
-        """What was put together. ``backward`` is the first op of the backward pass; None: the first one that says so
-        in its name."""
+        """Return the Graph assembled so far. ``backward`` is the first op of the backward pass; None: the first one
+        that says so in its name."""
         if backward is None:
             named = (index for index, label in enumerate(self.labels) if "backward" in label)
             backward = next(named, len(self._ops))

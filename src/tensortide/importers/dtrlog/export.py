@@ -67,7 +67,7 @@ class Exporting:
             self.text.mutate(name, args, written, duration)
 
     def _results(self, index: int, operands: list[str], storages: list[int], writes: bool) -> list[Result]:
-        """What the op makes. What it returns of its arguments after writing them keeps the argument's name. An output
+        """Return the results of the op. An argument that it returns after writing it keeps its name. An output
         elsewhere is a view of that; it becomes one more of ``operands``, which lie in ``storages``."""
         results: list[Result] = []
         fresh = dict.fromkeys(self._born[index])

@@ -48,7 +48,7 @@ class Base(msgspec.Struct, tag_field="INSTRUCTION", rename="upper", forbid_unkno
 
     @classmethod
     def tag(cls) -> str:
-        """What the line is called in the log."""
+        """Return the name of the line in the log."""
         return str(cls.__struct_config__.tag)
 
 
@@ -148,7 +148,7 @@ class Lines:
         return line.memory
 
     def alias(self, name: str, count: int) -> int:
-        """Which of ``count`` arguments ``name`` lies in, as the next line must say. Raises LogError."""
+        """Return which of ``count`` arguments ``name`` aliases, as the next line must say. Raises LogError."""
         line = self.next()
         if type(line) is not Alias or line.name != name:
             raise self._expected("ALIAS", name, line)
@@ -157,7 +157,7 @@ class Lines:
         return line.alias
 
     def skip_to_start(self) -> bool:
-        """Whether this line or a later one is the START annotation; if so, that is where the lines are then."""
+        """Advance to the START annotation, on this line or a later one; return False if there is none."""
         while True:
             if b"START" in self._text:
                 with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):

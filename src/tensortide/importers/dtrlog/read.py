@@ -74,7 +74,7 @@ def _read(lines: Lines, copy_on_write: bool) -> _Log:
 
 
 class _Log:
-    """What the names stand for, and what has happened so far."""
+    """State of reading: the tensors behind the names, and the events so far."""
 
     def __init__(self, lines: Lines, copy_on_write: bool) -> None:
         self.lines = lines
@@ -120,7 +120,7 @@ class _Log:
                 self._event(Event.PIN, tensor, name)
 
     def recording(self, path: str) -> LogRecording:
-        """What was read."""
+        """Return the recording that was read."""
         import numpy as np
 
         return LogRecording(

@@ -37,7 +37,7 @@ class Text:
         return b"".join(self._lines)
 
     def at(self, op: int) -> None:
-        """What follows is the op ``op`` of the graph."""
+        """Begin the lines of op ``op`` of the graph."""
         if op == self._backward:
             self._add("ANNOTATE", ANNOTATION=BACKWARD)
 

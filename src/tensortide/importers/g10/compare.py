@@ -1,4 +1,4 @@
-"""What a trace's own tool found of it, against what is found here."""
+"""Comparison of a trace's own tool with our analysis of the trace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOLERANCE = 1e-5
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Which files of a folder were compared, and every difference as a line of text."""
+    """Files of a folder that were compared, and every difference as a line of text."""
 
     files: tuple[str, ...]
     differences: tuple[str, ...]

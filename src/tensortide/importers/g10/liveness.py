@@ -35,7 +35,7 @@ class StatedLife(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """What the lines of a block look like."""
+    """Layout of the lines of a block."""
 
     opening: str
     middle: str

@@ -123,7 +123,7 @@ def read_active(path: str | os.PathLike[str]) -> tuple[int, ...]:
 
 
 def read_clock(path: str | os.PathLike[str]) -> tuple[float, ...]:
-    """When each kernel starts, in microseconds, of a ``kernel_time_table.config``. Raises TraceError."""
+    """Read the start of each kernel, in microseconds, from a ``kernel_time_table.config``. Raises TraceError."""
     file = read_text(path)
     for index, line in enumerate(file.lines):
         if _NUMBER.fullmatch(line) is None:

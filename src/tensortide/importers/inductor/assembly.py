@@ -68,7 +68,7 @@ class Kernel:
 
 
 class Assembly:
-    """What was put together so far. ``bindings`` are the values of symbols; ``unbound`` those that have none."""
+    """Graph under assembly. ``bindings`` are the values of symbols; ``unbound`` the symbols without one."""
 
     def __init__(self, bindings: Mapping[str, int]) -> None:
         self.bindings = bindings

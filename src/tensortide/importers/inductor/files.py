@@ -1,4 +1,4 @@
-"""Where the compiler puts its dumps."""
+"""Files and folders of the compiler's dumps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parameters of the optimizer's graph are the model's weights, and which their gradients."""
+"""Classification of the parameters of the optimizer's graph: the model's weights and their gradients."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _PREDEFINED = frozenset({"inf", "nan", "torch", "device", "fx_pytree", "self"})
 
 
 class Part:
-    """What a call without a type returned, or a part of it: the kernel and the indexes that lead there."""
+    """Result of a call without a type, or a part of it: the kernel and the indexes that lead to the part."""
 
     __slots__ = ("kernel", "path")
 

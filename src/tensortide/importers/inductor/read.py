@@ -136,7 +136,7 @@ def _keep(readings: Mapping[Phase, Reading], made: Assembly) -> None:
 
 
 def _mark_saved(saved: set[int], backward: int, made: Assembly) -> None:
-    """What is saved is there when the backward pass starts, at the kernel ``backward``."""
+    """Mark saved activations as resident when the backward pass starts, at the kernel ``backward``."""
     for tensor in saved:
         block = made.blocks[made.tensors[tensor].block]
         block.until = max(block.until, backward)
@@ -148,7 +148,7 @@ _RETURNED = {Phase.FORWARD: Role.OUTPUT, Phase.BACKWARD: Role.GRADIENT, Phase.OP
 
 
 def _mark_written(kernel: Kernel, made: Assembly) -> None:
-    """What the forward writes of its inputs are buffers, what the optimizer writes of its own is state."""
+    """Mark inputs that the forward pass writes as buffers, and those that the optimizer writes as its state."""
     for _, tensor in kernel.outputs:
         block = made.blocks[made.tensors[tensor].block]
         copied = kernel.name.endswith("copy_.default") and block.persistent and block.role is Role.INPUT

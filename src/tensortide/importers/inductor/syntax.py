@@ -235,7 +235,7 @@ def _parsed(text: str) -> list[ast.stmt]:
 
 
 def _segment(text: str, node: ast.expr) -> str:
-    """What ``node`` was parsed from, verbatim."""
+    """Return the source of ``node``, verbatim."""
     return text.encode()[node.col_offset : node.end_col_offset].decode()
 
 
@@ -244,7 +244,7 @@ def _is_none(node: ast.expr) -> bool:
 
 
 def _frees(statement: ast.stmt) -> bool:
-    """Whether it only says that names end: ``a = b = None``."""
+    """Return whether the statement only releases names: ``a = b = None``."""
     if not isinstance(statement, ast.Assign) or not _is_none(statement.value):
         return False
     return all(isinstance(target, ast.Name) for target in statement.targets)

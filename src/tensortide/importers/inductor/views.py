@@ -1,4 +1,4 @@
-"""Which ops of a dump only rename memory, by their names, and how their results lie in it."""
+"""Views in a dump: ops that only rename memory, known by their names, and the layout of their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OTHERS = frozenset(
 
 
 def writes_in_place(op: str) -> bool:
-    """Whether ``op`` (``aten.copy_.default``) writes its first tensor and returns it."""
+    """Return whether ``op`` (``aten.copy_.default``) writes its first tensor and returns it."""
     name = _base(op)
     return name.endswith("_") and not name.endswith("__")
 

@@ -25,7 +25,7 @@ _FIRST, _SECOND, _FIFTH = b"\x0a", b"\x12", b"\x2a"
 
 @dataclass(frozen=True)
 class MetaGraphOptions(Options):
-    """Which ops of a MetaGraph are read, what its sizes are called, and ``symbols``: values of these names.
+    """Options of reading a MetaGraph: the ops to read, the names of its sizes, and ``symbols``, values of these names.
 
     With a ``preset`` or ``drop`` all ops but these are read, otherwise those that the training step runs.
     """

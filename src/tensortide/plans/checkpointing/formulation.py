@@ -68,7 +68,7 @@ def _variables(static: StaticGraph, program: Program) -> None:
 
 
 def _precedence(static: StaticGraph, program: Program) -> None:
-    """What is kept was there before; what is read is there; nothing is computed that is there."""
+    """Require that a value kept was resident before, a value read is resident, and none is computed while resident."""
     made, kept = program.made, program.kept
     for (stage, node), var in kept.items():
         program.at_most(0, (1, var), *_of(-1, (made, kept), stage - 1, node))

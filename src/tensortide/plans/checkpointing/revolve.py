@@ -28,7 +28,7 @@ def revolve(static: StaticGraph, slots: int) -> StaticPlan:
 
 
 def is_chain(static: StaticGraph) -> bool:
-    """Whether ``static`` is what ``chain`` makes, whatever the costs and bytes, and free to be computed again."""
+    """Return whether ``static`` has the shape that ``chain`` builds, at any costs and bytes, and may be recomputed."""
     count = len(static)
     free = not static.kept and all(last == count - 1 for last in static.until)
     return count % 2 == 1 and free and static.parents == chain(count // 2).parents

@@ -98,7 +98,7 @@ def loss_of(static: StaticGraph) -> int:
 
 
 def candidates(static: StaticGraph, *, articulation: bool = False) -> list[int]:
-    """What may be a checkpoint: the forward nodes but the loss.
+    """Return the nodes that may be checkpoints: the forward nodes except the loss.
 
     With ``articulation`` only those of them that lie on every path to the loss: nothing that comes before such a node
     is read, on the way to the loss, by what comes after it. Nodes that read nothing (constants made anew) do not count
@@ -134,7 +134,7 @@ def checkpointed(
 
 
 def _retention(static: StaticGraph, checkpoints: list[int]) -> Retention:
-    """What stays: checkpoints; gradients until they are read; whatever is read next; the segment of each stage."""
+    """Retain checkpoints, gradients until they are read, values that are read next, and the segment of each stage."""
     keep = nothing_kept(static)
     for node, read in enumerate(static.parents):
         for parent in read:

@@ -11,12 +11,12 @@ from tensortide.errors import PlanError
 
 @dataclass(frozen=True, kw_only=True)
 class StaticGraph:
-    """What planners that know the whole step get to see. Nodes are numbered in the order of the step.
+    """Input of planners that know the whole step. Nodes are numbered in the order of the step.
 
-    ``cost_ns``: time to compute a node. ``nbytes``: bytes of what it makes. ``parents``: nodes it reads, ascending.
+    ``cost_ns``: time to compute a node. ``nbytes``: bytes of its result. ``parents``: nodes it reads, ascending.
     ``backward``: whether it comes after the loss that it differentiates. ``until``: the last node before whose first
-    computation the node may be computed again; its own number if it is computed once (see ``collapse``). ``kept``:
-    nodes that the step leaves behind. ``fixed_bytes``: what is resident throughout. ``fixed_ns``: time of ops that no
+    computation the node may be recomputed; its own number if it is computed once (see ``collapse``). ``kept``:
+    nodes that the step leaves behind. ``fixed_bytes``: bytes resident throughout. ``fixed_ns``: time of ops that no
     node stands for.
 
     ``ops``: the ops of the Graph that a node stands for, ascending; ``views`` those of them that only rename memory

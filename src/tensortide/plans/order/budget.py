@@ -1,4 +1,4 @@
-"""How much may be searched: counted work, so that answers repeat; wall-clock time and a listener as hard stops."""
+"""Search limits: counted work, so that answers repeat; wall-clock time and a listener as hard stops."""
 
 from __future__ import annotations
 

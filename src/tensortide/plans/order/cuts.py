@@ -1,4 +1,4 @@
-"""What must be resident while an op runs, in every order: its unavoidable set, and its minimum cut."""
+"""Storages that must be resident while an op runs, in every order: its unavoidable set, and its minimum cut."""
 
 from __future__ import annotations
 

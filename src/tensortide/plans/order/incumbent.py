@@ -1,4 +1,4 @@
-"""What is known so far: the best order and the best lower bound, each with what proves it."""
+"""State of a search: the best order and the best lower bound so far, each with its proof."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Incumbent:
 
     @property
     def proved(self) -> bool:
-        """Whether no order is better."""
+        """True if no order is better."""
         return self.lower >= self.upper
 
     def offer(self, order: Sequence[int]) -> None:

@@ -51,7 +51,7 @@ def bisect(best: Incumbent, budget: Budget, *states: int) -> None:
 def _ask(
     best: Incumbent, ways: list[_Layers], limit: int, budget: Budget, states: tuple[int, ...]
 ) -> Literal["found", "none", "unknown"]:
-    """Whether an order has a peak of ``limit`` or less."""
+    """Search for an order with a peak of ``limit`` or less."""
     for most, way in itertools.product(states, ways):
         order, complete = way.decide(limit, most, budget)
         if order is not None:
@@ -135,7 +135,7 @@ class _Layers:
         return _Layer(gone[:, first], held[first], parent[first], ops[first])
 
     def _moves(self, op: int, layer: _Layer, limit: int) -> _Moves:
-        """Where ``op`` can be played within ``limit``."""
+        """Return the moves that play ``op`` within ``limit``."""
         import numpy as np
 
         problem, (word, bit) = self.problem, divmod(op, _WORD)
@@ -170,7 +170,7 @@ def _bits(ops: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def _within(bits: list[tuple[int, int]], sets: Words) -> NDArray[np.bool_]:
-    """Which of ``sets`` hold all of ``bits``."""
+    """Return a mask of the ``sets`` that contain all of ``bits``."""
     import numpy as np
 
     found = np.ones(sets.shape[1], bool)

@@ -79,7 +79,7 @@ class MinimalFootprint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def proved(self) -> bool:
-        """Whether no order has a smaller peak."""
+        """True if no order has a smaller peak."""
         return self.gap_bytes == 0
 
     @property
@@ -193,7 +193,7 @@ def _cut(best: Incumbent, budget: Budget, count: int) -> None:
 
 
 def _kind(asked: Problem, proof: Proof) -> str:
-    """What ``proof`` is called."""
+    """Name the kind of ``proof``."""
     if isinstance(proof, Cut):
         size = dict(zip(asked.storage, asked.nbytes, strict=True))
         sure = [

@@ -1,4 +1,4 @@
-"""What the order of a step decides, as plain integers: ops with their dependencies, storages with their users.
+"""Ordering problem of a step, in plain integers: ops with their dependencies, storages with their users.
 
 An order is a permutation of the ops that respects the dependencies. Between two ops the step has done a *down-set*: a
 set of ops that holds every dependency of its members. The bytes resident then depend on that set alone,

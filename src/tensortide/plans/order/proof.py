@@ -15,7 +15,7 @@ from tensortide.plans.order.together import stated as state
 
 
 class Persistent(msgspec.Struct, frozen=True, tag="persistent"):
-    """What is resident throughout: a bound for a step that does nothing."""
+    """Bytes resident throughout: a bound for a step that does nothing."""
 
 
 class Cut(msgspec.Struct, frozen=True, tag="cut"):
@@ -115,7 +115,7 @@ def _known(stated: Problem, *ops: int) -> None:
 
 
 def _leads_through(stated: Problem, limit: int) -> bool:
-    """Whether some order stays within ``limit``: all reachable sets of ops, one after the other."""
+    """Return whether some order stays within ``limit``, by visiting all reachable sets of ops."""
     everything = frozenset(range(len(stated)))
     seen = {frozenset[int]()}
     stack = [(frozenset[int](), stated.start)]

@@ -24,7 +24,7 @@ FREE = 20_000
 
 
 class Stated(NamedTuple):
-    """What is asked of a graph: ``graph`` with its loops written out; ``ops``, the problem of all of its ops; and
+    """Problem of a graph: ``graph`` with its loops written out; ``ops``, the problem of all of its ops; and
     ``problem``, the one to solve: the same, or that of ``units``, stretches of ops that stay together."""
 
     graph: Graph
@@ -34,7 +34,7 @@ class Stated(NamedTuple):
 
     @property
     def is_contracted(self) -> bool:
-        """Whether some ops stay together."""
+        """True if some ops stay together."""
         return self.problem is not self.ops
 
     def spelled(self, order: Iterable[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""What decides under a budget, by its text: a built-in policy, a policy from a Python file, or a plan.
+"""Choice of a strategy by its text: a built-in policy, a policy from a Python file, or a plan.
 
 ``lru`` is built in, ``mine.py:Mine`` and ``package.module:name`` are Python objects, anything else with a path
 separator or a suffix is the file of a plan.

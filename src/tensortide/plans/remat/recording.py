@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Event(enum.IntEnum):
-    """What happens next in a recorded step (section 2.1 of the grammar of DTR logs).
+    """Event of a recorded step (section 2.1 of the grammar of DTR logs).
 
     ``COMPUTE``: the op ``index`` runs; each of its outputs is then held once. ``GET``: the tensor ``index`` is held
     once more. ``RELEASE``: once less. ``PIN``: it must be resident from here on.

@@ -32,8 +32,8 @@ CONSTANT = "constant"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """What ``schedule`` makes of a Recording. All arrays are int64; ops, values and storages are numbered anew, in the
-    order in which the events make them.
+    """Recording compiled by ``schedule``. All arrays are int64; ops, values and storages are numbered anew, in the
+    order in which the events create them.
 
     Per op: ``cost_ns``; ``extra_bytes`` that it takes only while it runs; ``origin``, the op of the Graph (-1: it
     stands for a storage that exists before the step); ``sums``: 1 if it adds a gradient to a sum of which nothing else

@@ -1,5 +1,5 @@
-"""What the plain engine does beyond DTR's simulator: it frees what nothing can need any more, and knows that what is
-made of overwritten memory cannot be made again."""
+"""Additions of the plain engine to DTR's simulator: it frees dead storages, and never recomputes a value whose inputs
+have been overwritten."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class CollectingEngine(Engine):
         return max(v for v in self.values[storage] if v < self.created)
 
     def held_below(self, storages: Iterable[int]) -> list[int]:
-        """What the program holds and is made of ``storages``, directly or through what it has dropped."""
+        """Return what the program references and is made of ``storages``, directly or through released storages."""
         held: list[int] = []
         seen: set[int] = set()
         for storage in storages:

@@ -1,4 +1,4 @@
-"""How a run under a budget ended, and what happened in it."""
+"""Outcome of a run under a budget, and its trace."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Why an op could not run: bytes it asks for, bytes resident that cannot be evicted, and the budget."""
+    """Reason an op could not run: bytes it asks for, bytes resident that cannot be evicted, and the budget."""
 
     asked_bytes: int
     held_bytes: int

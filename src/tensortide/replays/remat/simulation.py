@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """What came of playing ``schedule`` with ``policy`` under ``budget_bytes`` (None: no limit).
+    """Result of playing ``schedule`` with ``policy`` under ``budget_bytes`` (None: no limit).
 
-    ``outcome`` has the trace: what ran, ran again, was evicted and was dropped for good, in order. A run that did not
+    ``outcome`` has the trace: ops run, recomputed, storages evicted and banished, in order. A run that did not
     end (``status`` is ``oom`` or ``thrash``) has the figures of the moment at which it was given up. ``workspace``:
-    kernels' workspace was counted; ``rules``: what it was played by.
+    kernels' workspace was counted; ``rules``: the rules of the run.
     """
 
     schedule: Schedule
@@ -47,7 +47,7 @@ class Simulation:
 
     @property
     def shortage(self) -> Shortage | None:
-        """Of a run out of memory: what was asked for, and what could not be evicted."""
+        """Shortage of a run out of memory: the bytes asked for, and those that could not be evicted."""
         return self.outcome.shortage
 
     @property

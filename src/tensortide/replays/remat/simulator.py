@@ -116,7 +116,7 @@ class Simulator:
         return Simulation(self.schedule, chosen.name, budget_bytes, overhead_limit, self.workspace, rules, outcome)
 
     def has_kernel(self, policy: Policy) -> bool:
-        """Whether the compiled engine plays ``policy`` here."""
+        """Return whether the compiled engine can play ``policy``."""
         named = type(policy) in (Heuristic, Random)
         return named and self.deallocation != "banish" and importlib.util.find_spec("numba") is not None
 

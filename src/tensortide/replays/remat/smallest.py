@@ -1,4 +1,4 @@
-"""How little memory is enough: below what no policy ends, and the smallest budget found with which one does."""
+"""Smallest sufficient budget: the bound below which no policy finishes, and the smallest budget found to suffice."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def _setting(made: StaticPlan) -> str:
 
 
 def _unbeaten(points: Iterable[Point]) -> tuple[Point, ...]:
-    """Those that no other one beats in time and peak, the fastest first."""
+    """Return the points that no other beats in time and peak, the fastest first."""
     front: list[Point] = []
     for point in sorted(points, key=lambda point: (point.clock_ns, point.peak_bytes)):
         if not front or point.peak_bytes < front[-1].peak_bytes:
@@ -215,7 +215,7 @@ def _at_least(entry: Entry, others: Iterable[Entry]) -> Entry:
 
 
 def _pooled(own: Entry, points: Iterable[Point], budget: int) -> Entry:
-    """What was found for ``budget``, or faster for another one, with what was proved for this one."""
+    """Return the best plan for ``budget``, or a faster one for another budget, with the proof for this budget."""
     found = _fitting(points, budget, own.verdict)
     if found.point is None or own.bound is None:
         return msgspec.structs.replace(found, planner_bytes=own.planner_bytes, bound=own.bound)

@@ -58,7 +58,7 @@ def contenders(static: StaticGraph) -> Iterator[Contender]:
 
 
 def why_no_program(static: StaticGraph) -> str:
-    """Why no integer program is solved for ``static``; empty if one can be."""
+    """Return the reason why no integer program is solved for ``static``; empty if one can be."""
     if importlib.util.find_spec("ortools") is None:
         return "it needs OR-Tools: pip install 'tensortide[solve]'"
     return "" if len(static) <= NODES else f"{len(static):,} nodes, more than {NODES}"
@@ -86,9 +86,9 @@ def _revolved(static: StaticGraph) -> Iterator[StaticPlan]:
 
 
 def within(plans: Iterable[StaticPlan], time_s: float) -> tuple[list[StaticPlan], bool]:
-    """Those of ``plans`` worth playing, as far as they are made in ``time_s`` seconds; and whether they all were.
+    """Select the ``plans`` worth playing among those made in ``time_s`` seconds; and report whether all were made.
 
-    Left out is what takes as long as another one of a peak lower by ``MARGIN``. One is made in any case.
+    A plan is left out if another takes as long and has a peak lower by ``MARGIN``. At least one is made.
     """
     end = time.monotonic() + time_s
     made, complete = [], True

@@ -1,4 +1,4 @@
-"""What is compared in an experiment, and the experiment made: policies over budgets, on one step or several."""
+"""Designs of experiments and their execution: policies over budgets, on one step or several."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _AROUND = frozenset({Work.CLASSES, Work.ANCESTORS, Work.NEIGHBOURHOOD, Work.UNIO
 
 
 class Line(msgspec.Struct, frozen=True):
-    """What a curve is to be of: the same run by each of ``policies``, which are one policy or its seeds."""
+    """Design of a curve: the same run by each of ``policies``, which are one policy or its seeds."""
 
     name: str
     policies: tuple[str, ...]
@@ -60,7 +60,7 @@ def ablation(*, deallocation: Deallocation = "eager", trials: int = TRIALS) -> t
 
 
 def banishing() -> tuple[Line, ...]:
-    """What becomes of storages that the program drops: gone for good, evicted, or never told of."""
+    """Return lines that compare what becomes of released storages: banished, evicted, or not reported."""
     return (
         Line("banish, dtr-unopt", ("dtr-unopt",), "banish"),
         Line("eager, dtr", ("dtr",)),
@@ -71,8 +71,8 @@ def banishing() -> tuple[Line, ...]:
 def accesses(
     names: Iterable[str] = ("dtr", "dtr-eq", "dtr-local"), *, deallocation: Deallocation = "eager"
 ) -> tuple[Line, ...]:
-    """What it takes to choose: by looking around every candidate; and, for policies that look around at all, with
-    bounds that rule most of them out."""
+    """Return lines that compare the work of choosing: with the neighbourhood of every candidate; and, for policies
+    that read neighbourhoods, with bounds that rule most candidates out."""
     lines = contest(names, deallocation=deallocation, trials=1)
     everything = (Line(f"{line.name}, all", line.policies, deallocation, True) for line in lines)
     bounded = (line for line in lines if getattr(policy(line.policies[0]), "work", Work.ONE) in _AROUND)

@@ -1,4 +1,4 @@
-"""Which storage is resident when, over one run."""
+"""Residency of storages over one run."""
 
 from __future__ import annotations
 

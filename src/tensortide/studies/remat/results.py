@@ -1,4 +1,4 @@
-"""What experiments find: runs, in rows of one budget, in curves of one policy, in studies of one step."""
+"""Results of experiments: runs, in rows of one budget, in curves of one policy, in studies of one step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one; see ``Simulation``. A run that failed has the figures of the moment it was given up.
+    """Result of one run; see ``Simulation``. A run that failed has the figures of the moment it was given up.
 
     ``evaluations``: candidates among which something to evict was chosen. ``accesses``: them, and whatever was looked
     at around them to know their cost; None where the plain engine played, which does not count that.
@@ -55,12 +55,12 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def failed(self) -> int:
-        """How many of the runs failed."""
+        """Number of failed runs."""
         return sum(run.status != "ok" for run in self.runs)
 
     @property
     def overheads(self) -> list[float]:
-        """Of each run."""
+        """Overhead of each run."""
         return [run.overhead for run in self.runs]
 
     @property
@@ -80,10 +80,10 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a step beforehand.
+    """Facts about a step, known before any run.
 
-    ``durations``: where they come from. ``baseline_bytes``: peak without a budget. ``constant_bytes``: what nothing
-    can compute again. ``bottleneck_bytes``: the most that one op needs beside it, for what it reads and makes.
+    ``durations``: their source. ``baseline_bytes``: peak without a budget. ``constant_bytes``: storages that cannot
+    be recomputed. ``bottleneck_bytes``: the most that one op needs beside it, for what it reads and makes.
     """
 
     name: str

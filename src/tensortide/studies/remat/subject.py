@@ -54,7 +54,7 @@ class Subject:
 
     @functools.cached_property
     def step(self) -> Step:
-        """What is known of it beforehand."""
+        """Facts about the step, known before any run."""
         schedule = self.simulator().schedule
         return Step(
             name=self.name,
@@ -69,7 +69,7 @@ class Subject:
         )
 
     def is_compiled(self, cell: Cell) -> bool:
-        """Whether the compiled engine plays ``cell``."""
+        """Return whether the compiled engine plays ``cell``."""
         return self.simulator(cell.deallocation).has_kernel(policy(cell.policy))
 
     def play(self, cell: Cell) -> Run:

@@ -1,4 +1,4 @@
-"""What comes of a comparison of strategies: schedules as they were played, and which of them fit which budget."""
+"""Verdicts of a comparison of strategies: schedules as played, and the budgets that each of them fits."""
 
 from __future__ import annotations
 

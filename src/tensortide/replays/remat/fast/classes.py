@@ -90,7 +90,7 @@ def _node(w: World, storage: int, work: int) -> int:
 
 @compiled
 def _in_class(w: World, node: int) -> bool:
-    """Whether ``node`` still stands for its storage."""
+    """Return whether ``node`` still represents its storage."""
     storage = w.nodes[node].member
     return not w.storages[storage].material and w.storages[storage].place == node
 

@@ -1,4 +1,4 @@
-"""What an eviction would cost, compiled: the named heuristics over flat arrays."""
+"""Cost of an eviction, compiled: the named heuristics over flat arrays."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def cost(w: World, storage: int) -> float:
 
 @compiled
 def span(w: World, storage: int, upwards: bool) -> tuple[int, int]:
-    """Where in ``w.near`` the storages next to ``storage`` are, as far as ops have run."""
+    """Return the span in ``w.near`` of the neighbours of ``storage``, as far as ops have run."""
     if upwards:
         return w.storages[storage].up, w.storages[storage].up_end
     return w.storages[storage].down, w.storages[storage].down_end

@@ -1,4 +1,4 @@
-"""How functions of the kernel are compiled."""
+"""Compilation of the kernel's functions."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def kernel() -> Callable[[Step, World], int]:
 
 
 def prepared(schedule: Schedule) -> Prepared:
-    """What runs of ``schedule`` share."""
+    """Prepare the data that runs of ``schedule`` share."""
     kernel()
     from tensortide.replays.remat.fast.neighbours import neighbours, ops_of, rings
     from tensortide.replays.remat.fast.state import Prepared

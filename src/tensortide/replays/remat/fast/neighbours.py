@@ -1,4 +1,4 @@
-"""What follows from a Schedule, compiled: what each storage is made of, and what is made of it."""
+"""Neighbours of storages in a Schedule, compiled: those each is made of, and those made of it."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def rings(storage: Ints, storages: int) -> Small:
 def neighbours(
     inputs: Ints, input_ends: Ints, storage: Ints, root: Ints, made: Small, following: Small
 ) -> tuple[Small, Small]:
-    """How many storages each value is the first of its storage to be made of; and the neighbours of all storages in one
-    array, first what each is made of, then what is made of each, both in the order of the ops."""
+    """Count the storages that each value is the first of its storage to be made of, and list the neighbours of all
+    storages in one array: first what each is made of, then what is made of each, both in the order of the ops."""
     added = np.zeros(len(storage), np.int32)
     _sources(inputs, input_ends, storage, root, made, following, added, np.empty(0, np.int32))
     near = np.empty(2 * added.sum(), np.int32)

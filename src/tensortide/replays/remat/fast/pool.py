@@ -39,7 +39,7 @@ _SAFE = 1 - 1e-9
 
 @compiled
 def worth(w: World, most: float, last: int) -> float:
-    """What an entry of this gain and last access is worth now: the reciprocal of its cost."""
+    """Compute the worth of an entry of this gain and last access now: the reciprocal of its cost."""
     reg = w.reg
     if reg[WORK] == Work.LAST_ACCESS:
         return -float(last)
@@ -239,7 +239,7 @@ def _leading(w: World, level: int, parent: int) -> int:
 
 @compiled
 def _promises(w: World, level: int, at: int, found: int, best: float) -> bool:
-    """Whether a block may hold what is to be evicted rather than ``found``."""
+    """Return whether a block may contain a better candidate for eviction than ``found``."""
     record = w.blocks[w.reg[LEVELS + level] + at]
     if not record.live:
         return False
@@ -256,7 +256,7 @@ def _promises(w: World, level: int, at: int, found: int, best: float) -> bool:
 
 @compiled
 def _renew(w: World, level: int, at: int) -> None:
-    """Which line of the blocks below is on top, and until when."""
+    """Renew a block: the line of the blocks below that is on top, and until when."""
     block, start = w.reg[LEVELS + level] + at, w.reg[LEVELS + level - 1]
     lead = _leading(w, level - 1, at)
     _empty(w, block)
@@ -311,7 +311,7 @@ def _search(w: World, start: int, end: int, found: int, best: float) -> tuple[in
 
 @compiled
 def _rank(w: World, storage: int) -> int:
-    """How many entries come before ``storage``."""
+    """Count the entries before ``storage``."""
     at = w.storages[storage].place
     count = 0
     for position in range(at // FAN * FAN, at):

@@ -1,4 +1,4 @@
-"""What the compiled engine works on: flat arrays, grouped, and registers for single numbers.
+"""State of the compiled engine: flat arrays, grouped, and registers for single numbers.
 
 Calls of compiled functions hand over every array of a tuple one by one; so what only ``kernel`` looks at is a tuple of
 its own, and small arrays share one.
@@ -93,8 +93,8 @@ QUEUE, BURIED, HELD, WAITS, PARTS = range(5)
 
 
 class Step(NamedTuple):
-    """What only ``kernel`` looks at: the arrays of the Schedule; per value its op (``made``) and how many neighbours it
-    adds to its storage (``added``); and the stack of ops on their way."""
+    """State that only ``kernel`` reads: the arrays of the Schedule; per value its op (``made``) and how many neighbours
+    it adds to its storage (``added``); and the stack of ops in progress."""
 
     kinds: Ints
     indexes: Ints
@@ -186,7 +186,7 @@ def with_room(prepared: Prepared, room: int, words: NDArray[np.uint32]) -> tuple
 
 
 def _levels(slots: int) -> list[int]:
-    """Where the blocks of each level begin, up to that of one block; and the end."""
+    """Return the start of the blocks of each level, up to the level of one block; and the end."""
     starts, blocks = [0], slots
     while blocks > 1:
         blocks = -(-blocks // FAN)

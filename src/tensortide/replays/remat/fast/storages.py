@@ -40,7 +40,7 @@ def withdraw(w: World, storage: int) -> None:
 
 @compiled
 def _relax(w: World, storage: int, upwards: bool) -> None:
-    """Whatever reached ``storage`` through storages that are not resident may be cheaper without it."""
+    """Relax the costs of storages that reached ``storage`` through evicted ones: they may be cheaper without it."""
     mark = token(w)
     found, head, at = -1, 0, storage
     while True:
@@ -254,7 +254,7 @@ def give_up(w: World) -> bool:
 
 @compiled
 def _all_there(w: World, storage: int) -> bool:
-    """Whether all that is made of ``storage`` and may still be needed is resident, as it was written last."""
+    """Return whether all live values made of ``storage`` are resident, as they were last written."""
     for edge in range(w.storages[storage].down, w.storages[storage].down_end):
         made = w.storages[w.near[edge]]
         if not made.dead and not made.fixed and not w.defined[made.newest]:

@@ -1,4 +1,4 @@
-"""What happened in a run under a budget, told in full: by tensor, by storage, by op, and memory at every event."""
+"""Telemetry of a run under a budget: by tensor, by storage, by op, and memory at every event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When values or storages came, went and were used."""
+"""Times at which values or storages were created, evicted and used."""
 
 from __future__ import annotations
 

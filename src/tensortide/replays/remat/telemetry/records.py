@@ -1,4 +1,4 @@
-"""What is told of a run under a budget: a record per tensor, storage and op, and memory at every event.
+"""Records of a run under a budget: one per tensor, storage and op, and memory at every event.
 
 Moments are numbers of events, in order: a clock would not tell events apart that take no time.
 """
@@ -143,12 +143,12 @@ class Moments(msgspec.Struct, frozen=True, eq=False):
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """How much work a run was.
+    """Counts of a run's work.
 
     ``evaluations`` of candidates, ``accesses`` to storages in the search; ``evictions``, ``forced`` of them to make
-    room; ``banished``: dropped for good while resident. ``direct_remats`` are tensors computed again because they were
-    needed, ``collateral_remats`` those that came back with them. ``bottleneck_bytes``: the most that one op needs with
-    its inputs; ``constant_bytes``: what nothing can make again.
+    room; ``banished``: dropped for good while resident. ``direct_remats`` are tensors recomputed because they were
+    needed, ``collateral_remats`` those recomputed along with them. ``bottleneck_bytes``: the most that one op
+    needs with its inputs; ``constant_bytes``: storages that cannot be recomputed.
     """
 
     evaluations: int
@@ -171,8 +171,8 @@ class Held(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run was given up: ``op`` was to run next, for the sake of op ``goal`` of the step; numbers of the
-    Schedule.
+    """Point at which a run was given up: ``op`` was to run next, for the sake of op ``goal`` of the step; numbers of
+    the Schedule.
 
     ``waiting`` ops had their inputs, or some, in use meanwhile, the outermost first. ``asked_bytes`` is what it needed
     on top of what was ``held`` (largest first).

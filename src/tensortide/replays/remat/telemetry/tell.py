@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def telemetry(simulator: Simulator, simulation: Simulation) -> Telemetry:
-    """What happened in ``simulation``, a run of ``simulator``: it is played once more, led by its trace.
+    """Collect the telemetry of ``simulation``, a run of ``simulator``, by replaying its trace.
 
     Linear in the trace, but for the upkeep of the plain engine. Raises PlanError if ``simulation`` is not a run of
     ``simulator``.
