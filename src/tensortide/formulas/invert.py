@@ -19,6 +19,7 @@ from tensortide.formulas.crossing import Line, first
 from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.sweep import geometric
 from tensortide.formulas.target import Target, target_of
+from tensortide.shown import Shown
 from tensortide.units import format_bytes, format_count
 
 __all__ = ["Solution", "solve"]
@@ -33,12 +34,14 @@ _EVERY = 4096
 """Values from 1 that are all looked at where nothing is proved; then they get sparse."""
 
 
-class Solution(msgspec.Struct, frozen=True, kw_only=True):
+class Solution(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """``value`` of ``symbol`` is the ``kind`` (largest, smallest, nearest) that meets ``target`` as ``reached``.
 
     ``beyond`` is the next legal value, which does not meet it, and what it would reach. ``proved`` says that the
     target is met on one side of one value only, by the shape of the formulas; otherwise values were scanned.
     """
+
+    SECTION = "solution"
 
     symbol: str
     target: str

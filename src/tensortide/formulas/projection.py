@@ -13,6 +13,7 @@ from tensortide.expr import Expr, parse
 from tensortide.formulas.domains import PPOPP19, Domain, Interval, rounded
 from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.invert import solve
+from tensortide.shown import Shown
 from tensortide.timing.machine import Machine, Roof
 
 __all__ = ["Projection", "Requirement", "project"]
@@ -42,12 +43,14 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes: int | None
 
 
-class Projection(msgspec.Struct, frozen=True, kw_only=True):
+class Projection(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """Requirements today and at ``target``, the error to reach.
 
     ``low`` and ``high`` are what the rounding of the constants leaves open. ``ridge_batch`` is the batch at the target
     from which on compute takes longer than memory (None: none does).
     """
+
+    SECTION = "projection"
 
     workload: str
     domain: Domain

@@ -10,6 +10,7 @@ import msgspec
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, constant, total
 from tensortide.formulas.formulas import Formulas
+from tensortide.shown import Shown
 
 __all__ = ["Regime", "Row", "Symbolic"]
 
@@ -50,7 +51,7 @@ class Regime(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.op} in {self.module}, {self.phase}"
 
 
-class Symbolic(msgspec.Struct, frozen=True, kw_only=True):
+class Symbolic(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """Result of ``symbolic``.
 
     ``peak_bytes`` is the largest of the ``regimes``. ``structural``: hyperparameters that change the structure, and

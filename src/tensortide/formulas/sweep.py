@@ -13,6 +13,7 @@ import msgspec
 
 from tensortide.errors import ExpressionError
 from tensortide.formulas.formulas import Formulas
+from tensortide.shown import Shown
 
 __all__ = ["Point", "Sweep", "axis", "geometric", "sweep"]
 
@@ -31,8 +32,10 @@ class Point(msgspec.Struct, frozen=True):
     outside: str = ""
 
 
-class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+class Sweep(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """The ``totals`` over all combinations of the symbols ``over``, the others being ``fixed``."""
+
+    SECTION = "sweep"
 
     workload: str
     over: tuple[str, ...]

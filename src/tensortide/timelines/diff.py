@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from tensortide.errors import GraphError
+from tensortide.shown import Shown
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
@@ -39,13 +40,15 @@ def mean_figures(rows: Sequence[Figures]) -> Figures:
     return Figures(**{**means, "peak_bytes": max(row.peak_bytes for row in rows)})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Difference:
+@dataclass(frozen=True, eq=False, repr=False)
+class Difference(Shown):
     """Two Timelines ``a`` and ``b`` side by side.
 
     ``a_run`` and ``b_run`` are positions among the op runs of each (``Timeline.runs``) that correspond: the n-th run of
     an op in one and its n-th run in the other. ``only_a`` and ``only_b`` are the runs that have no counterpart.
     """
+
+    SECTION = "difference"
 
     a: Timeline
     b: Timeline

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tensortide.reports.blocks import AnyBlock, Column, Curve, Section, Series, Table, UnitName
+from tensortide.reports.blocks import AnyBlock, Column, Curve, Document, Section, Series, Table, UnitName
 from tensortide.timelines import Difference, Figures
 
-__all__ = ["figures_table", "section"]
+__all__ = ["document", "figures_table", "section"]
 
 ROWS: tuple[tuple[str, str, UnitName], ...] = (
     ("peak_bytes", "Peak", "bytes"),
@@ -21,6 +21,16 @@ KINDS = 20
 """Kinds of op that are listed."""
 POINTS = 480
 """Most entries of the curve."""
+
+
+def document(found: Difference) -> Document:
+    """Show the figures of both Timelines, the ops whose time differs most, and the bytes resident over the step."""
+    meta = found.a.recorded.meta
+    return Document(
+        title=meta.workload,
+        settings=dict(meta.hyperparameters),
+        sections=(section(found, found.a.figures, found.b.figures),),
+    )
 
 
 def section(

@@ -78,7 +78,7 @@ def formula_table(
     )
 
 
-def document(found: Symbolic, *, depth: int, top: int) -> Document:
+def document(found: Symbolic, *, depth: int = 3, top: int = 15) -> Document:
     """Show every total as a formula with its value, then FLOPs and bytes by phase, module and op."""
     formulas = found.formulas
     return Document(
