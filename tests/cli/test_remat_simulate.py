@@ -43,6 +43,11 @@ def error_of(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) 
     return said.err
 
 
+def shown(text: str) -> Any:
+    """The section of a run, from its JSON."""
+    return json.loads(text)["sections"]["simulation"]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("simulate")
@@ -53,18 +58,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def told(folder: Path) -> str:
     """What a run that fits says; it writes everything that can be written."""
-    files = ["--plan", "plan.json", "--html", "pages/page.html", "--csv", "sheets", "--png", "memory.png"]
+    files = ["--plan", "plan.json", "--html", "pages/page.html", "--csv", "sheets", "--figure", "memory.png"]
     return simulate(folder, "--budget", "80%", *files)
 
 
 def test_a_run_that_fits(folder: Path, told: str) -> None:
     graph = load(folder / "gpt2.tide")
-    assert "gpt2  one step of " in told
+    assert told.startswith("gpt2 under ")
+    assert "one step of " in told
     assert "policy dtr-eq" in told
     assert "A100" in told
     verdict = next(line for line in told.splitlines() if line.startswith("Fits "))
     assert "% time, peak " in verdict
-    for title in ("Memory over the step", "Computed again, by module", "Computed again, by kind", "Evicted most"):
+    for title in ("Memory over the step", "Recomputed, by module", "Recomputed, by kind", "Evicted most"):
         assert title in told
     assert "blocks.*" in told
     played = replay(graph, load_plan(folder / "plan.json"))
@@ -81,27 +87,26 @@ def test_its_files_agree(folder: Path, told: str) -> None:
         ops = list(csv.DictReader(stream))
     ran = sum(int(row["runs"]) + int(row["recomputations"]) for row in ops if row["graph_op"])
     assert ran == len(played.graph)
-    assert sorted(path.name for path in (folder / "sheets").iterdir()) == [
-        "ops.csv",
-        "storages.csv",
-        "tensors.csv",
-        "timeline.csv",
-    ]
+    sheets = {path.stem for path in (folder / "sheets").iterdir()}
+    assert sheets == {"ops", "storages", "tensors", "timeline", "step", "modules", "kinds", "evicted"}
     assert (folder / "pages" / "page.html").read_text().startswith("<!doctype html>")
     assert (folder / "memory.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_json_and_a_plan_replayed(folder: Path, told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run: Any = json.loads(simulate(folder, "--budget", "0.8", "--json"))
-    assert run["status"] == "ok"
-    assert run["verdict"] in told
-    assert run["budget_bytes"] == int(run["baseline_bytes"] * 0.8)
-    assert run["clock_ns"] == run["model_ns"] + run["remat_ns"]
-    assert len(run["curves"]["after_bytes"]) <= 480
-    plan: Any = json.loads(simulate(folder, "--policy", "plan.json", "--json"))
-    assert (plan["status"], plan["budget_bytes"]) == ("ok", None)
-    for key in ("peak_bytes", "clock_ns", "recomputed", "modules", "kinds"):
-        assert plan[key] == run[key]
+    run = shown(simulate(folder, "--budget", "0.8", "--json"))
+    facts = run["facts"]
+    assert facts["status"] == "ok"
+    assert run["notes"][0]["text"] in told
+    assert facts["budget_bytes"] == int(facts["baseline_bytes"] * 0.8)
+    assert facts["clock_ns"] == facts["model_ns"] + facts["remat_ns"]
+    plan = shown(simulate(folder, "--policy", "plan.json", "--json"))
+    assert plan["facts"]["status"] == "ok"
+    assert "budget_bytes" not in plan["facts"]
+    for key in ("peak_bytes", "clock_ns", "recomputed"):
+        assert plan["facts"][key] == facts[key]
+    for key in ("modules", "kinds"):
+        assert plan["tables"][key] == run["tables"][key]
     capsys.readouterr()
     assert inside(folder, "--policy", "plan.json", "--budget", "1MiB") == 1
     assert "The plan does not fit 1 MiB" in capsys.readouterr().out
@@ -123,9 +128,11 @@ def test_a_run_that_does_not_fit(folder: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_the_best_of_all_policies(folder: Path) -> None:
-    best: Any = json.loads(simulate(folder, "--budget", "80%", "--policy", "auto", "--json"))
-    assert best["policy"].startswith("auto: ")
-    assert best["overhead"] == min(run["overhead"] for run in best["instead"] if run["status"] == "ok")
+    best = shown(simulate(folder, "--budget", "80%", "--policy", "auto", "--json"))
+    others = best["tables"]["policies"]
+    assert best["facts"]["policy"].startswith("auto: ")
+    fitting = [ratio for ratio, status in zip(others["overhead"], others["status"], strict=True) if status == "ok"]
+    assert best["facts"]["overhead"] == min(fitting)
 
 
 def test_mistakes_leave_nothing_behind(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

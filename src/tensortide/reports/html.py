@@ -9,7 +9,7 @@ __all__ = ["render_frame", "render_html"]
 
 SCRIPTS = (
     *("dom", "format", "data", "scale", "chart", "vtable"),
-    *("overview", "timed", "budget", "simulation", "memory", "idle", "liveness", "modules", "ops", "about"),
+    *("overview", "timed", "memory", "idle", "liveness", "modules", "ops", "about"),
 )
 """Scripts of the page in the order they are joined."""
 

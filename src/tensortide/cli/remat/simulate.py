@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,18 +12,16 @@ from cyclopts import Parameter, validators
 
 from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.target import RuleOptions, simulator_of
+from tensortide.cli.show import Files, show
 from tensortide.cli.source import (
     CaptureOptions,
     OutputOptions,
     Target,
     Top,
-    console,
-    is_stdout,
     option,
-    print_json,
     progress,
 )
-from tensortide.errors import OutputError, PlanError
+from tensortide.errors import PlanError
 from tensortide.plans import Plan, save_plan
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.choice import policy as find_policy
@@ -33,41 +31,15 @@ from tensortide.replays.remat import Simulator
 from tensortide.replays.remat.portfolio import best
 from tensortide.replays.remat.smallest import smallest_budget
 from tensortide.replays.remat.telemetry import telemetry
-from tensortide.reports.simulation import view, view_of_plan
+from tensortide.reports.budgeted import Budgeted, of_plan, of_policy
 from tensortide.studies.remat import Budget, budgets
-from tensortide.write import check_writable, write_file
+from tensortide.write import check_writable
 
 if TYPE_CHECKING:
     from tensortide.replays.remat import Simulation
-    from tensortide.replays.remat.telemetry import Telemetry
-    from tensortide.reports.simulation import SimulationView
+    from tensortide.reports.blocks import Document
 
 AUTO = "auto"
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class RunFiles:
-    """What is written beside what is shown."""
-
-    plan: Annotated[Path | None, option("--plan", "Write the run as a plan, if it ends.")] = None
-    html: Annotated[Path | None, option("--html", "Write the report with memory before and after, one page.")] = None
-    csv: Annotated[
-        Path | None, option("--csv", "Folder for telemetry: tensors, storages, ops and memory at every event.")
-    ] = None
-    figure: Annotated[Path | None, option("--figure --png", "Draw memory before and after (.png, .svg, .pdf).")] = None
-
-    def check(self) -> list[Path]:
-        """The files to be written, each of them writable as far as can be told beforehand."""
-        from tensortide.reports.render.figure import check_figure
-
-        files = [check_writable(path, folders=path is self.html) for path in (self.plan, self.html) if path is not None]
-        if self.figure is not None:
-            files.append(check_figure(self.figure))
-        if self.csv is not None and (not self.csv.is_dir() if self.csv.exists() else not self.csv.parent.is_dir()):
-            what = "is a file" if self.csv.exists() else f"is in {self.csv.parent}, which does not exist"
-            raise OutputError(f"cannot write to the folder {self.csv}: it {what}.")
-        return files
 
 
 def simulate(
@@ -96,45 +68,39 @@ def simulate(
         ),
     ] = 2.0,
     top: Top = 10,
-    files: RunFiles = RunFiles(),
+    written: Annotated[Path | None, option("--plan", "Write the run as a plan, if it ends.")] = None,
+    files: Files = Files(),  # noqa: B008
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     times: TimeOptions = TimeOptions(),  # noqa: B008
     rules: RuleOptions = RuleOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
-    """Play one step under a memory budget: what is evicted and computed again, what that costs, and if not, why not.
+    """Play one step under a memory budget: what is evicted and recomputed, what that costs, and if not, why not.
 
-    Exits with 1 if the step does not fit.
+    Exits with 1 if the step does not fit. A folder as --csv has telemetry too: tensors, storages, ops, every event.
     """
-    written = files.check()
+    from tensortide.reports.sections.simulation import document
+
+    files.check()
+    if written is not None:
+        check_writable(written)
     plan = _plan_of(policy)
-    if plan is not None and files.csv is not None:
-        raise PlanError("telemetry (--csv) is that of a policy: a plan decides nothing while it runs")
     wanted = None if plan is not None and budget is None else _budget_of(budget)
     simulator = simulator_of(target, options, times, rules, quiet=out.quiet)
     nbytes = None if wanted is None else wanted.bytes_of(simulator.baseline_bytes)
     with progress(out.quiet) as say:
         if plan is not None:
-            made = _replay(simulator, plan, policy, nbytes)
+            run = _replay(simulator, plan, policy, nbytes)
         else:
             assert nbytes is not None
-            made = _play(simulator, policy, nbytes, limit, say)
-        _write(made, simulator, files, say)
-    if not any(map(is_stdout, written)):
-        _show(made.view, files, written, top, out)
-    if files.plan is not None and made.plan is None:
-        raise PlanError(f"no plan was written to {files.plan}: the run did not end")
-    if made.view.status != "ok":
+            run = _play(simulator, policy, nbytes, limit, say)
+        made = document(run, top=top)
+        wrote = [*_save(run, plan, written), *_write(run, made, files)]
+    show(made, out, wrote=wrote)
+    if written is not None and written not in wrote:
+        raise PlanError(f"no plan was written to {written}: the run did not end")
+    if run.status != "ok":
         raise SystemExit(1)
-
-
-@dataclass(frozen=True)
-class _Made:
-    """What came of a run, its telemetry (None: of a plan), and its plan (None: it did not end)."""
-
-    view: SimulationView
-    told: Telemetry | None
-    plan: Plan | None
 
 
 def _plan_of(policy: str) -> Plan | None:
@@ -156,18 +122,18 @@ def _budget_of(text: str | None) -> Budget:
     return found[0]
 
 
-def _replay(simulator: Simulator, plan: Plan, name: str, budget: int | None) -> _Made:
+def _replay(simulator: Simulator, plan: Plan, name: str, budget: int | None) -> Budgeted:
     try:
-        return _Made(view_of_plan(simulator, plan, name, budget_bytes=budget), None, plan)
+        return of_plan(simulator, plan, name, budget_bytes=budget)
     except PlanError as error:
         raise PlanError(f"{name} does not execute this step: {error}") from error
 
 
-def _play(simulator: Simulator, policy: str, budget: int, limit: float, say: Callable[[str], None]) -> _Made:
+def _play(simulator: Simulator, policy: str, budget: int, limit: float, say: Callable[[str], None]) -> Budgeted:
     say("simulating")
-    instead: tuple[Simulation, ...] = ()
+    others: tuple[Simulation, ...] = ()
     if policy == AUTO:
-        run, instead = best(simulator, budget, overhead_limit=limit)
+        run, others = best(simulator, budget, overhead_limit=limit)
     else:
         run = simulator.run(policy, budget, overhead_limit=limit)
     smallest = None
@@ -175,13 +141,11 @@ def _play(simulator: Simulator, policy: str, budget: int, limit: float, say: Cal
         say("looking for what would do")
         smallest = smallest_budget(simulator, run.policy, overhead_limit=limit, above=budget)
         if policy != AUTO and simulator.has_kernel(find_policy(policy)):
-            others = (name for name in contenders(seeded=False) if name not in (policy, DEFAULT))
-            instead = tuple(simulator.run(name, budget, overhead_limit=limit) for name in others)
+            names = (name for name in contenders(seeded=False) if name not in (policy, DEFAULT))
+            others = tuple(simulator.run(name, budget, overhead_limit=limit) for name in names)
     player = _player(simulator, run)
     name = f"{AUTO}: {run.policy}{'' if player is simulator else ' with banishing'}" if policy == AUTO else run.policy
-    told = telemetry(player, run)
-    shown = view(player, run, told, smallest=smallest, instead=instead, policy=name)
-    return _Made(shown, told, run.plan() if run.status == "ok" else None)
+    return of_policy(player, run, telemetry(player, run), smallest=smallest, others=others, name=name)
 
 
 def _player(simulator: Simulator, run: Simulation) -> Simulator:
@@ -193,39 +157,26 @@ def _player(simulator: Simulator, run: Simulation) -> Simulator:
     )
 
 
-def _write(made: _Made, simulator: Simulator, files: RunFiles, say: Callable[[str], None]) -> None:
-    from tensortide.reports import report
-    from tensortide.reports.html import render_html
-    from tensortide.reports.simulation import with_simulation
-    from tensortide.reports.simulation.figure import simulation_figure
-    from tensortide.reports.simulation.sheets import sheets
+def _save(run: Budgeted, plan: Plan | None, path: Path | None) -> list[Path]:
+    """Write the plan, or that of a run that ended."""
+    if plan is None and run.simulation is not None and run.status == "ok":
+        plan = run.simulation.plan()
+    if path is None or plan is None:
+        return []
+    save_plan(plan, path)
+    return [path]
+
+
+def _write(run: Budgeted, made: Document, files: Files) -> Iterator[Path]:
+    """Write the files: the page with a report of the step, tables with telemetry."""
+    from tensortide.reports.sections import Step, sections_of
+    from tensortide.reports.sections.simulation import telemetry_section
 
     if files.html is not None:
-        say(f"writing {files.html}")
-        document = report(simulator.recording.graph, resolver=resolver)
-        write_file(files.html, render_html(with_simulation(document, made.view)), folders=True)
-    if files.csv is not None and made.told is not None:
-        say(f"writing to {files.csv}")
-        contents = sheets(made.told)
-        files.csv.mkdir(exist_ok=True)
-        for name, content in contents.items():
-            write_file(files.csv / name, content)
-    if files.figure is not None:
-        simulation_figure(made.view, files.figure)
-    if files.plan is not None and made.plan is not None:
-        save_plan(made.plan, files.plan)
-
-
-def _show(shown: SimulationView, files: RunFiles, written: list[Path], top: int, out: OutputOptions) -> None:
-    if out.json:
-        print_json(msgspec.structs.replace(shown, curves=shown.curves.thinned()))
-        return
-    from tensortide.reports.simulation.terminal import render_simulation
-
-    screen = console()
-    render_simulation(shown, screen, top=top)
-    if out.quiet:
-        return
-    for path in (*written, *([files.csv] if files.csv is not None else ())):
-        if path.exists():
-            screen.print(f"wrote {path}", soft_wrap=True)
+        report = (*made.sections, *sections_of(Step(run.graph, resolver=resolver)))
+        yield from Files(html=files.html).write(msgspec.structs.replace(made, sections=report), table="")
+    if files.csv is not None:
+        telemetry = [] if run.telemetry is None else [telemetry_section(run.telemetry)]
+        whole = msgspec.structs.replace(made, sections=(*made.sections, *telemetry))
+        yield from Files(csv=files.csv).write(whole, table="evicted")
+    yield from replace(files, html=None, csv=None).write(made, table="", keys=("memory",))

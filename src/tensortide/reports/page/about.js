@@ -51,7 +51,6 @@ function showAbout(report) {
 function show(report) {
   $("report").hidden = false;
   showOverview(report);
-  if (report.simulation) showSimulation(report);
   const chart = showMemory(report);
   if (report.liveness) showLiveness(report);
   showModules(report);

@@ -248,9 +248,10 @@ class CurveView {
     const parts = [...this.stack.entries()].reverse().filter(([, { values }]) => values[i] > 0);
     const [head, ...rest] = this.#opWords(i);
     const at = this.block.x_unit === "ns" ? [duration(this.block.x[i])] : [];
+    const inside = [...(this.block.bands || []), ...(this.block.shades || [])].filter(({ start, end }) => start <= i && i < end);
     return [
       el("div", { class: "head" }, `op ${whole(this.op(i))}  ${head || ""}`),
-      el("div", { class: "soft" }, [...rest, ...at].join(" · ")),
+      el("div", { class: "soft" }, [...rest, ...at, ...inside.map(({ label }) => label)].join(" · ")),
       el(
         "table",
         {},

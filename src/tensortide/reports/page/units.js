@@ -7,7 +7,7 @@ const written = (text = String) => ({ right: false, text, cell: text });
 
 const UNITS = {
   text: written(),
-  name: written((text) => String(text).replace(/^aten\./, "").replace(/\.default$/, "")),
+  name: written((text) => String(text).replace(/^(aten|dtr)\./, "").replace(/\.default$/, "")),
   path: written(),
   code: written(),
   role: written((text) => words(String(text))),

@@ -26,7 +26,14 @@ __all__ = ["COLORS", "ROLE_COLORS", "STYLE", "check_figure", "draw", "render_fig
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito: told apart by everyone."""
-ROLE_COLORS = {name: look.light for name, look in looks().items()} | {"idle": "#d7dce2", "in use": "#1b1f24"}
+ROLE_COLORS = {name: look.light for name, look in looks().items()} | {
+    "idle": "#d7dce2",
+    "in use": "#1b1f24",
+    "pinned": "#35558f",
+    "in_use": "#54b7a8",
+    "evictable": "#eb9b3b",
+    "resident": "#eb9b3b",
+}
 """As in the HTML page."""
 STYLE: Any = {
     "axes.axisbelow": True,
@@ -123,8 +130,9 @@ def _curve(axis: Axes, curve: Curve) -> None:
         color = _color(one.key, number)
         axis.stairs(above, edges, baseline=levels, fill=True, color=color, lw=0, label=_literal(one.label, 32))
         levels = above
-    for shade in curve.shades:
-        axis.axvspan(edges[shade.start], edges[shade.end], color=COLORS[3], alpha=0.25, lw=0)
+    for number, shade in enumerate(curve.shades):
+        label = "_" if number else _literal(shade.label, 32)
+        axis.axvspan(edges[shade.start], edges[shade.end], color=COLORS[3], alpha=0.25, lw=0, label=label)
     for number, one in enumerate(curve.lines):
         color = ("#222222", *COLORS)[number % 8]
         axis.stairs([*one.values], edges, baseline=None, color=color, lw=1.1, label=_literal(one.label, 32))

@@ -39,9 +39,15 @@ def _per_second(value: float) -> str:
     return f"{format_bytes(value)}/s"
 
 
+def _name(text: str) -> str:
+    return text.removeprefix("aten.").removeprefix("dtr.").removesuffix(".default")
+
+
 UNITS: dict[UnitName, Unit] = {
     "text": Unit(str, right=False),
-    "name": Unit(str, right=False, words=lambda text: text.removeprefix("aten.").removesuffix(".default")),
+    "name": Unit(
+        str, right=False, words=lambda text: text.removeprefix("aten.").removeprefix("dtr.").removesuffix(".default")
+    ),
     "path": Unit(str, right=False),
     "code": Unit(str, right=False),
     "role": Unit(str, right=False, words=lambda text: text.replace("_", " ")),

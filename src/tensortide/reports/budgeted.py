@@ -1,0 +1,291 @@
+"""Runs of a step under a memory budget, of a policy or of a plan, with a verdict on each and advice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from tensortide.plans import Plan
+from tensortide.replays import replay
+from tensortide.replays.remat.smallest import least_bytes
+from tensortide.reports.layout import tidy
+from tensortide.timelines import Timeline, timeline
+from tensortide.timelines.events import Kind, events_of
+from tensortide.units import format_bytes, format_percent
+
+if TYPE_CHECKING:
+    from tensortide.graph.model import Graph
+    from tensortide.replays.remat import Simulation, Simulator
+    from tensortide.replays.remat.telemetry import Telemetry
+
+__all__ = ["Budgeted", "advice", "budget_text", "of_plan", "of_policy", "place_text", "policy_name", "verdict"]
+
+EXPENSIVE = 1.02
+"""Overhead from which on other policies are worth a try."""
+RULES = {
+    "eager": "what the program drops is evicted at once",
+    "none": "what the program drops is left to the policy",
+    "banish": "what the program drops is released for good when nothing evicted depends on it",
+    "ignore": "what the program drops is never heard of",
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Budgeted:
+    """One run of the step of ``simulator``: of a policy, with ``telemetry``, or of a plan, which has none.
+
+    ``status`` is ``ok``, ``oom`` (out of memory), ``thrash`` (over the limit of recomputation) or ``over`` (a plan that
+    needs more than the budget). ``resident`` are the bytes during each op run, in parts that add up. ``evicted`` says
+    how often a storage made room and how often it was recomputed. ``smallest`` is the run with the smallest budget
+    found with which the policy ends, ``others`` are runs of other policies under this budget (``auto``: all tried).
+    """
+
+    simulator: Simulator
+    policy: str
+    status: str
+    budget_bytes: int | None
+    peak_bytes: int
+    clock_ns: int
+    line: Timeline
+    resident: Mapping[str, Sequence[int]]
+    evicted: Mapping[int, tuple[int, int]]
+    simulation: Simulation | None = None
+    telemetry: Telemetry | None = None
+    smallest: Simulation | None = None
+    others: Sequence[Simulation] = ()
+
+    @property
+    def graph(self) -> Graph:
+        return self.line.recorded
+
+    @property
+    def rules(self) -> str:
+        """The rules that the policy played by ("" for a plan)."""
+        compat = "; the rules of DTR's simulator" if self.simulator.compat else ""
+        return RULES[self.simulator.deallocation] + compat if self.telemetry else ""
+
+    @property
+    def model_ns(self) -> int:
+        """Time of the step without recomputation."""
+        return self.simulator.schedule.model_ns
+
+    @property
+    def overhead(self) -> float:
+        """Time of the run divided by that without recomputation."""
+        return self.clock_ns / self.model_ns if self.model_ns else 1.0
+
+    @property
+    def ended(self) -> bool:
+        """True unless the run was given up."""
+        return self.status in ("ok", "over")
+
+    @cached_property
+    def recomputed(self) -> tuple[int, ...]:
+        """The op of each recomputation."""
+        return tuple(self.line.run_op[self.line.is_recompute].tolist())
+
+    @cached_property
+    def before_bytes(self) -> tuple[int, ...]:
+        """For each op run, the bytes resident without a budget at the op of the step that is at hand."""
+        schedule, workspace = self.simulator.schedule, self.simulator.workspace
+        resident = timeline(self.graph, device=schedule.device, workspace=workspace).resident.tolist()
+        return tuple(resident[op] for op in self.at_hand)
+
+    @cached_property
+    def at_hand(self) -> tuple[int, ...]:
+        """For each op run, the op of the step that comes next or is this one."""
+        found, position = [], 0
+        for again in self.line.is_recompute.tolist():
+            found.append(min(position, len(self.graph) - 1))
+            position += not again
+        return tuple(found)
+
+    @cached_property
+    def least(self) -> tuple[int, int | None]:
+        """Bytes that the most demanding op needs with what must stay, which no policy goes below, and that op."""
+        nbytes, op = least_bytes(self.simulator.schedule)
+        return nbytes, int(self.simulator.schedule.origin[op]) if op >= 0 else None
+
+
+def of_policy(
+    simulator: Simulator,
+    simulation: Simulation,
+    telemetry: Telemetry,
+    *,
+    smallest: Simulation | None = None,
+    others: Sequence[Simulation] = (),
+    name: str = "",
+) -> Budgeted:
+    """Make ``simulation``, a run of ``simulator``, ready to be shown; ``name`` is that of its policy if it has another.
+
+    ``others``: those that did not play by the rules of the first one played with banishing.
+    """
+    moments, origin = telemetry.moments, simulation.schedule.origin
+    rows = moments.ran
+    ops = origin[moments.indexes[rows]]
+    rows, ops = rows[ops >= 0], ops[ops >= 0]
+    starts, durations = moments.clock_ns[rows].tolist(), simulator.recording.durations_ns
+    ends = [start + durations[op] for start, op in zip(starts, ops.tolist(), strict=True)]
+    columns = (moments.kinds[rows].tolist(), ops.tolist(), starts, ends, moments.total_bytes[rows].tolist())
+    parts = {"pinned": moments.pinned_bytes, "in_use": moments.locked_bytes, "evictable": moments.evictable_bytes}
+    return Budgeted(
+        simulator=simulator,
+        policy=name or simulation.policy,
+        status=simulation.status,
+        budget_bytes=simulation.budget_bytes,
+        peak_bytes=simulation.peak_bytes,
+        clock_ns=simulation.clock_ns,
+        line=Timeline(simulator.recording.graph, simulation.schedule.device, lambda: events_of(*columns)),
+        resident={key: values[rows].tolist() for key, values in parts.items()},
+        evicted={s.graph_storage: (s.forced, s.remats) for s in telemetry.storages if s.forced or s.remats},
+        simulation=simulation,
+        telemetry=telemetry,
+        smallest=smallest,
+        others=others,
+    )
+
+
+def of_plan(simulator: Simulator, plan: Plan, name: str, *, budget_bytes: int | None) -> Budgeted:
+    """Play ``plan`` on the step of ``simulator``. Raises PlanError if it does not execute it."""
+    recording = simulator.recording
+    played = replay(recording.graph, plan, durations_ns=recording.durations_ns, workspace=simulator.workspace)
+    peak = int(played.resident.max(initial=0))
+    evicted = {storage: (count, count) for storage, count in _returns(played).items()}
+    return Budgeted(
+        simulator=simulator,
+        policy=name,
+        status="ok" if budget_bytes is None or peak <= budget_bytes else "over",
+        budget_bytes=budget_bytes,
+        peak_bytes=peak,
+        clock_ns=played.makespan_ns,
+        line=played,
+        resident={"resident": played.resident.tolist()},
+        evicted=evicted,
+    )
+
+
+def _returns(played: Timeline) -> Counter[int]:
+    """Count how often each storage is evicted and then recomputed."""
+    gone: set[int] = set()
+    returns: Counter[int] = Counter()
+    for kind, index in zip(played.events.kind.tolist(), played.events.index.tolist(), strict=True):
+        if kind == Kind.EVICT:
+            gone.add(index)
+        elif kind <= Kind.RECOMPUTE:
+            back = gone.intersection(played.recorded.index.allocated[index])
+            returns.update(back)
+            gone -= back
+    return returns
+
+
+# -- sentences --------------------------------------------------------------------------------------
+
+
+def verdict(run: Budgeted) -> str:
+    """Say in one sentence whether the step fits, and at what price."""
+    budget = "no limit" if run.budget_bytes is None else budget_text(run.budget_bytes)
+    peak, baseline = format_bytes(run.peak_bytes), run.simulator.baseline_bytes
+    match run.status:
+        case "over":
+            return f"The plan does not fit {budget}: its peak is {peak}, {_more(run.overhead)} time."
+        case "oom":
+            return f"Does not fit {budget}: {_out_of_memory(run)}"
+        case "thrash":
+            return f"Given up at {budget}: {_thrashing(run)}"
+    price = f"{_more(run.overhead)} time, peak {peak} of {format_bytes(baseline)}."
+    if run.budget_bytes is None:
+        return price
+    if not run.recomputed and run.peak_bytes >= baseline:
+        return f"Fits {budget} as it is: the step's peak is {peak}."
+    return f"Fits {budget}: {price}"
+
+
+def _out_of_memory(run: Budgeted) -> str:
+    stop = run.telemetry.stop if run.telemetry else None
+    if stop is None:
+        return "out of memory."
+    at, goal = (int(run.simulator.schedule.origin[op]) for op in (stop.op, stop.goal))
+    if at < 0:
+        return "what exists before the step takes more by itself."
+    held = format_bytes(sum(item.nbytes for item in stop.held))
+    text = f"{place_text(run.graph, at)} asks for {format_bytes(stop.asked_bytes)} beside {held} that cannot be evicted"
+    return text + (f"; it is recomputed for {place_text(run.graph, goal)}." if at != goal else ".")
+
+
+def _thrashing(run: Budgeted) -> str:
+    stop = run.telemetry.stop if run.telemetry else None
+    limit = (run.simulation.overhead_limit if run.simulation else None) or 1.0
+    where = "" if stop is None else f" at {place_text(run.graph, int(run.simulator.schedule.origin[stop.goal]))}"
+    return f"more than {_more(limit)} time was spent on recomputation{where}, the limit (--limit {limit:g})."
+
+
+def advice(run: Budgeted) -> Iterator[str]:
+    """Say what to try next; nothing for a run that fits."""
+    if run.ended:
+        if run.status == "ok" and run.overhead > EXPENSIVE and run.telemetry and not run.others:
+            yield "Another policy may take less time: --policy auto tries all."
+        return
+    least, op = run.least
+    budget = run.budget_bytes or 0
+    fits = [other for other in run.others if other.status == "ok"]
+    if run.others and not fits and budget >= least:
+        yield f"Nor do {', '.join(policy_name(run, other) for other in run.others[:6])} fit it."
+    if fits:
+        best = min(fits, key=lambda other: other.overhead)
+        yield f"{policy_name(run, best)} fits: {_more(best.overhead)} time (--policy {policy_name(run, best)})."
+    if run.smallest is not None:
+        yield _smallest(run.smallest)
+    if budget < least and op is not None:
+        yield (
+            f"No policy runs it in less than {format_bytes(least)}, which {place_text(run.graph, op)} needs "
+            "with what must stay: make the batch smaller."
+        )
+    elif not fits:
+        if not run.others:
+            yield "Other policies may do better: --policy auto tries all."
+        if run.simulation and run.status == "thrash" and run.simulation.overhead_limit is not None:
+            yield f"If so much time is worth it: --limit {2 * run.simulation.overhead_limit:g}."
+
+
+def _smallest(found: Simulation) -> str:
+    budget = found.budget_bytes or 0
+    if found.status != "ok":
+        return f"{found.policy} does not end even with the step's own peak, {format_bytes(budget)}."
+    return (
+        f"{found.policy} fits from {budget_text(budget)} on, found by bisection: "
+        f"{_more(found.overhead)} time (--budget {budget_text(budget).replace(' ', '')})."
+    )
+
+
+def policy_name(run: Budgeted, other: Simulation) -> str:
+    """Name the policy of ``other``, one of the other runs, and banishing if it was by other rules than the first."""
+    banishes = other.rules.deallocation != run.others[0].rules.deallocation
+    return other.policy + (" with banishing" if banishes else "")
+
+
+def place_text(graph: Graph, op: int) -> str:
+    """Name an op by number, name, module and line; -1 is what exists before the step."""
+    if op < 0:
+        return "what exists before the step"
+    view = graph[op]
+    module = f" in {tidy(view.module)}" if view.module not in ("", "(outside)") else ""
+    source = f" ({tidy(PurePath(view.source.file).name)}:{view.source.line})" if view.source else ""
+    name = view.name.removeprefix("aten.").removeprefix("dtr.").removesuffix(".default")
+    return f"op {op}, {tidy(name)}{module}{source}"
+
+
+def budget_text(nbytes: int) -> str:
+    """Write ``nbytes`` so that it can be typed again: the same number of bytes, in the largest unit that is exact."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("GB", 10**9), ("MB", 10**6)):
+        if nbytes and nbytes % size == 0:
+            return f"{nbytes // size} {unit}"
+    return format_bytes(nbytes)
+
+
+def _more(overhead: float) -> str:
+    """Write an overhead of 1.021 as ``+2.1 %``."""
+    return "+" + format_percent(overhead - 1)
