@@ -103,7 +103,8 @@ def captured(name: str) -> harness.Row:
 
 def grown(ops: int) -> harness.Row:
     """Seconds to save, load, count and lay out a GPT-2 step of about so many ops."""
-    from tensortide import capture, count, load, save, timeline
+    from tensortide import capture, count, save, timeline
+    from tensortide.graph import load
 
     small = {"layers": max(1, ops // 150), "hidden": 64, "heads": 4, "seq": 64, "batch": 1}
     graph = capture("gpt2", hyperparameters=small)

@@ -10,9 +10,24 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tensortide import capture, load, save
+from tensortide import capture, save
 from tensortide.errors import GraphError, GraphFileError, OutputError
-from tensortide.graph import TENSOR, Branch, Call, Const, Graph, Meta, Named, Op, Phase, Role, Storage, Tensor, validate
+from tensortide.graph import (
+    TENSOR,
+    Branch,
+    Call,
+    Const,
+    Graph,
+    Meta,
+    Named,
+    Op,
+    Phase,
+    Role,
+    Storage,
+    Tensor,
+    load,
+    validate,
+)
 from tests.recorder.workloads import ALL
 
 
