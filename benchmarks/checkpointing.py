@@ -12,7 +12,7 @@ from pathlib import Path
 
 import harness
 
-from tensortide.importers.dtrlog import read_recording
+from tensortide.importers.dtrlog.read import read_recording
 from tensortide.plans.checkpointing import StaticGraph, chain, cheapest, no_recompute, optimum, static_graph
 
 CHAINS = {8: (8, 6, 4), 16: (14, 10, 7, 4), 32: (24, 14, 10), 64: (40, 22)}

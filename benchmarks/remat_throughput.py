@@ -18,7 +18,7 @@ from pathlib import Path
 
 import harness
 
-from tensortide.importers.dtrlog import read_recording
+from tensortide.importers.dtrlog.read import read_recording
 from tensortide.replays.remat import Simulator
 from tests.replays.remat.published import FILES, differs, play, read, simulator
 

@@ -9,7 +9,7 @@ import pytest
 import tensortide
 from tensortide.cli import main
 from tensortide.examples import find
-from tensortide.importers.dtrlog import read_recording
+from tensortide.importers.dtrlog.read import read_recording
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
 from tensortide.timing import device, estimate

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tensortide.importers.g10 import compare, read_liveness, read_trace
+from tensortide.importers.g10.compare import compare
+from tensortide.importers.g10.liveness import read_liveness
+from tensortide.importers.g10.read import read_trace
 from tests.cli.command import tensortide
 from tests.importers.g10.example import write_trace
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT, body

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tensortide.cli import main
-from tensortide.importers.dtrlog import write_log
+from tensortide.importers.dtrlog.write import write_log
 from tensortide.plans.checkpointing import chain
 from tensortide.studies.remat.contenders import made_up
 

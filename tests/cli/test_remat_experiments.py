@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tensortide.importers.dtrlog import write_log
+from tensortide.importers.dtrlog.write import write_log
 from tensortide.studies.remat.linear import linear_network
 from tests.cli.command import tensortide
 from tests.marks import some_slow

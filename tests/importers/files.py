@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tensortide.graph import Graph, save
-from tensortide.importers.dtrlog import write_log
+from tensortide.importers.dtrlog.write import write_log
 from tests.graphs import Builder
 from tests.importers.g10.example import kernels_config, write_trace
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT

@@ -174,6 +174,16 @@ def test_a_trace_of_a_profiler_times_the_step_that_it_is_of(folder: Path) -> Non
     assert tensortide.open("trace", step="mlp", hyperparameters={"batch": 2}).graph.ops == graph.ops
 
 
+def test_a_metagraph_brings_values_of_its_symbols(folder: Path) -> None:
+    make("MetaGraph", folder / "net")
+    named = tensortide.open("net", bind=("x=b,16",))
+    assert named.symbols["b"] == 8
+    bound = tensortide.open("net", bind=("x=b,16",), hyperparameters={"b": 3})
+    assert bound.symbols == {**named.symbols, "b": 3}
+    with pytest.raises(WorkloadError, match="no symbol 'c'"):
+        tensortide.open("net", bind=("x=b,16",), hyperparameters={"c": 3})
+
+
 def test_options_of_importers_do_not_go_with_a_workload() -> None:
     with pytest.raises(WorkloadError, match="mlp is a workload: preset goes with a file"):
         tensortide.open("mlp", preset="resnet")

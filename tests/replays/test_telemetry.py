@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tensortide.errors import PlanError
 from tensortide.graph import Graph
-from tensortide.importers.dtrlog import read_recording
+from tensortide.importers.dtrlog.read import read_recording
 from tensortide.plans import Compute
 from tensortide.plans.remat.recording import Recording
 from tensortide.plans.remat.schedule import NONE, Schedule, recorded

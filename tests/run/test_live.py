@@ -11,7 +11,7 @@ import torch
 
 from tensortide import live
 from tensortide.errors import BudgetInfeasible, OutputError, RunError
-from tensortide.importers.dtrlog import read_recording
+from tensortide.importers.dtrlog.read import read_recording
 from tensortide.replays.remat import Simulator
 from tensortide.run.budget import Budget
 from tensortide.run.template import storage_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tensortide.importers.dtrlog import read_recording
+from tensortide.importers.dtrlog.read import read_recording
 from tensortide.plans.remat.policies import policy as policy_of
 from tensortide.replays.remat import Deallocation
 from tensortide.studies.remat import Budget, Subject, banishing, budgets, conduct, contest

@@ -25,7 +25,7 @@ from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, save
 from tensortide.graph.file import SUFFIX
 from tensortide.importers.door import resolve
-from tensortide.importers.dtrlog import is_log_file, write_log
+from tensortide.importers.dtrlog.write import is_log_file, write_log
 from tensortide.recorder.target import Scalar
 from tensortide.write import check_writable
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tensortide.graph.model import Call, Graph, Meta, Op, Phase, Role, Storage
-from tensortide.importers.dtrlog import write_log
+from tensortide.importers.dtrlog.write import write_log
 from tensortide.plans.remat.schedule import CONSTANT
 from tensortide.recorder.recorder import RawOp, Recorder
 from tensortide.recorder.schema import schema_of

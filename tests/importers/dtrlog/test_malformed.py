@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tensortide.errors import LogError
-from tensortide.importers.dtrlog import read_recording
+from tensortide.importers.dtrlog.read import read_recording
 from tests.importers.dtrlog.logs import random_log
 
 A = '{"INSTRUCTION":"CONSTANT","NAME":"a"}\n{"INSTRUCTION":"MEMORY","NAME":"a","MEMORY":"8"}\n'

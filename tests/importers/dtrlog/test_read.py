@@ -15,7 +15,8 @@ from hypothesis import given
 
 import tensortide
 from tensortide.graph import TENSOR, Phase, Role, validate
-from tensortide.importers.dtrlog import is_log_file, read_recording
+from tensortide.importers.dtrlog.read import read_recording
+from tensortide.importers.dtrlog.write import is_log_file
 from tensortide.plans.remat.recording import Event, Recording
 from tests.importers.dtrlog.logs import MODELS, SYNTHETIC, WORKED, logs
 from tests.reference import dtr_log

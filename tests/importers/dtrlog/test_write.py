@@ -15,7 +15,8 @@ import tensortide
 from tensortide.errors import OutputError
 from tensortide.graph import TENSOR, Call, Graph, Op, Phase, unrolled, validate
 from tensortide.graph.model import Value
-from tensortide.importers.dtrlog import read_recording, write_log
+from tensortide.importers.dtrlog.read import read_recording
+from tensortide.importers.dtrlog.write import write_log
 from tensortide.plans.remat.recording import Recording
 from tensortide.plans.remat.schedule import recorded
 from tests.examples.tiny import TINY

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tensortide.errors import TraceError
-from tensortide.importers.g10 import compare, read_trace
+from tensortide.importers.g10.compare import compare
+from tensortide.importers.g10.read import read_trace
 from tensortide.reports.liveness_files import write_liveness_files
 from tests.importers.g10.example import write_trace
 

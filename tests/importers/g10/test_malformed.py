@@ -12,7 +12,10 @@ import pytest
 from hypothesis import given
 
 from tensortide.errors import TraceError
-from tensortide.importers import g10
+from tensortide.importers.g10.kernels import read_tensors
+from tensortide.importers.g10.liveness import read_liveness
+from tensortide.importers.g10.logs import read_active, read_clock, read_memory_log, read_periods_log, read_profile
+from tensortide.importers.g10.read import read_trace
 from tests.importers.g10.example import INTERVALS, kernels_config, tensors_config, write_trace
 from tests.recorder.mutations import damaged
 from tests.recorder.refusal import refused_in_one_line
@@ -49,7 +52,7 @@ def test_kernels(tmp_path: Path, name: str) -> None:
     text, said = CASES[name]
     write_trace(tmp_path)
     (tmp_path / "kernels.config").write_text(text)
-    message = refused(g10.read_trace, tmp_path)
+    message = refused(read_trace, tmp_path)
     assert said in message
     assert str(tmp_path) in message
 
@@ -66,7 +69,7 @@ def refused(read: Callable[[Path], Any], path: Path) -> str:
 def test_a_range_of_thousands_of_digits(tmp_path: Path, ends: str) -> None:
     write_trace(tmp_path)
     for name, text in (("tensors.config", tensors_config()), ("kernels.config", KERNELS)):
-        said = refused_with(tmp_path, name, text.replace("Range:0--8", f"Range:{ends}", 1), g10.read_trace)
+        said = refused_with(tmp_path, name, text.replace("Range:0--8", f"Range:{ends}", 1), read_trace)
         assert f"{name}, line " in said
         assert "expected 'tensor<id> Is weight" in said
         assert len(said) < 500
@@ -75,14 +78,14 @@ def test_a_range_of_thousands_of_digits(tmp_path: Path, ends: str) -> None:
 def test_other_files(tmp_path: Path) -> None:
     write_trace(tmp_path)
     assert "tensors.config, line 2: expected tensor1" in refused_with(
-        tmp_path, "tensors.config", tensors_config().replace("tensor1", "tensor2"), g10.read_trace
+        tmp_path, "tensors.config", tensors_config().replace("tensor1", "tensor2"), read_trace
     )
     (tmp_path / "tensors.config").unlink()
     text = "".join(kernels_config().splitlines(keepends=True)[:8]).replace("tensor1", "tensor2")
     (tmp_path / "kernels.config").write_text(text)
-    assert "no kernel uses tensor1, and there is no tensors.config" in refused(g10.read_trace, tmp_path)
-    assert "there is no kernels.config" in refused(g10.read_trace, tmp_path / "nowhere")
-    assert "cannot read" in refused(g10.read_active, tmp_path / "nowhere")
+    assert "no kernel uses tensor1, and there is no tensors.config" in refused(read_trace, tmp_path)
+    assert "there is no kernels.config" in refused(read_trace, tmp_path / "nowhere")
+    assert "cannot read" in refused(read_active, tmp_path / "nowhere")
 
 
 def refused_with(folder: Path, name: str, text: str, read: Callable[[Path], Any]) -> str:
@@ -94,22 +97,22 @@ def refused_with(folder: Path, name: str, text: str, read: Callable[[Path], Any]
     ("read", "text", "said"),
     [
         (
-            g10.read_liveness,
+            read_liveness,
             INTERVALS.replace("Global!", "Liveness: Birth: 0, Death: 1."),
             "line 2: expected 'Global!'",
         ),
-        (g10.read_liveness, INTERVALS.replace("interval 0", "interval 1", 1), "line 6: expected 'interval 0: <start>-"),
-        (g10.read_liveness, INTERVALS.replace("Time:90", "Time:90us"), "line 7: expected 'Estimated Time:<us>'"),
-        (g10.read_liveness, INTERVALS.replace("_" * 60, "_" * 59, 1), "line 3: expected a rule of 60 characters"),
-        (g10.read_active, "Kernel 0: 1\nKernel 2: 1\n", "line 2: expected 'Kernel 1: <bytes>': 'Kernel 2: 1'"),
-        (g10.read_clock, "0\nnan\n", "line 2: expected a time in microseconds: 'nan'"),
-        (g10.read_profile, "0 1 ms\n1 1 B\n", "line 2: expected '1 <number> ms': '1 1 B'"),
-        (g10.read_profile, "0 1.5 B\n", "line 1: expected whole bytes"),
-        (g10.read_periods_log, "sd_size = [1]\nsd_time = [1, 2]\n# 1\n", "line 1: expected lists of one length"),
-        (g10.read_periods_log, "sd_size = [1]\n", "line 2: expected 'sd_time = <literal>': (the file ends here)"),
-        (g10.read_periods_log, "sd_size = [x]\n", "line 1: sd_size: no literal"),
-        (g10.read_periods_log, "sd_size = ['a']\n", "line 1: sd_size: Expected `int`, got `str`"),
-        (g10.read_memory_log, "import os\n", "line 1: expected '<name> = <literal>' with each of active, active_break"),
+        (read_liveness, INTERVALS.replace("interval 0", "interval 1", 1), "line 6: expected 'interval 0: <start>-"),
+        (read_liveness, INTERVALS.replace("Time:90", "Time:90us"), "line 7: expected 'Estimated Time:<us>'"),
+        (read_liveness, INTERVALS.replace("_" * 60, "_" * 59, 1), "line 3: expected a rule of 60 characters"),
+        (read_active, "Kernel 0: 1\nKernel 2: 1\n", "line 2: expected 'Kernel 1: <bytes>': 'Kernel 2: 1'"),
+        (read_clock, "0\nnan\n", "line 2: expected a time in microseconds: 'nan'"),
+        (read_profile, "0 1 ms\n1 1 B\n", "line 2: expected '1 <number> ms': '1 1 B'"),
+        (read_profile, "0 1.5 B\n", "line 1: expected whole bytes"),
+        (read_periods_log, "sd_size = [1]\nsd_time = [1, 2]\n# 1\n", "line 1: expected lists of one length"),
+        (read_periods_log, "sd_size = [1]\n", "line 2: expected 'sd_time = <literal>': (the file ends here)"),
+        (read_periods_log, "sd_size = [x]\n", "line 1: sd_size: no literal"),
+        (read_periods_log, "sd_size = ['a']\n", "line 1: sd_size: Expected `int`, got `str`"),
+        (read_memory_log, "import os\n", "line 1: expected '<name> = <literal>' with each of active, active_break"),
     ],
 )
 def test_what_is_said(tmp_path: Path, read: Callable[[Path], Any], text: str, said: str) -> None:
@@ -123,16 +126,16 @@ def test_what_is_said(tmp_path: Path, read: Callable[[Path], Any], text: str, sa
 def test_nothing_in_a_log_is_executed(tmp_path: Path) -> None:
     path, victim = tmp_path / "log.py", tmp_path / "victim"
     path.write_text(f"sd_size = [open({str(victim)!r}, 'w')]\nsd_time = []\n")
-    assert "line 1: sd_size: no literal" in refused(g10.read_periods_log, path)
+    assert "line 1: sd_size: no literal" in refused(read_periods_log, path)
     assert not victim.exists()
 
 
 def test_damaged_bytes(tmp_path: Path) -> None:
     path = tmp_path / "kernels.config"
     path.write_bytes(b"Kernel ID: 0, Name: x\n\xff\xfe\n")
-    assert r"line 2: not UTF-8: '\\xff\\xfe'" in refused(g10.read_trace, path)
+    assert r"line 2: not UTF-8: '\\xff\\xfe'" in refused(read_trace, path)
     path.write_bytes(gzip.compress(b"Kernel" * 100)[:-9])
-    assert "the compressed file is damaged" in refused(g10.read_trace, path)
+    assert "the compressed file is damaged" in refused(read_trace, path)
 
 
 LOG = "active = [1,2,]\nactive_breakdown = [(0,1,0),(0,0,2),]\ntotal = [3,4,]\nglobal_weight = 1\ninput_size = 2\n"
@@ -146,15 +149,15 @@ PERIODS = "sd_size = [4, 8, ]\nsd_time = [1.5, 2e+06, ]\n# 1 2 "
 @pytest.mark.parametrize(
     ("read", "text"),
     [
-        (g10.read_trace, KERNELS),
-        (g10.read_tensors, tensors_config()),
-        pytest.param(g10.read_tensors, LATER_TENSORS, id="read_tensors-later"),
-        (g10.read_liveness, INTERVALS),
-        (g10.read_memory_log, LOG),
-        (g10.read_periods_log, PERIODS),
-        (g10.read_active, "Kernel 0: 1\nKernel 1: 2\n"),
-        (g10.read_clock, "0\n1.5\n2e+06\n"),
-        (g10.read_profile, "0000 0.5 ms\n0001 1.5 ms\n"),
+        (read_trace, KERNELS),
+        (read_tensors, tensors_config()),
+        pytest.param(read_tensors, LATER_TENSORS, id="read_tensors-later"),
+        (read_liveness, INTERVALS),
+        (read_memory_log, LOG),
+        (read_periods_log, PERIODS),
+        (read_active, "Kernel 0: 1\nKernel 1: 2\n"),
+        (read_clock, "0\n1.5\n2e+06\n"),
+        (read_profile, "0000 0.5 ms\n0001 1.5 ms\n"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tensortide.graph import Phase, Role, validate
-from tensortide.importers.g10 import read_liveness, read_profile, read_trace
+from tensortide.importers.g10.liveness import read_liveness
+from tensortide.importers.g10.logs import read_profile
+from tensortide.importers.g10.read import read_trace
 from tensortide.importers.imported import Imported
 from tensortide.timelines import NEVER_READ, liveness, timeline
 from tensortide.timelines.compat import compat_series

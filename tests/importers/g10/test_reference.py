@@ -9,16 +9,10 @@ from pathlib import Path
 import pytest
 
 from tensortide.graph import Phase, validate
-from tensortide.importers.g10 import (
-    compare,
-    read_active,
-    read_clock,
-    read_liveness,
-    read_memory_log,
-    read_periods_log,
-    read_profile,
-    read_trace,
-)
+from tensortide.importers.g10.compare import compare
+from tensortide.importers.g10.liveness import read_liveness
+from tensortide.importers.g10.logs import read_active, read_clock, read_memory_log, read_periods_log, read_profile
+from tensortide.importers.g10.read import read_trace
 from tensortide.importers.imported import Imported
 from tensortide.timelines import Life, liveness
 from tensortide.timelines.compat import compat_series

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tensortide.graph import Phase
 from tensortide.importers.imported import Imported
-from tensortide.importers.inductor import trace_of_texts
+from tensortide.importers.inductor.read import trace_of_texts
 from tensortide.importers.textfile import TextFile
 
 FORWARD = """\

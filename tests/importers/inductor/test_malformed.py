@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.errors import TraceError
-from tensortide.importers.inductor import find_dumps, read_dumps
+from tensortide.importers.inductor.files import find_dumps
+from tensortide.importers.inductor.read import read_dumps
 from tensortide.importers.inductor.types import Bad, parse_type
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT, bare, body, trace
 from tests.recorder.mutations import damaged

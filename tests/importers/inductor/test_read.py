@@ -10,7 +10,7 @@ import pytest
 from tensortide.errors import TraceError
 from tensortide.graph import OUTSIDE, Const, Phase, Role, load, save, validate
 from tensortide.importers.imported import Imported
-from tensortide.importers.inductor import trace_of_texts
+from tensortide.importers.inductor.read import trace_of_texts
 from tensortide.importers.textfile import TextFile
 from tensortide.timelines import NEVER_READ, liveness
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, STEP, WEIGHT, bare, body, newer, trace

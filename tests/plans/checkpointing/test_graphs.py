@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tensortide.errors import PlanError
 from tensortide.graph import Graph, Phase, Role
-from tensortide.importers.dtrlog import read_recording
+from tensortide.importers.dtrlog.read import read_recording
 from tensortide.plans import Compute, Evict, validate
 from tensortide.plans.checkpointing import (
     checkpoint_last,

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tensortide.importers.dtrlog import read_recording
+from tensortide.importers.dtrlog.read import read_recording
 from tensortide.plans.remat.recording import Event, Recording
 from tensortide.plans.remat.schedule import schedule
 from tensortide.replays.remat import Deallocation, Simulation, Simulator

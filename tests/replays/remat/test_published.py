@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tensortide.importers.dtrlog import read_recording
+from tensortide.importers.dtrlog.read import read_recording
 from tensortide.plans.remat.policies import policy
 from tensortide.plans.remat.schedule import schedule
 from tensortide.replays.remat import Deallocation, Simulation, Simulator

@@ -18,7 +18,7 @@ import tensortide
 from tensortide.errors import PlanError
 from tensortide.examples import find
 from tensortide.graph import Graph, Role, validate
-from tensortide.importers.dtrlog import read_recording
+from tensortide.importers.dtrlog.read import read_recording
 from tensortide.plans import load_plan, save_plan
 from tensortide.plans.remat.policies import POLICIES as TABLE
 from tensortide.plans.remat.recording import Recording

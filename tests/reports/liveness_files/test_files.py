@@ -15,9 +15,12 @@ from hypothesis import given
 
 from tensortide.errors import OutputError, TraceError
 from tensortide.graph import Graph
-from tensortide.importers import g10
+from tensortide.importers.g10.liveness import read_liveness
+from tensortide.importers.g10.logs import read_memory_log, read_periods_log
+from tensortide.importers.g10.read import read_trace
 from tensortide.importers.imported import Imported, with_names
-from tensortide.importers.inductor import find_dumps, read_dumps
+from tensortide.importers.inductor.files import find_dumps
+from tensortide.importers.inductor.read import read_dumps
 from tensortide.reports.liveness_files import write_liveness_files
 from tensortide.timelines import liveness
 from tensortide.timing.exact import Times
@@ -64,7 +67,7 @@ def assert_round_trip(folder: Path, made: Imported, with_times: bool) -> None:
     times = timed(made)
     write_liveness_files(made, folder, "run", times=times, with_times=with_times)
     lives = liveness(made.graph, "compat", times.ticks)
-    read = g10.read_trace(folder / "run" / "statistics")
+    read = read_trace(folder / "run" / "statistics")
     assert (read.times is not None) == with_times
     assert len(read.kernels) == len(made.kernels)
     for first, second in zip(made.graph.ops, read.graph.ops, strict=True):
@@ -75,8 +78,8 @@ def assert_round_trip(folder: Path, made: Imported, with_times: bool) -> None:
     if read.times is not None:
         assert read.times.ticks == times.durations(made.graph, "").ns
     again = liveness(read.graph, "compat")
-    stated = g10.read_liveness(folder / "run" / "statistics" / "liveness_analysis.config")
-    log = g10.read_periods_log(folder / "run_TensorPeriodLog.py")
+    stated = read_liveness(folder / "run" / "statistics" / "liveness_analysis.config")
+    log = read_periods_log(folder / "run_TensorPeriodLog.py")
     for life, other, told in zip(lives, again, stated, strict=True):
         assert (life.nbytes, life.birth, life.death, life.uses) == (other.nbytes, other.birth, other.death, other.uses)
         assert [(p.start, p.end, p.looped) for p in life.periods] == [(p.start, p.end, p.looped) for p in other.periods]
@@ -87,7 +90,7 @@ def assert_round_trip(folder: Path, made: Imported, with_times: bool) -> None:
             assert written.time_us == pytest.approx(times.us(int(period.time or 0)), rel=1e-5)
     assert list(log.sd_size) == [life.nbytes for life in lives for _ in life.periods]
     assert log.sd_time == tuple(period.time_us for life in stated for period in life.periods)
-    g10.read_memory_log(folder / "run_NNMemConsumptionLog.py")
+    read_memory_log(folder / "run_NNMemConsumptionLog.py")
 
 
 @given(graphs())
@@ -99,7 +102,7 @@ def test_any_graph_is_written_and_read(tmp_path_factory: pytest.TempPathFactory,
 @pytest.mark.parametrize("name", ["BERT_Base-256", "VIT-512"])
 def test_the_logs_of_the_original_tool_come_out_byte_by_byte(tmp_path: Path, reference: Path, name: str) -> None:
     folder = reference / "g10" / name
-    made = g10.read_trace(folder)
+    made = read_trace(folder)
     write_liveness_files(made, tmp_path, name)
     memory = (tmp_path / f"{name}_NNMemConsumptionLog.py").read_bytes()
     assert memory == gzip.decompress((folder / "NNMemConsumptionLog.py.gz").read_bytes())
@@ -113,7 +116,7 @@ def test_the_logs_of_the_original_tool_come_out_byte_by_byte(tmp_path: Path, ref
 
 
 def test_tables(tmp_path: Path) -> None:
-    made = g10.read_trace(write_trace(tmp_path))
+    made = read_trace(write_trace(tmp_path))
     paths = write_liveness_files(made, tmp_path / "out", "run", formats=("json", "csv"))
     assert {str(path.relative_to(tmp_path / "out")) for path in paths} == {
         *(f"run/statistics/{name}.{kind}" for name in ("kernels", "tensors", "liveness_analysis") for kind in KINDS),
@@ -148,7 +151,7 @@ def test_times_that_are_no_whole_nanoseconds(tmp_path: Path) -> None:
 
 
 def test_parquet(tmp_path: Path) -> None:
-    made = g10.read_trace(write_trace(tmp_path))
+    made = read_trace(write_trace(tmp_path))
     if importlib.util.find_spec("pyarrow") is None:
         with pytest.raises(OutputError, match="writing Parquet needs PyArrow: pip install pyarrow"):
             write_liveness_files(made, tmp_path / "out", "run", formats=("parquet",))

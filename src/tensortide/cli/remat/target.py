@@ -12,7 +12,8 @@ from cyclopts import Parameter
 from tensortide.cli.durations import TimeOptions, timed
 from tensortide.cli.source import CaptureOptions, option
 from tensortide.importers.door import File, resolve
-from tensortide.importers.dtrlog import read_recording, write_log
+from tensortide.importers.dtrlog.read import read_recording
+from tensortide.importers.dtrlog.write import write_log
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Deallocation, Simulator
 

@@ -10,7 +10,7 @@ import msgspec
 
 from tensortide.errors import TraceError
 from tensortide.importers.imported import Imported
-from tensortide.importers.inductor import read_dumps
+from tensortide.importers.inductor.read import read_dumps
 from tensortide.importers.textfile import TextFile, read_text
 from tensortide.reports.liveness_files.files import write_liveness_files
 from tensortide.reports.liveness_files.lives import Order
