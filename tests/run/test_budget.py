@@ -204,11 +204,11 @@ def test_late_news_of_a_storage_does_not_hit_the_next_one_of_its_number() -> Non
     x, y = (Block.of(torch.empty(0).untyped_storage(), 10, lambda block: None) for _ in range(2))
     engine = LiveEngine(policy("lru"), 1000)
     x.storage = engine.add_constant(10, x)
-    engine.gone.append(x)
+    engine.freed.append(x)
     engine.collect()
     y.storage = engine.add_constant(10, y)
     assert y.storage == x.storage
-    engine.gone.append(x)
+    engine.freed.append(x)
     engine.collect()
     assert engine.references[y.storage] == 1
 

@@ -35,7 +35,7 @@ def test_each_tensor_goes_and_comes_alone() -> None:
         filler = [torch.ones(1024) for _ in range(15)]
         runtime = budget.runtime
         assert runtime is not None
-        away = next(i for i, t in enumerate(made) if not runtime.engine.material[runtime.storage(t)])
+        away = next(i for i, t in enumerate(made) if not runtime.engine.resident[runtime.storage(t)])
         before = budget.usage.recomputations
         assert identical(made[away].clone(), want[away])
         assert 1 <= budget.usage.recomputations - before <= 3  # one product, one sine, one sum

@@ -16,7 +16,7 @@ from tensortide.replays.remat import Deallocation, Simulator
 from tensortide.studies.remat import Subject, asymptotics
 from tensortide.studies.remat.grid import play_all
 from tensortide.studies.remat.linear import LIMIT, budget_of, chen, linear_network, treeverse
-from tensortide.studies.remat.residency import ABSENT, MADE, MADE_AGAIN, RESIDENT, residency
+from tensortide.studies.remat.residency import ABSENT, COMPUTED, RECOMPUTED, RESIDENT, residency
 from tensortide.studies.remat.results import Cell
 
 DEALLOCATIONS: dict[str, Deallocation] = {"RuntimeV2EagerOptimized": "eager", "RuntimeV2Optimized": "none"}
@@ -79,9 +79,9 @@ def test_residency_is_what_the_run_had(deallocation: Deallocation, compat: bool)
     table = residency(simulation)
     assert table.shape == (40, simulation.clock_ns - compat)
     assert int((table != ABSENT).sum(axis=0).max()) == simulation.peak_bytes <= 9
-    assert (table == MADE).sum() == 40
-    assert (table == MADE_AGAIN).sum() == simulation.recomputations > 0
-    made = np.isin(table, (MADE, MADE_AGAIN))
+    assert (table == COMPUTED).sum() == 40
+    assert (table == RECOMPUTED).sum() == simulation.recomputations > 0
+    made = np.isin(table, (COMPUTED, RECOMPUTED))
     assert (made.sum(axis=0) == 1).all()
     for column, storage in enumerate(made.argmax(axis=0).tolist()):
         assert all(table[i, column] == RESIDENT for i in recording.graph.ops[storage].inputs)

@@ -11,7 +11,7 @@ from tensortide.formulas.peaks import SEARCHED_OPS, falls_short, largest
 from tensortide.formulas.region import quotients, sizes
 from tensortide.formulas.sampler import Sample, Sampler, shown
 from tensortide.formulas.space import Setting
-from tensortide.formulas.structure import Figure, Structures, numeric, told
+from tensortide.formulas.structure import Figure, Structures, described, numeric
 from tensortide.timelines import timeline
 
 __all__ = ["PEAKS", "Checks"]
@@ -32,7 +32,7 @@ class Checks:
     ``only``: further conditions of single peaks. ``right`` are settings
     at which everything was right, ``elsewhere`` those of captures that were made for comparison alone,
     ``contradicting`` those of them that differ; ``notes`` say what is different where a hyperparameter is 1.
-    ``again`` are captures to compare with as well.
+    ``counterexamples`` are captures to compare with as well.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Checks:
         sampler: Sampler,
         structures: Structures,
         found: dict[Figure, Expr | None],
-        again: Sequence[Sample] = (),
+        counterexamples: Sequence[Sample] = (),
     ) -> None:
         self._sampler = sampler
         self._structures = structures
@@ -59,7 +59,7 @@ class Checks:
         self.contradicting: list[Sample] = []
         self.notes: list[str] = []
         self._used = [sample.setting for study in structures.used for sample in study.samples]
-        self._again = again
+        self._counterexamples = counterexamples
         self._ones_right = False
         self._first = sampler.legal[0].setting
         self._check_studies()
@@ -96,7 +96,7 @@ class Checks:
         for sample in self._elsewhere():
             wrong = self._wrong_at(sample)
             for figure in wrong:
-                self.wrong.append(f"{told(figure)}: differs at {shown(sample.setting)}")
+                self.wrong.append(f"{described(figure)}: differs at {shown(sample.setting)}")
                 self.found[figure] = None
             if wrong:
                 self.contradicting.append(sample)
@@ -109,12 +109,16 @@ class Checks:
     def _elsewhere(self) -> Iterator[Sample]:
         """The workload's own setting if it is not too large, and a larger structure."""
         known = self._sampler.legal
-        yield from (sample for sample in self._again if sample.setting not in self._used)
+        yield from (sample for sample in self._counterexamples if sample.setting not in self._used)
         larger = {name: self._structures.beyond(name) for name in self._structures.names}
         own = {**self._sampler.space.defaults, **self.fixed}
         ops = total(e for f, e in self.found.items() if f.kind == "row" and f.column == 0 and e is not None)
         sample = None
-        if own not in self._used and own not in [s.setting for s in self._again] and ops.evaluate(own) <= _CHECKED_OPS:
+        if (
+            own not in self._used
+            and own not in [s.setting for s in self._counterexamples]
+            and ops.evaluate(own) <= _CHECKED_OPS
+        ):
             sample = self._sampler.at(own)
             if sample is not None:
                 yield sample
@@ -152,7 +156,7 @@ class Checks:
             wrong = self._wrong_at(sample)
             if wrong:
                 self.lowest[name] = 2
-                self.notes.append(f"at {name}=1 the step is another one, first in {told(wrong[0])}")
+                self.notes.append(f"at {name}=1 the step is another one, first in {described(wrong[0])}")
                 continue
             self.right.append(sample.setting)
             # of a structure smaller than all that moments were fitted from nothing is claimed
@@ -169,7 +173,7 @@ class Checks:
             wrong = self._wrong_at(sample)
             if wrong:
                 self.apart.append(Condition(symbol(name) - divisor, ">"))
-                self.notes.append(f"at {name}={divisor} the step is another one, first in {told(wrong[0])}")
+                self.notes.append(f"at {name}={divisor} the step is another one, first in {described(wrong[0])}")
                 continue
             self.right.append(sample.setting)
             for peak in self._wrong_peaks(sample):
@@ -185,8 +189,8 @@ class Checks:
             for value in itertools.islice((v for v in self._structures.known(name) if v >= since[name]), _CORNERS):
                 structure = {**self.fixed, **others, name: value}
                 generic = self._sampler.generic(self._structures.sizes, structure)
-                there = [s for s in (self._sampler.at({**own, **structure}), generic) if s is not None]
-                wrong = {peak: shown(sample.setting) for sample in there for peak in self._wrong_peaks(sample)}
+                samples = [s for s in (self._sampler.at({**own, **structure}), generic) if s is not None]
+                wrong = {peak: shown(sample.setting) for sample in samples for peak in self._wrong_peaks(sample)}
                 for peak in wrong:
                     self.only.setdefault(peak, []).append(Condition(symbol(name) - value, ">"))
                 if not wrong:

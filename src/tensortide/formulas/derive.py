@@ -57,11 +57,11 @@ def derive(
     structures = Structures(sampler, list(changes), one)
     found = structures.fitted()
     checks = Checks(sampler, structures, found)
-    again: list[Sample] = []
-    while len(again) < _COUNTEREXAMPLES and structures.learn(checks.contradicting):
-        again += checks.contradicting
+    counterexamples: list[Sample] = []
+    while len(counterexamples) < _COUNTEREXAMPLES and structures.learn(checks.contradicting):
+        counterexamples += checks.contradicting
         found = structures.fitted()
-        checks = Checks(sampler, structures, found, again)
+        checks = Checks(sampler, structures, found, counterexamples)
     checks = _peak_of_later(sampler, structures, checks)
     structures.dropped |= dict.fromkeys(fixed, "no other legal value of it was found")
     return _Derivation(sampler, structures, changes, checks, name).result()
@@ -112,7 +112,7 @@ class _Derivation:
             totals=self._totals(rows),
             defaults={name: space.defaults[name] for name in self._over},
             region=self._region(),
-            only=self._only_there(),
+            only=self._peak_conditions(),
             workload=self._name,
         )
         unknown = self._studies[0].measured.unknown
@@ -207,7 +207,7 @@ class _Derivation:
         )
         return tuple(dict.fromkeys((*self._declared(), *found)))
 
-    def _only_there(self) -> dict[str, tuple[Condition, ...]]:
+    def _peak_conditions(self) -> dict[str, tuple[Condition, ...]]:
         """A moment may not exist with fewer repetitions than were studied: the peaks are not claimed there."""
         studied = [Condition(symbol(name) - value, ">=") for name, value in self._structures.since.items() if value > 1]
         asked = {
@@ -222,9 +222,9 @@ class _Derivation:
         space = self._sampler.space
         fixed = {name: value for name, value in {**space.all, **self._checks.fixed}.items() if name not in self._over}
         for expr, relation in space.where:
-            there = expr.subs(fixed)
-            if there.value is None and there.symbols <= set(self._over):
-                yield Condition(there, relation)
+            reduced = expr.subs(fixed)
+            if reduced.value is None and reduced.symbols <= set(self._over):
+                yield Condition(reduced, relation)
 
     def _regimes(self) -> tuple[Regime, ...]:
         """The moments of which the peak is the largest, none twice."""

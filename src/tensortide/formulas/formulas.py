@@ -94,10 +94,10 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         try:
             totals = {name: expr.subs(steps) for name, expr in self.totals.items()}
             for condition in self.region:
-                there = _led(condition, steps)
-                if not isinstance(value := there.expr.value, int):
-                    region.append(there)
-                elif not there.holds(value):
+                moved = _led(condition, steps)
+                if not isinstance(value := moved.expr.value, int):
+                    region.append(moved)
+                elif not moved.holds(value):
                     raise ExpressionError(f"the formulas do not hold along this path: they need {condition}")
             below = [(step, denominator(step)) for step in steps.values()]
             region += [Condition(step * number % number, "==") for step, number in below if number != 1]

@@ -84,10 +84,10 @@ def memory(lifted: Graph, graphs: Sequence[Graph], solver: Solver, usual: Mappin
         for index in lines[0].workspace.nonzero()[0].tolist():
             values = [int(line.workspace[index]) for line in lines]
             extra[index] = agrees(expr_of(workspace_of(lifted, index, device)), values, solver)
-    here = [i for i, storage in enumerate(lifted.storages) if storage.device == device]
-    unsolved = [_named(lifted, i) for i in here if _is_unsolved(lifted, graphs, i)]
+    on_device = [i for i, storage in enumerate(lifted.storages) if storage.device == device]
+    unsolved = [_named(lifted, i) for i in on_device if _is_unsolved(lifted, graphs, i)]
     found: dict[tuple[str, str, str], list[tuple[Expr | None, Expr | None]]] = {}
-    for index, resident in _levels(lifted, lives, here, extra):
+    for index, resident in _levels(lifted, lives, on_device, extra):
         more = extra.get(index, constant(0))
         levels = (None, None) if unsolved else (resident, None if more is None else resident + more)
         found.setdefault(_place(lifted, index, fold), []).append(levels)
@@ -99,7 +99,7 @@ def memory(lifted: Graph, graphs: Sequence[Graph], solver: Solver, usual: Mappin
                 moments[Moment(*place, rank)] = group[rank]
         for number, index in enumerate(most):
             moments[Moment(*place, HEAVIEST + number)] = group[index]
-    footprint = None if unsolved else total(expr_of(lifted.storages[i].nbytes) for i in here)
+    footprint = None if unsolved else total(expr_of(lifted.storages[i].nbytes) for i in on_device)
     return Memory(device, footprint, moments, ({}, {}) if unsolved else _least(lifted, device, fold), unsolved, asked)
 
 
@@ -198,20 +198,20 @@ def pattern(path: str) -> str:
 
 
 def _levels(
-    graph: Graph, lives: Lifetimes, here: Sequence[int], extra: dict[int, Expr | None]
+    graph: Graph, lives: Lifetimes, on_device: Sequence[int], extra: dict[int, Expr | None]
 ) -> Iterator[tuple[int, Expr]]:
     """Bytes resident during each op after which something is released, or which has workspace."""
     born: dict[int, list[int]] = {}
-    gone: dict[int, list[int]] = {}
-    for storage in here:
+    released: dict[int, list[int]] = {}
+    for storage in on_device:
         born.setdefault(max(int(lives.births[storage]), 0), []).append(storage)
-        gone.setdefault(int(lives.deaths[storage]), []).append(storage)
+        released.setdefault(int(lives.deaths[storage]), []).append(storage)
     level: dict[Monomial, Coefficient] = {}
     for index in range(len(graph)):
-        if index in gone:
-            _add(level, graph, gone[index], -1)
+        if index in released:
+            _add(level, graph, released[index], -1)
         _add(level, graph, born.get(index, ()), 1)
-        if index + 1 in gone or index in extra or index + 1 == len(graph):
+        if index + 1 in released or index in extra or index + 1 == len(graph):
             yield index, Expr(level)
 
 
@@ -238,8 +238,8 @@ def largest(moments: Iterable[Expr], typical: Mapping[str, int]) -> Expr:
         levels[expr] = [sum(c * known[m] for m, c in expr.terms.items()) for known in values]
     kept: list[Expr] = []
     for expr in sorted(distinct, key=levels.__getitem__, reverse=True):
-        here = levels[expr]
-        above = (other for other in kept if all(map(operator.ge, levels[other], here)))
+        own = levels[expr]
+        above = (other for other in kept if all(map(operator.ge, levels[other], own)))
         if not any(nonnegative(other - expr) for other in above):
             kept.append(expr)
     return kept[0] if len(kept) == 1 else opaque(MAX, tuple(sorted(kept, key=str)))

@@ -100,11 +100,11 @@ class Symbolic(Shown, msgspec.Struct, frozen=True, kw_only=True):
         """From which to which value of ``symbol`` the peak stays at the moment where it is at a setting, the other
         symbols fixed; None: as far as 2**40. Legal values only lie in between: what divides is not looked at."""
         setting = self.formulas.setting(bindings)
-        here = self.regime(**bindings)
+        regime = self.regime(**bindings)
 
         def same(value: int) -> bool:
-            there = {**setting, symbol: value}
-            return all(_at(here.bytes, there) >= _at(other.bytes, there) for other in self.regimes)
+            at = {**setting, symbol: value}
+            return all(_at(regime.bytes, at) >= _at(other.bytes, at) for other in self.regimes)
 
         low, top = _furthest(same, setting[symbol], 1), _furthest(same, setting[symbol], _FAR)
         return low, None if top == _FAR else top

@@ -33,7 +33,7 @@ def shares(formulas: Formulas, total: str, /, **at: int) -> tuple[Share, ...]:
     setting = formulas.setting(at)
     whole = formulas.evaluate(**at).get(total)
     if whole is None:
-        raise ExpressionError(f"{total} does not hold there: it needs {formulas.only[total][0]}")
+        raise ExpressionError(f"{total} does not hold at this setting: it needs {formulas.only[total][0]}")
     parts = [Expr({monomial: c}) for monomial, c in _opened(formulas.totals[total], setting).terms.items()]
     valued = [(text(part), _value(part, setting)) for part in parts]
     ranked = sorted(valued, key=lambda term: (-abs(term[1]), term[0]))

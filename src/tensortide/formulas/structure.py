@@ -16,7 +16,7 @@ from tensortide.formulas.space import SMALL
 from tensortide.formulas.study import Study, study
 from tensortide.timelines import timeline
 
-__all__ = ["Figure", "Structures", "figures", "numeric", "structural", "told"]
+__all__ = ["Figure", "Structures", "described", "figures", "numeric", "structural"]
 
 _STEPS = 24
 """Values of one hyperparameter to try before it is given up."""
@@ -202,8 +202,8 @@ class Structures:
         were wrong, for the next ones. False if these would not be like the others."""
         useful = False
         for sample, found in itertools.product(samples, self.used):
-            there = self.sampler.at({**sample.setting, **found.structure})
-            useful = useful or (there is not None and there.skeleton == found.samples[0].skeleton)
+            sample_at = self.sampler.at({**sample.setting, **found.structure})
+            useful = useful or (sample_at is not None and sample_at.skeleton == found.samples[0].skeleton)
         if useful:
             self.studies = {}
         return useful
@@ -252,7 +252,7 @@ class Structures:
                 return basis
             if not failed or len(lost) < fewest:
                 fewest = len(lost)
-                failed = f"{len(lost)} of {len(common)} figures follow no formula in it, first {told(lost[0])}"
+                failed = f"{len(lost)} of {len(common)} figures follow no formula in it, first {described(lost[0])}"
         self.dropped[name] = failed
         self.base[name] = self.sampler.space.defaults[name]
         return None
@@ -278,7 +278,7 @@ def _complete(figure: Figure, columns: Sequence[Mapping[Figure, Expr | None]]) -
     return all(column.get(figure, constant(0)) is not None for column in columns)
 
 
-def told(figure: Figure) -> str:
+def described(figure: Figure) -> str:
     """Describe a figure for people."""
     if figure.kind != "row":
         return f"{figure.kind} {figure.key}".rstrip()

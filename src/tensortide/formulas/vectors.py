@@ -32,7 +32,7 @@ class Solver:
         self._short = False
         self._known: dict[Vector, Expr | None] = {}
         self._taught: dict[Vector, Expr] = {}
-        self._told_apart = True
+        self._distinct = True
         self._settled: set[Vector] = set()
         self._values = {name: tuple(point[name] for point in self.points) for name in self.names}
         self._floats: Any = None
@@ -47,15 +47,15 @@ class Solver:
         except ArithmeticError:
             return
         self._known.setdefault(vector, expr)
-        constant_here = len(set(vector)) == 1 and expr.value is None
-        self._told_apart = self._told_apart and not constant_here and self._taught.setdefault(vector, expr) == expr
+        is_constant = len(set(vector)) == 1 and expr.value is None
+        self._distinct = self._distinct and not is_constant and self._taught.setdefault(vector, expr) == expr
 
     @property
     def novel(self) -> bool:
         """True if more was found than was taught, or the points do not tell apart what was taught. Without teaching
         everything is new."""
         known = self._known.items()
-        return not self._told_apart or any(e is None or e.value is None for v, e in known if v not in self._taught)
+        return not self._distinct or any(e is None or e.value is None for v, e in known if v not in self._taught)
 
     @property
     def short(self) -> bool:

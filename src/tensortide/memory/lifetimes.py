@@ -118,7 +118,7 @@ def require_straight(graph: Graph) -> None:
     iteration, as values are kept for later ones."""
     if graph.loops:
         raise GraphError(
-            f"memory over time is not told of a graph with loops ({graph.loops[0].name}, ...): it has their bodies "
+            f"memory over time is undefined for a graph with loops ({graph.loops[0].name}, ...): it has their bodies "
             "once, and what they keep grows every iteration. Write them out first: tensortide.graph.unrolled(graph)."
         )
 

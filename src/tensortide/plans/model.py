@@ -5,13 +5,13 @@ Meaning of the steps, for every player:
 - Steps of a lane run one after the other; lanes run side by side.
 - An op finds every storage it touches resident and in the state that the recorded step had it in; its outputs and its
   inputs are resident together while it runs.
-- Memory is released without being told to, by the rule ``last_use`` of ``memory.lifetimes``: a storage that no later
+- Memory is released implicitly, by the rule ``last_use`` of ``memory.lifetimes``: a storage that no later
   step of the plan touches, and that the step does not leave behind, is released right after the last step that touches
   it. A plan of ``Compute`` steps alone is an order, and that is all it has to say.
-- ``Evict`` releases a resident storage at this very moment, be it later than it would go by itself. If it is touched
-  again, its contents are lost: before the next touch the ops that made them are computed again, the allocating op
+- ``Evict`` releases a resident storage at this very moment, even after its implicit release would be due. If it is
+  touched again, its contents must be restored first: the ops that wrote them are recomputed, the allocating op
   first, then every op that wrote into it. An op may therefore be computed any number of times, but once at least.
-- An op that is computed again allocates what is not resident; the second copy of an output that is still there goes at
+- A recomputed op allocates only outputs that are not resident; a second copy of a resident output is released at
   once. It does not repeat updates that its outputs do not depend on, such as those of running statistics
   (``graph.effects.blind_slots``), and draws the random numbers that it drew first.
 """
@@ -28,7 +28,7 @@ from tensortide.graph.model import Graph
 
 
 class Compute(msgspec.Struct, frozen=True, array_like=True, tag="compute", gc=False):
-    """Run an op of the Graph: again, if it ran before."""
+    """Run an op of the Graph, or recompute it if it ran before."""
 
     op: int
 

@@ -18,7 +18,7 @@ def validate(plan: Plan, graph: Graph) -> None:
 
     Every op is computed at least once, and finds each storage it touches resident and last written by the op that last
     wrote it in the recorded step: that covers dependencies, the order of writes and reads, and recomputation of what
-    was evicted. An op that is computed again allocates only what is not resident, and skips the updates that no output
+    was evicted. A recomputed op allocates only what is not resident, and skips the updates that no output
     depends on (``graph.effects.blind_slots``). A plan of a graph with loops refers to the loops written out
     (``graph.unrolled``). Covers plans of one lane whose steps are ``Compute`` and ``Evict``.
     """
@@ -41,15 +41,15 @@ def validate(plan: Plan, graph: Graph) -> None:
         if not 0 <= step.op < len(graph):
             raise PlanError(f"step {number} computes op {step.op} of {len(graph)}")
         needs = expected[step.op]
-        again = step.op in computed
+        recompute = step.op in computed
         for storage, state in needs.found.items():
-            if states.get(storage) != state and not (again and storage in needs.blind):
+            if states.get(storage) != state and not (recompute and storage in needs.blind):
                 raise PlanError(_wrong(graph, number, step.op, storage, states.get(storage), state))
         tensors = needs.tensors
         if not made >= tensors:
             tensor = min(tensors - made)
             raise PlanError(f"step {number} computes op {step.op} before the op that makes its input tensor {tensor}")
-        kept = {s for s in needs.allocated if s in states} | needs.blind if again else ()
+        kept = {s for s in needs.allocated if s in states} | needs.blind if recompute else ()
         states.update({s: step.op for s in needs.writes if s not in kept})
         made.update(graph.ops[step.op].outputs)
         computed.add(step.op)

@@ -38,7 +38,7 @@ ENOUGH_NS = 200_000_000
 _FAILURES = (RuntimeError, LookupError, AttributeError, TypeError, ValueError, ArithmeticError, GraphError)
 
 
-class _Told(NamedTuple):
+class _Timed(NamedTuple):
     """One distinct op by both clocks; or why it could not be executed."""
 
     wall: Sample | None
@@ -72,14 +72,14 @@ def measure_isolated(
         devices = () if device == "cpu" else (device,)
         machine = machine_of(devices)
         bench = _Bench(graph, device, clocks)
-        told: dict[Hashable, _Told] = {}
+        timed: dict[Hashable, _Timed] = {}
         keys = [_key(graph, op) for op in graph.ops]
         first = {key: index for index, key in reversed(list(enumerate(keys)))}
         for number, (key, index) in enumerate(sorted(first.items(), key=lambda item: item[1]), 1):
             say(f"op {number} of {len(first)}: {graph[index].name}")
-            told[key] = bench.time(graph[index])
-        found = _measurement([told[key] for key in keys], clock)
-    ns, ceilings = _filled(graph, found, [told[key] for key in keys], clock)
+            timed[key] = bench.time(graph[index])
+        found = _measurement([timed[key] for key in keys], clock)
+    ns, ceilings = _filled(graph, found, [timed[key] for key in keys], clock)
     machine = machine_of(devices, before=machine)
     unknown = len(found.stand_ins)
     source = f"measured op by op, in isolation, on {describe(machine)}: {len(first):,} distinct of {len(graph):,} ops"
@@ -88,28 +88,28 @@ def measure_isolated(
     return Durations(ns, source, "measured", unknown, identity(graph), measurement)
 
 
-def _measurement(told: Sequence[_Told], clock: Literal["wall", "thread"]) -> Measurement:
-    chosen = [one.wall if clock == "wall" else one.thread for one in told]
+def _measurement(timed: Sequence[_Timed], clock: Literal["wall", "thread"]) -> Measurement:
+    chosen = [one.wall if clock == "wall" else one.thread for one in timed]
     return Measurement(
         how="isolated",
         clock=clock,
         min_ns=tuple(0 if s is None else s.min_ns for s in chosen),
         p90_ns=tuple(0 if s is None else s.p90_ns for s in chosen),
         samples=tuple(0 if s is None else s.n for s in chosen),
-        wall_ns=tuple(0 if one.wall is None else one.wall.median_ns for one in told),
-        thread_ns=tuple(0 if one.thread is None else one.thread.median_ns for one in told),
-        stand_ins={index: one.reason for index, one in enumerate(told) if one.wall is None},
+        wall_ns=tuple(0 if one.wall is None else one.wall.median_ns for one in timed),
+        thread_ns=tuple(0 if one.thread is None else one.thread.median_ns for one in timed),
+        stand_ins={index: one.reason for index, one in enumerate(timed) if one.wall is None},
         notes=(BIAS,),
     )
 
 
 def _filled(
-    graph: Graph, found: Measurement, told: Sequence[_Told], clock: Literal["wall", "thread"]
+    graph: Graph, found: Measurement, timed: Sequence[_Timed], clock: Literal["wall", "thread"]
 ) -> tuple[tuple[int, ...], Ceilings]:
     if len(found.stand_ins) == len(graph):
         reason = next(iter(found.stand_ins.values()), "the graph has none")
         raise CaptureError(f"no op of the graph could be executed in isolation: {reason}")
-    chosen = [one.wall if clock == "wall" else one.thread for one in told]
+    chosen = [one.wall if clock == "wall" else one.thread for one in timed]
     return stand_in(graph, [None if s is None else s.median_ns for s in chosen], resolver=fallback)
 
 
@@ -136,18 +136,20 @@ class _Bench:
         calls = [self._call(nothing, [operand], {}) for _ in range(501)]
         self._calling = Pair(*(sorted(column)[250] for column in zip(*calls, strict=True)))
 
-    def time(self, op: OpView) -> _Told:
+    def time(self, op: OpView) -> _Timed:
         """One op: warmed up once, then repeated."""
-        needed, there = _needed_bytes(op), available_bytes() if self._device == "cpu" else None
-        if there is not None and needed > 0.9 * there:
-            return _Told(None, None, f"it does not fit into memory: {format_bytes(needed)} of {format_bytes(there)}")
+        needed, available = _needed_bytes(op), available_bytes() if self._device == "cpu" else None
+        if available is not None and needed > 0.9 * available:
+            return _Timed(
+                None, None, f"it does not fit into memory: {format_bytes(needed)} of {format_bytes(available)}"
+            )
         try:
             return self._repeat(op)
         except _FAILURES as error:
             text = str(error).strip().split("\n")[0][:160]
-            return _Told(None, None, f"it cannot be executed in isolation: {type(error).__name__}: {text}")
+            return _Timed(None, None, f"it cannot be executed in isolation: {type(error).__name__}: {text}")
 
-    def _repeat(self, op: OpView) -> _Told:
+    def _repeat(self, op: OpView) -> _Timed:
         operands = Operands(op, self._device)
         func = function(op.call)
         args, kwargs = arguments(op, operands.make)
@@ -161,7 +163,7 @@ class _Bench:
             samples.append(self._call(func, args, kwargs))
         ours = Pair(*(max(a, b) for a, b in zip(self._reading, self._calling, strict=True)))
         wall = sample(max(1.0, pair.wall - ours.wall) for pair in samples)
-        return _Told(wall, sample(max(1.0, pair.thread - ours.thread) for pair in samples))
+        return _Timed(wall, sample(max(1.0, pair.thread - ours.thread) for pair in samples))
 
     def _call(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Pair:
         wall, thread = self._clocks

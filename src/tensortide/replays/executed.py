@@ -57,7 +57,7 @@ def _execution(graph: Graph, plan: Plan) -> tuple[Graph, Playback]:
     validate(plan, graph)
     execution = _Execution(graph, plan)
     played = execution.play()
-    return played, Playback(graph, execution.ran, execution.again, execution.evicted)
+    return played, Playback(graph, execution.ran, execution.recomputed, execution.evicted)
 
 
 class _Execution:
@@ -71,47 +71,49 @@ class _Execution:
         self.ops: list[Op] = []
         self.storages: list[Storage] = [msgspec.structs.replace(s, birth=None, death=None) for s in graph.storages]
         self.tensors: list[Tensor] = list(graph.tensors)
-        self.here: dict[int, int] = {i: i for i, storage in enumerate(graph.storages) if storage.birth is None}
+        self.current: dict[int, int] = {i: i for i, storage in enumerate(graph.storages) if storage.birth is None}
         """Resident storage of the graph -> the storage of the result that it is now."""
         self.last: dict[int, int] = {}
         """Storage of the result -> the last op that touched it."""
         self.copies: dict[tuple[int, int], int] = {}
         self.ran: list[int] = []
-        self.again: list[bool] = []
+        self.recomputed: list[bool] = []
         self.evicted: list[tuple[int, int]] = []
 
     def play(self) -> Graph:
         done: set[int] = set()
         for step in self.steps:
             if isinstance(step, Compute):
-                self._run(step.op, again=step.op in done)
+                self._run(step.op, recompute=step.op in done)
                 self.ran.append(step.op)
-                self.again.append(step.op in done)
+                self.recomputed.append(step.op in done)
                 done.add(step.op)
             elif isinstance(step, Evict):
                 self._close(step.storage, len(self.ops))
                 self.evicted.append((len(self.ops), step.storage))
         for storage, residence in enumerate(self.residences):
-            if storage in self.here and residence in (Residence.LOCAL, Residence.NEVER):
-                self._close(storage, self.last.get(self.here[storage], -1) + 1)
+            if storage in self.current and residence in (Residence.LOCAL, Residence.NEVER):
+                self._close(storage, self.last.get(self.current[storage], -1) + 1)
         return msgspec.structs.replace(
             self.graph, ops=tuple(self.ops), storages=tuple(self.storages), tensors=tuple(self.tensors)
         )
 
-    def _run(self, index: int, again: bool) -> None:
+    def _run(self, index: int, recompute: bool) -> None:
         op, position = self.graph.ops[index], len(self.ops)
         spare: dict[int, int] = {}
         for storage in self.facts.allocated[index]:
-            if storage in self.here:  # an output that is still there: the new copy of it is dropped at once
+            if storage in self.current:  # an output that is still there: the new copy of it is dropped at once
                 spare[storage] = self._add(self._fresh(storage, position, position + 1))
             else:
                 self._open(storage, position)
         for storage in self.facts.touches[index]:
-            self.last[self.here[storage]] = position
-        inputs = tuple(self._tensor(t, self.here[self.facts.owner[t]]) for t in op.inputs)
-        targets = {**self.here, **spare} if spare else self.here
+            self.last[self.current[storage]] = position
+        inputs = tuple(self._tensor(t, self.current[self.facts.owner[t]]) for t in op.inputs)
+        targets = {**self.current, **spare} if spare else self.current
         outputs = tuple(self._tensor(t, targets[self.facts.owner[t]]) for t in op.outputs)
-        self.ops.append(msgspec.structs.replace(op, inputs=inputs, outputs=outputs, recompute=again or op.recompute))
+        self.ops.append(
+            msgspec.structs.replace(op, inputs=inputs, outputs=outputs, recompute=recompute or op.recompute)
+        )
 
     def _fresh(self, storage: int, birth: int, death: int | None) -> Storage:
         return msgspec.structs.replace(self.graph.storages[storage], birth=birth, death=death)
@@ -121,16 +123,16 @@ class _Execution:
         fresh = self._fresh(storage, position, None)
         if self.storages[storage].birth is None:
             self.storages[storage] = fresh
-            self.here[storage] = storage
+            self.current[storage] = storage
         else:
-            self.here[storage] = self._add(fresh)
+            self.current[storage] = self._add(fresh)
 
     def _add(self, storage: Storage) -> int:
         self.storages.append(storage)
         return len(self.storages) - 1
 
     def _close(self, storage: int, death: int) -> None:
-        index = self.here.pop(storage)
+        index = self.current.pop(storage)
         self.storages[index] = msgspec.structs.replace(self.storages[index], death=death)
 
     def _tensor(self, tensor: int, storage: int) -> int:

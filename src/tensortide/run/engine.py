@@ -33,7 +33,7 @@ class LiveEngine(Tables):
         super().__init__(policy, budget_bytes)
         self.clock = clock
         """Nanoseconds, for the durations of ops that are recomputed."""
-        self.gone: deque[Memory] = deque()
+        self.freed: deque[Memory] = deque()
         """Storages that the program has released since the last op. Callbacks add to it at any time, even after the
         engine has forgotten a storage and given its number to another."""
         self.epoch = 1
@@ -59,7 +59,7 @@ class LiveEngine(Tables):
         """Add a resident storage that cannot be recomputed; return its number."""
         storage = self.add_storage(nbytes, memory, fixed=True)
         value = self.add_value(storage, NOTHING, nbytes, NOTHING)
-        self.material[storage] = self.defined[value] = True
+        self.resident[storage] = self.defined[value] = True
         self.memory += nbytes
         self.peak = max(self.peak, self.memory)
         self.pin(storage)
@@ -73,7 +73,7 @@ class LiveEngine(Tables):
         """Before an op runs that reads the values ``inputs``, overwrites storages and allocates ``nbytes``: they are
         there, and there is room; as far as evicting can make any, for the ``workspace_bytes`` that it takes while it
         runs too. Raises OutOfMemory, and then nothing is locked."""
-        if self.gone:
+        if self.freed:
             self.collect()
         self.in_a_row = 0
         try:
@@ -104,12 +104,12 @@ class LiveEngine(Tables):
         return Frame(NOTHING, NOTHING, list(inputs), [])
 
     def abandon(self, frame: Frame | None) -> None:
-        """The op of ``frame`` is over, or did not come to pass."""
+        """End the op of ``frame``, which has run or failed."""
         if frame is not None:
             self.unlock_parents(frame)
 
     def ran(self, cost_ns: int, nbytes: int, workspace_bytes: int) -> None:
-        """An op has run, and has allocated ``nbytes``, which count until the engine is told of the op, and taken
+        """Account for an op that ran: it allocated ``nbytes``, which count until the op is reported, and took
         ``workspace_bytes`` while it ran."""
         self.taken_bytes = workspace_bytes
         self.clock_ns += cost_ns
@@ -158,7 +158,7 @@ class LiveEngine(Tables):
         """The value of a storage that ``op`` has just allocated."""
         storage = self.add_storage(nbytes, memory, fixed=False)
         value = self.add_value(storage, op, nbytes, NOTHING)
-        self.defined[value] = self.material[storage] = True
+        self.defined[value] = self.resident[storage] = True
         self.pool[storage] = None
         self.work_ns[storage] = self.cost_ns[op]
         self.depth[storage] = deep
@@ -219,9 +219,9 @@ class LiveEngine(Tables):
         return max(LEAST_ENDLESS, ENDLESS * (len(self.calls) - len(self.free_ops)))
 
     def define(self, value: int) -> None:
-        there = self.defined[value]
+        present = self.defined[value]
         super().define(value)
-        if not there and self.defined[value] and value in self.made:
+        if not present and self.defined[value] and value in self.made:
             self._memory(self.storage[value]).fill(self.made[value])
 
     def clear(self, storage: int) -> None:
@@ -294,9 +294,9 @@ class LiveEngine(Tables):
         while self.loose < len(self.frames) - 1:
             frame = self.frames[self.loose]
             self.loose += 1
-            there = [value for value in frame.parents if value not in frame.missing]
-            frame.missing[:0] = there
-            for value in there:
+            present = [value for value in frame.parents if value not in frame.missing]
+            frame.missing[:0] = present
+            for value in present:
                 self.unlock(self.storage[value])
             if self.pool:
                 return True
@@ -317,8 +317,8 @@ class LiveEngine(Tables):
 
     def collect(self) -> None:
         """Hear of it."""
-        while self.gone:
-            memory = self.gone.popleft()
+        while self.freed:
+            memory = self.freed.popleft()
             storage = memory.storage
             if storage == NOTHING:
                 self.uncount(memory)
@@ -331,17 +331,17 @@ class LiveEngine(Tables):
                     self.released(storage)
 
     def _set_aside(self, storage: int, memory: Memory) -> None:
-        """The bytes of ``storage`` are gone, but something that the engine has not been told of was made of it."""
+        """Set aside ``storage``, whose bytes are freed while an op not yet reported has read it."""
         self.unsettled.append(memory)
         self.spared.pop(storage, None)
         if self.pinned[storage]:
             self.pinned[storage] = False
             self.unlock(storage)
-        if self.material[storage]:
+        if self.resident[storage]:
             self.evict(storage)
 
     def begin_epoch(self, dropped: Sequence[Memory]) -> None:
-        """The engine has been told of everything; the program has dropped ``dropped`` of that already."""
+        """Begin an epoch: all ops are reported; the program has released ``dropped`` of their results already."""
         self.epoch += 1
         for memory in (*self.unsettled, *dropped):
             storage = memory.storage
@@ -380,7 +380,7 @@ class LiveEngine(Tables):
         self.loose = 0
         for storage, pinned in enumerate(self.pinned):
             self.locks[storage] = int(pinned)
-            if self.material[storage] and not pinned:
+            if self.resident[storage] and not pinned:
                 self.pool.setdefault(storage)
 
     def restore(self) -> None:
@@ -390,6 +390,6 @@ class LiveEngine(Tables):
             self.references[memory.storage] = 0
         self.budget = UNLIMITED
         for storage in range(len(self.storage_bytes)):
-            if self.references[storage] and not self.material[storage] and self.values[storage]:
+            if self.references[storage] and not self.resident[storage] and self.values[storage]:
                 newest = self.newest(storage)
                 self.execute(self.op_of[newest], newest)

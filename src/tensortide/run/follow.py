@@ -35,7 +35,7 @@ class Follower(StepMatch):
         self.actions = _actions(graph, plan)
         self.name = name
         super().__init__(runtime, graph, _first(graph, self.actions))
-        self._told = False
+        self._warned = False
         self._done = 0
 
     def begins(self) -> None:
@@ -57,8 +57,8 @@ class Follower(StepMatch):
 
     def leaves(self, op: int, expected: str, came: str) -> None:
         self._deallocate("eager")
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             policy = self.runtime.engine.policy.name
             warnings.warn(
                 f"{self.name} does not say what to do here: at op {op} of {len(self.expected)} it expects {expected}, "

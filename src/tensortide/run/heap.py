@@ -19,8 +19,8 @@ def settle_heap() -> None:
     Until then it may hand back what is evicted, and the next op gets it anew, at the price of a page fault for every
     4 KiB. Nothing happens with another C library, or where the environment says what to do.
     """
-    told = any(name.startswith("MALLOC_") for name in os.environ) or "malloc" in os.environ.get("GLIBC_TUNABLES", "")
-    if sys.platform != "linux" or told:
+    tuned = any(name.startswith("MALLOC_") for name in os.environ) or "malloc" in os.environ.get("GLIBC_TUNABLES", "")
+    if sys.platform != "linux" or tuned:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -122,7 +122,7 @@ class Runtime(TorchDispatchMode):
         for tensor in (args[0],) if operator.lone else tensors_of((*args, *kwargs.values())):
             try:
                 value = self.known.get(storage_of(tensor)._cdata)
-                if value is None or not (value.block.storage == PENDING or self.engine.material[value.block.storage]):
+                if value is None or not (value.block.storage == PENDING or self.engine.resident[value.block.storage]):
                     self._safely(self._expose, operator, tensor, False)
             except NotImplementedError:
                 return self._safely(self._opaque, operator, args, kwargs)
@@ -131,7 +131,7 @@ class Runtime(TorchDispatchMode):
 
     def _run(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         engine = self.engine
-        if engine.gone:
+        if engine.freed:
             engine.collect()
         written: Sequence[Value] = ()
         blind: Sequence[Value] = ()
@@ -334,7 +334,7 @@ class Runtime(TorchDispatchMode):
 
     def _expose(self, _: str, tensor: torch.Tensor, lasting: bool) -> None:
         storage = self.storages.value(tensor).block.storage
-        if storage != PENDING and not self.engine.material[storage]:
+        if storage != PENDING and not self.engine.resident[storage]:
             self._bring(storage)
         if lasting:
             self.engine.pin(self.storage(tensor))

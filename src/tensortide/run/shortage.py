@@ -19,7 +19,7 @@ def infeasible(runtime: Runtime, func: Any, shortage: Shortage | None) -> Budget
     given = made = locked = 0
     for storage, memory in enumerate(engine.memories):
         nbytes = engine.storage_bytes[storage]
-        if memory is None or not engine.material[storage]:
+        if memory is None or not engine.resident[storage]:
             continue
         if not engine.pinned[storage]:
             locked += nbytes

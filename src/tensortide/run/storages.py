@@ -164,4 +164,4 @@ class Storages:
             del self.known[block.key]
             self.shared.pop(block.key, None)
             self.pending.values.pop(block.key, None)
-            self.engine.gone.append(block)
+            self.engine.freed.append(block)

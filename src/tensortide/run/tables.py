@@ -19,9 +19,9 @@ NOTHING = -1
 
 
 class Memory(Protocol):
-    """A block of real memory behind a storage of the engine: ``storage``, once the engine has been told of it. Until
+    """A block of real memory behind a storage of the engine: ``storage``, once it is reported to the engine. Until
     then, and while it is ``counted``, its ``nbytes`` are among those of the engine. ``given``: it existed before.
-    ``read``: the epoch in which an op that the engine has not been told of had it last."""
+    ``read``: the epoch in which an op not yet reported to the engine used it last."""
 
     storage: int
     nbytes: int
@@ -79,7 +79,7 @@ class Tables(CollectingEngine):
         storage = self.free_storages.pop()
         self.storage_bytes[storage], self.fixed[storage], self.memories[storage] = nbytes, int(fixed), memory
         self.references[storage] = 1
-        self.material[storage] = self.pinned[storage] = self.dead[storage] = False
+        self.resident[storage] = self.pinned[storage] = self.dead[storage] = False
         self.locks[storage] = self.last_access_ns[storage] = self.work_ns[storage] = self.depth[storage] = 0
         return storage
 
@@ -88,7 +88,7 @@ class Tables(CollectingEngine):
         self.fixed.append(int(fixed))
         self.memories.append(memory)
         self.references.append(1)
-        for flags in (self.material, self.pinned, self.dead):
+        for flags in (self.resident, self.pinned, self.dead):
             flags.append(False)
         for numbers in (self.locks, self.last_access_ns, self.work_ns, self.depth):
             numbers.append(0)

@@ -102,7 +102,7 @@ def recomputations(idle: Idleness) -> list[Recompute]:
         if life.persistent or not periods or not life.nbytes:
             continue
         longest = max(periods, key=_ns)
-        ops = tuple(sorted(history.again(life.index, longest.end)))
+        ops = tuple(sorted(history.recomputation(life.index, longest.end)))
         cost = sum(idle.durations_ns[op] for op in ops)
         if ops and cost < _ns(longest):
             at_peak = covers(longest, idle.peak_op)
@@ -142,7 +142,7 @@ class _History:
             made = {keys[tensor] for tensor in op.outputs} - inputs
             yield frozenset(() if shapes_only[op.call] else read), frozenset(mutated | made)
 
-    def again(self, key: int, end: int) -> set[int]:
+    def recomputation(self, key: int, end: int) -> set[int]:
         """The ops to run once more just before op ``end`` to have what ``key`` holds then; empty if that cannot be, or
         takes more than ``CHAIN`` of them."""
         ops: set[int] = set()
@@ -155,12 +155,12 @@ class _History:
             for op in writers:
                 if op not in ops:
                     ops.add(op)
-                    wanted += [(read, op) for read in self._reads[op] if not self._there(read, op, end)]
+                    wanted += [(read, op) for read in self._reads[op] if not self._is_intact(read, op, end)]
             if len(ops) > CHAIN:
                 return set()
         return ops
 
-    def _there(self, key: int, time: int, end: int) -> bool:
+    def _is_intact(self, key: int, time: int, end: int) -> bool:
         """Return whether the value of ``key`` before op ``time`` is resident, unchanged, just before op ``end``. (An
         evicted value is not: the op that recomputes it last writes it after its other readers.)"""
         life = self._lives[key]

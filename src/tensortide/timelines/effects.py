@@ -126,8 +126,8 @@ def _calls(graph: Graph) -> Iterator[tuple[int, int, int]]:
     open_: dict[int, int] = {}
     last: tuple[Phase, int] | None = None
     for i, op in enumerate(graph.ops):
-        here = (op.phase, op.module)
-        if here == last:
+        place = (op.phase, op.module)
+        if place == last:
             continue
         inside = lines[op.module]
         same_phase = last is not None and last[0] is op.phase
@@ -135,7 +135,7 @@ def _calls(graph: Graph) -> Iterator[tuple[int, int, int]]:
             yield module, open_.pop(module), i
         for module in inside:
             open_.setdefault(module, i)
-        last = here
+        last = place
     for module, start in open_.items():
         yield module, start, len(graph)
 

@@ -20,7 +20,7 @@ class Kind(enum.IntEnum):
     RUN = 0
     """An op of the step ran."""
     RECOMPUTE = 1
-    """A value was computed again because something needed it."""
+    """A value was recomputed because an op needed it."""
     EVICT = 2
     """A storage left memory, and can be recomputed."""
     BANISH = 3

@@ -103,13 +103,13 @@ class Timeline:
     @property
     def figures(self) -> Figures:
         """The Timeline in a few numbers."""
-        again = self.is_recompute
+        recomputed = self.is_recompute
         return Figures(
             peak_bytes=self.peak_bytes,
             evictions=int((self.events.kind == Kind.EVICT).sum()),
-            recomputations=int(again.sum()),
-            base_ns=int(self.run_ns[~again].sum()),
-            recompute_ns=int(self.run_ns[again].sum()),
+            recomputations=int(recomputed.sum()),
+            base_ns=int(self.run_ns[~recomputed].sum()),
+            recompute_ns=int(self.run_ns[recomputed].sum()),
         )
 
     def __repr__(self) -> str:
@@ -119,16 +119,16 @@ class Timeline:
 
 class Playback:
     """Recorded step as a Plan executes it: for each op that runs its number in ``recorded`` (``ops``) and whether it is
-    a recomputation (``again``); and ``evicted``, storages of ``recorded`` with the number of ops that ran before."""
+    ``recomputed``; and ``evicted``, storages of ``recorded`` with the number of ops that ran before."""
 
-    __slots__ = ("again", "evicted", "ops", "recorded")
+    __slots__ = ("evicted", "ops", "recomputed", "recorded")
 
     def __init__(
-        self, recorded: Graph, ops: Sequence[int], again: Sequence[bool], evicted: Sequence[tuple[int, int]]
+        self, recorded: Graph, ops: Sequence[int], recomputed: Sequence[bool], evicted: Sequence[tuple[int, int]]
     ) -> None:
         self.recorded = recorded
         self.ops = ops
-        self.again = again
+        self.recomputed = recomputed
         self.evicted = evicted
 
 
@@ -170,7 +170,7 @@ class StorageTimeline(Timeline):
 
         count, played = len(self.graph), self._playback
         ops = np.arange(count) if played is None else np.array(played.ops, np.int64)
-        kinds = np.zeros(count, np.int64) if played is None else np.array(played.again, np.int64)
+        kinds = np.zeros(count, np.int64) if played is None else np.array(played.recomputed, np.int64)
         ends = np.cumsum(np.array(self.durations_ns or (0,) * count, np.int64))
         starts = np.concatenate([ends[:0], [0], ends[:-1]])[:count].astype(np.int64)
         columns = [kinds, ops, np.zeros(count, np.int64), starts, ends, self.resident]
@@ -269,22 +269,22 @@ class StorageTimeline(Timeline):
     def persistent_bytes(self) -> int:
         """Bytes resident throughout, which exist before the step and after it: model, optimizer state, inputs that the
         caller keeps, gradients that are accumulated into."""
-        here, lives = self._on_device, self._lives
-        throughout = (lives.births[here] < 0) & (lives.deaths[here] > len(self.graph))
-        return int(lives.nbytes[here][throughout].sum())
+        on_device, lives = self._on_device, self._lives
+        throughout = (lives.births[on_device] < 0) & (lives.deaths[on_device] > len(self.graph))
+        return int(lives.nbytes[on_device][throughout].sum())
 
     @property
     def at_start(self) -> int:
         """Bytes resident when the first op starts: of what exists before the step that which no ``zero_grad`` or the
         like releases first."""
-        here, lives = self._on_device, self._lives
-        return int(lives.nbytes[here][(lives.births[here] < 0) & (lives.deaths[here] > 0)].sum())
+        on_device, lives = self._on_device, self._lives
+        return int(lives.nbytes[on_device][(lives.births[on_device] < 0) & (lives.deaths[on_device] > 0)].sum())
 
     @property
     def at_end(self) -> int:
         """Bytes resident just after the step."""
-        here = self._on_device
-        return int(self._lives.nbytes[here][self._lives.deaths[here] > len(self.graph)].sum())
+        on_device = self._on_device
+        return int(self._lives.nbytes[on_device][self._lives.deaths[on_device] > len(self.graph)].sum())
 
     @functools.cached_property
     def devices(self) -> Mapping[str, StorageTimeline]:
@@ -310,8 +310,8 @@ class StorageTimeline(Timeline):
 
     def storages(self) -> Iterator[tuple[int, int, int, int]]:
         """Index, counted bytes, birth and death of each storage on this device (see ``lifetimes.Lifetimes``)."""
-        here, lives = self._on_device, self._lives
-        columns = (here, lives.nbytes[here], lives.births[here], lives.deaths[here])
+        on_device, lives = self._on_device, self._lives
+        columns = (on_device, lives.nbytes[on_device], lives.births[on_device], lives.deaths[on_device])
         return zip(*(column.tolist() for column in columns), strict=True)
 
     def alive(self, at: int | None = None, top: int | None = None) -> tuple[Resident, ...]:
@@ -325,10 +325,10 @@ class StorageTimeline(Timeline):
         if not 0 <= at < len(self.graph):
             raise NoSuchOp(f"there is no op {at}: the step has {len(self.graph)} ops")
         births, deaths, nbytes = self._lives.births, self._lives.deaths, self._lives.nbytes
-        here = self._on_device[(births[self._on_device] <= at) & (at < deaths[self._on_device])]
-        here = here[np.argsort(-nbytes[here], kind="stable")][:top]
+        on_device = self._on_device[(births[self._on_device] <= at) & (at < deaths[self._on_device])]
+        on_device = on_device[np.argsort(-nbytes[on_device], kind="stable")][:top]
         paths = {module.path: i for i, module in enumerate(self.graph.modules)}
-        return tuple(resident(self.graph, i, int(nbytes[i]), int(deaths[i]), paths) for i in here.tolist())
+        return tuple(resident(self.graph, i, int(nbytes[i]), int(deaths[i]), paths) for i in on_device.tolist())
 
 
 def timeline(

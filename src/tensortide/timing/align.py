@@ -31,11 +31,11 @@ def align(wanted: Sequence[Hashable], found: Sequence[Hashable]) -> list[int | N
     ends: list[int] = []
     pairs: list[tuple[int, int, int]] = []  # item, place, the pair before
     for item, key in enumerate(wanted):
-        here = places.get(key, [])
+        candidates = places.get(key, [])
         rank = ranks[key]
         ranks[key] += 1
-        slack = _SLACK + abs(len(here) - counts[key])
-        for place in reversed(here[max(0, rank - slack) : rank + slack]):
+        slack = _SLACK + abs(len(candidates) - counts[key])
+        for place in reversed(candidates[max(0, rank - slack) : rank + slack]):
             length = bisect_left(tails, place)
             pairs.append((item, place, ends[length - 1] if length else -1))
             tails[length : length + 1] = [place]

@@ -41,12 +41,12 @@ class Times(msgspec.Struct, frozen=True):
     def durations(self, graph: Graph, source: str) -> Durations:
         """The same in whole nanoseconds: the time from any op to any other is right to within 1 ns."""
         durations: list[int] = []
-        past = told = 0
+        past = reported = 0
         for ticks in self.ticks:
             past += ticks
             now = round(self.ns(past))
-            durations.append(now - told)
-            told = now
+            durations.append(now - reported)
+            reported = now
         return Durations(tuple(durations), source, "recorded", graph=identity(graph))
 
 

@@ -46,15 +46,15 @@ def from_list(graph: Graph, path: str | os.PathLike[str], *, resolver: Resolver 
             samples[index].append(ns)
     if not lines:
         raise TimesError(f"{path} lists no op")
-    told = [sample(times) if times else None for times in samples]
-    ns_or_none = [None if s is None else s.median_ns for s in told]
+    summaries = [sample(times) if times else None for times in samples]
+    ns_or_none = [None if s is None else s.median_ns for s in summaries]
     filled, ceilings = stand_in(graph, ns_or_none, resolver=resolver)
-    unknown = {index: "not in the list" for index, s in enumerate(told) if s is None}
+    unknown = {index: "not in the list" for index, s in enumerate(summaries) if s is None}
     measurement = Measurement(
         how="list",
         clock="unknown",
-        min_ns=tuple(0 if s is None else s.min_ns for s in told),
-        p90_ns=tuple(0 if s is None else s.p90_ns for s in told),
+        min_ns=tuple(0 if s is None else s.min_ns for s in summaries),
+        p90_ns=tuple(0 if s is None else s.p90_ns for s in summaries),
         samples=tuple(map(len, samples)),
         stand_ins=unknown,
         ceilings=ceilings if unknown else None,

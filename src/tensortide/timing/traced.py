@@ -74,15 +74,15 @@ def from_trace(graph: Graph, trace: Trace, *, resolver: Resolver | None = None) 
         [timer.ns(index, op) for match in matches if (op := match.ops[index]) is not None]
         for index in range(len(graph))
     ]
-    told = [sample(times) if times else None for times in samples]
-    ns, ceilings = stand_in(graph, [None if s is None else s.median_ns for s in told], resolver=resolver)
+    summaries = [sample(times) if times else None for times in samples]
+    ns, ceilings = stand_in(graph, [None if s is None else s.median_ns for s in summaries], resolver=resolver)
     unknown = {index: NOT_THERE for index, times in enumerate(samples) if not times}
     notes = [f"{trace.orphans:,} kernels in the trace have no launch: their time is in no op"] if trace.orphans else []
     measurement = Measurement(
         how="trace",
         clock="kernel" if trace.kernels else "wall",
-        min_ns=tuple(0 if s is None else s.min_ns for s in told),
-        p90_ns=tuple(0 if s is None else s.p90_ns for s in told),
+        min_ns=tuple(0 if s is None else s.min_ns for s in summaries),
+        p90_ns=tuple(0 if s is None else s.p90_ns for s in summaries),
         samples=tuple(map(len, samples)),
         machine=_machine(trace),
         step=sample(end - start for start, end in trace.steps) if trace.steps else None,

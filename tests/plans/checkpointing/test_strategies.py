@@ -87,7 +87,7 @@ def test_what_is_computed_once_stays() -> None:
     assert list(checkpoint_last(free).made) == [0, 1, 2, 3, 0, 4]
     assert list(checkpoint_last(static).made) == [0, 1, 2, 3, 4]
     assert interpreted(static, checkpoint_last(static)) == (5, 3)
-    with pytest.raises(PlanError, match="computes node 0 again after node 2"):
+    with pytest.raises(PlanError, match="recomputes node 0 after node 2"):
         measured(static, [*map(Make, range(3)), Free(0), Make(0)], "")
 
 

@@ -59,7 +59,7 @@ class Annotate(Base, tag="ANNOTATE"):
 
 
 class Constant(Base, tag="CONSTANT"):
-    """A new tensor that nothing can make again."""
+    """A new tensor that cannot be recomputed."""
 
     name: str
 

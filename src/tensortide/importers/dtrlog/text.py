@@ -42,7 +42,7 @@ class Text:
             self._add("ANNOTATE", ANNOTATION=BACKWARD)
 
     def constant(self, name: str, nbytes: int) -> None:
-        """A tensor that nothing can make again."""
+        """Add a tensor that cannot be recomputed."""
         self._add("CONSTANT", NAME=name)
         self._add("MEMORY", NAME=name, MEMORY=str(int(nbytes)))
 

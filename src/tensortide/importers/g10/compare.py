@@ -62,12 +62,12 @@ class _Found:
 def _lives(found: _Found, path: Path) -> Iterator[str]:
     stated = read_liveness(path)
     yield from _unequal("tensors", len(found.lives), len(stated))
-    for life, told in zip(found.lives, stated, strict=False):
+    for life, expected in zip(found.lives, stated, strict=False):
         name = f"tensor{life.index}"
-        yield from _unequal(f"{name} birth, death", (life.birth, life.death), (told.birth, told.death))
+        yield from _unequal(f"{name} birth, death", (life.birth, life.death), (expected.birth, expected.death))
         periods = [(period.start, period.end) for period in life.periods]
-        yield from _unequal(f"{name} periods", periods, [period[:2] for period in told.periods])
-        for number, (period, other) in enumerate(zip(life.periods, told.periods, strict=False)):
+        yield from _unequal(f"{name} periods", periods, [period[:2] for period in expected.periods])
+        for number, (period, other) in enumerate(zip(life.periods, expected.periods, strict=False)):
             time = found.times.us(int(period.time or 0))
             yield from _far(f"{name} period {number}, us", time, other.time_us)
 

@@ -47,9 +47,9 @@ def find_dumps(folder: str | os.PathLike[str]) -> Dumps:
     """
     place = Path(folder)
     plain = {kind: place / f"fx_graph_transformed_{kind}.py" for kind in ("forward", "backward", "weight")}
-    there = {kind: path for kind, path in plain.items() if path.is_file()}
-    if "forward" in there:
-        return Dumps(there["forward"], there.get("backward"), there.get("weight"))
+    existing = {kind: path for kind, path in plain.items() if path.is_file()}
+    if "forward" in existing:
+        return Dumps(existing["forward"], existing.get("backward"), existing.get("weight"))
     found: dict[tuple[int, str], tuple[tuple[int, int], Path]] = {}
     for path in sorted(place.rglob(DUMP)):
         if match := _FOLDER.fullmatch(path.parent.name):

@@ -4,17 +4,17 @@
   because a view outlives the contents that it shows. One that looks at several nodes is a node of 0 bytes.
 - What exists before the step, and what is made by calls tagged ``constant``, is resident throughout.
 - A write into a storage belongs to the node that allocates it, if no other op has read any of that node's storages
-  yet: computing the node again, with its writes, gives the same contents.
-- Any other write runs once. What it overwrites cannot be had again: the nodes that read the old contents, and the node
-  that made them, are not computed again after it (``StaticGraph.until``), so the contents stay until their last use. An
-  optimizer's update of the weights thus ends what can be recomputed of the passes before it.
-- A gradient op often makes what the backward pass goes on with, and beside it what only the end of the step is for:
-  gradients of weights. Those are set aside, resident throughout as far as schedules know, and the op runs once.
-- What is small beside the other outputs of its op (the statistics of a normalisation) is set aside too, because those
-  would otherwise stay as long as it does; it counts twice, in case the op is computed again.
+  yet: recomputing the node, with its writes, gives the same contents.
+- Any other write runs once. The contents it overwrites cannot be restored: the nodes that read them, and the node
+  that made them, are not recomputed after it (``StaticGraph.until``), so the contents stay until their last use. An
+  optimizer's update of the weights thus ends the recomputation of the passes before it.
+- A gradient op often has an output that the backward pass reads next, and others that only the end of the step reads:
+  gradients of weights. These are set aside, resident throughout as far as schedules know, and the op runs once.
+- An output that is small beside the others of its op (the statistics of a normalisation) is set aside too, because the
+  others would otherwise stay as long as it does; it counts twice, in case the op is recomputed.
 - Statistics that a normalisation updates without looking at them are no obstacle: recomputation leaves them alone.
 
-Random ops count as recomputable: whoever runs the plan gives them the same numbers again.
+Random ops count as recomputable: the player of the plan replays their random numbers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def static_graph(graph: Graph, durations_ns: Sequence[int], device: str | None =
     """The nodes of ``graph``, its loops written out, whose ops take ``durations_ns`` each.
 
     Bytes are those on ``device``; default ``Index.main_device``. Nodes come in the order of their last ops. See the
-    module for which ops become a node, and for what is not computed again. Raises PlanError if there is not a duration
+    module for which ops become a node, and for what is not recomputed. Raises PlanError if there is not a duration
     for each op.
     """
     graph = unrolled(graph)
@@ -53,7 +53,7 @@ def static_graph(graph: Graph, durations_ns: Sequence[int], device: str | None =
 @dataclass(eq=False, slots=True)
 class _Node:
     """A node under construction. ``reads``: storages of other nodes; ``renamed``: nodes of views that it reads.
-    ``overwritten``: the nodes after which it cannot be computed again. ``closed``: it takes up no more writes."""
+    ``overwritten``: the nodes after which it cannot be recomputed. ``closed``: it accepts no more writes."""
 
     ops: list[int]
     storages: list[int] = field(default_factory=list)
@@ -141,7 +141,7 @@ class _Collapse:
         return node
 
     def _overwrite(self, node: _Node, written: Iterable[int]) -> None:
-        """``node`` destroys the contents of ``written``: what depends on them is not computed again after it."""
+        """Mark the contents of ``written`` as destroyed by ``node``: their dependents are not recomputed after it."""
         for storage in written:
             users = self.readers.pop(storage, [])
             if storage in self.maker:

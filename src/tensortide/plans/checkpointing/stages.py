@@ -1,7 +1,7 @@
-"""From what is retained to what is run: stages, their completion and execution (Jain et al. 2020, section 3).
+"""Stages of a step, their completion from a retention matrix, and execution (Jain et al. 2020, section 3).
 
 A step of n nodes is cut into n *stages*. In stage t node t is computed for the first time, and before it whatever nodes
-below t are computed again, in the order of their numbers. A retention matrix says what stage t finds resident:
+below t are recomputed, in the order of their numbers. A retention matrix says what stage t finds resident:
 ``keep[t, v]``. Its last row, n, is what the step leaves behind.
 """
 
@@ -80,10 +80,10 @@ def nothing_kept(static: StaticGraph) -> Retention:
 
 
 def complete(static: StaticGraph, keep: Retention) -> Stages:
-    """The fewest computations with which ``keep`` can be had.
+    """Complete ``keep`` with the fewest computations.
 
-    Only nodes before a stage can be kept for it. What the next stage keeps and this one does not find is computed, and
-    so is, from later nodes to earlier ones, whatever is read and not there. A node that may not be computed any more
+    Only nodes before a stage can be kept for it. A node that the next stage keeps and this one lacks is computed, and
+    so is, from later nodes to earlier ones, every node that is read and absent. A node that may no longer be computed
     in a stage that asks for it is retained instead, from the last stage that had it.
     """
     import numpy as np
@@ -176,7 +176,7 @@ def measured(static: StaticGraph, steps: Iterable[StaticStep], strategy: str, se
         if absent is not None:
             raise PlanError(f"step {number} computes node {node}, which reads node {absent}; it is not resident")
         if node in made and len(made) > static.until[node]:
-            raise PlanError(f"step {number} computes node {node} again after node {static.until[node]}")
+            raise PlanError(f"step {number} recomputes node {node} after node {static.until[node]}")
         made.add(node)
         resident.add(node)
         held += static.nbytes[node]

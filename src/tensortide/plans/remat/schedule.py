@@ -2,7 +2,7 @@
 
 A *value* is what an op computes and others read: the contents of a storage from one write to the next. Views share
 the value of what they view, unless ``schedule`` is told otherwise: then each view is a value of its own that takes no
-memory and has to be derived again after an eviction, as in DTR's simulator.
+memory and has to be rederived after an eviction, as in DTR's simulator.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NONE = -1
 """No value, or nothing in the Graph."""
 CONSTANT = "constant"
-"""Tag of calls that stand for what the step was given: nothing can make it again."""
+"""Tag of calls that stand for what the step was given, which cannot be recomputed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +41,7 @@ class Schedule:
     the values ``output_ends[i]`` to ``output_ends[i + 1] - 1``. Per value: its ``storage``, the ``nbytes`` that making
     it allocates (0 for a view, and for what is written in place), and the value that it ``replaces`` (-1: none). Per
     storage: ``storage_bytes``, its first value ``root``, ``storage_origin``, the storage of the Graph, and ``fixed``: 1
-    if nothing can make it again. Events: ``kinds`` (values of ``Event``) and ``indexes``, of an op or a value.
+    if it cannot be recomputed. Events: ``kinds`` (values of ``Event``) and ``indexes``, of an op or a value.
     """
 
     graph: Graph
@@ -70,7 +70,7 @@ class Schedule:
 
     @property
     def constant_bytes(self) -> int:
-        """Bytes of what nothing can make again."""
+        """Bytes of storages that cannot be recomputed."""
         return int(self.storage_bytes[self.fixed.astype(bool)].sum())
 
 
@@ -232,7 +232,7 @@ class _Builder:
         """The values that ``op`` needs. What it updates without needing it changes now for those who read that."""
         blind = self.blind[op.call]
         for storage in dict.fromkeys(self.owner[op.inputs[slot]] for slot in sorted(blind)):
-            if storage in self.watched:  # its readers must not be computed again after the update
+            if storage in self.watched:  # its readers must not be recomputed after the update
                 self._run(0, 0, NONE, (self.newest[storage],))
                 self._append(storage, 0, self.newest[storage])
                 self._done()

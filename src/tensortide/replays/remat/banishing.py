@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class BanishingEngine(Engine):
-    """The first runtime of DTR's simulator. What is made of a banished storage can never be computed again, and is
+    """The first runtime of DTR's simulator. What is made of a banished storage can never be recomputed, and is
     pinned. A released constant is banished too."""
 
     def __init__(self, schedule: Schedule, policy: Policy, rules: Rules) -> None:
@@ -61,11 +61,11 @@ class BanishingEngine(Engine):
     def banish(self, storage: int) -> None:
         """Free ``storage`` for good."""
         self.banished[storage] = True
-        if self.material[storage]:
+        if self.resident[storage]:
             self.trace(Kind.BANISH, storage)
             self.memory -= self.storage_bytes[storage]
         self.pool.pop(storage, None)
-        self.material[storage] = False
+        self.resident[storage] = False
         children = self._children(storage)
         for value in self.values[storage]:
             self.defined[value] = False

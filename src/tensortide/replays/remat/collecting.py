@@ -17,22 +17,24 @@ if TYPE_CHECKING:
 
 
 class CollectingEngine(Engine):
-    """A storage is *dead* when the program has dropped it and so are all storages made of it: it goes for good.
+    """DTR's engine, which also frees dead storages and pins fixed ones.
 
-    A *fixed* storage cannot be made again: it existed before the step, or something it was made of was overwritten. It
-    is pinned; under a budget it outlives its last reference while something evicted may need it.
+    A storage is *dead*, and freed for good, when the program has released it and all storages made of it are dead.
 
-    A *sum of gradients* is spared while the program holds it. Its terms, and the sums on the way, are gone as soon as
-    it is there: to make it again takes a backward pass, op by op.
+    A *fixed* storage cannot be recomputed: it existed before the step, or one of its sources was overwritten. It is
+    pinned; under a budget it outlives its last reference while an evicted storage may need it.
+
+    A *sum of gradients* is spared while the program holds it. Its terms and partial sums are freed as soon as it is
+    complete: recomputing it takes a backward pass, op by op.
     """
 
     def __init__(self, schedule: Schedule, policy: Policy, rules: Rules) -> None:
         super().__init__(schedule, policy, rules)
         self.dead = [False] * len(self.storage_bytes)
         self.waiting: dict[int, None] = {}
-        """Fixed storages that the program has dropped, but that something may still be made from."""
+        """Fixed storages that the program has released, but that a recomputation may still read."""
         self.spared: dict[int, None] = {}
-        """Sums of gradients, which are pinned until the program drops them or nothing else can be evicted."""
+        """Sums of gradients, which are pinned until the program releases them or nothing else can be evicted."""
 
     def compute(self, op: int) -> None:
         outputs = self.outputs[op]
@@ -77,14 +79,14 @@ class CollectingEngine(Engine):
             super().connect(made, near)
 
     def define(self, value: int) -> None:
-        if self.dead[self.storage[value]]:  # made again beside what was asked for
+        if self.dead[self.storage[value]]:  # recomputed along with the value in demand
             self.memory -= self.nbytes[value]
         else:
             super().define(value)
 
     def secure(self, storages: Iterable[int]) -> None:
-        """Before ``storages`` are overwritten: whatever the program still holds and is made of them is computed again
-        if it is not there, and stays from now on."""
+        """Secure what the program holds and is made of ``storages``, before they are overwritten: recompute it if it
+        is not resident, and pin it."""
         held = self.held_below(storages)
         for other in held:
             newest = self.newest(other)
@@ -133,7 +135,7 @@ class CollectingEngine(Engine):
         return False
 
     def sever(self, storage: int) -> None:
-        """``storage`` is pinned and can never be made again: it needs nothing of what it was made of."""
+        """Cut the pinned ``storage``, which can never be recomputed, off from its sources."""
         if not self.fixed[storage]:
             self.fixed[storage] = 1
             self.bury(self.disown(storage))
@@ -150,7 +152,7 @@ class CollectingEngine(Engine):
         """Drop ``dead`` for good, and whatever only they needed."""
         for storage in dead:
             self.dead[storage] = True
-            if self.material[storage]:
+            if self.resident[storage]:
                 self.trace(Kind.BANISH, storage)
                 self.clear(storage)
             else:
@@ -174,8 +176,8 @@ class CollectingEngine(Engine):
 
     def banish(self, storage: int) -> bool:
         """Drop ``storage`` for good unless something evicted is made of it; the rest of what is made of it stays."""
-        there = (self.defined[self.newest(s)] for s in self.children[storage])
-        if self.locks[storage] > self.pinned[storage] or not all(there):
+        defined = (self.defined[self.newest(s)] for s in self.children[storage])
+        if self.locks[storage] > self.pinned[storage] or not all(defined):
             return False
         for made in list(self.children[storage]):
             self.pin(made)

@@ -28,7 +28,7 @@ class Frame:
     def __init__(self, op: int, wanted: int, parents: list[int], missing: list[int]) -> None:
         self.op = op
         self.wanted = wanted
-        """The value to compute again; -1 in the model's own execution."""
+        """The value to recompute; -1 in the model's own execution."""
         self.parents = parents
         self.missing = missing
         """Parents that were not there at first, the next one last."""
@@ -46,7 +46,7 @@ class Engine:
         self.clock_ns = rules.clock_ns
         self.memory = self.peak = self.remat_ns = self.evaluations = self.accesses = 0
         self.defined = [False] * values
-        self.material = [False] * storages
+        self.resident = [False] * storages
         self.locks = [0] * storages
         self.references = [0] * storages
         self.pinned = [False] * storages
@@ -94,7 +94,7 @@ class Engine:
         queue = [storage]
         while queue:
             for near in edges[queue.pop()]:
-                if not self.material[near] and near not in found:
+                if not self.resident[near] and near not in found:
                     found.add(near)
                     queue.append(near)
         return found
@@ -105,7 +105,7 @@ class Engine:
     def evicted_neighbours(self, storage: int) -> Iterator[int]:
         for edges in (self.parents[storage], self.children[storage]):
             for near in edges:
-                if not self.material[near]:
+                if not self.resident[near]:
                     yield near
 
     # The run
@@ -239,14 +239,14 @@ class Engine:
     def define(self, value: int) -> None:
         """``value`` was just computed."""
         storage = self.storage[value]
-        if self.defined[value] or (self.material[storage] and value == self.values[storage][0]):
+        if self.defined[value] or (self.resident[storage] and value == self.values[storage][0]):
             self.memory -= self.nbytes[value]  # a second copy of what is there, overwritten since maybe
             return
         if self.replaces[value] >= 0:
             self.defined[self.replaces[value]] = False
         self.defined[value] = True
-        if not self.material[storage]:
-            self.material[storage] = True
+        if not self.resident[storage]:
+            self.resident[storage] = True
             self.classes.materialize(storage, self.work_ns[storage])
             if not self.locks[storage]:
                 self.pool[storage] = None
@@ -264,7 +264,7 @@ class Engine:
 
     def unlock(self, storage: int) -> None:
         self.locks[storage] -= 1
-        if not self.locks[storage] and self.material[storage]:
+        if not self.locks[storage] and self.resident[storage]:
             self.pool[storage] = None
 
     def pin(self, storage: int) -> None:
@@ -279,7 +279,7 @@ class Engine:
 
     def clear(self, storage: int) -> None:
         """Take ``storage`` out of memory."""
-        self.material[storage] = False
+        self.resident[storage] = False
         for value in self.values[storage]:
             self.defined[value] = False
         self.memory -= self.storage_bytes[storage]
@@ -290,7 +290,7 @@ class Engine:
         if (
             self.rules.deallocation == "eager"
             and not self.references[storage]
-            and self.material[storage]
+            and self.resident[storage]
             and not self.locks[storage]
         ):
             self.evict(storage)

@@ -59,7 +59,7 @@ class OutOfMemory(Failed):
 
 
 class Thrashing(Failed):
-    """More was computed again than allowed."""
+    """Recomputation exceeded the allowed time."""
 
     status = "thrash"
 

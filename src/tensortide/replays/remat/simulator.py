@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 class Simulator:
     """One recorded step, ready to be played under any budget by any policy.
 
-    ``deallocation`` says what happens when the program drops its last reference to a storage. ``eager``: it is evicted
-    at once and can be computed again. ``none``: nothing, it is evicted like any other. ``banish``: it goes for good
-    as soon as nothing evicted is made of it, and what is made of it stays. ``ignore``: drops are never heard of.
+    ``deallocation`` says what happens when the program releases a storage. ``eager``: it is evicted at once and can be
+    recomputed. ``none``: nothing, it is evicted like any other. ``banish``: it is dropped for good as soon as nothing
+    evicted is made of it, and what is made of it is pinned. ``ignore``: releases are not reported.
 
     ``compat`` plays by the rules of DTR's simulator, to the byte; the log must have been read with copy on write. They
-    differ from ours in this: a view has to be derived again after an eviction; what the program can never need again
+    differ from ours in this: a view has to be rederived after an eviction; a dead storage
     stays until it is evicted; constants are never freed but by banishing; banishing leaks locks; the clock starts at
     1 ns; ratios of budgets refer to the peak under banishing. Raises GraphError as ``schedule`` does.
     """

@@ -17,8 +17,8 @@ _PARTS = 512
 
 
 def least_bytes(schedule: Schedule) -> tuple[int, int]:
-    """Bytes that the most demanding op needs, and its number: what it reads, makes and takes while it runs, and what
-    can neither be made again nor is ever released. No policy ends with less. ``(0, -1)`` of a step without ops."""
+    """Return the bytes that the most demanding op needs, and its number: its inputs, outputs and workspace, and the
+    storages that are neither recomputable nor ever released. No policy ends with less. ``(0, -1)`` without ops."""
     ends, flat = schedule.input_ends.tolist(), schedule.inputs.tolist()
     values = [range(a, b) for a, b in itertools.pairwise(schedule.output_ends.tolist())]
     owner, size, root = schedule.storage.tolist(), schedule.storage_bytes.tolist(), schedule.root.tolist()
@@ -43,12 +43,12 @@ def smallest_budget(
     above: int = 0,
     watch: Callable[[int], None] = lambda budget: None,
 ) -> Simulation:
-    """The run with the smallest budget, found by bisection, with which ``policy`` ends; if even the step's own peak is
-    not enough for it, the run with that, whose status says so.
+    """Find by bisection the smallest budget with which ``policy`` ends, and return its run; if even the step's own peak
+    is not enough, the run with that, whose status says so.
 
     Budgets up to ``above`` are known not to work. A policy that ends with some budget may fail with a larger one: what
-    is found works, the one tried last below it does not, and others were not looked at. ``watch`` is told of each
-    budget that is tried.
+    is found works, the one tried last below it does not, and others were not looked at. ``watch`` is called with
+    each budget tried.
     """
     found = simulator.run(policy, simulator.baseline_bytes, overhead_limit=overhead_limit)
     if found.status != "ok":

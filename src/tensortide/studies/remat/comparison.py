@@ -40,7 +40,7 @@ AUTO = "auto"
 """The best of many policies (``portfolio``)."""
 OPTIMUM, ROUNDING = "Checkmate", "LP rounding"
 ATTEMPTS = 4
-"""So often a planner is asked again, with a budget that is smaller by what the replay of its plan exceeds ours."""
+"""Calls of a planner per budget. Each retry lowers its budget by the overshoot of its last plan when replayed."""
 
 
 def compare(

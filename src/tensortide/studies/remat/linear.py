@@ -1,4 +1,4 @@
-"""Chains of n layers and their backward: how much is computed again as n grows, against what is known to suffice."""
+"""Chains of n layers and their backward: growth of recomputation with n, against known sufficient schedules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RULES: dict[str, Callable[[int], float]] = {
 }
 """Budgets as functions of the length; they are rounded up."""
 LIMIT = 21.0
-"""Overhead at which a run is given up: 40 n ops computed again."""
+"""Overhead at which a run is given up: 40 n ops recomputed."""
 
 
 def linear_network(n: int) -> Recording:
@@ -76,12 +76,12 @@ def _graph(n: int, inputs: Sequence[tuple[int, ...]]) -> Graph:
 
 
 def chen(n: float) -> float:
-    """Ops computed again by keeping every sqrt(n)-th output, with memory for 2 sqrt(n) (Chen et al., 2016)."""
+    """Count the ops recomputed by keeping every sqrt(n)-th output, with memory for 2 sqrt(n) (Chen et al., 2016)."""
     return n
 
 
 def treeverse(n: float) -> float:
-    """Ops computed again by halving the chain again and again, with memory for log2(n) (Griewank, 1992): the solution
+    """Count the ops recomputed by halving the chain recursively, with memory for log2(n) (Griewank, 1992): the solution
     of T(1) = 2, T(m) = m / 2 + 2 T(m / 2), less the n that run anyway."""
     return n + n / 2 * math.log2(n)
 

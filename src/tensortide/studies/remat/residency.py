@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from tensortide.replays.remat.simulation import Simulation
 
-__all__ = ["ABSENT", "MADE", "MADE_AGAIN", "RESIDENT", "residency"]
+__all__ = ["ABSENT", "COMPUTED", "RECOMPUTED", "RESIDENT", "residency"]
 
-ABSENT, RESIDENT, MADE, MADE_AGAIN = range(4)
-"""What the matrix has of a storage during an op: nothing; it is there; the op makes it; the op makes it again."""
+ABSENT, RESIDENT, COMPUTED, RECOMPUTED = range(4)
+"""States of a storage during an op: absent; resident; computed by the op; recomputed by it."""
 
 
 def residency(simulation: Simulation) -> NDArray[np.int8]:
@@ -39,6 +39,6 @@ def residency(simulation: Simulation) -> NDArray[np.int8]:
         made = [s for s in storage[ends[op] : ends[op + 1]] if state[s] == ABSENT and not gone[s]]
         state[made] = RESIDENT
         table[:, column] = state
-        table[made, column] = MADE if kind == Kind.RUN else MADE_AGAIN
+        table[made, column] = COMPUTED if kind == Kind.RUN else RECOMPUTED
         column += 1
     return table

@@ -17,7 +17,7 @@ def join(w: World, storage: int) -> None:
         start, end = span(w, storage, upwards)
         for edge in range(start, end):
             other = w.near[edge]
-            if w.storages[other].material or w.storages[other].dead:
+            if w.storages[other].resident or w.storages[other].dead:
                 continue
             top = root(w, other)
             if top < 0:
@@ -71,7 +71,7 @@ def _relax(w: World, storage: int) -> None:
         start, end = span(w, storage, upwards)
         for edge in range(start, end):
             other = w.near[edge]
-            if w.storages[other].material:
+            if w.storages[other].resident:
                 cheaper(w, other)
 
 
@@ -92,7 +92,7 @@ def _node(w: World, storage: int, work: int) -> int:
 def _in_class(w: World, node: int) -> bool:
     """Return whether ``node`` still represents its storage."""
     storage = w.nodes[node].member
-    return not w.storages[storage].material and w.storages[storage].place == node
+    return not w.storages[storage].resident and w.storages[storage].place == node
 
 
 @compiled

@@ -122,7 +122,7 @@ def reach(w: World, storage: int, upwards: bool) -> int:
         for edge in range(start, end):
             looked += 1
             other = w.near[edge]
-            if not w.storages[other].material and not w.storages[other].dead and w.storages[other].stamp != mark:
+            if not w.storages[other].resident and not w.storages[other].dead and w.storages[other].stamp != mark:
                 w.storages[other].stamp = mark
                 found += 1
                 w.lists[QUEUE, found] = other
@@ -149,7 +149,7 @@ def _union(w: World, storage: int) -> tuple[int, int]:
             for edge in range(start, end):
                 reg[ACCESSES] += 1
                 other = w.near[edge]
-                if w.storages[other].material or w.storages[other].dead or w.storages[other].stamp == mark:
+                if w.storages[other].resident or w.storages[other].dead or w.storages[other].stamp == mark:
                     continue
                 if w.storages[other].stamp != seen:
                     work += w.storages[other].work
@@ -191,7 +191,7 @@ def _classes(w: World, storage: int) -> tuple[int, int]:
         for edge in range(start, end):
             w.reg[ACCESSES] += 1
             other = w.near[edge]
-            if w.storages[other].material or w.storages[other].dead:
+            if w.storages[other].resident or w.storages[other].dead:
                 continue
             top = root(w, other)
             if top >= 0 and w.nodes[top].stamp != mark:

@@ -46,7 +46,7 @@ from tensortide.timelines.events import Kind
 
 @compiled
 def play(s: Step, w: World) -> int:
-    """Play all events; ``state`` tells what came of it."""
+    """Play all events; the result is in ``state``."""
     for event in range(len(s.kinds)):
         kind, index = s.kinds[event], s.indexes[event]
         status = OK
@@ -87,10 +87,10 @@ def _compute(s: Step, w: World, op: int) -> int:
         w.storages[made].newest = value
         if s.replaces[value] < 0:
             w.storages[made].references += 1
-        again = False
+        counted = False
         for other in range(first, value):
-            again = again or s.storage[other] == made
-        if not again:
+            counted = counted or s.storage[other] == made
+        if not counted:
             w.storages[made].work += s.cost_ns[op]
     status = _execute(s, w, op, -1)
     if status == OK and gathered >= 0:
@@ -125,8 +125,8 @@ def _connect(w: World, made: int, count: int) -> None:
 
 @compiled
 def _secure(s: Step, w: World, first: int, end: int) -> int:
-    """Before what the values ``first`` to ``end - 1`` replace is overwritten: whatever the program still holds and is
-    made of that is computed again if it is not there, and stays from now on."""
+    """Secure what the program holds and is made of the values that ``first`` to ``end - 1`` overwrite: recompute it if
+    it is not resident, and pin it."""
     count, mark = 0, token(w)
     for value in range(first, end):
         if s.replaces[value] >= 0:
@@ -146,7 +146,7 @@ def _secure(s: Step, w: World, first: int, end: int) -> int:
 
 @compiled
 def _settle(s: Step, w: World, op: int) -> None:
-    """After ``op`` has overwritten its inputs: what else it made cannot be made again."""
+    """Fix the other outputs of ``op``, which has overwritten its inputs: they cannot be recomputed."""
     first, end = s.output_ends[op], s.output_ends[op + 1]
     for value in range(first, end):
         made = s.storage[value]
@@ -248,16 +248,16 @@ def _run(s: Step, w: World, op: int, wanted: int, total: int) -> None:
 @compiled
 def _define(s: Step, w: World, value: int) -> None:
     storage = s.storage[value]
-    there = w.storages[storage].material and s.root[storage] == value
-    if there or w.defined[value] or w.storages[storage].dead:
+    intact = w.storages[storage].resident and s.root[storage] == value
+    if intact or w.defined[value] or w.storages[storage].dead:
         w.reg[MEMORY] -= s.nbytes[value]
         return
     if s.replaces[value] >= 0:
         w.defined[s.replaces[value]] = 0
     w.defined[value] = 1
-    if not w.storages[storage].material:
+    if not w.storages[storage].resident:
         withdraw(w, storage)
-        w.storages[storage].material = 1
+        w.storages[storage].resident = 1
         w.storages[storage].gain = gain(w, storage, w.storages[storage].work)
         if not w.storages[storage].locks:
             enter(w, storage)

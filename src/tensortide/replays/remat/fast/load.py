@@ -27,8 +27,8 @@ def kernel() -> Callable[[Step, World], int]:
     """
     import numba
 
-    here = Path(__file__).parent
-    sources = hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(here.glob("*.py"))))
+    folder = Path(__file__).parent
+    sources = hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(folder.glob("*.py"))))
     sources.update(repr([list(shared) for shared in (Event, Kind, Work)]).encode())
     config: Any = numba.config
     before = config.CACHE_DIR

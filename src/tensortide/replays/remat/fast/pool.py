@@ -115,7 +115,7 @@ def _raise(w: World, block: int, most: float, last: int) -> None:
 def leave(w: World, storage: int) -> None:
     """Take ``storage`` out of the pool, if it is there."""
     at = w.storages[storage].place
-    if at < 0 or not w.storages[storage].material:
+    if at < 0 or not w.storages[storage].resident:
         return
     w.storages[storage].place = -1
     w.slot[at] = -1

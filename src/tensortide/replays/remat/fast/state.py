@@ -59,7 +59,7 @@ FEW_NODES = 64
 REGISTERS = LEVELS + 10
 
 OK, OOM, THRASH, FULL = range(4)
-"""How a run ends; FULL: the trace is full, and it is to be run again with more room."""
+"""Outcomes of a run; FULL: the trace is full, and the run is to be repeated with more room."""
 
 
 def _record(**fields: str) -> np.dtype[np.void]:
@@ -70,17 +70,17 @@ STORAGE = np.dtype(
     [
         *((name, "i8") for name in ("last", "work")),
         ("gain", "f4"),
-        *((name, "u1") for name in ("material", "dead", "pinned", "fixed")),
+        *((name, "u1") for name in ("resident", "dead", "pinned", "fixed")),
         *((name, "i4") for name in ("stamp", "place", "up", "up_end", "down", "down_end")),
         *((name, "i4") for name in ("newest", "locks", "references", "dependents")),
     ]
 )
-"""What is searched first, in 64 bytes. ``last``: time of the last access. ``work``: what made it. ``gain``: at least
-the bytes per ns of work that evicting it may bring. ``fixed``: nothing can make it again; 2: and it is in ``WAITS``.
+"""Fields that are searched first, in 64 bytes. ``last``: time of the last access. ``work``: that of its ops. ``gain``:
+upper bound of the bytes per ns of work freed by evicting it. ``fixed``: not recomputable; 2: and in ``WAITS``.
 ``pinned``: 2 if it is a sum of gradients and spared, one of as many as the register SPARED says.
 ``place``: in the pool while it is resident, or of its class while it is not; -1: none. ``near[up:up_end]``,
 ``near[down:down_end]``: what it is made of and what is made of it. ``newest``: its newest value. ``dependents``:
-storages made of it that may still be needed."""
+live storages made of it."""
 NODE = _record(i8="value floor", i4="stamp above member following")
 """Of the union-find of classes: ``floor`` is at most the value, and what bounds count on; ``following`` links the
 members of a class in a ring."""

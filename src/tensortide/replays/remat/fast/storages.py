@@ -28,7 +28,7 @@ from tensortide.timelines.events import Kind
 
 @compiled
 def withdraw(w: World, storage: int) -> None:
-    """``storage``, which is not resident, will not have to be computed again: evicting others may become cheaper."""
+    """Withdraw the evicted ``storage``, which needs no recomputation any more: evicting others may become cheaper."""
     kind = w.reg[WORK]
     if kind == Work.CLASSES:
         leave_class(w, storage)
@@ -50,7 +50,7 @@ def _relax(w: World, storage: int, upwards: bool) -> None:
             if w.storages[other].dead or w.storages[other].stamp == mark:
                 continue
             w.storages[other].stamp = mark
-            if w.storages[other].material:
+            if w.storages[other].resident:
                 cheaper(w, other)
             else:
                 found += 1
@@ -82,7 +82,7 @@ def lock(w: World, storage: int) -> None:
 def unlock(w: World, storage: int) -> None:
     """Take one lock off ``storage``."""
     w.storages[storage].locks -= 1
-    if not w.storages[storage].locks and w.storages[storage].material:
+    if not w.storages[storage].locks and w.storages[storage].resident:
         enter(w, storage)
 
 
@@ -117,7 +117,7 @@ def _unspare(w: World, storage: int) -> None:
 def _clear(w: World, storage: int) -> None:
     """Take ``storage`` out of memory."""
     leave(w, storage)
-    w.storages[storage].material = 0
+    w.storages[storage].resident = 0
     newest = value = w.storages[storage].newest
     while True:
         w.defined[value] = 0
@@ -153,7 +153,7 @@ def released(w: World, storage: int) -> None:
                 w.lists[WAITS, w.reg[WAITING]] = storage
                 w.reg[WAITING] += 1
             return
-    if w.reg[EAGER] and w.storages[storage].material and not w.storages[storage].locks:
+    if w.reg[EAGER] and w.storages[storage].resident and not w.storages[storage].locks:
         evict(w, storage)
 
 
@@ -172,7 +172,7 @@ def _bury_all(w: World, count: int) -> None:
     while head < count:
         at = w.lists[BURIED, head]
         head += 1
-        if w.storages[at].material:
+        if w.storages[at].resident:
             note(w, Kind.BANISH, at)
             _clear(w, at)
         else:
@@ -184,7 +184,7 @@ def _bury_all(w: World, count: int) -> None:
 
 @compiled
 def sever(w: World, storage: int) -> None:
-    """``storage`` is pinned and can never be made again: it needs nothing of what it was made of."""
+    """Cut the pinned ``storage``, which can never be recomputed, off from its sources."""
     if w.storages[storage].fixed:
         return
     w.storages[storage].fixed = 1

@@ -23,10 +23,10 @@ class TensorRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     DTR's simulator each view is a value of its own; ``is_view``.)
 
     ``op`` makes it, as output ``index``; ``nbytes`` is what that allocates, ``compute_ns`` how long it takes. ``birth``
-    is the event that first made it and ``death`` the one that it was last lost in (None: it was never made; it is still
-    there). A use is an op that reads it: in the step itself (``model``) or computed again (``remat``);
-    ``pinned_..._uses`` are those of them in which its storage could not be evicted. ``direct_remats``: it was computed
-    again because it was needed; ``collateral_remats``: because another output of its op was.
+    is the event that first made it and ``death`` the one in which it was last lost (None: it was never made; it is
+    resident). A use is an op that reads it: in the step itself (``model``) or recomputed (``remat``);
+    ``pinned_..._uses`` are those of them in which its storage could not be evicted. ``direct_remats``: it was
+    recomputed because it was needed; ``collateral_remats``: because another output of its op was.
     """
 
     id: int
@@ -53,8 +53,8 @@ class TensorRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class StorageRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One storage. ``root`` is its first tensor, ``graph_storage`` its number in the Graph; events as of a tensor.
 
-    ``evictions`` are all, ``forced`` those of them that made room for something else; in the others it went because the
-    program had dropped it. ``remats``: how often it became resident again. ``pinned`` and ``banished``: the event from
+    ``evictions`` are all, ``forced`` those of them that made room for something else; the others followed from the
+    program's release. ``remats``: how often it became resident again. ``pinned`` and ``banished``: the event from
     which it had to stay (a sum of gradients: while anything else could go), and the one in which it went for good, if
     there is one.
     """
@@ -186,7 +186,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Telemetry(msgspec.Struct, frozen=True, eq=False):
-    """All that is told of a run; see the records. ``stop`` is None for a run that ended."""
+    """All records of a run. ``stop`` is None for a run that ended."""
 
     tensors: tuple[TensorRecord, ...]
     storages: tuple[StorageRecord, ...]

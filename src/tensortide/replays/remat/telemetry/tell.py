@@ -126,7 +126,7 @@ def _ops(seen: Watched, schedule: Schedule, names: _Names) -> Iterator[OpRecord]
             nbytes=seen.totals[op],
             is_aliasing=bool(seen.outputs[op]) and not any(roots),
             runs=seen.runs[op],
-            recomputations=seen.again[op],
+            recomputations=seen.recomputations[op],
         )
 
 

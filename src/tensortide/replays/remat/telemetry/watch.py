@@ -77,7 +77,7 @@ class Watched(Engine):
         self.direct, self.collateral = [0] * values, [0] * values
         self.evictions, self.forced, self.remats = [0] * storages, [0] * storages, [0] * storages
         self.pins, self.banishings = [NEVER] * storages, [NEVER] * storages
-        self.runs, self.again = [0] * len(self.cost_ns), [0] * len(self.cost_ns)
+        self.runs, self.recomputations = [0] * len(self.cost_ns), [0] * len(self.cost_ns)
         self.state = [_GONE] * storages
         self.state_bytes = [0, 0, 0, 0]
         """Bytes of the storages in each state."""
@@ -90,7 +90,7 @@ class Watched(Engine):
 
     def account(self, storage: int) -> None:
         """Put ``storage`` where it belongs by now."""
-        if not self.material[storage]:
+        if not self.resident[storage]:
             self.move(storage, _GONE)
         elif self.pinned[storage]:
             self.move(storage, _PINNED)
@@ -109,7 +109,7 @@ class Watched(Engine):
         return len(self.rows[0])
 
     @property
-    def resident(self) -> int:
+    def resident_bytes(self) -> int:
         """Bytes resident."""
         return sum(self.state_bytes[_EVICTABLE:])
 
@@ -145,7 +145,7 @@ class Watched(Engine):
         self.asked = 0
 
     def stopped(self, asked: int) -> Stop:
-        held = [Held(s, self.storage_bytes[s], self.pinned[s]) for s, here in enumerate(self.material) if here]
+        held = [Held(s, self.storage_bytes[s], self.pinned[s]) for s, resident in enumerate(self.resident) if resident]
         held.sort(key=lambda item: -item.nbytes)
         waiting = tuple(frame.op for frame in self.frames[:-1])
         return Stop(op=self.frames[-1].op, goal=self.goal, waiting=waiting, asked_bytes=asked, held=tuple(held))
@@ -156,7 +156,7 @@ class Watched(Engine):
             self.value.use(value, self.now, model, self.pinned[self.storage[value]])
         for storage in {self.storage[value] for value in frame.parents}:
             self.stored.use(storage, self.now, model, self.pinned[storage])
-        (self.runs if model else self.again)[frame.op] += 1
+        (self.runs if model else self.recomputations)[frame.op] += 1
         if not model:
             self.direct[frame.wanted] += 1
         if self.remat_ns + (0 if model else self.cost_ns[frame.op]) > self.rules.remat_limit_ns:
@@ -165,12 +165,12 @@ class Watched(Engine):
         self.frames.pop()
 
     def define(self, value: int) -> None:
-        storage, before, here = self.storage[value], self.defined[value], self.material[self.storage[value]]
+        storage, before, resident = self.storage[value], self.defined[value], self.resident[self.storage[value]]
         super().define(value)
         if before or not self.defined[value]:
             return
         event, frame = self.now - 1, self.frames[-1]
-        if not here:
+        if not resident:
             self.remats[storage] += self.stored.birth[storage] != NEVER
             self.stored.born(storage, event)
         if frame.wanted not in (NEVER, value):
@@ -184,11 +184,11 @@ class Watched(Engine):
         super().trace(kind, index)
         if kind in (Kind.RUN, Kind.RECOMPUTE):
             op = index if kind == Kind.RUN else self.op_of[index]
-            self.row(kind, op, self.resident + self.totals[op] + self.extra_bytes[op])
+            self.row(kind, op, self.resident_bytes + self.totals[op] + self.extra_bytes[op])
             return
         if kind in (Kind.EVICT, Kind.BANISH):
             self.lose(index, kind)
-        self.row(kind, index, self.resident)
+        self.row(kind, index, self.resident_bytes)
 
     def lose(self, storage: int, kind: int) -> None:
         """``storage`` is about to leave memory."""
@@ -217,7 +217,7 @@ class Watched(Engine):
         if fresh:
             self.pins[storage] = self.now
             self.account(storage)
-            self.row(Kind.PIN, storage, self.resident)
+            self.row(Kind.PIN, storage, self.resident_bytes)
 
 
 class WatchedCollecting(Watched, CollectingEngine):
