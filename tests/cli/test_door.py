@@ -42,6 +42,14 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
+def fact(document: Any, name: str) -> Any:
+    """The first value called ``name``, wherever it stands in ``document``."""
+    if isinstance(document, dict) and name in document:
+        return document[name]
+    inner = document.values() if isinstance(document, dict) else document if isinstance(document, list) else ()
+    return next((found for value in inner if (found := fact(value, name)) is not None), None)
+
+
 @pytest.mark.parametrize("verb", ["report", "count", "memory", "liveness", "doctor"])
 def test_a_folder_does_not_shadow_an_example(verb: str, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "mlp").mkdir()
@@ -53,7 +61,7 @@ def test_a_folder_does_not_shadow_an_example(verb: str, capsys: pytest.CaptureFi
 def test_a_file_does_not_shadow_a_policy(verb: list[str], capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "lru").write_text("notes")
     arguments = [*verb, "mlp", *SMALL, "--budget", "1GiB", "--policy"]
-    assert json.loads(run(capsys, *arguments, "lru", "--json"))["policy"] == "lru"
+    assert "lru" in json.loads(run(capsys, *arguments, "lru", "--json"))["title"]
     assert "./lru is not a tensortide plan" in fails(capsys, *arguments, "./lru")
 
 
@@ -62,10 +70,10 @@ def test_a_policy_of_ones_own(verb: list[str], capsys: pytest.CaptureFixture[str
     (folder / "mine.py").write_text(MINE)
     deep = ["--set", "batch=256", "--set", "inputs=16", "--set", "hidden=16", "--set", "layers=12"]
     arguments = [*verb, "mlp", *deep, "--policy", "mine.py:Oldest", "--json", "--budget"]
-    budget = json.loads(run(capsys, *arguments, "1GiB"))["peak_bytes"] * 9 // 10
-    found: Any = json.loads(run(capsys, *arguments, str(budget)))
-    assert found["policy"] == "mine.py:Oldest"
-    assert found["peak_bytes"] <= budget
+    budget = fact(json.loads(run(capsys, *arguments, "1GiB")), "peak_bytes") * 9 // 10
+    found = json.loads(run(capsys, *arguments, str(budget)))
+    assert "mine.py:Oldest" in found["title"]
+    assert 0 < fact(found, "peak_bytes") <= budget
 
 
 def test_a_sweep_of_policies_of_ones_own(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
