@@ -50,7 +50,7 @@ def fact(document: Any, name: str) -> Any:
     return next((found for value in inner if (found := fact(value, name)) is not None), None)
 
 
-@pytest.mark.parametrize("verb", ["report", "count", "memory", "liveness", "doctor"])
+@pytest.mark.parametrize("verb", ["report", "count", "memory", "liveness"])
 def test_a_folder_does_not_shadow_an_example(verb: str, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "mlp").mkdir()
     assert json.loads(run(capsys, verb, "mlp", *SMALL, "--json"))

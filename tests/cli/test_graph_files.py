@@ -117,7 +117,7 @@ def test_other_verbs(capsys: pytest.CaptureFixture[str], reference: Path, name: 
     file = graph_file(reference, name)
     assert "read from a file" in run(capsys, "report", file)
     assert "Peak memory" in run(capsys, "memory", file)
-    assert "tf::MatMul" in run(capsys, "explain", file, "tf.MatMul")
+    assert "tf::MatMul" in run(capsys, "count", file, "--explain", "tf.MatMul")
 
 
 def test_a_saved_graph_with_loops_is_counted(capsys: pytest.CaptureFixture[str], word_lm: Path, tmp_path: Path) -> None:

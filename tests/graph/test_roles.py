@@ -13,9 +13,9 @@ from tensortide.graph import Role
 from tensortide.graph.model import Graph, Named
 from tensortide.graph.roles import BANDS, WORKSPACE, Look, Row, looks, stacked
 from tensortide.reports import report
-from tensortide.reports.curve import memory_curve
-from tensortide.reports.html import render_html
-from tensortide.reports.terminal import render
+from tensortide.reports.blocks import Curve
+from tensortide.reports.render.chart import curve_lines
+from tensortide.reports.render.html import render_html
 from tensortide.timelines import timeline
 from tests.graphs import Builder
 
@@ -67,15 +67,19 @@ def test_a_new_role_appears_in_timeline_report_and_page(toy: Role) -> None:
     for rule in ("eager", "last_use"):
         assert timeline(graph, lifetimes=rule).by_role[toy].tolist() == [5000, 5000], "what outlives the step stays"
     document = report(graph)
-    assert document.storages.roles[document.storages.role[1]] == "toy_cache"
-    assert document.memory.eager.bytes_by_role["toy_cache"] == (5000, 5000)
-    assert [row.role for row in document.memory.roles_at_peak][:2] == ["toy_cache", "parameter"]
+    memory = document["memory"]
+    assert memory.table("storages")["role"] == ("toy_cache", "parameter", "activation", "temporary")
+    curve = memory["resident"]
+    assert isinstance(curve, Curve)
+    assert {one.key: one.values for one in curve.stack}["toy_cache"] == (5000, 5000)
+    assert memory.table("roles")["role"][:2] == ("toy_cache", "parameter")
     shown = io.StringIO()
-    render(document, Console(file=shown, width=100, no_color=True, highlight=False))
+    Console(file=shown, width=100, no_color=True, highlight=False).print(document)
     assert "toy" in shown.getvalue()
-    curve = "\n".join(line.plain for line in memory_curve(document, 40, ascii_only=True))
-    assert "+++" in curve, "drawn in the band of its row"
+    chart = "\n".join(line.plain for line in curve_lines(curve, 40, ascii_only=True))
+    assert "+++" in chart, "drawn in the band of its row"
     page = render_html(document, compress=False)
     assert page.count("--toy_cache: #") == 2
     data = json.loads(re.search(r"<script[^>]*application/json[^>]*>(.*?)</script>", page, re.DOTALL)[1])  # type: ignore[index]
-    assert "toy_cache" in data["storages"]["roles"]
+    (shown_memory,) = [one for one in data["sections"] if one["key"] == "memory"]
+    assert "toy_cache" in json.dumps(shown_memory)

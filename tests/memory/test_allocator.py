@@ -15,7 +15,8 @@ from tensortide.errors import GraphError
 from tensortide.graph import Graph, Role
 from tensortide.memory import ALLOCATORS, CUDA_CACHING, Allocator, CachingAllocator, Rounding, reserve
 from tensortide.memory.rounding import Rounded
-from tensortide.reports.allocator import allocator_view, replayed
+from tensortide.reports.sections import Step
+from tensortide.reports.sections.memory import document as memory_document
 from tensortide.timelines import timeline
 from tests.graphs import Builder, graphs
 
@@ -140,10 +141,10 @@ def test_a_new_row_is_a_new_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ALLOCATORS, "eggs", row)
     b = Builder()
     b.op([b.storage(13, Role.PARAMETER)], [b.storage(25, Role.ACTIVATION, 0, 1)])
-    view = replayed(b.graph(), "eggs")
-    assert (view.peak_allocated_bytes, view.peak_reserved_op) == (24 + 36, 0)
+    document = memory_document(Step(b.graph()), allocator="eggs")
+    assert (document["memory"].fact("peak_allocated"), document["memory"].fact("peak_reserved_op")) == (24 + 36, 0)
     shown = io.StringIO()
-    Console(file=shown, width=80).print(*allocator_view(view))
+    Console(file=shown, width=80).print(document)
     assert all(word in shown.getvalue() for word in ("Egg boxes", "60 B", "eggs", "boxes"))
     with pytest.raises(GraphError, match="there is no allocator 'crates'; there are exact, cpu, cuda, pages, eggs"):
         reserve(b.graph(), "crates")

@@ -10,7 +10,7 @@ import pytest
 
 from tensortide.graph.model import Graph
 from tensortide.reports import report
-from tensortide.reports.document import Document
+from tensortide.reports.blocks import Document
 from tests.reports.graphs import tower
 
 if TYPE_CHECKING:

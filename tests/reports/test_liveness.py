@@ -18,7 +18,7 @@ from rich.console import Console
 
 import tensortide
 from tensortide.graph.model import Graph
-from tensortide.reports import report
+from tensortide.reports.build import former_report as report
 from tensortide.reports.html import render_html
 from tensortide.reports.liveness import LivenessStudy, LivenessView, study, with_liveness
 from tensortide.reports.liveness.compare import render_comparison

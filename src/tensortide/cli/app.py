@@ -9,8 +9,6 @@ from cyclopts import App, Group
 import tensortide
 from tensortide.cli.capture import capture
 from tensortide.cli.count import count
-from tensortide.cli.doctor import doctor
-from tensortide.cli.explain import explain
 from tensortide.cli.formulas.app import formulas
 from tensortide.cli.liveness import liveness
 from tensortide.cli.memory import memory
@@ -24,7 +22,7 @@ __all__ = ["MOVED", "VERBS", "app", "moved"]
 
 VERBS: dict[str, tuple[Callable[..., None] | App, ...]] = {
     "The answer": (report,),
-    "Look closer": (count, memory, liveness, time, formulas, explain, doctor),
+    "Look closer": (count, memory, liveness, time, formulas),
     "Make it fit": (plan, run),
     "Files": (capture,),
     "Research": (remat,),
@@ -33,6 +31,8 @@ VERBS: dict[str, tuple[Callable[..., None] | App, ...]] = {
 
 MOVED: dict[str, str] = {
     "timeline": "memory",
+    "explain": "count --explain",
+    "doctor": "count --missing",
     "profile": "time --measure",
     "examples": "capture --list",
     "footprint": "plan order",

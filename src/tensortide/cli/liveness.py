@@ -167,7 +167,7 @@ def _other(target: str, text: str, options: CaptureOptions) -> tuple[str, Captur
 
 def _write(made: LivenessStudy, files: LivenessFiles) -> list[Path]:
     """Write what was asked for; the figures among it."""
-    from tensortide.reports import report
+    from tensortide.reports.build import former_report as report
     from tensortide.reports.html import render_html
     from tensortide.reports.liveness.figures import draw_all, overview_figure
     from tensortide.reports.liveness.sheet import sheet

@@ -6,11 +6,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Target, Top, console, graph_of, print_json
-from tensortide.graph import unrolled
+from tensortide.cli.durations import TimeOptions, timed
+from tensortide.cli.show import Files, show
+from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Target, Top
+from tensortide.importers.door import resolve
 from tensortide.memory import ALLOCATORS, EXACT
 from tensortide.recorder.resolver import resolver
-from tensortide.reports import report
 
 
 def _known(_: object, name: str) -> None:
@@ -26,21 +27,18 @@ def memory(
         str,
         Parameter(help=f"Also replay the step on an allocator: {', '.join(ALLOCATORS)}.", validator=_known),
     ] = EXACT.name,
+    files: Files = Files(),  # noqa: B008
     depth: Depth = 3,
     top: Top = 15,
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    times: TimeOptions = TimeOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
-    """Show memory over one step: its peak, by phase and by module, the bytes at every op, and what is alive at it."""
-    from tensortide.reports.allocator import replayed
+    """Show memory over one step: its peak, by phase and by module, over time, and what is alive at the peak."""
+    from tensortide.reports.sections import Step
+    from tensortide.reports.sections.memory import document
 
-    graph = unrolled(graph_of(target, options, quiet=out.quiet))
-    document = report(graph, resolver=resolver)
-    peaks = replayed(graph, allocator) if allocator != EXACT.name else None
-    if out.json:
-        keys = ("format", "overview", "memory", "modules", "storages", "environment", "assumptions", "notes")
-        print_json({**{key: getattr(document, key) for key in keys}, "allocator": peaks})
-        return
-    from tensortide.reports.terminal import render_timeline
-
-    render_timeline(document, console(), depth=depth, top=top, allocator=peaks)
+    files.check()
+    found = timed(resolve(target), options, times, quiet=out.quiet)
+    made = document(Step(found.graph, found.durations, resolver, top=top, depth=depth), allocator=allocator)
+    show(made, out, wrote=files.write(made, table="storages"))

@@ -130,11 +130,16 @@ class Column(_Data, frozen=True):
 
 
 class Block(_Data, frozen=True, kw_only=True, tag_field="block", tag=str.lower):
-    """Anything a Section shows. ``key`` names it in JSON, CSV and links; ``remark`` stands beside its title."""
+    """Anything a Section shows. ``key`` names it in JSON, CSV and links; ``remark`` stands beside its title.
+
+    ``only`` keeps it to some views: ``text`` (terminal, Markdown) where the page has the same in full, ``page`` where
+    it is too long for text. JSON has both.
+    """
 
     key: str = ""
     title: str = ""
     remark: str = ""
+    only: Literal["", "text", "page"] = ""
 
 
 class Facts(Block, frozen=True, kw_only=True):
@@ -182,10 +187,16 @@ class Table(Block, frozen=True, kw_only=True):
 
 
 class Tree(Table, frozen=True, kw_only=True):
-    """A table whose rows are nested, in depth-first order. The terminal shows rows down to ``to_depth``."""
+    """A table whose rows are nested, in depth-first order. The terminal shows rows down to ``to_depth``.
+
+    The page also draws it as nested bars: their lengths are the columns ``areas``, of which one is shown at a time,
+    their colours the texts of the column ``kind``.
+    """
 
     depth: Ints
     to_depth: int = 3
+    areas: Strings = ()
+    kind: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -230,7 +241,8 @@ class Curve(Block, frozen=True, kw_only=True):
     ``x`` is in ns wherever durations are known, else op numbers. ``ops`` are the op numbers of the entries (empty:
     entry ``i`` is op ``i``). ``stack`` is summed; ``lines`` are drawn over it. ``bands`` label the axis; ``shades`` are
     highlighted. ``table`` is the key of a table with a row per op, in any section; ``alive`` that of a table with
-    columns ``birth`` and ``death``, whose rows the page names under the pointer.
+    columns ``birth`` and ``death`` (or as ``death`` names it), whose rows the page names under the pointer. Of several
+    Curves in a row that have a ``variant``, the page shows one at a time.
     """
 
     x: Ints
@@ -245,6 +257,8 @@ class Curve(Block, frozen=True, kw_only=True):
     bands: tuple[Stretch, ...] = ()
     table: str = ""
     alive: str = ""
+    death: str = "death"
+    variant: str = ""
 
     def __post_init__(self) -> None:
         series = (*self.stack, *self.lines)

@@ -27,7 +27,7 @@ from tensortide.reports.modules import module_rows, op_groups
 from tensortide.reports.tables import PHASES, op_table, phase_of, source_rows, storage_table
 
 if TYPE_CHECKING:
-    from tensortide.cost import Count, Total
+    from tensortide.cost import Count, Resolver, Total
     from tensortide.timelines import StorageTimeline
 
 POINTS = 480
@@ -49,6 +49,18 @@ CONVENTIONS = (
     ),
 )
 """What the numbers of every report mean."""
+
+
+def former_report(graph: Graph, *, top: int = 25, resolver: Resolver | None = None) -> Document:
+    """The Document of ``graph``, for pages that are not blocks yet."""
+    from tensortide import __version__
+    from tensortide.cost import count
+    from tensortide.graph import unrolled
+    from tensortide.timelines import timeline
+
+    graph = unrolled(graph)
+    last_use = timeline(graph, lifetimes="last_use")
+    return build(graph, count(graph, resolver=resolver), timeline(graph), last_use, top=top, version=__version__)
 
 
 def build(

@@ -1,7 +1,7 @@
 """Predicted memory as a snapshot of PyTorch's CUDA allocator, for https://pytorch.org/memory_viz and its relatives.
 
 The viewer takes a pickle of plain dicts: ``device_traces``, the allocations and releases in order, and
-``segments``, what is there at the end. Storages get the addresses that a first-fit allocator gives them.
+``segments``, the blocks at the end. Storages get the addresses that a first-fit allocator gives them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from tensortide.reports.document import Document
+from tensortide.graph.model import Graph
+from tensortide.reports.places import widest_tensors
+from tensortide.timelines import timeline
+
+__all__ = ["ALIGNMENT", "FirstFit", "render_snapshot", "snapshot"]
 
 Frame: TypeAlias = dict[str, str | int]
 Record: TypeAlias = dict[str, Any]
@@ -46,14 +50,14 @@ class FirstFit:
         self.gaps.insert(at, (start, size))
 
 
-def render_snapshot(document: Document) -> bytes:
-    """A pickled snapshot whose events replay to the eager memory of the step. Time in it is the index of the op."""
-    return pickle.dumps(snapshot(document), protocol=4)
+def render_snapshot(graph: Graph) -> bytes:
+    """Pickle a snapshot whose events replay to the eager memory of the step. Time in it is the index of the op."""
+    return pickle.dumps(snapshot(graph), protocol=4)
 
 
-def snapshot(document: Document) -> Record:
+def snapshot(graph: Graph) -> Record:
     """The snapshot as plain dicts, lists, strings and whole numbers."""
-    recorder = _Recorder(document)
+    recorder = _Recorder(graph)
     recorder.play()
     return {
         "segments": recorder.segments(),
@@ -64,41 +68,43 @@ def snapshot(document: Document) -> Record:
 
 
 class _Recorder:
-    """Plays the lives of the storages through an allocator and writes down what happens."""
+    """Plays the lifetimes of the storages through an allocator and records its events."""
 
-    def __init__(self, document: Document) -> None:
-        self.document = document
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.line = timeline(graph)
+        self.tensors = widest_tensors(graph)
         self.allocator = FirstFit()
         self.events: list[Record] = []
         self.live: dict[int, int] = {}
 
     def play(self) -> None:
-        storages, count = self.document.storages, len(self.document.ops.name)
         births, deaths = defaultdict(list), defaultdict(list)
-        for i, (birth, death) in enumerate(zip(storages.birth, storages.death, strict=True)):
-            if birth < death and storages.nbytes[i]:
+        for i, nbytes, birth, death in self.line.storages():
+            if birth < death and nbytes:
                 births[birth].append(i)
                 deaths[death].append(i)
+        storages, workspace = self.graph.storages, self.line.workspace.tolist()
         for i in births[-1]:
-            self.live[i] = self.allocator.take(_rounded(storages.nbytes[i]))
-        for op in range(count + 1):
+            self.live[i] = self.allocator.take(_rounded(storages[i].nbytes))
+        for op in range(len(self.graph) + 1):
             for i in deaths[op]:
-                self._release(op, self.live.pop(i), storages.nbytes[i], self._frames(i))
+                self._release(op, self.live.pop(i), storages[i].nbytes, self._frames(i))
             for i in births[op]:
-                self.live[i] = self._allocate(op, storages.nbytes[i], self._frames(i))
-            if op < count and (workspace := self.document.ops.workspace_bytes[op]):
+                self.live[i] = self._allocate(op, storages[i].nbytes, self._frames(i))
+            if op < len(workspace) and workspace[op]:
                 frames: list[Frame] = [{"name": "workspace", "filename": "", "line": 0}, *self._op_frames(op)]
-                self._release(op, self._allocate(op, workspace, frames), workspace, frames)
+                self._release(op, self._allocate(op, workspace[op], frames), workspace[op], frames)
 
     def segments(self) -> list[Record]:
         """One segment that holds what is live at the end."""
-        storages, blocks, at = self.document.storages, [], 0
+        blocks, at = [], 0
         for i, address in sorted(self.live.items(), key=lambda item: item[1]):
             if address > at:
                 blocks.append(_block(at, address - at, "inactive", 0, []))
-            size = _rounded(storages.nbytes[i])
-            blocks.append(_block(address, size, "active_allocated", storages.nbytes[i], self._frames(i)))
-            at = address + size
+            nbytes = self.graph.storages[i].nbytes
+            blocks.append(_block(address, _rounded(nbytes), "active_allocated", nbytes, self._frames(i)))
+            at = address + _rounded(nbytes)
         total = self.allocator.end
         if at < total:
             blocks.append(_block(at, total - at, "inactive", 0, []))
@@ -134,19 +140,17 @@ class _Recorder:
         self.events.append(event)
 
     def _frames(self, i: int) -> list[Frame]:
-        """What a viewer shows as the stack of a block: the storage, the op that made it, its module and source line."""
-        storages = self.document.storages
-        label = storages.labels[storages.label[i]]
-        role, tensor = storages.roles[storages.role[i]], storages.tensors[storages.tensor[i]]
-        first: Frame = {"name": f"{role} {tensor}", "filename": label or "tensor", "line": i}
-        return [first, *(self._op_frames(storages.birth[i]) if storages.birth[i] >= 0 else ())]
+        """The stack of a block in a viewer: the storage, the op that made it, its module and source line."""
+        storage = self.graph.storages[i]
+        name = f"{storage.role} {self.tensors.get(i, '')}"
+        first: Frame = {"name": name, "filename": storage.name or "tensor", "line": i}
+        return [first, *(self._op_frames(storage.birth) if storage.birth is not None else ())]
 
     def _op_frames(self, op: int) -> Iterator[Frame]:
-        ops = self.document.ops
-        yield {"name": ops.names[ops.name[op]], "filename": ops.paths[ops.module[op]], "line": op}
-        if ops.source[op] >= 0:
-            source = self.document.sources[ops.source[op]]
-            yield {"name": source.function, "filename": source.file, "line": source.line}
+        view = self.graph[op]
+        yield {"name": view.name, "filename": view.module, "line": op}
+        if view.source is not None:
+            yield {"name": view.source.function, "filename": view.source.file, "line": view.source.line}
 
 
 def _rounded(nbytes: int) -> int:

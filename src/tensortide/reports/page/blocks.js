@@ -12,6 +12,18 @@ async function readDocument() {
   return new Response(stream).json();
 }
 
+/** Long lists as they were before they were written shorter; columns of text keep their distinct values. */
+function unpack(value, name) {
+  if (value === null || typeof value !== "object") return value;
+  if (Array.isArray(value)) return value.length && typeof value[0] === "object" && value[0] !== null ? value.map((one) => unpack(one)) : value;
+  if (Array.isArray(value.by)) {
+    let sum = 0;
+    return value.by.map((change) => (sum += change));
+  }
+  if (Array.isArray(value.of) && Array.isArray(value.at)) return name === "values" && value.of.every((one) => typeof one === "string") ? value : value.at.map((i) => value.of[i]);
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, unpack(one, key)]));
+}
+
 const factText = (fact) => (fact.before || "") + valueText(fact.value, fact.unit || "text");
 
 /** Facts with details are tiles, each with a number in large; others a list. */
@@ -57,7 +69,7 @@ class Page {
 
   block(section, block) {
     const made = this.#renderers[block.block](section, block);
-    if (block.block === "note") return made;
+    if (block.block === "note" && !block.title) return made;
     const title = block.title && el("h3", {}, block.title, block.remark && el("span", { class: "soft" }, `  ${block.remark}`));
     return el("div", { class: "block", id: block.key && `${section.key}.${block.key}`, "data-block": block.block }, title, made);
   }
@@ -66,7 +78,10 @@ class Page {
     facts: (section, block) => factsView(block),
     note: (section, block) => el("p", { class: `note ${block.kind || "remark"}${block.kind === "warning" ? " warn" : ""}` }, block.text),
     table: (section, block) => this.tables.get(`${section.key}.${block.key}`).node,
-    tree: (section, block) => this.tables.get(`${section.key}.${block.key}`).node,
+    tree: (section, block) => {
+      const table = this.tables.get(`${section.key}.${block.key}`);
+      return block.areas && table.length ? el("div", {}, new Icicle(table).node, table.node) : table.node;
+    },
     scatter: (section, block) => scatterView(block),
     spans: (section, block) => spansView(block, this.table(section, block.table)),
     curve: (section, block) => {
@@ -77,11 +92,36 @@ class Page {
     },
   };
 
+  /** The blocks of a section in order; curves that are variants of one share a place. */
+  blocks(section) {
+    const groups = [];
+    for (const block of section.blocks || []) {
+      const last = groups[groups.length - 1];
+      if (block.only === "text") continue;
+      if (block.variant && last && last[0].variant) last.push(block);
+      else groups.push([block]);
+    }
+    return groups.map((group) => (group.length > 1 && group[0].x.length > 1 ? this.#variants(section, group) : this.block(section, group[0])));
+  }
+
+  #variants(section, blocks) {
+    const nodes = blocks.map((block) => this.block(section, block));
+    const curves = this.curves.slice(-blocks.length);
+    const show = (key) => {
+      blocks.forEach((block, n) => {
+        nodes[n].hidden = block.key !== key;
+        if (block.key === key) curves[n].choose(curves[n].pinned);
+      });
+    };
+    show(blocks[0].key);
+    return el("div", {}, el("div", { class: "tools variants" }, choice("Which curve", blocks.map(({ key, variant }) => [key, variant]), blocks[0].key, show)), nodes);
+  }
+
   show() {
     const { title, subtitle = [], settings = {}, sections } = this.document;
     const set = Object.entries(settings).flatMap(([name, value], i) => [i > 0 && " · ", `${name} `, el("b", {}, valueText(value, "text"))]);
     const head = el("section", { id: "overview" }, el("h1", {}, title || "unnamed step"), set.length > 0 && el("p", { class: "settings" }, set), subtitle.map((line) => el("p", { class: "settings" }, line)));
-    const panes = sections.map((section) => el("section", { id: section.key, "aria-label": section.title }, section.title && el("h2", {}, section.title), section.about && el("p", { class: "soft" }, section.about), (section.blocks || []).map((block) => this.block(section, block))));
+    const panes = sections.map((section) => el("section", { id: section.key, "aria-label": section.title }, section.title && el("h2", {}, section.title), section.about && el("p", { class: "soft" }, section.about), this.blocks(section)));
     el($("nav"), {}, sections.map((section) => el("a", { href: `#${section.key}` }, section.title || section.key)));
     el($("report"), {}, head, panes);
     $("report").hidden = false;
@@ -90,7 +130,7 @@ class Page {
 
 (async () => {
   try {
-    const page = new Page(await readDocument());
+    const page = new Page(unpack(await readDocument()));
     page.show();
     $("status").remove();
     document.documentElement.dataset.ready = "true";

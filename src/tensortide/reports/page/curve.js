@@ -78,7 +78,7 @@ class CurveView {
   }
 
   #alive(op) {
-    const [birth, death] = [this.alive.column("birth"), this.alive.column("death")];
+    const [birth, death] = [this.alive.column("birth"), this.alive.column(this.block.death || "death")];
     return (row) => birth.at(row) <= op && op < death.at(row);
   }
 

@@ -64,9 +64,11 @@ class TableView {
 
   /** Letters that most cells of a column have room for. */
   #width(one) {
+    const { depth } = this.block;
+    const deep = depth && one === this.columns[0] ? (i) => 3 + 2 * depth[i] : () => 0;
     let most = one.column.label.length + 2;
     const step = Math.max(1, Math.floor(one.length / 200));
-    for (let i = 0; i < one.length; i += step) most = Math.max(most, one.text(i).length);
+    for (let i = 0; i < one.length; i += step) most = Math.max(most, one.text(i).length + deep(i));
     return Math.min(most, 40) + (one.column.bar ? 8 : 0);
   }
 
@@ -75,7 +77,7 @@ class TableView {
     const width = this.#width(one);
     const most = column.bar ? one.most : 0;
     const made = { key: column.key, title: column.label, num: one.right, text: (i) => one.text(i), sort: (i) => one.at(i), down: one.right && unit !== "op", ordinal: unit === "op" };
-    made.width = one.right ? `${width + 1}ch` : `minmax(${Math.min(width, 14)}ch, ${width}fr)`;
+    made.width = one.right ? `${width + 1}ch` : `minmax(${Math.min(width, number || !this.block.depth ? 14 : 26)}ch, ${width}fr)`;
     if (!one.right) Object.assign(made, { title_of: (i) => one.text(i), mono: unit === "name" || unit === "code", tail: unit === "path" && !this.block.depth, soft: column.dim });
     if (column.bar) made.node = (i) => [el("i", { class: "bar-of", style: { width: `${(5 * Math.max(0, Number(one.at(i)) || 0)) / (most || 1)}ch` } }), one.text(i)];
     if (unit === "role") made.node = (i) => [swatch(one.at(i)), one.text(i)];
@@ -139,7 +141,7 @@ class TableView {
   }
 
   filter() {
-    const texts = this.columns.filter((one) => !one.right);
+    const texts = this.every.filter((one) => !one.right);
     const tests = this.input.value.toLowerCase().split(/\s+/).filter(Boolean).map((word) => texts.map((one) => one.has(word)));
     const rows = [];
     for (let i = 0; i < this.length; i++) {

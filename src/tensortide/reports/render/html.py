@@ -9,6 +9,7 @@ import html
 import re
 from collections.abc import Sequence
 from importlib import resources
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -19,12 +20,12 @@ from tensortide.reports.render.json import encode
 
 __all__ = ["frame", "join_page", "render_frame", "render_html"]
 
-SCRIPTS = ("dom", "format", "units", "scale", "vtable", "table", "curve", "plots", "blocks")
+SCRIPTS = ("dom", "format", "units", "scale", "vtable", "table", "icicle", "curve", "plots", "blocks")
 """Scripts of the page in the order they are joined. ``theme`` runs before them, so that no wrong colour flashes."""
 PLAIN_BYTES = 1 << 16
 """Data up to this size stays readable in the page; more is compressed."""
 REPEATED = 64
-"""A column of so many texts or more is written as distinct texts and their positions, if most repeat."""
+"""Lists of so many values or more are written shorter."""
 
 
 def render_html(document: Document, *, compress: bool | None = None) -> str:
@@ -65,18 +66,24 @@ def join_page(template: str, scripts: Sequence[str], title: str, data: bytes, *,
     return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]], _read(template))
 
 
-def _packed(document: dict[str, Any]) -> dict[str, Any]:
-    """Write columns of repeated text as ``{"of": distinct texts, "at": positions}``."""
-    for section in document["sections"]:
-        for block in section.get("blocks", ()):
-            for column in block.get("columns", ()):
-                values = column["values"]
-                if len(values) >= REPEATED and all(isinstance(value, str) for value in values):
-                    of = list(dict.fromkeys(values))
-                    if 2 * len(of) <= len(values):
-                        place = {text: i for i, text in enumerate(of)}
-                        column["values"] = {"of": of, "at": [place[value] for value in values]}
-    return document
+def _packed(value: Any) -> Any:
+    """Write long lists of plain values shorter: texts and numbers that repeat as ``{"of": distinct ones, "at":
+    positions}``, whole numbers as ``{"by": differences}``. The page undoes it."""
+    if isinstance(value, dict):
+        return {key: _packed(one) for key, one in value.items()}
+    if not isinstance(value, list | tuple):
+        return value
+    kinds = set(map(type, value))
+    if len(value) < REPEATED or kinds & {list, tuple, dict}:
+        return [_packed(one) for one in value]
+    if kinds == {int}:
+        return {"by": [value[0], *(b - a for a, b in pairwise(value))]}
+    keys = value if kinds == {str} else [(type(one), one) for one in value]
+    place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    if 2 * len(place) > len(value):
+        return value
+    of = list(place) if kinds == {str} else [one for _, one in place]
+    return {"of": of, "at": [place[key] for key in keys]}
 
 
 def _colors() -> str:

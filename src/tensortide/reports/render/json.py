@@ -22,15 +22,17 @@ def render_json(document: Document) -> str:
         "settings": document.settings,
         "sections": {section.key: _section(section) for section in document.sections},
     }
-    return msgspec.json.format(encode(whole), indent=1).decode() + "\n"
+    return encode(whole, indent=1).decode() + "\n"
 
 
-def encode(value: object) -> bytes:
-    """Encode ``value``, structs included, as compact JSON."""
+def encode(value: object, *, indent: int | None = None) -> bytes:
+    """Encode ``value``, structs included, as JSON: compact, or indented by ``indent``."""
     try:
-        return msgspec.json.encode(value)
+        data = msgspec.json.encode(value)
+        return data if indent is None else msgspec.json.format(data, indent=indent)
     except UnicodeEncodeError:  # a name with half a character, which only escapes can write
-        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+        separators = (",", ":") if indent is None else None
+        return json.dumps(msgspec.to_builtins(value), separators=separators, indent=indent).encode()
 
 
 def _section(section: Section) -> dict[str, Any]:

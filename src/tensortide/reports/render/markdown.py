@@ -32,6 +32,8 @@ def _section(section: Section) -> Iterator[str]:
     if section.about:
         yield f"\n{_plain(section.about)}"
     for block in section.blocks:
+        if block.only == "page":
+            continue
         body = list(_block(block))
         if body and block.title:
             yield f"\n### {_plain(block.title)}"

@@ -64,7 +64,8 @@ def _title(document: Document) -> Text:
 
 
 def _section(section: Section, options: ConsoleOptions, *, titled: bool) -> Iterator[RenderableType]:
-    rendered = [(block, made) for block in section.blocks if (made := list(_RENDERERS[type(block)](block, options)))]
+    blocks = [block for block in section.blocks if block.only != "page"]
+    rendered = [(block, made) for block in blocks if (made := list(_RENDERERS[type(block)](block, options)))]
     if titled and rendered and section.title:
         yield heading(tidy(section.title), tidy(section.about))
     previous: Block | None = None

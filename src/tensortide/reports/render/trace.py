@@ -30,7 +30,8 @@ def render_trace(document: Document) -> bytes:
     indexed = False
     for section, block in blocks:
         if isinstance(block, Spans):
-            table = every.get(f"{section.key}.{block.table}") or every.get(block.table)
+            anywhere = (one for one in every.values() if one.key == block.table)
+            table = every.get(f"{section.key}.{block.table}") or next(anywhere, None)
             events += _spans(block, table, processes)
         elif isinstance(block, Curve):
             events += _curve(block)

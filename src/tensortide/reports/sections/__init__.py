@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tensortide.reports.blocks import Section
+from tensortide.reports.blocks import Document, Section
 
 if TYPE_CHECKING:
     from tensortide.cost import Count, Resolver
     from tensortide.graph.model import Graph
+    from tensortide.reports.module_tree import ModuleRow
+    from tensortide.timelines import StorageTimeline
     from tensortide.timing import Durations
 
 __all__ = ["Step", "sections_of"]
@@ -25,6 +27,7 @@ class Step:
     graph: Graph
     durations: Durations | None = None
     resolver: Resolver | None = None
+    strict: bool = False
     top: int = 15
     depth: int = 3
 
@@ -33,7 +36,55 @@ class Step:
         """FLOPs and bytes of each op."""
         from tensortide.cost import count
 
-        return count(self.graph, resolver=self.resolver)
+        return count(self.graph, strict=self.strict, resolver=self.resolver)
+
+    @cached_property
+    def eager(self) -> StorageTimeline:
+        """Memory as the framework released it in this step, over time where durations are known."""
+        from tensortide.timelines import timeline
+
+        return timeline(self.graph, durations_ns=None if self.durations is None else self.durations.ns)
+
+    @cached_property
+    def last_use(self) -> StorageTimeline:
+        """Memory with every storage released right after its last use."""
+        from tensortide.timelines import timeline
+
+        return timeline(self.graph, lifetimes="last_use")
+
+    @cached_property
+    def phases(self) -> tuple[str, ...]:
+        """The phase of each op; recomputation is one of its own."""
+        from tensortide.reports.places import phase_of
+
+        return tuple(map(phase_of, self.graph.ops))
+
+    @cached_property
+    def modules(self) -> tuple[ModuleRow, ...]:
+        """The module tree as rows."""
+        from tensortide.reports.module_tree import module_rows
+
+        return module_rows(self.graph, self.counted, self.eager)
+
+    @property
+    def kind(self) -> str:
+        """``training``, ``inference`` or ``forward and backward``."""
+        if "optimizer" in self.phases:
+            return "training"
+        return "forward and backward" if "backward" in self.phases else "inference"
+
+    def document(self, *sections: Section) -> Document:
+        """Head ``sections`` with the step's name, settings and origin."""
+        meta = self.graph.meta
+        where = "read from a file" if meta.captured_on == "file" else f"captured on {meta.captured_on} tensors"
+        origin = f"; {meta.framework}, {where}" if meta.framework else ""
+        time = () if self.durations is None else (f"time: {self.durations.source}",)
+        return Document(
+            title=meta.workload,
+            subtitle=(f"one {self.kind} step{origin}", *time),
+            settings=dict(meta.hyperparameters),
+            sections=sections,
+        )
 
 
 def sections_of(step: Step) -> tuple[Section, ...]:

@@ -13,9 +13,8 @@ from tensortide.cost import Resolver
 from tensortide.cost.coverage import shapes_of, shown
 from tensortide.graph.model import Graph
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Tree, Value
-from tensortide.reports.modules import pattern
+from tensortide.reports.places import pattern
 from tensortide.reports.sections import Step
-from tensortide.reports.tables import phase_of
 from tensortide.timing import Durations, Measurement, Platform
 from tensortide.units import format_percent, format_seconds
 
@@ -96,12 +95,11 @@ def section(step: Step, durations: Durations) -> Section:
     """Make the section of ``durations``, which are those of the ops of ``step``."""
     graph, found = step.graph, durations.measurement
     ops = _timed(step, durations)
-    phases = [phase_of(op) for op in graph.ops]
     blocks: list[AnyBlock] = [*_explained(durations, sum(op.total_ns for op in ops))]
-    blocks.append(_table("phases", "By phase", "Phase", _grouped(ops, lambda i: (phases[i], "", "")), top=None))
-    by_op = _grouped(ops, lambda i: (shown(graph[i].name), "", phases[i]))
+    blocks.append(_table("phases", "By phase", "Phase", _grouped(ops, lambda i: (step.phases[i], "", "")), top=None))
+    by_op = _grouped(ops, lambda i: (shown(graph[i].name), "", step.phases[i]))
     blocks.append(_table("ops", "By op", "Op", by_op, top=step.top))
-    by_shapes = _grouped(ops, lambda i: (shown(graph[i].name), shapes_of(graph[i]), phases[i]))
+    by_shapes = _grouped(ops, lambda i: (shown(graph[i].name), shapes_of(graph[i]), step.phases[i]))
     blocks.append(_table("shapes", "By op and operands", "Op", by_shapes, top=step.top))
     blocks.append(_modules(graph, ops, step.depth))
     if found is not None:

@@ -6,8 +6,7 @@ import dataclasses
 
 import pytest
 
-from tensortide.reports.fold import ALIKE, fold_modules
-from tensortide.reports.rows import ModuleRow
+from tensortide.reports.module_tree import ALIKE, ModuleRow, fold_modules
 
 
 @dataclasses.dataclass

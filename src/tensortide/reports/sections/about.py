@@ -1,0 +1,60 @@
+"""Section ``about``: what the numbers of a report mean, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensortide.reports.blocks import Fact, Facts, Note, Section
+from tensortide.reports.layout import device_text
+from tensortide.reports.sections import Step
+
+__all__ = ["ORDER", "of_step"]
+
+ORDER = 90
+
+CONVENTIONS = (
+    (
+        "A FLOP is one multiply or one add; a multiply-accumulate (MAC) is 2 FLOP. FLOPs are algorithmic: what the "
+        "mathematics needs, not what the hardware issues. Products and elementwise work are counted apart."
+    ),
+    "Bytes accessed are algorithmic too: what an op must read of its inputs and write of its outputs. Views move none.",
+    (
+        "Memory is bytes of tensors as requested, and what kernels are known to take while they run: the allocator's "
+        "rounding and caching and the framework's own context come on top."
+    ),
+    (
+        "Eager: a tensor is released when the framework released it in this step. Last use: right after the last op "
+        "that reads it, as a compiler could."
+    ),
+)
+"""Meaning of the numbers of every report."""
+
+
+def of_step(step: Step) -> Section:
+    """Make the section; text has no room for it."""
+    from tensortide import __version__
+
+    meta = step.graph.meta
+    rows = (
+        Fact("kind", "Step", step.kind),
+        Fact("step", "first or steady", meta.step),
+        Fact("framework", "Framework", meta.framework),
+        Fact("python", "Python", meta.python),
+        Fact("captured_on", "Captured on", meta.captured_on),
+        Fact("tensortide", "tensortide", __version__),
+    )
+    notes = [Note(text=text, only="page") for text in (*CONVENTIONS, *_conventions(step))]
+    return Section("about", "About these numbers", blocks=(*notes, Facts(rows=rows, only="page")))
+
+
+def _conventions(step: Step) -> Iterator[str]:
+    """Say what the numbers of this step mean beyond those of every report."""
+    meta, eager = step.graph.meta, step.eager
+    if meta.captured_on == "fake":
+        yield "Captured on fake tensors: shapes are exact; nothing was computed and nothing was measured."
+    if meta.step == "first":
+        yield "This is the first step: optimizer state is created in it."
+    elif step.kind == "training":
+        yield "This is a steady step: optimizer state exists before it."
+    if others := [device_text(device) for device in eager.devices if device != eager.device]:
+        yield f"Memory is that of {device_text(eager.device)}; the step also uses {', '.join(others)}."

@@ -1,0 +1,141 @@
+"""Section ``cost``: totals of a step, the same by phase, how much of it has a cost rule, and what was assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from tensortide.cost import PHASES, Total
+from tensortide.reports.blocks import AnyBlock, Column, Fact, Facts, Note, Section, Table
+from tensortide.reports.sections import Step, memory
+from tensortide.units import format_bytes, format_count
+
+__all__ = ["ORDER", "of_step"]
+
+ORDER = 10
+
+HOW = {
+    "missing": "unknown",
+    "by_default": "default",
+    "by_framework": "framework",
+    "by_decomposition": "decomposition",
+    "by_bound": "bound",
+}
+"""Groups of a Coverage, and what its ops' costs are: in no total (``unknown``), one FLOP per output element
+(``default``), the framework's formula, that of a decomposition, or a bound."""
+
+
+def of_step(step: Step) -> Section:
+    """Make the section; its facts begin with memory, which decides whether the step fits."""
+    blocks: list[AnyBlock] = [Facts(rows=(*memory.facts(step), *_facts(step)))]
+    blocks += [_phases(step)] if len(step.graph) else [Note(text="The step has no ops.")]
+    blocks.append(Note(text=step.counted.coverage.line(), kind="coverage"))
+    blocks += [*_irregular(step), *assumptions(step)]
+    return Section("cost", "Totals", blocks=tuple(blocks))
+
+
+def _facts(step: Step) -> Iterator[Fact]:
+    total, cost, held = step.counted.total, step.counted.total.cost, step.counted.holdings
+    least = ">= " if total.unknown else ""
+    remark = f"{_intensity(total) or 0:.1f} FLOP per byte accessed"
+    yield Fact("flops", "FLOPs", total.flops, "flops", remark, before=least)
+    yield Fact("product_flops", "products", 2 * cost.macs, "flops", format_count(cost.macs, "MAC"), level=1)
+    yield Fact("elementwise_flops", "elementwise", cost.elementwise_flops, "flops", level=1)
+    sparse = cost.active_macs is not None and cost.active_macs != cost.macs
+    active = None if cost.active_macs is None else 2 * cost.active_macs
+    yield Fact("active_flops", "active", active, "flops", "products without known zeros (masks)", 1, data=not sparse)
+    again = 2 * cost.recompute_macs
+    yield Fact("recompute_flops", "recomputed", again, "flops", "inside fused kernels, in no total", 1, data=not again)
+    remark = f"{format_bytes(cost.bytes_read)} read, {format_bytes(cost.bytes_written)} written"
+    yield Fact("accessed", "Bytes accessed", total.bytes, "bytes", remark, before=least)
+    frozen = held.parameters - held.trainable
+    remark = format_bytes(held.parameter_bytes)
+    remark += f", {format_count(held.trainable)} trainable" if frozen else ""
+    yield Fact("parameters", "Parameters", held.parameters, "amount", remark)
+    count = sum(row.path != "(outside)" for row in step.modules)
+    yield Fact("ops", "Ops", len(step.graph), "count", f"{count} modules")
+    yield from _data(step)
+
+
+def _data(step: Step) -> Iterator[Fact]:
+    """Name what JSON has beside the facts that are shown."""
+    total, coverage = step.counted.total, step.counted.coverage
+    for key in ("transcendentals", "comparisons", "int_ops", "random_draws"):
+        yield Fact(key, "", getattr(total.cost, key), "count", data=True)
+    yield Fact("macs", "", total.cost.macs, "macs", data=True)
+    yield Fact("read", "", total.cost.bytes_read, "bytes", data=True)
+    yield Fact("written", "", total.cost.bytes_written, "bytes", data=True)
+    yield Fact("intensity", "", _intensity(total) or 0.0, "flops_per_byte", data=True)
+    for key, nbytes in msgspec.structs.asdict(step.counted.holdings).items():
+        if key.endswith("_bytes"):
+            yield Fact(key.removesuffix("_bytes") + "_size", "", nbytes, "bytes", data=True)
+    yield Fact("trainable_parameters", "", step.counted.holdings.trainable, "count", data=True)
+    yield Fact("unknown_ops", "", total.unknown, "count", data=True)
+    yield Fact("costed_ops", "", coverage.ops, "count", data=True)
+    yield Fact("covered_ops", "", coverage.covered, "count", data=True)
+    yield Fact("costed", "", coverage.nbytes, "bytes", data=True)
+    yield Fact("covered", "", coverage.covered_bytes, "bytes", data=True)
+
+
+def _intensity(total: Total) -> float | None:
+    return total.flops / total.bytes if total.bytes else None
+
+
+def _phases(step: Step) -> Table:
+    """The totals by phase."""
+    by_phase, peaks = step.counted.by_phase, memory.phase_peaks(step.eager, step.phases)
+    names = [phase for phase in PHASES if phase in peaks]
+    totals = [by_phase[name] for name in names]
+    whole = step.counted.total.flops
+    flops = tuple(total.flops for total in totals)
+    short = memory.phase_peaks(step.last_use, step.phases)
+    costs = [total.cost for total in totals]
+    columns = [
+        Column("phase", "Phase", "text", tuple(names)),
+        Column("ops", "Ops", "count", tuple(total.ops for total in totals)),
+        Column("flops", "FLOPs", "flops", flops),
+        Column("share", "share", "share", tuple(n / whole if whole else None for n in flops)),
+        Column("product_flops", "products", "flops", tuple(2 * cost.macs for cost in costs), at_width=90),
+        Column("elementwise_flops", "elementw.", "flops", tuple(cost.elementwise_flops for cost in costs)),
+        Column("accessed", "Bytes", "bytes", tuple(total.bytes for total in totals)),
+        Column("intensity", "FLOP/B", "flops_per_byte", tuple(map(_intensity, totals))),
+        Column("peak", "Peak", "bytes", tuple(peaks[name] for name in names)),
+        Column("last_use_peak", "", "bytes", tuple(short[name] for name in names), data=True),
+        Column("unknown_ops", "", "count", tuple(total.unknown for total in totals), data=True),
+    ]
+    fields = ("macs", "active_macs", "recompute_macs", "transcendentals", "comparisons", "int_ops", "random_draws")
+    columns += [Column(key, "", "count", tuple(getattr(cost, key) for cost in costs), data=True) for key in fields]
+    columns.append(Column("read", "", "bytes", tuple(cost.bytes_read for cost in costs), data=True))
+    columns.append(Column("written", "", "bytes", tuple(cost.bytes_written for cost in costs), data=True))
+    return Table(key="phases", columns=tuple(columns))
+
+
+def _irregular(step: Step) -> Iterator[Table]:
+    """List the ops whose cost is not simply that of their rule."""
+    coverage = step.counted.coverage
+    rows = [(how, group) for name, how in HOW.items() for group in getattr(coverage, name)]
+    if rows:
+        columns = (
+            Column("op", "Op", "name", tuple(group.name for _, group in rows)),
+            Column("cost", "Its cost", "text", tuple(how for how, _ in rows)),
+            Column("count", "Ops", "count", tuple(group.count for _, group in rows)),
+            Column("shapes", "Shapes of the first", "code", tuple(group.shapes for _, group in rows), dim=True),
+            Column("module", "Module of the first", "path", tuple(group.module for _, group in rows)),
+            Column("reason", "Why", "text", tuple(group.reason for _, group in rows), fold=True),
+        )
+        yield Table(key="irregular", title="Ops whose cost is not simply that of their rule", columns=columns, top=0)
+
+
+def assumptions(step: Step) -> Iterator[Note]:
+    """What capture had to assume of this step, if anything; and that arms of a conditional exclude each other."""
+    texts = [*step.graph.meta.assumptions]
+    if count := len(step.graph) - len(step.counted.running):
+        texts.append(
+            "Of a conditional whose outcome is unknown, totals take the most expensive arm; "
+            f"other arms ({count} op{'s' * (count > 1)}) are in no total, but in memory over the step."
+        )
+    for number, text in enumerate(texts):
+        first = number == 0
+        remark = "what the step does not tell" * first
+        yield Note(text=text, kind="assumption", title="Assumed" * first, remark=remark)
