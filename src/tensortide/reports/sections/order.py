@@ -11,7 +11,7 @@ from tensortide.graph.roles import WORKSPACE, looks
 from tensortide.replays import replay
 from tensortide.reports.blocks import AnyBlock, Column, Curve, Document, Fact, Facts, Mark, Note, Section, Series, Table
 from tensortide.reports.layout import device_text
-from tensortide.reports.modules import pattern, shared
+from tensortide.reports.places import pattern, shared
 from tensortide.timelines import Resident, StorageTimeline, timeline
 from tensortide.units import format_bytes, format_percent
 
