@@ -26,7 +26,7 @@ from tensortide.reports.blocks import (
 )
 from tensortide.reports.budgeted import Budgeted, advice, place_text, policy_name, verdict
 from tensortide.reports.layout import device_text
-from tensortide.reports.modules import pattern, shared
+from tensortide.reports.places import pattern, shared
 from tensortide.timelines.events import Kind
 from tensortide.units import format_bytes, format_percent, format_seconds
 
