@@ -99,7 +99,9 @@ def under(step: Any, graph: Any, limit: int, steps: int) -> harness.Row:
         "predicted_ms": middle(both.predicted.recompute_ns for both in each) / 1e6,
         "first_ms": middle(map(first_ns, latest)) / 1e6,
         "measured_ms": middle(both.measured.recompute_ns for both in each) / 1e6,
-        "over": middle(one.figures.recompute_ns / first_ns(one) - 1 if one.is_recompute.any() else 0.0 for one in latest),
+        "over": middle(
+            one.figures.recompute_ns / first_ns(one) - 1 if one.is_recompute.any() else 0.0 for one in latest
+        ),
         "arguments_us": middle(arguments) / ops / 1e3 if ops else 0,
     }
 

@@ -1,4 +1,4 @@
-"""A step under a memory budget, simulated: online policies, engines, and what came of a run."""
+"""A step under a memory budget, simulated: online policies, engines, and outcomes of runs."""
 
 from __future__ import annotations
 

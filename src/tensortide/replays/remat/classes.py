@@ -1,4 +1,4 @@
-"""Classes of evicted storages, by union-find: what h_DTR_eq adds up instead of walking the graph."""
+"""Classes of evicted storages, by union-find, whose work h_DTR_eq sums instead of walking the graph."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Frame:
-    """An op on its way to be run: what it waits for."""
+    """An op that waits to run, with the parents that it waits for."""
 
     __slots__ = ("missing", "op", "parents", "wanted")
 
@@ -31,7 +31,7 @@ class Frame:
         """The value to recompute; -1 in the model's own execution."""
         self.parents = parents
         self.missing = missing
-        """Parents that were not there at first, the next one last."""
+        """Parents that were not resident at first, the next one last."""
 
 
 class Engine:
@@ -81,7 +81,7 @@ class Engine:
         for value, storage in enumerate(self.storage):
             self.values[storage].append(value)
 
-    # What policies ask
+    # Queries of policies
 
     def evicted_ancestors(self, storage: int) -> Collection[int]:
         return self._reach(storage, self.parents)
@@ -169,7 +169,7 @@ class Engine:
         self.children[near][made] = None
 
     def execute(self, op: int, wanted: int) -> None:
-        """Run ``op``, and before it whatever it needs that is not there."""
+        """Run ``op``, after recomputing its inputs that are not resident."""
         stack = [self.enter(op, wanted)]
         while stack:
             frame = stack[-1]
@@ -221,7 +221,7 @@ class Engine:
             self.evict(storage)
 
     def finish(self, frame: Frame) -> None:
-        """Run the op of ``frame``: its inputs are there, and so is the room for its outputs."""
+        """Run the op of ``frame``: its inputs are resident, and there is room for its outputs."""
         op, outputs = frame.op, self.outputs[frame.op]
         self.trace(Kind.RUN if frame.wanted < 0 else Kind.RECOMPUTE, op if frame.wanted < 0 else frame.wanted)
         self.clock_ns += self.cost_ns[op]
@@ -286,7 +286,7 @@ class Engine:
         self.pool.pop(storage, None)
 
     def released(self, storage: int) -> None:
-        """One reference less: evict at once what the program has no more."""
+        """Take one reference off: evict at once what the program holds no more."""
         if (
             self.rules.deallocation == "eager"
             and not self.references[storage]

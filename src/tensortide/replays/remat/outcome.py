@@ -19,7 +19,7 @@ UNLIMITED = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Under which rules a step is played: ``clock_ns`` at its start; ``collect``: free what nothing can need any more;
+    """Rules that a step is played by: ``clock_ns`` at its start; ``collect``: free what nothing can need any more;
     ``overrun_bytes``: as far over the budget what ops take only while they run may go at once, and farther where
     nothing is left to evict; None: not at all. For the rest see ``simulator.Simulator``."""
 

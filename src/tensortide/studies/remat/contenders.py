@@ -33,7 +33,7 @@ Contender: TypeAlias = "tuple[str, Iterable[StaticPlan], str]"
 MOST_NODES = 10_000
 """Up to so many nodes there are schedules at all: they are found in tables of their square."""
 MARGIN = 0.1
-"""By so much, at least, peaks may be other than planners think."""
+"""Share by which peaks may deviate from what planners count, at least."""
 QUADRATIC_NODES = 500
 """Up to so many nodes each stage may start from the node before it: the time of that is their square."""
 

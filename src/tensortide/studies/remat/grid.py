@@ -113,7 +113,7 @@ def _processes(count: int, subjects: list[Subject]) -> Iterator[Submit]:
 
 
 _subjects: list[Subject] = []
-"""Of a process that plays runs: what they are of."""
+"""The subjects whose runs this process plays."""
 
 
 def _enter(subjects: list[Subject]) -> None:

@@ -11,7 +11,7 @@ from tensortide.studies.remat.results import Step
 __all__ = ["Comparison", "Entry", "Kind", "Point", "Strategy", "Verdict"]
 
 Kind: TypeAlias = Literal["static", "program", "online"]
-"""Of a strategy: it is told no budget; it solves an integer program for each; it decides while the step runs."""
+"""Kinds of strategies: planned without a budget; an integer program for each budget; decided while the step runs."""
 Verdict: TypeAlias = Literal["ok", "oom", "thrash", "no fit", "infeasible", "none found"]
 """``ok``: it fits, be it in more time than is allowed; ``oom`` and ``thrash``: as the ``Status`` of a run; ``no fit``:
 no plan of a static strategy fits; ``infeasible``: a planner has proved that its node model of the step has no plan;

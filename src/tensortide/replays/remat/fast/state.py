@@ -82,10 +82,10 @@ upper bound of the bytes per ns of work freed by evicting it. ``fixed``: not rec
 ``near[down:down_end]``: what it is made of and what is made of it. ``newest``: its newest value. ``dependents``:
 live storages made of it."""
 NODE = _record(i8="value floor", i4="stamp above member following")
-"""Of the union-find of classes: ``floor`` is at most the value, and what bounds count on; ``following`` links the
-members of a class in a ring."""
+"""A node of the union-find of classes: ``floor`` is at most the value, and what bounds count on; ``following`` links
+the members of a class in a ring."""
 BLOCK = _record(i8="last until", f4="gain", i4="live")
-"""Of entries of the pool: up to the time ``until`` none is worth more than one of this gain and last access."""
+"""A block of entries of the pool: up to the time ``until`` none is worth more than one of this gain and last access."""
 FRAME = _record(i4="op wanted base")
 
 QUEUE, BURIED, HELD, WAITS, PARTS = range(5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.replays.remat.telemetry.build_records import telemetry
 from tensortide.replays.remat.telemetry.records import (
     Counters,
     Held,
@@ -12,7 +13,6 @@ from tensortide.replays.remat.telemetry.records import (
     Telemetry,
     TensorRecord,
 )
-from tensortide.replays.remat.telemetry.tell import telemetry
 
 __all__ = [
     "Counters",

@@ -13,7 +13,7 @@ class Marks:
         self.last: tuple[list[int], list[int]] = ([NEVER] * count, [NEVER] * count)
         self.uses: tuple[list[int], list[int]] = ([0] * count, [0] * count)
         self.pinned: tuple[list[int], list[int]] = ([0] * count, [0] * count)
-        """Of each pair the first is of the model's own execution, the second of recomputation."""
+        """Pairs: the first is of the model's own execution, the second of recomputation."""
 
     def born(self, index: int, event: int) -> None:
         if self.birth[index] == NEVER:

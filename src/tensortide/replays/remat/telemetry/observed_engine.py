@@ -1,4 +1,4 @@
-"""The plain engine, led by the trace of a run and watched: who is resident, locked, pinned and used, event by event."""
+"""The plain engine, led by the trace of a run and observed: states and uses of storages, event by event."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 _GONE, _EVICTABLE, _LOCKED, _PINNED = range(4)
 
 
-def watched(simulator: Simulator, simulation: Simulation) -> Watched:
-    """Play ``simulation`` of ``simulator`` once more, and watch. Raises PlanError if it is not one of its runs."""
-    kind: type[Watched] = WatchedCollecting
+def observed(simulator: Simulator, simulation: Simulation) -> Observed:
+    """Play ``simulation`` of ``simulator`` once more, and observe it. Raises PlanError if it is not one of its runs."""
+    kind: type[Observed] = ObservedCollecting
     if simulator.compat:
-        kind = WatchedBanishing if simulator.deallocation == "banish" else Watched
+        kind = ObservedBanishing if simulator.deallocation == "banish" else Observed
     leader = _Leader(simulation)
     engine = kind(simulation.schedule, leader, simulation.rules)
     leader.engine = engine
@@ -64,7 +64,7 @@ class _Leader:
         return self.indexes[at], 1
 
 
-class Watched(Engine):
+class Observed(Engine):
     """Appends a row per event, and counts per value and per storage. Moments are numbers of rows."""
 
     def __init__(self, schedule: Schedule, policy: _Leader, rules: Rules) -> None:
@@ -86,10 +86,10 @@ class Watched(Engine):
         self.asked = 0
         self.stop: Stop | None = None
 
-    # Who is where
+    # States of storages
 
-    def account(self, storage: int) -> None:
-        """Put ``storage`` where it belongs by now."""
+    def update_state(self, storage: int) -> None:
+        """Move ``storage`` to its current state."""
         if not self.resident[storage]:
             self.move(storage, _GONE)
         elif self.pinned[storage]:
@@ -114,14 +114,14 @@ class Watched(Engine):
         return sum(self.state_bytes[_EVICTABLE:])
 
     def row(self, kind: int, index: int, total: int) -> None:
-        """Append what happens, with ``total`` bytes resident."""
+        """Append an event, with ``total`` bytes resident."""
         pinned, evictable = self.state_bytes[_PINNED], self.state_bytes[_EVICTABLE]
         missing = max(0, total + self.asked - self.budget) if self.asked else 0
         entries = (kind, index, self.goal, self.clock_ns, pinned, total - pinned - evictable, evictable, missing)
         for column, entry in zip(self.rows, entries, strict=True):
             column.append(entry)
 
-    # What the engine does, seen
+    # Steps of the engine, observed
 
     def event(self, kind: int, index: int) -> None:
         if kind == Event.RELEASE and self.rules.deallocation == "ignore":
@@ -178,7 +178,7 @@ class Watched(Engine):
         self.value.born(value, event)
         if self.replaces[value] >= 0:
             self.value.death[self.replaces[value]] = event
-        self.account(storage)
+        self.update_state(storage)
 
     def trace(self, kind: int, index: int) -> None:
         super().trace(kind, index)
@@ -205,24 +205,24 @@ class Watched(Engine):
 
     def lock(self, storage: int) -> None:
         super().lock(storage)
-        self.account(storage)
+        self.update_state(storage)
 
     def unlock(self, storage: int) -> None:
         super().unlock(storage)
-        self.account(storage)
+        self.update_state(storage)
 
     def pin(self, storage: int) -> None:
         fresh = not self.pinned[storage]
         super().pin(storage)
         if fresh:
             self.pins[storage] = self.now
-            self.account(storage)
+            self.update_state(storage)
             self.row(Kind.PIN, storage, self.resident_bytes)
 
 
-class WatchedCollecting(Watched, CollectingEngine):
-    """Our rules, watched."""
+class ObservedCollecting(Observed, CollectingEngine):
+    """Our rules, observed."""
 
 
-class WatchedBanishing(Watched, BanishingEngine):
-    """The first runtime of DTR's simulator, watched."""
+class ObservedBanishing(Observed, BanishingEngine):
+    """The first runtime of DTR's simulator, observed."""

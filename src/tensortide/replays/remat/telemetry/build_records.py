@@ -1,4 +1,4 @@
-"""Telemetry of a run: what was watched, as records."""
+"""Builds the records of a run from the engine that was observed playing it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tensortide.replays.remat.telemetry.marks import NEVER
+from tensortide.replays.remat.telemetry.observed_engine import Observed, observed
 from tensortide.replays.remat.telemetry.records import (
     Counters,
     Moments,
@@ -14,7 +15,6 @@ from tensortide.replays.remat.telemetry.records import (
     Telemetry,
     TensorRecord,
 )
-from tensortide.replays.remat.telemetry.watch import Watched, watched
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def telemetry(simulator: Simulator, simulation: Simulation) -> Telemetry:
     """
     import numpy as np
 
-    seen, schedule = watched(simulator, simulation), simulation.schedule
+    seen, schedule = observed(simulator, simulation), simulation.schedule
     names = _Names(schedule)
     return Telemetry(
         tuple(_tensors(seen, schedule, names)),
@@ -61,7 +61,7 @@ def _moment(event: int) -> int | None:
     return None if event == NEVER else event
 
 
-def _tensors(seen: Watched, schedule: Schedule, names: _Names) -> Iterator[TensorRecord]:
+def _tensors(seen: Observed, schedule: Schedule, names: _Names) -> Iterator[TensorRecord]:
     roots, marks = schedule.root.tolist(), seen.value
     for value, op in enumerate(seen.op_of):
         storage, index = seen.storage[value], value - seen.outputs[op][0]
@@ -88,7 +88,7 @@ def _tensors(seen: Watched, schedule: Schedule, names: _Names) -> Iterator[Tenso
         )
 
 
-def _storages(seen: Watched, schedule: Schedule, names: _Names) -> Iterator[StorageRecord]:
+def _storages(seen: Observed, schedule: Schedule, names: _Names) -> Iterator[StorageRecord]:
     roots, marks = schedule.root.tolist(), seen.stored
     for storage, origin in enumerate(schedule.storage_origin.tolist()):
         yield StorageRecord(
@@ -113,7 +113,7 @@ def _storages(seen: Watched, schedule: Schedule, names: _Names) -> Iterator[Stor
         )
 
 
-def _ops(seen: Watched, schedule: Schedule, names: _Names) -> Iterator[OpRecord]:
+def _ops(seen: Observed, schedule: Schedule, names: _Names) -> Iterator[OpRecord]:
     for op, origin in enumerate(schedule.origin.tolist()):
         roots = (schedule.root[seen.storage[value]] == value for value in seen.outputs[op])
         yield OpRecord(
@@ -130,7 +130,7 @@ def _ops(seen: Watched, schedule: Schedule, names: _Names) -> Iterator[OpRecord]
         )
 
 
-def _counters(seen: Watched, simulation: Simulation, compat: bool) -> Counters:
+def _counters(seen: Observed, simulation: Simulation, compat: bool) -> Counters:
     outcome = simulation.outcome
     return Counters(
         evaluations=outcome.evaluations,
@@ -145,7 +145,7 @@ def _counters(seen: Watched, simulation: Simulation, compat: bool) -> Counters:
     )
 
 
-def _needs(seen: Watched, compat: bool) -> Iterator[int]:
+def _needs(seen: Observed, compat: bool) -> Iterator[int]:
     """Bytes of what each op that ran reads, makes and takes meanwhile; by the rules of DTR's simulator views read
     nothing, and what is read twice counts twice."""
     for op, runs in enumerate(seen.runs):
