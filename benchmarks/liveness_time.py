@@ -85,8 +85,8 @@ def analysed(target: str) -> harness.Row:
     began = time.process_time()
     import numpy  # noqa: F401
 
+    from tensortide.importers.g10.export import timed_lives
     from tensortide.importers.g10.read import read_trace
-    from tensortide.reports.liveness_files.lives import timed_lives
     from tensortide.timelines import liveness
 
     imported = time.process_time()

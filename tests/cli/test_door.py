@@ -50,7 +50,7 @@ def fact(document: Any, name: str) -> Any:
     return next((found for value in inner if (found := fact(value, name)) is not None), None)
 
 
-@pytest.mark.parametrize("verb", ["report", "count", "memory", "liveness"])
+@pytest.mark.parametrize("verb", ["report", "count", "memory"])
 def test_a_folder_does_not_shadow_an_example(verb: str, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "mlp").mkdir()
     assert json.loads(run(capsys, verb, "mlp", *SMALL, "--json"))
@@ -96,9 +96,9 @@ def test_a_trace_of_a_profiler_is_a_target(capsys: pytest.CaptureFixture[str], f
     make("trace", folder / "trace")
     for step in ("step.tide", "mlp"):
         given = SMALL if step == "mlp" else ()
-        view = json.loads(run(capsys, "liveness", "trace", "--step", step, *given, "--json"))
-        assert view["durations"].startswith("recorded in trace")
-    assert "--step TARGET" in fails(capsys, "liveness", "trace")
+        shown = json.loads(run(capsys, "memory", "trace", "--idle", "--step", step, *given, "--json"))
+        assert shown["subtitle"][-1].startswith("durations recorded in trace")
+    assert "--step TARGET" in fails(capsys, "memory", "trace", "--idle")
 
 
 def test_formulas_of_any_file_whose_sizes_have_symbols(capsys: pytest.CaptureFixture[str], folder: Path) -> None:

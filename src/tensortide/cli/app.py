@@ -10,7 +10,6 @@ import tensortide
 from tensortide.cli.capture import capture
 from tensortide.cli.count import count
 from tensortide.cli.formulas.app import formulas
-from tensortide.cli.liveness import liveness
 from tensortide.cli.memory import memory
 from tensortide.cli.plan import plan
 from tensortide.cli.remat.app import remat
@@ -22,7 +21,7 @@ __all__ = ["MOVED", "VERBS", "app", "moved"]
 
 VERBS: dict[str, tuple[Callable[..., None] | App, ...]] = {
     "The answer": (report,),
-    "Look closer": (count, memory, liveness, time, formulas),
+    "Look closer": (count, memory, time, formulas),
     "Make it fit": (plan, run),
     "Files": (capture,),
     "Research": (remat,),
@@ -31,6 +30,7 @@ VERBS: dict[str, tuple[Callable[..., None] | App, ...]] = {
 
 MOVED: dict[str, str] = {
     "timeline": "memory",
+    "liveness": "memory --idle",
     "explain": "count --explain",
     "doctor": "count --missing",
     "profile": "time --measure",

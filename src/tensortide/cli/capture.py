@@ -1,4 +1,4 @@
-"""``tensortide capture``: write the Graph of one step to a file, or the step as a DTR log."""
+"""``tensortide capture``: write one step to a file: its Graph, a DTR log, or the files of G10."""
 
 from __future__ import annotations
 
@@ -9,23 +9,28 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.durations import TimeOptions, timed
+from tensortide.cli.durations import TimeOptions, timed, with_durations
+from tensortide.cli.g10files import G10Options
 from tensortide.cli.reading import KINDS
 from tensortide.cli.show import show
 from tensortide.cli.source import (
     OutputOptions,
     ShownOptions,
     console,
-    graph_of,
     is_stdout,
+    opened,
     option,
     print_json,
+    progress,
+    settings_of,
+    step_of,
 )
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, save
 from tensortide.graph.file import SUFFIX
 from tensortide.importers.door import resolve
 from tensortide.importers.dtrlog.write import is_log_file, write_log
+from tensortide.importers.imported import Imported
 from tensortide.recorder.target import Scalar
 from tensortide.write import check_writable
 
@@ -53,6 +58,10 @@ def capture(
     listed: Annotated[
         bool, option("--list", "List the built-in examples, or the hyperparameters of one, instead.")
     ] = False,
+    compiled: Annotated[
+        bool, option("--compiled", "The forward and backward graph that torch.compile makes of the workload's model.")
+    ] = False,
+    g10: G10Options = G10Options(),  # noqa: B008
     options: ShownOptions = ShownOptions(),  # noqa: B008
     times: TimeOptions = TimeOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
@@ -63,27 +72,50 @@ def capture(
         return
     if not target:
         raise WorkloadError("capture needs a target; tensortide capture --list shows the built-in examples")
-    path = check_writable(output or Path(_name(target) + SUFFIX))
-    as_log = is_log_file(str(path))
-    if times != TimeOptions() and not as_log:
-        raise WorkloadError("--durations, --machine and --measure go with a log: -o NAME.log")
-    if as_log:
-        step = timed(resolve(target), options, times, quiet=out.quiet)
-        graph = step.graph
-        write_log(step.events or graph, step.durations.ns if step.durations else None, path)
+    folder = g10.folder(target, output)
+    path = folder or check_writable(output or Path(_name(target) + SUFFIX))
+    plain = folder is None and not is_log_file(str(path))
+    if times != TimeOptions() and plain:
+        raise WorkloadError("--durations, --machine and --measure go with a log: -o NAME.log, or with --g10")
+    step = _step(target, options, None if plain else times, compiled=compiled, quiet=out.quiet)
+    if folder is not None:
+        g10.write(step, folder)
+    elif plain:
+        save(step.graph, path)
     else:
-        graph = graph_of(target, options, quiet=out.quiet)
-        save(graph, path)
+        write_log(step.events or step.graph, step.durations.ns if step.durations else None, path)
     if is_stdout(path):
         return
     if out.json:
-        print_json(_summary(graph, path))
+        print_json(_summary(step.graph, path))
     elif not out.quiet:
-        facts = _summary(graph, path)
+        facts = _summary(step.graph, path)
         console().print(
             f"{facts['ops']:,} ops, {facts['storages']:,} storages, {facts['modules']:,} modules -> {path}",
             soft_wrap=True,
         )
+
+
+def _step(target: str, options: ShownOptions, times: TimeOptions | None, *, compiled: bool, quiet: bool) -> Imported:
+    """Capture or read ``target``, with durations if ``times`` are given."""
+    if compiled:
+        step = _compiled(target, options, quiet=quiet)
+        return step if times is None else with_durations(step, times, quiet=quiet)
+    if times is not None:
+        return timed(resolve(target), options, times, quiet=quiet)
+    return opened(resolve(target), options, quiet=quiet, durations=False)
+
+
+def _compiled(target: str, options: ShownOptions, *, quiet: bool) -> Imported:
+    """Trace the graphs that the compiler makes of the model of ``target``."""
+    workload = step_of(target, "--compiled")
+    if options.real or options.first_step:
+        raise WorkloadError("--compiled traces a model on fake tensors: leave out --real and --first-step")
+    from tensortide.importers.inductor.compiled import compiled_trace
+
+    settings = settings_of(workload, options)
+    with progress(quiet) as say:
+        return compiled_trace(workload.function, hyperparameters=settings, name=workload.name, progress=say)
 
 
 def _list(name: str, out: OutputOptions) -> None:

@@ -59,6 +59,8 @@ def timed(
     if times.measure and isinstance(found, Workload):
         return _measured(found, options, quiet=quiet)
     step = opened(found, options, quiet=quiet, durations=times == TimeOptions(), **reading)
+    if step.measure and times == TimeOptions():
+        times = TimeOptions(measure=True)
     if step.events is not None and times != TimeOptions():
         raise WorkloadError(f"{found}: it has durations of its own")
     if times.measure and not step.kernels:

@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tensortide.cli.durations import TimeOptions, timed
+from tensortide.cli.idle import IdleOptions, show_idle
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Target, Top
 from tensortide.importers.door import resolve
@@ -27,6 +28,7 @@ def memory(
         str,
         Parameter(help=f"Also replay the step on an allocator: {', '.join(ALLOCATORS)}.", validator=_known),
     ] = EXACT.name,
+    idle: IdleOptions = IdleOptions(),  # noqa: B008
     files: Files = Files(),  # noqa: B008
     depth: Depth = 3,
     top: Top = 15,
@@ -38,7 +40,11 @@ def memory(
     from tensortide.reports.sections import Step
     from tensortide.reports.sections.memory import document
 
+    idle.check()
     files.check()
+    if idle.idle:
+        show_idle(target, idle, files, options, times, out, top=top)
+        return
     found = timed(resolve(target), options, times, quiet=out.quiet)
     made = document(Step(found.graph, found.durations, resolver, top=top, depth=depth), allocator=allocator)
     show(made, out, wrote=files.write(made, table="storages"))

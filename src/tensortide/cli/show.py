@@ -26,7 +26,12 @@ class Files:
     """Files to which a verb writes the Document that it shows, one of each format."""
 
     html: Annotated[Path | None, option("--html", "Write one offline HTML page; its folder is made if missing.")] = None
-    figure: Annotated[Path | None, option("--figure", "Draw the result (.png, .svg, .pdf).")] = None
+    figure: Annotated[
+        Path | None,
+        option(
+            "--figure", "Draw the result (.png, .svg, .pdf); or, to a name without a suffix, a folder of each figure."
+        ),
+    ] = None
     csv: Annotated[
         Path | None, option("--csv", "Write the main table; or, to a name without a suffix, a folder of all tables.")
     ] = None
@@ -40,7 +45,7 @@ class Files:
         if self.figure is not None:
             from tensortide.reports.render.figure import check_figure
 
-            check_figure(self.figure)
+            check_figure(Path(f"{self.figure}.png") if _is_folder(self.figure) else self.figure)
         if self.csv is not None and not _is_folder(self.csv):
             check_writable(self.csv)
         elif self.csv is not None and not self.csv.parent.is_dir():
@@ -53,9 +58,9 @@ class Files:
 
             write_file(self.html, render_html(document), folders=True)
         if self.figure is not None:
-            from tensortide.reports.render.figure import render_figure
+            from tensortide.reports.render.figure import render_each, render_figure
 
-            render_figure(document, self.figure, keys)
+            (render_each if _is_folder(self.figure) else render_figure)(document, self.figure, keys)
         if self.csv is not None:
             _write_csv(document, self.csv, table)
         if self.markdown is not None:

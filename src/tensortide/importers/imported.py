@@ -22,7 +22,8 @@ class Imported:
     ``durations`` of its ops, and ``times``: the same exactly, where they are not whole nanoseconds. ``events``: the
     order in which the program took and released its references. ``kernels`` and ``tensors``: the name of each op and
     of each tensor in the source. ``symbols``: values of the symbols in its sizes. ``unknown``: tensors whose size
-    depends on a symbol without a value; they have 0 bytes in the graph.
+    depends on a symbol without a value; they have 0 bytes in the graph. ``measure``: the source asks for its ops to be
+    measured. ``device_bytes``: the memory of the device that it names.
     """
 
     graph: Graph
@@ -33,6 +34,8 @@ class Imported:
     times: Times | None = None
     symbols: Mapping[str, int] = field(default_factory=dict)
     unknown: tuple[int, ...] = ()
+    measure: bool = False
+    device_bytes: int | None = None
 
 
 def with_names(graph: Graph, times: Times | None = None) -> Imported:

@@ -8,8 +8,8 @@ import pytest
 
 from tensortide.errors import TraceError
 from tensortide.importers.g10.compare import compare
+from tensortide.importers.g10.export import write_liveness_files
 from tensortide.importers.g10.read import read_trace
-from tensortide.reports.liveness_files import write_liveness_files
 from tests.importers.g10.example import write_trace
 
 
@@ -17,7 +17,7 @@ from tests.importers.g10.example import write_trace
 def folder(tmp_path: Path) -> Path:
     """The worked example with everything that a tool would have written beside it."""
     write_trace(tmp_path)
-    write_liveness_files(read_trace(tmp_path), tmp_path / "out", "run")
+    write_liveness_files(read_trace(tmp_path), tmp_path / "out" / "run")
     for name in ("TensorPeriodLog.py", "NNMemConsumptionLog.py"):
         (tmp_path / f"out/run_{name}").rename(tmp_path / name)
     (tmp_path / "out/run/statistics/liveness_analysis.config").rename(tmp_path / "interval.config")

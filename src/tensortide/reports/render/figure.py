@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLORS", "ROLE_COLORS", "STYLE", "check_figure", "draw", "render_figure"]
+__all__ = ["COLORS", "ROLE_COLORS", "STYLE", "check_figure", "draw", "render_each", "render_figure"]
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito: told apart by everyone."""
@@ -90,13 +90,28 @@ def render_figure(document: Document, path: str | os.PathLike[str], keys: Sequen
     return write_file(target, out.getvalue())
 
 
+def render_each(document: Document, folder: Path, keys: Sequence[str] = ()) -> None:
+    """Write each panel of ``document`` to ``folder`` as PNG and SVG: all, or the blocks called ``keys``."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot make the folder {folder}: {error.strerror}.") from error
+    for panel in _panels(document, keys):
+        for kind in ("png", "svg"):
+            render_figure(document, folder / f"{panel.key}.{kind}", (panel.key,))
+
+
+def _panels(document: Document, keys: Sequence[str]) -> list[Curve | Scatter | Spans]:
+    every = [block for section in document.sections for block in section.blocks]
+    return [b for b in every if isinstance(b, Curve | Scatter | Spans) and (not keys or b.key in keys)]
+
+
 def draw(document: Document, keys: Sequence[str] = ()) -> Figure:
     """Draw the panels of ``document`` that ``keys`` name (default: all) under its title."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    every = [block for section in document.sections for block in section.blocks]
-    panels = [b for b in every if isinstance(b, Curve | Scatter | Spans) and (not keys or b.key in keys)]
+    panels = _panels(document, keys)
     if not panels:
         raise OutputError("there is nothing to draw.")
     columns = 1 if len(panels) == 1 else 2
@@ -220,7 +235,8 @@ def _scale(axis: Axes, name: str, unit: UnitName) -> None:
     if which.get_scale() == "log":
         low, high = which.get_view_interval()
         narrow = high < 20 * low  # hardly a power of ten lies between
-        which.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]) if narrow else LogLocator(numticks=most))
+        powers = LogLocator(2 if unit == "bytes" else 10, numticks=most)
+        which.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]) if narrow else powers)
         which.set_minor_formatter(NullFormatter())
     else:
         high = max(which.get_view_interval())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tensortide.reports.blocks import AnyBlock, Column, Curve, Document, Section, Series, Table, UnitName
+from tensortide.reports.blocks import AnyBlock, Column, Curve, Document, Fact, Section, Series, Table, UnitName
+from tensortide.reports.sections.beside import facts_table
 from tensortide.timelines import Difference, Figures
 
 __all__ = ["document", "figures_table", "section"]
@@ -43,24 +44,9 @@ def section(
 
 
 def figures_table(a: Figures, b: Figures, names: tuple[str, str]) -> Table:
-    """Two Timelines in numbers: a row per figure. The columns are text, because units differ by row."""
-    from tensortide.reports.render.values import value_text
-
-    pairs = [(getattr(a, key), getattr(b, key)) for key, _, _ in ROWS]
-    shown = [[value_text(pair[side], unit) for pair, (_, _, unit) in zip(pairs, ROWS, strict=True)] for side in (0, 1)]
-    change = tuple(after / before - 1 if before else None for before, after in pairs)
-    return Table(
-        key="figures",
-        title="One step",
-        columns=(
-            Column("figure", "Figure", "text", tuple(label for _, label, _ in ROWS)),
-            Column("a", names[0], "number", tuple(shown[0])),
-            Column("b", names[1], "number", tuple(shown[1])),
-            Column("change", "difference", "change", change),
-            Column("a_value", "", "number", tuple(pair[0] for pair in pairs), data=True),
-            Column("b_value", "", "number", tuple(pair[1] for pair in pairs), data=True),
-        ),
-    )
+    """Two Timelines in numbers: a row per figure."""
+    first, second = ([Fact(key, label, getattr(side, key), unit) for key, label, unit in ROWS] for side in (a, b))
+    return facts_table(first, second, names, title="One step")
 
 
 def _kinds(found: Difference, names: tuple[str, str]) -> Iterator[Table]:

@@ -15,13 +15,13 @@ from hypothesis import given
 
 from tensortide.errors import OutputError, TraceError
 from tensortide.graph import Graph
+from tensortide.importers.g10.export import write_liveness_files
 from tensortide.importers.g10.liveness import read_liveness
 from tensortide.importers.g10.logs import read_memory_log, read_periods_log
 from tensortide.importers.g10.read import read_trace
 from tensortide.importers.imported import Imported, with_names
 from tensortide.importers.inductor.files import find_dumps
 from tensortide.importers.inductor.read import read_dumps
-from tensortide.reports.liveness_files import write_liveness_files
 from tensortide.timelines import liveness
 from tensortide.timing.exact import Times
 from tests.graphs import graphs
@@ -45,7 +45,7 @@ def test_golden_text(tmp_path: Path, reference: Path) -> None:
     """The first three kernels, tensors and lives of the sample."""
     made = fx_sample(reference)
     times = Times(tuple(1000 * (index + 1) for index in range(len(made.graph))))
-    write_liveness_files(made, tmp_path, "pytorch4", times=times)
+    write_liveness_files(made, tmp_path / "pytorch4", times=times)
     folder = tmp_path / "pytorch4" / "statistics"
     kernels = (folder / "kernels.config").read_text().split("_" * 68 + "\n")
     lives = (folder / "liveness_analysis.config").read_text().split("_" * 77 + "\n" + "_" * 77 + "\n")
@@ -65,7 +65,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path, texts: tuple[str, ...],
 
 def assert_round_trip(folder: Path, made: Imported, with_times: bool) -> None:
     times = timed(made)
-    write_liveness_files(made, folder, "run", times=times, with_times=with_times)
+    write_liveness_files(made, folder / "run", times=times, with_times=with_times)
     lives = liveness(made.graph, "compat", times.ticks)
     read = read_trace(folder / "run" / "statistics")
     assert (read.times is not None) == with_times
@@ -103,12 +103,12 @@ def test_any_graph_is_written_and_read(tmp_path_factory: pytest.TempPathFactory,
 def test_the_logs_of_the_original_tool_come_out_byte_by_byte(tmp_path: Path, reference: Path, name: str) -> None:
     folder = reference / "g10" / name
     made = read_trace(folder)
-    write_liveness_files(made, tmp_path, name)
+    write_liveness_files(made, tmp_path / name)
     memory = (tmp_path / f"{name}_NNMemConsumptionLog.py").read_bytes()
     assert memory == gzip.decompress((folder / "NNMemConsumptionLog.py.gz").read_bytes())
     periods = (tmp_path / f"{name}_TensorPeriodLog.py").read_bytes()
     assert periods == gzip.decompress((folder / "TensorPeriodLog.creation_order.py.gz").read_bytes())
-    write_liveness_files(made, tmp_path, name, order="time_size")
+    write_liveness_files(made, tmp_path / name, order="time_size")
     lines = (tmp_path / f"{name}_TensorPeriodLog.py").read_text().splitlines()
     stated = gzip.decompress((folder / "TensorPeriodLog.py.gz").read_bytes()).decode().splitlines()
     assert lines[:2] == stated[:2]
@@ -117,7 +117,7 @@ def test_the_logs_of_the_original_tool_come_out_byte_by_byte(tmp_path: Path, ref
 
 def test_tables(tmp_path: Path) -> None:
     made = read_trace(write_trace(tmp_path))
-    paths = write_liveness_files(made, tmp_path / "out", "run", formats=("json", "csv"))
+    paths = write_liveness_files(made, tmp_path / "out" / "run", formats=("json", "csv"))
     assert {str(path.relative_to(tmp_path / "out")) for path in paths} == {
         *(f"run/statistics/{name}.{kind}" for name in ("kernels", "tensors", "liveness_analysis") for kind in KINDS),
         *(f"run_{name}.{kind}" for name in ("TensorPeriodLog", "NNMemConsumptionLog") for kind in KINDS),
@@ -144,7 +144,7 @@ KINDS = ("json", "csv")
 
 def test_times_that_are_no_whole_nanoseconds(tmp_path: Path) -> None:
     made = trace(FORWARD, BACKWARD)
-    write_liveness_files(made, tmp_path, "run", times=timed(made), formats=("json",))
+    write_liveness_files(made, tmp_path / "run", times=timed(made), formats=("json",))
     rows = json.loads((tmp_path / "run/statistics/kernels.json").read_text())
     assert [row["time_ns"] for row in rows[:2]] == [1001 / 3, 336]
     assert rows[1]["code"] == "y = self.linear(x)"
@@ -154,24 +154,24 @@ def test_parquet(tmp_path: Path) -> None:
     made = read_trace(write_trace(tmp_path))
     if importlib.util.find_spec("pyarrow") is None:
         with pytest.raises(OutputError, match="writing Parquet needs PyArrow: pip install pyarrow"):
-            write_liveness_files(made, tmp_path / "out", "run", formats=("parquet",))
+            write_liveness_files(made, tmp_path / "out" / "run", formats=("parquet",))
         assert not (tmp_path / "out").exists()
         return
-    paths = write_liveness_files(made, tmp_path / "out", "run", formats=("parquet",))
+    paths = write_liveness_files(made, tmp_path / "out" / "run", formats=("parquet",))
     assert all(path.read_bytes()[:4] == b"PAR1" for path in paths)
 
 
 def test_what_cannot_be_written(tmp_path: Path) -> None:
     made = trace(FORWARD, BACKWARD)
     with pytest.raises(TraceError, match="its kernels have no times"):
-        write_liveness_files(made, tmp_path, "run")
+        write_liveness_files(made, tmp_path / "run")
     with pytest.raises(TraceError, match="1 times for 12 kernels"):
-        write_liveness_files(made, tmp_path, "run", times=Times((1,)))
+        write_liveness_files(made, tmp_path / "run", times=Times((1,)))
     unknown = trace(FORWARD.replace("f32[2, 8]", "f32[s0, 8]"))
     with pytest.raises(TraceError, match=r"the sizes of 1 tensors are unknown \(addmm, \.\.\.\): give values"):
-        write_liveness_files(unknown, tmp_path, "run", times=timed(unknown))
-    with pytest.raises(OutputError, match="'a/b' is no name for files"):
-        write_liveness_files(made, tmp_path, "a/b", times=timed(made))
+        write_liveness_files(unknown, tmp_path / "run", times=timed(unknown))
+    with pytest.raises(OutputError, match="'/' is no name for files"):
+        write_liveness_files(made, "/", times=timed(made))
     assert not list(tmp_path.iterdir())
 
 
@@ -181,9 +181,9 @@ def test_all_or_nothing(tmp_path: Path) -> None:
     (tmp_path / "run_TensorPeriodLog.py").write_text("old")
     (tmp_path / "run_NNMemConsumptionLog.py").mkdir()
     with pytest.raises(OutputError, match="it is a directory"):
-        write_liveness_files(made, tmp_path, "run", times=timed(made))
+        write_liveness_files(made, tmp_path / "run", times=timed(made))
     assert (tmp_path / "run_TensorPeriodLog.py").read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run_NNMemConsumptionLog.py", "run_TensorPeriodLog.py"]
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write"):
-        write_liveness_files(made, tmp_path / "file" / "x", "run", times=timed(made))
+        write_liveness_files(made, tmp_path / "file" / "x" / "run", times=timed(made))

@@ -1,10 +1,11 @@
-"""``tensortide liveness`` on what other tools recorded: traces, dumps, configuration files, and their formats."""
+"""Records of other tools on the command line: traces, dumps, configuration files, and their formats written."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,25 +47,29 @@ def config(folder: Path, *lines: str) -> str:
     return "run.config"
 
 
+def facts(folder: Path, *arguments: str) -> Any:
+    shown = json.loads(said(folder, "memory", *arguments, "--idle", "--json"))
+    return shown["sections"]["idle"]["facts"]
+
+
 def test_a_kernel_trace_is_seen_as_its_tool_sees_it(tmp_path: Path) -> None:
     write_trace(tmp_path / "trace")
-    view = json.loads(said(tmp_path, "liveness", "trace", "--json"))
-    assert view["mode"] == "compat"
-    assert view["step_ns"] == 150_000
-    assert view["peak"]["live_bytes"] == 17
-    assert view["durations"] == "recorded in trace"
+    found = facts(tmp_path, "trace")
+    assert found["mode"] == "compat"
+    assert found["step_ns"] == 150_000
+    assert found["peak_bytes"] == 17
+    assert "durations recorded in trace" in said(tmp_path, "memory", "trace", "--idle")
     assert "kernel trace, read from a file" in said(tmp_path, "memory", "trace")
 
 
 def test_what_is_exported_is_what_was_read(tmp_path: Path) -> None:
     write_trace(tmp_path / "trace")
-    told = said(
+    said(
         tmp_path,
-        *("liveness", "trace", "--export", "out/net", "--run", "pytorch8", "--with-times"),
+        *("capture", "trace", "--g10", "out/net/pytorch8", "--with-times"),
         *("--format", "config", "--format", "csv"),
     )
-    written = re.findall(r"wrote (\S+)", told)
-    assert len(written) == 10
+    assert len([path for path in (tmp_path / "out").rglob("*") if path.is_file()]) == 10
     again = read_trace(tmp_path / "out/net/pytorch8/statistics")
     first = read_trace(tmp_path / "trace")
     assert again.times is not None
@@ -74,34 +79,28 @@ def test_what_is_exported_is_what_was_read(tmp_path: Path) -> None:
 
 
 def test_dumps_are_one_step_in_a_folder_and_by_name(dumps: Path) -> None:
-    folder = json.loads(said(dumps, "liveness", ".", "--json"))
-    named = json.loads(
-        said(
-            dumps,
-            *("liveness", "fx_graph_transformed_forward.py", "--backward", "fx_graph_transformed_backward.py"),
-            *("--weight", "fx_graph_transformed_weight.py", "--json"),
-        )
-    )
-    assert folder["ops"] == named["ops"]
-    assert folder["peak"] == named["peak"]
+    folder = facts(dumps, "./")
+    parts = [f"--{kind}=fx_graph_transformed_{kind}.py" for kind in ("backward", "weight")]
+    named = facts(dumps, "fx_graph_transformed_forward.py", *parts)
+    assert folder == named
     assert folder["mode"] == "storage"
-    assert "views follows from their names" in "".join(folder["assumptions"])
+    assert "views follows from their names" in said(dumps, "memory", "./", "--idle")
 
 
 def test_sizes_that_nobody_knows_are_told_and_can_be_given(tmp_path: Path) -> None:
     text = body('a: "f32[s0, 6]" = torch.ops.aten.mul.Tensor(primals_1, 2)', parameters='primals_1: "f32[s0, 6]"')
     (tmp_path / "fx_graph_transformed.py").write_text(text, "utf-8")
-    told = said(tmp_path, "liveness", "fx_graph_transformed.py")
+    told = said(tmp_path, "memory", "fx_graph_transformed.py", "--idle")
     assert "are unknown and count 0 bytes: no value for s0" in told
     assert "memory of an unknown device" in told
-    bound = json.loads(said(tmp_path, "liveness", "fx_graph_transformed.py", "--set", "s0=4", "--json"))
-    assert bound["peak"]["live_bytes"] == 2 * 4 * 6 * 4
-    assert "are unknown" in refused(tmp_path, "liveness", "fx_graph_transformed.py", "--export", "out")
+    assert facts(tmp_path, "fx_graph_transformed.py", "--set", "s0=4")["peak_bytes"] == 2 * 4 * 6 * 4
+    assert "are unknown" in refused(tmp_path, "capture", "fx_graph_transformed.py", "--g10", "out")
 
 
 def test_a_configuration_file_is_done_and_shown(dumps: Path) -> None:
-    told = said(dumps, "liveness", "--config", config(dumps, "GPU_memory_size_GB 16"))
-    assert "of the 16.00 GiB that the device has" in told
+    name = config(dumps, "GPU_memory_size_GB 16")
+    assert "of the 16.00 GiB that the device has" in said(dumps, "memory", name, "--idle")
+    assert "results/net/pytorch8" in said(dumps, "capture", name)
     statistics = dumps / "results/net/pytorch8/statistics"
     assert sorted(path.name for path in statistics.iterdir()) == [
         "kernels.config",
@@ -113,25 +112,26 @@ def test_a_configuration_file_is_done_and_shown(dumps: Path) -> None:
     assert (dumps / "results/net/pytorch8_NNMemConsumptionLog.py").is_file()
 
 
+def test_a_configuration_can_ask_for_measured_kernels(dumps: Path) -> None:
+    name = config(dumps)
+    (dumps / name).write_text((dumps / name).read_text().replace("is_profiling 0", "is_profiling 1"))
+    assert "measured" in said(dumps, "memory", name, "--idle").split("\n\n")[0]
+
+
 @pytest.mark.slow
 def test_the_compilers_graphs_of_a_workload(tmp_path: Path) -> None:
     settings = ("--set", "layers=1", "--set", "hidden=32", "--set", "heads=2", "--set", "seq=16", "--set", "batch=2")
-    view = json.loads(said(tmp_path, "liveness", "gpt2", *settings, "--compiled", "--json"))
-    assert view["ops"] > 50
-    assert view["peak"]["live_bytes"] > 0
+    said(tmp_path, "capture", "gpt2", *settings, "--compiled", "-o", "compiled.tide")
+    found = facts(tmp_path, "compiled.tide")
+    assert found["ops"] > 50
+    assert found["peak_bytes"] > 0
 
 
 def test_one_message_for_a_mistake(dumps: Path) -> None:
     write_trace(dumps / "trace")
-    assert "a target, or --config FILE" in refused(dumps, "liveness")
-    assert "a target, or --config FILE" in refused(dumps, "liveness", "trace", "--config", config(dumps))
-    assert "line 8: unknown key colour" in refused(dumps, "liveness", "--config", config(dumps, "colour 3"))
-    assert "leave out" in refused(dumps, "liveness", "--config", config(dumps), "--export", "out")
-    assert "which has no step to run: --compiled goes with a workload" in refused(
-        dumps, "liveness", "trace", "--compiled"
-    )
-    assert "--backward goes with a dump" in refused(
-        dumps, "liveness", "mlp", "--backward", "fx_graph_transformed_backward.py"
-    )
+    assert "line 8: unknown key colour" in refused(dumps, "memory", config(dumps, "colour 3"), "--idle")
+    assert "capture once for each" in refused(dumps, "capture", "trace", "-o", "a.tide", "--g10", "out")
+    assert "go with --g10" in refused(dumps, "capture", "trace", "--with-times")
+    assert "goes with a workload" in refused(dumps, "capture", "trace", "--compiled")
     (dumps / "empty").mkdir()
     assert "empty is nothing that tensortide reads" in refused(dumps, "count", "empty")

@@ -1,4 +1,4 @@
-"""``tensortide liveness`` as a user runs it: what it says, what it writes, and how it fails."""
+"""``tensortide memory --idle`` as a user runs it: what it says, what it writes, and how it fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tensortide.cli import main
 from tensortide.graph import OUTSIDE, Call, Graph, Loop, Op, Phase, Role, Storage, Tensor, load, save
-from tensortide.reports.liveness import figures
+from tensortide.reports.sections import idle
 from tensortide.timelines import idleness
 from tensortide.timing import Durations, identity, load_durations, save_durations
 from tests.cli.command import tensortide
@@ -23,7 +23,7 @@ def inside(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) ->
     """What the verb prints, run in this process."""
     capsys.readouterr()
     with contextlib.chdir(folder), contextlib.suppress(SystemExit):
-        main(["liveness", *arguments])
+        main(["memory", "--idle", *arguments])
     said = capsys.readouterr()
     assert said.err == ""
     return said.out
@@ -33,7 +33,7 @@ def error_of(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) 
     """What is said of a mistake, which must be the only thing that happens."""
     before = sorted(folder.iterdir())
     with contextlib.chdir(folder), pytest.raises(SystemExit) as exited:
-        main(["liveness", *arguments])
+        main(["memory", "--idle", *arguments])
     said = capsys.readouterr()
     assert exited.value.code == 1
     assert said.out == ""
@@ -51,9 +51,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_it_tells_and_writes(folder: Path) -> None:
-    files = ["--plot", "all.png", "--trace", "t.json", "--csv", "lives.csv", "--html", "pages/of/page.html"]
-    done = tensortide(folder, "liveness", "gpt2.tide", "--durations", "times.json", *files)
+def test_it_advises_and_writes(folder: Path) -> None:
+    files = ["--figure", "all.png", "--trace", "t.json", "--csv", "lives.csv", "--html", "pages/of/page.html"]
+    done = tensortide(folder, "memory", "gpt2.tide", "--idle", "--durations", "times.json", *files)
     assert (done.returncode, done.stderr) == (0, "")
     for told in (
         "durations a clock",
@@ -66,44 +66,45 @@ def test_it_tells_and_writes(folder: Path) -> None:
     for name in ("all.png", "t.json", "lives.csv", "pages/of/page.html"):
         assert f"wrote {name}" in done.stdout
         assert (folder / name).stat().st_size > 1000
-    trace = json.loads((folder / "t.json").read_text())
-    assert trace["otherData"]["time_axis"] == "Durations of ops: a clock."
     assert "Worth moving" not in done.stdout  # a few kilobytes each
+    graph = load(folder / "gpt2.tide")
+    assert len((folder / "lives.csv").read_text().splitlines()) == 1 + len(graph.storages)
 
 
 def test_figures_go_into_a_folder(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "FIGURES", {"lives": figures.FIGURES["lives"]})
-    text = inside(folder, capsys, "gpt2.tide", "--figures", "drawn", "--top", "0")
-    assert "wrote drawn/lives.png\nwrote drawn/lives.svg\n" in text
-    assert (folder / "drawn" / "lives.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(idle, "FIGURES", ("lifetimes",))
+    text = inside(folder, capsys, "gpt2.tide", "--figure", "drawn", "--top", "0")
+    assert "wrote drawn\n" in text
+    assert {path.name for path in (folder / "drawn").iterdir()} == {"lifetimes.png", "lifetimes.svg"}
+    assert (folder / "drawn" / "lifetimes.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_json_is_the_analysis(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graph = load(folder / "gpt2.tide")
     ns = [1000 * (1 + i % 7) for i in range(len(graph))]
     shown: Any = json.loads(inside(folder, capsys, "gpt2.tide", "--durations", "times.json", "--json"))
-    idle = idleness(graph, ns)
-    assert shown["total"]["active_byte_ns"] == idle.total.active_byte_ns
-    assert shown["step_ns"] == sum(ns)
-    assert shown["peak"]["live_bytes"] == int(idle.live.max())
-    assert (shown["mode"], shown["link"]) == ("storage", "pcie4")
-    compat: Any = json.loads(
-        inside(
-            folder, capsys, "gpt2.tide", "--json", "--mode", "compat", "--link", "2GB/s", "--machine", "H100-SXM-80GB"
-        )
-    )
-    assert (compat["mode"], compat["link"], compat["storages"]) == ("compat", "2GB/s", len(graph.tensors))
-    assert "H100" in compat["durations"]
+    facts, found = shown["sections"]["idle"]["facts"], idleness(graph, ns)
+    assert facts["active_byte_ns"] == found.total.active_byte_ns
+    assert facts["step_ns"] == sum(ns)
+    assert facts["peak_bytes"] == int(found.live.max())
+    assert (facts["mode"], facts["link"]) == ("storage", "pcie4")
+    options = ("--json", "--mode", "compat", "--link", "2GB/s", "--machine", "H100-SXM-80GB")
+    compat: Any = json.loads(inside(folder, capsys, "gpt2.tide", *options))
+    facts = compat["sections"]["idle"]["facts"]
+    assert (facts["mode"], facts["link"], facts["storages"]) == ("compat", "2GB/s", len(graph.tensors))
+    assert "H100" in compat["subtitle"][-1]
 
 
 def test_two_settings_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = inside(folder, capsys, "mlp", "--compare", "batch=256", "--set", "batch=64")
-    assert "batch=64" in text.split("B mlp")[0]
-    assert "batch=256" in text.split("B mlp")[1]
+    assert "batch=64" in text.split("B: mlp")[0]
+    assert "batch=256" in text.split("B: mlp")[1]
     both: Any = json.loads(inside(folder, capsys, "mlp", "--compare", "gpt2.tide", "--json"))
-    assert (both["a"]["workload"], both["b"]["workload"]) == ("mlp", "gpt2")
+    assert [line.split()[1] for line in both["subtitle"]] == ["mlp", "gpt2"]
+    figures = both["sections"]["idle"]["tables"]["figures"]
+    assert figures["a_value"][figures["key"].index("ops")] < figures["b_value"][figures["key"].index("ops")]
 
 
 def test_the_page_and_the_trace_of_a_report_have_durations(folder: Path) -> None:
@@ -132,7 +133,8 @@ def test_loops_are_written_out(folder: Path, capsys: pytest.CaptureFixture[str])
     )
     save(graph, folder / "looped.tide")
     shown: Any = json.loads(inside(folder, capsys, "looped.tide", "--json"))
-    assert (shown["ops"], shown["storages"]) == (10, 10)
+    facts = shown["sections"]["idle"]["facts"]
+    assert (facts["ops"], facts["storages"]) == (10, 10)
 
 
 def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +144,8 @@ def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert "times.json" in error_of(folder, capsys, "mlp", "--durations", "times.json")
     assert "the graph has cpu" in error_of(folder, capsys, "gpt2.tide", "--device", "cuda:0")
-    assert "it is a file" in error_of(folder, capsys, "gpt2.tide", "--figures", "times.json")
-    assert "ends in .png" in error_of(folder, capsys, "gpt2.tide", "--plot", "a.doc")
+    assert "ends in .png" in error_of(folder, capsys, "gpt2.tide", "--figure", "a.doc")
     assert "does not exist" in error_of(folder, capsys, "gpt2.tide", "--csv", "nowhere/a.csv")
-    assert "--compare prints two" in error_of(folder, capsys, "gpt2.tide", "--compare", "mlp", "--csv", "a.csv")
+    with pytest.raises(SystemExit):
+        main(["memory", "mlp", "--link", "pcie3"])
+    assert "--compare go with --idle" in capsys.readouterr().err

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 
 from tensortide.errors import TraceError
-from tensortide.importers.imported import Imported
-from tensortide.reports.liveness_files import LivenessConfig, liveness_of_config, read_config
+from tensortide.importers.door import open
+from tensortide.importers.g10.config import LivenessConfig, read_config
+from tensortide.importers.g10.export import write_liveness_files
 from tensortide.timing.exact import Times
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT
 from tests.recorder.mutations import damaged
@@ -69,17 +70,12 @@ def test_paths_from_the_working_directory(project: Path, monkeypatch: pytest.Mon
     assert config.output_folder == elsewhere / "results/Net/pytorch2", "nothing is there yet: the file's folder"
 
 
-def test_doing_what_it_says(project: Path) -> None:
-    asked: list[LivenessConfig] = []
-
-    def timed(trace: Imported, config: LivenessConfig) -> Times:
-        asked.append(config)
-        return Times((1000,) * len(trace.graph))
-
+def test_it_is_a_target_and_names_the_folder_of_results(project: Path) -> None:
+    step = open(project / "net.config")
+    assert len(step.graph) == 19
     (project / "results").mkdir()
-    run = liveness_of_config(project / "net.config", timed)
-    assert asked == [run.config]
-    assert len(run.trace.graph) == 19
+    times = Times((1000,) * len(step.graph))
+    files = write_liveness_files(step, read_config(project / "net.config").output_folder, times=times)
     folder = project / "results" / "Net"
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) == [
         "pytorch2/statistics/kernels.config",
@@ -88,7 +84,7 @@ def test_doing_what_it_says(project: Path) -> None:
         "pytorch2_NNMemConsumptionLog.py",
         "pytorch2_TensorPeriodLog.py",
     ]
-    assert set(run.files) == {path for path in folder.rglob("*") if path.is_file()}
+    assert set(files) == {path for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,16 @@
-"""The configuration file of the tensor liveness tool: what it asks for, and doing that."""
+"""The configuration file of the tensor liveness tool: its inputs, and the folder for its results."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from tensortide.errors import TraceError
-from tensortide.importers.imported import Imported
-from tensortide.importers.inductor.read import read_dumps
 from tensortide.importers.textfile import TextFile, read_text
-from tensortide.reports.liveness_files.files import write_liveness_files
-from tensortide.reports.liveness_files.lives import Order
-from tensortide.timing.exact import Times
 
-__all__ = ["ConfigRun", "LivenessConfig", "liveness_of_config", "read_config"]
+__all__ = ["LivenessConfig", "read_config"]
 
 GIB = 1 << 30
 _PATHS = ("output_folder", "nn_model_input_forward", "nn_model_input_backward", "nn_model_input_weight")
@@ -24,10 +18,10 @@ _KEYS = (*_PATHS, "is_pytorch", "is_profiling", "GPU_memory_size_GB")
 
 
 class LivenessConfig(msgspec.Struct, frozen=True):
-    """What a configuration file says; paths are resolved.
+    """The content of a configuration file; paths are resolved.
 
-    ``profile``: whether kernels are to be measured first. ``device_memory_bytes`` is the capacity that the summary
-    compares with.
+    ``profile``: kernels are to be measured first. ``device_memory_bytes`` is the capacity that the peak is compared
+    with.
     """
 
     path: Path
@@ -39,17 +33,8 @@ class LivenessConfig(msgspec.Struct, frozen=True):
     device_memory_bytes: int = 40 * GIB
 
 
-class ConfigRun(msgspec.Struct, frozen=True):
-    """What became of a configuration file: the step, the times taken for its kernels, the files written."""
-
-    config: LivenessConfig
-    trace: Imported
-    times: Times
-    files: tuple[Path, ...]
-
-
 def read_config(path: str | os.PathLike[str]) -> LivenessConfig:
-    """The configuration in ``path``: ``key value`` per line, ``#`` starts a comment.
+    """Read the configuration in ``path``: ``key value`` per line, ``#`` starts a comment.
 
     A relative path is taken from the folder of the file; if there is nothing there, and there is from the working
     directory, from that. ``GPU_memory_size_GB`` is in GiB.
@@ -80,30 +65,8 @@ def read_config(path: str | os.PathLike[str]) -> LivenessConfig:
     )
 
 
-def liveness_of_config(
-    path: str | os.PathLike[str],
-    timed: Callable[[Imported, LivenessConfig], Times],
-    *,
-    with_times: bool = False,
-    order: Order = "creation",
-) -> ConfigRun:
-    """Do what the configuration in ``path`` asks for: read the dumps, ask ``timed`` for the times of the kernels, and
-    write the files: ``statistics/`` in the output folder, the two logs beside the folder, with its name in front.
-
-    Raises:
-        TraceError: the configuration or a dump is damaged.
-        OutputError: something cannot be written.
-    """
-    config = read_config(path)
-    trace = read_dumps(config.forward, config.backward, config.weight)
-    times = timed(trace, config)
-    folder = config.output_folder
-    files = write_liveness_files(trace, folder.parent, folder.name, times=times, with_times=with_times, order=order)
-    return ConfigRun(config, trace, times, files)
-
-
 def _entries(file: TextFile) -> dict[str, tuple[str, int]]:
-    """Value and line (from 0) of each key."""
+    """Read value and line (from 0) of each key."""
     entries: dict[str, tuple[str, int]] = {}
     for index, line in enumerate(file.lines):
         content = line.split("#", 1)[0].strip()

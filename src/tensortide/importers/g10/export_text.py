@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tensortide.importers.g10.export import Order, TimedLives
 from tensortide.importers.g10.kernels import KERNEL_RULE
 from tensortide.importers.g10.liveness import BLOCK_RULE, MIDDLE_RULE
 from tensortide.importers.inductor.types import type_text
-from tensortide.reports.liveness_files.lives import Order, TimedLives
 from tensortide.timelines.liveness import Life, Period, liveness
 
-__all__ = ["kernels_config", "liveness_config", "memory_log", "periods_log", "tensors_config"]
+__all__ = ["texts"]
+
+
+def texts(timed: TimedLives, with_times: bool = False, order: Order = "creation") -> dict[str, str]:
+    """Write every file, by name."""
+    return {
+        "kernels.config": kernels_config(timed, with_times=with_times),
+        "tensors.config": tensors_config(timed),
+        "liveness_analysis.config": liveness_config(timed),
+        "TensorPeriodLog.py": periods_log(timed, order),
+        "NNMemConsumptionLog.py": memory_log(timed),
+    }
 
 
 def kernels_config(timed: TimedLives, *, with_times: bool = False) -> str:
