@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from tensortide.graph.effects import only_allocates
@@ -16,7 +15,7 @@ from tensortide.reports.places import pattern, source_place, storage_homes, wide
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
-    from tensortide.graph.model import Graph, OpView
+    from tensortide.graph.model import Graph
     from tensortide.timelines import Idleness, Life
 
 __all__ = ["Names", "Stored", "op_text", "short", "source_columns", "stored_columns"]
@@ -32,12 +31,9 @@ def op_text(graph: Graph, op: int) -> str:
     if op < 0:
         return "what exists before the step"
     view = graph[op]
+    place = tidy(source_place(graph, graph.ops[op].source))
     module = f" in {tidy(view.module)}" if view.module not in ("", "(outside)") else ""
-    return f"op {op}, {short(view.name)}{module}{f' ({place})' if (place := _place(view)) else ''}"
-
-
-def _place(view: OpView) -> str:
-    return f"{PurePath(tidy(view.source.file)).name}:{view.source.line}" if view.source else ""
+    return f"op {op}, {short(view.name)}{module}{f' ({place})' if place else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +105,7 @@ class Names:
             module=tidy(born_in or graph.module_path(self._homes()[storage])),
             op=op,
             op_name=op_name,
-            source="" if view is None else _place(view),
+            source="" if view is None else tidy(source_place(graph, graph.ops[op].source)),
             code=tidy(view.source.code) if view is not None and view.source else "",
         )
 
@@ -140,7 +136,7 @@ def stored_columns(rows: Sequence[Stored]) -> Iterator[Column]:
 def source_columns(rows: Sequence[Stored]) -> Iterator[Column]:
     """Show the op that fills a storage, and its line of code if that is known of any."""
     sources = tuple(one.source for one in rows)
-    yield Column("op", "", "op", tuple(one.op for one in rows), data=True)
+    yield Column("filled_by", "", "op", tuple(one.op for one in rows), data=True)
     yield Column("op_name", "", "text", tuple(one.op_name for one in rows), data=True)
     yield Column("source", "Source", "path", sources, fold=True, data=not any(sources))
     yield Column("code", "", "code", tuple(one.code for one in rows), data=True)

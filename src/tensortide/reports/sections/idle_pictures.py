@@ -58,6 +58,7 @@ def curve(idle: Idleness, *, alive: str = "") -> Iterator[Curve]:
         lines=(Series("in_use", "in use", tuple(idle.active.tolist())),),
         marks=(Mark(peak, f"peak {format_bytes(int(idle.live[peak]))}"),),
         bands=tuple(Stretch(phase, run[0], run[-1] + 1) for phase, run in bands),
+        table="ops",
         alive=alive,
     )
 

@@ -1,1 +1,0 @@
-"""Names of ops for the report of idle memory."""
