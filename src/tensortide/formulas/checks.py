@@ -1,4 +1,4 @@
-"""Formulas against captures that they were not made from: what is wrong there loses its formula, or its claim."""
+"""Checks of formulas against captures they were not fitted to: a wrong figure loses its formula, or its claim."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Checks:
         return True
 
     def _check_ones(self) -> None:
-        """At 1 many ops behave differently. Where formulas fail there, say so: all sizes at once, else one by one."""
+        """Check the formulas at size 1, where many ops behave differently: all sizes at once, else one by one."""
         small = self._small
         ones = [name for name in self._structures.sizes if self._sampler.space.allows({**small, name: 1})]
         if self._ones_right or self._right_at_ones(small):

@@ -83,7 +83,7 @@ def _peak_of_later(sampler: Sampler, structures: Structures, checks: Checks) -> 
 
 
 class _Derivation:
-    """From figures to a checked result."""
+    """Derivation of a checked result from figures."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""From aligned captures to one Graph whose sizes are expressions.
+"""Lifting of aligned captures to one Graph whose sizes are expressions.
 
 Captures with one skeleton differ in their integers only. Each integer of the step (a dimension, a stride, the bytes
 of a storage, an argument) is a vector over the captures, and every distinct vector is solved once. The result is the

@@ -97,8 +97,8 @@ class Symbolic(Shown, msgspec.Struct, frozen=True, kw_only=True):
         return max(self.regimes, key=lambda regime: regime.bytes.evaluate(setting))
 
     def reach(self, symbol: str, **bindings: int) -> tuple[int, int | None]:
-        """From which to which value of ``symbol`` the peak stays at the moment where it is at a setting, the other
-        symbols fixed; None: as far as 2**40. Legal values only lie in between: what divides is not looked at."""
+        """Return the range of ``symbol`` in which the peak stays at its moment of a setting, the other symbols fixed;
+        None: as far as 2**40. Only legal values count; divisibility is not checked."""
         setting = self.formulas.setting(bindings)
         regime = self.regime(**bindings)
 

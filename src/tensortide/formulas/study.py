@@ -24,9 +24,9 @@ _FIRST = 4
 _TAUGHT = 2
 """The same where the sizes are known from another structure: nothing is left to determine."""
 _NOVEL = 3
-"""The same where some are new, or where two captures do not tell the known ones apart."""
+"""The same where some are new, or where two captures do not separate the known ones."""
 _ASKED = 3
-"""Values of one hyperparameter to ask for at once, of those that would tell expressions apart."""
+"""Values of one hyperparameter to ask for at once, of those that would separate expressions."""
 _MOST = 24
 """Captures of one structure before what is still unclear is given up."""
 

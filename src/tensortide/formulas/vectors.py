@@ -1,4 +1,4 @@
-"""From numbers at several settings to one exact expression: the inverse of evaluation.
+"""Recovery of one exact expression from numbers at several settings: the inverse of evaluation.
 
 A *vector* is the value of one size at every sampled setting. ``Solver.solve`` finds an expression that has exactly
 these values, the simplest kind first: a number, a multiple of a monomial, a product of sizes nearby, a rounded

@@ -29,7 +29,7 @@ BIAS = (
     "Ops timed alone, with warm caches and the same operands again and again, add up to less than the step: of eight "
     "training steps on a CPU the sums were 6 to 17 % short, 10 % on average."
 )
-"""Known of isolated durations, and told with them."""
+"""Caveats of isolated durations, reported with them."""
 
 LEAST, MOST = 3, 30
 ENOUGH_NS = 200_000_000

@@ -39,7 +39,7 @@ LEAST, MOST = 2, 12
 """Steps of warm-up."""
 
 RARELY = 3
-"""One in so many turns has steps that tell what the stopwatch costs."""
+"""One in so many turns has steps that measure the stopwatch's overhead."""
 
 
 def measure(
@@ -157,7 +157,7 @@ class _Run:
         return MOST, False
 
     def _take_turns(self, funcs: Sequence[Any]) -> Turns:
-        """Steps under a stopwatch, ordinary ones, and ones that tell what the stopwatch costs: by turns, so that all
+        """Steps under a stopwatch, ordinary ones, and ones that measure the stopwatch's overhead: by turns, so that all
         see the machine in the same states."""
         turns = Turns([], [self._time()], [], [])
         for turn in range(self.repeats):

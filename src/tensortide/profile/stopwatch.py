@@ -94,7 +94,7 @@ def median(pairs: Sequence[Pair]) -> Pair:
 class NullCalls(Recorder):
     """Before every op it calls one that does nothing, on the first tensor of its arguments; ``seen`` are these calls.
 
-    They tell what a call of an op takes by itself, among the ops of the step and with caches as these leave them.
+    They measure what a call of an op takes by itself, among the ops of the step and with caches as these leave them.
     """
 
     def __init__(self, clocks: Clocks) -> None:

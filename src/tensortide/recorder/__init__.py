@@ -1,4 +1,4 @@
-"""From a real model to a Graph of one of its training steps, without allocating it."""
+"""Capture of one training step of a real model as a Graph, without allocating it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the raw record of a step to a Graph: names and roles of storages, phases, interned tables."""
+"""Construction of a Graph from the raw record of a step: names and roles of storages, phases, interned tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what the user names to a step that is built, isolated and warmed up: what every run of a workload shares."""
+"""Construction of a step from the user's target: built, isolated and warmed up, alike for every run of a workload."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class LiveEngine(Tables):
         self.taken_bytes = 0
         """Bytes that the latest op of the program took only while it ran."""
         self.listeners: list[Callable[[int, int], None]] = []
-        """They hear of every event (``replays.remat.outcome``): kind, and value or storage."""
+        """Listeners to every event (``replays.remat.outcome``): kind, and value or storage."""
         self.evictions = self.recomputations = self.in_a_row = 0
         self.base_ns = self.recompute_ns = self.arguments_ns = self.search_ns = 0
         policy.begin()
@@ -70,9 +70,9 @@ class LiveEngine(Tables):
     def prepare(
         self, inputs: Sequence[int], overwritten: Collection[int], nbytes: int, workspace_bytes: int = 0
     ) -> Frame:
-        """Before an op runs that reads the values ``inputs``, overwrites storages and allocates ``nbytes``: they are
-        there, and there is room; as far as evicting can make any, for the ``workspace_bytes`` that it takes while it
-        runs too. Raises OutOfMemory, and then nothing is locked."""
+        """Prepare an op that reads the values ``inputs``, overwrites storages and allocates ``nbytes``: recompute
+        absent inputs, and evict until its outputs fit; as far as evicting can, until its ``workspace_bytes`` fit too.
+        Raises OutOfMemory, and then nothing is locked."""
         if self.freed:
             self.collect()
         self.in_a_row = 0

@@ -99,8 +99,8 @@ class Follower(StepMatch):
 
 
 def _actions(graph: Graph, plan: Plan) -> list[list[Step]]:
-    """For each op of the graph what ``plan`` does between the first run of the op before it and its own; and after the
-    last op. Evictions that a plan leaves unsaid are among them: after its last use in the plan a storage goes.
+    """List, for each op of the graph, the steps of ``plan`` between the first run of the op before it and its own; and
+    those after the last op. Implicit evictions are included: after its last use in the plan a storage is evicted.
 
     Raises PlanError if the plan runs the ops in another order than the graph.
     """

@@ -32,7 +32,7 @@ MOST_WRITES = 64
 
 
 class Watcher(Protocol):
-    """Somebody who is told of every op."""
+    """Wrapper around every op of the program."""
 
     def around(
         self, action: Callable[..., Any], operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]
@@ -68,7 +68,7 @@ class Runtime(TorchDispatchMode):
         self.sizes = sizes_on(device, workspace)
         self.ops = 0
         self.watchers: list[Watcher] = []
-        """They go around every op, the last one outermost."""
+        """Wrappers around every op, the last one outermost."""
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -317,8 +317,8 @@ class Runtime(TorchDispatchMode):
         return block.storage
 
     def expose(self, tensor: torch.Tensor, *, lasting: bool) -> None:
-        """Somebody is going to look at the bytes of ``tensor``: they are there, and if ``lasting`` they stay as long as
-        the program holds the storage."""
+        """Make ``tensor`` resident before its bytes are read; if ``lasting``, pin it as long as the program holds the
+        storage."""
         if type(tensor) not in _ORDINARY or tensor.layout is not torch.strided or tensor._is_zerotensor():
             return
         if get_ident() == self.thread:

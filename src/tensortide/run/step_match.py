@@ -123,7 +123,7 @@ class StepMatch:
         """The step agreed to its end."""
 
     def leaves(self, op: int, expected: str, came: str) -> None:
-        """At op ``op`` the program did something else than the graph has there."""
+        """The program left the graph at op ``op``: it ran ``came`` where ``expected`` was due."""
 
     # Along the program
 

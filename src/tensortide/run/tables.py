@@ -162,7 +162,7 @@ class Tables(CollectingEngine):
         self.replaces[newest] = NOTHING
 
     def drop_op(self, op: int) -> None:
-        """Nothing that ``op`` made can be needed: its number and those of its values are free."""
+        """Drop ``op``, whose values are all dead: its number and theirs become free."""
         self.calls[op] = None
         outputs, self.outputs[op], self.inputs[op] = self.outputs[op], (), []
         self._drop_values(outputs)

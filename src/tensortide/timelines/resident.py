@@ -1,4 +1,4 @@
-"""One storage that is resident at some moment, told in the user's terms."""
+"""One storage that is resident at some moment, described in the user's terms."""
 
 from __future__ import annotations
 

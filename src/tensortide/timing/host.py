@@ -14,7 +14,7 @@ _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
 def cpu_name() -> str:
-    """The processor's name, as its vendor writes it where the system tells."""
+    """Return the processor's name, as its vendor writes it where the system reports it."""
     return _line_of("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
 
 

@@ -1,4 +1,4 @@
-"""At what rate a device computes in a dtype, and how far real ops stay below its peaks."""
+"""Rates at which a device computes in a dtype, and the share of its peaks that real ops reach."""
 
 from __future__ import annotations
 

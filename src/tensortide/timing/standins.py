@@ -14,7 +14,7 @@ from tensortide.timing.roofline import estimate
 __all__ = ["require_all", "stand_in"]
 
 _LARGE = 1 << 20
-"""Bytes from which on an op tells something of the memory."""
+"""Bytes from which on an op's duration reveals the memory's bandwidth."""
 
 _NOWHERE = Ceilings(1e11, 1e10)
 """Rates of one core, where nothing was measured that has any."""

@@ -21,7 +21,7 @@ __all__ = ["Coverage", "coverage", "from_trace"]
 
 NOT_THERE = "not in the trace"
 SAME = 0.9
-"""In a trace of the same step so many of the calls that are found have the shapes of the graph, at least."""
+"""Least share of the matched calls that have the graph's shapes in a trace of the same step."""
 
 
 class _Match(NamedTuple):

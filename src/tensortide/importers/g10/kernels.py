@@ -44,7 +44,7 @@ TENSOR_EXPECTED = (
 
 
 class TensorLine(msgspec.Struct, frozen=True, gc=False):
-    """A tensor as a line tells of it. ``name`` and ``dims`` (``f32[8, 3]``) are in the files of the later tool
+    """Tensor as a line describes it. ``name`` and ``dims`` (``f32[8, 3]``) are in the files of the later tool
     only."""
 
     id: int
@@ -55,7 +55,7 @@ class TensorLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class Kernel(msgspec.Struct, frozen=True, gc=False):
-    """A kernel as its block tells of it, and the line (from 0) that it starts at.
+    """Kernel as its block describes it, and the line (from 0) that it starts at.
 
     ``time``: in cycles where the operands have address ranges, else in nanoseconds. ``parent``: number and name of the
     layer or op that it belongs to.

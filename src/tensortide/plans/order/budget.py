@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 Stop: TypeAlias = Literal["proved", "work", "time", "stopped"]
-"""Why a search ended: nothing is left to do, its work or time is used up, or it was told to."""
+"""Reasons why a search ended: it is complete, its work or time is used up, or it was stopped."""
 
 Watch: TypeAlias = Callable[[int, int], bool]
-"""Told now and then the lower bound and the best peak so far, in bytes; the search goes on as long as it says so."""
+"""Called now and then with the lower bound and the best peak so far, in bytes; returns whether to go on."""
 
 _LOOK = 20_000
 

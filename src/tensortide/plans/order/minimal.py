@@ -51,8 +51,8 @@ class MinimalFootprint(msgspec.Struct, frozen=True, kw_only=True):
     ``persistent_bytes`` what is resident throughout, ``footprint_bytes`` the sum of all storages, each under the rule
     ``last_use`` (``memory.lifetimes``) and on ``device`` alone. ``peak_op`` is the op of the Graph at the peak of
     ``plan`` (-1 for a step without ops), ``residents`` the storages resident with it, ascending, ``workspace_bytes``
-    what its kernel takes beside them. ``loops`` tells which orders the bounds are over; of a step with loops, ops,
-    storages and ``plan`` are those of ``graph.unrolled(graph)``. ``stop`` tells why the search ended.
+    what its kernel takes beside them. ``loops`` says which orders the bounds are over; of a step with loops, ops,
+    storages and ``plan`` are those of ``graph.unrolled(graph)``. ``stop`` says why the search ended.
     """
 
     device: str
@@ -112,7 +112,7 @@ def footprint(
         workspace: count what kernels take inside an op (``memory.workspace``), at that op only.
         work: limit of the search in counted steps of about a microsecond each.
         time_s: hard stop of the search in seconds.
-        watch: told the bounds so far now and then; ends the search by returning False.
+        watch: called with the bounds so far now and then; ends the search by returning False.
 
     Loops are written out; a step of more than ``together.FREE`` ops then keeps each of them together. Raises GraphError
     if nothing of the graph is on ``device``, or if its loops are too long to be written out.

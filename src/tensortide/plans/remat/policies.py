@@ -58,7 +58,7 @@ class Work(enum.IntEnum):
     """Numerator of a cost: the work that an eviction may cause to be recomputed."""
 
     ONE = 0
-    """Nothing that depends on the storage."""
+    """No data that depends on the storage."""
     LOCAL = 1
     """What made the storage."""
     CLASSES = 2

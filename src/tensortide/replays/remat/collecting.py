@@ -50,8 +50,7 @@ class CollectingEngine(Engine):
                 self.sever(made)
 
     def gathered(self, op: int) -> int | None:
-        """Before ``op`` runs: the storage in which it is going to sum gradients up, if it is the only one to use the
-        sum so far."""
+        """Return the storage in which ``op`` is about to sum gradients, if it is the only op to use the sum so far."""
         if not self.sums[op] or self.rules.deallocation != "eager":
             return None
         before = self.storage[self.inputs[op][0]]

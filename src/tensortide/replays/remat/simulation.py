@@ -92,7 +92,7 @@ class Simulation:
 
     @property
     def eviction_hash(self) -> str:
-        """16 hexadecimal digits that tell whether two runs gave up the same storages in the same order: of the SHA-256
+        """16 hexadecimal digits, equal if two runs evicted the same storages in the same order: of the SHA-256
         over the number of each one's first value, a comma after each."""
         digest = hashlib.sha256()
         roots = self.schedule.root.tolist()

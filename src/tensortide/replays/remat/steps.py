@@ -1,4 +1,4 @@
-"""From what happened in a run, simulated or live, to the steps of a Plan."""
+"""Translation of the events of a run, simulated or live, to the steps of a Plan."""
 
 from __future__ import annotations
 

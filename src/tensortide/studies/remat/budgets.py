@@ -99,5 +99,5 @@ def _amount(text: str, part: str) -> tuple[Fraction, bool]:
     if in_bytes and amount >= UNLIMITED:
         raise PlanError(f"a budget of {text} is none at all")
     if not in_bytes and amount > _MOST_RATIO:
-        raise PlanError(f"{text} times the peak is no budget that tells anything: write {text}B for bytes")
+        raise PlanError(f"{text} times the peak is no useful budget: write {text}B for bytes")
     return amount, in_bytes

@@ -39,7 +39,7 @@ QUADRATIC_NODES = 500
 
 
 def contenders(static: StaticGraph) -> Iterator[Contender]:
-    """The strategies that are told no budget, each with all its settings.
+    """List the strategies that take no budget, each with all its settings.
 
     Nothing stays beyond its last use (``tight``): as published, Chen's strategies keep whole segments, and need more.
     """
@@ -77,7 +77,7 @@ def _no_points(static: StaticGraph) -> str:
 
 
 def _revolved(static: StaticGraph) -> Iterator[StaticPlan]:
-    """With every number of slots up to 32, then with ever fewer of them, at last with one for each layer."""
+    """Yield schedules with each number of slots up to 32, then with sparser numbers, last with one slot per layer."""
     slots = 1
     while slots < len(static) // 2:
         yield revolve(static, slots)

@@ -31,7 +31,7 @@ class Subject:
         self._simulators: dict[Deallocation, Simulator] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        """For another process: what can be made anew there is left out."""
+        """Pickle for another process, without what can be derived again in it."""
         kept = ("name", "recording", "compat", "workspace", "device")
         return {**{name: getattr(self, name) for name in kept}, "_simulators": {}}
 

@@ -13,7 +13,7 @@ __all__ = ["Comparison", "Entry", "Kind", "Point", "Strategy", "Verdict"]
 Kind: TypeAlias = Literal["static", "program", "online"]
 """Kinds of strategies: planned without a budget; an integer program for each budget; decided while the step runs."""
 Verdict: TypeAlias = Literal["ok", "oom", "thrash", "no fit", "infeasible", "none found"]
-"""``ok``: it fits, be it in more time than is allowed; ``oom`` and ``thrash``: as the ``Status`` of a run; ``no fit``:
+"""``ok``: it fits, perhaps beyond the allowed time; ``oom`` and ``thrash``: as the ``Status`` of a run; ``no fit``:
 no plan of a static strategy fits; ``infeasible``: a planner has proved that its node model of the step has no plan;
 ``none found``: it has found none in time."""
 

@@ -1,1 +1,1 @@
-"""From sized nodes to a Graph: order, phases, storages, arguments."""
+"""Construction of a Graph from sized nodes: order, phases, storages, arguments."""

@@ -1,4 +1,4 @@
-"""From a read graph file to a Graph like any other: ops in execution order, storages, phases, scopes, loops."""
+"""Conversion of a parsed graph file to a Graph: ops in execution order, storages, phases, scopes, loops."""
 
 from __future__ import annotations
 

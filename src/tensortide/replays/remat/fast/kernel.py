@@ -102,8 +102,8 @@ def _compute(s: Step, w: World, op: int) -> int:
 
 @compiled
 def _gathered(s: Step, w: World, op: int) -> int:
-    """Before ``op`` runs: the storage in which it is going to sum gradients up, if it is the only one to use the sum
-    so far; else -1."""
+    """Return the storage in which ``op`` is about to sum gradients, if it is the only op to use the sum so far; else
+    -1."""
     if s.sums[op] and w.reg[COLLECT] and w.reg[EAGER]:
         before = s.storage[s.inputs[s.input_ends[op]]]
         if not w.storages[before].dependents:

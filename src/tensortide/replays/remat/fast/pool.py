@@ -99,14 +99,14 @@ def _empty(w: World, block: int) -> None:
 
 @compiled
 def _raise(w: World, block: int, most: float, last: int) -> None:
-    """An entry of ``block`` may now be worth as much as this line tells."""
+    """Raise the line of ``block``: an entry may now be worth as much as ``most`` and ``last`` say."""
     top, since = w.blocks[block].gain, w.blocks[block].last
-    there, here = worth(w, top, since), worth(w, most, last)
-    if here > there or (here == there and most > top):
+    leading, trailing = worth(w, top, since), worth(w, most, last)
+    if trailing > leading or (trailing == leading and most > top):
         w.blocks[block].gain, w.blocks[block].last = most, last
-        there, here, top, most = here, there, most, top
+        leading, trailing, top, most = trailing, leading, most, top
     if most > top and w.reg[BY_STALENESS]:
-        ahead = (there - here) / (float(most) - float(top))
+        ahead = (leading - trailing) / (float(most) - float(top))
         if ahead < _FAR:
             w.blocks[block].until = min(w.blocks[block].until, w.reg[CLOCK] + int(ahead))
 
@@ -178,11 +178,11 @@ def _scan(w: World) -> tuple[int, int]:
     for position in range(w.reg[POOL_END]):
         storage = w.slot[position]
         if storage >= 0:
-            here = cost(w, storage)
+            price = cost(w, storage)
             evaluated += 1
-            if here <= best:
-                found, best = storage, here
-            if here == 0:
+            if price <= best:
+                found, best = storage, price
+            if price == 0:
                 break
     return found, evaluated
 
@@ -231,9 +231,9 @@ def _leading(w: World, level: int, parent: int) -> int:
     for at in range(parent * FAN, min(parent * FAN + FAN - 1, _last(w, level)) + 1):
         record = w.blocks[start + at]
         if record.live:
-            here = worth(w, record.gain, record.last)
-            if lead < 0 or here > most or (here == most and record.gain > w.blocks[start + lead].gain):
-                lead, most = at, here
+            value = worth(w, record.gain, record.last)
+            if lead < 0 or value > most or (value == most and record.gain > w.blocks[start + lead].gain):
+                lead, most = at, value
     return lead
 
 
@@ -279,9 +279,9 @@ def _search_block(w: World, block: int, found: int, best: float) -> tuple[int, f
     for position in range(start, end):
         storage = w.slot[position]
         if storage >= 0:
-            here = worth(w, w.storages[storage].gain, w.storages[storage].last)
-            if here > most:
-                lead, most = storage, here
+            value = worth(w, w.storages[storage].gain, w.storages[storage].last)
+            if value > most:
+                lead, most = storage, value
     if lead >= 0:
         _raise(w, block, w.storages[lead].gain, w.storages[lead].last)
     for position in range(start, end):
@@ -301,10 +301,10 @@ def _search(w: World, start: int, end: int, found: int, best: float) -> tuple[in
             continue
         if bound(w, worth(w, w.storages[storage].gain, w.storages[storage].last)) > best:
             continue
-        here = cost(w, storage)
-        if found < 0 or here < best:
-            found, best = storage, here
-        elif here == best and (position < w.storages[found].place) == (here == 0):
+        price = cost(w, storage)
+        if found < 0 or price < best:
+            found, best = storage, price
+        elif price == best and (position < w.storages[found].place) == (price == 0):
             found = storage
     return found, best
 

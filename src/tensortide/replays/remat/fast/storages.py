@@ -106,7 +106,7 @@ def spare(w: World, storage: int) -> None:
 
 @compiled
 def _unspare(w: World, storage: int) -> None:
-    """If ``storage`` is spared, it may be evicted after all."""
+    """Allow the eviction of ``storage``, if it is spared."""
     if w.storages[storage].pinned == 2:
         w.storages[storage].pinned = 0
         w.reg[SPARED] -= 1
@@ -159,7 +159,7 @@ def released(w: World, storage: int) -> None:
 
 @compiled
 def bury(w: World, storage: int) -> None:
-    """Nothing can need ``storage`` any more; nor, perhaps, what it was made of."""
+    """Bury the dead ``storage``, and each of its sources that dies with it."""
     w.lists[BURIED, 0] = storage
     w.storages[storage].dead = 1
     _bury_all(w, 1)
