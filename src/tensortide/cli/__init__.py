@@ -57,7 +57,7 @@ def _drop_output() -> None:
 
 
 def usage(error: CycloptsError) -> str:
-    """What is wrong with the command line, and what to do about it."""
+    """Describe an error in the command line, and its remedy."""
     from cyclopts import UnusedCliTokensError
 
     verb = " ".join(("tensortide", *(error.command_chain or ())))

@@ -19,7 +19,7 @@ KINDS = "; ".join(importer.kind for importer in importers())
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """How a file is read: the options of all importers, each in a group of its own."""
+    """Options of reading a file: those of all importers, each in a group of its own."""
 
     def given(self) -> dict[str, object]:
         """Return those that are not at their default."""

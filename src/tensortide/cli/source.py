@@ -41,7 +41,7 @@ def option(names: str, text: str) -> Parameter:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class CaptureOptions:
-    """How the target is captured."""
+    """Options of capturing the target."""
 
     set: Annotated[
         tuple[str, ...], option("--set", "A hyperparameter: key=value. Once for each: --set a=1 --set b=2.")
@@ -56,7 +56,7 @@ class CaptureOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ShownOptions(CaptureOptions):
-    """How the target is captured or read, with the options of importers in the help."""
+    """Options of capturing or reading the target, with those of importers in the help."""
 
     reading: Annotated[ReadingOptions, Parameter(name="*")] = field(default_factory=ReadingOptions)
 
@@ -64,7 +64,7 @@ class ShownOptions(CaptureOptions):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class CostOptions:
-    """How costs are totalled."""
+    """Options of totalling costs."""
 
     strict: Annotated[bool, option("--strict", "An op without a cost rule is an error.")] = False
 
@@ -72,7 +72,7 @@ class CostOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class OutputOptions:
-    """How results are printed."""
+    """Options of printing results."""
 
     json: Annotated[bool, option("--json", "Print JSON instead of text.")] = False
     quiet: Annotated[bool, option("--quiet -q", "No progress, no word of the files that were written.")] = False
@@ -155,7 +155,7 @@ def console() -> Console:
 
 
 def is_stdout(path: Path | None) -> bool:
-    """Whether ``path`` is standard output: what goes there must not be mixed with text."""
+    """Return whether ``path`` is standard output, whose contents must not be mixed with text."""
     return path is not None and str(path) in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 

@@ -1,4 +1,4 @@
-"""What a report shows and the forms it takes: blocks, their sections, and a renderer for each medium."""
+"""Contents and forms of a report: blocks, their sections, and a renderer for each medium."""
 
 from __future__ import annotations
 

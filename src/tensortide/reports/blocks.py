@@ -345,7 +345,7 @@ AnyBlock: TypeAlias = Facts | Table | Tree | Curve | Scatter | Spans | Note
 
 
 class Section(_Data, frozen=True):
-    """What one capability shows. Keys of its blocks are unique, and so are those of its facts."""
+    """Blocks of one capability. Keys of its blocks are unique, and so are those of its facts."""
 
     key: str
     title: str

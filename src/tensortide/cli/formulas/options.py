@@ -33,7 +33,7 @@ Paths = Annotated[
 @Parameter(name="*")
 @dataclass(frozen=True)
 class FormulaOptions:
-    """Where the formulas hold and what their symbols are."""
+    """Region and symbols of the formulas."""
 
     set: Annotated[
         tuple[str, ...], option("--set", "A value: key=value. Once for each: --set seq=1024 --set batch=2.")

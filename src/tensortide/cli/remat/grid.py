@@ -62,7 +62,7 @@ class GridOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class PlayOptions:
-    """How runs are made, kept and shown."""
+    """Options of playing, saving and showing runs."""
 
     figure: Annotated[Path | None, option("--figure", "Draw the result (.png, .svg, .pdf).")] = None
     save: Annotated[
@@ -93,7 +93,7 @@ class PlayOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class StepRules:
-    """By which rules steps are played, whatever happens to what they drop."""
+    """Rules by which steps are played, under any treatment of released storages."""
 
     compat: Annotated[
         bool, option("--compat", "Play by the rules of DTR's own simulator, to the byte (docs/remat.md).")
@@ -143,7 +143,7 @@ def conducted(
 
 
 def name_of(target: str) -> str:
-    """What a target is called in tables and figures."""
+    """Name a target in tables and figures."""
     name = target.rpartition("/")[2]
     for suffix in (".gz", ".log", ".jsonl", ".tide"):
         name = name.removesuffix(suffix)

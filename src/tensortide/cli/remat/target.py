@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class RuleOptions:
-    """By which rules the step is played."""
+    """Rules by which the step is played."""
 
     deallocation: Annotated[
         Deallocation,

@@ -13,7 +13,7 @@ __all__ = ["UNITS", "Unit", "cell", "data_key", "fact_text", "value_text"]
 
 
 class Unit(NamedTuple):
-    """How values of a unit are printed. ``cell`` is for columns, whose headings name the unit; ``suffix`` ends names in
+    """Unit of values and its notation. ``cell`` is for columns, whose headings name the unit; ``suffix`` ends names in
     JSON and CSV."""
 
     text: Callable[[float], str]

@@ -128,7 +128,7 @@ def _irregular(step: Step) -> Iterator[Table]:
 
 
 def assumptions(step: Step) -> Iterator[Note]:
-    """What capture had to assume of this step, if anything; and that arms of a conditional exclude each other."""
+    """Yield the assumptions of the capture of this step, and a note that arms of a conditional exclude each other."""
     texts = [*step.graph.meta.assumptions]
     if count := len(step.graph) - len(step.counted.running):
         texts.append(
