@@ -1,4 +1,4 @@
-"""How long the ops of a step take: the one place where verbs that need times choose where these come from."""
+"""Durations of a step's ops: the one place where verbs that need times choose their source."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEFAULT_MACHINE = "A100-SXM-80GB"
 @Parameter(name="*")
 @dataclass(frozen=True)
 class TimeOptions:
-    """How long ops take."""
+    """Source of the ops' durations."""
 
     durations: Annotated[
         Path | None,

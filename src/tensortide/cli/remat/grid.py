@@ -1,4 +1,4 @@
-"""What the verbs that make experiments share: their options, the steps they lead to, and where results go."""
+"""Common parts of the verbs for experiments: options, the steps they select, and the destination of results."""
 
 from __future__ import annotations
 

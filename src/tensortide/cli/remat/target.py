@@ -1,4 +1,4 @@
-"""What the verbs of ``tensortide remat`` share: the step, the durations of its ops, and the rules it is played by."""
+"""Common parts of the verbs of ``tensortide remat``: the step, the durations of its ops, and the rules of play."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def _spoken(view: View, rows: Rows) -> str:
 
 
 def _late(idle: Idleness) -> float | None:
-    """Of the memory-time of the step as it ran, the share after the last use; None if unknown."""
+    """Return the share of the recorded step's memory-time that is after the last use; None if unknown."""
     if idle.mode != "storage":
         return None
     resident = sum(n * ns for n, ns in zip(idle.line.resident.tolist(), idle.durations_ns, strict=True))
