@@ -57,8 +57,3 @@ function ratio(number) {
 function words(name) {
   return name.replaceAll("_", " ");
 }
-
-/** An op name without what is the same in most: `aten.mm.default` is `aten.mm`. */
-function shortOp(name) {
-  return name.replace(/\.default$/, "");
-}
