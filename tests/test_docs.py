@@ -1,0 +1,99 @@
+"""Documentation: its links lead somewhere; the commands, modules and source files that it names exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cyclopts import CycloptsError, MissingArgumentError
+
+from tensortide.cli.app import app
+
+ROOT = Path(__file__).parent.parent
+PROJECT = (ROOT / "pyproject.toml").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+OTHERS = [ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/README.md"]  # they name what is yet to be added
+
+
+def each(pages: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", pages, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def broken_links(page: Path) -> Iterator[str]:
+    for path, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            yield f"{path}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of the headings of ``page``, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def code(text: str) -> Iterator[str]:
+    """Lines of code blocks, and code spans."""
+    for block in re.split(r"^ *```", text, flags=re.MULTILINE)[1::2]:
+        yield from block.splitlines()
+    yield from re.findall(r"`([^`\n]+)`", re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL))
+
+
+def wrong_commands(text: str) -> Iterator[str]:
+    """Commands of which a verb or an option does not exist; a mention may leave out arguments."""
+    for command in code(text):
+        if command.startswith("tensortide "):
+            words = shlex.split(command.partition(" | ")[0], comments=True)[1:]
+            try:
+                app.parse_args(words, exit_on_error=False, print_error=False)
+            except MissingArgumentError:
+                pass
+            except CycloptsError as error:
+                yield f"{command}: {error}"
+
+
+def missing_sources(text: str) -> Iterator[str]:
+    """Source files and dotted names that do not exist; a name in a module is looked for in its text."""
+    for piece in code(text):
+        for path in re.findall(r"^(?!\.)[\w/]+/\w+\.py$", piece):
+            if not (ROOT / path).exists() and not (ROOT / "src/tensortide" / path).exists():
+                yield path
+        names = re.findall(r"(?<![\w\"])tensortide((?:\.\w+)+)(?![\w/])", piece)
+        for module, imported in re.findall(r"^from tensortide([\w.]*) import ([\w, ]+)", piece):
+            names += [f"{module}.{name.strip()}" for name in imported.split(",")]
+        for name in names:
+            place, rest = ROOT / "src/tensortide", name.split(".")[1:]
+            while rest and ((place / rest[0]).is_dir() or (place / f"{rest[0]}.py").is_file()):
+                place /= rest.pop(0)
+            file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+            if rest and not re.search(rf"\b{rest[0]}\b", file.read_text()) and f'"tensortide{name}"' not in PROJECT:
+                yield f"tensortide{name}"
+
+
+@each([*PAGES, *OTHERS])
+def test_links_lead_somewhere(page: Path) -> None:
+    assert list(broken_links(page)) == []
+
+
+@each(PAGES)
+def test_commands_and_sources_exist(page: Path) -> None:
+    text = page.read_text()
+    assert list(wrong_commands(text)) == []
+    assert list(missing_sources(text)) == []
+
+
+def test_what_does_not_exist_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Here it is\n[a](none.md) [b](#here-it-is) [c](#there)\n")
+    assert list(broken_links(page)) == ["none.md#", "#there"]
+    text = (
+        "`tensortide repart x` `tensortide report x --nothing` `tensortide run` `run/none.py` `tensortide.run.none`\n"
+    )
+    assert [command.partition(":")[0] for command in wrong_commands(text)] == [
+        "tensortide repart x",
+        "tensortide report x --nothing",
+    ]
+    assert list(missing_sources(text)) == ["run/none.py", "tensortide.run.none"]
