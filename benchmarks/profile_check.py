@@ -1,4 +1,4 @@
-"""Durations of ops as ``tensortide profile`` measures them: beside torch.profiler's, and beside isolated ones.
+"""Durations of ops as ``tensortide time --measure`` measures them: beside torch.profiler's, and beside isolated ones.
 
     python benchmarks/profile_check.py [--write] [--steps N] [MODEL ...]
 

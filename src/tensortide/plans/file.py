@@ -14,7 +14,7 @@ from tensortide.write import write_file
 
 FORMAT = Format(
     *("plan", "tensortide plan", (1,), PlanFileError, "make it again"),
-    source="write one with `tensortide footprint TARGET --plan FILE`",
+    source="write one with `tensortide plan order TARGET --plan FILE`",
 )
 
 
