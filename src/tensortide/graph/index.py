@@ -104,11 +104,13 @@ class Index:
     @functools.cached_property
     def users(self) -> Groups:
         """For each storage the ops that touch it, ascending."""
-        owner = self.owner.__getitem__
-        found: list[list[int]] = [[] for _ in self._graph.storages]
-        for index, (op, fresh) in enumerate(zip(self._graph.ops, self.allocated, strict=True)):
-            for storage in {*map(owner, op.inputs), *map(owner, op.outputs), *fresh}:
-                found[storage].append(index)
+        owner = self.owner
+        found: list[dict[int, None]] = [{} if s.birth is None else {s.birth: None} for s in self._graph.storages]
+        for index, op in enumerate(self._graph.ops):
+            for tensor in op.inputs:
+                found[owner[tensor]][index] = None
+            for tensor in op.outputs:
+                found[owner[tensor]][index] = None
         return tuple(map(tuple, found))
 
     # Ops by op
