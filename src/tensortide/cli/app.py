@@ -40,6 +40,8 @@ MOVED: dict[str, str] = {
     "solve": "formulas solve",
     "asymptotics": "formulas growth",
     "project": "formulas project",
+    "remat compare": "remat contenders",
+    "remat asymptotics": "remat growth",
 }
 """Names of former verbs, and what to write instead."""
 

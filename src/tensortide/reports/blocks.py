@@ -42,6 +42,7 @@ __all__ = [
     "Mark",
     "Note",
     "Points",
+    "Range",
     "Scatter",
     "Section",
     "Series",
@@ -75,6 +76,7 @@ UnitName: TypeAlias = Literal[
     "count",
     "amount",
     "number",
+    "ratio",
     "op",
     "share",
     "change",
@@ -158,7 +160,8 @@ class Table(Block, frozen=True, kw_only=True):
     """Rows as columns of equal length.
 
     The terminal shows ``top`` rows (None: all; 0: it leaves the table out) if it is ``at_width`` columns wide, then
-    ``rest`` ("and 7 more rows" if empty). ``note`` stands below the table in every medium.
+    ``rest`` ("and 7 more rows" if empty). ``note`` stands below the table in every medium. The first ``heads`` columns
+    name a row: a terminal too narrow for all columns shows the others in parts, each beside these.
     """
 
     columns: tuple[Column, ...]
@@ -166,6 +169,7 @@ class Table(Block, frozen=True, kw_only=True):
     rest: str = ""
     note: str = ""
     at_width: int = 0
+    heads: int = 0
 
     def __post_init__(self) -> None:
         if len({len(column.values) for column in self.columns}) > 1:
@@ -282,26 +286,41 @@ class Axis(_Data, frozen=True):
 
 
 class Points(_Data, frozen=True):
-    """Points of a Scatter that belong together; ``joined`` by a line, or by steps that hold until the next x."""
+    """Points of a Scatter that belong together; ``joined`` by a line, or by steps that hold until the next x.
+
+    ``low`` and ``high`` are the ends of a range around each y, such as that over seeds.
+    """
 
     label: str
     x: tuple[Number, ...]
     y: tuple[Number | None, ...]
     joined: Literal["", "line", "step"] = ""
     names: Strings = ()
+    low: tuple[Number | None, ...] = ()
+    high: tuple[Number | None, ...] = ()
+
+
+class Range(_Data, frozen=True):
+    """A range of x that is shaded in a Scatter."""
+
+    label: str
+    start: Number
+    end: Number
 
 
 class Scatter(Block, frozen=True, kw_only=True):
-    """Points and lines over two axes. ``across`` are limits in y, ``down`` limits in x."""
+    """Points and lines over two axes. ``across`` are limits in y, ``down`` limits in x; ``ranges`` of x are shaded."""
 
     x: Axis
     y: Axis
     points: tuple[Points, ...]
     across: tuple[Limit, ...] = ()
     down: tuple[Limit, ...] = ()
+    ranges: tuple[Range, ...] = ()
 
     def __post_init__(self) -> None:
-        if any(len(one.x) != len(one.y) or len(one.names) not in (0, len(one.x)) for one in self.points):
+        optional = [(len(one.x), len(part)) for one in self.points for part in (one.names, one.low, one.high)]
+        if any(len(one.x) != len(one.y) for one in self.points) or any(part not in (0, n) for n, part in optional):
             raise ValueError(f"points of scatter {self.key!r} differ in length")
 
 

@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from tensortide.plans import Plan
 from tensortide.replays import replay
 from tensortide.replays.remat.smallest import least_bytes
-from tensortide.reports.layout import tidy
+from tensortide.reports.names import op_text
 from tensortide.timelines import Timeline, timeline
 from tensortide.timelines.events import Kind, events_of
 from tensortide.units import format_bytes, format_percent
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from tensortide.replays.remat import Simulation, Simulator
     from tensortide.replays.remat.telemetry import Telemetry
 
-__all__ = ["Budgeted", "advice", "budget_text", "of_plan", "of_policy", "place_text", "policy_name", "verdict"]
+__all__ = ["Budgeted", "advice", "budget_text", "of_plan", "of_policy", "policy_name", "verdict"]
 
 EXPENSIVE = 1.02
 """Overhead from which on other policies are worth a try."""
@@ -212,14 +211,14 @@ def _out_of_memory(run: Budgeted) -> str:
     if at < 0:
         return "what exists before the step takes more by itself."
     held = format_bytes(sum(item.nbytes for item in stop.held))
-    text = f"{place_text(run.graph, at)} asks for {format_bytes(stop.asked_bytes)} beside {held} that cannot be evicted"
-    return text + (f"; it is recomputed for {place_text(run.graph, goal)}." if at != goal else ".")
+    text = f"{op_text(run.graph, at)} asks for {format_bytes(stop.asked_bytes)} beside {held} that cannot be evicted"
+    return text + (f"; it is recomputed for {op_text(run.graph, goal)}." if at != goal else ".")
 
 
 def _thrashing(run: Budgeted) -> str:
     stop = run.telemetry.stop if run.telemetry else None
     limit = (run.simulation.overhead_limit if run.simulation else None) or 1.0
-    where = "" if stop is None else f" at {place_text(run.graph, int(run.simulator.schedule.origin[stop.goal]))}"
+    where = "" if stop is None else f" at {op_text(run.graph, int(run.simulator.schedule.origin[stop.goal]))}"
     return f"more than {_more(limit)} time was spent on recomputation{where}, the limit (--limit {limit:g})."
 
 
@@ -241,7 +240,7 @@ def advice(run: Budgeted) -> Iterator[str]:
         yield _smallest(run.smallest)
     if budget < least and op is not None:
         yield (
-            f"No policy runs it in less than {format_bytes(least)}, which {place_text(run.graph, op)} needs "
+            f"No policy runs it in less than {format_bytes(least)}, which {op_text(run.graph, op)} needs "
             "with what must stay: make the batch smaller."
         )
     elif not fits:
@@ -265,17 +264,6 @@ def policy_name(run: Budgeted, other: Simulation) -> str:
     """Name the policy of ``other``, one of the other runs, and banishing if it was by other rules than the first."""
     banishes = other.rules.deallocation != run.others[0].rules.deallocation
     return other.policy + (" with banishing" if banishes else "")
-
-
-def place_text(graph: Graph, op: int) -> str:
-    """Name an op by number, name, module and line; -1 is what exists before the step."""
-    if op < 0:
-        return "what exists before the step"
-    view = graph[op]
-    module = f" in {tidy(view.module)}" if view.module not in ("", "(outside)") else ""
-    source = f" ({tidy(PurePath(view.source.file).name)}:{view.source.line})" if view.source else ""
-    name = view.name.removeprefix("aten.").removeprefix("dtr.").removesuffix(".default")
-    return f"op {op}, {tidy(name)}{module}{source}"
 
 
 def budget_text(nbytes: int) -> str:

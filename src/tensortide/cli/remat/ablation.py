@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-from tensortide.cli.durations import TimeOptions
-from tensortide.cli.remat.grid import (
-    GridOptions,
-    PlayOptions,
-    Targets,
-    check,
-    conducted,
-    deliver,
-    subjects_of,
-)
+from tensortide.cli.remat.grid import PlayOptions, StepOptions, Targets, experiment
 from tensortide.cli.remat.target import RuleOptions
-from tensortide.cli.source import CaptureOptions, OutputOptions
 from tensortide.studies.remat import ablation as cells
-from tensortide.studies.remat import budgets as parse_budgets
 
 
 def ablation(
     targets: Targets,
     /,
     *,
-    grid: GridOptions = GridOptions(),  # noqa: B008
+    steps: StepOptions = StepOptions(),  # noqa: B008
     play: PlayOptions = PlayOptions(),  # noqa: B008
-    options: CaptureOptions = CaptureOptions(),  # noqa: B008
-    times: TimeOptions = TimeOptions(),  # noqa: B008
     rules: RuleOptions = RuleOptions(),  # noqa: B008
-    out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
-    """Compare the sixteen policies that weigh work (in four ways), size and staleness, or leave them out.
-
-    --figure FILE draws one figure for each way to weigh work: FILE-e, FILE-eq, FILE-local, FILE-one.
-    """
-    from tensortide.reports.remat.pareto import ablation_figures, ablation_paths
-
-    drawn = [path for whole in check(play) for path in ablation_paths(whole)]
-    wanted = parse_budgets(grid.budgets)
-    subjects = subjects_of(targets, options, times, rules, quiet=out.quiet)
+    """Compare the sixteen policies that weigh work (in four ways), size and staleness, or leave them out."""
     lines = cells(deallocation=rules.deallocation)
-    found = conducted("ablation", subjects, lines, wanted, grid.limit, play, quiet=out.quiet)
-    if play.figure is not None:
-        ablation_figures(found, play.figure)
-    deliver(found, play, drawn, out)
+    experiment("ablation", targets, lines, steps, rules, play)

@@ -1,4 +1,4 @@
-"""``tensortide remat``: what fits into less memory when tensors are evicted and computed again."""
+"""``tensortide remat``: what fits into less memory when tensors are evicted and recomputed."""
 
 from __future__ import annotations
 
@@ -6,27 +6,18 @@ from cyclopts import App
 
 from tensortide.cli.remat.ablation import ablation
 from tensortide.cli.remat.accesses import accesses
-from tensortide.cli.remat.asymptotics import asymptotics
 from tensortide.cli.remat.banishing import banishing
-from tensortide.cli.remat.compare import compare
+from tensortide.cli.remat.contenders import contenders
 from tensortide.cli.remat.figures import figures
+from tensortide.cli.remat.growth import growth
 from tensortide.cli.remat.simulate import simulate
 from tensortide.cli.remat.sweep import sweep
 
 remat = App(
     name="remat",
-    help="Evict tensors and compute them again to fit a step into less memory: what it costs, under which policy.",
+    help="Evict tensors and recompute them to fit a step into less memory: what it costs, under which policy.",
     help_format="plaintext",
 )
 
-for verb in (
-    simulate,
-    sweep,
-    ablation,
-    banishing,
-    accesses,
-    asymptotics,
-    compare,
-    figures,
-):
+for verb in (simulate, sweep, contenders, ablation, banishing, accesses, growth, figures):
     remat.command(verb)

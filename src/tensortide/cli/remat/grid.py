@@ -1,4 +1,4 @@
-"""Common parts of the verbs for experiments: options, the steps they select, and the destination of results."""
+"""Options that the verbs of experiments share, and the way from them to a Document."""
 
 from __future__ import annotations
 
@@ -6,28 +6,17 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter, validators
 
 from tensortide.cli.durations import TimeOptions
-from tensortide.cli.remat.target import RuleOptions, recording_of
-from tensortide.cli.source import (
-    TARGET,
-    CaptureOptions,
-    OutputOptions,
-    console,
-    is_stdout,
-    option,
-    print_json,
-    progress,
-)
+from tensortide.cli.remat.target import StepRules, recording_of
+from tensortide.cli.show import Files, show
+from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, option, progress
 from tensortide.plans.remat.policies import contenders
-from tensortide.studies.remat import Budget, Experiment, Growth, Line, Saved, Subject, conduct
-from tensortide.write import check_writable, write_file
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from tensortide.studies.remat import Budget, Experiment, Line, Saved, Subject, conduct
+from tensortide.studies.remat import budgets as parse_budgets
 
 Targets = Annotated[tuple[str, ...], Parameter(help=f"{TARGET}. Several make a panel each.")]
 Budgets = Annotated[
@@ -52,19 +41,9 @@ POLICY_LIST = ",".join(contenders())
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class GridOptions:
-    """The memory of the runs, and the time at which each is given up."""
-
-    budgets: Budgets = "1.0:0.1"
-    limit: Limit = 2.0
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
 class PlayOptions:
-    """Options of playing, saving and showing runs."""
+    """Options of every experiment: how runs are made, kept and shown."""
 
-    figure: Annotated[Path | None, option("--figure", "Draw the result (.png, .svg, .pdf).")] = None
     save: Annotated[
         Path | None,
         option("--save", "File of finished runs: they are added as they end, and those it has are not made again."),
@@ -78,11 +57,12 @@ class PlayOptions:
             validator=validators.Number(gte=1),
         ),
     ] = None
-    csv: Annotated[Path | None, option("--csv", "Write one line per run.")] = None
+    files: Files = Files()  # noqa: RUF009
+    out: OutputOptions = OutputOptions()  # noqa: RUF009
 
     @contextlib.contextmanager
     def saved(self) -> Iterator[Saved | None]:
-        """The file of finished runs, if there is one."""
+        """Open the file of finished runs, if there is one."""
         if self.save is None:
             yield None
             return
@@ -92,54 +72,27 @@ class PlayOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class StepRules:
-    """Rules by which steps are played, under any treatment of released storages."""
+class StepOptions:
+    """Options of experiments on steps: the budgets, the time at which a run is given up, and how steps are read."""
 
-    compat: Annotated[
-        bool, option("--compat", "Play by the rules of DTR's own simulator, to the byte (docs/remat.md).")
-    ] = False
-    device: Annotated[
-        str | None, option("--device", "Device whose memory is limited (default: that of the most bytes).")
-    ] = None
+    budgets: Budgets = "1.0:0.1"
+    limit: Limit = 2.0
+    options: CaptureOptions = CaptureOptions()  # noqa: RUF009
+    times: TimeOptions = TimeOptions()  # noqa: RUF009
+
+    def subjects(self, targets: Sequence[str], rules: StepRules, *, quiet: bool) -> list[Subject]:
+        """Read the steps of ``targets``."""
+        subjects = []
+        for target in targets:
+            recording = recording_of(target, self.options, self.times, quiet=quiet, copy_on_write=rules.compat)
+            name = " ".join([name_of(target), *([] if len(targets) > 1 else self.options.set)])
+            subjects.append(Subject(name, recording, compat=rules.compat, device=rules.device or ""))
+        return subjects
 
 
 def words(text: str) -> list[str]:
-    """The parts of a list with commas."""
+    """Split a list at its commas."""
     return [word for word in (part.strip() for part in text.split(",")) if word]
-
-
-def subjects_of(
-    targets: Sequence[str],
-    options: CaptureOptions,
-    times: TimeOptions,
-    rules: RuleOptions | StepRules,
-    *,
-    quiet: bool,
-) -> list[Subject]:
-    """The steps of ``targets``, ready to be played."""
-    subjects = []
-    for target in targets:
-        recording = recording_of(target, options, times, quiet=quiet, copy_on_write=rules.compat)
-        name = " ".join([name_of(target), *([] if len(targets) > 1 else options.set)])
-        subjects.append(Subject(name, recording, compat=rules.compat, device=rules.device or ""))
-    return subjects
-
-
-def conducted(
-    kind: str,
-    subjects: Sequence[Subject],
-    lines: Sequence[Line],
-    budgets: Sequence[Budget],
-    limit: float,
-    play: PlayOptions,
-    *,
-    quiet: bool,
-) -> Experiment:
-    """The experiment, with word of its progress on a terminal."""
-    with play.saved() as saved, progress(quiet) as say:
-        return conduct(
-            kind, subjects, lines, budgets, overhead_limit=limit, saved=saved, workers=play.jobs, progress=say
-        )
 
 
 def name_of(target: str) -> str:
@@ -150,39 +103,29 @@ def name_of(target: str) -> str:
     return name
 
 
-def deliver(result: Experiment | Growth, play: PlayOptions, drawn: Sequence[Path], out: OutputOptions) -> None:
-    """Write the CSV file, print the result, and name the files that were written."""
-    from tensortide.reports.remat.sheets import sheet
-    from tensortide.reports.remat.tables import render_experiment, render_growth
-
-    files = [*drawn]
-    if play.csv is not None:
-        write_file(play.csv, sheet(result))
-        files.append(play.csv)
-    if any(map(is_stdout, files)):
-        return
-    if out.json:
-        print_json(result)
-        return
-    screen = console()
-    if isinstance(result, Experiment):
-        render_experiment(result, screen)
-    else:
-        render_growth(result, screen)
-    if not out.quiet:
-        tell(files, screen)
+def conducted(
+    kind: str,
+    subjects: Sequence[Subject],
+    lines: Sequence[Line],
+    budgets: Sequence[Budget],
+    limit: float,
+    play: PlayOptions,
+) -> Experiment:
+    """Make an experiment, and tell of its progress on a terminal."""
+    with play.saved() as saved, progress(play.out.quiet) as say:
+        return conduct(
+            kind, subjects, lines, budgets, overhead_limit=limit, saved=saved, workers=play.jobs, progress=say
+        )
 
 
-def tell(files: Sequence[Path], screen: Console) -> None:
-    """Name the files that were written."""
-    for path in files:
-        screen.print(f"wrote {path}", soft_wrap=True)
+def experiment(
+    kind: str, targets: Sequence[str], lines: Sequence[Line], steps: StepOptions, rules: StepRules, play: PlayOptions
+) -> None:
+    """Make the experiment ``kind`` of ``lines`` on the steps of ``targets``, write its files and show it."""
+    from tensortide.reports.sections.pareto import document
 
-
-def check(play: PlayOptions) -> list[Path]:
-    """The figure as a list, when it and the CSV file can be written: before work that would be lost."""
-    from tensortide.reports.render.figure import check_figure
-
-    if play.csv is not None:
-        check_writable(play.csv)
-    return [] if play.figure is None else [check_figure(play.figure)]
+    play.files.check()
+    budgets = parse_budgets(steps.budgets)
+    subjects = steps.subjects(targets, rules, quiet=play.out.quiet)
+    made = document(conducted(kind, subjects, lines, budgets, steps.limit, play))
+    show(made, play.out, wrote=play.files.write(made, table="runs"))

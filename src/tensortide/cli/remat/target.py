@@ -1,4 +1,4 @@
-"""Common parts of the verbs of ``tensortide remat``: the step, the durations of its ops, and the rules of play."""
+"""What the verbs of ``tensortide remat`` share: the step, the durations of its ops, and the rules it is played by."""
 
 from __future__ import annotations
 
@@ -23,22 +23,29 @@ if TYPE_CHECKING:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class RuleOptions:
-    """Rules by which the step is played."""
+class StepRules:
+    """Rules by which steps are played, whatever happens to what they drop."""
 
-    deallocation: Annotated[
-        Deallocation,
-        Parameter(
-            help="When the program drops a tensor: evict it at once (eager), leave it to the policy (none), drop it "
-            "for good when nothing evicted is made of it (banish), or never hear of it (ignore)."
-        ),
-    ] = "eager"
     compat: Annotated[
         bool, option("--compat", "Play by the rules of DTR's own simulator, to the byte (docs/remat.md).")
     ] = False
     device: Annotated[
         str | None, option("--device", "Device whose memory is limited (default: that of the most bytes).")
     ] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class RuleOptions(StepRules):
+    """Rules by which steps are played, and what happens to what they drop."""
+
+    deallocation: Annotated[
+        Deallocation,
+        Parameter(
+            help="When the program drops a tensor: evict it at once (eager), leave it to the policy (none), release "
+            "it for good when nothing evicted depends on it (banish), or never hear of it (ignore)."
+        ),
+    ] = "eager"
 
 
 def simulator_of(

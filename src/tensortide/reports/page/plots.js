@@ -43,7 +43,7 @@ function scatterView(block) {
   const draw = (width) => {
     const [right, bottom] = [width - PLOT.right, PLOT.height - PLOT.bottom];
     const limits = (name) => (block[name] || []).map(({ value }) => value);
-    const x = scaleOf([...block.points.flatMap((one) => one.x), ...limits("down")], block.x, PLOT.left, right, false);
+    const x = scaleOf([...block.points.flatMap((one) => one.x), ...limits("down"), ...(block.ranges || []).flatMap(({ start, end }) => [start, end])], block.x, PLOT.left, right, false);
     const y = scaleOf([...block.points.flatMap((one) => one.y), ...limits("across")], block.y, bottom, PLOT.top, true);
     const grid = [
       y.ticks.map(([value, label]) => [svg("line", { class: "grid", x1: PLOT.left, x2: right, y1: y.at(value), y2: y.at(value) }), svg("text", { x: PLOT.left - 8, y: y.at(value) + 4, "text-anchor": "end" }, label)]),
@@ -54,7 +54,8 @@ function scatterView(block) {
       (block.across || []).map(({ label, value }) => [svg("line", { class: "budget", x1: PLOT.left, x2: right, y1: y.at(value), y2: y.at(value) }), svg("text", { class: "budget-text", x: right, y: y.at(value) - 4, "text-anchor": "end" }, label)]),
       (block.down || []).map(({ label, value }) => [svg("line", { class: "budget", x1: x.at(value), x2: x.at(value), y1: PLOT.top, y2: bottom }), svg("text", { class: "budget-text", x: x.at(value) + 4, y: PLOT.top + 10 }, label)]),
     ];
-    return { height: PLOT.height, nodes: [grid, rules, block.points.map((one, n) => group(one, n, x, y, block))] };
+    const shades = (block.ranges || []).map(({ label, start, end }) => svg("rect", { class: "range", x: x.at(start), y: PLOT.top, width: Math.max(0, x.at(end) - x.at(start)), height: bottom - PLOT.top }, svg("title", {}, label)));
+    return { height: PLOT.height, nodes: [shades, grid, rules, block.points.map((one, n) => group(one, n, x, y, block))] };
   };
   const legend = block.points.map((one, n) => el("span", {}, el("span", { class: "swatch", style: { background: paint(one.label, n) } }), one.label));
   return el("div", {}, el("div", { class: "tools" }, el("div", { class: "legend" }, el("span", {}, block.y.label), legend)), plotOf(draw, block.title || block.key));
@@ -65,7 +66,8 @@ function group(one, n, x, y, block) {
   const parts = places.map(([a, b], i) => `${i ? (one.joined === "step" ? `H${a}V${b}` : `L${a},${b}`) : `M${a},${b}`}`);
   const unit = (axis) => axis.unit || "number";
   const dots = places.map(([a, b, i]) => hover(svg("circle", { cx: a, cy: b, r: 3, style: { fill: paint(one.label, n) } }), el("div", { class: "head" }, (one.names && one.names[i]) || one.label), el("div", {}, `${block.x.label}: ${valueText(one.x[i], unit(block.x))}`), el("div", {}, `${block.y.label}: ${valueText(one.y[i], unit(block.y))}`)));
-  return [one.joined && parts.length && svg("path", { class: "line", d: parts.join(""), style: { stroke: paint(one.label, n) } }), dots];
+  const spread = places.map(([a, , i]) => one.low && one.low.length > 0 && one.low[i] !== null && svg("line", { class: "spread", x1: a, x2: a, y1: y.at(one.low[i]), y2: y.at(one.high[i]), style: { stroke: paint(one.label, n) } }));
+  return [spread, one.joined && parts.length && svg("path", { class: "line", d: parts.join(""), style: { stroke: paint(one.label, n) } }), dots];
 }
 
 function spansView(block, table) {

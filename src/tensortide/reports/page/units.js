@@ -21,6 +21,7 @@ const UNITS = {
   count: numeric(whole),
   amount: numeric(count),
   number: numeric((value) => String(Number(value.toPrecision(4)))),
+  ratio: numeric((value) => value.toFixed(4)),
   op: numeric(whole),
   share: numeric(percent),
   change: numeric((value) => `${value < 0 ? "" : "+"}${(100 * value).toFixed(1)} %`),

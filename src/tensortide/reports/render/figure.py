@@ -53,13 +53,17 @@ STYLE: Any = {
     "savefig.dpi": 200,
     "svg.hashsalt": "tensortide",
 }
+SHADES = ("#8f8f8f", "#d4d4d4", "#ececec")
+"""Of ranges, the first the darkest."""
 FORMATS = (".png", ".svg", ".pdf")
 MARKERS = "osD^vXP"
 PANEL = (5.2, 3.0)
 """Inches; panels beside each other are smaller."""
 TICK = 0.62
 """Inches that a label below an axis takes."""
-MOST_LANES = 24
+MOST_LANES = 400
+NAMED_LANES = 24
+"""Lanes up to this number are named."""
 
 
 def check_figure(path: str | os.PathLike[str]) -> Path:
@@ -125,6 +129,7 @@ def draw(document: Document, keys: Sequence[str] = ()) -> Figure:
         axis.set_title(_literal(block.title, 60), wrap=True)
     for empty in axes[len(panels) :]:
         empty.set_axis_off()
+    _share_legend(figure, axes[: len(panels)])
     caption = "   ".join([document.title, *(f"{k}={v}" for k, v in document.settings.items())])
     figure.suptitle(textwrap.fill(_literal(caption), 60 * columns), fontsize=9, x=0.01, ha="left")
     return figure
@@ -167,6 +172,8 @@ def _curve(axis: Axes, curve: Curve) -> None:
 
 
 def _scatter(axis: Axes, scatter: Scatter) -> None:
+    for shade, color in zip(scatter.ranges, SHADES, strict=False):
+        axis.axvspan(shade.start, shade.end, color=color, lw=0, label=_literal(shade.label, 32))
     for number, points in enumerate(scatter.points):
         _points(axis, points, number)
     for limit, line in [
@@ -176,19 +183,22 @@ def _scatter(axis: Axes, scatter: Scatter) -> None:
         line(limit.value, color="#444444", lw=1.0, linestyle="--", label=_literal(limit.label, 32))
     _axis(axis, "x", scatter.x, chain.from_iterable(one.x for one in scatter.points))
     _axis(axis, "y", scatter.y, chain.from_iterable(one.y for one in scatter.points))
-    if len(scatter.points) + len(scatter.across) + len(scatter.down) > 1:
+    if len(scatter.points) + len(scatter.across) + len(scatter.down) + len(scatter.ranges) > 1:
         _legend(axis)
 
 
 def _points(axis: Axes, points: Points, number: int) -> None:
     y = [math.nan if value is None else value for value in points.y]
-    marker = "" if points.joined and len(y) > 24 else MARKERS[number % len(MARKERS)]
-    style = "-" if points.joined else "none"
+    marker = "" if points.joined and len(y) > 24 else MARKERS[(number + number // len(COLORS)) % len(MARKERS)]
+    style = ("-", "--", ":")[number // len(COLORS) % 3] if points.joined else "none"
     where = "steps-post" if points.joined == "step" else "default"
     color = _color(points.label, number)
-    axis.plot(
-        points.x, y, linestyle=style, marker=marker, drawstyle=where, color=color, label=_literal(points.label, 32)
-    )
+    label = _literal(points.label, 32)
+    axis.plot(points.x, y, linestyle=style, marker=marker, drawstyle=where, color=color, label=label)
+    if points.low and points.high:
+        low, high = ([math.nan if value is None else value for value in part] for part in (points.low, points.high))
+        step: Any = "post" if points.joined == "step" else None
+        axis.fill_between(points.x, low, high, step=step, facecolor="none", edgecolor=color, hatch="//////", lw=0)
 
 
 def _spans(axis: Axes, spans: Spans) -> None:
@@ -197,7 +207,13 @@ def _spans(axis: Axes, spans: Spans) -> None:
         intervals = [(start, end - start) for start, end in zip(lane.start, lane.end, strict=True)]
         colors = [_color(kind, 0) for kind in lane.kinds] or COLORS[0]
         axis.broken_barh(intervals, (row - 0.4, 0.8), color=colors, lw=0)
-    axis.set_yticks(range(len(lanes)), [_literal(lane.label, 32) for lane in lanes], fontsize=7)
+    kinds = list(dict.fromkeys(kind for lane in lanes for kind in lane.kinds))
+    for kind in kinds if len(kinds) <= 8 else ():
+        axis.broken_barh([], (0, 0), color=_color(kind, 0), label=_literal(kind.replace("_", " "), 32))
+    if len(kinds) > 1:
+        _legend(axis)
+    if len(lanes) <= NAMED_LANES:
+        axis.set_yticks(range(len(lanes)), [_literal(lane.label, 32) for lane in lanes], fontsize=7)
     axis.set_ylim(max(1, len(lanes)) - 0.5, -0.5)
     axis.grid(axis="y", visible=False)
     _scale(axis, "x", spans.x_unit)
@@ -213,6 +229,17 @@ def _legend(axis: Axes) -> None:
     handles, labels = axis.get_legend_handles_labels()
     if handles:
         axis.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.2)
+
+
+def _share_legend(figure: Figure, axes: Sequence[Axes]) -> None:
+    """Put one legend below panels that all have the same."""
+    handles, labels = axes[0].get_legend_handles_labels()
+    if len(axes) == 1 or not labels or any(axis.get_legend_handles_labels()[1] != labels for axis in axes):
+        return
+    for axis in axes:
+        if (legend := axis.get_legend()) is not None:
+            legend.remove()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, handlelength=1.8)
 
 
 def _axis(axis: Axes, name: str, wanted: Axis, values: Iterable[float | None]) -> None:

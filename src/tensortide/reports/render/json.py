@@ -63,7 +63,8 @@ def _block(block: Block) -> tuple[str, Any]:
                 **{name: getattr(block, name) for name in ("marks", "limits", "shades", "bands")},
             }
         case Scatter():
-            return "scatters", {"x": _axis(block.x), "y": _axis(block.y), "points": block.points}
+            rest = {name: getattr(block, name) for name in ("points", "across", "down", "ranges")}
+            return "scatters", {"x": _axis(block.x), "y": _axis(block.y), **rest}
         case Spans():
             return "spans", {"unit": block.x_unit, "lanes": block.lanes}
         case Note():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
@@ -123,21 +124,44 @@ def _rows(block: Table, options: ConsoleOptions, rows: Any, depth: list[int]) ->
     if width < block.at_width or not rows or not block.shown or block.top == 0:
         return
     shown = rows if block.top is None else rows[: block.top]
-    head: list[layout.Column] = []
-    cells: list[list[str]] = []
-    for number, column in enumerate(column for column in block.shown if width >= column.at_width):
-        unit = UNITS[column.unit]
-        head.append(layout.Column(tidy(column.label), right=unit.right, fold=column.fold, dim=column.dim))
-        cells.append([("" if number else "  " * depth[i]) + cell(column, i) for i in shown])
-        if column.bar and width >= column.bar:
-            head.append(layout.Column(""))
-            cells.append(_bars(column, shown, options))
-    gap = 1 if len(head) >= TIGHT and width < ROOMY else 2
-    yield columns_table(head, list(zip(*cells, strict=True)), first=False, gap=gap)
+    columns = [column for column in block.shown if width >= column.at_width]
+    texts = [[("" if n else "  " * depth[i]) + cell(column, i) for i in shown] for n, column in enumerate(columns)]
+    gap = 1 if len(columns) >= TIGHT and width < ROOMY and not block.heads else 2
+    for number, part in enumerate(_parts(columns, texts, block.heads, width, gap)):
+        head: list[layout.Column] = []
+        cells: list[list[str]] = []
+        for n in part:
+            column = columns[n]
+            right = UNITS[column.unit].right
+            head.append(layout.Column(tidy(column.label), right=right, fold=column.fold, dim=column.dim))
+            cells.append(texts[n])
+            if column.bar and width >= column.bar:
+                head.append(layout.Column(""))
+                cells.append(_bars(column, shown, options))
+        yield columns_table(head, list(zip(*cells, strict=True)), first=number > 0, gap=gap)
     if rest := len(rows) - len(shown):
         yield Text(tidy(block.rest) or f"and {rest:,} more row{'s' * (rest > 1)}", style="dim")
     if block.note:
         yield Text(tidy(block.note), style="dim")
+
+
+def _parts(
+    columns: Sequence[Column], texts: Sequence[Sequence[str]], heads: int, width: int, gap: int
+) -> Iterator[list[int]]:
+    """Split columns into parts that fit ``width``, each with the first ``heads``; 0 keeps all together."""
+    first, others = list(range(heads)), list(range(heads, len(columns)))
+    if not heads:
+        yield others
+        return
+    wide = [gap + max(map(cell_len, [tidy(one.label), *some])) for one, some in zip(columns, texts, strict=True)]
+    part, used = list(first), sum(wide[:heads])
+    for n in others:
+        if len(part) > heads and used + wide[n] - gap > width:
+            yield part
+            part, used = list(first), sum(wide[:heads])
+        part.append(n)
+        used += wide[n]
+    yield part
 
 
 def _bars(column: Column, rows: Any, options: ConsoleOptions) -> list[str]:

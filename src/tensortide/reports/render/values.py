@@ -61,6 +61,7 @@ UNITS: dict[UnitName, Unit] = {
     "count": Unit(lambda value: f"{value:,}"),
     "amount": Unit(format_count),
     "number": Unit(_number),
+    "ratio": Unit(lambda value: f"{value:.4f}"),
     "op": Unit(str, suffix="op"),
     "share": Unit(format_percent, suffix="share"),
     "change": Unit(lambda value: f"{100 * value:+.1f} %", suffix="change"),

@@ -11,6 +11,7 @@ from tensortide.graph.roles import WORKSPACE, looks
 from tensortide.replays import replay
 from tensortide.reports.blocks import AnyBlock, Column, Curve, Document, Fact, Facts, Mark, Note, Section, Series, Table
 from tensortide.reports.layout import device_text
+from tensortide.reports.names import short
 from tensortide.reports.places import pattern, shared
 from tensortide.timelines import Resident, StorageTimeline, timeline
 from tensortide.units import format_bytes, format_percent
@@ -117,7 +118,7 @@ def _curve(graph: Graph, found: MinimalFootprint, played: StorageTimeline) -> Cu
 def _at_peak(graph: Graph, found: MinimalFootprint, played: StorageTimeline, top: int) -> Iterator[Table]:
     """Show the storages resident at the peak of the best order, by role, then in groups."""
     op, at = graph[found.peak_op], played.peak_op
-    where = f"op {found.peak_op}, {op.name.removeprefix('aten.').removesuffix('.default')} in {op.module}"
+    where = f"op {found.peak_op}, {short(op.name)} in {op.module}"
     roles = [(role, int(series[at])) for role, series in played.by_role.items() if series[at]]
     roles.sort(key=lambda item: (item[0] == WORKSPACE, -item[1]))
     yield Table(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import groupby
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,9 +23,10 @@ from tensortide.reports.blocks import (
     Stretch,
     Table,
 )
-from tensortide.reports.budgeted import Budgeted, advice, place_text, policy_name, verdict
+from tensortide.reports.budgeted import Budgeted, advice, policy_name, verdict
 from tensortide.reports.layout import device_text
-from tensortide.reports.places import pattern, shared
+from tensortide.reports.names import op_text
+from tensortide.reports.places import pattern, phase_of, shared, source_place
 from tensortide.timelines.events import Kind
 from tensortide.units import format_bytes, format_percent, format_seconds
 
@@ -76,7 +76,7 @@ def _memory(run: Budgeted) -> Iterator[Fact]:
     if run.budget_bytes is not None:
         yield Fact("budget", "budget", run.budget_bytes, "bytes", level=1)
     if op is not None:
-        yield Fact("least", "at least", least, "bytes", f"{place_text(run.graph, op)}, with what must stay", level=1)
+        yield Fact("least", "at least", least, "bytes", f"{op_text(run.graph, op)}, with what must stay", level=1)
         yield Fact("least_op", "", op, "op", data=True)
     if run.telemetry:
         constant = run.telemetry.counters.constant_bytes
@@ -132,9 +132,9 @@ def _data(run: Budgeted) -> Iterator[Fact]:
     if stop := run.telemetry and run.telemetry.stop:
         at, goal = (int(run.simulator.schedule.origin[op]) for op in (stop.op, stop.goal))
         yield Fact("stop_op", "", at, "op", data=True)
-        yield Fact("stop_at", "", place_text(run.graph, at), data=True)
+        yield Fact("stop_at", "", op_text(run.graph, at), data=True)
         yield Fact("stop_goal_op", "", goal, "op", data=True)
-        yield Fact("stop_goal", "", place_text(run.graph, goal), data=True)
+        yield Fact("stop_goal", "", op_text(run.graph, goal), data=True)
         yield Fact("stop_waiting", "", len(stop.waiting), "count", data=True)
         yield Fact("stop_asked", "", stop.asked_bytes, "bytes", data=True)
 
@@ -146,7 +146,7 @@ def _curve(run: Budgeted) -> Curve:
     """Show memory under the budget as areas and without it as a line; recomputation is shaded."""
     line, timed = run.line, run.clock_ns > 0
     starts = line.run_start_ns.tolist()
-    phases = [run.graph.ops[op].phase.value for op in run.at_hand]
+    phases = [phase_of(run.graph.ops[op]) for op in run.at_hand]
     again = ["recomputed" if flag else "" for flag in line.is_recompute.tolist()]
     limit = run.budget_bytes
     return Curve(
@@ -179,18 +179,18 @@ def _step(run: Budgeted) -> Table:
     runs, again = Counter(run.line.run_op.tolist()), Counter(run.recomputed)
     ops = run.graph.ops
     views = [run.graph[op] for op in range(len(ops))]
-    sources = [f"{PurePath(view.source.file).name}:{view.source.line}" if view.source else "" for view in views]
+    sources = tuple(source_place(run.graph, op.source) for op in ops)
     return Table(
         key="step",
         title="Ops of the step",
         columns=(
             Column("op", "Op", "name", tuple(view.name for view in views), fold=True),
             Column("module", "Module", "path", tuple(view.module for view in views), fold=True),
-            Column("phase", "Phase", "text", tuple(op.phase.value for op in ops)),
+            Column("phase", "Phase", "text", tuple(map(phase_of, ops))),
             Column("time", "Time", "ns", tuple(run.simulator.recording.durations_ns[: len(ops)])),
             Column("runs", "Runs", "count", tuple(runs[op] for op in range(len(ops))), sum=True),
             Column("again", "Recomputed", "count", tuple(again[op] for op in range(len(ops))), zero="", sum=True),
-            Column("source", "Source", "code", tuple(sources)),
+            Column("source", "Source", "code", sources),
         ),
         top=0,
     )

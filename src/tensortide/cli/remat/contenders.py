@@ -1,31 +1,21 @@
-"""``tensortide remat compare``: plans made ahead against online policies."""
+"""``tensortide remat contenders``: plans made ahead against online policies."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
 from tensortide.cli.durations import TimeOptions
-from tensortide.cli.remat.grid import Budgets, Limit, name_of, tell, words
+from tensortide.cli.remat.grid import Budgets, Limit, name_of, words
 from tensortide.cli.remat.target import RuleOptions, recording_of
-from tensortide.cli.source import (
-    TARGET,
-    CaptureOptions,
-    OutputOptions,
-    console,
-    is_stdout,
-    option,
-    print_json,
-    progress,
-)
+from tensortide.cli.show import Files, show
+from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, progress
 from tensortide.errors import WorkloadError
 from tensortide.studies.remat import Subject
 from tensortide.studies.remat import budgets as parse_budgets
 from tensortide.studies.remat.budgets import resolved
-from tensortide.write import check_writable, write_file
 
 if TYPE_CHECKING:
     from tensortide.plans.remat.recording import Recording
@@ -34,7 +24,7 @@ LAYERS = 10_000
 """Of the longest made-up chain."""
 
 
-def compare(
+def contenders(
     target: Annotated[str, Parameter(help=f"{TARGET}; or chain:N, N layers of equal cost and size.")],
     /,
     *,
@@ -50,8 +40,7 @@ def compare(
             validator=validators.Number(gte=0),
         ),
     ] = 60.0,
-    figure: Annotated[Path | None, option("--figure --out", "Draw overhead against peak (.png, .svg, .pdf).")] = None,
-    csv: Annotated[Path | None, option("--csv", "Write one line per strategy and budget.")] = None,
+    files: Files = Files(),  # noqa: B008
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     times: TimeOptions = TimeOptions(),  # noqa: B008
     rules: RuleOptions = RuleOptions(),  # noqa: B008
@@ -61,10 +50,11 @@ def compare(
 
     All are played on the same step and measured alike.
     """
-    from tensortide.reports.remat.compare import comparison_csv, render_comparison
+    from tensortide.reports.sections.contenders import document
     from tensortide.studies.remat.comparison import compare as contest
 
-    wanted, files = parse_budgets(budgets), _checked(figure, csv)
+    files.check()
+    wanted = parse_budgets(budgets)
     recording = _recording(target, options, times, quiet=out.quiet, copy_on_write=rules.compat)
     name = " ".join([name_of(target), *options.set])
     subject = Subject(name, recording, compat=rules.compat, device=rules.device or "")
@@ -78,29 +68,8 @@ def compare(
             optimum_time_s=optimum_time,
             progress=say,
         )
-    if figure is not None:
-        from tensortide.reports.remat.compare_figure import comparison_figure
-
-        comparison_figure(found, figure)
-    if csv is not None:
-        write_file(csv, comparison_csv(found))
-    if any(map(is_stdout, files)):
-        return
-    if out.json:
-        print_json(found)
-        return
-    screen = console()
-    render_comparison(found, screen)
-    if not out.quiet:
-        tell(files, screen)
-
-
-def _checked(figure: Path | None, csv: Path | None) -> list[Path]:
-    """The files that are to be written, if they can be: before work that would be lost."""
-    from tensortide.reports.render.figure import check_figure
-
-    figures = [] if figure is None else [check_figure(figure)]
-    return [*figures, *([] if csv is None else [check_writable(csv)])]
+    made = document(found)
+    show(made, out, wrote=files.write(made, table="entries"))
 
 
 def _recording(

@@ -1,4 +1,4 @@
-"""``tensortide remat asymptotics``: what is computed again as a network grows."""
+"""``tensortide remat growth``: what is recomputed as a network grows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.remat.grid import Limit, PlayOptions, check, deliver, words
-from tensortide.cli.source import OutputOptions, option, progress
+from tensortide.cli.remat.grid import Limit, PlayOptions, words
+from tensortide.cli.show import show
+from tensortide.cli.source import option, progress
 from tensortide.errors import PlanError
 from tensortide.plans.remat.policies import contenders
 from tensortide.replays.remat import Simulator
@@ -23,7 +24,7 @@ LARGEST_MAP = 128
 MOST = 100_000
 
 
-def asymptotics(
+def growth(
     *,
     sizes: Annotated[str, Parameter(help="Numbers of layers.")] = SIZES,
     budgets: Annotated[str, Parameter(help=f"Budgets as functions of them: {', '.join(RULES)}.")] = RULE_LIST,
@@ -34,42 +35,41 @@ def asymptotics(
         Path | None, option("--heatmap", "Draw which tensor is resident when, for one length (.png, .svg, .pdf).")
     ] = None,
     play: PlayOptions = PlayOptions(),  # noqa: B008
-    out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
-    """Count the ops computed again in linear networks of growing length, against what Chen et al. and Griewank need.
+    """Count the recomputed ops in linear networks of growing length, against what Chen et al. and Griewank need.
 
     --heatmap draws the first policy, on the longest network of at most 128 layers.
     """
-    from tensortide.reports.remat.growth import growth_figure
     from tensortide.reports.render.figure import check_figure
+    from tensortide.reports.sections.linear import document
 
-    drawn = check(play)
+    play.files.check()
     lengths, rules, names = lengths_of(sizes), words(budgets), words(policies)
     if heatmap is not None:
         check_figure(heatmap)
-    with play.saved() as saved, progress(out.quiet) as say:
+    with play.saved() as saved, progress(play.out.quiet) as say:
         found = grow(
             lengths, rules, names, compat=compat, overhead_limit=limit, saved=saved, workers=play.jobs, progress=say
         )
-    for path in drawn:
-        growth_figure(found, path)
+    made = document(found)
+    wrote = play.files.write(made, table="runs")
     if heatmap is not None:
-        draw_heatmap(found, heatmap)
-        drawn.append(heatmap)
-    deliver(found, play, drawn, out)
+        wrote.append(draw_heatmap(found, heatmap))
+    show(made, play.out, wrote=wrote)
 
 
 def lengths_of(text: str) -> list[int]:
-    """Whole numbers above 0, in order. Raises PlanError for anything else."""
+    """Read whole numbers above 0, and sort them. Raises PlanError for anything else."""
     parts = words(text)
     if not parts or not all(part.isdecimal() and 0 < int(part) <= MOST for part in parts):
         raise PlanError(f"--sizes takes numbers of layers from 1 to {MOST:,}, as in {SIZES}, not {text!r}")
     return sorted({int(part) for part in parts})
 
 
-def draw_heatmap(growth: Growth, path: Path) -> None:
+def draw_heatmap(growth: Growth, path: Path) -> Path:
     """Draw which tensor is resident when, a panel for each budget of ``growth``."""
-    from tensortide.reports.remat.growth import RULE_NAMES, residency_figure
+    from tensortide.reports.render.figure import render_figure
+    from tensortide.reports.sections.linear import RULE_NAMES, residency_document
 
     n = max((n for n in growth.sizes if n <= LARGEST_MAP), default=min(growth.sizes))
     simulator, name = Simulator(linear_network(n), compat=growth.compat), growth.policies[0]
@@ -78,4 +78,4 @@ def draw_heatmap(growth: Growth, path: Path) -> None:
         run = simulator.run(name, budget_of(rule, n), overhead_limit=growth.overhead_limit)
         failed = "" if run.status == "ok" else f" ({run.status})"
         runs.append((f"{name}, {n} layers, {RULE_NAMES[rule]}{failed}", run))
-    residency_figure(runs, path)
+    return render_figure(residency_document(runs), path)

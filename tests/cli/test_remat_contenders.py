@@ -1,10 +1,11 @@
-"""``tensortide remat compare`` as a user runs it."""
+"""``tensortide remat contenders`` as a user runs it."""
 
 from __future__ import annotations
 
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,22 @@ from tensortide.importers.dtrlog.write import write_log
 from tensortide.plans.checkpointing import chain
 from tensortide.studies.remat.contenders import made_up
 
-CHAIN = ["remat", "compare", "chain:8", "--budgets", "1.0,0.8,0.6,0.2", "--optimum-time", "20", "--policies", "dtr-eq"]
+CHAIN = [
+    "remat",
+    "contenders",
+    "chain:8",
+    "--budgets",
+    "1.0,0.8,0.6,0.2",
+    "--optimum-time",
+    "20",
+    "--policies",
+    "dtr-eq",
+]
+
+
+def rows_of(table: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """The rows of a table that JSON has by columns."""
+    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -25,7 +41,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_text_figure_and_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    figure, sheet = tmp_path / "compare.png", tmp_path / "compare.csv"
+    figure, sheet = tmp_path / "contenders.png", tmp_path / "contenders.csv"
     text = run(capsys, *CHAIN, "--figure", str(figure), "--csv", str(sheet))
     rows: dict[str, list[str]] = {}
     for line in text.splitlines():
@@ -53,15 +69,19 @@ def test_json_of_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     recording = made_up(chain(6, nbytes=range(1, 14)))
     path = write_log(recording.graph, recording.durations_ns, tmp_path / "steps.log")
     options = ("--policies", "dtr-eq,lru", "--optimum-time", "0")
-    found = json.loads(run(capsys, "remat", "compare", str(path), *options, "--json"))
-    strategies = {strategy["name"]: strategy for strategy in found["strategies"]}
-    assert found["step"]["name"] == "steps"
-    assert len(found["budgets"]) == 8
-    assert strategies["no recomputation"]["points"][0]["overhead"] == 1.0
-    assert strategies["Checkmate"]["skipped"] == "no time was given to it"
-    for strategy in strategies.values():
-        for (nbytes, _), entry in zip(found["budgets"], strategy["entries"], strict=False):
-            assert entry["verdict"] != "ok" or entry["point"]["peak_bytes"] <= nbytes
+    text = run(capsys, "remat", "contenders", str(path), *options, "--json")
+    found = json.loads(text)["sections"]["contenders"]
+    tables = {
+        name: [dict(zip(t, row, strict=True)) for row in zip(*t.values(), strict=True)]
+        for name, t in found["tables"].items()
+    }
+    schedules = {row["strategy"]: row for row in tables["schedules"]}
+    assert tables["steps"][0]["step"] == "steps"
+    assert len({row["budget_bytes"] for row in tables["entries"]}) == 8
+    assert schedules["no recomputation"]["overhead"] == 1.0
+    assert any("Checkmate" in note["text"] and "no time was given to it" in note["text"] for note in found["notes"])
+    for row in tables["entries"]:
+        assert row["verdict"] != "ok" or row["peak_bytes"] <= row["budget_bytes"]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +99,7 @@ def test_json_of_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 )
 def test_one_clear_message(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["remat", "compare", *arguments])
+        main(["remat", "contenders", *arguments])
     said = capsys.readouterr()
     assert ended.value.code == 1
     assert said.err.startswith("error: ")

@@ -1,1 +1,0 @@
-"""Experiments with rematerialization as tables, figures and files."""
