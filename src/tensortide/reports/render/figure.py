@@ -32,7 +32,9 @@ ROLE_COLORS = {name: look.light for name, look in looks().items()} | {
     "pinned": "#35558f",
     "in_use": "#54b7a8",
     "evictable": "#eb9b3b",
-    "resident": "#eb9b3b",
+    "resident": "#9fc3e0",
+    "computed": "#0072B2",
+    "recomputed": "#D55E00",
 }
 """As in the HTML page."""
 STYLE: Any = {
