@@ -89,17 +89,22 @@ def test_the_file_beside_a_graph_is_found_by_verbs_that_need_times(folder: Path,
     graph = tmp_path / "x.tide"
     graph.write_bytes((folder / "small.tide").read_bytes())
     simulate = ("remat", "simulate", "x.tide", "--budget", "100%", "--json")
-    assert "A100" in json.loads(run(tmp_path, *simulate))["durations"]
+    assert "A100" in durations_of(run(tmp_path, *simulate))
     run(tmp_path, "time", "x.tide", "--isolated", "-o", "x.durations.json", "--quiet")
-    assert "in isolation" in json.loads(run(tmp_path, *simulate))["durations"]
-    assert "T4" in json.loads(run(tmp_path, *simulate, "--machine", "T4"))["durations"]  # what is asked for counts
+    assert "in isolation" in durations_of(run(tmp_path, *simulate))
+    assert "T4" in durations_of(run(tmp_path, *simulate, "--machine", "T4"))  # what is asked for counts
     run(tmp_path, "time", "x.tide", "--from", written(tmp_path), "-o", "other.json", "--quiet")
-    assert "times.csv" in json.loads(run(tmp_path, *simulate, "--durations", "other.json"))["durations"]
+    assert "times.csv" in durations_of(run(tmp_path, *simulate, "--durations", "other.json"))
     assert "exclude each other" in refused(tmp_path, *simulate, "--machine", "T4", "--durations", "other.json")
     run(tmp_path, "capture", "mlp", "--set=batch=3", "-o", "x.tide")
     message = refused(tmp_path, *simulate)
     assert "x.durations.json: " in message
     assert "It lies beside x.tide and is taken for its durations" in message
+
+
+def durations_of(simulation: str) -> str:
+    """The source of the durations that a simulation states."""
+    return str(json.loads(simulation)["sections"]["simulation"]["facts"]["durations"])
 
 
 def written(folder: Path) -> str:
