@@ -79,8 +79,8 @@ def test_a_policy_of_ones_own(verb: list[str], capsys: pytest.CaptureFixture[str
 def test_a_sweep_of_policies_of_ones_own(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "mine.py").write_text(MINE)
     arguments = ["remat", "sweep", "mlp", *SMALL, "--policies", "lru,mine.py:Oldest", "--budgets", "0.9", "--jobs", "1"]
-    curves = json.loads(run(capsys, *arguments, "--json"))["studies"][0]["curves"]
-    assert [curve["name"] for curve in curves] == ["lru", "mine.py:Oldest"]
+    tables = json.loads(run(capsys, *arguments, "--json"))["sections"]["sweep"]["tables"]
+    assert dict.fromkeys(tables["runs"]["curve"]) == dict.fromkeys(["lru", "mine.py:Oldest"])
 
 
 def test_options_of_importers_stand_in_one_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,7 +136,7 @@ def test_the_best_of_all_policies(folder: Path) -> None:
 
 
 def test_mistakes_leave_nothing_behind(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "how much memory is there?" in error_of(folder, capsys)
+    assert "a budget is missing" in error_of(folder, capsys)
     assert "there is no policy 'dtr-x'" in error_of(folder, capsys, "--budget", "80%", "--policy", "dtr-x")
     assert "'much' is no budget" in error_of(folder, capsys, "--budget", "much")
     assert "cannot read nothing.json" in error_of(folder, capsys, "--policy", "nothing.json")

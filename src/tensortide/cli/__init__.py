@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _drop_output() -> None:
-    """Let what is still buffered go nowhere, so that the end of the program does not fail on it."""
+    """Discard buffered output, so that the program does not fail on it when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

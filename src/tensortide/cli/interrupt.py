@@ -1,4 +1,4 @@
-"""Ctrl-C that is heard: repeated until it is, because Python drops what is raised in a weak reference's callback."""
+"""Reliable Ctrl-C: repeated until it is handled, because Python drops exceptions in weak references' callbacks."""
 
 from __future__ import annotations
 

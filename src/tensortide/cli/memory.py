@@ -36,7 +36,7 @@ def memory(
     times: TimeOptions = TimeOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
-    """Show memory over one step: its peak, by phase and by module, over time, and what is alive at the peak."""
+    """Show memory over one step: its peak, by phase and by module, over time, and what is resident at the peak."""
     from tensortide.reports.sections import Step
     from tensortide.reports.sections.memory import document
 

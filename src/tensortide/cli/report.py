@@ -61,7 +61,7 @@ def report(
     cost: CostOptions = CostOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
-    """Report what one step costs: totals, where they go, memory over time, what is alive at the peak.
+    """Report what one step costs: totals, where they go, memory over time, what is resident at the peak.
 
     Time is that of --machine, --durations or --measure; by default an estimate.
     """

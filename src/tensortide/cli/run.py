@@ -28,7 +28,7 @@ def run(
     policy: Annotated[
         str,
         Parameter(
-            help="What goes first: dtr-eq, lru, dtr-eq+sqrt, ...; FILE.py:NAME; or a plan to be followed (.json)."
+            help="Eviction policy: dtr-eq, lru, dtr-eq+sqrt, ...; FILE.py:NAME; or a plan to be followed (.json)."
         ),
     ] = DEFAULT,
     steps: Annotated[int, Parameter(help="Steps to measure, of each kind.")] = 3,

@@ -34,7 +34,7 @@ Target = Annotated[str, Parameter(help=f"{TARGET}.")]
 
 
 def option(names: str, text: str) -> Parameter:
-    """An option that has no opposite, and whose default goes without saying."""
+    """An option without a negative form or a shown default."""
     return Parameter(name=names.split(), negative=(), show_default=False, help=text)
 
 

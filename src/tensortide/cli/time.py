@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter, validators
 
 from tensortide.cli.durations import TimeOptions, timed
+from tensortide.cli.show import Files, show
 from tensortide.cli.source import (
     CaptureOptions,
     Depth,
@@ -44,7 +45,7 @@ class MeasureOptions:
     steps: Annotated[int, Parameter(help="Steps to measure, after warming up.", validator=validators.Number(gte=1))] = 9
     clock: Annotated[
         Literal["wall", "thread"],
-        Parameter(help="Durations by wall time, or by processor time of one thread: for a machine others use too."),
+        Parameter(help="Durations by wall time, or by processor time of one thread: for shared machines."),
     ] = "wall"
     threads: Annotated[
         int | None,
@@ -77,6 +78,7 @@ def time(
     how: MeasureOptions = MeasureOptions(),
     depth: Depth = 3,
     top: Top = 15,
+    files: Files = Files(),  # noqa: B008
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
@@ -84,10 +86,10 @@ def time(
 
     Times are estimated for a device, or those beside a saved graph, unless --measure, --isolated or --from is given.
     """
-    from tensortide.cli.show import show
     from tensortide.reports.sections.time import document
     from tensortide.timing.standins import require_all
 
+    files.check()
     file = None if output is None else check_writable(output)
     with progress(out.quiet) as say:
         graph, durations = _durations(target, times, how, options, out.quiet, say)
@@ -96,7 +98,7 @@ def time(
     if file is not None:
         save_durations(durations, file)
     made = document(graph, durations, target=target, resolver=resolver, depth=depth, top=top)
-    show(made, out, wrote=[] if file is None else [file])
+    show(made, out, wrote=[*files.write(made, table="ops"), *([] if file is None else [file])])
 
 
 def _durations(

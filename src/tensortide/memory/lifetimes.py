@@ -1,4 +1,4 @@
-"""From which op to which each storage of a step is resident: the two rules, and the one classification behind them.
+"""Lifetimes of storages: two rules, and the one classification behind them.
 
 A step repeats: what it leaves behind, the next step finds. Under either rule a storage is resident from the op that
 allocates it, or from the start of the step. The rules differ in when it is released:

@@ -156,7 +156,7 @@ class StorageTimeline(Timeline):
         if durations_ns is not None and len(durations_ns) != len(graph):
             raise GraphError(f"{len(durations_ns)} durations for {len(graph)} ops")
         if durations_ns is not None and any(ns < 0 for ns in durations_ns):
-            raise GraphError("no op takes less than 0 ns")
+            raise GraphError("durations cannot be less than 0 ns")
         self.graph = graph
         self.lifetimes: Rule = rule
         self.rounding = rounding

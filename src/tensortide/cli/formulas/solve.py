@@ -20,7 +20,7 @@ def solve(
     where: Annotated[str, Parameter(help='What it must reach: "peak_bytes <= 24GiB", "flops/bytes >= 19.9".')],
     want: Annotated[
         Literal["largest", "smallest"] | None,
-        Parameter(show_default=False, help="Which of the values that reach it (default: the one that there is)."),
+        Parameter(show_default=False, help="Which of the values that reach it (default: the only one)."),
     ] = None,
     options: FormulaOptions = FormulaOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008

@@ -15,6 +15,6 @@ def banishing(
     play: PlayOptions = PlayOptions(),  # noqa: B008
     rules: StepRules = StepRules(),  # noqa: B008
 ) -> None:
-    """Compare what is done when the program drops a tensor: free it for good, evict it, or never hear of it."""
+    """Compare the ways to handle a released tensor: free it for good, evict it, or ignore the release."""
     lines = designed()
     experiment("banishing", targets, lines, steps, rules, play)

@@ -30,9 +30,9 @@ def figures(
     targets: Targets,
     /,
     *,
-    folder: Annotated[Path, Parameter(name="--out", help="Folder to write to; it is made if it is not there.")],
+    folder: Annotated[Path, Parameter(name="--out", help="Folder to write to; created if missing.")],
     formats: Annotated[
-        tuple[Format, ...], Parameter(name="--format", negative=(), help="What figures are written as. Repeatable.")
+        tuple[Format, ...], Parameter(name="--format", negative=(), help="Figure format. Repeatable.")
     ] = ("pdf", "png"),
     policies: Policies = POLICY_LIST,
     sizes: Annotated[str, Parameter(help="Numbers of layers of the linear networks.")] = SIZES,

@@ -50,20 +50,18 @@ def simulate(
         str | None,
         Parameter(
             show_default=False,
-            help="Memory there is: 8GiB, 24 GB, or part of what the step takes without a budget: 60%, 0.6. Optional "
+            help="Memory budget: 8GiB, 24 GB, or part of what the step takes without a budget: 60%, 0.6. Optional "
             "with a plan.",
         ),
     ] = None,
     policy: Annotated[
         str,
-        Parameter(
-            help="What decides which tensor goes: dtr-eq, msps, lru, ...; FILE.py:NAME; auto: the best; or a plan."
-        ),
+        Parameter(help="Eviction policy: dtr-eq, msps, lru, ...; FILE.py:NAME; auto: the best; or a plan."),
     ] = DEFAULT,
     limit: Annotated[
         float,
         Parameter(
-            help="Give the run up when it takes this many times the step without recomputation.",
+            help="Abort the run once it takes this many times the step without recomputation.",
             validator=validators.Number(gte=1),
         ),
     ] = 2.0,
@@ -113,7 +111,7 @@ def _plan_of(policy: str) -> Plan | None:
 
 def _budget_of(text: str | None) -> Budget:
     if text is None:
-        raise PlanError("how much memory is there? Add --budget 8GiB, or --budget 60% of what the step takes")
+        raise PlanError("a budget is missing: add --budget 8GiB, or --budget 60% of what the step takes")
     if text.strip().isdecimal() and len(text.strip()) > 2:
         return Budget(nbytes=int(text))
     found = budgets(text)

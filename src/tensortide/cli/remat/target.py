@@ -43,7 +43,7 @@ class RuleOptions(StepRules):
         Deallocation,
         Parameter(
             help="When the program drops a tensor: evict it at once (eager), leave it to the policy (none), release "
-            "it for good when nothing evicted depends on it (banish), or never hear of it (ignore)."
+            "it for good when nothing evicted depends on it (banish), or ignore the release (ignore)."
         ),
     ] = "eager"
 
