@@ -8,7 +8,7 @@ from hypothesis import given
 from tensortide.errors import GraphError
 from tensortide.graph import Graph, Role
 from tensortide.timelines import NEVER_READ, Life, Period, active_bytes, live_bytes, liveness
-from tensortide.timelines.liveness import lasting_tensors
+from tensortide.timelines.intervals import lasting_tensors
 from tests.graphs import Builder, graphs
 
 DURATIONS = [10, 20, 30, 40, 50]

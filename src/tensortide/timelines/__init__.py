@@ -7,7 +7,7 @@ from tensortide.timelines.diff import Difference, Figures, diff, mean_figures
 from tensortide.timelines.effects import IDENTITY, Effect, ModuleMemory, Segment, by_module, compose, effects
 from tensortide.timelines.events import Events, Kind, events_of
 from tensortide.timelines.idle import Hideable, Idleness, MemoryTime, PeakSplit, Span, idleness
-from tensortide.timelines.liveness import NEVER_READ, Life, Period, active_bytes, live_bytes, liveness
+from tensortide.timelines.intervals import NEVER_READ, Life, Period, active_bytes, live_bytes, liveness
 from tensortide.timelines.resident import Resident
 from tensortide.timelines.timeline import StorageTimeline, Timeline, timeline
 

@@ -14,7 +14,7 @@ import msgspec
 
 from tensortide.graph.effects import blind_slots, draws_random, only_allocates
 from tensortide.timelines.idle import Idleness, covers
-from tensortide.timelines.liveness import Life, Period
+from tensortide.timelines.intervals import Life, Period
 from tensortide.timing.links import Link
 
 __all__ = ["CHAIN", "Offload", "Recompute", "offloads", "recomputations"]

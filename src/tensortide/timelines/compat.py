@@ -8,7 +8,7 @@ import msgspec
 
 from tensortide.graph.model import Graph
 from tensortide.memory.layout import bytes_of
-from tensortide.timelines.liveness import Life, active_bytes, lasting_tensors, live_bytes
+from tensortide.timelines.intervals import Life, active_bytes, lasting_tensors, live_bytes
 
 __all__ = ["CompatSeries", "compat_series"]
 

@@ -15,7 +15,7 @@ import msgspec
 
 from tensortide.graph.model import Graph, Role, Storage
 from tensortide.graph.roles import WORKSPACE
-from tensortide.timelines.liveness import NEVER_READ, Life, Mode, Period, liveness
+from tensortide.timelines.intervals import NEVER_READ, Life, Mode, Period, liveness
 from tensortide.timelines.timeline import StorageTimeline, timeline
 from tensortide.timing.links import Link
 

@@ -14,7 +14,7 @@ from tensortide.importers.g10.logs import read_active, read_clock, read_memory_l
 from tensortide.importers.imported import Imported
 from tensortide.importers.textfile import find_file
 from tensortide.timelines.compat import CompatSeries, compat_series
-from tensortide.timelines.liveness import Life, liveness
+from tensortide.timelines.intervals import Life, liveness
 from tensortide.timing.exact import Times
 
 __all__ = ["Comparison", "compare"]

@@ -13,7 +13,7 @@ from tensortide.collector import no_collection
 from tensortide.errors import OutputError, TraceError
 from tensortide.importers.imported import Imported
 from tensortide.timelines.compat import CompatSeries, compat_series
-from tensortide.timelines.liveness import Life, Period, lasting_tensors, liveness
+from tensortide.timelines.intervals import Life, Period, lasting_tensors, liveness
 from tensortide.timing.exact import Times
 from tensortide.write import write_files
 

@@ -8,7 +8,7 @@ from tensortide.importers.g10.export import Order, TimedLives
 from tensortide.importers.g10.kernels import KERNEL_RULE
 from tensortide.importers.g10.liveness import BLOCK_RULE, MIDDLE_RULE
 from tensortide.importers.inductor.types import type_text
-from tensortide.timelines.liveness import Life, Period, liveness
+from tensortide.timelines.intervals import Life, Period, liveness
 
 __all__ = ["texts"]
 

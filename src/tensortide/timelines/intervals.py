@@ -1,4 +1,4 @@
-"""Liveness: when each storage (or tensor) is born, dies, and lies idle between two uses.
+"""Idle intervals of storages (or tensors), and their births and deaths: liveness in ops.
 
 Time is counted in ops. *Birth* is inclusive, *death* exclusive; an *inactive period* ``[start, end)`` holds ops that do
 not touch it, ``end`` being the next op that does. What lives across steps is *persistent*: steps repeat, so its last
