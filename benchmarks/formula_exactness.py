@@ -87,15 +87,15 @@ def totals(graph: Any) -> dict[str, int]:
     from tensortide import count, timeline
 
     counted, alone = count(graph), timeline(graph, workspace=False)
-    holdings, total = counted.holdings, counted.total
+    sizes, total = counted.sizes, counted.total
     return {
-        "parameters": holdings.trainable,
+        "parameters": sizes.trainable,
         "flops": total.flops,
         "product_flops": 2 * total.macs,
         "elementwise_flops": total.cost.elementwise_flops,
         "bytes": total.bytes,
         "footprint_bytes": alone.footprint_bytes,
-        "io_bytes": holdings.io_bytes,
+        "io_bytes": sizes.io_bytes,
         "peak_bytes": alone.peak_bytes,
         "peak_with_workspace_bytes": timeline(graph).peak_bytes,
     }

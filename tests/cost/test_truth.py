@@ -95,7 +95,7 @@ def test_model(name: str, truth: dict[str, Any]) -> None:
     published = truth[name]
     forward = count(capture(MODELS[name], train=False), strict=True)
     assert forward.total.macs == published["fwd_macs"]
-    assert forward.holdings.parameters == published["params"]
+    assert forward.sizes.parameters == published["params"]
     if "fwd_bwd_flops" not in published:
         return
     phases = count(capture(MODELS[name], train=True), strict=True).by_phase

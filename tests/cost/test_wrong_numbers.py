@@ -110,7 +110,7 @@ class Tied(nn.Module):
 
 def test_parameters_tied_frozen_and_outside_leaf_modules() -> None:
     model, ids = Tied(), torch.zeros(4, dtype=torch.int64)
-    held = counted(train(model, ids)).holdings
+    held = counted(train(model, ids)).sizes
     assert (held.parameters, held.trainable) == (50 * 8 + 8 + 3, 50 * 8 + 8)
     assert held.parameter_bytes == (50 * 8 + 8) * 4 + 3 * 2
     assert held.input_bytes == 4 * 8

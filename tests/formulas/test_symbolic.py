@@ -27,13 +27,13 @@ def truth(graph: Graph) -> dict[str, int]:
     """Every total of a capture, by the name that its formula has."""
     counted, alone = count(graph), timeline(graph, workspace=False)
     return {
-        "parameters": counted.holdings.trainable,
+        "parameters": counted.sizes.trainable,
         "flops": counted.total.flops,
         "product_flops": 2 * counted.total.macs,
         "elementwise_flops": counted.total.cost.elementwise_flops,
         "bytes": counted.total.bytes,
         "footprint_bytes": alone.footprint_bytes,
-        "io_bytes": counted.holdings.io_bytes,
+        "io_bytes": counted.sizes.io_bytes,
         "peak_bytes": alone.peak_bytes,
         "peak_with_workspace_bytes": timeline(graph).peak_bytes,
     }

@@ -10,7 +10,7 @@ from tensortide.cost.explain import Explanation, explain
 from tensortide.cost.missing import Missing, missing
 from tensortide.cost.modules import ModuleTotal
 from tensortide.cost.opcall import OpCall
-from tensortide.cost.parameters import Holdings
+from tensortide.cost.parameters import ModelSizes
 from tensortide.cost.record import Cost
 from tensortide.cost.registry import Rule, rule
 from tensortide.cost.totals import Total
@@ -22,8 +22,8 @@ __all__ = [
     "Count",
     "Coverage",
     "Explanation",
-    "Holdings",
     "Missing",
+    "ModelSizes",
     "ModuleTotal",
     "OpCall",
     "OpCost",

@@ -13,7 +13,7 @@ from tensortide.cost.coverage import Coverage, coverage_of, shown
 from tensortide.cost.evaluate import OpCost, Resolver, evaluate, rule_for
 from tensortide.cost.modules import ModuleTotal, module_tree
 from tensortide.cost.opcall import qualified
-from tensortide.cost.parameters import Holdings, holdings_of
+from tensortide.cost.parameters import ModelSizes, model_sizes
 from tensortide.cost.totals import Total, chosen_arms, total_of
 from tensortide.errors import NoSuchOp, UnknownCost
 from tensortide.expr import Size
@@ -94,9 +94,9 @@ class Count(msgspec.Struct, frozen=True, dict=True):
         return coverage_of(self.graph, self.costs, self.total)
 
     @functools.cached_property
-    def holdings(self) -> Holdings:
+    def sizes(self) -> ModelSizes:
         """Parameters, buffers, optimizer state, inputs and outputs."""
-        return holdings_of(self.graph)
+        return model_sizes(self.graph)
 
     def module(self, path: str) -> ModuleTotal:
         """The module at ``path``. Raises NoSuchOp."""

@@ -9,10 +9,10 @@ import msgspec
 from tensortide.cost.access import size
 from tensortide.graph.model import Graph, Role, Tensor
 
-__all__ = ["Holdings", "holdings_of"]
+__all__ = ["ModelSizes", "model_sizes"]
 
 
-class Holdings(msgspec.Struct, frozen=True):
+class ModelSizes(msgspec.Struct, frozen=True):
     """Elements and bytes of parameters, buffers and optimizer state; bytes of the step's inputs and outputs.
 
     Tied weights count once. ``trainable`` parameters are those that take gradients.
@@ -35,7 +35,7 @@ class Holdings(msgspec.Struct, frozen=True):
         return self.input_bytes + self.output_bytes
 
 
-def holdings_of(graph: Graph) -> Holdings:
+def model_sizes(graph: Graph) -> ModelSizes:
     """Sum up the named tensors of ``graph``."""
     parameters = _named(graph, Role.PARAMETER)
     trained = {n.tensor for n in graph.named if n.role is Role.PARAMETER and n.trainable}
@@ -50,7 +50,7 @@ def holdings_of(graph: Graph) -> Holdings:
         for i, storage in enumerate(graph.storages)
         if storage.role is Role.INPUT and i in read and i not in covered
     )
-    return Holdings(
+    return ModelSizes(
         _elements(parameters.values()),
         _elements(trainable),
         _bytes(parameters.values()),

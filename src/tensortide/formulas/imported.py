@@ -25,19 +25,19 @@ def formulas_of_graph(graph: Graph, defaults: Mapping[str, int], workload: str =
     whole = quotients(known)
     with conditions() as asked, given_whole(whole):
         counted = count(graph)
-        total, holdings = counted.total, counted.holdings
+        total, model = counted.total, counted.sizes
         footprint = footprint_bytes(graph)
     if not counted.coverage.complete:
         missing = ", ".join(str(group) for group in counted.coverage.missing)
         raise ExpressionError(f"{workload or 'the graph'} has ops without a cost rule: {missing}")
     totals: dict[str, Expr] = {
-        "parameters": expr_of(holdings.trainable),
+        "parameters": expr_of(model.trainable),
         "flops": expr_of(total.flops),
         "product_flops": 2 * expr_of(total.macs),
         "elementwise_flops": expr_of(total.cost.elementwise_flops),
         "bytes": expr_of(total.bytes),
         "footprint_bytes": expr_of(footprint),
-        "io_bytes": expr_of(holdings.io_bytes),
+        "io_bytes": expr_of(model.io_bytes),
     }
     used = sorted({name for expr in totals.values() for name in expr.symbols})
     if not used:

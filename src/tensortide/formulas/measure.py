@@ -21,7 +21,7 @@ MEASURES = ("macs", "elementwise_flops", "bytes_read", "bytes_written")
 """What a row sums up, by the names of a Cost."""
 
 HELD = ("trainable", "io_bytes")
-"""What the step holds and is fed, by the names of Holdings."""
+"""What the step holds and is fed, by the names of ModelSizes."""
 
 
 class Group(NamedTuple):
@@ -54,11 +54,11 @@ def measure(lifted: Graph, counts: Sequence[Count], solver: Solver, resolver: Re
     """
     with conditions() as asked:
         traced = count(lifted, resolver=resolver)
-        holdings = traced.holdings
+        sizes = traced.sizes
     measured = Measured(asked=asked)
     for name in HELD:
-        values = tuple(getattr(c.holdings, name) for c in counts)
-        measured.held[name] = agrees(expr_of(getattr(holdings, name)), values, solver)
+        values = tuple(getattr(c.sizes, name) for c in counts)
+        measured.held[name] = agrees(expr_of(getattr(sizes, name)), values, solver)
     checked: dict[Hashable, list[Expr | None]] = {}
     groups: dict[Group, Counter[Hashable]] = {}
     for index in traced.running:

@@ -78,7 +78,7 @@ def numeric(sample: Sample, fold: bool) -> dict[Figure, int]:
             figure = Figure("row", (folded, column))
             result[figure] = result.get(figure, 0) + value
     for name in HELD:
-        result[Figure("held", name)] = getattr(sample.count.holdings, name)
+        result[Figure("held", name)] = getattr(sample.count.sizes, name)
     result[Figure("footprint", "")] = timeline(sample.graph).footprint_bytes
     return result
 

@@ -36,7 +36,7 @@ def of_step(step: Step) -> Section:
 
 
 def _facts(step: Step) -> Iterator[Fact]:
-    total, cost, held = step.counted.total, step.counted.total.cost, step.counted.holdings
+    total, cost, held = step.counted.total, step.counted.total.cost, step.counted.sizes
     least = ">= " if total.unknown else ""
     remark = f"{_intensity(total) or 0:.1f} FLOP per byte accessed"
     yield Fact("flops", "FLOPs", total.flops, "flops", remark, before=least)
@@ -67,10 +67,10 @@ def _data(step: Step) -> Iterator[Fact]:
     yield Fact("read", "", total.cost.bytes_read, "bytes", data=True)
     yield Fact("written", "", total.cost.bytes_written, "bytes", data=True)
     yield Fact("intensity", "", _intensity(total) or 0.0, "flops_per_byte", data=True)
-    for key, nbytes in msgspec.structs.asdict(step.counted.holdings).items():
+    for key, nbytes in msgspec.structs.asdict(step.counted.sizes).items():
         if key.endswith("_bytes"):
             yield Fact(key.removesuffix("_bytes") + "_size", "", nbytes, "bytes", data=True)
-    yield Fact("trainable_parameters", "", step.counted.holdings.trainable, "count", data=True)
+    yield Fact("trainable_parameters", "", step.counted.sizes.trainable, "count", data=True)
     yield Fact("unknown_ops", "", total.unknown, "count", data=True)
     yield Fact("costed_ops", "", coverage.ops, "count", data=True)
     yield Fact("covered_ops", "", coverage.covered, "count", data=True)

@@ -132,7 +132,7 @@ def test_roles_and_what_a_model_holds() -> None:
         "rate": (Role.BUFFER, False),
         "x": (Role.INPUT, False),
     }
-    held = count(graph).holdings
+    held = count(graph).sizes
     assert (held.trainable, held.buffers, held.optimizer_state_bytes, held.input_bytes) == (3, 4, 12, 12)
 
 
@@ -157,7 +157,7 @@ def test_resource_variables_are_what_they_are_read_as() -> None:
     b.add("ResourceApplyAdagrad", [w, m, read, gradient], [], name="apply")
     program = completed(b.program(variables=("w", "w/m"), trainable=("w",)))
     graph = graph_of_program(program)
-    held = count(graph).holdings
+    held = count(graph).sizes
     assert (expr_of(held.trainable), held.optimizer_state_bytes) == (N, 12)
     assert storage_of(graph, "read") == storage_of(graph, "w")
     apply = next(view for view in graph if view.op.label == "apply")

@@ -31,7 +31,7 @@ def test_word_lm(reference: Path) -> None:
     products = expr_of(2 * found.total.macs)
     assert products == parse("96*h**2*b*s + 6*h*s*b*v")
     assert products.evaluate({"h": 2004, "v": 10004, "s": 80, "b": 64}) == 2_589_827_235_840
-    held = found.holdings
+    held = found.sizes
     assert (held.trainable, held.parameters, held.buffers) == (104_378_324, 104_378_324, 2)
     assert expr_of(held.trainable) == parse("16*h**2 + 2*h*v + 8*h + v")
 
@@ -55,14 +55,14 @@ def test_resnet(reference: Path) -> None:
     assert 2 * found.total.macs == 340_749_189_120
     dead = 2 * 32 * 224 * 224 * 3 * 64 * 49 // 4
     assert 2 * found.total.macs + dead == 348_302_082_048
-    held = found.holdings
+    held = found.sizes
     assert (held.trainable, held.optimizer_state_bytes) == (11_689_512, 4 * 11_689_512)
 
 
 def test_bert(reference: Path) -> None:
     found = counted(reference, "bert_cased_L12")
     assert 2 * found.total.macs == 22_348_431_360 + 393_216
-    assert found.holdings.trainable == 108_932_934
+    assert found.sizes.trainable == 108_932_934
     products = parse("96*H**2*s + 2*H**2 + 48*H*I*s + 48*H*s**2 + 4*H*s").subs({"H": parse("a*d")})
     assert expr_of(2 * found.total.macs).subs({"b": 1}) == products
 
@@ -82,7 +82,7 @@ def test_rows_times_trips_are_the_totals(reference: Path, name: str) -> None:
     assert table.totals["flops"] == expr_of(found.total.flops)
     assert table.totals["bytes"] == expr_of(found.total.bytes)
     assert table.totals["footprint"] == expr_of(footprint_bytes(imported.graph))
-    assert table.totals["parameters"] == expr_of(found.holdings.trainable)
+    assert table.totals["parameters"] == expr_of(found.sizes.trainable)
     flops, nbytes = compiled([table.totals["flops"], table.totals["bytes"]])(imported.symbols)
     assert (flops, nbytes) == (found.total.flops, found.total.bytes)
     by_phase = [expr_of(total.flops) for total in found.by_phase.values()]
@@ -125,4 +125,4 @@ def test_inputs_are_what_the_step_reads(reference: Path) -> None:
     graph = step(reference, "resnet18").graph
     fed = [entry.name for entry in graph.named if entry.role is Role.INPUT]
     assert any("input" in name.lower() for name in fed)
-    assert count(graph).holdings.input_bytes == 32 * (224 * 224 * 3 + 4)
+    assert count(graph).sizes.input_bytes == 32 * (224 * 224 * 3 + 4)
