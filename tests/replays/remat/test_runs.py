@@ -15,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import tensortide
-from tensortide.errors import PlanError
+from tensortide.errors import GraphError, PlanError
 from tensortide.examples import find
 from tensortide.graph import Graph, Role, validate
 from tensortide.importers.dtrlog.read import read_recording
@@ -155,7 +155,10 @@ def test_random_logs_by_the_rules_of_the_original(
 ) -> None:
     recording = read(training_log(chance, ops, free=free), folder, copy_on_write=True)
     sim = Simulator(recording, compat=True, deallocation=deallocation)
-    budget = int(sim.baseline_bytes * ratio)
+    try:
+        budget = int(sim.baseline_bytes * ratio)
+    except GraphError:  # a storage is used after its last release: the original would not end
+        assume(False)
     run = sim.run(policy, budget, overhead_limit=20, compiled=False)
     assert_run_adds_up(run)
     assert facts(sim.run(policy, budget, overhead_limit=20, compiled=True)) == facts(run)

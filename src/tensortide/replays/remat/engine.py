@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tensortide.errors import GraphError
 from tensortide.plans.remat.recording import Event
 from tensortide.replays.remat.classes import Classes
 from tensortide.replays.remat.outcome import Failed, Outcome, OutOfMemory, Rules, Thrashing
@@ -183,6 +184,8 @@ class Engine:
                 continue
             self.make_room(self.totals[frame.op], self.extra_bytes[frame.op])
             self.finish(frame)
+            if frame.wanted >= 0 and not self.defined[frame.wanted]:
+                raise GraphError("the step uses a storage after its last release, which frees it at once")
             stack.pop()
 
     def enter(self, op: int, wanted: int) -> Frame:
