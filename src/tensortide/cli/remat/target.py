@@ -1,4 +1,4 @@
-"""What the verbs of ``tensortide remat`` share: the step, the durations of its ops, and the rules it is played by."""
+"""Options of every ``tensortide remat`` verb: the step, the durations of its ops, and the rules it is played by."""
 
 from __future__ import annotations
 
