@@ -164,6 +164,13 @@ def test_random_logs_by_the_rules_of_the_original(
     assert facts(sim.run(policy, budget, overhead_limit=20, compiled=True)) == facts(run)
 
 
+def test_a_use_after_the_last_release_is_an_error_and_no_endless_loop(folder: Path) -> None:
+    chance = random.Random(1693)
+    recording = read(training_log(chance, chance.randint(1, 30), free=0), folder, copy_on_write=True)
+    with pytest.raises(GraphError, match="after its last release"):
+        _ = Simulator(recording, compat=True).baseline_bytes
+
+
 @pytest.mark.parametrize("compat", [False, True], ids=["ours", "compat"])
 @pytest.mark.parametrize("seed", [5, 44])
 def test_both_engines_agree_at_every_cell(folder: Path, seed: int, compat: bool) -> None:
