@@ -24,7 +24,6 @@ from tensortide.reports.blocks import (
     Spans,
     Stretch,
     Table,
-    Tree,
 )
 from tensortide.reports.render.values import UNITS
 
@@ -68,10 +67,10 @@ def table(draw: st.DrawFn, key: str) -> Table:
 
 
 @st.composite
-def tree(draw: st.DrawFn, key: str) -> Tree:
+def tree(draw: st.DrawFn, key: str) -> Table:
     made = draw(tables())
     rows = len(made["columns"][0].values) if made["columns"] else 0
-    return Tree(key=key, depth=tuple(draw(st.tuples(*[st.integers(0, 5)] * rows))), **made)
+    return Table(key=key, depth=tuple(draw(st.tuples(*[st.integers(0, 5)] * rows))), **made)
 
 
 @st.composite

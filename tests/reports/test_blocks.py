@@ -35,7 +35,6 @@ from tensortide.reports.blocks import (
     Spans,
     Stretch,
     Table,
-    Tree,
     UnitName,
 )
 from tensortide.reports.render.csv import render_csv, tables
@@ -182,7 +181,7 @@ def test_a_table_that_is_not_there_is_named() -> None:
     ("blocks", "message"),
     [
         ((Note(text="x"), Table(columns=())), "without a key"),
-        ((Table(key="t", columns=()), Tree(key="t", columns=(), depth=())), "two of t"),
+        ((Table(key="t", columns=()), Table(key="t", columns=(), depth=())), "two of t"),
         ((Facts(rows=(Fact("x", "", 1),)), Facts(rows=(Fact("x", "", 2),))), "two of x"),
     ],
 )

@@ -1,6 +1,6 @@
 """Blocks: what a capability shows, as frozen data that every medium renders.
 
-A Document is a title and Sections; a Section is a title and blocks: Facts, Table, Tree, Curve, Scatter, Spans, Note.
+A Document is a title and Sections; a Section is a title and blocks: Facts, Table, Curve, Scatter, Spans, Note.
 To add a section write one file, ``sections/<capability>.py``, with a function that makes it from a result::
 
     def section(result: Result) -> Section:
@@ -22,6 +22,7 @@ A section that has ``of_step(step)`` and ``ORDER`` stands in every report: see `
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -29,63 +30,17 @@ import msgspec
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-__all__ = [
-    "Axis",
-    "Block",
-    "Column",
-    "Curve",
-    "Document",
-    "Fact",
-    "Facts",
-    "Lane",
-    "Limit",
-    "Mark",
-    "Note",
-    "Points",
-    "Range",
-    "Scatter",
-    "Section",
-    "Series",
-    "Spans",
-    "Stretch",
-    "Table",
-    "Tree",
-    "UnitName",
-    "Value",
-]
-
 FORMAT = "tensortide.document/1"
 
 Value: TypeAlias = int | float | str | bool | None
 Number: TypeAlias = int | float
 Ints: TypeAlias = tuple[int, ...]
 Strings: TypeAlias = tuple[str, ...]
-UnitName: TypeAlias = Literal[
-    "text",
-    "name",
-    "path",
-    "code",
-    "role",
-    "flag",
-    "bytes",
-    "ns",
-    "s",
-    "byte_ns",
-    "flops",
-    "macs",
-    "count",
-    "amount",
-    "number",
-    "ratio",
-    "op",
-    "share",
-    "change",
-    "factor",
-    "flops_per_s",
-    "bytes_per_s",
-    "flops_per_byte",
-]
-"""Rows of ``UNITS`` in ``render/values.py``. Those up to ``flag`` are text; the others are numbers, aligned right."""
+TextUnit: TypeAlias = Literal["text", "name", "path", "code", "role", "flag"]
+AmountUnit: TypeAlias = Literal["bytes", "ns", "s", "byte_ns", "flops", "macs", "count", "amount", "number", "op"]
+RateUnit: TypeAlias = Literal["ratio", "share", "change", "factor", "flops_per_s", "bytes_per_s", "flops_per_byte"]
+UnitName: TypeAlias = Literal[TextUnit, AmountUnit, RateUnit]
+"""Rows of ``UNITS`` in ``render/values.py``: texts, then numbers, which are aligned right."""
 
 
 class _Data(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -162,6 +117,10 @@ class Table(Block, frozen=True, kw_only=True):
     The terminal shows ``top`` rows (None: all; 0: it leaves the table out) if it is ``at_width`` columns wide, then
     ``rest`` ("and 7 more rows" if empty). ``note`` stands below the table in every medium. The first ``heads`` columns
     name a row: a terminal too narrow for all columns shows the others in parts, each beside these.
+
+    With ``depth`` it is a tree: rows are nested, in depth-first order, and text shows those down to ``to_depth``. The
+    page also draws it as nested bars: their lengths are the columns ``areas``, of which one is shown at a time, their
+    colours the texts of the column ``kind``.
     """
 
     columns: tuple[Column, ...]
@@ -170,12 +129,18 @@ class Table(Block, frozen=True, kw_only=True):
     note: str = ""
     at_width: int = 0
     heads: int = 0
+    depth: Ints | None = None
+    to_depth: int = 3
+    areas: Strings = ()
+    kind: str = ""
 
     def __post_init__(self) -> None:
         if len({len(column.values) for column in self.columns}) > 1:
             raise ValueError(f"columns of table {self.key!r} differ in length")
         if len({column.key for column in self.columns}) < len(self.columns):
             raise ValueError(f"two columns of table {self.key!r} have one key")
+        if self.depth is not None and len(self.depth) != len(self):
+            raise ValueError(f"tree {self.key!r} needs a depth for each row")
 
     def __len__(self) -> int:
         return len(self.columns[0].values) if self.columns else 0
@@ -189,23 +154,12 @@ class Table(Block, frozen=True, kw_only=True):
         """Return the values of a column."""
         return next(column.values for column in self.columns if column.key == key)
 
-
-class Tree(Table, frozen=True, kw_only=True):
-    """A table whose rows are nested, in depth-first order. The terminal shows rows down to ``to_depth``.
-
-    The page also draws it as nested bars: their lengths are the columns ``areas``, of which one is shown at a time,
-    their colours the texts of the column ``kind``.
-    """
-
-    depth: Ints
-    to_depth: int = 3
-    areas: Strings = ()
-    kind: str = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(self.depth) != len(self):
-            raise ValueError(f"tree {self.key!r} needs a depth for each row")
+    def head(self, most: int | None) -> tuple[Sequence[int], str]:
+        """Return the first ``most`` rows that text shows (None: all), and the words for the others."""
+        every = range(len(self))
+        rows = every if self.depth is None else [i for i in every if self.depth[i] <= self.to_depth]
+        count = len(rows) - len(rows[:most])
+        return rows[:most], (self.rest or f"and {count:,} more row{'s' * (count > 1)}") if count else ""
 
 
 class Series(_Data, frozen=True):
@@ -360,7 +314,7 @@ class Note(Block, frozen=True, kw_only=True):
     kind: Literal["verdict", "failure", "advice", "assumption", "coverage", "warning", "remark"] = "remark"
 
 
-AnyBlock: TypeAlias = Facts | Table | Tree | Curve | Scatter | Spans | Note
+AnyBlock: TypeAlias = Facts | Table | Curve | Scatter | Spans | Note
 
 
 class Section(_Data, frozen=True):
@@ -385,7 +339,7 @@ class Section(_Data, frozen=True):
         return next(block for block in self.blocks if block.key == key)
 
     def table(self, key: str) -> Table:
-        """Return the Table or Tree called ``key``."""
+        """Return the Table called ``key``."""
         found = self[key]
         if not isinstance(found, Table):
             raise TypeError(f"{key!r} is no table")

@@ -9,7 +9,7 @@ import msgspec
 
 from tensortide.cost import Count, ModuleTotal, Total
 from tensortide.graph.model import OUTSIDE, Graph, Phase, Role
-from tensortide.reports.places import home_of, shared, storage_homes
+from tensortide.reports.names import home_of, shared, storage_homes
 from tensortide.timelines import ModuleMemory, StorageTimeline, by_module
 
 __all__ = ["ALIKE", "ModuleRow", "fold_modules", "module_rows"]

@@ -2,28 +2,92 @@
 
 from __future__ import annotations
 
-import functools
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from tensortide.graph.effects import only_allocates
-from tensortide.graph.model import describe
+from tensortide.graph.model import OUTSIDE, UNKNOWN_DEVICE, Graph, Op, Tensor, describe
 from tensortide.reports.blocks import Column
-from tensortide.reports.layout import tidy
-from tensortide.reports.places import pattern, source_place, storage_homes, widest_tensors
+from tensortide.reports.render.values import short, tidy
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
-
-    from tensortide.graph.model import Graph
     from tensortide.timelines import Idleness, Life
 
-__all__ = ["Names", "Stored", "op_text", "short", "source_columns", "stored_columns"]
+RECOMPUTE = "recompute"
+"""Phase of recomputed ops in a report; in the graph that is a flag."""
+
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
-def short(name: str) -> str:
-    """Leave out of the name of an op or storage what is the same in most."""
-    return tidy(name.removeprefix("aten.").removeprefix("dtr.").removesuffix(".default"))
+def phase_of(op: Op) -> str:
+    """Phase of ``op`` in a report: recomputation is one of its own."""
+    return RECOMPUTE if op.recompute else op.phase.value
+
+
+def signatures(graph: Graph) -> tuple[str, ...]:
+    """Signature of each op: ``f32[8,16], f32[16,4] -> f32[8,4]``."""
+    shown = [describe(tensor) for tensor in graph.tensors]
+    known: dict[tuple[tuple[int, ...], tuple[int, ...]], str] = {}
+    for op in graph.ops:
+        if (key := (op.inputs, op.outputs)) not in known:
+            inputs, outputs = (", ".join([shown[i] for i in side]) for side in key)
+            known[key] = f"{inputs} -> {outputs}".strip()
+    return tuple(known[op.inputs, op.outputs] for op in graph.ops)
+
+
+def source_place(graph: Graph, index: int) -> str:
+    """Source line ``index`` of ``graph``, short enough to show: ``train.py:12``."""
+    return "" if index < 0 else f"{PurePath(graph.sources[index].file).name}:{graph.sources[index].line}"
+
+
+def widest_tensors(graph: Graph) -> dict[int, str]:
+    """Dtype and shape of the largest tensor in each storage: what the storage is, for a reader."""
+    widest: dict[int, Tensor] = {}
+    for tensor in graph.tensors:
+        known = widest.get(tensor.storage)
+        if known is None or tensor.region_bytes > known.region_bytes:
+            widest[tensor.storage] = tensor
+    return {storage: describe(tensor) for storage, tensor in widest.items()}
+
+
+def storage_homes(graph: Graph) -> list[int]:
+    """Module of each storage: that of the parameter it belongs to by name, else that of the op that allocated it."""
+    known = {module.path: i for i, module in enumerate(graph.modules)}
+    homes = []
+    for storage in graph.storages:
+        home = home_of(storage.name, known) if storage.role.row.of_module else OUTSIDE
+        born = OUTSIDE if storage.birth is None else graph.ops[storage.birth].module
+        homes.append(born if home == OUTSIDE else home)
+    return homes
+
+
+def home_of(name: str, known: Mapping[str, int]) -> int:
+    """The module that owns the parameter, buffer, gradient or state ``name``: the longest known prefix of it."""
+    prefix = name
+    while prefix:
+        prefix = prefix.rpartition(".")[0]
+        if prefix in known:
+            return known[prefix]
+    return OUTSIDE
+
+
+def pattern(path: str) -> str:
+    """``path`` with every number that is a whole name replaced by ``*``."""
+    return _NUMBER.sub("*", path)
+
+
+def shared(paths: Sequence[str]) -> str:
+    """The parts common to ``paths`` of one pattern, ``*`` where they differ: ``h.*.0`` of ``h.1.0`` and ``h.2.0``."""
+    levels = zip(*(path.split(".") for path in set(paths)), strict=False)
+    return ".".join(names[0] if len(set(names)) == 1 else "*" for names in levels)
+
+
+def device_text(device: str) -> str:
+    """A device in a sentence."""
+    return "an unknown device" if device == UNKNOWN_DEVICE else tidy(device)
 
 
 def op_text(graph: Graph, op: int) -> str:
@@ -78,8 +142,7 @@ class Names:
     def __init__(self, idle: Idleness) -> None:
         self._idle = idle
         self._lives = {life.index: life for life in idle.lives}
-        self._homes = functools.cache(lambda: storage_homes(idle.graph))
-        self._widest = functools.cache(lambda: widest_tensors(idle.graph))
+        self._homes, self._widest = storage_homes(idle.graph), widest_tensors(idle.graph)
         self._known: dict[int, Stored] = {}
 
     def __call__(self, index: int) -> Stored:
@@ -100,9 +163,9 @@ class Names:
             index=index,
             full_name=tidy(record.name) or (op_name if record.birth is not None else ""),
             role=record.role.value,
-            shape=self._widest().get(index, "") if by_storage else describe(graph.tensors[index]),
+            shape=self._widest.get(index, "") if by_storage else describe(graph.tensors[index]),
             nbytes=life.nbytes,
-            module=tidy(born_in or graph.module_path(self._homes()[storage])),
+            module=tidy(born_in or graph.module_path(self._homes[storage])),
             op=op,
             op_name=op_name,
             source="" if view is None else tidy(source_place(graph, graph.ops[op].source)),

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from tensortide.graph.model import Graph
-from tensortide.reports.places import widest_tensors
+from tensortide.reports.names import widest_tensors
 from tensortide.timelines import timeline
 
 __all__ = ["ALIGNMENT", "FirstFit", "render_snapshot", "snapshot"]

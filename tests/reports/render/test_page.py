@@ -31,7 +31,6 @@ from tensortide.reports.blocks import (
     Spans,
     Stretch,
     Table,
-    Tree,
     UnitName,
 )
 from tensortide.reports.render.html import render_frame, render_html
@@ -90,7 +89,7 @@ def step(ops: int = 200) -> Document:
         alive="storages",
     )
     facts = Facts(rows=(Fact("peak", "Peak", 1 << 20, "bytes"), Fact("part", "of it weights", 4096, "bytes", level=1)))
-    tree = Tree(
+    tree = Table(
         key="modules",
         title="Modules",
         columns=(Column("m", "Module", "path", ("a", "a.b", "c")), Column("n", "Ops", "count", (1, 1, 5))),

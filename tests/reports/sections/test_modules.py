@@ -6,16 +6,16 @@ import msgspec
 
 from tensortide.graph.model import Graph, Module
 from tensortide.reports import report
-from tensortide.reports.blocks import Document, Tree
+from tensortide.reports.blocks import Document, Table
 from tensortide.reports.module_tree import fold_modules
 from tensortide.reports.sections import Step
 from tensortide.timelines import by_module
 from tests.reports.graphs import WIDTH, tower
 
 
-def tree_of(document: Document) -> Tree:
+def tree_of(document: Document) -> Table:
     found = document["modules"]["modules"]
-    assert isinstance(found, Tree)
+    assert isinstance(found, Table)
     return found
 
 

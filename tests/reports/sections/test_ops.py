@@ -12,7 +12,7 @@ import pytest
 from tensortide.graph.model import Graph
 from tensortide.reports import report
 from tensortide.reports.blocks import Document
-from tensortide.reports.places import shared
+from tensortide.reports.names import shared
 from tensortide.reports.render.csv import render_csv
 from tensortide.reports.render.trace import render_trace
 from tensortide.reports.sections import Step, memory

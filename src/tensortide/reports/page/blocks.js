@@ -77,8 +77,7 @@ class Page {
   #renderers = {
     facts: (section, block) => factsView(block),
     note: (section, block) => el("p", { class: `note ${block.kind || "remark"}${block.kind === "warning" ? " warn" : ""}` }, block.text),
-    table: (section, block) => this.tables.get(`${section.key}.${block.key}`).node,
-    tree: (section, block) => {
+    table: (section, block) => {
       const table = this.tables.get(`${section.key}.${block.key}`);
       return block.areas && table.length ? el("div", {}, new Icicle(table).node, table.node) : table.node;
     },

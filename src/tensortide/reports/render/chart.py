@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from tensortide.reports.blocks import Curve, Spans, Stretch
-from tensortide.reports.layout import tidy
-from tensortide.reports.render.values import value_text
+from tensortide.reports.blocks import Curve, Spans
+from tensortide.reports.render.values import tidy, value_text
 
 __all__ = ["curve_lines", "span_lines"]
 
@@ -39,33 +38,40 @@ def curve_lines(curve: Curve, width: int, *, ascii_only: bool = False) -> list[T
         return [Text("Nothing was executed.")]
     groups = list(dict.fromkeys(one.group or one.label for one in curve.stack))
     lowest = max(0, len(groups) - len(SHADES))  # the groups up to here share the lowest shade
-    names = [", ".join(groups[: lowest + 1]), *groups[lowest + 1 :]] if groups else []
     places = [max(0, groups.index(one.group or one.label) - lowest) for one in curve.stack]
-    columns = _columns(curve, places, max(10, width - LABEL))
+    columns = list(_columns(curve, places, max(10, width - LABEL)))
     highest = max(max(sum(c.groups), c.line) for c in columns)
-    shown = [limit for limit in curve.limits if limit.value <= 2 * highest]
-    most = max(1e-9, highest, *(limit.value for limit in shown))
-    limits = {max(0, min(HEIGHT - 1, round(one.value * HEIGHT / most) - 1)): one for one in shown}
-    lines = _marks(curve, columns, width)
+    shown = [limit.value for limit in curve.limits if limit.value <= 2 * highest]
+    most = max(1e-9, highest, *shown)
+    limits = {max(0, min(HEIGHT - 1, round(value * HEIGHT / most) - 1)): value for value in shown}
+    free = [row for row in (HEIGHT - 1, HEIGHT // 2 - 1) if all(abs(row - other) > 1 for other in limits)]
+    labels = limits | {row: most * (row + 1) / HEIGHT for row in free}
+    lines = list(_marks(curve, columns, width))
     for row in reversed(range(HEIGHT)):
-        labelled = most * (row + 1) / HEIGHT if row in (HEIGHT - 1, HEIGHT // 2 - 1) else None
-        if row in limits:
-            labelled = limits[row].value
-        elif any(abs(row - other) < 2 for other in limits):
-            labelled = None
-        lines.append(_row(columns, row, most / HEIGHT, labelled, row in limits, curve, ascii_only))
+        value = round(labels.get(row, 0)) if curve.unit == "bytes" else labels.get(row, 0)
+        text = value_text(value, curve.unit, column=True)[: LABEL - 2] if row in labels else ""
+        line = Text(f"{text:>{LABEL - 2}} {'|' if ascii_only else '┤' if text else '│'}")
+        for column in columns:
+            line.append(*_cell(column, row * most / HEIGHT, most / HEIGHT, row in limits, ascii_only))
+        lines.append(line)
     lines += _axis(curve, columns, ascii_only)
-    lines += _legend(curve, names, bool(shown), any(c.shaded for c in columns), width, ascii_only)
+    names = [", ".join(groups[: lowest + 1]), *groups[lowest + 1 :]] if groups else []
+    entries = list(zip(SHADES, reversed(names), strict=False))
+    entries += [(BEHIND, one.label) for one in curve.lines[:1]]
+    entries += [(LIMIT, curve.limits[0].label)] if shown else []
+    entries += [(SHADED, curve.shades[0].label)] if any(c.shaded for c in columns) else []
+    lines += _legend(entries, width, ascii_only)
+    for line in lines:
+        line.rstrip()
     return lines
 
 
-def _columns(curve: Curve, places: Sequence[int], count: int) -> list[_Column]:
+def _columns(curve: Curve, places: Sequence[int], count: int) -> Iterator[_Column]:
     """Cut the axis into ``count`` equal stretches; each shows the highest of its entries.
 
     ``places`` has the group of each series of the stack."""
     start, span = curve.x[0], curve.x[-1] - curve.x[0]
     totals = curve.totals()
-    found = []
     for c in range(count):
         left, right = start + span * c / count, start + span * (c + 1) / count
         first = max(0, min(len(curve) - 1, bisect_right(curve.x, left) - 1))
@@ -76,21 +82,7 @@ def _columns(curve: Curve, places: Sequence[int], count: int) -> list[_Column]:
             groups[place] += one.values[entry]
         line = max((max(one.values[first:last]) for one in curve.lines), default=0.0)
         shaded = sum(max(0, min(last, s.end) - max(first, s.start)) for s in curve.shades) / (last - first)
-        found.append(_Column(entry, groups, line, min(1.0, shaded)))
-    return found
-
-
-def _row(
-    columns: Sequence[_Column], row: int, unit: float, label: float | None, limit: bool, curve: Curve, ascii_only: bool
-) -> Text:
-    text = (
-        "" if label is None else value_text(round(label) if curve.unit == "bytes" else label, curve.unit, column=True)
-    )
-    line = Text(f"{text[: LABEL - 2]:>{LABEL - 2}} {'|' if ascii_only else '┤' if text else '│'}")
-    for column in columns:
-        line.append(*_cell(column, row * unit, unit, limit, ascii_only))
-    line.rstrip()
-    return line
+        yield _Column(entry, groups, line, min(1.0, shaded))
 
 
 def _cell(column: _Column, low: float, unit: float, limit: bool, ascii_only: bool) -> tuple[str, str]:
@@ -101,23 +93,14 @@ def _cell(column: _Column, low: float, unit: float, limit: bool, ascii_only: boo
         return LIMIT[ascii_only], LIMIT[2]
     if total <= low or (ascii_only and part < 4):
         return (BEHIND[ascii_only], BEHIND[2]) if column.line - low >= unit / 2 else (" ", "")
-    middle = min(low + unit / 2, (low + total) / 2)
-    reached, chosen = 0.0, len(column.groups) - 1
-    for number, value in enumerate(column.groups):
-        reached += value
-        if middle < reached:
-            chosen = number
-            break
-    shade = SHADES[len(column.groups) - 1 - chosen]
-    if ascii_only:
-        return shade[1], shade[2]
-    solid = part == 8 or (part >= 4 and shade is not SHADES[0])
-    return (shade[0] if solid else EIGHTHS[part]), shade[2]
+    chosen = bisect_right(list(accumulate(column.groups)), min(low + unit / 2, (low + total) / 2))
+    shade = SHADES[max(0, len(column.groups) - 1 - chosen)]
+    solid = ascii_only or part == 8 or (part >= 4 and shade is not SHADES[0])
+    return (shade[ascii_only] if solid else EIGHTHS[part]), shade[2]
 
 
-def _marks(curve: Curve, columns: Sequence[_Column], width: int) -> list[Text]:
+def _marks(curve: Curve, columns: Sequence[_Column], width: int) -> Iterator[Text]:
     """Point at the column of each mark, from the right or from the left of it."""
-    lines = []
     for mark in curve.marks:
         column = LABEL + next((c for c, one in enumerate(columns) if one.entry >= mark.at), len(columns) - 1)
         words = tidy(mark.label)
@@ -125,60 +108,37 @@ def _marks(curve: Curve, columns: Sequence[_Column], width: int) -> list[Text]:
             words = set_cell_size(words, width - LABEL - 2)
         fits = column + 2 + cell_len(words) <= width
         before = " " * max(0, column - cell_len(words) - 1)
-        lines.append(Text(" " * column + "v " + words if fits else f"{before}{words} v", style="bold"))
-    return lines
+        yield Text(" " * column + "v " + words if fits else f"{before}{words} v", style="bold")
 
 
-def _axis(curve: Curve, columns: Sequence[_Column], ascii_only: bool) -> list[Text]:
+def _axis(curve: Curve, columns: Sequence[_Column], ascii_only: bool) -> Iterator[Text]:
     """Draw the axis with the name of each band where there is room for it, the shades, and the ends in numbers."""
     corner, dash, end = ("+", "-", "+") if ascii_only else ("└", "─", "┴")
-    line = Text(" " * (LABEL - 1) + corner)
-    runs = _runs([_band(curve.bands, column.entry) for column in columns])
+    bands = [next((b.label for b in curve.bands if b.start <= one.entry < b.end), "") for one in columns]
+    runs = [(tidy(name), len(list(members))) for name, members in groupby(bands)]
+    parts = []
     for number, (name, length) in enumerate(runs):
-        room = length - (number + 1 < len(runs))
-        text = f" {tidy(name)} " if name and room >= cell_len(tidy(name)) + 4 else ""
-        left = (room - cell_len(text)) // 2
-        line.append(dash * left + text + dash * (room - cell_len(text) - left) + end * (length - room))
-    lines = [line]
+        last = number + 1 == len(runs)
+        text = f" {name} " if name and length - (not last) >= cell_len(name) + 4 else ""
+        room = length - (not last) - cell_len(text)
+        parts.append(dash * (room // 2) + text + dash * (room - room // 2) + end * (not last))
+    yield Text(" " * (LABEL - 1) + corner + "".join(parts))
     if any(column.shaded for column in columns):
-        marks = Text(" " * LABEL)
-        for column in columns:
-            char = SHADED[1] if ascii_only else EIGHTHS[max(1, round(8 * column.shaded))]
-            marks.append(char if column.shaded else " ", SHADED[2])
-        marks.rstrip()
-        lines.append(marks)
-    first, last = (_edge(curve, x) for x in (curve.x[0], curve.x[-1] - (curve.x_unit == "op")))
-    lines.append(Text(" " * LABEL + first + last.rjust(len(columns) - len(first))))
-    return lines
+        marks = [SHADED[1] if ascii_only else EIGHTHS[max(1, round(8 * column.shaded))] for column in columns]
+        shown = (mark if column.shaded else " " for mark, column in zip(marks, columns, strict=True))
+        yield Text(" " * LABEL).append("".join(shown), SHADED[2])
+    by_op = curve.x_unit == "op"
+    ends = [f"op {x}" if by_op else value_text(x, "ns") if x else "0" for x in (curve.x[0], curve.x[-1] - by_op)]
+    yield Text(" " * LABEL + ends[0] + ends[1].rjust(len(columns) - len(ends[0])))
 
 
-def _edge(curve: Curve, x: int) -> str:
-    return f"op {x}" if curve.x_unit == "op" else "0" if not x else value_text(x, "ns")
-
-
-def _band(bands: Sequence[Stretch], entry: int) -> str:
-    return next((band.label for band in bands if band.start <= entry < band.end), "")
-
-
-def _runs(names: Sequence[str]) -> list[tuple[str, int]]:
-    edges = [0, *(i for i, (a, b) in enumerate(pairwise(names), 1) if a != b), len(names)]
-    return [(names[a], b - a) for a, b in pairwise(edges)]
-
-
-def _legend(curve: Curve, names: Sequence[str], limits: bool, shaded: bool, width: int, ascii_only: bool) -> list[Text]:
-    shades = SHADES[: len(names)]
-    entries = [(shade, name) for shade, name in zip(shades, reversed(names), strict=True)]
-    entries += [(BEHIND, one.label) for one in curve.lines[:1]]
-    entries += [(LIMIT, one.label) for one in curve.limits[:1] if limits]
-    entries += [(SHADED, curve.shades[0].label)] if shaded else []
+def _legend(entries: Sequence[tuple[tuple[str, str, str], str]], width: int, ascii_only: bool) -> list[Text]:
     lines = [Text(" " * LABEL)]
     for (block, plain, color), name in entries:
         words = set_cell_size(f" {tidy(name)}", min(cell_len(tidy(name)) + 1, width - LABEL - 1))
         if lines[-1].cell_len > LABEL and lines[-1].cell_len + 1 + cell_len(words) > width:
             lines.append(Text(" " * LABEL))
         lines[-1].append(plain if ascii_only else block, color).append(f"{words}   ")
-    for line in lines:
-        line.rstrip()
     return lines
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
 
 from tensortide.errors import OutputError
-from tensortide.reports.blocks import Document, Table, Tree, Value
+from tensortide.reports.blocks import Document, Table, Value
 from tensortide.reports.render.values import data_key
 
-__all__ = ["render_csv", "tables"]
+__all__ = ["columns_of", "render_csv", "tables"]
 
 
 def tables(document: Document) -> dict[str, Table]:
     """Return the tables of ``document`` by name: ``section.table``."""
     blocks = ((f"{section.key}.{block.key}", block) for section in document.sections for block in section.blocks)
     return {name: block for name, block in blocks if isinstance(block, Table)}
+
+
+def columns_of(table: Table) -> dict[str, tuple[Value, ...]]:
+    """Return the raw columns of ``table`` under the names they have in data; of a tree the first is ``depth``."""
+    depth = {} if table.depth is None else {"depth": table.depth}
+    return depth | {data_key(column.key, column.unit): column.values for column in table.columns}
 
 
 def render_csv(document: Document, name: str) -> str:
@@ -29,21 +34,12 @@ def render_csv(document: Document, name: str) -> str:
     found = [one for key, one in every.items() if name in (key, one.key)]
     if len(found) != 1:
         raise OutputError(f"{'several tables are' if found else 'no table is'} called {name!r}: {', '.join(every)}.")
-    table = found[0]
-    names = [data_key(column.key, column.unit) for column in table.columns]
-    cells = zip(*(column.values for column in table.columns), strict=True)
-    rows: list[Sequence[object]] = [[_plain(value) for value in row] for row in cells]
-    if isinstance(table, Tree):
-        names = ["depth", *names]
-        rows = [[depth, *row] for depth, row in zip(table.depth, rows, strict=True)]
-    return "".join(f"{_line(row)}\n" for row in [names, *rows])
+    columns = columns_of(found[0])
+    return "".join(map(_line, (tuple(columns), *zip(*columns.values(), strict=True))))
 
 
-def _line(row: Sequence[object]) -> str:
+def _line(row: tuple[Value, ...]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow(row)  # of these characters a text is quoted
-    return text.getvalue().removesuffix("\r\n")
-
-
-def _plain(value: Value) -> int | float | str:
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else value
+    plain = (str(value).lower() if isinstance(value, bool) else value for value in row)
+    csv.writer(text, lineterminator="\r\n").writerow(plain)  # of these characters a text is quoted
+    return text.getvalue().removesuffix("\r\n") + "\n"

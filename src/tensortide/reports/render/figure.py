@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tensortide.errors import OutputError
 from tensortide.graph.roles import looks
 from tensortide.reports.blocks import Axis, Curve, Document, Points, Scatter, Spans, UnitName
-from tensortide.reports.layout import tidy
-from tensortide.reports.render.values import value_text
+from tensortide.reports.render.values import tidy, value_text
 from tensortide.write import check_writable, write_file
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from tensortide.reports.blocks import Axis, Block, Curve, Document, Facts, Note, Scatter, Section, Spans, Table, Tree
+from tensortide.reports.blocks import Block, Curve, Document, Facts, Note, Scatter, Section, Spans, Table
+from tensortide.reports.render.csv import columns_of
 from tensortide.reports.render.values import data_key
 
 __all__ = ["encode", "render_json"]
@@ -52,8 +53,7 @@ def _block(block: Block) -> tuple[str, Any]:
         case Facts():
             return "facts", {data_key(fact.key, fact.unit): fact.value for fact in block.rows}
         case Table():
-            columns: dict[str, Any] = {data_key(one.key, one.unit): one.values for one in block.columns}
-            return "tables", {"depth": block.depth} | columns if isinstance(block, Tree) else columns
+            return "tables", columns_of(block)
         case Curve():
             return "curves", {
                 f"x_{block.x_unit}": block.x,
@@ -63,14 +63,10 @@ def _block(block: Block) -> tuple[str, Any]:
                 **{name: getattr(block, name) for name in ("marks", "limits", "shades", "bands")},
             }
         case Scatter():
-            rest = {name: getattr(block, name) for name in ("points", "across", "down", "ranges")}
-            return "scatters", {"x": _axis(block.x), "y": _axis(block.y), **rest}
+            axes = {name: {"label": one.label, "unit": one.unit} for name, one in (("x", block.x), ("y", block.y))}
+            return "scatters", axes | {name: getattr(block, name) for name in ("points", "across", "down", "ranges")}
         case Spans():
             return "spans", {"unit": block.x_unit, "lanes": block.lanes}
         case Note():
             return "notes", {"kind": block.kind, "text": block.text}
     raise TypeError(f"no block: {block!r}")
-
-
-def _axis(axis: Axis) -> dict[str, str]:
-    return {"label": axis.label, "unit": axis.unit}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from tensortide.reports.blocks import Block, Document, Facts, Note, Section, Table, Tree
-from tensortide.reports.layout import tidy
-from tensortide.reports.render.values import UNITS, cell, fact_text, value_text
+from tensortide.reports.blocks import Block, Document, Facts, Note, Section, Table
+from tensortide.reports.render.values import UNITS, fact_text, texts, tidy, value_text
 
 __all__ = ["render_markdown"]
 
@@ -46,36 +45,21 @@ def _block(block: Block) -> Iterator[str]:
     match block:
         case Note():
             yield f"\n{'> **Warning:** ' if block.kind == 'warning' else ''}{_plain(block.text)}"
-        case Facts(shown=rows) if rows:
-            cells = [("&nbsp;&nbsp;" * f.level + _plain(f.label), _plain(fact_text(f)), _plain(f.remark)) for f in rows]
-            yield from _grid(("", "", ""), (False, any(UNITS[f.unit].right for f in rows), False), cells)
+        case Facts(shown=facts) if facts:
+            lines = [("&nbsp;&nbsp;" * fact.level + fact.label, fact_text(fact), fact.remark) for fact in facts]
+            yield from _grid(("", "", ""), (False, any(UNITS[fact.unit].right for fact in facts), False), lines)
         case Table() if len(block) and block.shown and block.top != 0:
-            yield from _table(block)
+            rows, rest = block.head(block.top or ROWS)
+            cells = zip(*texts(block, block.shown, rows, "&nbsp;&nbsp;"), strict=True)
+            yield from _grid([one.label for one in block.shown], [UNITS[one.unit].right for one in block.shown], cells)
+            yield from (f"\n{_plain(text)}" for text in (rest, block.note) if text)
 
 
-def _table(table: Table) -> Iterator[str]:
-    depth = table.depth if isinstance(table, Tree) else (0,) * len(table)
-    deepest = table.to_depth if isinstance(table, Tree) else 0
-    rows = [i for i, level in enumerate(depth) if level <= deepest]
-    shown = rows[: table.top or ROWS]
-    columns = table.shown
-    cells = [
-        [("&nbsp;&nbsp;" * depth[i] if not n else "") + _plain(cell(column, i)) for n, column in enumerate(columns)]
-        for i in shown
-    ]
-    yield from _grid([_plain(c.label) for c in columns], [UNITS[c.unit].right for c in columns], cells)
-    if rest := len(rows) - len(shown):
-        yield f"\n{_plain(table.rest) or f'and {rest:,} more rows'}"
-    if table.note:
-        yield f"\n{_plain(table.note)}"
-
-
-def _grid(head: Sequence[str], right: Sequence[bool], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield ""
-    yield f"| {' | '.join(head)} |"
+def _grid(head: Sequence[str], right: Sequence[bool], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"\n| {' | '.join(map(_plain, head))} |"
     yield f"| {' | '.join('---:' if one else '---' for one in right)} |"
     for row in rows:
-        yield f"| {' | '.join(row)} |"
+        yield f"| {' | '.join(map(_plain, row))} |"
 
 
 def _plain(text: str) -> str:

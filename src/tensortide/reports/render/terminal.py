@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table as Grid
 from rich.text import Text
 
-from tensortide.reports import layout
-from tensortide.reports.blocks import (
-    Block,
-    Column,
-    Curve,
-    Document,
-    Fact,
-    Facts,
-    Note,
-    Scatter,
-    Section,
-    Spans,
-    Table,
-    Tree,
-    Value,
-)
-from tensortide.reports.layout import Trimmed, bar, columns_table, heading, tidy
+from tensortide.reports.blocks import Block, Column, Curve, Document, Facts, Note, Section, Spans, Table, Value
 from tensortide.reports.render.chart import curve_lines, span_lines
-from tensortide.reports.render.values import UNITS, cell, fact_text, value_text
+from tensortide.reports.render.values import UNITS, fact_text, texts, tidy, value_text
 
 __all__ = ["parts", "render_terminal"]
 
@@ -38,7 +23,24 @@ ROOMY = 96
 """From so many columns on there are two spaces between columns that would else have one."""
 TIGHT = 9
 """A table of so many columns or more has one space between them where it is not roomy."""
+EIGHTHS = " ▏▎▍▌▋▊▉"
 STYLES = {"verdict": "bold green", "failure": "bold red", "advice": "", "assumption": "", "warning": "yellow"}
+
+
+class Trimmed:
+    """``part`` without the spaces that fill its lines: what is piped into a file stays clean."""
+
+    def __init__(self, part: RenderableType) -> None:
+        self.part = part
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in console.render_lines(self.part, options, pad=False):
+            left = len("".join(segment.text for segment in line).rstrip())
+            for segment in line:
+                if kept := segment.text[:left]:
+                    yield Segment(kept, segment.style)
+                left -= len(kept)
+            yield Segment.line()
 
 
 def render_terminal(document: Document, console: Console) -> None:
@@ -66,17 +68,24 @@ def _title(document: Document) -> Text:
 
 def _section(section: Section, options: ConsoleOptions, *, titled: bool) -> Iterator[RenderableType]:
     blocks = [block for block in section.blocks if block.only != "page"]
-    rendered = [(block, made) for block in blocks if (made := list(_RENDERERS[type(block)](block, options)))]
+    rendered = [(block, made) for block in blocks if (made := list(_block(block, options)))]
     if titled and rendered and section.title:
-        yield heading(tidy(section.title), tidy(section.about))
+        yield _heading(section.title, section.about)
     previous: Block | None = None
     for block, made in rendered:
         if block.title:
-            yield heading(tidy(block.title), tidy(block.remark))
+            yield _heading(block.title, block.remark)
         elif not _follows(previous, block) and not (titled and previous is None):
             yield Text("")
         yield from made
         previous = block
+
+
+def _heading(title: str, remark: str) -> RenderableType:
+    line = Text(tidy(title), style="bold")
+    if remark:
+        line.append(f"  {tidy(remark)}", style="not bold dim")
+    return Padding(line, (1, 0, 0, 0), expand=False)
 
 
 def _follows(previous: Block | None, block: Block) -> bool:
@@ -88,118 +97,105 @@ def _follows(previous: Block | None, block: Block) -> bool:
     )
 
 
-def _facts(block: Facts, options: ConsoleOptions) -> Iterator[RenderableType]:
-    if not block.shown:
-        return
+def _block(block: Block, options: ConsoleOptions) -> Iterator[RenderableType]:
+    """Render a block; nothing of a Scatter, for which a terminal has too few points."""
+    width, ascii_only = min(options.max_width, WIDEST), options.ascii_only
+    match block:
+        case Facts() if block.shown:
+            yield _facts(block)
+        case Table() if options.max_width >= block.at_width:
+            yield from _table(block, options)
+        case Curve():
+            yield Text("\n").join(curve_lines(block, width, ascii_only=ascii_only))
+        case Spans() if block.lanes and block.top:
+            yield Text("\n").join(span_lines(block, width, ascii_only=ascii_only))
+        case Note():
+            text = "\n".join(tidy(line) for line in block.text.splitlines())
+            yield Text(text, style=STYLES.get(block.kind, "dim"))
+
+
+def _facts(block: Facts) -> RenderableType:
+    rows = [(fact, tidy(fact.label), fact_text(fact), tidy(fact.remark)) for fact in block.shown]
     if block.compact:
-        yield Text("  ".join(_compact(fact) for fact in block.shown), style="dim")
-        return
+        return Text("  ".join(" ".join(filter(None, words)) for _, *words in rows), style="dim")
     grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     right = any(UNITS[fact.unit].right for fact in block.shown)
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=right, justify="right" if right else "left", overflow="fold")
     grid.add_column(style="dim", overflow="fold")
-    for fact in block.shown:
+    for fact, label, text, remark in rows:
         style = "" if fact.level else "bold"
-        name = "  " * fact.level + tidy(fact.label)
-        grid.add_row(Text(name, style), Text(fact_text(fact), style), Text(tidy(fact.remark)))
-    yield grid
-
-
-def _compact(fact: Fact) -> str:
-    return " ".join(part for part in (tidy(fact.label), fact_text(fact), tidy(fact.remark)) if part)
+        grid.add_row(Text("  " * fact.level + label, style), Text(text, style), Text(remark))
+    return grid
 
 
 def _table(block: Table, options: ConsoleOptions) -> Iterator[RenderableType]:
-    yield from _rows(block, options, range(len(block)), [0] * len(block))
-
-
-def _tree(block: Tree, options: ConsoleOptions) -> Iterator[RenderableType]:
-    rows = [i for i, depth in enumerate(block.depth) if depth <= block.to_depth]
-    yield from _rows(block, options, rows, list(block.depth))
-
-
-def _rows(block: Table, options: ConsoleOptions, rows: Any, depth: list[int]) -> Iterator[RenderableType]:
     width = options.max_width
-    if width < block.at_width or not rows or not block.shown or block.top == 0:
-        return
-    shown = rows if block.top is None else rows[: block.top]
+    rows, rest = block.head(block.top)
     columns = [column for column in block.shown if width >= column.at_width]
-    texts = [[("" if n else "  " * depth[i]) + cell(column, i) for i in shown] for n, column in enumerate(columns)]
+    if not rows or not block.shown:
+        return
+    cells = texts(block, columns, rows, "  ")
     gap = 1 if len(columns) >= TIGHT and width < ROOMY and not block.heads else 2
-    for number, part in enumerate(_parts(columns, texts, block.heads, width, gap)):
-        head: list[layout.Column] = []
-        cells: list[list[str]] = []
+    for number, part in enumerate(_parts(columns, cells, block.heads, width, gap)):
+        named = any(columns[n].label for n in part)
+        grid = Grid(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim", show_header=named)
+        shown: list[Sequence[str]] = []
         for n in part:
-            column = columns[n]
-            right = UNITS[column.unit].right
-            head.append(layout.Column(tidy(column.label), right=right, fold=column.fold, dim=column.dim))
-            cells.append(texts[n])
+            column, style = columns[n], "dim" if columns[n].dim else ""
+            grid.add_column(
+                tidy(column.label),
+                justify="right" if UNITS[column.unit].right else "left",
+                no_wrap=not column.fold,
+                overflow="fold",
+                style=style,
+            )
+            shown.append(cells[n])
             if column.bar and width >= column.bar:
-                head.append(layout.Column(""))
-                cells.append(_bars(column, shown, options))
-        yield columns_table(head, list(zip(*cells, strict=True)), first=number > 0, gap=gap)
-    if rest := len(rows) - len(shown):
-        yield Text(tidy(block.rest) or f"and {rest:,} more row{'s' * (rest > 1)}", style="dim")
-    if block.note:
-        yield Text(tidy(block.note), style="dim")
+                grid.add_column(no_wrap=True, overflow="fold")
+                shown.append(_bars(column, rows, options))
+        for row in zip(*shown, strict=True):
+            grid.add_row(*map(_cell, row))
+        yield Padding(grid, (min(1, number), 0, 0, 0), expand=False)
+    for text in filter(None, (rest, block.note)):
+        yield Text(tidy(text), style="dim")
+
+
+def _cell(text: str) -> RenderableType:
+    """``text``; if it is indented, so are the lines it is folded into."""
+    kept = text.lstrip(" ")
+    indent = len(text) - len(kept)
+    return Padding(Text(kept), (0, 0, 0, indent), expand=False) if indent else Text(text)
 
 
 def _parts(
-    columns: Sequence[Column], texts: Sequence[Sequence[str]], heads: int, width: int, gap: int
+    columns: Sequence[Column], cells: Sequence[Sequence[str]], heads: int, width: int, gap: int
 ) -> Iterator[list[int]]:
     """Split columns into parts that fit ``width``, each with the first ``heads``; 0 keeps all together."""
-    first, others = list(range(heads)), list(range(heads, len(columns)))
     if not heads:
-        yield others
+        yield list(range(len(columns)))
         return
-    wide = [gap + max(map(cell_len, [tidy(one.label), *some])) for one, some in zip(columns, texts, strict=True)]
-    part, used = list(first), sum(wide[:heads])
-    for n in others:
+    wide = [gap + max(map(cell_len, [tidy(one.label), *some])) for one, some in zip(columns, cells, strict=True)]
+    first = list(range(heads))
+    part, used = first, sum(wide[:heads])
+    for n in range(heads, len(columns)):
         if len(part) > heads and used + wide[n] - gap > width:
             yield part
-            part, used = list(first), sum(wide[:heads])
-        part.append(n)
-        used += wide[n]
+            part, used = first, sum(wide[:heads])
+        part, used = [*part, n], used + wide[n]
     yield part
 
 
-def _bars(column: Column, rows: Any, options: ConsoleOptions) -> list[str]:
-    """Draw values as bars: shares of 1, other values of the largest."""
-    most = 1.0 if column.unit == "share" else max((_number(value) for value in column.values), default=0.0)
+def _bars(column: Column, rows: Sequence[int], options: ConsoleOptions) -> list[str]:
+    """Draw values as bars: shares of 1, other values of the largest. Anything above nothing shows."""
+    most = 1.0 if column.unit == "share" else max(map(_number, column.values), default=0.0) or 1.0
     width = 12 if options.max_width >= 118 else 8
-    return [bar(min(1.0, _number(column.values[i]) / (most or 1)), width, options.ascii_only) for i in rows]
+    shares = [min(1.0, max(0.0, _number(column.values[i]) / most)) for i in rows]
+    if options.ascii_only:
+        return ["#" * max(share > 0, round(share * width)) for share in shares]
+    eighths = [max(share > 0, round(share * width * 8)) for share in shares]
+    return ["█" * (n // 8) + EIGHTHS[n % 8].strip() for n in eighths]
 
 
 def _number(value: Value) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _curve(block: Curve, options: ConsoleOptions) -> Iterator[RenderableType]:
-    yield Text("\n").join(curve_lines(block, min(options.max_width, WIDEST), ascii_only=options.ascii_only))
-
-
-def _spans(block: Spans, options: ConsoleOptions) -> Iterator[RenderableType]:
-    if block.lanes and block.top:
-        yield Text("\n").join(span_lines(block, min(options.max_width, WIDEST), ascii_only=options.ascii_only))
-
-
-def _scatter(block: Scatter, options: ConsoleOptions) -> Iterator[RenderableType]:
-    """Nothing: a terminal has too few points. Figures and the page draw it."""
-    yield from ()
-
-
-def _note(block: Note, options: ConsoleOptions) -> Iterator[RenderableType]:
-    text = "\n".join(tidy(line) for line in block.text.splitlines())
-    yield Text(text, style=STYLES.get(block.kind, "dim"))
-
-
-_RENDERERS: dict[type[Block], Callable[[Any, ConsoleOptions], Iterator[RenderableType]]] = {
-    Facts: _facts,
-    Table: _table,
-    Tree: _tree,
-    Curve: _curve,
-    Scatter: _scatter,
-    Spans: _spans,
-    Note: _note,
-}

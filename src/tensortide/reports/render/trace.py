@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from tensortide.reports.blocks import Curve, Document, Series, Spans, Table
-from tensortide.reports.render.csv import tables
+from tensortide.reports.render.csv import columns_of, tables
 from tensortide.reports.render.json import encode
-from tensortide.reports.render.values import data_key
 
 __all__ = ["render_trace"]
 
@@ -24,18 +23,15 @@ def render_trace(document: Document) -> bytes:
     Blocks over op numbers take 1 us per op.
     """
     events: list[Event] = []
-    every = tables(document)
-    blocks = [(section, block) for section in document.sections for block in section.blocks]
-    processes = itertools.count(1)
-    indexed = False
-    for section, block in blocks:
-        if isinstance(block, Spans):
-            anywhere = (one for one in every.values() if one.key == block.table)
-            table = every.get(f"{section.key}.{block.table}") or next(anywhere, None)
-            events += _spans(block, table, processes)
-        elif isinstance(block, Curve):
-            events += _curve(block)
-        indexed |= isinstance(block, Spans | Curve) and block.x_unit == "op"
+    every, processes, indexed = tables(document), itertools.count(1), False
+    for section in document.sections:
+        for block in section.blocks:
+            if isinstance(block, Spans):
+                anywhere = (one for one in every.values() if one.key == block.table)
+                events += _spans(block, every.get(f"{section.key}.{block.table}") or next(anywhere, None), processes)
+            elif isinstance(block, Curve):
+                events += _curve(block)
+            indexed |= isinstance(block, Spans | Curve) and block.x_unit == "op"
     events.sort(key=lambda event: (event.get("ts", -1), -event.get("dur", 0)))
     about = {"title": document.title, "subtitle": "\n".join(document.subtitle)}
     if indexed:
@@ -44,52 +40,41 @@ def render_trace(document: Document) -> bytes:
 
 
 def _spans(spans: Spans, table: Table | None, processes: Iterator[int]) -> Iterator[Event]:
-    unit = 1 if spans.x_unit == "op" else 1000
-    named = [lane.group or spans.title or spans.key for lane in spans.lanes]
-    groups = {group: next(processes) for group in dict.fromkeys(named)}
-    for group, process in groups.items():
-        yield _name("process_name", process, 0, group)
+    unit, columns = 1 if spans.x_unit == "op" else 1000, {} if table is None else columns_of(table)
+    groups: dict[str, int] = {}
     for thread, lane in enumerate(spans.lanes):
-        process = groups[named[thread]]
-        yield _name("thread_name", process, thread, lane.label)
-        yield {"ph": "M", "name": "thread_sort_index", "pid": process, "tid": thread, "args": {"sort_index": thread}}
+        if (group := lane.group or spans.title or spans.key) not in groups:
+            groups[group] = next(processes)
+            yield _about("process_name", groups[group], 0, name=group)
+        process = groups[group]
+        yield _about("thread_name", process, thread, name=lane.label)
+        yield _about("thread_sort_index", process, thread, sort_index=thread)
         for i, (start, end) in enumerate(zip(lane.start, lane.end, strict=True)):
-            event: Event = {
-                "ph": "X",
-                "name": lane.names[i] if lane.names else lane.label,
-                "pid": process,
-                "tid": thread,
-                "ts": start / unit,
-                "dur": (end - start) / unit,
-            }
+            name = lane.names[i] if lane.names else lane.label
+            times = {"ts": start / unit, "dur": (end - start) / unit}
+            event: Event = {"ph": "X", "name": name, "pid": process, "tid": thread, **times}
             if lane.kinds:
                 event["cat"] = lane.kinds[i]
-            if table is not None and lane.rows:
-                event["args"] = {data_key(one.key, one.unit): one.values[lane.rows[i]] for one in table.columns}
+            if columns and lane.rows:
+                event["args"] = {key: values[lane.rows[i]] for key, values in columns.items()}
             yield event
 
 
-def _name(kind: str, process: int, thread: int, name: str) -> Event:
-    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
+def _about(kind: str, process: int, thread: int, **what: str | int) -> Event:
+    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": what}
 
 
 def _curve(curve: Curve) -> Iterator[Event]:
     """Write the stack as one counter of several values, its total and each line as counters of their own."""
     title = curve.title or curve.key
-    total = Series("total", title, tuple(curve.totals()))
-    yield from _counter(f"{title} by part", curve, curve.stack)
-    yield from _counter(title, curve, (total,))
-    for line in curve.lines:
-        yield from _counter(line.label, curve, (line,))
-
-
-def _counter(name: str, curve: Curve, series: tuple[Series, ...]) -> Iterator[Event]:
-    """Write values wherever they change, and zero at the end."""
+    counters = [(f"{title} by part", curve.stack), (title, (Series("total", title, tuple(curve.totals())),))]
+    counters += [(line.label, (line,)) for line in curve.lines]
     unit = 1 if curve.x_unit == "op" else 1000
-    entries = [*zip(curve.x[:-1], *(one.values for one in series), strict=True), (curve.x[-1], *(0 for _ in series))]
-    previous = None
-    for x, *values in entries:
-        if values != previous and series:
-            args = {one.label: value for one, value in zip(series, values, strict=True)}
-            yield {"ph": "C", "name": f"{name} ({curve.unit})", "pid": 0, "ts": x / unit, "args": args}
-        previous = values
+    for name, series in counters:
+        previous = None  # values are written wherever they change, and zero at the end
+        columns = ((*one.values, 0) for one in series)
+        for x, *values in zip(curve.x, *columns, strict=True):
+            if values != previous and series:
+                args = {one.label: value for one, value in zip(series, values, strict=True)}
+                yield {"ph": "C", "name": f"{name} ({curve.unit})", "pid": 0, "ts": x / unit, "args": args}
+            previous = values

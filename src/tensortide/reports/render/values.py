@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tensortide.reports.blocks import Column, Fact, UnitName, Value
-from tensortide.reports.layout import tidy
+from tensortide.reports.blocks import Column, Fact, Table, UnitName, Value
 from tensortide.units import format_bytes, format_count, format_percent, format_seconds
 
-__all__ = ["UNITS", "Unit", "cell", "data_key", "fact_text", "value_text"]
+__all__ = ["UNITS", "Unit", "cell", "data_key", "fact_text", "short", "texts", "tidy", "value_text"]
 
 
 class Unit(NamedTuple):
@@ -23,37 +22,33 @@ class Unit(NamedTuple):
     words: Callable[[str], str] = str
 
 
+def tidy(text: str) -> str:
+    """``text`` on one line and without control characters: a name cannot repaint a terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def short(name: str) -> str:
+    """Leave out of the name of an op or storage what is the same in most."""
+    return tidy(name.removeprefix("aten.").removeprefix("dtr.").removesuffix(".default"))
+
+
 def _signed(text: Callable[[float], str]) -> Callable[[float], str]:
     return lambda value: f"-{text(-value)}" if value < 0 else text(value)
-
-
-def _ns(value: float) -> str:
-    return format_seconds(value / 1e9)
 
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value) < 1e15 and float(value).is_integer() else f"{value:.4g}"
 
 
-def _per_second(value: float) -> str:
-    return f"{format_bytes(value)}/s"
-
-
-def _name(text: str) -> str:
-    return text.removeprefix("aten.").removeprefix("dtr.").removesuffix(".default")
-
-
 UNITS: dict[UnitName, Unit] = {
     "text": Unit(str, right=False),
-    "name": Unit(
-        str, right=False, words=lambda text: text.removeprefix("aten.").removeprefix("dtr.").removesuffix(".default")
-    ),
+    "name": Unit(str, right=False, words=short),
     "path": Unit(str, right=False),
     "code": Unit(str, right=False),
     "role": Unit(str, right=False, words=lambda text: text.replace("_", " ")),
     "flag": Unit(lambda value: "yes" if value else "no", right=False),
     "bytes": Unit(format_bytes, suffix="bytes"),
-    "ns": Unit(_signed(_ns), suffix="ns"),
+    "ns": Unit(_signed(lambda value: format_seconds(value / 1e9)), suffix="ns"),
     "s": Unit(_signed(format_seconds), suffix="s"),
     "byte_ns": Unit(lambda value: f"{format_bytes(value / 1e9)} s", suffix="byte_ns"),
     "flops": Unit(lambda value: format_count(value, "FLOP"), suffix="flops", cell=format_count),
@@ -67,7 +62,7 @@ UNITS: dict[UnitName, Unit] = {
     "change": Unit(lambda value: f"{100 * value:+.1f} %", suffix="change"),
     "factor": Unit(lambda value: f"{value:.2f}x", suffix="factor"),
     "flops_per_s": Unit(lambda value: format_count(value, "FLOP/s"), suffix="flops_per_s", cell=format_count),
-    "bytes_per_s": Unit(_per_second, suffix="bytes_per_s", cell=format_bytes),
+    "bytes_per_s": Unit(lambda value: f"{format_bytes(value)}/s", suffix="bytes_per_s", cell=format_bytes),
     "flops_per_byte": Unit(lambda value: f"{value:.1f} FLOP/B", suffix="flops_per_byte", cell=lambda v: f"{v:.1f}"),
 }
 """A row per unit. Bytes print in binary units, counts with decimal prefixes; ``amount`` is a count of which three
@@ -92,6 +87,14 @@ def cell(column: Column, row: int) -> str:
     before = column.before[row] if column.before else ""
     after = column.after[row] if column.after else ""
     return before + value_text(value, column.unit, column=True) + after
+
+
+def texts(table: Table, columns: Iterable[Column], rows: Iterable[int], indent: str) -> list[list[str]]:
+    """Print the cells of ``columns`` at ``rows``, column by column; of a tree the first ones are indented."""
+    found = [[cell(column, i) for i in rows] for column in columns]
+    if table.depth is not None and found:
+        found[0] = [indent * table.depth[i] + text for i, text in zip(rows, found[0], strict=True)]
+    return found
 
 
 def fact_text(fact: Fact) -> str:

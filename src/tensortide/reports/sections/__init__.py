@@ -55,7 +55,7 @@ class Step:
     @cached_property
     def phases(self) -> tuple[str, ...]:
         """The phase of each op; recomputation is one of its own."""
-        from tensortide.reports.places import phase_of
+        from tensortide.reports.names import phase_of
 
         return tuple(map(phase_of, self.graph.ops))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tensortide.reports.blocks import Fact, Facts, Note, Section
-from tensortide.reports.layout import device_text
+from tensortide.reports.names import device_text
 from tensortide.reports.sections import Step
 
 __all__ = ["ORDER", "of_step"]

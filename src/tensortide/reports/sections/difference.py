@@ -1,14 +1,14 @@
-"""Section ``difference``: two Timelines of one step side by side, such as predicted and measured."""
+"""Section ``difference``: the facts of two results side by side, and two Timelines, such as predicted and measured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from tensortide.reports.blocks import AnyBlock, Column, Curve, Document, Fact, Section, Series, Table, UnitName
-from tensortide.reports.sections.beside import facts_table
+from tensortide.reports.blocks import AnyBlock, Column, Curve, Document, Fact, Facts, Section, Series, Table, UnitName
+from tensortide.reports.render.values import fact_text
 from tensortide.timelines import Difference, Figures
 
-__all__ = ["document", "figures_table", "section"]
+__all__ = ["document", "facts_of", "facts_table", "figures_table", "section"]
 
 ROWS: tuple[tuple[str, str, UnitName], ...] = (
     ("peak_bytes", "Peak", "bytes"),
@@ -24,14 +24,36 @@ POINTS = 480
 """Most entries of the curve."""
 
 
+def facts_of(section: Section) -> list[Fact]:
+    """List the facts of ``section`` that have a label and a number."""
+    rows = [fact for block in section.blocks if isinstance(block, Facts) for fact in block.rows]
+    return [fact for fact in rows if fact.label and isinstance(fact.value, int | float)]
+
+
+def facts_table(
+    a: Iterable[Fact], b: Iterable[Fact], names: tuple[str, str] = ("A", "B"), *, key: str = "figures", title: str = ""
+) -> Table:
+    """Show the facts that both have, a row each. The columns are text, because units differ by row."""
+    others = {fact.key: fact for fact in b}
+    pairs = [(fact, others[fact.key]) for fact in a if fact.key in others]
+    x, y = (tuple(v if isinstance(v := pair[i].value, int | float) else None for pair in pairs) for i in (0, 1))
+    changes = tuple(q / p - 1 if p and q is not None else None for p, q in zip(x, y, strict=True))
+    columns = (
+        Column("figure", "Figure", "text", tuple(fact.label for fact, _ in pairs), fold=True),
+        Column("a", names[0], "number", tuple(fact_text(fact) for fact, _ in pairs)),
+        Column("b", names[1], "number", tuple(fact_text(fact) for _, fact in pairs)),
+        Column("change", "difference", "change", changes),
+        Column("key", "", "text", tuple(fact.key for fact, _ in pairs), data=True),
+        Column("a_value", "", "number", x, data=True),
+        Column("b_value", "", "number", y, data=True),
+    )
+    return Table(key=key, title=title, columns=columns, depth=tuple(fact.level for fact, _ in pairs))
+
+
 def document(found: Difference) -> Document:
     """Show the figures of both Timelines, the ops whose time differs most, and the bytes resident over the step."""
-    meta = found.a.recorded.meta
-    return Document(
-        title=meta.workload,
-        settings=dict(meta.hyperparameters),
-        sections=(section(found, found.a.figures, found.b.figures),),
-    )
+    meta, made = found.a.recorded.meta, section(found, found.a.figures, found.b.figures)
+    return Document(title=meta.workload, settings=dict(meta.hyperparameters), sections=(made,))
 
 
 def section(
@@ -53,25 +75,20 @@ def _kinds(found: Difference, names: tuple[str, str]) -> Iterator[Table]:
     """The kinds of op whose time differs most."""
     if not (found.a.timed and found.b.timed):
         return
-    graph, sums = found.a.recorded, dict[str, list[int]]()
+    sums = dict[str, list[int]]()
     for side, line, runs in ((0, found.a, found.a_run), (1, found.b, found.b_run)):
         for op, ns in zip(line.run_op[runs].tolist(), line.run_ns[runs].tolist(), strict=True):
             if op >= 0:
-                sums.setdefault(graph[op].name, [0, 0])[side] += ns
-    rows = sorted(sums.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
-    yield Table(
-        key="kinds",
-        title="By op",
-        remark="largest difference first; runs that both have",
-        columns=(
-            Column("op", "Op", "name", tuple(name for name, _ in rows), fold=True),
-            Column("a", names[0], "ns", tuple(pair[0] for _, pair in rows)),
-            Column("b", names[1], "ns", tuple(pair[1] for _, pair in rows)),
-            Column("difference", "difference", "ns", tuple(pair[1] - pair[0] for _, pair in rows)),
-        ),
-        top=KINDS,
-        rest=f"and {len(rows) - KINDS} more kinds of op" if len(rows) > KINDS else "",
+                sums.setdefault(found.a.recorded[op].name, [0, 0])[side] += ns
+    rows = sorted(((name, a, b) for name, (a, b) in sums.items()), key=lambda row: -abs(row[2] - row[1]))
+    columns = (
+        Column("op", "Op", "name", tuple(name for name, _, _ in rows), fold=True),
+        Column("a", names[0], "ns", tuple(a for _, a, _ in rows)),
+        Column("b", names[1], "ns", tuple(b for _, _, b in rows)),
+        Column("difference", "difference", "ns", tuple(b - a for _, a, b in rows)),
     )
+    rest, remark = f"and {len(rows) - KINDS} more kinds of op", "largest difference first; runs that both have"
+    yield Table(key="kinds", title="By op", remark=remark, columns=columns, top=KINDS, rest=rest)
 
 
 def _curve(found: Difference, names: tuple[str, str]) -> Iterator[Curve]:
@@ -80,9 +97,6 @@ def _curve(found: Difference, names: tuple[str, str]) -> Iterator[Curve]:
     if not count:
         return
     at = [count * i // POINTS for i in range(POINTS)] if count > POINTS else list(range(count))
-    series = [
-        Series(key, name, tuple(line.resident[runs][at].tolist()))
-        for key, name, line, runs in (("a", names[0], found.a, found.a_run), ("b", names[1], found.b, found.b_run))
-    ]
-    edges = (*at, count)
-    yield Curve(key="resident", title="Resident bytes", x=edges, x_unit="op", stack=(series[0],), lines=(series[1],))
+    a = Series("a", names[0], tuple(found.a.resident[found.a_run][at].tolist()))
+    b = Series("b", names[1], tuple(found.b.resident[found.b_run][at].tolist()))
+    yield Curve(key="resident", title="Resident bytes", x=(*at, count), x_unit="op", stack=(a,), lines=(b,))

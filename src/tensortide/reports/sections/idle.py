@@ -6,10 +6,9 @@ import statistics
 from collections.abc import Iterator
 
 from tensortide.reports.blocks import AnyBlock, Document, Fact, Facts, Note, Section
-from tensortide.reports.layout import device_text
-from tensortide.reports.names import op_text
+from tensortide.reports.names import device_text, op_text
 from tensortide.reports.sections import Step
-from tensortide.reports.sections.beside import facts_of, facts_table
+from tensortide.reports.sections.difference import facts_of, facts_table
 from tensortide.reports.sections.idle_pictures import curve, lifetimes, scatters
 from tensortide.reports.sections.idle_tables import RANDOM, Rows, View, ratio, storages_table, tables, total
 from tensortide.timelines import Idleness, idleness

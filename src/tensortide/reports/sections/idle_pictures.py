@@ -20,8 +20,8 @@ from tensortide.reports.blocks import (
     Stretch,
     Table,
 )
-from tensortide.reports.names import Names, short, stored_columns
-from tensortide.reports.places import phase_of
+from tensortide.reports.names import Names, phase_of, stored_columns
+from tensortide.reports.render.values import short
 from tensortide.timelines import Idleness, Life, Span
 from tensortide.timelines.idle import life_start, life_stop, used
 from tensortide.timing import LINKS, Link

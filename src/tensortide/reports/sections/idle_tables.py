@@ -9,8 +9,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from tensortide.graph.roles import WORKSPACE
 from tensortide.reports.blocks import Column, Table, UnitName, Value
-from tensortide.reports.names import Names, short, source_columns, stored_columns
-from tensortide.reports.places import shared
+from tensortide.reports.names import Names, shared, source_columns, stored_columns
+from tensortide.reports.render.values import short
 from tensortide.timelines import Idleness, Life, Offload, Recompute, offloads, recomputations
 from tensortide.timelines.idle import life_start, life_stop
 from tensortide.timing import LINKS, Link

@@ -21,7 +21,7 @@ from tensortide.reports.blocks import (
     Stretch,
     Table,
 )
-from tensortide.reports.places import pattern, shared, source_place, storage_homes, widest_tensors
+from tensortide.reports.names import pattern, shared, source_place, storage_homes, widest_tensors
 from tensortide.reports.sections import Step, modules, ops
 from tensortide.timelines import Resident, StorageTimeline
 from tensortide.units import format_bytes, format_percent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from tensortide.reports.blocks import AnyBlock, Column, Section, Tree, UnitName, Value
+from tensortide.reports.blocks import AnyBlock, Column, Section, Table, UnitName, Value
 from tensortide.reports.module_tree import ModuleRow, fold_modules
 from tensortide.reports.render.values import data_key
 from tensortide.reports.sections import Step
@@ -72,10 +72,10 @@ def _counts(row: ModuleRow) -> bool:
 def _section(step: Step, folded: Sequence[ModuleRow], view: View, title: str, about: str) -> Section:
     whole = step.counted.total.flops
     columns = _columns(folded, view, whole)
-    brief = Tree(key=f"folded_{view}", columns=columns, depth=_depths(folded), to_depth=step.depth, only="text")
+    brief = Table(key=f"folded_{view}", columns=columns, depth=_depths(folded), to_depth=step.depth, only="text")
     every = _columns(step.modules, "full", whole)
     depth = _depths(step.modules)
-    full = Tree(key="modules", columns=every, depth=depth, to_depth=step.depth, areas=AREAS, kind="type", only="page")
+    full = Table(key="modules", columns=every, depth=depth, to_depth=step.depth, areas=AREAS, kind="type", only="page")
     blocks: tuple[AnyBlock, ...] = (brief, full)
     return Section("modules", title, about, blocks)
 

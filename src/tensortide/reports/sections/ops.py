@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from tensortide.reports.blocks import Column, Lane, Section, Spans, Table
-from tensortide.reports.places import pattern, shared, signatures, source_place
+from tensortide.reports.names import pattern, shared, signatures, source_place
 from tensortide.reports.sections import Step
 
 __all__ = ["ORDER", "edges", "of_step", "schedule", "stretches"]

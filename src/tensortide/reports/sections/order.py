@@ -10,9 +10,8 @@ import msgspec
 from tensortide.graph.roles import WORKSPACE, looks
 from tensortide.replays import replay
 from tensortide.reports.blocks import AnyBlock, Column, Curve, Document, Fact, Facts, Mark, Note, Section, Series, Table
-from tensortide.reports.layout import device_text
-from tensortide.reports.names import short
-from tensortide.reports.places import pattern, shared
+from tensortide.reports.names import device_text, pattern, shared
+from tensortide.reports.render.values import short
 from tensortide.timelines import Resident, StorageTimeline, timeline
 from tensortide.units import format_bytes, format_percent
 

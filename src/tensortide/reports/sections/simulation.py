@@ -24,9 +24,7 @@ from tensortide.reports.blocks import (
     Table,
 )
 from tensortide.reports.budgeted import Budgeted, advice, policy_name, verdict
-from tensortide.reports.layout import device_text
-from tensortide.reports.names import op_text
-from tensortide.reports.places import pattern, phase_of, shared, source_place
+from tensortide.reports.names import device_text, op_text, pattern, phase_of, shared, source_place
 from tensortide.timelines.events import Kind
 from tensortide.units import format_bytes, format_percent, format_seconds
 

@@ -12,8 +12,8 @@ import msgspec
 from tensortide.cost import Resolver
 from tensortide.cost.coverage import shapes_of, shown
 from tensortide.graph.model import Graph
-from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Tree, Value
-from tensortide.reports.places import pattern
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value
+from tensortide.reports.names import pattern
 from tensortide.reports.sections import Step
 from tensortide.timing import Durations, Measurement, Platform
 from tensortide.units import format_percent, format_seconds
@@ -285,7 +285,7 @@ class _Node:
         self.below: dict[str, _Node] = {}
 
 
-def _modules(graph: Graph, ops: Iterable[_Timed], depth: int) -> Tree:
+def _modules(graph: Graph, ops: Iterable[_Timed], depth: int) -> Table:
     """Show the modules with everything inside each; numbered siblings are one row."""
     tree = _Node()
     for op in ops:
@@ -299,7 +299,7 @@ def _modules(graph: Graph, ops: Iterable[_Timed], depth: int) -> Tree:
     several = tuple(f" x{row.modules}" if row.modules > 1 else "" for row in rows)
     names = Column("module", "Module", "path", tuple(row.name for row in rows), fold=True, after=several)
     modules = Column("modules", "Modules", "count", tuple(row.modules for row in rows), data=True)
-    return Tree(
+    return Table(
         key="modules",
         title="By module",
         remark=f"to depth {depth}, with what is inside",
