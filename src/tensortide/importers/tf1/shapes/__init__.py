@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.importers.tf1.shapes import arrays, control, elementwise, indexing, products, values, windows
+from tensortide.importers.tf1.shapes import arrays, elementwise, indexing, products, state
 from tensortide.importers.tf1.shapes.table import TABLE
 
-__all__ = ["TABLE", "arrays", "control", "elementwise", "indexing", "products", "values", "windows"]
+__all__ = ["TABLE", "arrays", "elementwise", "indexing", "products", "state"]

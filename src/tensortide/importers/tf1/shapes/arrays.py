@@ -4,33 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensortide.expr import Expr, ceil_ratio, constant
+from tensortide.expr import Expr, ceil_ratio, constant, total
 from tensortide.importers.tf1.program import Shape, stated_shapes
-from tensortide.importers.tf1.shapes.elementwise import MOST_VALUES
-from tensortide.importers.tf1.shapes.table import ONE, Function, Op, Result, Tensor, Unknown, product, shape_of
+from tensortide.importers.tf1.shapes.table import (
+    FEW_POSITIONS,
+    MOST_VALUES,
+    ONE,
+    REST,
+    Op,
+    Result,
+    Tensor,
+    Unknown,
+    product,
+    replaced,
+    shape_of,
+    shapes_of,
+    vector,
+)
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
 
 __all__: list[str] = []
-
-REST = constant(-1)
-"""Among the target's dims of a reshape: what is left."""
-
-FEW_POSITIONS = 8
-"""Vectors of whole numbers up to this length are positions or dims: their length is a number, no size."""
 
 
 @shape_of("Reshape")
 def reshape(op: Op) -> Result:
     if op.inputs[1].values is None:
-        return [Tensor(_reshaped_as_stored(op))]
+        return _reshaped_as_stored(op)
     target = op.values(1)
-    return [
-        Tensor(_reshaped(op, op.shape(0), target) if op.known(0) else _without_rest(op, target), op.inputs[0].values)
-    ]
-
-
-def _without_rest(op: Op, target: Shape) -> Shape:
-    return tuple(op.unknown(0, i) if dim == REST else dim for i, dim in enumerate(target))
+    if op.known(0):
+        return Tensor(_reshaped(op, op.shape(0), target), op.inputs[0].values)
+    return Tensor(tuple(op.unknown(0, i) if dim == REST else dim for i, dim in enumerate(target)), op.inputs[0].values)
 
 
 def _reshaped_as_stored(op: Op) -> Shape:
@@ -40,7 +43,7 @@ def _reshaped_as_stored(op: Op) -> Shape:
     if dims is None or not isinstance(shape, tuple):
         raise Unknown
     if shape.count(-1) == 1 and op.known(0):
-        return _reshaped(op, op.shape(0), tuple(REST if n == -1 else dim for n, dim in zip(shape, dims, strict=True)))
+        return _reshaped(op, op.shape(0), replaced(dims, shape.index(-1), REST))
     return dims
 
 
@@ -56,11 +59,10 @@ def _reshaped(op: Op, source: Shape, target: Shape) -> Shape:
         _match_end(op, inner, outer[:place])
         others = product(dim for dim in outer if dim != REST)
         rest = _quotient(op, op.sizes.now(product(inner)), others, front + place)
-        outer = tuple(rest if dim == REST else dim for dim in outer)
+        target = tuple(rest if dim == REST else dim for dim in target)
     else:
-        _match_groups(op, inner, outer)
-    kept = target[len(target) - back :] if back else ()
-    return tuple(map(op.sizes.now, (*target[:front], *outer, *kept)))
+        _match_groups(op, list(inner), list(outer))
+    return tuple(map(op.sizes.now, target))
 
 
 def _ends(op: Op, source: Shape, target: Shape) -> tuple[int, int]:
@@ -110,10 +112,9 @@ def _quotient(op: Op, whole: Expr, part: Expr, dim: int) -> Expr:
     return rest
 
 
-def _match_groups(op: Op, source: Sequence[Expr], target: Sequence[Expr]) -> None:
+def _match_groups(op: Op, a: list[Expr], b: list[Expr]) -> None:
     """Unify the smallest groups of neighbours that have as many elements: ``(a*b, c)`` with ``(a, b, c)``."""
     number = op.sizes.number
-    a, b = list(source), list(target)
     while a or b:
         left, right = [a.pop(0)] if a else [], [b.pop(0)] if b else []
         while number(product(left)) != number(product(right)):
@@ -131,43 +132,55 @@ def _match_groups(op: Op, source: Sequence[Expr], target: Sequence[Expr]) -> Non
         op.equal(product(left), product(right))
 
 
+def _order(op: Op, i: int, count: int, of: str = "") -> tuple[int, ...]:
+    """Return input ``i`` as a permutation of ``count`` numbers. Raises Contradiction."""
+    order = op.numbers(i)
+    if sorted(order) != list(range(count)):
+        raise Contradiction(f"the order {order}{of}")
+    return order
+
+
 @shape_of("Transpose ConjugateTranspose")
 def transpose(op: Op) -> Result:
     shape = op.shape(0)
-    if op.inputs[1].values is None:
-        raise Unknown
-    order = op.numbers(1)
-    if sorted(order) != list(range(len(shape))):
-        raise Contradiction(f"the order {order} and {len(shape)} dimensions")
-    return [Tensor(tuple(shape[axis] for axis in order))]
+    return tuple(shape[axis] for axis in _order(op, 1, len(shape), f" and {len(shape)} dimensions"))
+
+
+@shape_of("InvertPermutation")
+def invert_permutation(op: Op) -> Result:
+    values = op.inputs[0].values
+    if values is None:
+        return op.shape(0)
+    order = _order(op, 0, len(values))
+    return Tensor(op.shape(0), tuple(constant(order.index(i)) for i in range(len(order))))
 
 
 @shape_of("Squeeze")
 def squeeze(op: Op) -> Result:
     shape = op.shape(0)
-    axes = {op.axis(axis, len(shape)) for axis in op.integers("squeeze_dims")}
+    axes = {op.axis(axis, len(shape)) for axis in op.attribute("squeeze_dims", ())}
     gone = axes or {i for i, dim in enumerate(shape) if dim == 1}
-    return [Tensor(tuple(dim for i, dim in enumerate(shape) if i not in gone), op.inputs[0].values)]
+    return Tensor(tuple(dim for i, dim in enumerate(shape) if i not in gone), op.inputs[0].values)
 
 
 @shape_of("ExpandDims")
 def expand_dims(op: Op) -> Result:
     shape = op.shape(0)
     axis = op.axis(op.numbers(1)[0], len(shape) + 1)
-    return [Tensor((*shape[:axis], ONE, *shape[axis:]), op.inputs[0].values)]
+    return Tensor((*shape[:axis], ONE, *shape[axis:]), op.inputs[0].values)
 
 
 @shape_of("ConcatV2 Concat")
 def concat(op: Op) -> Result:
-    count = len(op.inputs) - 1
-    first = 0 if op.type == "ConcatV2" else 1
-    parts = [op.shape(i) for i in range(first, first + count)]
-    axis = op.axis(op.numbers(count if first == 0 else 0)[0], len(parts[0]))
+    last = len(op.inputs) - 1
+    first, told = (0, last) if op.type == "ConcatV2" else (1, 0)
+    parts = [op.shape(i) for i in range(first, first + last)]
+    axis = op.axis(op.numbers(told)[0], len(parts[0]))
     for part in parts[1:]:
-        op.same((*parts[0][:axis], *parts[0][axis + 1 :]), (*part[:axis], *part[axis + 1 :]))
-    length = sum((op.sizes.now(part[axis]) for part in parts), start=constant(0))
-    shape = (*parts[0][:axis], length, *parts[0][axis + 1 :])
-    return [Tensor(shape, _joined_values([op.inputs[i].values for i in range(first, first + count)], parts, axis))]
+        op.same(replaced(parts[0], axis), replaced(part, axis))
+    length = total(op.sizes.now(part[axis]) for part in parts)
+    values = [op.inputs[i].values for i in range(first, first + last)]
+    return Tensor(replaced(parts[0], axis, length), _joined_values(values, parts, axis))
 
 
 def _joined_values(
@@ -191,33 +204,28 @@ def pack(op: Op) -> Result:
     shape = op.shape(0)
     for i in range(1, len(op.inputs)):
         shape = op.same(shape, op.shape(i))
-    axis = op.axis(op.integer("axis"), len(shape) + 1)
+    axis = op.axis(op.attribute("axis", 0), len(shape) + 1)
     values = [tensor.values for tensor in op.inputs]
     joined = tuple(v for value in values for v in value or ()) if axis == 0 and None not in values else None
-    return [Tensor((*shape[:axis], constant(len(op.inputs)), *shape[axis:]), joined)]
+    return Tensor((*shape[:axis], constant(len(op.inputs)), *shape[axis:]), joined)
 
 
 @shape_of("Unpack")
 def unpack(op: Op) -> Result:
     shape = op.shape(0)
-    axis = op.axis(op.integer("axis"), len(shape))
-    count = op.integer("num", op.outputs)
+    axis = op.axis(op.attribute("axis", 0), len(shape))
+    count = op.attribute("num", op.outputs)
     op.equal(shape[axis], constant(count))
-    values = op.inputs[0].values
-    single = len(shape) == 1 and values is not None
-    return [
-        Tensor((*shape[:axis], *shape[axis + 1 :]), (values[i],) if single and values and i < len(values) else None)
-        for i in range(count)
-    ]
+    values = (op.inputs[0].values or ()) if len(shape) == 1 else ()
+    return [Tensor(replaced(shape, axis), values[i : i + 1] or None) for i in range(count)]
 
 
 @shape_of("Split")
 def split(op: Op) -> Result:
     shape = op.shape(1)
     axis = op.axis(op.numbers(0)[0], len(shape))
-    count = op.integer("num_split", op.outputs)
-    part = _part(op, shape[axis], count, axis)
-    return [Tensor((*shape[:axis], part, *shape[axis + 1 :]))] * count
+    count = op.attribute("num_split", op.outputs)
+    return [Tensor(replaced(shape, axis, _part(op, shape[axis], count, axis)))] * count
 
 
 def _part(op: Op, whole: Expr, count: int, axis: int) -> Expr:
@@ -225,14 +233,11 @@ def _part(op: Op, whole: Expr, count: int, axis: int) -> Expr:
     part = whole / count
     if all(isinstance(c, int) for c in part.terms.values()):
         return part
-    number = op.sizes.number(whole)
-    if op.sizes.stored(whole) and number % count:
+    number = int(op.sizes.number(whole)) if op.sizes.stored(whole) else None
+    if number is not None and number % count:
         raise Contradiction(f"{count} equal parts of {number}")
-    hint = int(number) // count if op.sizes.stored(whole) else None
-    return _equal_first(op, op.sizes.new(f"{op.name}:0::dim_{axis}", hint, Origin.DERIVED), count, whole)
-
-
-def _equal_first(op: Op, part: Expr, count: int, whole: Expr) -> Expr:
+    hint = None if number is None else number // count
+    part = op.sizes.new(f"{op.name}:0::dim_{axis}", hint, Origin.DERIVED)
     op.equal(whole, part * count)
     return op.sizes.now(part)
 
@@ -243,11 +248,10 @@ def split_by_sizes(op: Op) -> Result:
     axis = op.axis(op.numbers(2)[0], len(shape))
     parts = list(op.values(1))
     if REST in parts:
-        rest = parts.index(REST)
-        parts[rest] = shape[axis] - sum((part for part in parts if part != REST), start=constant(0))
+        parts[parts.index(REST)] = shape[axis] - total(part for part in parts if part != REST)
     else:
-        op.equal(shape[axis], sum(parts, start=constant(0)))
-    return [Tensor((*shape[:axis], op.sizes.now(part), *shape[axis + 1 :])) for part in parts]
+        op.equal(shape[axis], total(parts))
+    return [Tensor(replaced(shape, axis, op.sizes.now(part))) for part in parts]
 
 
 @shape_of("Pad PadV2 MirrorPad")
@@ -255,38 +259,37 @@ def pad(op: Op) -> Result:
     shape, pads = op.shape(0), op.values(1)
     if len(pads) != 2 * len(shape):
         raise Contradiction(f"{len(pads)} paddings and {len(shape)} dimensions")
-    return [Tensor(tuple(dim + pads[2 * i] + pads[2 * i + 1] for i, dim in enumerate(shape)))]
+    return tuple(dim + pads[2 * i] + pads[2 * i + 1] for i, dim in enumerate(shape))
 
 
 @shape_of("Tile")
 def tile(op: Op) -> Result:
-    shape, times = op.shape(0), op.values(1)
+    shape, times, values = op.shape(0), op.values(1), op.inputs[0].values
     if len(shape) != len(times):
         raise Contradiction(f"{len(times)} multiples and {len(shape)} dimensions")
-    values = op.inputs[0].values
+    dims = tuple(dim * n for dim, n in zip(shape, times, strict=True))
     count = times[0].value if len(times) == 1 else None
-    repeated = (
-        values * count if values is not None and isinstance(count, int) and count * len(values) <= MOST_VALUES else None
-    )
-    return [Tensor(tuple(dim * n for dim, n in zip(shape, times, strict=True)), repeated)]
+    if values is None or not isinstance(count, int) or count * len(values) > MOST_VALUES:
+        return dims
+    return Tensor(dims, values * count)
 
 
 @shape_of("Fill")
 def fill(op: Op) -> Result:
-    dims = tuple(map(op.sizes.now, op.values(0)))
-    value = op.inputs[1].values
+    dims, value = op.values(0), op.inputs[1].values
     if len(dims) == 1 and value is not None:
         dims = (_few_positions(op, dims[0]),)
-    length = dims[0].value if len(dims) == 1 else 1 if not dims else None
-    few = value is not None and isinstance(length, int) and length <= MOST_VALUES
-    return [Tensor(dims, value * length if value is not None and few and isinstance(length, int) else None)]
+    count = product(dims).value if len(dims) < 2 else None
+    if value is None or not isinstance(count, int) or count > MOST_VALUES:
+        return dims
+    return Tensor(dims, value * count)
 
 
 @shape_of("OneHot")
 def one_hot(op: Op) -> Result:
     shape, depth = op.shape(0), op.values(1)[0]
-    axis = op.axis(op.integer("axis", -1), len(shape) + 1)
-    return [Tensor((*shape[:axis], depth, *shape[axis:]))]
+    axis = op.axis(op.attribute("axis", -1), len(shape) + 1)
+    return (*shape[:axis], depth, *shape[axis:])
 
 
 @shape_of("Range")
@@ -297,12 +300,11 @@ def range_(op: Op) -> Result:
     except ArithmeticError:
         raise Contradiction("a range in steps of 0") from None
     length = _few_positions(op, length)
-    values = None
     count = length.value
-    if isinstance(count, int) and count <= MOST_VALUES:
-        first, step = (constant(op.int_of(e)) if op.sizes.stored(e) else e for e in (start, delta))
-        values = tuple(first + step * i for i in range(count))
-    return [Tensor((length if count is None or count > 0 else constant(0),), values)]
+    if not isinstance(count, int) or count > MOST_VALUES:
+        return (length,)
+    first, step = (constant(op.int_of(e)) if op.sizes.stored(e) else e for e in (start, delta))
+    return vector(first + step * i for i in range(count))
 
 
 def _few_positions(op: Op, length: Expr) -> Expr:
@@ -314,23 +316,11 @@ def _few_positions(op: Op, length: Expr) -> Expr:
     return length
 
 
-@shape_of("InvertPermutation")
-def invert_permutation(op: Op) -> Result:
-    if op.inputs[0].values is None:
-        return [Tensor(op.shape(0))]
-    order = op.numbers(0)
-    if sorted(order) != list(range(len(order))):
-        raise Contradiction(f"the order {order}")
-    return [Tensor(op.shape(0), tuple(constant(order.index(i)) for i in range(len(order))))]
-
-
 @shape_of("ListDiff")
 def list_difference(op: Op) -> Result:
-    left, right = op.numbers(0), op.numbers(1)
+    left, right, values = op.numbers(0), op.numbers(1), op.values(0)
     kept = [i for i, value in enumerate(left) if value not in right]
-    values = op.values(0)
-    shape = (constant(len(kept)),)
-    return [Tensor(shape, tuple(values[i] for i in kept)), Tensor(shape, tuple(map(constant, kept)))]
+    return [vector(values[i] for i in kept), vector(map(constant, kept))]
 
 
 @shape_of("ConcatOffset")
@@ -339,9 +329,7 @@ def concat_offset(op: Op) -> Result:
     axis = op.axis(op.numbers(0)[0], len(shapes[0]))
     offset, results = constant(0), []
     for shape in shapes:
-        zeros = [constant(0)] * len(shape)
-        zeros[axis] = offset
-        results.append(Tensor((constant(len(shape)),), tuple(zeros)))
+        results.append(vector(replaced((constant(0),) * len(shape), axis, offset)))
         offset = offset + shape[axis]
     return results
 
@@ -349,9 +337,9 @@ def concat_offset(op: Op) -> Result:
 @shape_of("DynamicStitch ParallelDynamicStitch")
 def dynamic_stitch(op: Op) -> Result:
     count = len(op.inputs) // 2
-    element = op.shape(count)[op.rank(0) :]
+    element = op.shape(count)[len(op.shape(0)) :]
     if any(op.inputs[i].values is None for i in range(count)):
-        return [Tensor((op.unknown(0, 0), *element))]
+        return (op.unknown(0, 0), *element)
     indices = [op.numbers(i) for i in range(count)]
     length = 1 + max((i for part in indices for i in part), default=-1)
     data = [op.inputs[count + i].values for i in range(count)]
@@ -359,7 +347,7 @@ def dynamic_stitch(op: Op) -> Result:
     for part, values in zip(indices, data, strict=True):
         placed.update(zip(part, values or (), strict=False))
     known = None not in data and len(placed) == length <= MOST_VALUES
-    return [Tensor((constant(length), *element), tuple(placed[i] for i in range(length)) if known else None)]
+    return Tensor((constant(length), *element), tuple(placed[i] for i in range(length)) if known else None)
 
 
 @shape_of("Diag MatrixDiag MatrixDiagV2 MatrixDiagV3")
@@ -367,14 +355,12 @@ def diagonal(op: Op) -> Result:
     shape = op.shape(0)
     if len(op.inputs) > 1 and (op.numbers(1) != (0,) or op.numbers(2) != (-1,)):
         raise Unknown  # more than the main diagonal
-    return [Tensor((*shape, *(shape if op.type == "Diag" else shape[-1:])))]
+    return (*shape, *(shape if op.type == "Diag" else shape[-1:]))
 
 
-_PLAIN: dict[str, Function] = {
-    "LinSpace": lambda op: [Tensor((op.values(2)[0],))],
-    "MatrixDiagPart DiagPart": lambda op: [Tensor(op.shape(0)[:-1])],
-}
-"""Ops whose outputs are one expression."""
-
-for _types, _function in _PLAIN.items():
-    shape_of(_types)(_function)
+shapes_of(
+    {
+        "LinSpace": lambda op: (op.values(2)[0],),
+        "MatrixDiagPart DiagPart": lambda op: op.shape(0)[:-1],
+    }
+)

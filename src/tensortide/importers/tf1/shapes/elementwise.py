@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import starmap
 
-from tensortide.expr import Expr, constant, maximum, minimum
+from tensortide.expr import Expr, constant, maximum, minimum, total
 from tensortide.importers.tf1.program import Shape
-from tensortide.importers.tf1.shapes.table import ONE, Function, Op, Result, Tensor, Unknown, product, shape_of
+from tensortide.importers.tf1.shapes.table import (
+    MOST_VALUES,
+    ONE,
+    Op,
+    Result,
+    Tensor,
+    Unknown,
+    product,
+    replaced,
+    shape_of,
+    shapes_of,
+    vector,
+)
 from tensortide.importers.tf1.sizes.unify import Contradiction
 
 __all__ = ["broadcast"]
-
-MOST_VALUES = 64
-"""Longer whole-number tensors are data, not sizes."""
 
 
 def broadcast_dim(op: Op, a: Expr, b: Expr) -> Expr:
@@ -38,6 +50,14 @@ def broadcast(op: Op, a: Shape, b: Shape) -> Shape:
     return a[:split] + tuple(broadcast_dim(op, x, y) for x, y in zip(a[split:], b, strict=True))
 
 
+_UNARY: dict[str, Callable[[Expr], Expr]] = {
+    "Neg": operator.neg,
+    "Square": lambda v: v * v,
+    "ZerosLike": lambda v: constant(0),
+    "OnesLike": lambda v: ONE,
+}
+
+
 @shape_of(
     "Abs Acos Acosh Asin Asinh Atan Atanh BesselI0e BesselI1e Ceil Conj Cos Cosh Digamma Elu Erf Erfc Exp Expm1 Floor "
     "Inv Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log Log1p LogicalNot Neg Reciprocal Relu Relu6 Rint Round Rsqrt "
@@ -48,107 +68,61 @@ def broadcast(op: Op, a: Shape, b: Shape) -> Shape:
 )
 def like_first(op: Op) -> Result:
     """The shape of the first input."""
-    values = op.inputs[0].values
-    if values is not None:
-        unary = _UNARY.get(op.type)
-        values = tuple(unary(v) for v in values) if unary else None
-    return [Tensor(op.shape(0), values, op.inputs[0].handle if op.type == "ZerosLike" else -1)]
-
-
-_UNARY: dict[str, Callable[[Expr], Expr]] = {
-    "Neg": lambda v: -v,
-    "Square": lambda v: v * v,
-    "ZerosLike": lambda v: constant(0),
-    "OnesLike": lambda v: ONE,
-}
-
-
-@shape_of(
-    "Cast Identity StopGradient PreventGradient PlaceholderWithDefault Snapshot EnsureShape Print PrintV2 "
-    "DebugIdentity DeepCopy OptimizationBarrier Copy CopyHost"
-)
-def same_as_first(op: Op) -> Result:
-    first = op.inputs[0]
-    return [Tensor(op.shape(0), first.values, first.handle)]
+    values, unary = op.inputs[0].values, _UNARY.get(op.type)
+    computed = None if values is None or unary is None else tuple(map(unary, values))
+    return Tensor(op.shape(0), computed, op.handle if op.type == "ZerosLike" else -1)
 
 
 @shape_of(
     "Relu6Grad ReluGrad LeakyReluGrad SeluGrad SigmoidGrad TanhGrad RsqrtGrad SqrtGrad ReciprocalGrad InvGrad "
-    "SoftplusGrad SoftsignGrad"
+    "SoftplusGrad SoftsignGrad AddN AccumulateNV2 Select"
 )
 def alike(op: Op) -> Result:
-    known = [op.shape(i) for i in range(2) if op.known(i)]
-    return [Tensor(op.same(known[0], known[-1]))] if known else [Tensor()]
-
-
-def _floor_mod(a: Expr, b: Expr) -> Expr:
-    return a % b
+    """The shape of all inputs; the condition of a Select may have fewer dimensions."""
+    known = [op.shape(i) for i in range(op.type == "Select", len(op.inputs)) if op.known(i)]
+    for shape in known[1:]:
+        op.same(known[0], shape)
+    return Tensor(known[0], handle=op.handle) if known else Tensor()
 
 
 _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
-    "Add": lambda a, b: a + b,
-    "AddV2": lambda a, b: a + b,
-    "Sub": lambda a, b: a - b,
-    "Mul": lambda a, b: a * b,
-    "Div": lambda a, b: a // b,
-    "FloorDiv": lambda a, b: a // b,
-    "TruncateDiv": lambda a, b: a // b,
-    "FloorMod": _floor_mod,
-    "Mod": _floor_mod,
-    "TruncateMod": _floor_mod,
+    **dict.fromkeys(["Add", "AddV2"], operator.add),
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    **dict.fromkeys(["Div", "FloorDiv", "TruncateDiv"], operator.floordiv),
+    **dict.fromkeys(["FloorMod", "Mod", "TruncateMod"], operator.mod),
     "Maximum": maximum,
     "Minimum": minimum,
 }
 
-_COMPARED: dict[str, Callable[[int], bool]] = {
-    "Equal": lambda d: d == 0,
-    "NotEqual": lambda d: d != 0,
-    "Less": lambda d: d < 0,
-    "LessEqual": lambda d: d <= 0,
-    "Greater": lambda d: d > 0,
-    "GreaterEqual": lambda d: d >= 0,
+_COMPARED: dict[str, Callable[[int, int], bool]] = {
+    "Equal": operator.eq,
+    "NotEqual": operator.ne,
+    "Less": operator.lt,
+    "LessEqual": operator.le,
+    "Greater": operator.gt,
+    "GreaterEqual": operator.ge,
 }
 
 
 def _binary_values(op: Op) -> tuple[Expr, ...] | None:
-    a, b = op.inputs[0].values, op.inputs[1].values
-    if a is None or b is None or max(len(a), len(b)) > MOST_VALUES or op.rank(0) > 1 or op.rank(1) > 1:
+    """Compute or compare vectors, one of which may be a scalar; None for what is not known."""
+    if any(tensor.values is None or tensor.shape is None or len(tensor.shape) > 1 for tensor in op.inputs[:2]):
         return None
-    if len(a) != len(b) and 1 not in (len(a), len(b)):
-        return None
+    a, b = op.values(0), op.values(1)
     length = 0 if not a or not b else max(len(a), len(b))
+    if max(len(a), len(b)) > MOST_VALUES or (len(a) != len(b) and 1 not in (len(a), len(b))):
+        return None
     pairs = [(a[i % len(a)], b[i % len(b)]) for i in range(length)]
-    compute = _BINARY.get(op.type)
-    try:
-        if compute is not None:
-            return tuple(compute(op.sizes.now(x), op.sizes.now(y)) for x, y in pairs)
-    except ArithmeticError:
+    if op.type in _BINARY:
+        try:
+            return tuple(starmap(_BINARY[op.type], pairs))
+        except ArithmeticError:
+            return None
+    compare, differences = _COMPARED.get(op.type), [op.sizes.now(x - y) for x, y in pairs]
+    if compare is None or not all(map(op.sizes.stored, differences)):
         return None
-    compare = _COMPARED.get(op.type)
-    if compare is None:
-        return None
-    differences = [op.sizes.now(x - y) for x, y in pairs]
-    if not all(d.value is not None or op.sizes.stored(d) for d in differences):
-        return None
-    return tuple(constant(int(compare(op.int_of(d)))) for d in differences)
-
-
-@shape_of("AddN AccumulateNV2")
-def add_all(op: Op) -> Result:
-    shapes = [op.shape(i) for i in range(len(op.inputs)) if op.known(i)]
-    if not shapes:
-        return [Tensor()]
-    for shape in shapes[1:]:
-        op.same(shapes[0], shape)
-    return [Tensor(shapes[0], handle=op.inputs[0].handle)]
-
-
-@shape_of("Select")
-def select(op: Op) -> Result:
-    if not (op.known(1) or op.known(2)):
-        return [Tensor()]
-    shapes = [op.shape(i) for i in (1, 2) if op.known(i)]
-    return [Tensor(op.same(shapes[0], shapes[-1]))]
+    return tuple(constant(int(compare(op.int_of(d), 0))) for d in differences)
 
 
 @shape_of("BroadcastGradientArgs")
@@ -159,26 +133,16 @@ def broadcast_gradient(op: Op) -> Result:
     """
     a, b = op.values(0), op.values(1)
     rank = max(len(a), len(b))
-    left, right = ((ONE,) * (rank - len(dims)) + dims for dims in (a, b))
-    axes: tuple[list[Expr], list[Expr]] = [], []
-    for i, (x, y) in enumerate(zip(left, right, strict=True)):
-        ones = [op.sizes.number(size) == 1 for size in (x, y)]
-        if all(ones) and not op.exact:
-            ones[1] = False
-        for one, found in zip(ones, axes, strict=True):
-            if one:
-                found.append(constant(i))
-    return [Tensor((constant(len(found)),), tuple(found)) for found in axes]
-
-
-@shape_of("BroadcastArgs")
-def broadcast_args(op: Op) -> Result:
-    dims = broadcast(op, op.values(0), op.values(1))
-    return [Tensor((constant(len(dims)),), dims)]
+    first, second = (
+        [op.sizes.number(size) == 1 for size in (ONE,) * (rank - len(dims)) + dims] for dims in (a, b)
+    )  # fmt: skip
+    if not op.exact:
+        second = [one and not other for one, other in zip(second, first, strict=True)]
+    return [vector(constant(i) for i, one in enumerate(ones) if one) for ones in (first, second)]
 
 
 _REDUCED: dict[str, Callable[[Sequence[Expr]], Expr]] = {
-    "Sum": lambda values: sum(values, start=constant(0)),
+    "Sum": total,
     "Prod": product,
     "Max": lambda values: maximum(*values),
     "Min": lambda values: minimum(*values),
@@ -188,38 +152,40 @@ _REDUCED: dict[str, Callable[[Sequence[Expr]], Expr]] = {
 @shape_of("Sum Mean Max Min Prod All Any EuclideanNorm")
 def reduction(op: Op) -> Result:
     shape = op.shape(0)
-    keep = op.flag("keep_dims")
+    keep = op.attribute("keep_dims", False)
     if len(op.inputs) > 1 and op.inputs[1].values is None and not op.known(1):
         raise Unknown
     axes = {op.axis(axis, len(shape)) for axis in op.numbers(1)} if len(op.inputs) > 1 else set(range(len(shape)))
     left = tuple(ONE if i in axes else dim for i, dim in enumerate(shape) if keep or i not in axes)
-    values = op.inputs[0].values
     compute = _REDUCED.get(op.type)
-    if values is None or compute is None or (len(shape) == 1 and not axes) or len(shape) > 1:
-        return [Tensor(left)]
+    if op.inputs[0].values is None or compute is None or (len(shape) == 1 and not axes) or len(shape) > 1:
+        return left
+    values = op.values(0)
     if not values and op.type in ("Max", "Min"):
         raise Contradiction("the extreme of no elements")
-    return [Tensor(left, (compute(tuple(map(op.sizes.now, values))),))]
+    return Tensor(left, (compute(values),))
 
 
 @shape_of("ArgMax ArgMin")
 def arg_reduction(op: Op) -> Result:
     shape = op.shape(0)
-    axis = op.axis(op.numbers(1)[0], len(shape))
-    return [Tensor(shape[:axis] + shape[axis + 1 :])]
+    return replaced(shape, op.axis(op.numbers(1)[0], len(shape)))
 
 
-_PLAIN: dict[str, Function] = {
-    "IdentityN": lambda op: op.inputs,
-    "Add AddV2 Sub Mul Div RealDiv FloorDiv TruncateDiv FloorMod Mod TruncateMod Maximum Minimum Pow "
-    "SquaredDifference MulNoNan DivNoNan Xdivy Xlogy Xlog1py Atan2 Complex Zeta Equal NotEqual Less LessEqual Greater "
-    "GreaterEqual LogicalAnd LogicalOr ApproximateEqual BitwiseAnd BitwiseOr BitwiseXor LeftShift RightShift Igamma "
-    "Igammac Polygamma NextAfter": lambda op: [Tensor(broadcast(op, op.shape(0), op.shape(1)), _binary_values(op))],
-    "SelectV2": lambda op: [Tensor(broadcast(op, broadcast(op, op.shape(0), op.shape(1)), op.shape(2)))],
-    "L2Loss LoopCond IsVariableInitialized VarIsInitializedOp QueueSizeV2 QueueSize ScalarSummary HistogramSummary "
-    "MergeSummary ImageSummary AudioSummary StringJoin": lambda op: [Tensor(())],
-}
-"""Ops whose outputs are one expression."""
-
-for _types, _function in _PLAIN.items():
-    shape_of(_types)(_function)
+shapes_of(
+    {
+        "Cast Identity StopGradient PreventGradient PlaceholderWithDefault Snapshot EnsureShape Print PrintV2 "
+        "DebugIdentity DeepCopy OptimizationBarrier Copy CopyHost": lambda op: replace(op.inputs[0], shape=op.shape(0)),
+        "IdentityN": lambda op: op.inputs,
+        "Add AddV2 Sub Mul Div RealDiv FloorDiv TruncateDiv FloorMod Mod TruncateMod Maximum Minimum Pow "
+        "SquaredDifference MulNoNan DivNoNan Xdivy Xlogy Xlog1py Atan2 Complex Zeta Equal NotEqual Less LessEqual "
+        "Greater GreaterEqual LogicalAnd LogicalOr ApproximateEqual BitwiseAnd BitwiseOr BitwiseXor LeftShift "
+        "RightShift Igamma Igammac Polygamma NextAfter": lambda op: Tensor(
+            broadcast(op, op.shape(0), op.shape(1)), _binary_values(op)
+        ),
+        "SelectV2": lambda op: broadcast(op, broadcast(op, op.shape(0), op.shape(1)), op.shape(2)),
+        "BroadcastArgs": lambda op: vector(broadcast(op, op.values(0), op.values(1))),
+        "L2Loss LoopCond IsVariableInitialized VarIsInitializedOp QueueSizeV2 QueueSize ScalarSummary "
+        "HistogramSummary MergeSummary ImageSummary AudioSummary StringJoin": lambda op: (),
+    }
+)

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from tensortide.expr import Expr, constant
-from tensortide.importers.tf1.program import Attribute, Constant, Shape, stated_shapes
+from tensortide.importers.tf1.program import Attribute, Shape, stated_shapes
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin, Sizes
 
-__all__ = ["ONE", "TABLE", "Op", "Result", "State", "Tensor", "Unknown", "product", "shape_of"]
+__all__ = [
+    "FEW_POSITIONS", "MOST_VALUES", "ONE", "REST", "TABLE", "Op", "Result", "State", "Tensor", "Unknown", "product",
+    "replaced", "shape_of", "shapes_of", "vector",
+]  # fmt: skip
 
 ONE = constant(1)
+REST = constant(-1)
+"""Among the target's dims of a reshape, or the extents of a slice: what is left."""
+
+MOST_VALUES = 64
+"""Longer whole-number tensors are data, not sizes."""
+
+FEW_POSITIONS = 8
+"""Vectors of whole numbers up to this length are positions or dims: their length is a number, no size."""
 
 
 class Unknown(Exception):
@@ -30,8 +41,11 @@ class Tensor:
     handle: int = -1
 
 
-Result: TypeAlias = Sequence[Tensor]
+Result: TypeAlias = Shape | Tensor | list[Tensor]
+"""The shape of the only output, all that is known of it, or of all outputs."""
+
 Function: TypeAlias = Callable[["Op"], Result]
+T = TypeVar("T", bool, int, str, tuple[int, ...])
 
 TABLE: dict[str, Function] = {}
 
@@ -49,9 +63,26 @@ def shape_of(types: str) -> Callable[[Function], Function]:
     return register
 
 
+def shapes_of(functions: dict[str, Function]) -> None:
+    """Register ops whose outputs are one expression."""
+    for types, function in functions.items():
+        shape_of(types)(function)
+
+
 def product(dims: Iterable[Expr]) -> Expr:
     """Return the product of dims."""
     return math.prod(dims, start=ONE)
+
+
+def replaced(shape: Shape, axis: int, *dims: Expr) -> Shape:
+    """Return ``shape`` with ``dims`` for the one of ``axis``."""
+    return (*shape[:axis], *dims, *shape[axis + 1 :])
+
+
+def vector(values: Iterable[Expr]) -> Tensor:
+    """Return a vector of known elements."""
+    values = tuple(values)
+    return Tensor((constant(len(values)),), values)
 
 
 @dataclass(slots=True)
@@ -86,8 +117,6 @@ class Op:
     exact: bool = True
     loops: bool = False
 
-    # -- inputs -------------------------------------------------------------------------------------
-
     def known(self, i: int) -> bool:
         """Tell whether input ``i`` exists and its rank is known."""
         return i < len(self.inputs) and self.inputs[i].shape is not None
@@ -96,14 +125,20 @@ class Op:
         """Return the shape of input ``i``. Raises Unknown."""
         if i >= len(self.inputs):
             raise Contradiction(f"{len(self.inputs)} inputs and at least {i + 1}")
-        shape = self.inputs[i].shape
-        if shape is None:
-            raise Unknown
-        return tuple(map(self.sizes.now, shape))
+        return self._now(self.inputs[i].shape)
 
-    def variable(self) -> Shape:
-        """Return the shape of the variable that the first input is, or is a handle of. Raises Unknown."""
-        return self.shape(0) if self.state.elements.get(self.handle) is None else self.element()
+    def values(self, i: int) -> tuple[Expr, ...]:
+        """Return the elements of input ``i``. Raises Unknown."""
+        return self._now(self.inputs[i].values if i < len(self.inputs) else None)
+
+    def _now(self, found: tuple[Expr, ...] | None) -> tuple[Expr, ...]:
+        if found is None:
+            raise Unknown
+        return tuple(map(self.sizes.now, found))
+
+    def numbers(self, i: int) -> tuple[int, ...]:
+        """Return the elements of input ``i`` as numbers: for axes and positions. Raises Unknown."""
+        return tuple(map(self.int_of, self.values(i)))
 
     @property
     def handle(self) -> int:
@@ -112,10 +147,11 @@ class Op:
 
     def element(self) -> Shape:
         """Return the shape of the variable or of the elements that the first input is a handle of. Raises Unknown."""
-        shape = self.state.elements.get(self.handle)
-        if shape is None:
-            raise Unknown
-        return tuple(map(self.sizes.now, shape))
+        return self._now(self.state.elements.get(self.handle))
+
+    def variable(self) -> Shape:
+        """Return the shape of the variable that the first input is, or is a handle of. Raises Unknown."""
+        return self.shape(0) if self.state.elements.get(self.handle) is None else self.element()
 
     def length(self) -> Expr | None:
         """Return the length of the array that the first input is a handle of, if it is known."""
@@ -129,52 +165,19 @@ class Op:
 
     def learn_length(self, i: int) -> None:
         """Learn that the array that this op makes has as many elements as input ``i`` says, if it says so."""
-        values = self.inputs[i].values
-        if values is not None:
-            self.state.lengths[self.number] = self.sizes.now(values[0])
+        if self.inputs[i].values is not None:
+            self.state.lengths[self.number] = self.values(i)[0]
 
-    def values(self, i: int) -> tuple[Expr, ...]:
-        """Return the elements of input ``i``. Raises Unknown."""
-        values = self.inputs[i].values if i < len(self.inputs) else None
-        if values is None:
-            raise Unknown
-        return tuple(map(self.sizes.now, values))
-
-    def numbers(self, i: int) -> tuple[int, ...]:
-        """Return the elements of input ``i`` as numbers: for axes and positions. Raises Unknown."""
-        return tuple(map(self.int_of, self.values(i)))
-
-    def rank(self, i: int) -> int:
-        """Return the rank of input ``i``. Raises Unknown."""
-        return len(self.shape(i))
-
-    # -- attributes ---------------------------------------------------------------------------------
-
-    def integer(self, name: str, default: int = 0) -> int:
-        """Return a whole-number attribute."""
+    def attribute(self, name: str, default: T) -> T:
+        """Return an attribute; ``default`` where it is not there, or of another type."""
         value = self.attributes.get(name)
-        return value if isinstance(value, int) else default
+        return value if isinstance(value, type(default)) else default
 
-    def flag(self, name: str) -> bool:
-        """Return a truth attribute."""
-        return bool(self.attributes.get(name, False))
-
-    def text(self, name: str, default: str = "") -> str:
-        """Return a text attribute."""
-        value = self.attributes.get(name)
-        return value if isinstance(value, str) and value else default
-
-    def integers(self, name: str) -> tuple[int, ...]:
-        """Return a list attribute."""
-        value = self.attributes.get(name)
-        return tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else ()
-
-    def constant(self, name: str) -> Constant | None:
-        """Return a tensor attribute."""
-        value = self.attributes.get(name)
-        return value if isinstance(value, Constant) else None
-
-    # -- sizes --------------------------------------------------------------------------------------
+    def axis(self, value: int, rank: int) -> int:
+        """Return an axis counted from the front. Raises Contradiction if the tensor has no such axis."""
+        if not -rank <= value < rank:
+            raise Contradiction(f"axis {value} and {rank} dimensions")
+        return value % rank
 
     def int_of(self, expr: Expr) -> int:
         """Return the value of ``expr`` in the file. Raises Unknown where it has none."""
@@ -200,32 +203,26 @@ class Op:
     def stored(self, output: int) -> Shape | None:
         """Return the shape that the file states for an output."""
         shapes = stated_shapes(self.attributes)
-        return self.stated(shapes[output], f"{self.name}:{output}") if output < len(shapes) else None
+        return self.stated(shapes[output], output) if output < len(shapes) else None
 
     def stated(
-        self, shape: Attribute, name: str, origin: Origin = Origin.DERIVED, unknown: Origin = Origin.DERIVED
+        self, shape: Attribute, output: int, origin: Origin = Origin.DERIVED, unknown: Origin | None = None
     ) -> Shape | None:
-        """Turn a shape attribute into sizes: symbols ``<name>::dim_<i>``, of no value where it says -1."""
+        """Turn the shape of an output into sizes: symbols of ``origin``, or ``unknown`` and of no value where it has
+        -1."""
         if not isinstance(shape, tuple):
             return None
-        dims = [n if isinstance(n, int) else -1 for n in shape]
-        return tuple(
-            constant(n)
-            if 0 <= n <= 1
-            else self.sizes.new(f"{name}::dim_{i}", n if n > 1 else None, origin if n > 1 else unknown)
-            for i, n in enumerate(dims)
-        )
+        name, sizes = f"{self.name}:{output}::dim_", []
+        for i, n in enumerate(shape):
+            if not isinstance(n, int) or n < 0:
+                sizes.append(self.sizes.new(f"{name}{i}", None, origin if unknown is None else unknown))
+            else:
+                sizes.append(constant(n) if n < 2 else self.sizes.new(f"{name}{i}", n, origin))
+        return tuple(sizes)
 
-    def fed(self, attribute: str) -> Result:
+    def fed(self, attribute: str) -> list[Tensor]:
         """Return outputs that are fed, of the shapes that an attribute lists. Raises Unknown."""
         shapes = self.attributes.get(attribute)
         if not isinstance(shapes, tuple):
             raise Unknown
-        names = (f"{self.name}:{i}" for i in range(len(shapes)))
-        return [Tensor(self.stated(s, n, Origin.STORED_FEED, Origin.FEED)) for s, n in zip(shapes, names, strict=True)]
-
-    def axis(self, value: int, rank: int) -> int:
-        """Return an axis counted from the front. Raises Contradiction if the tensor has no such axis."""
-        if not -rank <= value < rank:
-            raise Contradiction(f"axis {value} and {rank} dimensions")
-        return value % rank
+        return [Tensor(self.stated(shape, i, Origin.STORED_FEED, Origin.FEED)) for i, shape in enumerate(shapes)]

@@ -117,7 +117,10 @@ class _Run:
         tensors: list[Tensor] = []
         try:
             if function is not None:
-                tensors = list(function(op))
+                found = function(op)
+                tensors = (
+                    list(found) if isinstance(found, list) else [found if isinstance(found, Tensor) else Tensor(found)]
+                )
         except Unknown:
             self.result.unknown.add(i)
             tensors = [Tensor()]
