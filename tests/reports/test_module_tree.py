@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tensortide.reports.module_tree import ALIKE, ModuleRow, fold_modules
+from tensortide.reports.sections.modules import ALIKE, COLUMNS, ModuleRow, fold_modules
 
 
 @dataclasses.dataclass
@@ -16,9 +16,9 @@ class Tree:
     rows: list[ModuleRow] = dataclasses.field(default_factory=list)
 
     def add(self, name: str, parent: int = 0, flops: int = 1000, kind: str = "Linear", parameters: int = 10) -> int:
-        blank = dict.fromkeys(ModuleRow.__struct_fields__, 0)
-        row = {"path": name, "name": name, "type": kind, "parent": parent, "own_ops": 1, "own_flops": flops}
-        self.rows.append(ModuleRow(**{**blank, **row, "flops": flops, "parameters": parameters}))  # type: ignore[arg-type]
+        blank: dict[str, str | int] = {spec.key: 0 for spec in COLUMNS}
+        known = {"path": name, "type": kind, "parent": parent, "own_ops": 1, "flops": flops, "parameters": parameters}
+        self.rows.append(ModuleRow(name=name, depth=0, values=blank | known))
         return len(self.rows) - 1
 
     def names(self) -> list[tuple[str, int]]:

@@ -7,8 +7,8 @@ import msgspec
 from tensortide.graph.model import Graph, Module
 from tensortide.reports import report
 from tensortide.reports.blocks import Document, Table
-from tensortide.reports.module_tree import fold_modules
 from tensortide.reports.sections import Step
+from tensortide.reports.sections.modules import fold_modules
 from tensortide.timelines import by_module
 from tests.reports.graphs import WIDTH, tower
 
@@ -22,12 +22,12 @@ def tree_of(document: Document) -> Table:
 def test_modules_include_what_is_inside_them(graph: Graph, document: Document) -> None:
     rows = Step(graph).modules
     for i, row in enumerate(rows):
-        inside = [other for other in rows if other.parent == i]
-        assert row.flops == row.own_flops + sum(other.flops for other in inside)
-        assert row.parameters >= sum(other.parameters for other in inside)
+        inside = [other for other in rows if other["parent"] == i]
+        assert row["flops"] == row["own_flops"] + sum(other["flops"] for other in inside)
+        assert row["parameters"] >= sum(other["parameters"] for other in inside)
         assert all(other.depth == row.depth + 1 for other in inside)
     tree = tree_of(document)
-    assert rows[0].parameters == tree["parameters"][0] == document["cost"].fact("parameters") == 4 * WIDTH * WIDTH
+    assert rows[0]["parameters"] == tree["parameters"][0] == document["cost"].fact("parameters") == 4 * WIDTH * WIDTH
     assert tree.depth == tuple(row.depth for row in rows)
     roots = [i for i, depth in enumerate(tree.depth) if not depth]
     assert sum(tree["flops"][i] for i in roots) == document["cost"].fact("flops")  # type: ignore[misc]
@@ -43,10 +43,10 @@ def test_equal_siblings_fold_into_one_line_with_their_sum(graph: Graph, document
         ("fc", 4, 2),
         ("(outside)", 1, 0),
     ]
-    blocks = [row for row in rows if row.type == "Block"]
-    assert lines[1].flops == sum(row.flops for row in blocks)
-    assert lines[1].retained_bytes == sum(row.retained_bytes for row in blocks)
-    assert lines[1].transient_bytes == max(row.transient_bytes for row in blocks)
+    blocks = [row for row in rows if row["type"] == "Block"]
+    assert lines[1]["flops"] == sum(row["flops"] for row in blocks)
+    assert lines[1]["retained"] == sum(row["retained"] for row in blocks)
+    assert lines[1]["transient"] == max(row["transient"] for row in blocks)
     assert [line.name for line in fold_modules(rows, depth=0)] == ["(root)", "(outside)"]
     shown = document["modules"].table("folded_cost")
     assert shown["module"] == tuple(line.name for line in lines)

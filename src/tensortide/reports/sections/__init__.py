@@ -13,7 +13,7 @@ from tensortide.reports.blocks import Document, Section
 if TYPE_CHECKING:
     from tensortide.cost import Count, Resolver
     from tensortide.graph.model import Graph
-    from tensortide.reports.module_tree import ModuleRow
+    from tensortide.reports.sections.modules import ModuleRow
     from tensortide.timelines import StorageTimeline
     from tensortide.timing import Durations
 
@@ -62,7 +62,7 @@ class Step:
     @cached_property
     def modules(self) -> tuple[ModuleRow, ...]:
         """The module tree as rows."""
-        from tensortide.reports.module_tree import module_rows
+        from tensortide.reports.sections.modules import module_rows
 
         return module_rows(self.graph, self.counted, self.eager)
 

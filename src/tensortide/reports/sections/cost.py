@@ -53,7 +53,7 @@ def _facts(step: Step) -> Iterator[Fact]:
     remark = format_bytes(held.parameter_bytes)
     remark += f", {format_count(held.trainable)} trainable" if frozen else ""
     yield Fact("parameters", "Parameters", held.parameters, "amount", remark)
-    count = sum(row.path != "(outside)" for row in step.modules)
+    count = sum(row["path"] != "(outside)" for row in step.modules)
     yield Fact("ops", "Ops", len(step.graph), "count", f"{count} modules")
     yield from _data(step)
 
