@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from tensortide.cost import PHASES, Total
+from tensortide.cost.coverage import OpGroup
 from tensortide.reports.blocks import AnyBlock, Column, Fact, Facts, Note, Section, Table
 from tensortide.reports.sections import Step, memory
+from tensortide.reports.sections.ops import ratio
 from tensortide.units import format_bytes, format_count
 
-__all__ = ["ORDER", "of_step"]
+__all__ = ["ORDER", "group_columns", "of_step"]
 
 ORDER = 10
 
+COUNTS = ("transcendentals", "comparisons", "int_ops", "random_draws")
 HOW = {
     "missing": "unknown",
     "by_default": "default",
@@ -38,7 +40,7 @@ def of_step(step: Step) -> Section:
 def _facts(step: Step) -> Iterator[Fact]:
     total, cost, held = step.counted.total, step.counted.total.cost, step.counted.sizes
     least = ">= " if total.unknown else ""
-    remark = f"{_intensity(total) or 0:.1f} FLOP per byte accessed"
+    remark = f"{ratio(total.flops, total.bytes) or 0:.1f} FLOP per byte accessed"
     yield Fact("flops", "FLOPs", total.flops, "flops", remark, before=least)
     yield Fact("product_flops", "products", 2 * cost.macs, "flops", format_count(cost.macs, "MAC"), level=1)
     yield Fact("elementwise_flops", "elementwise", cost.elementwise_flops, "flops", level=1)
@@ -61,53 +63,45 @@ def _facts(step: Step) -> Iterator[Fact]:
 def _data(step: Step) -> Iterator[Fact]:
     """Name what JSON has beside the facts that are shown."""
     total, coverage = step.counted.total, step.counted.coverage
-    for key in ("transcendentals", "comparisons", "int_ops", "random_draws"):
+    for key in COUNTS:
         yield Fact(key, "", getattr(total.cost, key), "count", data=True)
     yield Fact("macs", "", total.cost.macs, "macs", data=True)
     yield Fact("read", "", total.cost.bytes_read, "bytes", data=True)
     yield Fact("written", "", total.cost.bytes_written, "bytes", data=True)
-    yield Fact("intensity", "", _intensity(total) or 0.0, "flops_per_byte", data=True)
+    yield Fact("intensity", "", ratio(total.flops, total.bytes) or 0.0, "flops_per_byte", data=True)
     for key, nbytes in msgspec.structs.asdict(step.counted.sizes).items():
         if key.endswith("_bytes"):
             yield Fact(key.removesuffix("_bytes") + "_size", "", nbytes, "bytes", data=True)
     yield Fact("trainable_parameters", "", step.counted.sizes.trainable, "count", data=True)
-    yield Fact("unknown_ops", "", total.unknown, "count", data=True)
-    yield Fact("costed_ops", "", coverage.ops, "count", data=True)
-    yield Fact("covered_ops", "", coverage.covered, "count", data=True)
+    counts = {"unknown_ops": total.unknown, "costed_ops": coverage.ops, "covered_ops": coverage.covered}
+    yield from (Fact(key, "", count, "count", data=True) for key, count in counts.items())
     yield Fact("costed", "", coverage.nbytes, "bytes", data=True)
     yield Fact("covered", "", coverage.covered_bytes, "bytes", data=True)
 
 
-def _intensity(total: Total) -> float | None:
-    return total.flops / total.bytes if total.bytes else None
-
-
 def _phases(step: Step) -> Table:
     """The totals by phase."""
-    by_phase, peaks = step.counted.by_phase, memory.phase_peaks(step.eager, step.phases)
-    names = [phase for phase in PHASES if phase in peaks]
-    totals = [by_phase[name] for name in names]
-    whole = step.counted.total.flops
-    flops = tuple(total.flops for total in totals)
-    short = memory.phase_peaks(step.last_use, step.phases)
-    costs = [total.cost for total in totals]
+    peaks, short = (memory.phase_peaks(line, step.phases) for line in (step.eager, step.last_use))
+    totals = [step.counted.by_phase[name] for name in peaks]
+    whole, flops = step.counted.total.flops, tuple(total.flops for total in totals)
+    costs, accessed = [total.cost for total in totals], tuple(total.bytes for total in totals)
     columns = [
-        Column("phase", "Phase", "text", tuple(names)),
+        Column("phase", "Phase", "text", tuple(peaks)),
         Column("ops", "Ops", "count", tuple(total.ops for total in totals)),
         Column("flops", "FLOPs", "flops", flops),
-        Column("share", "share", "share", tuple(n / whole if whole else None for n in flops)),
+        Column("share", "share", "share", tuple(ratio(n, whole) for n in flops)),
         Column("product_flops", "products", "flops", tuple(2 * cost.macs for cost in costs), at_width=90),
         Column("elementwise_flops", "elementw.", "flops", tuple(cost.elementwise_flops for cost in costs)),
-        Column("accessed", "Bytes", "bytes", tuple(total.bytes for total in totals)),
-        Column("intensity", "FLOP/B", "flops_per_byte", tuple(map(_intensity, totals))),
-        Column("peak", "Peak", "bytes", tuple(peaks[name] for name in names)),
-        Column("last_use_peak", "", "bytes", tuple(short[name] for name in names), data=True),
+        Column("accessed", "Bytes", "bytes", accessed),
+        Column("intensity", "FLOP/B", "flops_per_byte", tuple(map(ratio, flops, accessed))),
+        Column("peak", "Peak", "bytes", tuple(peaks.values())),
+        Column("last_use_peak", "", "bytes", tuple(short.values()), data=True),
         Column("unknown_ops", "", "count", tuple(total.unknown for total in totals), data=True),
     ]
-    fields = ("macs", "active_macs", "recompute_macs", "transcendentals", "comparisons", "int_ops", "random_draws")
-    columns += [Column(key, "", "count", tuple(getattr(cost, key) for cost in costs), data=True) for key in fields]
-    columns.append(Column("read", "", "bytes", tuple(cost.bytes_read for cost in costs), data=True))
-    columns.append(Column("written", "", "bytes", tuple(cost.bytes_written for cost in costs), data=True))
+    counts = ("macs", "active_macs", "recompute_macs", *COUNTS)
+    columns += (Column(key, "", "count", tuple(getattr(cost, key) for cost in costs), data=True) for key in counts)
+    for key in ("read", "written"):
+        columns += [Column(key, "", "bytes", tuple(getattr(cost, f"bytes_{key}") for cost in costs), data=True)]
     return Table(key="phases", columns=tuple(columns))
 
 
@@ -116,15 +110,18 @@ def _irregular(step: Step) -> Iterator[Table]:
     coverage = step.counted.coverage
     rows = [(how, group) for name, how in HOW.items() for group in getattr(coverage, name)]
     if rows:
-        columns = (
-            Column("op", "Op", "name", tuple(group.name for _, group in rows)),
-            Column("cost", "Its cost", "text", tuple(how for how, _ in rows)),
-            Column("count", "Ops", "count", tuple(group.count for _, group in rows)),
-            Column("shapes", "Shapes of the first", "code", tuple(group.shapes for _, group in rows), dim=True),
-            Column("module", "Module of the first", "path", tuple(group.module for _, group in rows)),
-            Column("reason", "Why", "text", tuple(group.reason for _, group in rows), fold=True),
-        )
+        name, *others = group_columns([group for _, group in rows])
+        columns = (name, Column("cost", "Its cost", "text", tuple(how for how, _ in rows)), *others)
         yield Table(key="irregular", title="Ops whose cost is not simply that of their rule", columns=columns, top=0)
+
+
+def group_columns(groups: Sequence[OpGroup]) -> Iterator[Column]:
+    """Describe groups of ops without a cost of their own."""
+    yield Column("op", "Op", "name", tuple(group.name for group in groups))
+    yield Column("count", "Ops", "count", tuple(group.count for group in groups))
+    yield Column("shapes", "Shapes of the first", "code", tuple(group.shapes for group in groups), dim=True)
+    yield Column("module", "Module of the first", "path", tuple(group.module for group in groups))
+    yield Column("reason", "Why", "text", tuple(group.reason for group in groups), fold=True)
 
 
 def assumptions(step: Step) -> Iterator[Note]:
@@ -135,7 +132,7 @@ def assumptions(step: Step) -> Iterator[Note]:
             "Of a conditional whose outcome is unknown, totals take the most expensive arm; "
             f"other arms ({count} op{'s' * (count > 1)}) are in no total, but in memory over the step."
         )
-    for number, text in enumerate(texts):
-        first = number == 0
-        remark = "what the step does not tell" * first
-        yield Note(text=text, kind="assumption", title="Assumed" * first, remark=remark)
+    title, remark = "Assumed", "what the step does not tell"
+    for text in texts:
+        yield Note(text=text, kind="assumption", title=title, remark=remark)
+        title = remark = ""

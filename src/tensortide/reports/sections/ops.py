@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from tensortide.reports.blocks import Column, Lane, Section, Spans, Table
 from tensortide.reports.names import pattern, shared, signatures, source_place
 from tensortide.reports.sections import Step
 
-__all__ = ["ORDER", "edges", "of_step", "schedule", "stretches"]
+__all__ = ["ORDER", "edges", "of_step", "ratio", "schedule", "stretches"]
 
 ORDER = 30
 
@@ -24,75 +24,48 @@ def of_step(step: Step) -> Section:
     return Section("ops", "Most expensive ops", about, (_groups(step), _ops(step)))
 
 
-class _Group(NamedTuple):
-    """Ops of one name and phase in modules that differ only by number: ``transformer.h.*.mlp.c_fc``."""
-
-    op: str
-    phase: str
-    modules: str
-    shapes: str
-    source: str
-    runs: int
-    flops: int
-    macs: int
-    accessed: int
-    first: int
-
-
 def _groups(step: Step) -> Table:
-    rows = sorted((group for group in _grouped(step) if group.accessed or group.flops), key=_expensive)
-    whole = step.counted.total.flops
-    columns = (
-        Column("op", "Op", "name", tuple(row.op for row in rows), fold=True),
-        Column("runs", "Runs", "count", tuple(row.runs for row in rows)),
-        Column("flops", "FLOPs", "flops", tuple(row.flops for row in rows)),
-        Column("share", "share", "share", tuple(row.flops / whole if whole else 0.0 for row in rows)),
-        Column("macs", "", "macs", tuple(row.macs for row in rows), data=True),
-        Column("accessed", "Bytes", "bytes", tuple(row.accessed for row in rows), at_width=118),
-        Column("intensity", "FLOP/B", "flops_per_byte", tuple(map(_intensity, rows)), at_width=96),
-        Column("phase", "Phase", "text", tuple(row.phase for row in rows), dim=True),
-        Column("module", "Module", "path", tuple(row.modules for row in rows), fold=True),
-        Column("shapes", "Inputs → outputs", "code", tuple(row.shapes for row in rows), at_width=FULL, dim=True),
-        Column("source", "Source", "text", tuple(row.source for row in rows), at_width=132, fold=True, dim=True),
-        Column("first_op", "", "op", tuple(row.first for row in rows), data=True),
-    )
-    rest = f"and {len(rows) - step.top:,} more kinds of op" if len(rows) > step.top else ""
-    return Table(key="groups", columns=columns, top=step.top, rest=rest)
-
-
-def _expensive(group: _Group) -> tuple[int, int]:
-    return -group.flops, -group.accessed
-
-
-def _intensity(group: _Group) -> float | None:
-    return group.flops / group.accessed if group.accessed else None
-
-
-def _grouped(step: Step) -> Iterator[_Group]:
-    """Group the ops that totals count."""
-    graph, costs, texts = step.graph, step.counted.costs, signatures(step.graph)
+    """Group the ops that totals count by name, phase and module; of modules that differ only by number together, as in
+    ``transformer.h.*.mlp.c_fc``. The most expensive group is first."""
+    graph, costs, texts, whole = step.graph, step.counted.costs, signatures(step.graph), step.counted.total.flops
     paths = [graph.module_path(index) for index in range(-1, len(graph.modules))]
     patterns = [pattern(path) for path in paths]
     groups: dict[tuple[str, str, str], list[int]] = {}
     for i in step.counted.running:
         op = graph.ops[i]
         groups.setdefault((graph.calls[op.call].op, step.phases[i], patterns[op.module + 1]), []).append(i)
+    rows = []
     for (name, phase, _), members in groups.items():
         known = [cost for i in members if (cost := costs[i].cost) is not None]
-        shapes = {texts[i] for i in members}
-        more = f"  and {len(shapes) - 1} more" if len(shapes) > 1 else ""
-        yield _Group(
-            op=name,
-            phase=phase,
-            modules=shared([paths[module + 1] for module in {graph.ops[i].module for i in members}]),
-            shapes=texts[members[0]] + more,
-            source=source_place(graph, graph.ops[members[0]].source),
-            runs=len(members),
-            flops=sum(cost.flops for cost in known),
-            macs=sum(cost.macs for cost in known),
-            accessed=sum(cost.bytes for cost in known),
-            first=members[0],
-        )
+        sums = [sum(values) for values in zip(*((c.flops, c.bytes, c.macs) for c in known), strict=True)] or [0, 0, 0]
+        if any(sums[:2]):
+            more = len({texts[i] for i in members}) - 1
+            shapes = texts[members[0]] + (f"  and {more} more" if more else "")
+            module = shared([paths[module + 1] for module in {graph.ops[i].module for i in members}])
+            rows.append((*sums, name, phase, len(members), module, shapes, members[0]))
+    rows.sort(key=lambda row: (-row[0], -row[1]))
+    flops, accessed, macs, ops, phases, runs, modules, signs, firsts = zip(*rows, strict=True) if rows else ((),) * 9
+    sources = tuple(source_place(graph, graph.ops[i].source) for i in firsts)
+    columns = (
+        Column("op", "Op", "name", ops, fold=True),
+        Column("runs", "Runs", "count", runs),
+        Column("flops", "FLOPs", "flops", flops),
+        Column("share", "share", "share", tuple(n / whole if whole else 0.0 for n in flops)),
+        Column("macs", "", "macs", macs, data=True),
+        Column("accessed", "Bytes", "bytes", accessed, at_width=118),
+        Column("intensity", "FLOP/B", "flops_per_byte", tuple(map(ratio, flops, accessed)), at_width=96),
+        Column("phase", "Phase", "text", phases, dim=True),
+        Column("module", "Module", "path", modules, fold=True),
+        Column("shapes", "Inputs → outputs", "code", signs, at_width=FULL, dim=True),
+        Column("source", "Source", "text", sources, at_width=132, fold=True, dim=True),
+        Column("first_op", "", "op", firsts, data=True),
+    )
+    return Table(key="groups", columns=columns, top=step.top, rest=f"and {len(rows) - step.top:,} more kinds of op")
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """Divide, where there is something to divide by."""
+    return part / whole if whole else None
 
 
 def _ops(step: Step) -> Table:
@@ -111,7 +84,7 @@ def _ops(step: Step) -> Table:
         Column("accessed", "Bytes", "bytes", tuple(None if c is None else c.bytes for c in costs), sum=True),
         Column("workspace", "", "bytes", tuple(step.eager.workspace.tolist()), data=True),
         Column("resident", "Memory", "bytes", tuple(step.eager.resident.tolist())),
-        *_times(step),
+        *([Column("time", "Time", "ns", tuple(step.durations.ns), sum=True)] if step.durations else []),
         Column("source", "Source", "text", tuple(source_place(graph, op.source) for op in graph.ops), dim=True),
         Column("cost", "", "text", tuple(item.how for item in count.costs), data=True),
         Column("taken", "", "flag", tuple(i in taken for i in range(len(graph))), data=True),
@@ -121,11 +94,6 @@ def _ops(step: Step) -> Table:
         Column("code", "", "code", tuple(source.code if source else "" for source in sources), data=True),
     )
     return Table(key="ops", title="All ops", columns=columns, only="page")
-
-
-def _times(step: Step) -> Iterator[Column]:
-    if step.durations is not None:
-        yield Column("time", "Time", "ns", tuple(step.durations.ns), sum=True)
 
 
 # -- the step as lanes ------------------------------------------------------------------------------
@@ -158,10 +126,8 @@ def _lane(label: str, runs: Iterable[tuple[str, int, int]], at: Sequence[int]) -
 
 def _stack(path: str) -> tuple[str, ...]:
     """Enclosing modules of an op, the outermost first, each by its whole path."""
-    if path.startswith("("):
-        return (path,)
-    parts = path.split(".")
-    return tuple(".".join(parts[: i + 1]) for i in range(len(parts)))
+    parts = [path] if path.startswith("(") else path.split(".")
+    return tuple(accumulate(parts, "{}.{}".format))
 
 
 def stretches(stacks: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, int, int]]:

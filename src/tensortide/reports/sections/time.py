@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -36,6 +36,10 @@ _HOW = {
     "list": "from a list of times",
 }
 _CLOCK = {"wall": ", wall time", "thread": ", processor time of the thread", "kernel": ", kernel times"}
+
+
+Kind: TypeAlias = tuple[str, str, str]
+"""Name, shapes and phase of ops that are shown together."""
 
 
 class _Timed(NamedTuple):
@@ -69,6 +73,10 @@ class _Row(NamedTuple):
     def total_ns(self) -> int:
         return sum(op.total_ns for op in self.ops)
 
+    @property
+    def measured(self) -> list[_Timed]:
+        return [op for op in self.ops if op.known]
+
 
 def document(
     graph: Graph, durations: Durations, *, target: str, resolver: Resolver | None = None, depth: int = 3, top: int = 15
@@ -93,39 +101,32 @@ def of_step(step: Step) -> Section | None:
 
 def section(step: Step, durations: Durations) -> Section:
     """Make the section of ``durations``, which are those of the ops of ``step``."""
-    graph, found = step.graph, durations.measurement
+    graph, found, phases = step.graph, durations.measurement, step.phases
     ops = _timed(step, durations)
     blocks: list[AnyBlock] = [*_explained(durations, sum(op.total_ns for op in ops))]
-    blocks.append(_table("phases", "By phase", "Phase", _grouped(ops, lambda i: (step.phases[i], "", "")), top=None))
-    by_op = _grouped(ops, lambda i: (shown(graph[i].name), "", step.phases[i]))
-    blocks.append(_table("ops", "By op", "Op", by_op, top=step.top))
-    by_shapes = _grouped(ops, lambda i: (shown(graph[i].name), shapes_of(graph[i]), step.phases[i]))
-    blocks.append(_table("shapes", "By op and operands", "Op", by_shapes, top=step.top))
+    blocks.append(_table("phases", "By phase", "Phase", ops, lambda i: (phases[i], "", ""), None))
+    blocks.append(_table("ops", "By op", "Op", ops, lambda i: (shown(graph[i].name), "", phases[i]), step.top))
+
+    def of_shapes(i: int) -> Kind:
+        return shown(graph[i].name), shapes_of(graph[i]), phases[i]
+
+    blocks.append(_table("shapes", "By op and operands", "Op", ops, of_shapes, step.top))
     blocks.append(_modules(graph, ops, step.depth))
     if found is not None:
-        blocks += _unknown(graph, found)
-        blocks += [Note(text=text) for text in found.notes]
+        blocks += [*_unknown(graph, found), *(Note(text=text) for text in found.notes)]
     return Section("time", "Time by op", blocks=tuple(blocks))
 
 
 def _timed(step: Step, durations: Durations) -> list[_Timed]:
-    graph, found = step.graph, durations.measurement
-    mins = found.min_ns if found and found.min_ns else durations.ns
-    p90s = found.p90_ns if found and found.p90_ns else durations.ns
-    unknown = found.stand_ins if found else {}
-    return [
-        _Timed(
-            index,
-            int(graph.trips(index)),
-            ns,
-            mins[index],
-            p90s[index],
-            index not in unknown,
-            None if cost.cost is None else int(cost.cost.flops),
-            int(cost.nbytes),
-        )
-        for index, (ns, cost) in enumerate(zip(durations.ns, step.counted.costs, strict=True))
-    ]
+    found, ns = durations.measurement, durations.ns
+    mins = found.min_ns if found and found.min_ns else ns
+    p90s = found.p90_ns if found and found.p90_ns else ns
+    calls = (int(step.graph.trips(op)) for op in range(len(ns)))
+    known = (not found or op not in found.stand_ins for op in range(len(ns)))
+    flops = (None if one.cost is None else int(one.cost.flops) for one in step.counted.costs)
+    accessed = (int(one.nbytes) for one in step.counted.costs)
+    columns = (range(len(ns)), calls, ns, mins, p90s, known, flops, accessed)
+    return [_Timed(*row) for row in zip(*columns, strict=True)]
 
 
 # -- the whole step ---------------------------------------------------------------------------------
@@ -215,19 +216,23 @@ def _unexplained(found: Measurement) -> str:
 # -- tables -----------------------------------------------------------------------------------------
 
 
-def _grouped(ops: Iterable[_Timed], key: Callable[[int], tuple[str, str, str]]) -> list[_Row]:
-    """Group ``ops`` by name, shapes and phase, those that take most time first."""
-    groups: dict[tuple[str, str, str], list[_Timed]] = {}
+def _table(
+    key: str,
+    title: str,
+    first: str,
+    ops: Iterable[_Timed],
+    kind: Callable[[int], tuple[str, str, str]],
+    top: int | None,
+) -> Table:
+    """Group ``ops`` by their ``kind``, those that take most time first."""
+    groups: dict[Kind, list[_Timed]] = {}
     for op in ops:
-        groups.setdefault(key(op.op), []).append(op)
+        groups.setdefault(kind(op.op), []).append(op)
     rows = [_Row(name, members, shapes, phase) for (name, shapes, phase), members in groups.items()]
-    return sorted(rows, key=lambda row: -row.total_ns)
-
-
-def _table(key: str, title: str, first: str, rows: Sequence[_Row], *, top: int | None) -> Table:
+    rows.sort(key=lambda row: -row.total_ns)
     names = Column(first.lower(), first, "name", tuple(row.name for row in rows), fold=True)
-    rest = f"and {len(rows) - top:,} more kinds" if top is not None and len(rows) > top else ""
     columns = (names, *_columns(rows, ops=first == "Op", shapes=key == "shapes"))
+    rest = f"and {len(rows) - (top or 0):,} more kinds"
     return Table(key=key, title=title, columns=columns, top=top, rest=rest, at_width=WIDE if key == "shapes" else 0)
 
 
@@ -237,37 +242,34 @@ def _columns(rows: Sequence[_Row], *, ops: bool, shapes: bool) -> Iterator[Colum
     Of several ops, ``median`` and ``p90`` are medians over them; estimates are left out where any op was measured.
     """
     whole = sum(row.total_ns for row in rows if not row.depth)
-    known = [[op for op in row.ops if op.known] or row.ops for row in rows]
-    measured = [any(op.known for op in row.ops) for row in rows]
     flops = [sum((op.flops or 0) * op.calls for op in row.ops) for row in rows]
     accessed = [sum(op.nbytes * op.calls for op in row.ops) for row in rows]
-    stand_ins = [sum(not op.known for op in row.ops) for row in rows]
-    unpriced = [sum(op.flops is None for op in row.ops) for row in rows]
+    stand_ins = tuple(len(row.ops) - len(row.measured) for row in rows)
+    unpriced = tuple(sum(op.flops is None for op in row.ops) for row in rows)
+    medians = tuple(round(statistics.median(op.ns for op in row.measured or row.ops)) for row in rows)
+    mins = tuple(min((op.min_ns for op in row.measured), default=None) for row in rows)
+    p90s = (sorted(op.p90_ns for op in row.measured) for row in rows)
+    spread = tuple(round(statistics.median(some)) if some else None for some in p90s)
+    guessed = tuple("~" * bool(n) for n in stand_ins)
+    signs = tuple("~" * bool(n and f) for n, f in zip(unpriced, flops, strict=True))
+    wider = 130 if shapes else 0
     if shapes:
         yield Column("operands", "Operands", "code", tuple(row.shapes for row in rows), fold=True, dim=True)
     if ops:
         yield Column("phase", "Phase", "text", tuple(row.phase for row in rows), at_width=120 if shapes else WIDE)
     yield Column("ops", "Ops", "count", tuple(len(row.ops) for row in rows), data=True)
     yield Column("calls", "Calls", "count", tuple(sum(op.calls for op in row.ops) for row in rows))
-    yield Column(
-        "time", "Time", "ns", tuple(row.total_ns for row in rows), before=tuple("~" * bool(n) for n in stand_ins)
-    )
+    yield Column("time", "Time", "ns", tuple(row.total_ns for row in rows), before=guessed)
     yield Column("share", "share", "share", tuple(row.total_ns / whole if whole else 0.0 for row in rows))
-    medians = tuple(round(statistics.median(op.ns for op in some)) for some in known)
-    mins = tuple(min(op.min_ns for op in some) if ok else None for some, ok in zip(known, measured, strict=True))
-    p90s = [round(statistics.median(op.p90_ns for op in some)) for some in known]
-    wider = 130 if shapes else 0
     yield Column("median", "median", "ns", medians, data=not ops)
     yield Column("min", "min", "ns", mins, at_width=wider, data=not ops)
-    spread = tuple(ns if ok else None for ns, ok in zip(p90s, measured, strict=True))
     yield Column("p90", "p90", "ns", spread, at_width=wider, data=not ops)
     yield Column("flops", "FLOPs", "flops", tuple(flops), data=True)
     yield Column("accessed", "Accessed", "bytes", tuple(accessed), data=True)
-    signs = tuple("~" * bool(n and f) for n, f in zip(unpriced, flops, strict=True))
     yield Column("rate", "FLOP/s", "flops_per_s", _rates(flops, rows), at_width=WIDE * ops, before=signs)
     yield Column("traffic", "B/s", "bytes_per_s", _rates(accessed, rows), at_width=110 if shapes else WIDE * ops)
-    yield Column("stand_ins", "Not measured", "count", tuple(stand_ins), data=True)
-    yield Column("unpriced", "Unknown FLOPs", "count", tuple(unpriced), data=True)
+    yield Column("stand_ins", "Not measured", "count", stand_ins, data=True)
+    yield Column("unpriced", "Unknown FLOPs", "count", unpriced, data=True)
 
 
 def _rates(amounts: Sequence[int], rows: Sequence[_Row]) -> tuple[float | None, ...]:
@@ -276,48 +278,40 @@ def _rates(amounts: Sequence[int], rows: Sequence[_Row]) -> tuple[float | None, 
     return tuple((n * 1e9 / row.total_ns if row.total_ns else 0.0) if n else None for n, row in pairs)
 
 
-class _Node:
-    """A module, or numbered siblings together, while ops are being added."""
-
-    def __init__(self) -> None:
-        self.ops: list[_Timed] = []
-        self.paths: set[str] = set()
-        self.below: dict[str, _Node] = {}
-
-
 def _modules(graph: Graph, ops: Iterable[_Timed], depth: int) -> Table:
-    """Show the modules with everything inside each; numbered siblings are one row."""
-    tree = _Node()
+    """Show the modules with everything inside each; numbered siblings are one row, and so is a module with the one that
+    has all its ops (a list of blocks)."""
+    inside: defaultdict[tuple[str, ...], list[_Timed]] = defaultdict(list)
+    modules: defaultdict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)
     for op in ops:
         path = graph.module_path(graph.ops[op.op].module)
-        node, real = tree, path.split(".")
-        for level, part in enumerate(pattern(path).split("."), 1):
-            node = node.below.setdefault(part, _Node())
-            node.ops.append(op)
-            node.paths.add(".".join(real[:level]))
-    rows = list(_rows_below(tree, 0))
+        name, real = tuple(pattern(path).split(".")), tuple(path.split("."))
+        for level in range(1, len(name) + 1):
+            inside[name[:level]].append(op)
+            modules[name[:level]].add(real[:level])
+    below: defaultdict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
+    for name in sorted(inside, key=lambda name: -sum(op.total_ns for op in inside[name])):
+        below[name[:-1]].append(name)
+
+    def rows_below(outer: tuple[str, ...], depth: int, prefix: str = "") -> Iterator[_Row]:
+        for name in below[outer]:
+            alone = len(below[name]) == 1 and len(inside[below[name][0]]) == len(inside[name])
+            if not alone:
+                yield _Row(prefix + name[-1], inside[name], depth=depth, modules=len(modules[name]))
+            yield from rows_below(name, depth + (not alone), f"{prefix}{name[-1]}." if alone else "")
+
+    rows = list(rows_below((), 0))
     several = tuple(f" x{row.modules}" if row.modules > 1 else "" for row in rows)
     names = Column("module", "Module", "path", tuple(row.name for row in rows), fold=True, after=several)
-    modules = Column("modules", "Modules", "count", tuple(row.modules for row in rows), data=True)
+    counts = Column("modules", "Modules", "count", tuple(row.modules for row in rows), data=True)
     return Table(
         key="modules",
         title="By module",
         remark=f"to depth {depth}, with what is inside",
-        columns=(names, modules, *_columns(rows, ops=False, shapes=False)),
+        columns=(names, counts, *_columns(rows, ops=False, shapes=False)),
         depth=tuple(row.depth for row in rows),
         to_depth=depth,
     )
-
-
-def _rows_below(node: _Node, depth: int, prefix: str = "") -> Iterator[_Row]:
-    """List modules; one that only encloses others of one name (a list of blocks) shares their row."""
-    for name, child in sorted(node.below.items(), key=lambda item: -sum(op.total_ns for op in item[1].ops)):
-        inner = next(iter(child.below.values())) if len(child.below) == 1 else None
-        if inner is not None and len(inner.ops) == len(child.ops):
-            yield from _rows_below(child, depth, f"{prefix}{name}.")
-            continue
-        yield _Row(prefix + name, child.ops, depth=depth, modules=len(child.paths))
-        yield from _rows_below(child, depth + 1)
 
 
 def _unknown(graph: Graph, found: Measurement) -> Iterator[Table]:
@@ -325,15 +319,8 @@ def _unknown(graph: Graph, found: Measurement) -> Iterator[Table]:
     reasons = Counter(f"{shown(graph[index].name)}: {reason}" for index, reason in found.stand_ins.items())
     if not reasons:
         return
-    rows = reasons.most_common()
-    yield Table(
-        key="unknown",
-        title=f"Not measured: {reasons.total():,} of {len(graph):,} ops",
-        remark="~ estimated from the best rates of the others",
-        columns=(
-            Column("count", "Ops", "count", tuple(number for _, number in rows)),
-            Column("reason", "What and why", "text", tuple(text for text, _ in rows), fold=True),
-        ),
-        top=UNKNOWN,
-        rest=f"and {len(rows) - UNKNOWN} kinds more: see --json" if len(rows) > UNKNOWN else "",
-    )
+    texts, numbers = zip(*reasons.most_common(), strict=True)
+    columns = (Column("count", "Ops", "count", numbers), Column("reason", "What and why", "text", texts, fold=True))
+    title, rest = f"Not measured: {reasons.total():,} of {len(graph):,} ops", f"and {len(texts) - UNKNOWN} kinds more"
+    remark = "~ estimated from the best rates of the others"
+    yield Table(key="unknown", title=title, remark=remark, columns=columns, top=UNKNOWN, rest=f"{rest}: see --json")
