@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tensortide.importers.tf1.reading.attributes import DTYPES
+from tensortide.importers.tf1.optypes import VARIABLES
+from tensortide.importers.tf1.program import Program
 from tensortide.importers.tf1.reading.proto import message
+from tensortide.importers.tf1.reading.raw import DTYPES
 
 NUMBERS = {name: number for number, name in DTYPES.items()}
 Dims = Sequence[int] | None
@@ -135,9 +137,9 @@ class Graph:
         proto = self.meta.graph_def.library.function.add()
         proto.signature.name = name
         for argument in arguments:
-            proto.signature.input_arg.add(name=argument, type=1)
+            proto.signature.input_arg.add(name=argument)
         for result, source in results.items():
-            proto.signature.output_arg.add(name=result, type=1)
+            proto.signature.output_arg.add(name=result)
             proto.ret.add(key=result, value=source)
         for node in nodes:
             _node(proto.node_def.add(), *node)
@@ -145,6 +147,16 @@ class Graph:
     def data(self) -> bytes:
         result: bytes = self.meta.SerializeToString()
         return result
+
+
+def underived(program: Program) -> tuple[str, ...]:
+    """Symbols of sizes and trips that nothing tells."""
+    return tuple(sorted(name for name in program.hints if "::dim_" in name or name.startswith("trips(")))
+
+
+def variables(program: Program) -> tuple[str, ...]:
+    """Names of the variables of a program."""
+    return tuple(node.name for node in program.nodes if node.type in VARIABLES)
 
 
 def counted_loop(

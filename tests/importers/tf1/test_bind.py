@@ -58,7 +58,7 @@ def test_expressions_of_the_caller() -> None:
 
 
 def test_sizes_that_stay_numbers() -> None:
-    program = read_program(recurrent().data(), keep_sizes=[1000])
+    program = read_program(recurrent().data(), bind={"table|out": [1000, "h"]})
     assert shape_of(program, "logits") == ["b", "1000"]
 
 
@@ -110,17 +110,14 @@ def test_heads_times_their_size() -> None:
     assert parse(shape_of(program, "q")[1]) == parse(heads) * parse(size)
 
 
-def test_masks_are_full_unless_they_are_kept() -> None:
+def test_masks_are_full() -> None:
     graph = Graph()
     graph.feed("x", -1, 40)
     graph.node("found", "Where", "x", T=FLOAT)
     graph.train("found")
-    full = read_program(graph.data())
-    assert shape_of(full, "found") == ["b*f", "2"]
-    assert {name: str(most) for name, most in full.bounds.items()} == {"num_true(found)": "b*f"}
-    kept = read_program(graph.data(), masks=True)
-    assert next(node for node in kept.nodes if node.name == "found").outputs[0].shape[0].symbols == {"num_true(found)"}  # type: ignore[index]
-    assert kept.hints["num_true(found)"] == 32 * 40
+    program = read_program(graph.data())
+    assert shape_of(program, "found") == ["b*f", "2"]
+    assert "num_true(found) is taken to be the most it can be, b*f" in program.notes
 
 
 def test_examples_make_whole_sizes() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tensortide.expr import Expr
 from tensortide.importers.tf1.program import OUTSIDE, MetaGraphError, Program
 from tensortide.importers.tf1.read import read_program
-from tests.importers.tf1.build import FLOAT, INT, Func, Graph, counted_loop, shape, tensor
+from tests.importers.tf1.build import FLOAT, INT, Func, Graph, counted_loop, shape, tensor, underived
 
 
 def shapes(program: Program, name: str) -> list[str]:
@@ -55,7 +55,7 @@ def test_nested_loops_multiply() -> None:
     assert shapes(program, "product") == ["b,h"]
     assert loop_of(program, "inner/Enter_0") == loop_of(program, "outer/Identity_0") == 0
     assert loop_of(program, "outer/Enter_0") == loop_of(program, "outer/Exit_1") == OUTSIDE
-    assert not program.unresolved
+    assert not underived(program)
 
 
 def test_a_bound_that_nothing_tells_is_a_listed_symbol() -> None:
@@ -67,7 +67,7 @@ def test_a_bound_that_nothing_tells_is_a_listed_symbol() -> None:
     graph.train("loop/Exit_1")
     program = read_program(graph.data())
     assert said(program.loops[0].trips) == "trips(loop/frame)"
-    assert program.unresolved == ("trips(loop/frame)",)
+    assert underived(program) == ("trips(loop/frame)",)
     assert program.hints["trips(loop/frame)"] > 0
 
 
@@ -95,7 +95,7 @@ def test_a_state_that_grows_has_a_size_of_its_own() -> None:
     graph.train("loop/Exit_1")
     program = read_program(graph.data())
     assert shapes(program, "loop/Identity_1") == ["loop/Merge_1:0::dim_0,f"]
-    assert program.unresolved == ("loop/Merge_1:0::dim_0",)
+    assert underived(program) == ("loop/Merge_1:0::dim_0",)
 
 
 def test_branches_that_agree_and_branches_that_do_not() -> None:
@@ -112,7 +112,7 @@ def test_branches_that_agree_and_branches_that_do_not() -> None:
     program = read_program(graph.data())
     assert shapes(program, "same")[0] == "b,f"
     assert shapes(program, "other")[0].endswith(",f")
-    assert program.unresolved == ("other:0::dim_0",)
+    assert underived(program) == ("other:0::dim_0",)
 
 
 def test_functional_while_and_call() -> None:

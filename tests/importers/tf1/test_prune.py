@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensortide.importers.tf1.read import read_program
-from tests.importers.tf1.build import FLOAT, Graph, tensor
+from tests.importers.tf1.build import FLOAT, Graph, tensor, variables
 
 
 def training() -> Graph:
@@ -48,7 +48,7 @@ def test_from_the_updates_of_trained_variables() -> None:
     program = read_program(training().data())
     assert program.roots == ("update",)
     assert [node.name for node in program.nodes] == STEP
-    assert program.variables == program.trainable == ("W",)
+    assert variables(program) == program.trainable == ("W",)
 
 
 def test_from_fetches() -> None:

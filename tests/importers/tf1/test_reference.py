@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 from tensortide.expr import Expr, parse, symbol, total
+from tensortide.importers.tf1.optypes import VARIABLES
 from tensortide.importers.tf1.program import Node, Program
 from tensortide.importers.tf1.read import read_program
 from tensortide.importers.tf1.reading.raw import load
+from tests.importers.tf1.build import underived, variables
 
 PRESETS = {"word_lm": "word_lm", "word2vec": "word2vec", "resnet18": "resnet"}
 GRAPHS = (
@@ -102,7 +104,7 @@ def test_nodes_that_are_kept(published: Path) -> None:
         # there, a loop is an op too, and a split has a constant for its sizes
         assert len(program.nodes) + len(program.loops) + splits == known["ops"]
         assert len(program.loops) == known["control_blocks"]
-        assert len(program.variables) == known["variables"]
+        assert len(variables(program)) == known["variables"]
         assert sum(node.type == "Placeholder" for node in program.nodes) == known["placeholders"]
 
 
@@ -112,7 +114,7 @@ def test_no_bindings_are_needed(published: Path, name: str, preparation: Any) ->
     begin = time.process_time()
     program = read(published, name, preparation=preparation, preset=PRESETS.get(name, "none"))
     assert time.process_time() - begin < 2
-    assert program.unresolved == ()
+    assert underived(program) == ()
     assert not any(spec.shape is None for node in program.nodes for spec in node.outputs)
     assert len(program.hints) <= 6
     assert all("the file says" not in note for note in program.notes)
@@ -181,10 +183,8 @@ def test_published_formulas(published: Path, name: str, renamed: dict[str, str])
 
 def _parameters(program: Program, name: str) -> Expr:
     skipped = ("Momentum", "EMA") if name == "resnet18" else ()
-    variables = [
-        n for n in program.nodes if n.name in program.variables and not any(part in n.name for part in skipped)
-    ]
-    return total(math.prod(shape, start=symbol("s") ** 0) for node in variables for _, shape in shapes(node))
+    counted = [n for n in program.nodes if n.type in VARIABLES and not any(part in n.name for part in skipped)]
+    return total(math.prod(shape, start=symbol("s") ** 0) for node in counted for _, shape in shapes(node))
 
 
 def _bytes(node: Node) -> Expr:

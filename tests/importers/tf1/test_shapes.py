@@ -10,9 +10,9 @@ import pytest
 from tensortide.importers.tf1.program import MetaGraphError
 from tensortide.importers.tf1.read import read_program
 from tensortide.importers.tf1.shapes import TABLE
+from tensortide.importers.tf1.shapes.op import shape_of
 from tensortide.importers.tf1.shapes.products import einsum_terms
-from tensortide.importers.tf1.shapes.table import shape_of
-from tests.importers.tf1.build import FLOAT, INT, Dtype, Graph, counted_loop, shape, tensor
+from tests.importers.tf1.build import FLOAT, INT, Dtype, Graph, counted_loop, shape, tensor, underived, variables
 
 Dims = tuple[int, ...]
 
@@ -151,7 +151,7 @@ def test_an_unknown_type_keeps_what_the_file_says() -> None:
     graph.train("y")
     program = read_program(graph.data())
     (relu,) = (node for node in program.nodes if node.name == "y")
-    assert program.unresolved == ("op:0::dim_0",)
+    assert underived(program) == ("op:0::dim_0",)
     assert relu.outputs[0].shape is not None
     assert str(relu.outputs[0].shape[1]) == "64"
     assert program.nodes[1].outputs[1].shape is None
@@ -218,7 +218,7 @@ def test_resource_variables_have_their_shape() -> None:
     assert sizes(program, "table") == ["v", "h"]
     assert sizes(program, "W") == sizes(program, "g") == ["h", "2*h"]
     assert sizes(program, "y") == ["b", "2*h"]
-    assert program.variables == ("table", "W")
+    assert variables(program) == ("table", "W")
 
 
 def test_stashes_of_functional_loops() -> None:

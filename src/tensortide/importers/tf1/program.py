@@ -62,43 +62,15 @@ class Node(msgspec.Struct, frozen=True):
     type: str
     inputs: tuple[Ref, ...]
     control: tuple[int, ...]
-    outputs: tuple[Spec, ...]
+    outputs: tuple[Spec, ...] = ()
     attributes: Mapping[str, Attribute] = {}
     loop: int = OUTSIDE
 
 
-class Loop(msgspec.Struct, frozen=True):
-    """One while loop: its frame's name, the loop it is in (which stands before it), how often its body runs.
-
-    ``bound`` says that ``trips`` is an upper bound: part of the condition depends on data. ``gradient_of`` is the
-    forward loop whose iterations a gradient loop retraces (OUTSIDE: it is no gradient loop)."""
-
-    name: str
-    parent: int
-    trips: Expr
-    gradient_of: int = OUTSIDE
-    bound: bool = False
-
-
-class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole file: nodes in the file's order. ``hints`` gives every symbol of the expressions a value, the stored one
-    where the file has one. ``collections`` maps a collection to node or tensor names; ``variables`` are the names of
-    variable ops, ``trainable`` those that are trained; ``roots`` name what one training step runs. Sizes that data
-    decide (``num_true(op)``) are in ``bounds`` with the most that they can be, which stands for them unless they are
-    kept as symbols; ``unresolved`` are symbols that should have been derived and could not be; ``notes`` say what was
-    taken to be equal and what does not agree."""
+class Nodes(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes in the file's order, with edges between their numbers."""
 
     nodes: tuple[Node, ...]
-    loops: tuple[Loop, ...] = ()
-    hints: Mapping[str, int] = {}
-    collections: Mapping[str, tuple[str, ...]] = {}
-    variables: tuple[str, ...] = ()
-    trainable: tuple[str, ...] = ()
-    roots: tuple[str, ...] = ()
-    version: str = ""
-    notes: tuple[str, ...] = ()
-    bounds: Mapping[str, Expr] = {}
-    unresolved: tuple[str, ...] = ()
 
     def source(self, ref: Ref, through: Collection[str]) -> Ref:
         """Follow ``ref`` back through the first inputs of nodes of the types ``through``."""
@@ -111,3 +83,28 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     def is_back_edge(self, node: Node, ref: Ref) -> bool:
         """Tell whether an input of ``node`` is the value that a loop carries into the next iteration."""
         return node.type in MERGES and self.nodes[ref.node].type in NEXT
+
+
+class Loop(msgspec.Struct, frozen=True):
+    """One while loop: its frame's name, the loop it is in (which stands before it), how often its body runs.
+
+    ``gradient_of`` is the forward loop whose iterations a gradient loop retraces (OUTSIDE: it is no gradient loop)."""
+
+    name: str
+    parent: int
+    trips: Expr
+    gradient_of: int = OUTSIDE
+
+
+class Program(Nodes, frozen=True, kw_only=True):
+    """A whole file. ``hints`` gives every symbol of the expressions a value, the stored one where the file has one.
+
+    ``trainable`` are the names of variables that are trained; ``roots`` name what one training step runs; ``notes`` say
+    what was taken to be equal and what does not agree."""
+
+    loops: tuple[Loop, ...] = ()
+    hints: Mapping[str, int] = {}
+    trainable: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+    version: str = ""
+    notes: tuple[str, ...] = ()

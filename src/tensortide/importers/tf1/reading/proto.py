@@ -3,8 +3,7 @@
 Field numbers are those of TensorFlow's ``meta_graph.proto``, ``graph.proto``, ``node_def.proto``, ``attr_value.proto``,
 ``tensor.proto``, ``function.proto``, ``op_def.proto``, ``variable.proto`` and ``control_flow.proto``; fields that are
 not in the table are skipped. A map is read as what it is on the wire: repeated entries of a key and a value.
-``*`` marks repeated fields, ``?`` one that says whether it is there, ``|`` those of which one is there (the oneof
-``value``)."""
+``*`` marks repeated fields, ``|`` those of which one is there (the oneof ``value``)."""
 
 from __future__ import annotations
 
@@ -29,28 +28,26 @@ AttrValue: ListValue| list=1, bytes| s=2, int64| i=3, float| f=4, bool| b=5, int
     TensorProto| tensor=8, string| placeholder=9, NameAttrList| func=10
 ListValue: bytes* s=2, int64* i=3, float* f=4, bool* b=5, int32* type=6, TensorShapeProto* shape=7,
     TensorProto* tensor=8, NameAttrList* func=9
-NameAttrList: string name=1, AttrEntry* attr=2
+NameAttrList: string name=1
 TensorShapeProto: Dim* dim=2, bool unknown_rank=3
 Dim: int64 size=1
-TensorProto: int32 dtype=1, TensorShapeProto tensor_shape=2, bytes tensor_content=4, int32* half_val=13,
+TensorProto: int32 dtype=1, TensorShapeProto tensor_shape=2, bytes tensor_content=4,
     float* float_val=5, double* double_val=6, int32* int_val=7, bytes* string_val=8, int64* int64_val=10,
     bool* bool_val=11, uint32* uint32_val=16, uint64* uint64_val=17
 FunctionDefLibrary: FunctionDef* function=1
-FunctionDef: OpDef signature=1, NodeDef* node_def=3, ReturnEntry* ret=4, AttrEntry* attr=5
+FunctionDef: OpDef signature=1, NodeDef* node_def=3, ReturnEntry* ret=4
 ReturnEntry: string key=1, string value=2
 OpDef: string name=1, ArgDef* input_arg=2, ArgDef* output_arg=3
-ArgDef: string name=1, int32 type=3, string type_attr=4
-VariableDef: string variable_name=1, string initializer_name=2, string snapshot_name=3, bool is_resource=5,
-    string initial_value_name=6, bool? trainable=7
-WhileContextDef: string context_name=1, string pivot_name=5, string pivot_for_pred_name=6,
-    string pivot_for_body_name=7, string* loop_exit_names=8, string* loop_enter_names=10,
-    string maximum_iterations_name=11
+ArgDef: string name=1
+VariableDef: string variable_name=1, string initializer_name=2, bool trainable=7
+WhileContextDef: string context_name=1, string maximum_iterations_name=11
 """
 
 
-def _described() -> Any:
-    """Make a file descriptor of the table."""
-    from google.protobuf import descriptor_pb2
+@functools.cache
+def _pool() -> Any:
+    """Describe the table to protobuf."""
+    from google.protobuf import descriptor_pb2, descriptor_pool
 
     field_type = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name=f"{PACKAGE}.proto", package=PACKAGE, syntax="proto3")
@@ -58,19 +55,11 @@ def _described() -> Any:
         name, _, fields = line.partition(": ")
         entry = file.message_type.add(name=name)
         for text in fields.split(", "):
-            kind, _, rest = text.partition(" ")
-            field, _, number = rest.partition("=")
-            repeated = kind.endswith("*")
-            base = kind.rstrip("*?|")
-            added = entry.field.add(
-                name=field,
-                number=int(number),
-                label=field_type.LABEL_REPEATED if repeated else field_type.LABEL_OPTIONAL,
-            )
-            if kind.endswith("?"):
-                added.proto3_optional, added.oneof_index = True, len(entry.oneof_decl)
-                entry.oneof_decl.add(name=f"_{field}")
-            elif kind.endswith("|"):
+            kind, field, number = text.replace("=", " ").split()
+            base = kind.rstrip("*|")
+            label = field_type.LABEL_REPEATED if kind.endswith("*") else field_type.LABEL_OPTIONAL
+            added = entry.field.add(name=field, number=int(number), label=label)
+            if kind.endswith("|"):
                 added.oneof_index = 0
                 if not entry.oneof_decl:
                     entry.oneof_decl.add(name="value")
@@ -78,15 +67,8 @@ def _described() -> Any:
                 added.type, added.type_name = field_type.TYPE_MESSAGE, f".{PACKAGE}.{base}"
             else:
                 added.type = getattr(field_type, f"TYPE_{base.upper()}")
-    return file
-
-
-@functools.cache
-def _pool() -> Any:
-    from google.protobuf import descriptor_pool
-
     pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(_described().SerializeToString())
+    pool.AddSerializedFile(file.SerializeToString())
     return pool
 
 

@@ -83,11 +83,10 @@ def _savers(graph: RawGraph, readers: dict[str, list[RawNode]]) -> set[str]:
 def _initializers(graph: RawGraph) -> set[str]:
     """Assignments of first or restored values: those that say so in a collection, and those that depend on no state
     and on nothing that is fed."""
-    said = {variable.initializer for variable in graph.variables.values()}
     return {
         node.name
         for node in graph.nodes.values()
-        if node.type in ASSIGNS and (node.name in said or _is_constant(graph, node))
+        if node.type in ASSIGNS and (node.name in graph.initializers or _is_constant(graph, node))
     }
 
 
@@ -135,7 +134,7 @@ def step_roots(graph: RawGraph, fetches: Sequence[str] = ()) -> tuple[str, ...]:
 
 def _trained(graph: RawGraph, update: RawNode) -> bool:
     """Tell whether an update's target is a trained variable (any variable where the file does not say)."""
-    trained = {name for name, variable in graph.variables.items() if variable.trainable}
+    trained = {name for name, trainable in graph.variables.items() if trainable}
     name = update.inputs[0][0] if update.inputs else ""
     while name in graph.nodes and graph.nodes[name].type in READERS and graph.nodes[name].inputs:
         name = graph.nodes[name].inputs[0][0]

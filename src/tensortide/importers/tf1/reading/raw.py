@@ -1,4 +1,4 @@
-"""A MetaGraphDef as it is stored: nodes by name, collections, variables, while contexts, library functions.
+"""A MetaGraphDef as it is stored: nodes by name with plain attributes, collections, variables, library functions.
 
 Nothing is interpreted yet, and nothing is checked against a registry of ops.
 """
@@ -6,20 +6,37 @@ Nothing is interpreted yet, and nothing is checked against a registry of ops.
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tensortide.importers.tf1.program import Attribute, MetaGraphError
-from tensortide.importers.tf1.reading.attributes import attribute
+from tensortide.importers.tf1.program import Attribute, Constant, MetaGraphError
 from tensortide.importers.tf1.reading.proto import message
 
-__all__ = ["RawGraph", "RawNode", "Variable", "WhileContext", "load", "node_name", "reference"]
+__all__ = ["DTYPES", "RawGraph", "RawNode", "load", "node_name", "raw_node", "reference"]
 
 GZIP_MAGIC = b"\x1f\x8b"
+
+FEW = 512
+"""Stored tensors of up to so many elements keep their values."""
+
+DTYPES = {
+    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 8: "complex64", 9: "int64",
+    10: "bool", 11: "qint8", 12: "quint8", 13: "qint32", 14: "bfloat16", 15: "qint16", 16: "quint16", 17: "uint16",
+    18: "complex128", 19: "float16", 20: "resource", 21: "variant", 22: "uint32", 23: "uint64",
+}  # fmt: skip
+"""TensorFlow's DataType numbers; a reference to a dtype has its number plus 100."""
+
+_FIELDS = {
+    "float32": "float_val", "float64": "double_val", "int32": "int_val", "uint8": "int_val", "int16": "int_val",
+    "int8": "int_val", "uint16": "int_val", "int64": "int64_val", "bool": "bool_val", "uint32": "uint32_val",
+    "uint64": "uint64_val", "string": "string_val",
+}  # fmt: skip
+"""Fields of a TensorProto for values that are not in ``tensor_content``."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,34 +50,17 @@ class RawNode:
     attributes: dict[str, Attribute]
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """A VariableDef: names of the variable op, of its initializing assignment, whether it is trained."""
-
-    name: str
-    initializer: str
-    trainable: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class WhileContext:
-    """The used parts of a WhileContextDef: its frame, the node that ends the condition, the tensor that bounds its
-    trips."""
-
-    name: str
-    pivot: str
-    maximum: str
-
-
 @dataclass(slots=True)
 class RawGraph:
-    """The whole file. ``functions`` are FunctionDef messages by name."""
+    """The whole file. ``variables`` says which are trained, ``initializers`` are their assignments, ``maxima`` the
+    tensors that bound the trips of while loops, ``functions`` FunctionDef messages by name."""
 
     file: str
-    nodes: dict[str, RawNode]
+    nodes: dict[str, RawNode] = field(default_factory=dict)
     collections: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    variables: dict[str, Variable] = field(default_factory=dict)
-    contexts: dict[str, WhileContext] = field(default_factory=dict)
+    variables: dict[str, bool] = field(default_factory=dict)
+    initializers: set[str] = field(default_factory=set)
+    maxima: dict[str, str] = field(default_factory=dict)
     functions: Mapping[str, Any] = field(default_factory=dict)
     version: str = ""
 
@@ -116,10 +116,7 @@ def _parsed(data: bytes) -> tuple[str, Any]:
     for wrapped in (False, True):
         try:
             meta = message("MetaGraphDef")()
-            if wrapped:
-                meta.graph_def.ParseFromString(data)
-            else:
-                meta.ParseFromString(data)
+            (meta.graph_def if wrapped else meta).ParseFromString(data)
         except DecodeError as error:
             reason = str(error)
             continue
@@ -129,62 +126,111 @@ def _parsed(data: bytes) -> tuple[str, Any]:
 
 
 def _raw(file: str, meta: Any) -> RawGraph:
-    graph = RawGraph(file, {}, version=meta.meta_info_def.tensorflow_version)
+    graph = RawGraph(file, version=meta.meta_info_def.tensorflow_version)
     for definition in meta.graph_def.node:
         if definition.name in graph.nodes:
             raise graph.fail("two nodes have this name", definition.name)
         graph.nodes[definition.name] = raw_node(definition)
     graph.functions = {f.signature.name: f for f in meta.graph_def.library.function}
     for entry in meta.collection_def:
-        _collect(graph, entry.key, entry.value)
+        graph.collections[entry.key] = tuple(entry.value.node_list.value)
+        for data in entry.value.bytes_list.value:
+            _collect(graph, entry.key, data)
     return graph
 
 
 def raw_node(definition: Any, given: Mapping[str, Attribute] = MappingProxyType({})) -> RawNode:
     """Decode a NodeDef message. ``given`` are the attributes of a call: a function's body refers to them by name."""
-    inputs: list[tuple[str, int]] = []
-    control: list[str] = []
-    for name in definition.input:
-        if name.startswith("^"):
-            control.append(name[1:])
-        else:
-            inputs.append(reference(name))
     attributes = {
-        entry.key: given.get(entry.value.placeholder) if entry.value.placeholder else attribute(entry.value)
+        entry.key: given.get(entry.value.placeholder) if entry.value.placeholder else _attribute(entry.value)
         for entry in definition.attr
     }
+    inputs = [reference(name) for name in definition.input if not name.startswith("^")]
+    control = [name[1:] for name in definition.input if name.startswith("^")]
     return RawNode(definition.name, definition.op, inputs, control, attributes)
 
 
-def _collect(graph: RawGraph, key: str, value: Any) -> None:
-    """Read one collection: names as they are, serialized definitions of the kinds that are known."""
+def _collect(graph: RawGraph, key: str, data: bytes) -> None:
+    """Read a serialized definition of a collection, if it is of a kind that is known."""
     from google.protobuf.message import DecodeError
 
-    names = list(value.node_list.value)
-    for data in value.bytes_list.value:
-        try:
-            if key == "while_context":
-                context = message("WhileContextDef").FromString(data)
-                maximum = context.maximum_iterations_name
-                graph.contexts[context.context_name] = WhileContext(
-                    context.context_name, node_name(context.pivot_name), maximum
-                )
-                names.append(context.context_name)
-            elif key.endswith("variables") or key == "global_step":
-                names += _variable(graph, key, message("VariableDef").FromString(data))
-        except DecodeError:
-            continue  # a collection of the user's own: bytes that only they can read
-    graph.collections[key] = tuple(names)
+    try:
+        if key == "while_context":
+            context = message("WhileContextDef").FromString(data)
+            graph.maxima[context.context_name] = context.maximum_iterations_name
+        elif key.endswith("variables") or key == "global_step":
+            variable = message("VariableDef").FromString(data)
+            name = node_name(variable.variable_name)
+            if name in graph.nodes:
+                trained = key == "trainable_variables" or variable.trainable
+                graph.variables[name] = graph.variables.get(name, False) or trained
+                graph.initializers.add(node_name(variable.initializer_name))
+    except DecodeError:
+        pass  # a collection of the user's own: bytes that only they can read
 
 
-def _variable(graph: RawGraph, key: str, definition: Any) -> Iterable[str]:
-    name = node_name(definition.variable_name)
-    if name not in graph.nodes:
-        return ()
-    trainable = definition.trainable if definition.HasField("trainable") else None
-    if key == "trainable_variables":
-        trainable = True
-    known = graph.variables.get(name)
-    if known is None or trainable:
-        graph.variables[name] = Variable(name, node_name(definition.initializer_name), trainable)
-    return (name,)
+def dtype_name(number: int) -> str:
+    """Return the name of a DataType number; references are their base types."""
+    return DTYPES.get(number % 100, f"dtype{number}")
+
+
+def _attribute(value: Any) -> Attribute:
+    """Decode an AttrValue."""
+    field = value.WhichOneof("value")
+    if field in _READERS:
+        return _READERS[field](getattr(value, field))
+    if field != "list":
+        return None
+    for field, read in _READERS.items():
+        items = getattr(value.list, field)
+        if len(items):
+            return tuple(read(item) for item in items)
+    return ()
+
+
+def _text(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def _shape(shape: Any) -> tuple[int, ...] | None:
+    return None if shape.unknown_rank else tuple(dim.size for dim in shape.dim)
+
+
+def constant_of(tensor: Any) -> Constant:
+    """Decode a TensorProto; its values only where they are few and numbers or bytes."""
+    dtype, shape = dtype_name(tensor.dtype), tuple(dim.size for dim in tensor.tensor_shape.dim)
+    count = math.prod(shape)
+    return Constant(dtype, shape, _values(tensor, dtype, count) if 0 <= count <= FEW else None)
+
+
+def _values(tensor: Any, dtype: str, count: int) -> tuple[Any, ...] | None:
+    if tensor.tensor_content:
+        if dtype not in _FIELDS or dtype == "string":
+            return None
+        import numpy as np
+
+        width = np.dtype(dtype).itemsize
+        if len(tensor.tensor_content) != count * width:
+            return None
+        return tuple(np.frombuffer(tensor.tensor_content, np.dtype(dtype).newbyteorder("<")).tolist())
+    stored = tuple(getattr(tensor, _FIELDS[dtype])) if dtype in _FIELDS else ()
+    if dtype not in _FIELDS or len(stored) > count:
+        return None
+    if not stored:
+        stored = (b"",) if dtype == "string" else (0,)
+    return stored + stored[-1:] * (count - len(stored)) if count else ()
+
+
+_READERS: dict[str, Callable[[Any], Attribute]] = {
+    "type": dtype_name,
+    "i": int,
+    "b": bool,
+    "s": _text,
+    "shape": _shape,
+    "tensor": constant_of,
+    "f": float,
+    "func": lambda func: str(func.name),
+}

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tensortide.importers.tf1.shapes import arrays, elementwise, indexing, products, state
-from tensortide.importers.tf1.shapes.table import TABLE
+from tensortide.importers.tf1.shapes.op import TABLE
 
 __all__ = ["TABLE", "arrays", "elementwise", "indexing", "products", "state"]

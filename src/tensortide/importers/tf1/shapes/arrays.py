@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tensortide.expr import Expr, ceil_ratio, constant, total
 from tensortide.importers.tf1.program import Shape, stated_shapes
-from tensortide.importers.tf1.shapes.table import (
+from tensortide.importers.tf1.shapes.op import (
     FEW_POSITIONS,
     MOST_VALUES,
     ONE,

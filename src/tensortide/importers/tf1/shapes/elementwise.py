@@ -9,7 +9,7 @@ from itertools import starmap
 
 from tensortide.expr import Expr, constant, maximum, minimum, total
 from tensortide.importers.tf1.program import Shape
-from tensortide.importers.tf1.shapes.table import (
+from tensortide.importers.tf1.shapes.op import (
     MOST_VALUES,
     ONE,
     Op,

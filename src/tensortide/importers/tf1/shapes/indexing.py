@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensortide.expr import Expr, ceil_ratio, constant
-from tensortide.importers.tf1.shapes.table import (
+from tensortide.importers.tf1.shapes.op import (
     ONE,
     REST,
     Op,

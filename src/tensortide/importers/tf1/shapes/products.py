@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tensortide.expr import Expr, ceil_ratio, constant
 from tensortide.importers.tf1.program import Shape
 from tensortide.importers.tf1.shapes.elementwise import broadcast
-from tensortide.importers.tf1.shapes.table import Op, Result, Tensor, Unknown, shape_of, shapes_of
+from tensortide.importers.tf1.shapes.op import Op, Result, Tensor, Unknown, shape_of, shapes_of
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
 
 __all__ = ["einsum_terms"]

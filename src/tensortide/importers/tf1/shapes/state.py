@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tensortide.expr import Expr, constant
 from tensortide.importers.tf1.program import Constant, Shape, stated_shapes
-from tensortide.importers.tf1.shapes.table import (
+from tensortide.importers.tf1.shapes.op import (
     FEW_POSITIONS,
     MOST_VALUES,
     Op,

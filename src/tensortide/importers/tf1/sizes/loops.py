@@ -7,207 +7,183 @@ loop counts back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tensortide.expr import Expr, constant, minimum
-from tensortide.importers.tf1.optypes import ENTERS, EXITS, MERGES, NEXT, SWITCHES
-from tensortide.importers.tf1.program import OUTSIDE, Ref
+from tensortide.importers.tf1.optypes import ENTERS, EXITS, MERGES, SWITCHES
+from tensortide.importers.tf1.program import OUTSIDE, Constant, Loop, Ref
 from tensortide.importers.tf1.reading.link import Linked
-from tensortide.importers.tf1.shapes.table import Tensor
-from tensortide.importers.tf1.sizes.unify import Sizes
+from tensortide.importers.tf1.shapes.op import Tensor
+from tensortide.importers.tf1.sizes.unify import Origin, Sizes
 
-__all__ = ["Trips", "counted_exit", "forward_loops", "trip_counts"]
+__all__ = ["Counters"]
 
 _THROUGH = SWITCHES | {"Identity", "Cast", "StopGradient"}
+_MIRRORED = {
+    "Less": "Greater", "LessEqual": "GreaterEqual", "Greater": "Less", "GreaterEqual": "LessEqual",
+    "NotEqual": "NotEqual",
+}  # fmt: skip
+"""Comparisons, and what they are with their sides exchanged."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trips:
-    """The runs of a loop's body; ``bound``: at most so many, because part of the condition depends on
-    data."""
+class _Trips:
+    """The runs of a loop's body; ``bound``: at most so many, because part of the condition depends on data."""
 
     count: Expr
     bound: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Counter:
+class _Counter(NamedTuple):
+    """A loop variable that starts at a known value and grows by a known step."""
+
+    merge: int
     start: Expr
     step: Expr
 
 
-def _value(graph: Linked, tensors: list[list[Tensor]], ref: Ref) -> Expr | None:
-    """Return the value of a scalar that is the same in every trip, if it is known by now."""
-    found = tensors[ref.node]
-    if ref.output < len(found):
-        values = found[ref.output].values
-        return values[0] if values is not None and len(values) == 1 else None
-    node = graph.nodes[ref.node]
-    if (node.type in _THROUGH or node.type in ENTERS) and graph.inputs[ref.node]:
-        return _value(graph, tensors, graph.inputs[ref.node][0])
-    stored = node.attributes.get("value") if node.type == "Const" else None
-    values = getattr(stored, "values", None)
-    return constant(int(values[0])) if values is not None and len(values) == 1 and isinstance(values[0], int) else None
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """The counters of a graph's loops, as far as they follow from the ``tensors`` known by now."""
 
+    graph: Linked
+    tensors: list[list[Tensor]]
+    sizes: Sizes
 
-def _merge_of(graph: Linked, ref: Ref) -> int | None:
-    """Return the loop variable that a tensor of the body is, unchanged."""
-    node = graph.source(ref.node, _THROUGH)
-    return node if graph.nodes[node].type in MERGES else None
+    def loops(self) -> list[Loop]:
+        """Return all loops with their trips; a symbol where those cannot be derived."""
+        frames, forward = self.graph.frames, self._forward_loops()
+        trips = [self._trips(i) for i in range(len(frames))]
+        for i, frame in enumerate(frames):
+            limit = None if trips[i] or frame.maximum is None else self._value(frame.maximum)
+            trips[i] = trips[i] if limit is None else _Trips(limit, bound=True)
+        for i, source in forward.items():
+            own = trips[i]
+            if own is None or own.bound:
+                trips[i] = trips[source]
+        named = [self.graph.frames[forward.get(i, i)].name for i in range(len(frames))]
+        counts = [
+            found.count if found else self.sizes.new(f"trips({name})", None, Origin.DERIVED)
+            for found, name in zip(trips, named, strict=True)
+        ]
+        return [Loop(f.name, f.parent, counts[i], forward.get(i, OUTSIDE)) for i, f in enumerate(frames)]
 
+    def left(self, i: int) -> Tensor:
+        """Return what leaves a loop at node ``i``: with its value where it is a counter of a loop whose trips are
+        known."""
+        tensor, counter = self.tensors[i][0], self._counter(self.graph.nodes[i].inputs[0])
+        trips = None if counter is None else self._trips(self.graph.frame[counter.merge])
+        if counter is None or trips is None or trips.bound:
+            return tensor
+        return replace(tensor, values=(self.sizes.now(counter.start + counter.step * trips.count),))
 
-def _counter(graph: Linked, tensors: list[list[Tensor]], ref: Ref) -> _Counter | None:
-    """Return the counter that a tensor is: a loop variable that starts at a known value and grows by a known step."""
-    merge = _merge_of(graph, ref)
-    if merge is None:
-        return None
-    inputs = graph.inputs[merge]
-    enters = [i for i in inputs if graph.nodes[i.node].type not in NEXT]
-    backs = [i for i in inputs if graph.nodes[i.node].type in NEXT]
-    if len(enters) != 1 or len(backs) != 1 or not graph.inputs[backs[0].node]:
-        return None
-    start = _value(graph, tensors, enters[0])
-    step = _step(graph, tensors, graph.inputs[backs[0].node][0], merge)
-    return None if start is None or step is None else _Counter(start, step)
+    def _value(self, ref: Ref) -> Expr | None:
+        """Return the value of a scalar that is the same in every trip, if it is known by now."""
+        node, found = self.graph.nodes[ref.node], self.tensors[ref.node]
+        if ref.output < len(found):
+            values = found[ref.output].values
+            return values[0] if values is not None and len(values) == 1 else None
+        if (node.type in _THROUGH or node.type in ENTERS) and node.inputs:
+            return self._value(node.inputs[0])
+        stored = node.attributes.get("value") if node.type == "Const" else None
+        numbers = (stored.values or ()) if isinstance(stored, Constant) else ()
+        return constant(int(numbers[0])) if len(numbers) == 1 and isinstance(numbers[0], int) else None
 
+    def _merge_of(self, ref: Ref) -> int:
+        """Return the loop variable that a tensor of the body is, unchanged; -1: it is none."""
+        node = self.graph.source(ref, _THROUGH).node
+        return node if self.graph.nodes[node].type in MERGES else -1
 
-def _step(graph: Linked, tensors: list[list[Tensor]], ref: Ref, merge: int) -> Expr | None:
-    node = graph.nodes[ref.node]
-    if node.type == "Identity" and graph.inputs[ref.node]:
-        return _step(graph, tensors, graph.inputs[ref.node][0], merge)
-    if node.type not in ("Add", "AddV2", "Sub") or len(graph.inputs[ref.node]) != 2:
-        return None
-    left, right = graph.inputs[ref.node]
-    if node.type != "Sub" and _merge_of(graph, right) == merge:
-        left, right = right, left
-    step = _value(graph, tensors, right)
-    if _merge_of(graph, left) != merge or step is None:
-        return None
-    return -step if node.type == "Sub" else step
-
-
-def counted_exit(graph: Linked, tensors: list[list[Tensor]], sizes: Sizes, i: int) -> Tensor:
-    """Return what leaves a loop at node ``i``: with its value where it is a counter of a loop whose trips are known."""
-    tensor = tensors[i][0]
-    ref = graph.inputs[i][0]
-    counter = _counter(graph, tensors, ref)
-    merge = _merge_of(graph, ref)
-    if counter is None or merge is None or graph.frame[merge] == OUTSIDE:
-        return tensor
-    trips = _of_condition(graph, tensors, sizes, graph.frames[graph.frame[merge]].condition)
-    if trips is None or trips.bound:
-        return tensor
-    return Tensor(tensor.shape, (sizes.now(counter.start + counter.step * trips.count),), tensor.handle)
-
-
-def _of_condition(graph: Linked, tensors: list[list[Tensor]], sizes: Sizes, condition: int) -> Trips | None:
-    if condition < 0 or not graph.inputs[condition]:
-        return None
-    return _bounded(graph, tensors, sizes, graph.inputs[condition][0])
-
-
-def _bounded(graph: Linked, tensors: list[list[Tensor]], sizes: Sizes, ref: Ref) -> Trips | None:
-    """Count how often a condition is true from the start."""
-    node = graph.nodes[ref.node]
-    inputs = graph.inputs[ref.node]
-    if node.type in ("Identity", "LoopCond") and inputs:
-        return _bounded(graph, tensors, sizes, inputs[0])
-    if node.type == "LogicalAnd":
-        parts = [_bounded(graph, tensors, sizes, part) for part in inputs]
-        known = [part for part in parts if part is not None]
-        if not known:
+    def _counter(self, ref: Ref) -> _Counter | None:
+        """Return the counter that a tensor is, if it is one."""
+        merge = self._merge_of(ref)
+        if merge < 0:
             return None
-        loose = len(known) < len(parts) or any(part.bound for part in known)
-        return Trips(minimum(*(part.count for part in known)), loose)
-    if node.type not in _SWAPPED or len(inputs) != 2:
+        node = self.graph.nodes[merge]
+        enters, backs = ([r for r in node.inputs if self.graph.is_back_edge(node, r) is back] for back in (False, True))
+        if len(enters) != 1 or len(backs) != 1 or not self.graph.nodes[backs[0].node].inputs:
+            return None
+        start = self._value(enters[0])
+        step = self._step(self.graph.nodes[backs[0].node].inputs[0], merge)
+        return None if start is None or step is None else _Counter(merge, start, step)
+
+    def _step(self, ref: Ref, merge: int) -> Expr | None:
+        """Return what a tensor is more than the loop variable ``merge``."""
+        node = self.graph.nodes[ref.node]
+        if node.type == "Identity" and node.inputs:
+            return self._step(node.inputs[0], merge)
+        if node.type not in ("Add", "AddV2", "Sub") or len(node.inputs) != 2:
+            return None
+        left, right = node.inputs
+        if node.type != "Sub" and self._merge_of(right) == merge:
+            left, right = right, left
+        step = self._value(right)
+        if self._merge_of(left) != merge or step is None:
+            return None
+        return -step if node.type == "Sub" else step
+
+    def _trips(self, frame: int) -> _Trips | None:
+        condition = None if frame == OUTSIDE else self.graph.frames[frame].condition
+        return None if condition is None else self._bounded(condition)
+
+    def _bounded(self, ref: Ref) -> _Trips | None:
+        """Count how often a condition is true from the start."""
+        node = self.graph.nodes[ref.node]
+        if node.type in ("Identity", "LoopCond") and node.inputs:
+            return self._bounded(node.inputs[0])
+        if node.type == "LogicalAnd":
+            parts = [self._bounded(part) for part in node.inputs]
+            known = [part for part in parts if part is not None]
+            loose = len(known) < len(parts) or any(part.bound for part in known)
+            return _Trips(minimum(*(part.count for part in known)), loose) if known else None
+        if node.type not in _MIRRORED or len(node.inputs) != 2:
+            return None
+        for kind, (left, right) in ((node.type, node.inputs), (_MIRRORED[node.type], node.inputs[::-1])):
+            counter = self._counter(left)
+            if counter is not None:
+                bound = self._value(right)
+                count = None if bound is None else self._count(kind, counter, self.sizes.now(bound))
+                return None if count is None else _Trips(count)
         return None
-    left, right = inputs
-    kind = node.type
-    counter, bound = _counter(graph, tensors, left), _value(graph, tensors, right)
-    if counter is None:
-        counter, bound, kind = _counter(graph, tensors, right), _value(graph, tensors, left), _SWAPPED[kind]
-    if counter is None or bound is None:
-        return None
-    count = _count(kind, counter, sizes.now(bound), sizes)
-    return None if count is None else Trips(count)
 
+    def _count(self, kind: str, counter: _Counter, bound: Expr) -> Expr | None:
+        """Count the steps of a counter until it is no longer ``kind`` than ``bound``."""
+        sizes = self.sizes
+        start, step = sizes.now(counter.start), sizes.number(counter.step)
+        if not isinstance(step, int) or step == 0 or not sizes.stored(counter.step):
+            return None
+        if kind != "NotEqual" and kind.startswith("Less") != (step > 0):
+            return None
+        distance = bound - start if step > 0 else start - bound
+        if kind in ("LessEqual", "GreaterEqual"):
+            distance = distance + 1
+        trips = -(-distance // abs(step))
+        return constant(0) if sizes.stored(trips) and sizes.number(trips) < 0 else trips
 
-_SWAPPED = {
-    "Less": "Greater", "LessEqual": "GreaterEqual", "Greater": "Less", "GreaterEqual": "LessEqual",
-    "NotEqual": "NotEqual",
-}  # fmt: skip
+    def _forward_loops(self) -> dict[int, int]:
+        """Find the loop that each gradient loop retraces: the one whose counter it counts back, or whose stacks it
+        pops."""
+        graph, found = self.graph, dict[int, int]()
+        for pushes, pops in graph.stacks:
+            for backward in (graph.frame[pop] for pop in pops):
+                for forward in (graph.frame[push] for push in pushes):
+                    nested = OUTSIDE not in (backward, forward) and self._depth(backward) == self._depth(forward)
+                    if nested and backward != forward:
+                        found.setdefault(backward, forward)
+        for i, node in enumerate(graph.nodes):
+            if node.type in ENTERS and node.inputs:
+                source = graph.nodes[node.inputs[0].node]
+                if source.type in EXITS and self._counts_back(i):
+                    found[graph.frame[i]] = graph.frame[source.inputs[0].node]
+        return found
 
+    def _depth(self, frame: int) -> int:
+        return 0 if frame == OUTSIDE else 1 + self._depth(self.graph.frames[frame].parent)
 
-def _count(kind: str, counter: _Counter, bound: Expr, sizes: Sizes) -> Expr | None:
-    start, step = sizes.now(counter.start), sizes.number(counter.step)
-    if not isinstance(step, int) or step == 0 or not sizes.stored(counter.step):
-        return None
-    distance = bound - start if step > 0 else start - bound
-    upward = kind in ("Less", "LessEqual")
-    if kind != "NotEqual" and upward != (step > 0):
-        return None
-    if kind in ("LessEqual", "GreaterEqual"):
-        distance = distance + 1
-    trips = -(-distance // abs(step))
-    return constant(0) if sizes.stored(trips) and sizes.number(trips) < 0 else trips
-
-
-def forward_loops(graph: Linked) -> dict[int, int]:
-    """Find the loop that each gradient loop retraces: the one whose counter it counts back, or whose stacks it pops."""
-    found: dict[int, int] = {}
-    for stack, pops in graph.pops.items():
-        for pop in pops:
-            for push in graph.pushes.get(stack, ()):
-                backward, forward = graph.frame[pop], graph.frame[push]
-                if (
-                    OUTSIDE not in (backward, forward)
-                    and backward != forward
-                    and _depth(graph, backward) == _depth(graph, forward)
-                ):
-                    found.setdefault(backward, forward)
-    for i, node in enumerate(graph.nodes):
-        if node.type in ENTERS and graph.inputs[i]:
-            source = graph.inputs[i][0].node
-            if graph.nodes[source].type in EXITS and _counts_back(graph, i):
-                found[graph.frame[i]] = graph.frame[graph.inputs[source][0].node]
-    return found
-
-
-def _depth(graph: Linked, frame: int) -> int:
-    return 0 if frame == OUTSIDE else 1 + _depth(graph, graph.frames[frame].parent)
-
-
-def _counts_back(graph: Linked, enter: int) -> bool:
-    """Tell whether an Enter starts the counter in the condition of its loop."""
-    condition = graph.frames[graph.frame[enter]].condition
-    if condition < 0 or not graph.inputs[condition]:
-        return False
-    compare = graph.inputs[condition][0].node
-    merges = [_merge_of(graph, ref) for ref in graph.inputs[compare]]
-    return any(m is not None and any(ref.node == enter for ref in graph.inputs[m]) for m in merges)
-
-
-def trip_counts(graph: Linked, tensors: list[list[Tensor]], sizes: Sizes) -> list[Trips | None]:
-    """Return the trips of every loop, None where they cannot be derived."""
-    found: list[Trips | None] = []
-    forward = forward_loops(graph)
-    for frame in graph.frames:
-        context = graph.graph.contexts.get(frame.name)
-        trips = _of_condition(graph, tensors, sizes, frame.condition)
-        if trips is None and context is not None and context.maximum:
-            limit = _maximum(graph, tensors, context.maximum)
-            trips = None if limit is None else Trips(limit, bound=True)
-        found.append(trips)
-    for loop, source in forward.items():
-        own = found[loop]
-        if own is None or own.bound:
-            found[loop] = found[source]
-    return found
-
-
-def _maximum(graph: Linked, tensors: list[list[Tensor]], name: str) -> Expr | None:
-    node, _, output = name.rpartition(":")
-    for i, candidate in enumerate(graph.nodes):
-        if candidate.name == node:
-            return _value(graph, tensors, Ref(i, int(output or 0)))
-    return None
+    def _counts_back(self, enter: int) -> bool:
+        """Tell whether an Enter starts the counter in the condition of its loop."""
+        condition = self.graph.frames[self.graph.frame[enter]].condition
+        compared = () if condition is None else self.graph.nodes[condition.node].inputs
+        merges = [merge for merge in map(self._merge_of, compared) if merge >= 0]
+        return any(ref.node == enter for merge in merges for ref in self.graph.nodes[merge].inputs)

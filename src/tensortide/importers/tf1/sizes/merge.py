@@ -8,15 +8,14 @@ were only ever numbers stay numbers. Each such decision is a note.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeAlias
 
-from tensortide.expr import Expr, constant, symbol
+from tensortide.expr import Expr, as_expr, symbol
 from tensortide.importers.tf1.optypes import FEEDS, VARIABLES
 from tensortide.importers.tf1.program import Shape
-from tensortide.importers.tf1.reading.link import Linked
-from tensortide.importers.tf1.sizes.propagate import Propagated
-from tensortide.importers.tf1.sizes.unify import Contradiction, Origin, Sizes
+from tensortide.importers.tf1.sizes.propagate import Propagation
+from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
 
 __all__ = ["Independent"]
 
@@ -31,35 +30,34 @@ MULTIPLES = (2, 3, 4, 8, 16, 32)
 
 
 class Independent:
-    """The sizes of feeds and variables, as they become fewer. ``keep`` are stored sizes that stay numbers; ``full`` are
-    the sizes decided by data that were taken to be the most that they can be."""
+    """The sizes of feeds and variables, as they become fewer. ``full`` are the sizes decided by data that were taken to
+    be the most that they can be."""
 
-    def __init__(self, graph: Linked, found: Propagated, keep: Collection[int]) -> None:
-        self.graph = graph
+    def __init__(self, found: Propagation) -> None:
         self.found = found
-        self.sizes: Sizes = found.sizes
-        self.keep = frozenset(keep)
+        self.nodes = found.graph.nodes
+        self.sizes = found.sizes
         self.notes: list[str] = []
         self.full: list[str] = []
         self.feeds = self._shapes_of(FEEDS)
         self.variables = self._shapes_of(VARIABLES)
 
-    def reduce(self, masks: bool) -> None:
-        """Merge all that can be merged; ``masks``: sizes that data decide stay symbols."""
-        if not masks:
-            self.fill_masks()
+    def reduce(self) -> None:
+        """Merge all that can be merged."""
+        self.fill_masks()
         self.join_alike_feeds()
         self.join_flattened()
         self.merge_equal()
         self.merge_multiples()
         self.merge_products()
-        self._settle()
+        self._try(self.sizes.settle)
         self.settle_constants()
+        self._try(self.sizes.settle)
 
     def _shapes_of(self, types: Collection[str]) -> dict[Place, Shape]:
         """Shapes of the outputs of nodes of some types, by node and output."""
         shapes: dict[Place, Shape | None] = {}
-        for i, node in enumerate(self.graph.nodes):
+        for i, node in enumerate(self.nodes):
             if node.type == "VarHandleOp" and node.type in types:
                 shapes[i, 0] = self.found.state.elements.get(i)
             elif node.type in types:
@@ -71,26 +69,24 @@ class Independent:
         return list(dict.fromkeys(n for dim in dims for n in sorted(self.sizes.now(dim).symbols)))
 
     def current(self, shape: Shape) -> Shape:
+        """Return a shape in the sizes that are still open."""
         return tuple(map(self.sizes.now, shape))
 
-    def _same(self, a: Expr, b: Expr) -> None:
-        """Take two sizes to be one, unless they cannot be."""
+    def _try(self, learn: Callable[..., object], *sizes: Expr) -> None:
         try:
-            self.sizes.equal(a, b)
+            learn(*sizes)
         except Contradiction as error:
             self.notes.append(f"two sizes stay apart: {error}")
 
-    def _settle(self) -> None:
-        try:
-            self.sizes.settle()
-        except Contradiction as error:
-            self.notes.append(f"two sizes stay apart: {error}")
+    def _same(self, name: str, size: Expr | int) -> None:
+        """Take a symbol to be a size, unless it cannot be."""
+        self._try(self.sizes.equal, symbol(name), as_expr(size))
 
     def fill_masks(self) -> None:
         """Sizes that data decide are as large as they can be."""
         for name, most in self.sizes.bounds.items():
             if name not in self.sizes.solved:
-                self._same(symbol(name), most)
+                self._same(name, most)
                 self.full.append(name)
 
     def join_alike_feeds(self) -> None:
@@ -107,7 +103,7 @@ class Independent:
                     self._join(members[0], place)
 
     def _stored_shape(self, place: Place) -> object:
-        attributes = self.graph.nodes[place[0]].attributes
+        attributes = self.nodes[place[0]].attributes
         shapes = attributes.get("output_shapes") or attributes.get("_output_shapes")
         given = shapes[place[1]] if isinstance(shapes, tuple) and place[1] < len(shapes) else None
         return attributes.get("shape") or given
@@ -128,7 +124,7 @@ class Independent:
                 and len(above[1]) + len(below[1]) == len(monomial) > 0
             ):
                 for x, y in zip(above[1], below[1], strict=True):
-                    self._same(symbol(x), symbol(y))
+                    self._same(x, symbol(y))
                 self.notes.append(f"{above[0]} and {below[0]} are taken to have equal sizes in the same order")
 
     def _in_one_feed(self, names: Sequence[str]) -> tuple[str, list[str]]:
@@ -136,39 +132,39 @@ class Independent:
         for place, shape in self.feeds.items():
             found = [n for dim in self.current(shape) for n in names if dim == symbol(n) and n in self.sizes.unstored]
             if len(found) == len(names):
-                return self.graph.nodes[place[0]].name, found
+                return self.nodes[place[0]].name, found
         return "", []
 
     def _join(self, first: Place, other: Place) -> None:
         for a, b in zip(self.feeds[first], self.feeds[other], strict=True):
-            self._same(a, b)
-        names = (self.graph.nodes[place[0]].name for place in (other, first))
+            self._try(self.sizes.equal, a, b)
+        names = self.nodes[other[0]].name, self.nodes[first[0]].name
         self.notes.append("{} is taken to have the shape of {}".format(*names))
 
-    def stored(self, *origins: Origin) -> list[str]:
-        shapes = [*self.variables.values(), *self.feeds.values()]
-        return [n for n in self.free_in(d for s in shapes for d in s)
-                if self.sizes.origins[n] in origins and n not in self.sizes.unstored]  # fmt: skip
+    def stored(self, *origins: Origin) -> list[tuple[str, int]]:
+        """Open sizes of variables and feeds of some origins, with their values in the file."""
+        dims = (dim for shape in (*self.variables.values(), *self.feeds.values()) for dim in shape)
+        known = (name for name in self.free_in(dims) if name not in self.sizes.unstored)
+        return [(name, self.sizes.hints[name]) for name in known if self.sizes.origins[name] in origins]
 
     def merge_equal(self) -> None:
         """Sizes of variables with equal values are one, the caller's name first. Lengths of tables and widths are kept
         apart where a table is as long as it is wide."""
-        known = self._named_by_caller()
+        known = self._of_variables(lambda dim: {self.sizes.origins[name] for name in dim.symbols} == {Origin.USER})
         lengths = set(self.free_in(length for length, _ in self.found.state.rows))
         number = self.sizes.number
         square = {number(length) for length, wide in self.found.state.rows if number(length) in map(number, wide)}
         tables: dict[int, list[Expr]] = defaultdict(list)
         merged: Counter[int] = Counter()
-        for name in self.stored(Origin.VARIABLE):
-            hint = self.sizes.hints[name]
+        for name, hint in self.stored(Origin.VARIABLE):
             group = tables if hint in square and name in lengths else known
-            if hint < SMALLEST or hint in self.keep:
-                self._same(symbol(name), constant(hint))
-            elif not group.get(hint):
+            if hint < SMALLEST:
+                self._same(name, hint)
+            elif not group[hint]:
                 group[hint] = [symbol(name)]
             elif len(group[hint]) == 1:
                 merged[hint] += 1
-                self._same(group[hint][0], symbol(name))
+                self._try(self.sizes.equal, group[hint][0], symbol(name))
             else:
                 self.notes.append(
                     f"a size of {hint} may be {' or '.join(map(str, group[hint]))}: it keeps its own name"
@@ -179,66 +175,55 @@ class Independent:
         ]
         self._keep_feeds(known)
 
-    def _named_by_caller(self) -> dict[int, list[Expr]]:
-        """Sizes of variables in the caller's symbols alone, by value."""
-        known: dict[int, list[Expr]] = defaultdict(list)
-        for shape in self.variables.values():
-            for dim in self.current(shape):
-                value = self.sizes.number(dim)
-                users = all(self.sizes.origins[n] is Origin.USER for n in dim.symbols)
-                if users and dim.symbols and isinstance(value, int) and dim not in known[value]:
-                    known[value].append(dim)
-        return {value: dims for value, dims in known.items() if dims}
-
-    def _keep_feeds(self, known: Mapping[int, list[Expr]]) -> None:
+    def _keep_feeds(self, known: Collection[int]) -> None:
         """Stored sizes of feeds are sizes of their own, whatever variables have the same value; small ones numbers."""
         first: dict[tuple[int, str], Expr] = {}
-        for name in self.stored(Origin.STORED_FEED):
-            hint, place = self.sizes.hints[name], name.rpartition("_")[2]
-            if hint < SMALLEST or hint in self.keep:
-                self._same(symbol(name), constant(hint))
+        for name, hint in self.stored(Origin.STORED_FEED):
+            if hint < SMALLEST:
+                self._same(name, hint)
                 continue
             if hint in known:
                 self.notes.append(f"{name} is {hint}, as are sizes of variables: it keeps its own name")
-            self._same(first.setdefault((hint, place), symbol(name)), symbol(name))
+            self._try(self.sizes.equal, first.setdefault((hint, name.rpartition("_")[2]), symbol(name)), symbol(name))
+
+    def _of_variables(self, wanted: Callable[[Expr], bool]) -> dict[int, list[Expr]]:
+        """Group the wanted sizes of variables by value."""
+        found: dict[int, list[Expr]] = defaultdict(list)
+        for dim in (self.sizes.now(dim) for shape in self.variables.values() for dim in shape):
+            value = self.sizes.number(dim)
+            if isinstance(value, int) and wanted(dim) and dim not in found[value]:
+                found[value].append(dim)
+        return found
 
     def merge_multiples(self) -> None:
         """Widths that are multiples of a smaller width; lengths of tables are not."""
         lengths = [length for length, _ in self.found.state.rows] + self.found.state.cut
         rows = {self.sizes.number(length) for length in lengths}
-        widths = [n for n in self.stored(Origin.VARIABLE) if self.sizes.hints[n] not in rows and "::dim_" in n]
-        widths.sort(key=lambda n: self.sizes.hints[n])
-        bases: list[str] = []
-        for name in widths:
-            hint = self.sizes.hints[name]
-            base = next((b for b in bases if self.sizes.hints[b] * (hint // self.sizes.hints[b]) == hint
-                         and hint // self.sizes.hints[b] in MULTIPLES), None)  # fmt: skip
+        widths = [(hint, name) for name, hint in self.stored(Origin.VARIABLE) if hint not in rows and "::dim_" in name]
+        bases: list[tuple[int, str]] = []
+        for hint, name in sorted(widths, key=lambda width: width[0]):
+            base = next(((b, of) for b, of in bases if hint % b == 0 and hint // b in MULTIPLES), None)
             if base is None:
-                bases.append(name)
+                bases.append((hint, name))
             else:
-                times = hint // self.sizes.hints[base]
-                self._same(symbol(name), symbol(base) * times)
-                self.notes.append(f"the size {hint} is taken to be {times} times the size {self.sizes.hints[base]}")
+                times = hint // base[0]
+                self._same(name, symbol(base[1]) * times)
+                self.notes.append(f"the size {hint} is taken to be {times} times the size {base[0]}")
 
     def merge_products(self) -> None:
         """Make a width that has the value of a product of others (heads times their size) that product."""
-        products: dict[int, set[Expr]] = defaultdict(set)
-        for shape in self.variables.values():
-            for dim in self.current(shape):
-                value = self.sizes.number(dim)
-                if len(dim.symbols) > 1 and isinstance(value, int):
-                    products[value].add(dim)
-        for name in self.stored(Origin.VARIABLE):
-            found = products.get(self.sizes.hints[name], set())
-            if len(found) == 1 and name not in (product := next(iter(found))).symbols:
-                self._same(symbol(name), product)
+        products = self._of_variables(lambda dim: len(dim.symbols) > 1)
+        for name, hint in self.stored(Origin.VARIABLE):
+            found = products.get(hint, [])
+            if len(found) == 1 and name not in found[0].symbols:
+                self._same(name, found[0])
 
     def settle_constants(self) -> None:
         """Number in shapes that nothing tied to another size: the size of a variable or feed that has this value, else
         numbers."""
         known: dict[int, set[str]] = defaultdict(set)
-        for name in self.stored(Origin.VARIABLE, Origin.STORED_FEED, Origin.USER, Origin.FEED):
-            known[self.sizes.hints[name]].add(name)
+        for name, hint in self.stored(Origin.VARIABLE, Origin.STORED_FEED, Origin.USER, Origin.FEED):
+            known[hint].add(name)
         used = {n for tensors in self.found.tensors for t in tensors for n in self.free_in(t.shape or ())}
         taken: Counter[int] = Counter()
         for name, origin in list(self.sizes.origins.items()):
@@ -247,12 +232,11 @@ class Independent:
             hint = self.sizes.hints[name]
             like = known.get(hint, set())
             if len(like) == 1 and hint >= 2 * SMALLEST:
-                self._same(symbol(name), symbol(next(iter(like))))
+                self._same(name, symbol(next(iter(like))))
                 if name in used:
                     taken[hint] += 1
             else:
-                self._same(symbol(name), constant(hint))
+                self._same(name, hint)
         self.notes += [
             f"{count} times the number {hint} is taken to be the size {hint}" for hint, count in taken.items()
         ]
-        self._settle()

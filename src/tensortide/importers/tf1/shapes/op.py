@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
@@ -109,7 +109,7 @@ class Op:
     number: int
     name: str
     type: str
-    attributes: dict[str, Attribute]
+    attributes: Mapping[str, Attribute]
     inputs: list[Tensor]
     outputs: int
     sizes: Sizes
