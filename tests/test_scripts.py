@@ -28,7 +28,7 @@ def test_a_change_runs_the_tests_of_its_room(tmp_path: Path) -> None:
     for room in ("cost", "graph"):
         (tmp_path / "tests" / room).mkdir(parents=True)
     (tmp_path / "tests" / "test_import.py").touch()
-    assert targets(["src/tensortide/cost/rules/fft.py", "README.md"], tmp_path) == ["tests/cost"]
+    assert targets(["src/tensortide/cost/rules/linalg.py", "README.md"], tmp_path) == ["tests/cost"]
     assert targets(["tests/graph/test_model.py", "src/tensortide/cost/a.py"], tmp_path) == ["tests/cost", "tests/graph"]
     assert targets(["src/tensortide/units.py"], tmp_path) == ["tests/test_import.py"]
     assert targets(["src/tensortide/gone/a.py"], tmp_path) == ["tests/test_import.py"]

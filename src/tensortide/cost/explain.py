@@ -107,7 +107,7 @@ def explain(graph: Graph, op: int | str, *, resolver: Resolver | None = None) ->
         common,
         rule=rule.name,
         formula=rule.formula,
-        meaning=inspect.cleandoc(work.__doc__ or ""),
+        meaning=rule.meaning or inspect.cleandoc(work.__doc__ or ""),
         file=work.__code__.co_filename if inspect.isfunction(work) else "",
         line=work.__code__.co_firstlineno if inspect.isfunction(work) else 0,
         symbols=tuple((name, str(value)) for name, value in call.symbols.items()),

@@ -108,6 +108,10 @@ class OpCall:
             raise TensortideError(f"{self.name} has no tensor argument {name!r}; its arguments are: {known}")
         return value
 
+    def first(self, *names: str) -> Tensor:
+        """The tensor argument that the op has under one of ``names``."""
+        return self.tensor(next((name for name in names if name in self.arguments), names[-1]))
+
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of tensor argument ``name``."""
         return self.tensor(name).shape

@@ -30,7 +30,7 @@ W = TypeVar("W", bound=Work)
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """Rule that derives the cost of one op from its call. ``formula`` is text for people.
+    """Rule that derives the cost of one op from its call. ``formula`` and ``meaning`` are texts for people.
 
     ``work`` returns None where even this op's shapes do not tell. Its bytes are those of ``bytes`` unless it sets
     them. ``asks_wanted``: the cost depends on which outputs are read afterwards.
@@ -40,6 +40,7 @@ class Rule(msgspec.Struct, frozen=True):
     formula: str
     work: Work
     bytes: BytesRule = interface
+    meaning: str = ""
     asks_wanted: bool = False
     is_free: bool = False
 
@@ -56,14 +57,19 @@ _table: dict[str, Rule] = {}
 
 
 def rule(
-    *names: str, formula: str = "", bytes: BytesRule = interface, asks_wanted: bool = False, is_free: bool = False
+    *names: str,
+    formula: str = "",
+    bytes: BytesRule = interface,
+    meaning: str = "",
+    asks_wanted: bool = False,
+    is_free: bool = False,
 ) -> Callable[[W], W]:
     """Register the decorated function as the cost rule of the ops ``names``.
 
     A name is ``namespace::op``, which stands for all overloads, their in-place and ``out=`` forms and the
     ``_foreach_`` form (where the rule gets one item of the lists at a time), or ``namespace::op.overload``, which
     wins over it. The function gets the call and returns a Cost; without bytes in it, the bytes of all inputs and
-    outputs are added.
+    outputs are added. Its docstring is the ``meaning``, if there is no other.
 
         @tensortide.cost.rule("mylib::mix", formula="n d MACs")
         def mix(op):
@@ -76,7 +82,7 @@ def rule(
 
     def register(work: W) -> W:
         for name in names:
-            _add(Rule(name, formula or _first_line(work), work, bytes, asks_wanted, is_free))
+            _add(Rule(name, formula or _first_line(work), work, bytes, meaning, asks_wanted, is_free))
         return work
 
     return register

@@ -9,13 +9,59 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tensortide.cost.access import Bytes, size, written
-from tensortide.cost.masks import bottom_right, dense, top_left, window
+from tensortide.cost.forms import aten
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import rule
 
 FORWARD = "B Hq P (Dk + Dv) MACs + per query row of s keys: scale s, mask s, softmax 5s - 2, dropout 2s"
 BACKWARD = "2 B Hq P (Dk + Dv) MACs (B Hq P Dk recomputed) + per query row: dropout 2s, softmax 4s - 1, scale s"
+
+
+# -- pairs of query and key per head that a mask leaves ---------------------------------------------
+
+
+def dense(queries: int, keys: int) -> int:
+    """Every query meets every key."""
+    return queries * keys
+
+
+def top_left(queries: int, keys: int) -> int:
+    """Causal from the first key on: key j <= query i.
+
+    >>> top_left(4, 4), top_left(2, 4), top_left(4, 2)
+    (10, 3, 7)
+    """
+    if queries >= keys:
+        return keys * (keys + 1) // 2 + (queries - keys) * keys
+    return queries * (queries + 1) // 2
+
+
+def bottom_right(queries: int, keys: int) -> int:
+    """Causal up to the last key: j <= i + keys - queries, decoding with a cache.
+
+    >>> bottom_right(4, 4), bottom_right(2, 4), bottom_right(4, 2)
+    (10, 7, 3)
+    """
+    if queries <= keys:
+        return queries * keys - queries * (queries - 1) // 2
+    return keys * (keys + 1) // 2
+
+
+def window(queries: int, keys: int, left: int | None, right: int | None, shift: int = 0) -> int:
+    """Keys from ``left`` before to ``right`` after the diagonal i + shift; None is unlimited.
+
+    >>> window(4, 4, 1, 0), window(4, 4, None, 0), window(1, 8, 2, 0, shift=7)
+    (7, 10, 3)
+    """
+    total = 0
+    for i in range(queries):
+        first = 0 if left is None else max(0, i + shift - left)
+        last = keys - 1 if right is None else min(keys - 1, i + shift + right)
+        total += max(0, last - first + 1)
+    return total
+
+
+# -- one attention ----------------------------------------------------------------------------------
 
 
 class Problem(NamedTuple):
@@ -75,13 +121,15 @@ def heads_last(op: OpCall) -> Problem:
     return Problem(b, hq, hkv, sq, sk, dk, dv, b * dense(sq, sk), active, masked, dropout)
 
 
-def cudnn(op: OpCall) -> Problem:
-    """Operands of cuDNN's own op: the longest lengths it is given say which dimension the sequence is."""
+def problem(op: OpCall) -> Problem:
+    """The layout of the operands follows from the op, but cuDNN's own has either: there the longest lengths that it is
+    given say which dimension the sequence is."""
+    if not op.base.startswith("_cudnn"):
+        return heads_first(op) if "scaled_dot_product" in op.base else heads_last(op)
     query, key = op.shape("query"), op.shape("key")
     longest = op.arg("max_q", 0), op.arg("max_k", 0)
-    if len(query) == 4 and (query[2], key[2]) != longest and (query[1], key[1]) == longest:
-        return heads_last(op)
-    return heads_first(op) if len(query) == 4 else heads_last(op)
+    last = len(query) != 4 or ((query[2], key[2]) != longest and (query[1], key[1]) == longest)
+    return heads_last(op) if last else heads_first(op)
 
 
 def _longest(op: OpCall, names: tuple[str, ...], fallback: int) -> int:
@@ -126,7 +174,7 @@ def forward(op: OpCall, p: Problem) -> Cost:
     )
 
 
-def backward(op: OpCall, p: Problem, wanted: tuple[bool, bool, bool, bool] = (True, True, True, False)) -> Cost:
+def backward(op: OpCall, p: Problem, wanted: tuple[bool, ...]) -> Cost:
     """Gradients of query, key, value (and bias) as wanted; the scores are rebuilt by the kernel."""
     p.show(op)
     of_query, of_key, of_value, of_bias = wanted
@@ -146,20 +194,23 @@ def backward(op: OpCall, p: Problem, wanted: tuple[bool, bool, bool, bool] = (Tr
     )
 
 
-@rule(
-    "aten::_scaled_dot_product_flash_attention_for_cpu",
-    "aten::_scaled_dot_product_flash_attention",
-    "aten::_scaled_dot_product_efficient_attention",
-    "aten::_scaled_dot_product_cudnn_attention",
-    "aten::_scaled_dot_product_fused_attention_overrideable",
-    "aten::_scaled_dot_product_attention_math",
-    "aten::_scaled_dot_product_attention_math_for_mps",
-    "aten::scaled_dot_product_attention",
-    formula=FORWARD,
+@aten(
+    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
+    "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
+    "_scaled_dot_product_fused_attention_overrideable _scaled_dot_product_attention_math "
+    "_scaled_dot_product_attention_math_for_mps scaled_dot_product_attention",
+    FORWARD,
+    meaning="Attention on operands (B, H, S, D).",
 )
+@aten(
+    "_flash_attention_forward _flash_attention_forward_no_dropout_inplace _efficient_attention_forward",
+    FORWARD,
+    meaning="Attention on operands (B, S, H, D) or packed (T, H, D).",
+)
+@aten("_cudnn_attention_forward", FORWARD)
 def fused_forward(op: OpCall) -> Cost:
-    """Attention on operands (B, H, S, D)."""
-    return forward(op, heads_first(op))
+    """Attention by cuDNN."""
+    return forward(op, problem(op))
 
 
 def _read_backward(op: OpCall) -> Bytes:
@@ -168,45 +219,22 @@ def _read_backward(op: OpCall) -> Bytes:
     return Bytes(size(t for name in names for t in op.tensors(name)), written(op))
 
 
-@rule(
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
-    "aten::_scaled_dot_product_flash_attention_backward",
-    "aten::_scaled_dot_product_efficient_attention_backward",
-    "aten::_scaled_dot_product_cudnn_attention_backward",
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward",
-    formula=BACKWARD,
+@aten(
+    "_scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_flash_attention_backward "
+    "_scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward "
+    "_scaled_dot_product_fused_attention_overrideable_backward",
+    BACKWARD,
+    meaning="Gradients of attention on operands (B, H, S, D).",
     bytes=_read_backward,
 )
-def fused_backward(op: OpCall) -> Cost:
-    """Gradients of attention on operands (B, H, S, D)."""
-    return backward(op, heads_first(op), tuple(op.arg("grad_input_mask", (True, True, True, False))))
-
-
-@rule(
-    "aten::_flash_attention_forward",
-    "aten::_flash_attention_forward_no_dropout_inplace",
-    "aten::_efficient_attention_forward",
-    formula=FORWARD,
+@aten(
+    "_flash_attention_backward _efficient_attention_backward",
+    BACKWARD,
+    meaning="Gradients of attention on operands (B, S, H, D) or packed (T, H, D).",
+    bytes=_read_backward,
 )
-def direct_forward(op: OpCall) -> Cost:
-    """Attention on operands (B, S, H, D) or packed (T, H, D)."""
-    return forward(op, heads_last(op))
-
-
-@rule("aten::_flash_attention_backward", "aten::_efficient_attention_backward", formula=BACKWARD, bytes=_read_backward)
-def direct_backward(op: OpCall) -> Cost:
-    """Gradients of attention on operands (B, S, H, D) or packed (T, H, D)."""
-    bias = bool(op.arg("bias_requires_grad", False))
-    return backward(op, heads_last(op), (True, True, True, bias))
-
-
-@rule("aten::_cudnn_attention_forward", formula=FORWARD)
-def cudnn_forward(op: OpCall) -> Cost:
-    """Attention by cuDNN."""
-    return forward(op, cudnn(op))
-
-
-@rule("aten::_cudnn_attention_backward", formula=BACKWARD, bytes=_read_backward)
-def cudnn_backward(op: OpCall) -> Cost:
+@aten("_cudnn_attention_backward", BACKWARD, bytes=_read_backward)
+def fused_backward(op: OpCall) -> Cost:
     """Gradients of attention by cuDNN."""
-    return backward(op, cudnn(op))
+    wanted = (True, True, True, bool(op.arg("bias_requires_grad", False)))
+    return backward(op, problem(op), tuple(op.arg("grad_input_mask", wanted)))

@@ -1,4 +1,4 @@
-"""Ops that move bytes or nothing at all: copies, fills, allocations, queries. No FLOPs.
+"""Ops that move bytes or nothing at all: copies, fills, allocations, queries, communication. Hardly any FLOPs.
 
 Counting convention: docs/cost.md, bytes.
 """
@@ -6,9 +6,10 @@ Counting convention: docs/cost.md, bytes.
 from __future__ import annotations
 
 from tensortide.cost.access import Bytes, nothing, reads, size, writes_only, written
+from tensortide.cost.forms import aten, moves
 from tensortide.cost.kinds import Kind, dtype_kind
 from tensortide.cost.opcall import OpCall
-from tensortide.cost.record import FREE, Cost
+from tensortide.cost.record import Cost
 from tensortide.cost.registry import rule
 
 ALLOCATIONS = (
@@ -29,10 +30,10 @@ QUESTIONS = (
     "row_indices _mkldnn_reshape _mkldnn_transpose t_ transpose_ squeeze_ unsqueeze_ as_strided_ "
     "swapaxes_ swapdims_ detach_ q_per_channel_scales q_per_channel_zero_points from_file"
 )
+PADDINGS = "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d"
 COPIES = (
     "clone copy _to_copy _copy_from _copy_from_and_resize contiguous cat _cat stack _stack _chunk_cat block_diag "
-    "repeat tile flip roll rot90 tril triu narrow_copy constant_pad_nd reflection_pad1d reflection_pad2d "
-    "reflection_pad3d replication_pad1d replication_pad2d replication_pad3d pixel_shuffle pixel_unshuffle "
+    f"repeat tile flip roll rot90 tril triu narrow_copy constant_pad_nd {PADDINGS} pixel_shuffle pixel_unshuffle "
     "channel_shuffle native_channel_shuffle diag_embed unsafe_split unsafe_split_with_sizes split_copy "
     "split_with_sizes_copy chunk_copy unbind_copy expand_copy view_copy _reshape_alias_copy _reshape_copy "
     "permute_copy transpose_copy t_copy squeeze_copy unsqueeze_copy select_copy slice_copy diagonal_copy "
@@ -55,53 +56,41 @@ FILLS = (
 )
 
 
-def _names(text: str) -> list[str]:
-    return list(dict.fromkeys(f"aten::{name}" for name in text.split()))
+def _replaced(op: OpCall) -> Bytes:
+    """The part of self that stays, and src, are read."""
+    source = size([op.tensor("src")])
+    return Bytes(max(source, size([op.tensor("self")])), written(op))
 
 
-@rule(*_names(ALLOCATIONS), *_names(QUESTIONS), formula="0: no bytes move", bytes=nothing, is_free=True)
-def free(op: OpCall) -> Cost:
-    """An allocation, a renaming or a question about metadata."""
-    del op
-    return FREE
+moves(
+    f"{ALLOCATIONS} {QUESTIONS}",
+    "0: no bytes move",
+    "An allocation, a renaming or a question about metadata.",
+    bytes=nothing,
+    is_free=True,
+)
+moves(COPIES, "0 FLOP: read and written", "A copy, in another order, layout, dtype or place.")
+moves(FILLS, "0 FLOP: written", "A fill.", bytes=writes_only)
+moves(
+    "select_backward slice_backward diagonal_backward as_strided_scatter _nested_select_backward "
+    "value_selecting_reduction_backward",
+    "0 FLOP: zeros with the gradient copied into place",
+    "The gradient of a view: a fill, and a copy into part of it.",
+)
+moves(
+    "select_scatter slice_scatter diagonal_scatter",
+    "0 FLOP: the part of self that stays and src are read",
+    "A copy with one part from elsewhere.",
+    bytes=_replaced,
+)
+moves("_local_scalar_dense item is_nonzero", "0 FLOP: one element to the host", "One value given to the program.")
+moves("_assert_async _functional_assert_async", "0 FLOP: one flag", "A check on the device.", bytes=reads("self"))
 
 
-@rule(*_names(COPIES), formula="0 FLOP: read and written")
-def copied(op: OpCall) -> Cost:
-    """A copy, in another order, layout, dtype or place."""
-    del op
-    return Cost()
-
-
-@rule(*_names(FILLS), formula="0 FLOP: written", bytes=writes_only)
-def filled(op: OpCall) -> Cost:
-    """A fill."""
-    del op
-    return Cost()
-
-
-@rule("aten::arange", "aten::range", formula="1 integer op (2 FLOP if floating) per element", bytes=writes_only)
-def arange(op: OpCall) -> Cost:
-    """Start plus index times step."""
-    return _counted(op, 2)
-
-
-@rule("aten::linspace", "aten::logspace", formula="2 FLOP per element (3 and a power for logspace)", bytes=writes_only)
-def linspace(op: OpCall) -> Cost:
-    """Evenly spaced points."""
-    return _counted(op, 3 if op.base == "logspace" else 2, 1 if op.base == "logspace" else 0)
-
-
-@rule(
-    "aten::hann_window", "aten::hamming_window", "aten::blackman_window", "aten::bartlett_window",
-    "aten::kaiser_window", "aten::fft_fftfreq", "aten::fft_rfftfreq",
-    formula="4 per element", bytes=writes_only,
-)  # fmt: skip
-def window(op: OpCall) -> Cost:
-    """A window function: a multiple of the index, a cosine and a linear form of it."""
-    if "freq" in op.base:
-        return _counted(op, 2)
-    return _counted(op, 10 if "blackman" in op.base else 4, 1)
+@aten(" ".join(f"{name}_backward" for name in PADDINGS.split()), "adds = padding elements", bytes=reads("grad_output"))
+def padding_backward(op: OpCall) -> Cost:
+    """The gradient of the padding is added to that of the element it repeats."""
+    return Cost(elementwise_flops=max(0, op.tensor("grad_output").numel - op.out.numel))
 
 
 def _counted(op: OpCall, flops: int, special: int = 0) -> Cost:
@@ -111,49 +100,66 @@ def _counted(op: OpCall, flops: int, special: int = 0) -> Cost:
     return Cost(elementwise_flops=flops * count, transcendentals=special * count)
 
 
-@rule(
-    "aten::select_backward", "aten::slice_backward", "aten::diagonal_backward", "aten::as_strided_scatter",
-    "aten::_nested_select_backward", "aten::value_selecting_reduction_backward",
-    formula="0 FLOP: zeros with the gradient copied into place",
-)  # fmt: skip
-def placed(op: OpCall) -> Cost:
-    """The gradient of a view: a fill, and a copy into part of it."""
+@aten("arange range", "1 integer op (2 FLOP if floating) per element", bytes=writes_only)
+def arange(op: OpCall) -> Cost:
+    """Start plus index times step."""
+    return _counted(op, 2)
+
+
+@aten("linspace logspace", "2 FLOP per element (3 and a power for logspace)", bytes=writes_only)
+def linspace(op: OpCall) -> Cost:
+    """Evenly spaced points."""
+    return _counted(op, 3, 1) if op.base == "logspace" else _counted(op, 2)
+
+
+@aten(
+    "hann_window hamming_window blackman_window bartlett_window kaiser_window fft_fftfreq fft_rfftfreq",
+    "4 per element",
+    bytes=writes_only,
+)
+def window(op: OpCall) -> Cost:
+    """A window function: a multiple of the index, a cosine and a linear form of it."""
+    if "freq" in op.base:
+        return _counted(op, 2)
+    return _counted(op, 10 if "blackman" in op.base else 4, 1)
+
+
+# Communication between devices: copies, and the arithmetic of reductions on the way. How many devices take part is a
+# value that is not known: a reduction counts one operation per element received.
+
+FUNCTIONAL, IN_PLACE = "_c10d_functional::", "c10d::"
+MOVING = (
+    "all_gather_into_tensor all_gather_into_tensor_coalesced all_gather_into_tensor_out all_to_all_single broadcast",
+    "allgather_ _allgather_base_ broadcast_ alltoall_ alltoall_base_ scatter_ gather_",
+)
+REDUCING = (
+    "all_reduce all_reduce_coalesced reduce_scatter_tensor reduce_scatter_tensor_coalesced",
+    "allreduce_ allreduce_coalesced_ reduce_ reduce_scatter_ _reduce_scatter_base_",
+)
+
+
+def _collectives(texts: tuple[str, str]) -> list[str]:
+    spaces = zip((FUNCTIONAL, IN_PLACE), texts, strict=True)
+    return [space + name for space, text in spaces for name in text.split()]
+
+
+@rule(*_collectives(MOVING), formula="0 FLOP: sent and received")
+def moved(op: OpCall) -> Cost:
+    """Data sent to other devices."""
     del op
     return Cost()
 
 
-@rule(
-    "aten::select_scatter", "aten::slice_scatter", "aten::diagonal_scatter",
-    formula="0 FLOP: the part of self that stays and src are read",
-    bytes=lambda op: Bytes(
-        max(0, size([op.tensor("self")]) - size([op.tensor("src")])) + size([op.tensor("src")]), written(op)
-    ),
-)  # fmt: skip
-def replaced(op: OpCall) -> Cost:
-    """A copy with one part from elsewhere."""
+@rule(*_collectives(REDUCING), formula="1 per element received (bound from below)")
+def reduced(op: OpCall) -> Cost:
+    """Data combined with that of other devices."""
+    outputs = op.outputs or op.mutated
+    count = sum(tensor.numel for tensor in outputs)
+    return Cost(elementwise_flops=count, exact=False, reason="one operation per element received")
+
+
+@rule("_c10d_functional::wait_tensor", "c10d::barrier", formula="0", bytes=nothing, is_free=True)
+def waited(op: OpCall) -> Cost:
+    """Waiting for data to arrive."""
     del op
     return Cost()
-
-
-@rule("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", formula="0 FLOP: one element to the host")
-def to_host(op: OpCall) -> Cost:
-    """One value given to the program."""
-    del op
-    return Cost()
-
-
-@rule("aten::_assert_async", "aten::_functional_assert_async", formula="0 FLOP: one flag", bytes=reads("self"))
-def checked(op: OpCall) -> Cost:
-    """A check on the device."""
-    del op
-    return Cost()
-
-
-@rule(
-    "aten::reflection_pad1d_backward", "aten::reflection_pad2d_backward", "aten::reflection_pad3d_backward",
-    "aten::replication_pad1d_backward", "aten::replication_pad2d_backward", "aten::replication_pad3d_backward",
-    formula="adds = padding elements", bytes=reads("grad_output"),
-)  # fmt: skip
-def padding_backward(op: OpCall) -> Cost:
-    """The gradient of the padding is added to that of the element it repeats."""
-    return Cost(elementwise_flops=max(0, op.tensor("grad_output").numel - op.out.numel))

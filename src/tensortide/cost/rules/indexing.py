@@ -9,27 +9,21 @@ from __future__ import annotations
 import math
 
 from tensortide.cost.access import Bytes, reads, selected_rows, size, written
-from tensortide.cost.kinds import Kind, Weights, elements, kind_of
+from tensortide.cost.forms import aten, moves
+from tensortide.cost.kinds import Weights, elements, kind_of
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import rule
 from tensortide.graph.model import Tensor
 
-
-@rule("aten::embedding", formula="0 FLOP: the rows selected", bytes=selected_rows("indices"))
-@rule(
-    "aten::index", "aten::_unsafe_index", "aten::_index", formula="0 FLOP: elements selected",
-    bytes=selected_rows("indices"),
-)  # fmt: skip
-@rule(
-    "aten::index_select", "aten::gather", "aten::take", "aten::take_along_dim", formula="0 FLOP: elements selected",
-    bytes=selected_rows("index"),
-)  # fmt: skip
-@rule("aten::_unsafe_masked_index", formula="0 FLOP: elements selected", bytes=selected_rows("mask", "indices"))
-def lookup(op: OpCall) -> Cost:
-    """Elements or rows picked by index."""
-    del op
-    return Cost()
+PICKED = "Elements or rows picked by index."
+moves("embedding", "0 FLOP: the rows selected", PICKED, bytes=selected_rows("indices"))
+for _names, _indices in (
+    ("index _unsafe_index _index", ("indices",)),
+    ("index_select gather take take_along_dim", ("index",)),
+    ("_unsafe_masked_index", ("mask", "indices")),
+):
+    moves(_names, "0 FLOP: elements selected", PICKED, bytes=selected_rows(*_indices))
+moves("masked_scatter masked_scatter_backward", "0 FLOP", "Consecutive elements written where a mask holds.")
 
 
 def _source(op: OpCall) -> Tensor | None:
@@ -88,93 +82,77 @@ def accumulates(op: OpCall) -> bool:
     return bool(op.arg("accumulate", False)) or op.has("reduce") or op.base.endswith("accumulate")
 
 
-@rule(
-    "aten::scatter", "aten::index_put", "aten::_index_put_impl", "aten::_unsafe_index_put", "aten::index_fill",
-    "aten::index_copy", "aten::put", "aten::scatter_add", "aten::index_add", "aten::scatter_reduce",
-    "aten::index_reduce", "aten::_unsafe_masked_index_put_accumulate",
-    formula="0 to write; 1 per source element to accumulate", bytes=_scatter_bytes,
-)  # fmt: skip
+@aten(
+    "scatter index_put _index_put_impl _unsafe_index_put index_fill index_copy put scatter_add index_add "
+    "scatter_reduce index_reduce _unsafe_masked_index_put_accumulate",
+    "0 to write; 1 per source element to accumulate",
+    bytes=_scatter_bytes,
+)
 def scatter(op: OpCall) -> Cost:
     """Elements written to, or accumulated at, given places."""
     if not accumulates(op):
         return Cost()
     count = touched(op)
     op.let(elements=count)
-    reduction = op.arg("reduce", "")
-    compared = int(reduction in ("amax", "amin"))
+    compared = int(op.arg("reduce", "") in ("amax", "amin"))
     factor = 2 if op.arg("alpha", 1) != 1 else 1
     return elements(op, count, Weights(factor, 0, compared, 2 * factor), kind_of([op.tensor("self")]))
 
 
-@rule("aten::masked_scatter", "aten::masked_scatter_backward", formula="0 FLOP")
-def masked_scatter(op: OpCall) -> Cost:
-    """Consecutive elements written where a mask holds."""
-    del op
-    return Cost()
-
-
 def _dense_gradient(op: OpCall, rows: int, dim: int) -> Cost:
     op.let(rows=rows, dim=dim)
-    flops = rows * dim
-    if op.arg("scale_grad_by_freq", False):
-        flops += rows * dim
+    flops = rows * dim * (1 + bool(op.arg("scale_grad_by_freq", False)))
     return Cost(elementwise_flops=flops, exact=False, reason="bound: no two indices are assumed equal")
 
 
-@rule("aten::embedding_dense_backward", formula="indices x dim adds (bound)", bytes=reads("grad_output", "indices"))
+@aten("embedding_dense_backward", "indices x dim adds (bound)", bytes=reads("grad_output", "indices"))
 def embedding_backward(op: OpCall) -> Cost:
     """Rows summed into a dense gradient of the whole table."""
     return _dense_gradient(op, op.tensor("indices").numel, op.shape("grad_output")[-1])
 
 
-MODES = ("sum", "mean", "max")
+SUM, MEAN, MAX = 0, 1, 2
+"""Modes of bags."""
 
 
-@rule(
-    "aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::embedding_bag",
-    formula="(indices - bags) dim adds (+ bags dim for the mean; comparisons for the maximum)",
-    bytes=lambda op: Bytes(
-        size([*op.tensors("indices"), *op.tensors("offsets"), *op.tensors("per_sample_weights")])
-        + op.tensor("indices").numel * op.shape("weight")[-1] * op.tensor("weight").itemsize,
-        written(op),
-    ),
-)  # fmt: skip
+def _bag_bytes(op: OpCall) -> Bytes:
+    """The indices and the rows they select are read."""
+    given = [t for name in ("indices", "offsets", "per_sample_weights") for t in op.tensors(name)]
+    rows = op.tensor("indices").numel * op.shape("weight")[-1] * op.tensor("weight").itemsize
+    return Bytes(size(given) + rows, written(op))
+
+
+@aten(
+    "_embedding_bag _embedding_bag_forward_only embedding_bag",
+    "(indices - bags) dim adds (+ bags dim for the mean; comparisons for the maximum)",
+    bytes=_bag_bytes,
+)
 def embedding_bag(op: OpCall) -> Cost:
     """Rows looked up and reduced bag by bag."""
-    indices, dim = op.tensor("indices").numel, op.shape("weight")[-1]
-    bags, mode = op.out.shape[0], MODES[op.arg("mode", 0)]
+    indices, dim, bags = op.tensor("indices").numel, op.shape("weight")[-1], op.out.shape[0]
+    mode = (SUM, MEAN, MAX)[op.arg("mode", SUM)]
     op.let(indices=indices, bags=bags, dim=dim)
-    joins = max(0, indices - bags) * dim
-    weighted = indices * dim if op.has("per_sample_weights") else 0
-    mean = bags * dim if mode == "mean" else 0
+    joins, mean = max(0, indices - bags) * dim, bags * dim * (mode == MEAN)
     return Cost(
-        elementwise_flops=joins + weighted + mean,
+        elementwise_flops=joins + indices * dim * op.has("per_sample_weights") + mean,
         transcendentals=mean,
-        comparisons=joins if mode == "max" else 0,
+        comparisons=joins * (mode == MAX),
     )
 
 
-@rule(
-    "aten::_embedding_bag_backward", "aten::_embedding_bag_dense_backward",
-    formula="indices x dim adds (bound) (+ bags dim for the mean)",
+@aten(
+    "_embedding_bag_backward _embedding_bag_dense_backward",
+    "indices x dim adds (bound) (+ bags dim for the mean)",
     bytes=reads("grad", "indices", "offset2bag", "bag_size", "maximum_indices", "per_sample_weights"),
-)  # fmt: skip
+)
 def embedding_bag_backward(op: OpCall) -> Cost:
     """The gradient of each bag summed into the rows it used."""
-    bags, dim = op.shape("grad")
-    rows = bags if op.arg("mode", 0) == 2 else op.tensor("indices").numel
-    mean = Cost(elementwise_flops=bags * dim if op.arg("mode", 0) == 1 else 0)
-    return _dense_gradient(op, rows, dim) + mean
+    (bags, dim), mode = op.shape("grad"), op.arg("mode", SUM)
+    rows = bags if mode == MAX else op.tensor("indices").numel
+    return _dense_gradient(op, rows, dim) + Cost(elementwise_flops=bags * dim * (mode == MEAN))
 
 
-@rule("aten::_embedding_bag_per_sample_weights_backward", formula="indices x (2 dim - 1)")
+@aten("_embedding_bag_per_sample_weights_backward", "indices x (2 dim - 1)")
 def sample_weights_backward(op: OpCall) -> Cost:
     """A dot product of gradient and row per index."""
-    dim = op.shape("grad")[-1]
-    return Cost(elementwise_flops=op.tensor("indices").numel * (2 * dim - 1))
-
-
-@rule("aten::_masked_scale", formula="2 per element")
-def masked_scale(op: OpCall) -> Cost:
-    """A mask and a scale."""
-    return elements(op, op.out.numel, Weights(2), Kind.REAL)
+    return Cost(elementwise_flops=op.tensor("indices").numel * (2 * op.shape("grad")[-1] - 1))

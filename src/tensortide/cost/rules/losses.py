@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from tensortide.cost.access import Bytes, reads, size, written
+from tensortide.cost.forms import aten, each_real
 from tensortide.cost.kinds import Weights
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
@@ -33,40 +34,27 @@ BACKWARD = {
 }
 
 
-def _reduced(op: OpCall, weights: Weights, count: int) -> Cost:
-    reduction = op.arg("reduction", MEAN)
-    extra = 0 if reduction == NONE else count - 1 + (reduction == MEAN)
-    flops = weights.flops + op.has("weight") + (4 if op.has("pos_weight") else 0)
-    op.let(E=count, per_element=flops)
-    return Cost(
-        elementwise_flops=flops * count + extra,
-        transcendentals=weights.transcendentals * count + int(reduction == MEAN),
-        comparisons=weights.comparisons * count,
-    )
-
-
-@rule(
-    *(f"aten::{name}" for name in FORWARD),
-    formula="per element mse 2, smooth L1 6, huber 5, soft margin 4, cross entropy 10; + the reduction",
+@aten(
+    " ".join(FORWARD),
+    "per element mse 2, smooth L1 6, huber 5, soft margin 4, cross entropy 10; + the reduction",
+    meaning="A loss that compares element by element.",
+)
+@aten(
+    " ".join(BACKWARD),
+    "per element mse 2, smooth L1 5, huber 4, soft margin 6, cross entropy 6 (+ 1 with weight or no reduction)",
 )
 def pointwise_loss(op: OpCall) -> Cost:
-    """A loss that compares element by element."""
-    return _reduced(op, FORWARD[op.base], op.tensor("self").numel)
-
-
-@rule(
-    *(f"aten::{name}" for name in BACKWARD),
-    formula="per element mse 2, smooth L1 5, huber 4, soft margin 6, cross entropy 6 (+ 1 with weight or no reduction)",
-)
-def pointwise_loss_backward(op: OpCall) -> Cost:
     """The gradient of a loss, with the factor of the reduction folded into the incoming gradient."""
-    weights = BACKWARD[op.base]
-    count = op.tensor("self").numel
-    extra = int(op.has("weight")) + int(op.base.startswith("mse") and op.arg("reduction", MEAN) == NONE)
-    op.let(E=count, per_element=weights.flops + extra)
+    weights, count, reduction = (FORWARD | BACKWARD)[op.base], op.tensor("self").numel, op.arg("reduction", MEAN)
+    flops, mean = weights.flops + op.has("weight"), op.base in FORWARD and reduction == MEAN
+    if op.base in FORWARD:
+        flops += 4 * op.has("pos_weight")
+    elif op.base == "mse_loss_backward":
+        flops += reduction == NONE
+    op.let(E=count, per_element=flops)
     return Cost(
-        elementwise_flops=(weights.flops + extra) * count,
-        transcendentals=weights.transcendentals * count,
+        elementwise_flops=flops * count + (count - 1 + mean if op.base in FORWARD and reduction != NONE else 0),
+        transcendentals=weights.transcendentals * count + mean,
         comparisons=weights.comparisons * count,
     )
 
@@ -77,57 +65,47 @@ def _nll_bytes(op: OpCall) -> Bytes:
     return Bytes(picked + size([*op.tensors("target"), *op.tensors("weight")]), written(op))
 
 
-@rule(
-    "aten::nll_loss_forward", "aten::nll_loss2d_forward", "aten::nll_loss", "aten::nll_loss2d",
-    formula="N: select, negate, mean (2 N with class weights)", bytes=_nll_bytes,
-)  # fmt: skip
+@aten(
+    "nll_loss_forward nll_loss2d_forward nll_loss nll_loss2d",
+    "N: select, negate, mean (2 N with class weights)",
+    meaning="Negative log likelihood of one class per row: N rows.",
+    bytes=_nll_bytes,
+)
+@aten("nll_loss_backward nll_loss2d_backward", "N", bytes=reads("grad_output", "target", "weight", "total_weight"))
 def nll(op: OpCall) -> Cost:
-    """Negative log likelihood of one class per row: N rows."""
-    rows = op.tensor("target").numel
-    op.let(N=rows)
-    return Cost(elementwise_flops=rows * (2 if op.has("weight") else 1))
-
-
-@rule(
-    "aten::nll_loss_backward", "aten::nll_loss2d_backward", formula="N",
-    bytes=reads("grad_output", "target", "weight", "total_weight"),
-)  # fmt: skip
-def nll_backward(op: OpCall) -> Cost:
     """One element per row gets a gradient, the rest zero."""
     rows = op.tensor("target").numel
     op.let(N=rows)
-    return Cost(elementwise_flops=rows * (2 if op.has("weight") else 1))
+    return Cost(elementwise_flops=rows * (1 + op.has("weight")))
 
 
-@rule(
-    "aten::multi_margin_loss", "aten::multi_margin_loss_backward", "aten::multilabel_margin_loss_forward",
-    "aten::multilabel_margin_loss_backward",
-    formula="4 per element (bound)",
-)  # fmt: skip
-def margin_loss(op: OpCall) -> Cost:
+@each_real(
+    "multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_forward multilabel_margin_loss_backward",
+    "4 per element (bound)",
+    of="self",
+    bound="bound: every class has a margin",
+)
+def margin_loss(_: OpCall) -> Weights:
     """Margins of every class to the right one."""
-    count = op.tensor("self").numel
-    return Cost(elementwise_flops=4 * count, comparisons=count, exact=False, reason="bound: every class has a margin")
+    return Weights(4, 0, 1)
 
 
-@rule(
-    "aten::_ctc_loss", "aten::_ctc_loss_backward", "aten::_cudnn_ctc_loss", "aten::miopen_ctc_loss",
-    formula="7 per time step and place in the extended target (bound)",
-)  # fmt: skip
+@aten(
+    "_ctc_loss _ctc_loss_backward _cudnn_ctc_loss miopen_ctc_loss",
+    "7 per time step and place in the extended target (bound)",
+)
 def ctc_loss(op: OpCall) -> Cost:
     """Forward (or backward) variables of connectionist temporal classification (Graves et al., 2006)."""
-    shape = op.shape("log_probs")
-    time, batch = shape[0], shape[1] if len(shape) > 2 else 1
-    lengths = op.arg("target_lengths")
-    longest = op.shape("targets")[-1]
+    shape, lengths, longest = op.shape("log_probs"), op.arg("target_lengths"), op.shape("targets")[-1]
     if isinstance(lengths, tuple):
         longest = max(lengths, default=longest)
-    places = time * batch * (2 * longest + 1)
-    passes = 2 if op.base == "_ctc_loss_backward" else 1
-    extra = math.prod(shape) * 2 if passes == 2 else 0
-    reason = "bound: longest target, log-sum-exp of three"
+    backward = op.base == "_ctc_loss_backward"
+    places = shape[0] * (shape[1] if len(shape) > 2 else 1) * (2 * longest + 1) * (1 + backward)
     return Cost(
-        elementwise_flops=7 * passes * places + extra, transcendentals=4 * passes * places, exact=False, reason=reason
+        elementwise_flops=7 * places + 2 * math.prod(shape) * backward,
+        transcendentals=4 * places,
+        exact=False,
+        reason="bound: longest target, log-sum-exp of three",
     )
 
 

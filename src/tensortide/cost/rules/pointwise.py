@@ -1,24 +1,24 @@
-"""Element work: arithmetic, comparisons and special functions. Counting convention: docs/cost.md, pointwise.
+"""Element work: arithmetic, comparisons, special functions; activation functions and their gradients.
 
-In-place, out-of-place, ``out=``, scalar and ``_foreach_`` forms of an op share its rule.
+Counting convention: docs/cost.md, pointwise. In-place, out-of-place, ``out=``, scalar and ``_foreach_`` forms of an op
+share its rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+import msgspec
 
+from tensortide.cost.forms import alike, aten, each, moves
 from tensortide.cost.kinds import Kind, Weights, elements, kind_of
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import rule
-
-Work: TypeAlias = Callable[[OpCall], Cost]
 
 ARITHMETIC = Weights(1, 0, 0, 2)
 COMPARISON = Weights(1, 0, 1, 2)
 DIVISION = Weights(1, 1, 0, 11)
 SPECIAL = Weights(1, 1)
+SIGMOID = Weights(4, 2, 0, 16)
+"""Negate, exp, add, reciprocal."""
 
 TABLE: dict[str, Weights] = {
     "neg negative conj_physical _conj_physical deg2rad rad2deg": ARITHMETIC,
@@ -40,95 +40,133 @@ TABLE: dict[str, Weights] = {
     "logit": Weights(3, 2),
     "logit_backward": Weights(3, 1),
     "ldexp": Weights(2, 1),
+    # activations
+    "sigmoid": SIGMOID,
+    "silu": Weights(5, 2),
+    "leaky_relu _prelu_kernel": Weights(2, 0, 1),
+    "hardtanh relu6": Weights(2, 0, 2),
+    "threshold": Weights(1, 0, 1),
+    "softplus": Weights(3, 2, 1),
+    "celu": Weights(4, 1, 1),
+    "selu": Weights(5, 1, 1),
+    "mish": Weights(5, 3, 1),
+    "hardswish": Weights(5, 1, 2),
+    "hardsigmoid": Weights(4, 1, 2),
+    "hardshrink": Weights(2, 0, 2),
+    "softshrink": Weights(3, 0, 2),
+    "log_sigmoid_forward": Weights(5, 2, 1),
+    "rrelu_with_noise rrelu_with_noise_functional": Weights(2, 0, 1),
+    # gradients of activations
+    "threshold_backward hardshrink_backward softshrink_backward": Weights(1, 0, 1),
+    "hardtanh_backward": Weights(2, 0, 2),
+    "hardsigmoid_backward": Weights(3, 0, 2),
+    "leaky_relu_backward rrelu_with_noise_backward": Weights(2, 0, 1),
+    "sigmoid_backward tanh_backward": Weights(3, 0, 0, 14),
+    "silu_backward": Weights(9, 2),
+    "mish_backward": Weights(14, 5, 1),
+    "hardswish_backward": Weights(4, 0, 2),
+    "softplus_backward": Weights(5, 2, 1),
+    "elu_backward": Weights(3, 0, 1),
+    "log_sigmoid_backward": Weights(6, 1, 1),
 }
 """FLOPs per output element, of which special functions and comparisons."""
-
-INTEGER_OPS = (
-    "bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift __lshift__ __rshift__ "
-    "__ilshift__ __irshift__ __and__ __or__ __xor__ gcd lcm logical_and logical_or logical_xor logical_not"
-)
-
-
-def simple(weights: Weights) -> Work:
-    """The rule that charges ``weights`` for every output element."""
-
-    def per_element(op: OpCall) -> Cost:
-        op.let(E=op.out.numel)
-        return elements(op, op.out.numel, weights)
-
-    return per_element
 
 
 def describe(weights: Weights) -> str:
     """Formula text of ``weights``."""
-    parts = [f"{weights.transcendentals} special" * bool(weights.transcendentals)]
-    parts += [f"{weights.comparisons} compared" * bool(weights.comparisons)]
-    detail = ", ".join(part for part in parts if part)
+    parts = {"special": weights.transcendentals, "compared": weights.comparisons}
+    detail = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
     return f"{weights.flops} per output element" + (f" ({detail})" if detail else "")
 
 
-def register(table: dict[str, Weights]) -> None:
-    """Give every op that ``table`` names (several to a key) the rule of its weights."""
-    for names, weights in table.items():
-        rule(*(f"aten::{name}" for name in names.split()), formula=describe(weights))(simple(weights))
+for _names, _weights in TABLE.items():
+    alike(_weights, _names, describe(_weights))
+
+alike(Weights(1, 0, 1, 4), "abs absolute", "1 per output element, 4 complex", "Magnitude.")
+alike(Weights(3, 0, 0, 14), "linalg_cross", "3 per output element", "Cross product: two products and a difference.")
+alike(Weights(5, 2), "glu", "5 per output element: sigmoid and product", "One half times the sigmoid of the other.")
+alike(Weights(12, 2), "glu_jvp glu_backward_jvp", "12 per element of one half", "Forward-mode derivative.")
+moves("complex real imag", "a copy", "A complex number from its parts.")
 
 
-register(TABLE)
+@each("glu_backward", "9 per element of one half: sigmoid 4, two products, sigmoid gradient 3", of="grad_output")
+def glu_backward(_: OpCall) -> Weights:
+    """Gradients of both halves."""
+    return Weights(9, 2)
 
 
-@rule(*(f"aten::{name}" for name in INTEGER_OPS.split()), formula="1 integer op per output element")
-def integer(op: OpCall) -> Cost:
-    """Bitwise and logical work is integer work, whatever the operands; on floats it compares them."""
-    if kind_of(op.inputs) is Kind.INTEGER:
-        return Cost(int_ops=op.out.numel)
-    return elements(op, op.out.numel, COMPARISON)
+@each("_prelu_kernel_backward", "3 per element: gradients of input and weight", of="self")
+def prelu_backward(_: OpCall) -> Weights:
+    """Gradients of input and (per element) of weight."""
+    return Weights(3, 0, 1)
 
 
-@rule("aten::add", "aten::sub", "aten::rsub", formula="1 per output element, 2 with alpha != 1")
-def add(op: OpCall) -> Cost:
+@each("polar", "4 per output element (sine, cosine, two products)", kind=Kind.REAL)
+def polar(_: OpCall) -> Weights:
+    """A complex number from magnitude and angle."""
+    return Weights(4, 2)
+
+
+@each("gelu", "5 per output element, 9 in the tanh form")
+def gelu(op: OpCall) -> Weights:
+    """``x/2 (1 + erf(x/sqrt 2))``, or its tanh approximation (Hendrycks and Gimpel, 2016)."""
+    return Weights(9, 1) if op.arg("approximate", "none") == "tanh" else Weights(5, 1)
+
+
+@each("gelu_backward", "11 per output element, 18 in the tanh form")
+def gelu_backward(op: OpCall) -> Weights:
+    """Gradient of GELU."""
+    return Weights(18, 1) if op.arg("approximate", "none") == "tanh" else Weights(11, 2)
+
+
+@each("elu", "4 per output element, 5 if scaled (selu)")
+def elu(op: OpCall) -> Weights:
+    """``x`` or ``alpha (exp(x) - 1)``; selu is the same times a scale (Klambauer et al., 2017)."""
+    return Weights(4 if op.arg("scale", 1) == 1 else 5, 1, 1)
+
+
+@each("add sub rsub", "1 per output element, 2 with alpha != 1")
+def add(op: OpCall) -> Weights:
     """Sum or difference; a factor alpha other than 1 multiplies first."""
-    op.let(E=op.out.numel, alpha=str(op.arg("alpha", 1)))
-    return elements(op, op.out.numel, ARITHMETIC if op.arg("alpha", 1) == 1 else Weights(2, 0, 0, 4))
+    op.let(alpha=str(op.arg("alpha", 1)))
+    return ARITHMETIC if op.arg("alpha", 1) == 1 else Weights(2, 0, 0, 4)
 
 
-@rule("aten::_add_relu", formula="1 add and 1 compared per output element")
-def add_relu(op: OpCall) -> Cost:
+@each("_add_relu", "1 add and 1 compared per output element")
+def add_relu(op: OpCall) -> Weights:
     """Sum, then ReLU."""
-    return elements(op, op.out.numel, Weights(2 if op.arg("alpha", 1) == 1 else 3, 0, 1))
+    return Weights(2 if op.arg("alpha", 1) == 1 else 3, 0, 1)
 
 
-@rule("aten::mul", "aten::multiply", formula="1 per output element (6 complex, 2 complex by real)")
-def mul(op: OpCall) -> Cost:
+@each("mul multiply", "1 per output element (6 complex, 2 complex by real)")
+def mul(op: OpCall) -> Weights:
     """Product."""
-    count = op.out.numel
-    op.let(E=count)
-    other = op.arg("other")
-    factors = sum(t.dtype.startswith("complex") for t in op.inputs) + isinstance(other, complex)
-    return elements(op, count, Weights(1, 0, 0, 6 if factors > 1 else 2))
+    factors = sum(t.dtype.startswith("complex") for t in op.inputs) + isinstance(op.arg("other"), complex)
+    return Weights(1, 0, 0, 6 if factors > 1 else 2)
 
 
-@rule("aten::addcmul", "aten::addcdiv", formula="2 per output element, 3 with value != 1")
-def addcmul(op: OpCall) -> Cost:
+@each("addcmul addcdiv", "2 per output element, 3 with value != 1")
+def addcmul(op: OpCall) -> Weights:
     """``self + value * tensor1 * tensor2``, or divided."""
     flops = 2 if op.arg("value", 1) == 1 else 3
-    return elements(op, op.out.numel, Weights(flops, 1 if "div" in op.base else 0, 0, 8 if flops == 2 else 10))
+    return Weights(flops, 1 if "div" in op.base else 0, 0, 8 if flops == 2 else 10)
 
 
-@rule("aten::lerp", formula="3 per output element")
-def lerp(op: OpCall) -> Cost:
+@each("lerp", "3 per output element")
+def lerp(op: OpCall) -> Weights:
     """``self + weight * (end - self)``."""
-    return elements(op, op.out.numel, Weights(3, 0, 0, 6 if isinstance(op.arg("weight"), (int, float)) else 10))
+    return Weights(3, 0, 0, 6 if isinstance(op.arg("weight"), (int, float)) else 10)
 
 
-@rule("aten::pow", "aten::float_power", formula="multiplications by binary powering for integer exponent >= 2, else 1")
-def power(op: OpCall) -> Cost:
+@each("pow float_power", "multiplications by binary powering for integer exponent >= 2, else 1")
+def power(op: OpCall) -> Weights:
     """Power; an integer exponent k costs floor(log2 k) squarings and a product per further one bit."""
     exponent = op.arg("exponent")
-    op.let(E=op.out.numel, exponent=str(exponent) if isinstance(exponent, (int, float)) else "tensor")
+    op.let(exponent=str(exponent) if isinstance(exponent, (int, float)) else "tensor")
     if isinstance(exponent, (int, float)) and exponent >= 2 and float(exponent).is_integer():
         times = powering(int(exponent))
-        return elements(op, op.out.numel, Weights(times, 0, 0, 6 * times))
-    return elements(op, op.out.numel, Weights(1, 1, 0, 11))
+        return Weights(times, 0, 0, 6 * times)
+    return DIVISION
 
 
 def powering(k: int) -> int:
@@ -140,61 +178,30 @@ def powering(k: int) -> int:
     return k.bit_length() - 1 + k.bit_count() - 1
 
 
-@rule("aten::clamp", "aten::clip", formula="1 per bound and output element")
-def clamp(op: OpCall) -> Cost:
+@each("clamp clip", "1 per bound and output element")
+def clamp(op: OpCall) -> Weights:
     """Limited from below, above or both."""
     bounds = op.has("min") + op.has("max")
-    return elements(op, op.out.numel, Weights(bounds, 0, bounds))
+    return Weights(bounds, 0, bounds)
 
 
-@rule("aten::where", "aten::masked_fill", formula="1 per output element (a selection)")
-def where(op: OpCall) -> Cost:
-    """One of two values, by a condition. Only the condition: the indices where it holds."""
-    if len(op.arguments) == 1:
-        return elements(op, op.tensor("condition").numel, COMPARISON)
-    return elements(op, op.out.numel, COMPARISON, kind_of(op.outputs or op.mutated))
-
-
-@rule("aten::abs", "aten::absolute", formula="1 per output element, 4 complex")
-def absolute(op: OpCall) -> Cost:
-    """Magnitude."""
-    return elements(op, op.out.numel, Weights(1, 0, 1, 4))
-
-
-@rule("aten::equal", "aten::allclose", "aten::isclose", formula="1 per element (allclose 6)")
-def equal(op: OpCall) -> Cost:
+@each("equal allclose isclose", "1 per element (allclose 6)", of="self")
+def equal(op: OpCall) -> Weights:
     """Compare all elements and reduce to one boolean."""
-    count = op.tensor("self").numel
-    return elements(op, count, COMPARISON if op.base == "equal" else Weights(6, 0, 2))
+    return COMPARISON if op.base == "equal" else Weights(6, 0, 2)
 
 
-@rule("aten::mvlgamma", formula="p special functions and p adds per output element")
-def mvlgamma(op: OpCall) -> Cost:
+@each("mvlgamma", "p special functions and p adds per output element")
+def mvlgamma(op: OpCall) -> Weights:
     """Logarithm of the multivariate gamma function."""
     p = int(op.arg("p", 1))
-    return elements(op, op.out.numel, Weights(2 * p, p))
+    return Weights(2 * p, p)
 
 
-@rule("aten::complex", "aten::real", "aten::imag", formula="a copy")
-def assemble(op: OpCall) -> Cost:
-    """A complex number from its parts."""
-    del op
-    return Cost()
-
-
-@rule("aten::polar", formula="4 per output element (sine, cosine, two products)")
-def polar(op: OpCall) -> Cost:
-    """A complex number from magnitude and angle."""
-    count = op.out.numel
-    return Cost(elementwise_flops=4 * count, transcendentals=2 * count)
-
-
-@rule("aten::linalg_cross", formula="3 per output element")
-def cross(op: OpCall) -> Cost:
-    """Cross product: two products and a difference."""
-    return elements(op, op.out.numel, Weights(3, 0, 0, 14))
-
-
+INTEGER_OPS = (
+    "bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift __lshift__ __rshift__ "
+    "__ilshift__ __irshift__ __and__ __or__ __xor__ gcd lcm logical_and logical_or logical_xor logical_not"
+)
 POLYNOMIALS = (
     "chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w "
     "shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v "
@@ -203,15 +210,28 @@ POLYNOMIALS = (
 )
 
 
-@rule(*(f"aten::special_{name}" for name in POLYNOMIALS.split()), formula="3 per degree and output element")
+@aten(INTEGER_OPS, "1 integer op per output element")
+def integer(op: OpCall) -> Cost:
+    """Bitwise and logical work is integer work, whatever the operands; on floats it compares them."""
+    if kind_of(op.inputs) is Kind.INTEGER:
+        return Cost(int_ops=op.out.numel)
+    return elements(op, op.out.numel, COMPARISON)
+
+
+@aten("where masked_fill", "1 per output element (a selection)")
+def where(op: OpCall) -> Cost:
+    """One of two values, by a condition. Only the condition: the indices where it holds."""
+    if len(op.arguments) == 1:
+        return elements(op, op.tensor("condition").numel, COMPARISON)
+    return elements(op, op.out.numel, COMPARISON, kind_of(op.outputs or op.mutated))
+
+
+@aten(" ".join(f"special_{name}" for name in POLYNOMIALS.split()), "3 per degree and output element")
 def polynomial(op: OpCall) -> Cost:
     """An orthogonal polynomial by its recurrence of three terms."""
     degree = op.arg("n")
     known = isinstance(degree, (int, float))
     cost = elements(op, op.out.numel, Weights(3 * max(1, int(degree)) if known else 3))
-    return Cost(
-        elementwise_flops=cost.elementwise_flops,
-        int_ops=cost.int_ops,
-        exact=False,
-        reason="recurrence of 3 per degree" if known else "degree not known: counted as 1",
+    return msgspec.structs.replace(
+        cost, exact=False, reason="recurrence of 3 per degree" if known else "degree not known: counted as 1"
     )

@@ -4,39 +4,34 @@ from __future__ import annotations
 
 import math
 
-from tensortide.cost.access import interface, writes_only
-from tensortide.cost.kinds import rows_work
+from tensortide.cost.access import writes_only
+from tensortide.cost.forms import aten, each, each_real
+from tensortide.cost.kinds import Weights
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import rule
 
 
-@rule(
-    "aten::rand", "aten::rand_like", "aten::randn", "aten::randn_like", "aten::randint", "aten::randint_like",
-    "aten::normal_", "aten::uniform", "aten::random", "aten::exponential", "aten::geometric", "aten::cauchy",
-    "aten::log_normal", "aten::normal_functional", "aten::bernoulli_", "aten::_philox_normal",
-    "aten::_philox_uniform", "aten::_fill_mem_eff_dropout_mask_", "aten::_philox_key_split",
-    "aten::_philox_key_fold_in", "aten::normal.float_float",
-    formula="E random draws, written", bytes=writes_only,
-)  # fmt: skip
-@rule(
-    "aten::bernoulli", "aten::normal", "aten::poisson", "aten::binomial", "aten::_standard_gamma",
-    "aten::_sample_dirichlet",
-    formula="E random draws, parameters read", bytes=interface,
-)  # fmt: skip
+@aten(
+    "rand rand_like randn randn_like randint randint_like normal_ uniform random exponential geometric cauchy "
+    "log_normal normal_functional bernoulli_ _philox_normal _philox_uniform _fill_mem_eff_dropout_mask_ "
+    "_philox_key_split _philox_key_fold_in normal.float_float",
+    "E random draws, written",
+    bytes=writes_only,
+)
+@aten("bernoulli normal poisson binomial _standard_gamma _sample_dirichlet", "E random draws, parameters read")
 def draws(op: OpCall) -> Cost:
     """One draw per element."""
     op.let(E=op.out.numel)
     return Cost(random_draws=op.out.numel)
 
 
-@rule("aten::_standard_gamma_grad", "aten::_dirichlet_grad", formula="10 per element (bound)")
-def gamma_gradient(op: OpCall) -> Cost:
+@each_real("_standard_gamma_grad _dirichlet_grad", "10 per element (bound)", bound="series of unknown length")
+def gamma_gradient(_: OpCall) -> Weights:
     """Implicit gradient of a gamma sample."""
-    return Cost(elementwise_flops=10 * op.out.numel, exact=False, reason="series of unknown length")
+    return Weights(10)
 
 
-@rule("aten::multinomial", formula="2 n per row, one random draw and log2 n comparisons per sample")
+@aten("multinomial", "2 n per row, one random draw and log2 n comparisons per sample")
 def multinomial(op: OpCall) -> Cost:
     """Samples from rows of weights: normalized running sums, searched."""
     shape = op.shape("self")
@@ -45,14 +40,13 @@ def multinomial(op: OpCall) -> Cost:
     return Cost(elementwise_flops=2 * count + searched, comparisons=searched, random_draws=samples)
 
 
-@rule("aten::randperm", formula="n integer ops and draws", bytes=writes_only)
+@aten("randperm", "n integer ops and draws", bytes=writes_only)
 def permutation(op: OpCall) -> Cost:
     """A shuffle."""
-    n = op.out.numel
-    return Cost(int_ops=n, random_draws=n)
+    return Cost(int_ops=op.out.numel, random_draws=op.out.numel)
 
 
-@rule("aten::native_dropout", "aten::_fused_dropout", "aten::dropout", formula="E draws, 2 E: mask and scale")
+@aten("native_dropout _fused_dropout dropout", "E draws, 2 E: mask and scale")
 def dropout(op: OpCall) -> Cost:
     """Elements kept with a probability, and scaled up; nothing to do in evaluation."""
     count = op.out.numel
@@ -62,7 +56,13 @@ def dropout(op: OpCall) -> Cost:
     return Cost(elementwise_flops=2 * count, random_draws=count)
 
 
-@rule("aten::native_dropout_backward", formula="2 E: mask and scale")
-def dropout_backward(op: OpCall) -> Cost:
+@each("native_dropout_backward", "2 E: mask and scale")
+def dropout_backward(_: OpCall) -> Weights:
     """The same mask and scale on the gradient."""
-    return rows_work(op, 2 * op.out.numel)
+    return Weights(2, 0, 0, 4)
+
+
+@each_real("_masked_scale", "2 per element")
+def masked_scale(_: OpCall) -> Weights:
+    """A mask and a scale."""
+    return Weights(2)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from tensortide.cost.forms import aten
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost, summed
-from tensortide.cost.registry import rule
 
 FORWARD = "per layer and direction: T B G (X + H) MACs, G = 4H (LSTM), 3H (GRU), H (RNN)"
 BACKWARD = "per layer and direction: T B G X if wanted + (T-1) B G H (T B G H if the initial state's is wanted)"
@@ -92,148 +92,121 @@ class Layer(NamedTuple):
         )
 
 
-def show(op: OpCall, layers: list[Layer]) -> None:
-    """Show the symbols of the first layer."""
+class Network(NamedTuple):
+    """Layers, both directions of one side by side, as an op describes them."""
+
+    layers: list[Layer]
+    directions: int
+
+    @classmethod
+    def of(
+        cls, op: OpCall, cell: Cell, rows: int, batch: int, x: int, hidden: int, projection: int, biases: bool
+    ) -> Network:
+        """The network of ``cell`` cells; shows the symbols of its first layer."""
+        directions = 2 if op.arg("bidirectional", False) else 1
+        inner = directions * (projection or hidden)
+        sizes = [x if i == 0 else inner for i in range(op.arg("num_layers", 1)) for _ in range(directions)]
+        layers = [Layer(cell, rows, batch, size, hidden, projection, biases) for size in sizes]
+        _show(op, layers)
+        return cls(layers, directions)
+
+    def dropped(self, op: OpCall) -> Cost:
+        """Dropout on the outputs of all layers but the last, in training."""
+        if not op.arg("train", False) or not float(op.arg("dropout", 0.0)):
+            return Cost()
+        count = sum(layer.rows * layer.state for layer in self.layers[: len(self.layers) - self.directions])
+        return Cost(elementwise_flops=2 * count, random_draws=count)
+
+
+def _show(op: OpCall, layers: list[Layer]) -> None:
     first = layers[0]
     op.let(TB=first.rows, B=first.batch, X=first.x, H=first.hidden, G=first.gates, layers=len(layers))
 
 
-def dropped(op: OpCall, layers: list[Layer], directions: int) -> Cost:
-    """Dropout on the outputs of all layers but the last, in training."""
-    if not op.arg("train", False) or not float(op.arg("dropout", 0.0)):
-        return Cost()
-    count = sum(layer.rows * layer.state for layer in layers[: len(layers) - directions])
-    return Cost(elementwise_flops=2 * count, random_draws=count)
-
-
-def stack(
-    cell: Cell, rows: int, batch: int, x: int, hidden: int, projection: int, layers: int, directions: int, biases: bool
-) -> list[Layer]:
-    """The layers of a network, both directions of a layer side by side."""
-    state = projection or hidden
-    sizes = [x if i == 0 else directions * state for i in range(layers) for _ in range(directions)]
-    return [Layer(cell, rows, batch, size, hidden, projection, biases) for size in sizes]
-
-
-@rule("aten::mkldnn_rnn_layer", formula=FORWARD)
+@aten("mkldnn_rnn_layer", FORWARD, meaning="One layer in one direction.")
+@aten("mkldnn_rnn_layer_backward", BACKWARD, asks_wanted=True)
 def mkldnn_layer(op: OpCall) -> Cost:
-    """One layer in one direction."""
-    layer = _mkldnn(op)
-    show(op, [layer])
-    return layer.forward()
-
-
-@rule("aten::mkldnn_rnn_layer_backward", formula=BACKWARD, asks_wanted=True)
-def mkldnn_layer_backward(op: OpCall) -> Cost:
     """Gradients of one layer in one direction; the kernel always makes those of input and initial state."""
-    layer = _mkldnn(op)
-    show(op, [layer])
+    *steps, x = op.shape("input")
+    batch = math.prod(op.shape("hx_")[:-1])
+    biases = bool(op.arg("has_biases", True))
+    layer = Layer(MODES[op.arg("mode", 2)], math.prod(steps), batch, x, op.arg("hidden_size", 0), biases=biases)
+    _show(op, [layer])
+    if "backward" not in op.base:
+        return layer.forward()
     return layer.backward(op.wanted(0), op.wanted(5) or op.wanted(6), always=True)
 
 
-def _mkldnn(op: OpCall) -> Layer:
-    rows = math.prod(op.shape("input")[:-1])
-    batch = math.prod(op.shape("hx_")[:-1])
-    cell = MODES[op.arg("mode", 2)]
-    x = op.shape("input")[-1]
-    return Layer(cell, rows, batch, x, op.arg("hidden_size", 0), biases=bool(op.arg("has_biases", True)))
+def _kernel(op: OpCall) -> Network:
+    """The network of a kernel; packed sequences have one row per step that exists."""
+    *steps, x = op.shape("input")
+    matrices = 4 * op.arg("num_layers", 1) * (2 if op.arg("bidirectional", False) else 1)
+    hidden, projection, biases = op.arg("hidden_size", 0), op.arg("proj_size", 0), len(op.tensors("weight")) >= matrices
+    return Network.of(op, MODES[op.arg("mode", 2)], math.prod(steps), op.shape("hx")[1], x, hidden, projection, biases)
 
 
-def _kernel_layers(op: OpCall) -> tuple[list[Layer], int]:
-    hidden, projection, layers = op.arg("hidden_size", 0), op.arg("proj_size", 0), op.arg("num_layers", 1)
-    directions = 2 if op.arg("bidirectional", False) else 1
-    shape = op.shape("input")
-    biases = len(op.tensors("weight")) >= 4 * layers * directions
-    rows, batch = math.prod(shape[:-1]), op.shape("hx")[1]
-    cell = MODES[op.arg("mode", 2)]
-    return stack(cell, rows, batch, shape[-1], hidden, projection, layers, directions, biases), directions
-
-
-@rule("aten::_cudnn_rnn", "aten::miopen_rnn", formula=FORWARD)
+@aten("_cudnn_rnn miopen_rnn", FORWARD)
 def kernel_forward(op: OpCall) -> Cost:
     """All layers and directions in one kernel; packed sequences have one row per step that exists."""
-    layers, directions = _kernel_layers(op)
-    show(op, layers)
-    return summed(layer.forward() for layer in layers) + dropped(op, layers, directions)
+    network = _kernel(op)
+    return summed(layer.forward() for layer in network.layers) + network.dropped(op)
 
 
-@rule("aten::_cudnn_rnn_backward", "aten::miopen_rnn_backward", formula=BACKWARD, asks_wanted=True)
+@aten("_cudnn_rnn_backward miopen_rnn_backward", BACKWARD, asks_wanted=True)
 def kernel_backward(op: OpCall) -> Cost:
     """Gradients of all layers and directions; inner layers always need that of their input."""
-    layers, directions = _kernel_layers(op)
-    show(op, layers)
+    network = _kernel(op)
     of_input, of_hidden, of_cell, of_weights = op.arg("output_mask", (True, True, True, True))
     of_state = (of_hidden and op.wanted(1)) or (of_cell and op.wanted(2))
     costs = (
-        layer.backward(of_input if i < directions else True, of_state, of_weights, always=True)
-        for i, layer in enumerate(layers)
+        layer.backward(of_input if i < network.directions else True, of_state, of_weights, always=True)
+        for i, layer in enumerate(network.layers)
     )
-    dropout = dropped(op, layers, directions)
-    return summed(costs) + Cost(elementwise_flops=dropout.elementwise_flops)
+    return summed(costs) + Cost(elementwise_flops=network.dropped(op).elementwise_flops)
 
 
-@rule(
-    "aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu", "aten::quantized_lstm", "aten::quantized_gru",
-    formula=FORWARD,
-)  # fmt: skip
-def network(op: OpCall) -> Cost:
+CELLS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": TANH, "rnn_relu": RELU}
+
+
+@aten("lstm gru rnn_tanh rnn_relu quantized_lstm quantized_gru", FORWARD)
+def whole(op: OpCall) -> Cost:
     """A whole network as one op: sizes come from the input and the initial state."""
-    name = op.base.removeprefix("quantized_")
-    cell = {"lstm": LSTM, "gru": GRU, "rnn_tanh": TANH, "rnn_relu": RELU}[name]
-    x = op.tensor("input" if "input" in op.arguments else "data")
-    states = op.tensors("hx")
-    directions = 2 if op.arg("bidirectional", False) else 1
+    cell, states = CELLS[op.base.removeprefix("quantized_")], op.tensors("hx")
+    *steps, x = op.first("input", "data").shape
     projection = states[0].shape[-1] if len(states) > 1 and states[0].shape != states[1].shape else 0
-    layers = stack(
-        cell,
-        math.prod(x.shape[:-1]),
-        states[0].shape[1],
-        x.shape[-1],
-        states[-1].shape[-1],
-        projection,
-        op.arg("num_layers", 1),
-        directions,
-        bool(op.arg("has_biases", True)),
-    )
-    show(op, layers)
-    return summed(layer.forward() for layer in layers) + dropped(op, layers, directions)
+    batch, hidden, biases = states[0].shape[1], states[-1].shape[-1], bool(op.arg("has_biases", True))
+    network = Network.of(op, cell, math.prod(steps), batch, x, hidden, projection, biases)
+    return summed(layer.forward() for layer in network.layers) + network.dropped(op)
 
 
-def _cell(op: OpCall, cell: Cell) -> Cost:
-    """The pointwise part of a cell; its products were dispatched before."""
-    units = math.prod(op.out.shape)
-    biases = 2 * cell.gates if op.has("input_bias") else 0
+# -- the pointwise part of a cell; its products were dispatched before ------------------------------------
+
+
+@aten(
+    "_thnn_fused_lstm_cell",
+    "22 per hidden unit, 30 with bias",
+    meaning="Gates, activations and state update of an LSTM step.",
+)
+@aten("_thnn_fused_gru_cell", "16 per hidden unit, 22 with bias")
+def cell_forward(op: OpCall) -> Cost:
+    """Gates, activations and state update of a GRU step."""
+    cell, units = LSTM if "lstm" in op.base else GRU, math.prod(op.out.shape)
     op.let(units=units)
-    flops = units * (cell.work + biases)
+    flops = units * cell.per_unit(op.has("input_bias"))
     return Cost(elementwise_flops=flops, transcendentals=units * cell.transcendentals)
 
 
-@rule("aten::_thnn_fused_lstm_cell", formula="22 per hidden unit, 30 with bias")
-def lstm_cell(op: OpCall) -> Cost:
-    """Gates, activations and state update of an LSTM step."""
-    return _cell(op, LSTM)
-
-
-@rule("aten::_thnn_fused_gru_cell", formula="16 per hidden unit, 22 with bias")
-def gru_cell(op: OpCall) -> Cost:
-    """Gates, activations and state update of a GRU step."""
-    return _cell(op, GRU)
-
-
-@rule("aten::_thnn_fused_lstm_cell_backward_impl", "aten::_thnn_fused_lstm_cell_backward", formula="23 per hidden unit")
-def lstm_cell_backward(op: OpCall) -> Cost:
-    """Gradients of an LSTM step's gates and cell state; the bias gradient is the sum over the batch."""
-    shape = op.shape("cx")
-    gates = 4 * shape[-1] if op.arg("has_bias", False) else 0
-    rows = math.prod(shape[:-1])
-    units = rows * shape[-1]
-    return Cost(elementwise_flops=23 * units + max(0, rows - 1) * gates, transcendentals=units)
-
-
-@rule("aten::_thnn_fused_gru_cell_backward", formula="16 per hidden unit")
-def gru_cell_backward(op: OpCall) -> Cost:
+@aten(
+    "_thnn_fused_lstm_cell_backward_impl _thnn_fused_lstm_cell_backward",
+    "23 per hidden unit",
+    meaning="Gradients of an LSTM step's gates and cell state; the bias gradient is the sum over the batch.",
+)
+@aten("_thnn_fused_gru_cell_backward", "16 per hidden unit")
+def cell_backward(op: OpCall) -> Cost:
     """Gradients of a GRU step's gates and state; the bias gradient is the sum over the batch."""
-    shape = op.shape("grad_hy")
-    gates = 3 * shape[-1] if op.arg("has_bias", False) else 0
-    rows = math.prod(shape[:-1])
-    return Cost(elementwise_flops=16 * rows * shape[-1] + max(0, rows - 1) * gates)
+    lstm = "lstm" in op.base
+    *outer, hidden = op.shape("cx" if lstm else "grad_hy")
+    rows, gates = math.prod(outer), (4 if lstm else 3) * hidden * bool(op.arg("has_bias", False))
+    units = rows * hidden
+    flops = (23 if lstm else 16) * units + max(0, rows - 1) * gates
+    return Cost(elementwise_flops=flops, transcendentals=units * lstm)

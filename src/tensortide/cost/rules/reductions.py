@@ -1,28 +1,33 @@
-"""Reductions, scans and norms. Counting convention: docs/cost.md, reductions.
+"""Reductions, scans and norms; sorting and searching.
 
-A reduction of an input of E elements to R results costs E - R combinations.
+Counting convention: docs/cost.md, reductions, and sorting, searching, indexing. A reduction of an input of E elements
+to R results costs E - R combinations.
 """
 
 from __future__ import annotations
 
 import math
 
+import msgspec
+
+from tensortide.cost.forms import aten, rows_of
 from tensortide.cost.kinds import Kind, Weights, elements, kind_of, rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import rule
 from tensortide.graph.model import Tensor
 
+COMPARED = Weights(1, 0, 1, 2)
 
-def sizes(op: OpCall, name: str = "self") -> tuple[int, int]:
+
+def sizes(op: OpCall) -> tuple[int, int]:
     """Input elements E and results R."""
-    total = op.tensor(name).numel
+    total = op.tensor("self").numel
     results = min(op.out.numel, total)
     op.let(E=total, R=results)
     return total, results
 
 
-@rule("aten::sum", "aten::prod", "aten::trace", "aten::nansum", "aten::_nested_sum_backward", formula="R (n - 1)")
+@aten("sum prod trace nansum _nested_sum_backward", "R (n - 1)")
 def total(op: OpCall) -> Cost:
     """n - 1 additions or products per row of n."""
     count, results = sizes(op)
@@ -34,18 +39,14 @@ def total(op: OpCall) -> Cost:
     return rows_work(op, max(0, count - results) + extra, comparisons=extra)
 
 
-@rule("aten::mean", "aten::nanmean", formula="R n: n - 1 adds and a division per row")
+@aten("mean nanmean", "R n: n - 1 adds and a division per row")
 def mean(op: OpCall) -> Cost:
     """Average."""
     count, results = sizes(op)
     return rows_work(op, max(count, results), results)
 
 
-@rule(
-    "aten::max", "aten::min", "aten::amax", "aten::amin", "aten::argmax", "aten::argmin", "aten::any", "aten::all",
-    "aten::_is_all_true", "aten::_is_any_true",
-    formula="R (n - 1) comparisons",
-)  # fmt: skip
+@aten("max min amax amin argmax argmin any all _is_all_true _is_any_true", "R (n - 1) comparisons")
 def extremum(op: OpCall) -> Cost:
     """Largest or smallest, or its place; between two tensors, one comparison per element."""
     if isinstance(op.arg("other"), Tensor):
@@ -54,14 +55,14 @@ def extremum(op: OpCall) -> Cost:
     return elements(op, max(0, count - results), Weights(1, 0, 1), kind_of([op.tensor("self")]))
 
 
-@rule("aten::aminmax", "aten::_aminmax", formula="2 R (n - 1) comparisons")
+@aten("aminmax _aminmax", "2 R (n - 1) comparisons")
 def both_extrema(op: OpCall) -> Cost:
     """Smallest and largest."""
     count, results = sizes(op)
     return elements(op, 2 * max(0, count - results), Weights(1, 0, 1))
 
 
-@rule("aten::count_nonzero", formula="R (2n - 1) integer ops")
+@aten("count_nonzero", "R (2n - 1) integer ops")
 def count_nonzero(op: OpCall) -> Cost:
     """A test per element and their sum."""
     count, results = sizes(op)
@@ -70,24 +71,19 @@ def count_nonzero(op: OpCall) -> Cost:
     return Cost(elementwise_flops=count, comparisons=count, int_ops=count - results)
 
 
-@rule("aten::var", "aten::var_mean", formula="4 n R")
+@aten("var var_mean", "4 n R", meaning="Per row: mean n, centre n, square n, mean n.")
+@aten("std std_mean", "R (4n + 1)", meaning="Per row: variance 4n and a square root.")
 def variance(op: OpCall) -> Cost:
-    """Per row: mean n, centre n, square n, mean n."""
+    """Variance, or its square root."""
     count, results = sizes(op)
-    return rows_work(op, 4 * count, 2 * results)
+    root = results if "std" in op.base else 0
+    return rows_work(op, 4 * count + root, 2 * results + root)
 
 
-@rule("aten::std", "aten::std_mean", formula="R (4n + 1)")
-def deviation(op: OpCall) -> Cost:
-    """Per row: variance 4n and a square root."""
-    count, results = sizes(op)
-    return rows_work(op, 4 * count + results, 3 * results)
-
-
-@rule(
-    "aten::linalg_vector_norm", "aten::norm", "aten::native_norm", "aten::frobenius_norm",
-    formula="2-norm 2n R; 1-norm, infinity and 0: R (2n - 1); other p: 3n R",
-)  # fmt: skip
+@aten(
+    "linalg_vector_norm norm native_norm frobenius_norm",
+    "2-norm 2n R; 1-norm, infinity and 0: R (2n - 1); other p: 3n R",
+)
 def norm(op: OpCall) -> Cost:
     """Norm of rows: one function per element, a sum or maximum, one function per row."""
     order = op.arg("ord", op.arg("p", 2))
@@ -102,95 +98,147 @@ def vector_norm(order: float, count: int, results: int, complex_input: bool = Fa
     first = (3 if order == 2 else 4) if complex_input else 1
     if order == 2:
         return Cost(elementwise_flops=(first + 1) * count, transcendentals=results)
-    if order in (0.0, 1.0):
-        compared = count
+    if order in (0.0, 1.0) or math.isinf(order):
+        compared = 2 * count - results if math.isinf(order) else count
         return Cost(elementwise_flops=(first + 1) * count - results, comparisons=compared)
-    if math.isinf(order):
-        return Cost(elementwise_flops=(first + 1) * count - results, comparisons=2 * count - results)
     return Cost(elementwise_flops=(first + 2) * count, transcendentals=count + results, comparisons=count)
 
 
-@rule("aten::_foreach_powsum", "aten::linalg__powsum", formula="R (2n - 1), 3n - 1 unless the power is 1 or 2")
+@aten("_foreach_powsum linalg__powsum", "R (2n - 1), 3n - 1 unless the power is 1 or 2")
 def power_sum(op: OpCall) -> Cost:
     """Sum of powers."""
-    order = op.arg("ord", 2)
     count, results = sizes(op)
-    general = order not in (1, 2)
-    return rows_work(op, (3 if general else 2) * count - results, count if general else 0)
+    general = op.arg("ord", 2) not in (1, 2)
+    return rows_work(op, (2 + general) * count - results, count * general)
 
 
-@rule("aten::dist", formula="n (difference) + norm")
+@aten("dist", "n (difference) + norm")
 def distance(op: OpCall) -> Cost:
     """Norm of a difference."""
     count = op.tensor("self").numel
     return Cost(elementwise_flops=count) + vector_norm(float(op.arg("p", 2)), count, 1)
 
 
-@rule("aten::renorm", "aten::embedding_renorm", formula="norm of every row, 3 per row, n to scale")
+@aten("renorm embedding_renorm", "norm of every row, 3 per row, n to scale")
 def renormalize(op: OpCall) -> Cost:
     """Rows longer than a maximum scaled down to it."""
-    shape = op.shape("self")
-    order = float(op.arg("p", op.arg("norm_type", 2)))
-    rows = op.tensor("indices").numel if "indices" in op.arguments else shape[op.arg("dim", 0)]
-    count = rows * (math.prod(shape[1:]) if "indices" in op.arguments else math.prod(shape) // max(1, rows))
-    cost = vector_norm(order, count, rows) + Cost(elementwise_flops=3 * rows + count, comparisons=rows)
-    return Cost(
-        elementwise_flops=cost.elementwise_flops,
-        transcendentals=cost.transcendentals,
-        comparisons=cost.comparisons,
-        exact="indices" not in op.arguments,
-        reason="bound: every row is scaled" if "indices" in op.arguments else "",
-    )
+    shape, looked_up = op.shape("self"), "indices" in op.arguments
+    rows = op.tensor("indices").numel if looked_up else shape[op.arg("dim", 0)]
+    count = rows * (math.prod(shape[1:]) if looked_up else math.prod(shape) // max(1, rows))
+    reason = "bound: every row is scaled" if looked_up else ""
+    scaling = Cost(elementwise_flops=3 * rows + count, comparisons=rows, exact=not looked_up, reason=reason)
+    return vector_norm(float(op.arg("p", op.arg("norm_type", 2))), count, rows) + scaling
 
 
-@rule("aten::cumsum", "aten::cumprod", "aten::cummax", "aten::cummin", formula="R (n - 1)")
-@rule("aten::_cummax_helper", "aten::_cummin_helper", formula="R (n - 1)")
+@aten("cumsum cumprod cummax cummin _cummax_helper _cummin_helper", "R (n - 1)")
 def scan(op: OpCall) -> Cost:
     """Running sum, product or extremum: n - 1 combinations per row of n."""
-    count, rows = _rows(op)
-    compared = "cumm" in op.base
-    kind = kind_of([op.tensor("self")])
-    return elements(op, count - rows, Weights(1, 0, int(compared), 6 if op.base == "cumprod" else 2), kind)
+    rows, n = rows_of(op, dim=0)
+    weights = Weights(1, 0, int("cumm" in op.base), 6 if op.base == "cumprod" else 2)
+    return elements(op, rows * (n - 1) if n else 0, weights, kind_of([op.tensor("self")]))
 
 
-@rule("aten::logcumsumexp", "aten::_logcumsumexp", formula="5 R (n - 1)")
+@aten("logcumsumexp _logcumsumexp", "5 R (n - 1)")
 def log_scan(op: OpCall) -> Cost:
     """Running logarithm of a sum of exponentials."""
-    count, rows = _rows(op)
-    work = count - rows
+    rows, n = rows_of(op, dim=0)
+    work = rows * (n - 1)
     return rows_work(op, 5 * work, 2 * work, work)
 
 
-def _rows(op: OpCall) -> tuple[int, int]:
-    shape = op.shape("self")
-    count = math.prod(shape)
-    n = shape[op.arg("dim", 0)] if shape else 1
-    op.let(R=count // max(1, n), n=n)
-    return count, count // max(1, n)
-
-
-@rule("aten::logsumexp", formula="4 n R")
+@aten("logsumexp", "4 n R")
 def logsumexp(op: OpCall) -> Cost:
     """Per row: maximum n - 1, subtract n, exp n, add n - 1, log 1, add 1."""
     count, results = sizes(op)
     return rows_work(op, 4 * count, count + results, count - results)
 
 
-@rule("aten::histc", "aten::histogram", "aten::_histogramdd_from_bin_cts", formula="3 per element and an integer add")
+@aten("histc histogram _histogramdd_from_bin_cts", "3 per element and an integer add")
 def histogram(op: OpCall) -> Cost:
     """Bin of each element (subtract, divide, round down) and a count."""
     count = op.tensor("self").numel
     return Cost(elementwise_flops=3 * count, transcendentals=count, comparisons=count, int_ops=count)
 
 
-@rule("aten::bincount", formula="1 per element")
+@aten("bincount", "1 per element")
 def bincount(op: OpCall) -> Cost:
     """A count, or a sum of weights, per value."""
     count = op.tensor("self").numel
     return Cost(elementwise_flops=count) if op.has("weights") else Cost(int_ops=count)
 
 
-@rule("aten::segment_reduce", "aten::_segment_reduce_backward", formula="1 per element (bound)")
+@aten("segment_reduce _segment_reduce_backward", "1 per element (bound)")
 def segments(op: OpCall) -> Cost:
     """Reduction of consecutive pieces."""
     return Cost(elementwise_flops=max(t.numel for t in op.inputs), exact=False, reason="bound: lengths not known")
+
+
+# -- sorting and searching: comparisons are FLOPs between floating-point numbers, else integer ops --------
+
+
+def merge_comparisons(n: int) -> int:
+    """Comparisons of merge sort in the worst case, for n elements (Knuth, vol. 3, 5.2.4).
+
+    >>> [merge_comparisons(n) for n in (0, 1, 2, 4, 64)]
+    [0, 0, 1, 5, 321]
+    """
+    levels = ceil_log2(n)
+    return n * levels - (1 << levels) + 1 if n > 1 else 0
+
+
+def ceil_log2(n: int) -> int:
+    """The smallest L with 2**L >= n."""
+    return (n - 1).bit_length() if n > 1 else 0
+
+
+@aten("sort argsort msort", "R (n L - 2^L + 1) comparisons, L = ceil(log2 n)")
+def sort(op: OpCall) -> Cost:
+    """Merge sort of every row, worst case."""
+    rows, n = rows_of(op)
+    return elements(op, rows * merge_comparisons(n), COMPARED, kind_of([op.tensor("self")]))
+
+
+@aten("topk kthvalue", "R n ceil(log2(k + 1)) comparisons")
+def topk(op: OpCall) -> Cost:
+    """The k largest of every row, by a heap of k."""
+    rows, n = rows_of(op)
+    k = int(op.arg("k", 1))
+    op.let(k=k)
+    return elements(op, rows * n * ceil_log2(k + 1), COMPARED, kind_of([op.tensor("self")]))
+
+
+@aten("median nanmedian mode", "as a sort of every row (bound)")
+def median(op: OpCall) -> Cost:
+    """Middle or most frequent value; without a dimension, of all elements."""
+    rows, n = rows_of(op) if "dim" in op.arguments or op.base == "mode" else (1, op.tensor("self").numel)
+    cost = elements(op, rows * merge_comparisons(n), COMPARED, kind_of([op.tensor("self")]))
+    return msgspec.structs.replace(cost, exact=False, reason="bound: a full sort")
+
+
+@aten("searchsorted bucketize", "ceil(log2(n + 1)) comparisons per query")
+def search(op: OpCall) -> Cost:
+    """Binary search."""
+    table = op.first("sorted_sequence", "boundaries")
+    n = table.shape[-1] if table.shape else 1
+    op.let(E=op.out.numel, n=n)
+    return elements(op, op.out.numel * ceil_log2(n + 1), Weights(1, 0, 1), kind_of([table]))
+
+
+@aten("isin", "(E + M) ceil(log2(M + 1)) comparisons")
+def isin(op: OpCall) -> Cost:
+    """Membership, by a sort of the M test elements and a search for each element."""
+    tests = op.tensors("test_elements") or op.tensors("test_element")
+    values = op.tensors("elements") or op.tensors("element")
+    m, count = (given[0].numel if given else 1 for given in (tests, values))
+    return elements(op, (count + m) * ceil_log2(m + 1), Weights(1, 0, 1), kind_of([*values, *tests]))
+
+
+@aten(
+    "_unique _unique2 unique_dim unique_consecutive unique_dim_consecutive nonzero masked_select nonzero_static",
+    "n comparisons",
+)
+def unique(op: OpCall) -> Cost:
+    """One comparison per element; the size of the result depends on the values."""
+    if op.base == "masked_select":
+        return Cost(int_ops=op.tensor("mask").numel)
+    return elements(op, op.tensor("self").numel, COMPARED, kind_of([op.tensor("self")]))

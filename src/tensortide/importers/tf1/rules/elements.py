@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tensortide.cost.access import reads
+from tensortide.cost.forms import simple
 from tensortide.cost.kinds import Kind, Weights, elements, kind_of
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.rules.activations import SIGMOID
-from tensortide.cost.rules.pointwise import ARITHMETIC, COMPARISON, DIVISION, SPECIAL, describe, simple
+from tensortide.cost.rules.pointwise import ARITHMETIC, COMPARISON, DIVISION, SIGMOID, SPECIAL, describe
 from tensortide.importers.tf1.rules.register import tf
 
 TABLE: dict[str, Weights] = {
@@ -43,9 +43,7 @@ TABLE: dict[str, Weights] = {
 
 
 for _names, _weights in TABLE.items():
-    _work = simple(_weights)
-    _work.__doc__ = "Element by element, operands broadcast."
-    tf(_names, describe(_weights))(_work)
+    tf(_names, describe(_weights), meaning="Element by element, operands broadcast.")(simple(_weights))
 
 
 @tf("LogicalAnd LogicalOr LogicalNot BitwiseAnd BitwiseOr BitwiseXor Invert", "1 integer op per output element")
