@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tensortide.plans.remat.choice import decision, policy, source_digest
 from tensortide.plans.remat.policies import POLICIES, Heuristic
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
-from tensortide.studies.remat import Subject, conduct, contest
+from tensortide.studies.remat import Subject, conduct, contest, play_all
 from tensortide.studies.remat import budgets as parse_budgets
 from tests.replays.remat.steps import random_graph
 
@@ -87,8 +88,8 @@ def test_a_policy_needs_no_more_than_choose(folder: Path, sim: Simulator) -> Non
 def test_an_experiment_takes_policies_of_files(folder: Path, sim: Simulator) -> None:
     lines = contest(["lru", "mine.py:Oldest"])
     subject = Subject("step", sim.recording)
-    found = conduct("sweep", [subject], lines, parse_budgets("0.9,0.8"), workers=1)
-    ours, theirs = (curve.rows for curve in reversed(found.studies[0].curves))
+    found = conduct("sweep", [subject], lines, parse_budgets("0.9,0.8"), play=partial(play_all, workers=1))
+    theirs, ours = found.curves(0).values()
     assert [row.runs[0].clock_ns for row in ours] == [row.runs[0].clock_ns for row in theirs]
 
 

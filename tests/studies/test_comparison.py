@@ -22,9 +22,8 @@ from tensortide.plans.remat.schedule import recorded
 from tensortide.replays import replay
 from tensortide.replays.remat import Simulator
 from tensortide.studies.remat import Subject, comparison, contenders
-from tensortide.studies.remat.comparison import compare
+from tensortide.studies.remat.comparison import Comparison, Strategy, compare
 from tensortide.studies.remat.contenders import made_up, within
-from tensortide.studies.remat.verdicts import Comparison, Strategy
 from tests.graphs import Builder
 from tests.plans.checkpointing.test_graphs import training
 from tests.plans.dags import released

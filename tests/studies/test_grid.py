@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tensortide.errors import OutputError, PlanError, PlanFileError
-from tensortide.studies.remat import Experiment, Saved, Subject, ablation, budgets, conduct, contest
+from tensortide.studies.remat import Saved, Study, Subject, ablation, budgets, conduct, contest
 from tensortide.studies.remat.grid import play_all
 from tensortide.studies.remat.linear import linear_network
-from tensortide.studies.remat.results import Cell, Run
+from tensortide.studies.remat.results import Cell, Row, Run
 from tensortide.studies.remat.subject import program_files
 
 POLICIES = ("dtr", "dtr-eq", "lru", "random", "dtr-local+sqrt", "size+large")
@@ -21,13 +21,14 @@ def small(n: int = 24, *, compat: bool = False) -> Subject:
     return Subject("chain", linear_network(n), compat=compat)
 
 
-def sweep(saved: Saved | None = None, workers: int | None = 1) -> Experiment:
+def sweep(saved: Saved | None = None, workers: int | None = 1) -> Study:
     lines = contest(POLICIES, trials=3)
-    return conduct("sweep", [small(), small(40)], lines, budgets("1.0:0.2:0.2"), saved=saved, workers=workers)
+    play = partial(play_all, saved=saved, workers=workers)
+    return conduct("sweep", [small(), small(40)], lines, budgets("1.0:0.2:0.2"), play=play)
 
 
 @pytest.fixture(scope="module")
-def alone() -> Experiment:
+def alone() -> Study:
     return sweep()
 
 
@@ -41,36 +42,36 @@ class Counting(Subject):
         return super().play(cell)
 
 
-def test_results_do_not_depend_on_the_number_of_workers(alone: Experiment) -> None:
+def test_results_do_not_depend_on_the_number_of_workers(alone: Study) -> None:
     """With several, the policies that are sampled are played in processes, the others in threads."""
     assert sweep(workers=2) == alone
 
 
-def test_rows_and_trials_are_where_they_belong(alone: Experiment) -> None:
-    study = alone.studies[1]
-    assert [curve.name for curve in study.curves] == list(POLICIES)
-    assert study.curves[3].policies == ("random:0", "random:1", "random:2")
+def test_rows_and_trials_are_where_they_belong(alone: Study) -> None:
+    curves = alone.curves(1)
+    assert list(curves) == list(POLICIES)
+    assert {curve: {len(row.runs) for row in rows} for curve, rows in curves.items() if curve != "random"} == {
+        name: {1} for name in POLICIES if name != "random"
+    }
+    assert all([row.at for row in rows] == [1.0, 0.8, 0.6, 0.4, 0.2] for rows in curves.values())
     simulator = small(40).simulator()
-    for curve in study.curves:
-        assert [row.ratio for row in curve.rows] == [1.0, 0.8, 0.6, 0.4, 0.2]
-        for row in curve.rows:
-            for name, run in zip(curve.policies, row.runs, strict=True):
-                again = simulator.run(name, row.budget_bytes, overhead_limit=2.0)
-                assert (run.status, run.clock_ns, run.eviction_hash) == (
-                    again.status,
-                    again.clock_ns,
-                    again.eviction_hash,
-                )
+    trials = [trial for trial in alone.trials if trial.panel == 1]
+    assert {trial.cell.policy for trial in trials if trial.curve == "random"} == {"random:0", "random:1", "random:2"}
+    for trial in trials:
+        again = simulator.run(trial.cell.policy, trial.cell.budget_bytes, overhead_limit=2.0)
+        found = (trial.run.status, trial.run.clock_ns, trial.run.eviction_hash)
+        assert found == (again.status, again.clock_ns, again.eviction_hash)
+    played = [run for rows in curves.values() for row in rows for run in row.runs]
+    assert played == [trial.run for trial in trials]
 
 
 def test_a_row_fails_with_any_of_its_runs() -> None:
     runs = [small().play(Cell("dtr", budget, 2.0)) for budget in (24, 1)]
-    row = sweep().studies[0].curves[0].rows[0]
-    both = msgspec.structs.replace(row, runs=tuple(runs))
+    both = Row(1.0, 24, tuple(runs))
     assert (both.status, both.failed) == ("oom", 1)
 
 
-def test_saved_runs_are_not_made_again(tmp_path: Path, alone: Experiment) -> None:
+def test_saved_runs_are_not_made_again(tmp_path: Path, alone: Study) -> None:
     path = tmp_path / "runs.jsonl"
     with Saved(path) as saved:
         assert sweep(saved) == alone

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tensortide.errors import PlanError
@@ -16,7 +15,6 @@ from tensortide.replays.remat import Deallocation, Simulator
 from tensortide.studies.remat import Subject, asymptotics
 from tensortide.studies.remat.grid import play_all
 from tensortide.studies.remat.linear import LIMIT, budget_of, chen, linear_network, treeverse
-from tensortide.studies.remat.residency import ABSENT, COMPUTED, RECOMPUTED, RESIDENT, residency
 from tensortide.studies.remat.results import Cell
 
 DEALLOCATIONS: dict[str, Deallocation] = {"RuntimeV2EagerOptimized": "eager", "RuntimeV2Optimized": "none"}
@@ -40,10 +38,11 @@ def test_every_run_is_as_in_the_reference(reference: Path) -> None:
 
 def test_known_numbers_of_ops_computed_again() -> None:
     """Table of section 6 of the specification of DTR: 64 and 256 layers."""
-    growth = asymptotics([64, 256], ["n/2", "2sqrt", "log2"], ["dtr-eq", "msps", "lru"], compat=True, workers=1)
-    found: dict[tuple[int, str], list[int | str]] = {(p.n, p.rule): [] for p in growth.points}
-    for point in growth.points:
-        found[point.n, point.rule].append(point.run.remat_ns if point.run.status == "ok" else point.run.status)
+    growth = asymptotics([64, 256], ["n/2", "2sqrt", "log2"], ["dtr-eq", "msps", "lru"], compat=True)
+    found: dict[tuple[float, str], list[int | str]] = {}
+    for trial in growth.trials:
+        row = found.setdefault((trial.at, growth.panels[trial.panel]), [])
+        row.append(trial.run.remat_ns if trial.run.status == "ok" else trial.run.status)
     assert found == {
         (64, "n/2"): [32, 33, 35],
         (64, "2sqrt"): [49, 60, 161],
@@ -52,7 +51,7 @@ def test_known_numbers_of_ops_computed_again() -> None:
         (256, "2sqrt"): [230, 304, 1982],
         (256, "log2"): [1107, 888, "thrash"],
     }
-    assert growth.point(64, "2sqrt", "msps").budget_bytes == 16
+    assert growth.curves(1)["msps"][0].budget_bytes == 16
 
 
 def test_the_bounds() -> None:
@@ -67,25 +66,6 @@ def test_the_bounds() -> None:
 def test_an_unlimited_run_makes_everything_once() -> None:
     simulation = Simulator(linear_network(9)).run("dtr")
     assert (simulation.clock_ns, simulation.peak_bytes, simulation.recomputations) == (18, 9, 0)
-
-
-@pytest.mark.parametrize("compat", [False, True])
-@pytest.mark.parametrize("deallocation", ["eager", "none"])
-def test_residency_is_what_the_run_had(deallocation: Deallocation, compat: bool) -> None:
-    """Every op finds its inputs; bytes never exceed the budget; what is made again was gone before."""
-    recording = linear_network(20)
-    simulator = Simulator(recording, compat=compat, deallocation=deallocation)
-    simulation = simulator.run("dtr", 9)
-    table = residency(simulation)
-    assert table.shape == (40, simulation.clock_ns - compat)
-    assert int((table != ABSENT).sum(axis=0).max()) == simulation.peak_bytes <= 9
-    assert (table == COMPUTED).sum() == 40
-    assert (table == RECOMPUTED).sum() == simulation.recomputations > 0
-    made = np.isin(table, (COMPUTED, RECOMPUTED))
-    assert (made.sum(axis=0) == 1).all()
-    for column, storage in enumerate(made.argmax(axis=0).tolist()):
-        assert all(table[i, column] == RESIDENT for i in recording.graph.ops[storage].inputs)
-        assert column == 0 or table[storage, column - 1] == ABSENT
 
 
 def test_what_makes_no_sense_is_refused() -> None:

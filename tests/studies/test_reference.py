@@ -82,17 +82,17 @@ def test_bands_of_the_figures(subjects: dict[str, Subject], reference: Path) -> 
 
 def test_the_table_of_overheads(subjects: dict[str, Subject]) -> None:
     """Section 9 of the specification of DTR, two lines of ResNet-32."""
-    found = conduct("sweep", [subjects["ResNet-32 (56)"]], contest(["dtr-eq", "lru"]), budgets("1.0:0.1"), workers=1)
+    found = conduct("sweep", [subjects["ResNet-32 (56)"]], contest(["dtr-eq", "lru"]), budgets("1.0:0.1"))
     shown = [
-        [f"{row.overhead:.4f}" if row.status == "ok" else row.status for row in curve.rows]
-        for curve in found.studies[0].curves
+        [f"{row.overhead:.4f}" if row.status == "ok" else row.status for row in rows]
+        for rows in found.curves(0).values()
     ]
     assert " ".join(shown[0]) == "1.0021 1.0131 1.0248 1.0463 1.0737 1.1068 1.1404 1.1786 1.3322 oom"
     assert " ".join(shown[1]) == "1.0025 1.0323 1.0672 1.0952 1.1301 thrash thrash thrash thrash oom"
 
 
 def test_hearing_of_what_is_dropped_is_worth_much(subjects: dict[str, Subject]) -> None:
-    found = conduct("banishing", [subjects["ResNet-32 (56)"]], banishing(), budgets("0.5"), workers=1)
-    banished, eager, ignored = (curve.rows[0].overhead for curve in found.studies[0].curves)
+    found = conduct("banishing", [subjects["ResNet-32 (56)"]], banishing(), budgets("0.5"))
+    banished, eager, ignored = (rows[0].overhead for rows in found.curves(0).values())
     assert f"{eager:.4f}" == "1.1068"
     assert banished < eager < ignored

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from cyclopts import App
 
-from tensortide.cli.remat.ablation import ablation
-from tensortide.cli.remat.accesses import accesses
-from tensortide.cli.remat.banishing import banishing
 from tensortide.cli.remat.contenders import contenders
+from tensortide.cli.remat.experiments import ablation, accesses, banishing, sweep
 from tensortide.cli.remat.figures import figures
 from tensortide.cli.remat.growth import growth
 from tensortide.cli.remat.simulate import simulate
-from tensortide.cli.remat.sweep import sweep
 
 remat = App(
     name="remat",

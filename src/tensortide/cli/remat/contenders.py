@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter, validators
 
 from tensortide.cli.durations import TimeOptions
-from tensortide.cli.remat.grid import Budgets, Limit, name_of, words
+from tensortide.cli.remat.experiments import Budgets, Limit, name_of, words
 from tensortide.cli.remat.target import RuleOptions, recording_of
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, progress

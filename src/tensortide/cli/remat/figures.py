@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from tensortide.cli.remat.grid import POLICY_LIST, PlayOptions, Policies, StepOptions, Targets, conducted, words
+from tensortide.cli.remat.experiments import POLICY_LIST, PlayOptions, Policies, StepOptions, Targets, words
 from tensortide.cli.remat.growth import POLICIES as GROWTH_POLICIES
 from tensortide.cli.remat.growth import RULE_LIST, SIZES, draw_heatmap, lengths_of
 from tensortide.cli.remat.target import StepRules
 from tensortide.cli.show import Files
 from tensortide.cli.source import OutputOptions, console, print_json, progress
 from tensortide.errors import OutputError
-from tensortide.studies.remat import ablation, accesses, asymptotics, banishing, contest
+from tensortide.studies.remat import ablation, accesses, asymptotics, banishing, conduct, contest
 from tensortide.studies.remat import budgets as parse_budgets
 from tensortide.write import write_file
 
@@ -45,23 +45,19 @@ def figures(
 
     Finished runs are kept in runs.jsonl there: the same command goes on where it was interrupted.
     """
-    from tensortide.reports.sections import linear, pareto
+    from tensortide.reports.sections.experiments import document
 
     wanted, contestants, lengths = parse_budgets(steps.budgets), contest(words(policies)), lengths_of(sizes)
     _prepare(folder, formats)
-    play = PlayOptions(save=folder / RUNS, jobs=jobs, out=out)
     subjects = steps.subjects(targets, rules, quiet=out.quiet)
     designs = {"sweep": contestants, "ablation": ablation(), "banishing": banishing(), "accesses": accesses()}
-    found = {
-        kind: pareto.document(conducted(kind, subjects, lines, wanted, steps.limit, play))
-        for kind, lines in designs.items()
-    }
-    with play.saved() as saved, progress(out.quiet) as say:
-        names = words(GROWTH_POLICIES)
-        grown = asymptotics(
-            lengths, words(RULE_LIST), names, compat=rules.compat, saved=saved, workers=jobs, progress=say
-        )
-    found["growth"] = linear.document(grown)
+    with PlayOptions(save=folder / RUNS, jobs=jobs, out=out).playing() as play:
+        studies = [
+            conduct(kind, subjects, lines, wanted, overhead_limit=steps.limit, play=play)
+            for kind, lines in designs.items()
+        ]
+        grown = asymptotics(lengths, words(RULE_LIST), words(GROWTH_POLICIES), compat=rules.compat, play=play)
+    found = {study.kind: document(study) for study in (*studies, grown)}
     with progress(out.quiet) as say:
         say("drawing")
         files = sorted(_written(folder, formats, found))

@@ -7,14 +7,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.remat.grid import Limit, PlayOptions, words
+from tensortide.cli.remat.experiments import Limit, PlayOptions, words
 from tensortide.cli.show import show
-from tensortide.cli.source import option, progress
+from tensortide.cli.source import option
 from tensortide.errors import PlanError
 from tensortide.plans.remat.policies import contenders
 from tensortide.replays.remat import Simulator
-from tensortide.studies.remat import Growth
-from tensortide.studies.remat import asymptotics as grow
+from tensortide.studies.remat import Study, asymptotics
 from tensortide.studies.remat.linear import LIMIT, RULES, budget_of, linear_network
 
 SIZES = "16,32,64,128,256,512"
@@ -41,16 +40,14 @@ def growth(
     --heatmap draws the first policy, on the longest network of at most 128 layers.
     """
     from tensortide.reports.render.figure import check_figure
-    from tensortide.reports.sections.linear import document
+    from tensortide.reports.sections.experiments import document
 
     play.files.check()
     lengths, rules, names = lengths_of(sizes), words(budgets), words(policies)
     if heatmap is not None:
         check_figure(heatmap)
-    with play.saved() as saved, progress(play.out.quiet) as say:
-        found = grow(
-            lengths, rules, names, compat=compat, overhead_limit=limit, saved=saved, workers=play.jobs, progress=say
-        )
+    with play.playing() as playing:
+        found = asymptotics(lengths, rules, names, compat=compat, overhead_limit=limit, play=playing)
     made = document(found)
     wrote = play.files.write(made, table="runs")
     if heatmap is not None:
@@ -66,16 +63,17 @@ def lengths_of(text: str) -> list[int]:
     return sorted({int(part) for part in parts})
 
 
-def draw_heatmap(growth: Growth, path: Path) -> Path:
+def draw_heatmap(growth: Study, path: Path) -> Path:
     """Draw which tensor is resident when, a panel for each budget of ``growth``."""
     from tensortide.reports.render.figure import render_figure
-    from tensortide.reports.sections.linear import RULE_NAMES, residency_document
+    from tensortide.reports.sections.experiments import residency_document
 
-    n = max((n for n in growth.sizes if n <= LARGEST_MAP), default=min(growth.sizes))
-    simulator, name = Simulator(linear_network(n), compat=growth.compat), growth.policies[0]
+    sizes = [int(trial.at) for trial in growth.trials]
+    n = max((n for n in sizes if n <= LARGEST_MAP), default=min(sizes))
+    simulator, name = Simulator(linear_network(n), compat=growth.compat), growth.trials[0].cell.policy
     runs = []
-    for rule in growth.rules:
+    for rule in growth.panels:
         run = simulator.run(name, budget_of(rule, n), overhead_limit=growth.overhead_limit)
         failed = "" if run.status == "ok" else f" ({run.status})"
-        runs.append((f"{name}, {n} layers, {RULE_NAMES[rule]}{failed}", run))
+        runs.append((f"{name}, {n} layers, {RULES[rule][0]}{failed}", run))
     return render_figure(residency_document(runs), path)

@@ -141,18 +141,9 @@ def _play(simulator: Simulator, policy: str, budget: int, limit: float, say: Cal
         if policy != AUTO and simulator.has_kernel(find_policy(policy)):
             names = (name for name in contenders(seeded=False) if name not in (policy, DEFAULT))
             others = tuple(simulator.run(name, budget, overhead_limit=limit) for name in names)
-    player = _player(simulator, run)
+    player = simulator.by(run.rules.deallocation)  # the best of all runs may be one with banishing
     name = f"{AUTO}: {run.policy}{'' if player is simulator else ' with banishing'}" if policy == AUTO else run.policy
     return of_policy(player, run, telemetry(player, run), smallest=smallest, others=others, name=name)
-
-
-def _player(simulator: Simulator, run: Simulation) -> Simulator:
-    """The simulator that made ``run``: the best of all runs may be one with banishing."""
-    if run.rules.deallocation == simulator.deallocation:
-        return simulator
-    return Simulator(
-        simulator.recording, deallocation="banish", workspace=simulator.workspace, device=simulator.schedule.device
-    )
 
 
 def _save(run: Budgeted, plan: Plan | None, path: Path | None) -> list[Path]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,19 @@ class Schedule:
     def constant_bytes(self) -> int:
         """Bytes of storages that cannot be recomputed."""
         return int(self.storage_bytes[self.fixed.astype(bool)].sum())
+
+    @property
+    def op_of(self) -> Ints:
+        """For each value the op that makes it."""
+        import numpy as np
+
+        return np.repeat(np.arange(len(self.cost_ns)), np.diff(self.output_ends))
+
+    def ops(self) -> Iterator[tuple[list[int], range]]:
+        """For each op the values that it reads, and those that it makes."""
+        flat, ends = self.inputs.tolist(), itertools.pairwise(self.input_ends.tolist())
+        for (start, end), made in zip(ends, itertools.pairwise(self.output_ends.tolist()), strict=True):
+            yield flat[start:end], range(*made)
 
 
 def recorded(graph: Graph, durations_ns: Iterable[int], source: str = "") -> Recording:

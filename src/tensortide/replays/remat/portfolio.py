@@ -39,10 +39,7 @@ def best(
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         runs = [first, *pool.map(play, names[1:])]
     if simulator.deallocation == "eager" and not simulator.compat and len(simulator.schedule.cost_ns) <= _BANISHING_OPS:
-        banishing = Simulator(
-            simulator.recording, deallocation="banish", workspace=simulator.workspace, device=simulator.schedule.device
-        )
-        runs.append(banishing.run("dtr-local", budget_bytes, overhead_limit=overhead_limit))
+        runs.append(simulator.by("banish").run("dtr-local", budget_bytes, overhead_limit=overhead_limit))
     ended = [run for run in runs if run.status == "ok"]
     found = min(ended, key=lambda run: (run.clock_ns, run.evictions), default=first)
     return found, tuple(runs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -96,12 +95,13 @@ class Simulation:
         over the number of each one's first value, a comma after each."""
         digest = hashlib.sha256()
         roots = self.schedule.root.tolist()
-        for kind, index in self._trace():
+        for kind, index in self.trace():
             if kind in (Kind.EVICT, Kind.BANISH):
                 digest.update(f"{roots[index]},".encode())
         return digest.hexdigest()[:16]
 
-    def _trace(self) -> Iterator[tuple[int, int]]:
+    def trace(self) -> Iterator[tuple[int, int]]:
+        """The kind of each event, with its op, value or storage of the schedule."""
         kinds, indexes = self.outcome.kinds, self.outcome.indexes
         return zip(map(int, kinds), map(int, indexes), strict=True)
 
@@ -120,9 +120,8 @@ class Simulation:
         """The trace in ops and storages of the graph."""
         schedule = self.schedule
         origin, storages = schedule.origin.tolist(), schedule.storage_origin.tolist()
-        ends = schedule.output_ends.tolist()
-        op_of = [op for op, (a, b) in enumerate(itertools.pairwise(ends)) for _ in range(a, b)]
-        for kind, index in self._trace():
+        op_of = schedule.op_of.tolist()
+        for kind, index in self.trace():
             if kind in (Kind.EVICT, Kind.BANISH, Kind.DEAD):
                 yield kind, storages[index]
             elif (op := origin[index if kind == Kind.RUN else op_of[index]]) != NONE:

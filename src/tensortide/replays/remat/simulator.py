@@ -47,6 +47,17 @@ class Simulator:
         self.recording, self.compat, self.deallocation = recording, compat, deallocation
         self.workspace = workspace and not compat
         self.schedule = schedule(recording, views=compat, workspace=self.workspace, device=device)
+        self._others = {deallocation: self}
+
+    def by(self, deallocation: Deallocation) -> Simulator:
+        """The same step, played with ``deallocation``."""
+        if deallocation not in self._others:
+            others, device = self._others, self.schedule.device
+            others[deallocation] = Simulator(
+                self.recording, compat=self.compat, deallocation=deallocation, workspace=self.workspace, device=device
+            )
+            others[deallocation]._others = others
+        return self._others[deallocation]
 
     @functools.cached_property
     def _heard(self) -> Schedule:
@@ -68,9 +79,7 @@ class Simulator:
         """Peak without a budget: what ratios refer to."""
         if self.compat:
             return BanishingEngine(self.schedule, policy("lru"), Rules(clock_ns=1, collect=False)).run().peak_bytes
-        if self.deallocation == "eager":
-            return self.unlimited_bytes
-        return Simulator(self.recording, workspace=self.workspace, device=self.schedule.device).unlimited_bytes
+        return self.by("eager").unlimited_bytes
 
     @functools.cached_property
     def unlimited_bytes(self) -> int:

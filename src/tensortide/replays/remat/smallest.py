@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tensortide.replays.remat.simulation import Simulation
@@ -16,18 +15,32 @@ _PARTS = 512
 """Budgets that are tried are multiples of a power of two that is at least this part of the largest."""
 
 
+def op_bytes(schedule: Schedule, compat: bool, *, constants: bool = True) -> Iterator[int]:
+    """For each op the bytes of what it reads, makes and takes while it runs.
+
+    ``compat``: as DTR's simulator counts, everything that it reads counts where it was made, views as nothing. Else
+    storages count in full and once; without ``constants`` those that cannot be recomputed do not.
+    """
+    nbytes, owner, size = schedule.nbytes.tolist(), schedule.storage.tolist(), schedule.storage_bytes.tolist()
+    fixed = schedule.fixed.tolist()
+    for (read, made), extra in zip(schedule.ops(), schedule.extra_bytes.tolist(), strict=True):
+        if compat:
+            needed = sum(nbytes[value] for value in read)
+        else:
+            needed = sum(size[s] for s in {owner[value] for value in read} if constants or not fixed[s])
+        yield needed + extra + sum(nbytes[value] for value in made)
+
+
 def least_bytes(schedule: Schedule) -> tuple[int, int]:
     """Return the bytes that the most demanding op needs, and its number: its inputs, outputs and workspace, and the
     storages that are neither recomputable nor ever released. No policy ends with less. ``(0, -1)`` without ops."""
-    ends, flat = schedule.input_ends.tolist(), schedule.inputs.tolist()
-    values = [range(a, b) for a, b in itertools.pairwise(schedule.output_ends.tolist())]
     owner, size, root = schedule.storage.tolist(), schedule.storage_bytes.tolist(), schedule.root.tolist()
     fixed, extra = schedule.fixed.tolist(), schedule.extra_bytes.tolist()
     stays = [schedule.graph.storages[origin].death is None for origin in schedule.storage_origin.tolist()]
     most, worst, staying = 0, -1, 0
-    for op, made in enumerate(values):
+    for op, (read, made) in enumerate(schedule.ops()):
         fresh = {owner[value] for value in made if root[owner[value]] == value}
-        touched = {owner[value] for value in (*flat[ends[op] : ends[op + 1]], *made)}
+        touched = {owner[value] for value in (*read, *made)}
         needs = staying + extra[op] + sum(size[s] for s in touched if s in fresh or not (fixed[s] and stays[s]))
         if needs > most:
             most, worst = needs, op

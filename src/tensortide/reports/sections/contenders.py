@@ -22,8 +22,8 @@ from tensortide.reports.blocks import (
     Table,
     Value,
 )
-from tensortide.reports.sections.pareto import BEST, COMPAT, data_table, ranges_of, steps_table
-from tensortide.studies.remat.verdicts import Comparison, Entry, Point, Strategy
+from tensortide.reports.sections.experiments import BEST, COMPAT, data_table, ranges_of, steps_table
+from tensortide.studies.remat.comparison import Comparison, Entry, Point, Strategy
 from tensortide.units import format_bytes
 
 __all__ = ["document", "section"]

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from tensortide.studies.remat.budgets import Budget, budgets
 from tensortide.studies.remat.designs import Line, ablation, accesses, banishing, conduct, contest
+from tensortide.studies.remat.grid import Play, play_all
 from tensortide.studies.remat.linear import asymptotics
-from tensortide.studies.remat.results import Curve, Experiment, Growth, Row, Run, Study
+from tensortide.studies.remat.results import Cell, Row, Run, Step, Study, Trial
 from tensortide.studies.remat.saved import Saved
 from tensortide.studies.remat.subject import Subject
 
 __all__ = [
     "Budget",
-    "Curve",
-    "Experiment",
-    "Growth",
+    "Cell",
     "Line",
+    "Play",
     "Row",
     "Run",
     "Saved",
+    "Step",
     "Study",
     "Subject",
+    "Trial",
     "ablation",
     "accesses",
     "asymptotics",
@@ -27,4 +29,5 @@ __all__ = [
     "budgets",
     "conduct",
     "contest",
+    "play_all",
 ]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -12,9 +11,8 @@ from tensortide.plans.remat.choice import policy
 from tensortide.plans.remat.policies import POLICIES, Work
 from tensortide.replays.remat.outcome import Deallocation
 from tensortide.studies.remat.budgets import Budget, resolved
-from tensortide.studies.remat.grid import play_all
-from tensortide.studies.remat.results import Cell, Curve, Experiment, Row, Study
-from tensortide.studies.remat.saved import Saved
+from tensortide.studies.remat.grid import Play, play_all, study
+from tensortide.studies.remat.results import Cell, Study
 from tensortide.studies.remat.subject import Subject
 
 __all__ = ["TRIALS", "Line", "ablation", "accesses", "banishing", "conduct", "contest"]
@@ -86,31 +84,17 @@ def conduct(
     budgets: Sequence[Budget],
     *,
     overhead_limit: float = 2.0,
-    saved: Saved | None = None,
-    workers: int | None = None,
-    progress: Callable[[str], None] | None = None,
-) -> Experiment:
-    """Play every step of ``subjects`` along every line under every budget; see ``play_all`` for the rest.
-
-    Raises PlanError for accesses that cannot be counted.
-    """
-    steps = [(subject, resolved(budgets, subject.baseline_bytes)) for subject in subjects]
-    jobs = [
-        (subject, Cell(name, nbytes, overhead_limit, line.deallocation, line.exhaustive))
-        for subject, rows in steps
+    play: Play = play_all,
+) -> Study:
+    """Play every step of ``subjects`` along every line under every budget. Raises PlanError as ``play`` does, and for
+    accesses that cannot be counted."""
+    places = [
+        (panel, line.name, ratio, subject, Cell(name, nbytes, overhead_limit, line.deallocation, line.exhaustive))
+        for panel, subject in enumerate(subjects)
         for line in lines
-        for nbytes, _ in rows
+        for nbytes, ratio in resolved(budgets, subject.baseline_bytes)
         for name in line.policies
     ]
-    if kind == "accesses" and not all(subject.is_compiled(cell) for subject, cell in jobs):
+    if kind == "accesses" and not all(subject.is_compiled(cell) for *_, subject, cell in places):
         raise PlanError("accesses are counted by the compiled engine only: pip install 'tensortide[remat]'")
-    runs = iter(play_all(jobs, saved=saved, workers=workers, progress=progress))
-    studies = []
-    for subject, rows in steps:
-        curves = []
-        for line in lines:
-            played = (tuple(itertools.islice(runs, len(line.policies))) for _ in rows)
-            found = tuple(Row(nbytes, ratio, some) for (nbytes, ratio), some in zip(rows, played, strict=True))
-            curves.append(Curve(line.name, line.policies, line.deallocation, line.exhaustive, found))
-        studies.append(Study(subject.step, tuple(curves)))
-    return Experiment(kind, overhead_limit, tuple(studies))
+    return study(kind, [subject.name for subject in subjects], places, play)

@@ -12,16 +12,32 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import TypeAlias
 
 from tensortide.errors import PlanError
-from tensortide.studies.remat.results import Cell, Run
+from tensortide.studies.remat.results import Cell, Run, Study, Trial
 from tensortide.studies.remat.saved import Saved
 from tensortide.studies.remat.subject import Subject
 from tensortide.units import format_bytes
 
-__all__ = ["Job", "play_all"]
+__all__ = ["Job", "Play", "play_all", "study"]
 
 Job: TypeAlias = tuple[Subject, Cell]
+Play: TypeAlias = Callable[[Sequence[Job]], list[Run]]
+"""``play_all``, with options."""
 _MOST_LIMIT = 1e6
 Submit: TypeAlias = Callable[[Subject, Cell], "Future[Run]"]
+
+
+def study(
+    kind: str, panels: Sequence[str], places: Sequence[tuple[int, str, float, Subject, Cell]], play: Play
+) -> Study:
+    """Play the cells of ``places``, each with its panel, curve and place there. Raises PlanError if there are none."""
+    if not places:
+        raise PlanError("there is nothing to play")
+    runs = play([(subject, cell) for *_, subject, cell in places])
+    trials = (
+        Trial(panel, curve, at, subject.step, cell, run)
+        for (panel, curve, at, subject, cell), run in zip(places, runs, strict=True)
+    )
+    return Study(kind, tuple(panels), tuple(trials))
 
 
 def play_all(

@@ -1,14 +1,12 @@
-"""Results of experiments: runs, in rows of one budget, in curves of one policy, in studies of one step."""
+"""Results of a study: a flat table of runs, and its curves."""
 
 from __future__ import annotations
-
-import functools
 
 import msgspec
 
 from tensortide.replays.remat.outcome import Deallocation, Status
 
-__all__ = ["Cell", "Curve", "Experiment", "Growth", "GrowthPoint", "Row", "Run", "Step", "Study"]
+__all__ = ["Cell", "Row", "Run", "Step", "Study", "Trial"]
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -40,45 +38,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     eviction_hash: str
 
 
-class Row(msgspec.Struct, frozen=True):
-    """The runs under one budget: one, or one per seed. ``ratio``: to the peak without a budget."""
-
-    budget_bytes: int
-    ratio: float
-    runs: tuple[Run, ...]
-
-    @property
-    def status(self) -> Status:
-        """``ok`` if all runs are; out of memory goes before thrashing."""
-        found = {run.status for run in self.runs}
-        return "oom" if "oom" in found else "thrash" if "thrash" in found else "ok"
-
-    @property
-    def failed(self) -> int:
-        """Number of failed runs."""
-        return sum(run.status != "ok" for run in self.runs)
-
-    @property
-    def overheads(self) -> list[float]:
-        """Overhead of each run."""
-        return [run.overhead for run in self.runs]
-
-    @property
-    def overhead(self) -> float:
-        """Mean over the runs."""
-        return sum(self.overheads) / len(self.runs)
-
-
-class Curve(msgspec.Struct, frozen=True):
-    """One policy over all budgets, the largest first. ``policies``: what was played, one per run of a row."""
-
-    name: str
-    policies: tuple[str, ...]
-    deallocation: Deallocation
-    exhaustive: bool
-    rows: tuple[Row, ...]
-
-
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about a step, known before any run.
 
@@ -97,45 +56,75 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     bottleneck_bytes: int
 
 
-class Study(msgspec.Struct, frozen=True):
-    """One step, played in every way of an experiment."""
+class Trial(msgspec.Struct, frozen=True):
+    """A row of the table: the run of ``step`` that ``cell`` describes.
 
+    It belongs to ``curve`` in the panel of that number. ``at`` is its place there: the ratio of the budget to the peak
+    without one, or the number of layers of a linear network.
+    """
+
+    panel: int
+    curve: str
+    at: float
     step: Step
-    curves: tuple[Curve, ...]
-
-
-class Experiment(msgspec.Struct, frozen=True):
-    """Steps over budgets. ``kind``: ``sweep``, ``ablation``, ``banishing`` or ``accesses``."""
-
-    kind: str
-    overhead_limit: float
-    studies: tuple[Study, ...]
-
-
-class GrowthPoint(msgspec.Struct, frozen=True):
-    """A linear network of ``n`` layers under the budget that ``rule`` gives it, played by ``policy``."""
-
-    n: int
-    rule: str
-    budget_bytes: int
-    policy: str
+    cell: Cell
     run: Run
 
 
-class Growth(msgspec.Struct, frozen=True, dict=True):
-    """Linear networks of growing length: every op takes 1 ns, every tensor 1 byte."""
+class Row(msgspec.Struct, frozen=True):
+    """The runs at one place of a curve: one, or one per seed."""
 
-    compat: bool
-    overhead_limit: float
-    sizes: tuple[int, ...]
-    rules: tuple[str, ...]
-    policies: tuple[str, ...]
-    points: tuple[GrowthPoint, ...]
+    at: float
+    budget_bytes: int
+    runs: tuple[Run, ...]
 
-    def point(self, n: int, rule: str, policy: str) -> GrowthPoint:
-        """The one of these coordinates. Raises KeyError."""
-        return self._by_place[n, rule, policy]
+    @property
+    def status(self) -> Status:
+        """``ok`` if all runs are; out of memory goes before thrashing."""
+        found = {run.status for run in self.runs}
+        return "oom" if "oom" in found else "thrash" if "thrash" in found else "ok"
 
-    @functools.cached_property
-    def _by_place(self) -> dict[tuple[int, str, str], GrowthPoint]:
-        return {(point.n, point.rule, point.policy): point for point in self.points}
+    @property
+    def failed(self) -> int:
+        """Number of failed runs."""
+        return sum(run.status != "ok" for run in self.runs)
+
+    @property
+    def overhead(self) -> float:
+        """Mean over the runs."""
+        return sum(run.overhead for run in self.runs) / len(self.runs)
+
+
+class Study(msgspec.Struct, frozen=True):
+    """Runs in ``panels``: one for each step, or for each rule that linear networks get their budgets by (``growth``).
+
+    ``kind``: ``sweep``, ``ablation``, ``banishing``, ``accesses`` or ``growth``.
+    """
+
+    kind: str
+    panels: tuple[str, ...]
+    trials: tuple[Trial, ...]
+
+    @property
+    def overhead_limit(self) -> float:
+        """Overhead at which runs were given up."""
+        return self.trials[0].cell.overhead_limit
+
+    @property
+    def compat(self) -> bool:
+        """True if any run was played by the rules of DTR's simulator."""
+        return any(trial.step.compat for trial in self.trials)
+
+    def steps(self) -> list[Step]:
+        """The step of each panel; that of its first run where there are several."""
+        found = {trial.panel: trial.step for trial in reversed(self.trials)}
+        return [found[panel] for panel in range(len(self.panels))]
+
+    def curves(self, panel: int) -> dict[str, list[Row]]:
+        """The rows of each curve of ``panel``, in the order of the trials."""
+        found: dict[str, dict[tuple[float, int], list[Run]]] = {}
+        for trial in self.trials:
+            if trial.panel == panel:
+                rows = found.setdefault(trial.curve, {})
+                rows.setdefault((trial.at, trial.cell.budget_bytes), []).append(trial.run)
+        return {curve: [Row(*place, tuple(runs)) for place, runs in rows.items()] for curve, rows in found.items()}

@@ -12,11 +12,13 @@ import msgspec
 from tensortide.plans.remat.choice import policy, source_digest
 from tensortide.replays.remat.outcome import Deallocation
 from tensortide.replays.remat.simulator import Simulator
+from tensortide.replays.remat.smallest import op_bytes
 from tensortide.studies.remat.results import Cell, Run, Step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tensortide.plans.remat.recording import Recording
-    from tensortide.plans.remat.schedule import Schedule
 
 __all__ = ["Subject"]
 
@@ -24,38 +26,30 @@ __all__ = ["Subject"]
 class Subject:
     """``recording`` under a name, to be played with any deallocation; see ``Simulator`` for the options."""
 
-    def __init__(
-        self, name: str, recording: Recording, *, compat: bool = False, workspace: bool = True, device: str = ""
-    ) -> None:
-        self.name, self.recording, self.compat, self.workspace, self.device = name, recording, compat, workspace, device
-        self._simulators: dict[Deallocation, Simulator] = {}
+    def __init__(self, name: str, recording: Recording, *, compat: bool = False, device: str = "") -> None:
+        self.name, self.recording, self.compat, self.device = name, recording, compat, device
 
-    def __getstate__(self) -> dict[str, object]:
+    def __reduce__(self) -> tuple[Callable[..., Subject], tuple[str, Recording]]:
         """Pickle for another process, without what can be derived again in it."""
-        kept = ("name", "recording", "compat", "workspace", "device")
-        return {**{name: getattr(self, name) for name in kept}, "_simulators": {}}
+        return functools.partial(type(self), compat=self.compat, device=self.device), (self.name, self.recording)
+
+    @functools.cached_property
+    def _eager(self) -> Simulator:
+        return Simulator(self.recording, compat=self.compat, device=self.device)
 
     def simulator(self, deallocation: Deallocation = "eager") -> Simulator:
         """The step, ready to be played."""
-        if deallocation not in self._simulators:
-            self._simulators[deallocation] = Simulator(
-                self.recording,
-                compat=self.compat,
-                deallocation=deallocation,
-                workspace=self.workspace,
-                device=self.device,
-            )
-        return self._simulators[deallocation]
+        return self._eager.by(deallocation)
 
-    @functools.cached_property
+    @property
     def baseline_bytes(self) -> int:
         """Peak without a budget."""
-        return self.simulator().baseline_bytes
+        return self._eager.baseline_bytes
 
     @functools.cached_property
     def step(self) -> Step:
         """Facts about the step, known before any run."""
-        schedule = self.simulator().schedule
+        schedule = self._eager.schedule
         return Step(
             name=self.name,
             device=schedule.device,
@@ -65,7 +59,7 @@ class Subject:
             model_ns=schedule.model_ns,
             baseline_bytes=self.baseline_bytes,
             constant_bytes=schedule.constant_bytes,
-            bottleneck_bytes=_bottleneck(schedule, self.compat),
+            bottleneck_bytes=max(op_bytes(schedule, self.compat, constants=False), default=0),
         )
 
     def is_compiled(self, cell: Cell) -> bool:
@@ -99,7 +93,7 @@ class Subject:
 
     @functools.cached_property
     def _identity(self) -> str:
-        schedule = self.simulator().schedule
+        schedule = self._eager.schedule
         digest = hashlib.sha256(f"{self.compat} {schedule.device}".encode())
         for name in schedule.__dataclass_fields__:
             column = getattr(schedule, name)
@@ -124,25 +118,3 @@ def program_files() -> list[Path]:
     package = room.parent.parent
     folders = (package / "plans" / "remat", package / "replays" / "remat", package / "replays" / "remat" / "fast", room)
     return [path for folder in folders for path in sorted(folder.glob("*.py"))]
-
-
-def _bottleneck(schedule: Schedule, compat: bool) -> int:
-    """The most bytes that an op needs at once for what it reads and makes.
-
-    As DTR's simulator counts, everything that it reads counts where it was made, views as nothing; else storages count
-    in full and once, and constants do not: they are there anyway.
-    """
-    nbytes, storage = schedule.nbytes.tolist(), schedule.storage.tolist()
-    sizes, fixed = schedule.storage_bytes.tolist(), schedule.fixed.tolist()
-    ends, makes = schedule.input_ends.tolist(), schedule.output_ends.tolist()
-    extra, inputs = schedule.extra_bytes.tolist(), schedule.inputs.tolist()
-    most = 0
-    for op in range(len(extra)):
-        read = inputs[ends[op] : ends[op + 1]]
-        needed = extra[op] + sum(nbytes[makes[op] : makes[op + 1]])
-        if compat:
-            needed += sum(nbytes[value] for value in read)
-        else:
-            needed += sum(sizes[s] for s in {storage[value] for value in read} if not fixed[s])
-        most = max(most, needed)
-    return most

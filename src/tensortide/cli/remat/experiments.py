@@ -1,21 +1,22 @@
-"""Options that the verbs of experiments share, and the way from them to a Document."""
+"""Experiments on steps: ``tensortide remat sweep``, ``ablation``, ``banishing`` and ``accesses``; their options."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter, validators
 
 from tensortide.cli.durations import TimeOptions
-from tensortide.cli.remat.target import StepRules, recording_of
+from tensortide.cli.remat.target import RuleOptions, StepRules, recording_of
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, option, progress
 from tensortide.plans.remat.policies import contenders
-from tensortide.studies.remat import Budget, Experiment, Line, Saved, Subject, conduct
+from tensortide.studies.remat import Line, Play, Saved, Subject, conduct, designs, play_all
 from tensortide.studies.remat import budgets as parse_budgets
 
 Targets = Annotated[tuple[str, ...], Parameter(help=f"{TARGET}. Several make a panel each.")]
@@ -61,13 +62,10 @@ class PlayOptions:
     out: OutputOptions = OutputOptions()  # noqa: RUF009
 
     @contextlib.contextmanager
-    def saved(self) -> Iterator[Saved | None]:
-        """Open the file of finished runs, if there is one."""
-        if self.save is None:
-            yield None
-            return
-        with Saved(self.save) as saved:
-            yield saved
+    def playing(self) -> Iterator[Play]:
+        """Open the file of finished runs, if there is one, and tell of the progress of others on a terminal."""
+        with Saved(self.save) if self.save else contextlib.nullcontext() as saved, progress(self.out.quiet) as say:
+            yield partial(play_all, saved=saved, workers=self.jobs, progress=say)
 
 
 @Parameter(name="*")
@@ -90,6 +88,67 @@ class StepOptions:
         return subjects
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Experiment:
+    """All options of an experiment on steps."""
+
+    steps: StepOptions = StepOptions()
+    play: PlayOptions = PlayOptions()
+    rules: StepRules = StepRules()  # noqa: RUF009
+
+    def conduct(self, kind: str, targets: Sequence[str], lines: Sequence[Line]) -> None:
+        """Make the experiment ``kind`` of ``lines`` on the steps of ``targets``, write its files and show it."""
+        from tensortide.reports.sections.experiments import document
+
+        self.play.files.check()
+        budgets = parse_budgets(self.steps.budgets)
+        subjects = self.steps.subjects(targets, self.rules, quiet=self.play.out.quiet)
+        with self.play.playing() as play:
+            made = document(conduct(kind, subjects, lines, budgets, overhead_limit=self.steps.limit, play=play))
+        show(made, self.play.out, wrote=self.play.files.write(made, table="runs"))
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class RuledExperiment(Experiment):
+    """All options of an experiment in which one deallocation is played."""
+
+    rules: RuleOptions = RuleOptions()  # noqa: RUF009
+
+
+def sweep(
+    targets: Targets,
+    /,
+    *,
+    policies: Policies = POLICY_LIST,
+    asked: RuledExperiment = RuledExperiment(),
+) -> None:
+    """Play a step under a range of memory budgets by several policies: what recomputation costs, and where it ends."""
+    asked.conduct("sweep", targets, designs.contest(words(policies), deallocation=asked.rules.deallocation))
+
+
+def ablation(targets: Targets, /, *, asked: RuledExperiment = RuledExperiment()) -> None:
+    """Compare the sixteen policies that weigh work (in four ways), size and staleness, or leave them out."""
+    asked.conduct("ablation", targets, designs.ablation(deallocation=asked.rules.deallocation))
+
+
+def banishing(targets: Targets, /, *, asked: Experiment = Experiment()) -> None:
+    """Compare the ways to handle a released tensor: free it for good, evict it, or ignore the release."""
+    asked.conduct("banishing", targets, designs.banishing())
+
+
+def accesses(
+    targets: Targets,
+    /,
+    *,
+    policies: Policies = "dtr,dtr-eq,dtr-local",
+    asked: RuledExperiment = RuledExperiment(),
+) -> None:
+    """Count the storages that policies look at to choose what to evict: every candidate, and with bounds."""
+    asked.conduct("accesses", targets, designs.accesses(words(policies), deallocation=asked.rules.deallocation))
+
+
 def words(text: str) -> list[str]:
     """Split a list at its commas."""
     return [word for word in (part.strip() for part in text.split(",")) if word]
@@ -101,31 +160,3 @@ def name_of(target: str) -> str:
     for suffix in (".gz", ".log", ".jsonl", ".tide"):
         name = name.removesuffix(suffix)
     return name
-
-
-def conducted(
-    kind: str,
-    subjects: Sequence[Subject],
-    lines: Sequence[Line],
-    budgets: Sequence[Budget],
-    limit: float,
-    play: PlayOptions,
-) -> Experiment:
-    """Make an experiment, and tell of its progress on a terminal."""
-    with play.saved() as saved, progress(play.out.quiet) as say:
-        return conduct(
-            kind, subjects, lines, budgets, overhead_limit=limit, saved=saved, workers=play.jobs, progress=say
-        )
-
-
-def experiment(
-    kind: str, targets: Sequence[str], lines: Sequence[Line], steps: StepOptions, rules: StepRules, play: PlayOptions
-) -> None:
-    """Make the experiment ``kind`` of ``lines`` on the steps of ``targets``, write its files and show it."""
-    from tensortide.reports.sections.pareto import document
-
-    play.files.check()
-    budgets = parse_budgets(steps.budgets)
-    subjects = steps.subjects(targets, rules, quiet=play.out.quiet)
-    made = document(conducted(kind, subjects, lines, budgets, steps.limit, play))
-    show(made, play.out, wrote=play.files.write(made, table="runs"))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from tensortide.replays.remat import Simulator
+from tensortide.replays.remat import Deallocation, Simulator
 from tensortide.reports.blocks import Scatter, Spans
 from tensortide.reports.render.figure import draw, render_figure
 from tensortide.reports.render.terminal import render_terminal
-from tensortide.reports.sections.linear import residency_document
-from tensortide.reports.sections.pareto import BEST, document
+from tensortide.reports.sections.experiments import BEST, document, residency_document
 from tensortide.studies.remat.linear import linear_network
-from tensortide.studies.remat.results import Curve, Experiment, Row, Run, Step, Study
+from tensortide.studies.remat.results import Cell, Run, Step, Study, Trial
 
 STEP = Step(
     name="step",
@@ -45,18 +45,21 @@ def run(overhead: float, status: str = "ok") -> Run:
     )
 
 
-def curve(name: str, rows: list[list[Run]]) -> Curve:
-    policies = tuple(f"{name}:{i}" for i in range(len(rows[0])))
-    made = tuple(Row(100 - 20 * i, 1 - 0.2 * i, tuple(runs)) for i, runs in enumerate(rows))
-    return Curve(name, policies, "eager", False, made)
+def curve(name: str, rows: list[list[Run]], panel: int = 0) -> list[Trial]:
+    return [
+        Trial(panel, name, 1 - 0.2 * i, STEP, Cell(f"{name}:{seed}", 100 - 20 * i, 2.0), run)
+        for i, runs in enumerate(rows)
+        for seed, run in enumerate(runs)
+    ]
 
 
-def experiment(count: int = 2) -> Experiment:
+def experiment(count: int = 2, panels: int = 1) -> Study:
     """Curves that fail at a third budget: one out of memory, the others over the limit; the last has two seeds."""
-    curves = [curve("first", [[run(1.0)], [run(1.25)], [run(1.5, "oom")]])]
-    curves += [curve(f"other{i}", [[run(1.0)], [run(1.5)], [run(2.0, "thrash")]]) for i in range(count - 2)]
-    curves.append(curve("seeds", [[run(1.0)] * 2, [run(1.5), run(1.75)], [run(2.0, "thrash"), run(1.5)]]))
-    return Experiment("sweep", 2.0, (Study(STEP, tuple(curves)),))
+    curves = {"first": [[run(1.0)], [run(1.25)], [run(1.5, "oom")]]}
+    curves |= {f"other{i}": [[run(1.0)], [run(1.5)], [run(2.0, "thrash")]] for i in range(count - 2)}
+    curves["seeds"] = [[run(1.0)] * 2, [run(1.5), run(1.75)], [run(2.0, "thrash"), run(1.5)]]
+    trials = [trial for panel in range(panels) for name, rows in curves.items() for trial in curve(name, rows, panel)]
+    return Study("sweep", ("step",) * panels, tuple(trials))
 
 
 def test_a_cell_has_the_overhead_or_why_there_is_none() -> None:
@@ -103,8 +106,7 @@ def test_a_picture_shows_where_policies_end_and_the_range_over_seeds(tmp_path: P
 
 
 def test_panels_alike_share_a_legend() -> None:
-    two = Experiment("sweep", 2.0, experiment().studies * 2)
-    figure = draw(document(two))
+    figure = draw(document(experiment(panels=2)))
     assert len(figure.legends) == 1
     assert all(axis.get_legend() is None for axis in figure.axes)
 
@@ -123,3 +125,27 @@ def test_residency_adds_up_to_the_run_and_recomputation_has_a_colour_of_its_own(
     colors = {text.get_text(): patch.get_facecolor() for text, patch in entries}
     assert set(colors) == {"computed", "resident", "recomputed"}
     assert len(set(colors.values())) == 3
+
+
+@pytest.mark.parametrize("compat", [False, True])
+@pytest.mark.parametrize("deallocation", ["eager", "none"])
+def test_residency_is_what_the_run_had(deallocation: Deallocation, compat: bool) -> None:
+    """Every op finds its inputs; bytes never exceed the budget; what is made again was gone before."""
+    recording = linear_network(20)
+    simulator = Simulator(recording, compat=compat, deallocation=deallocation)
+    simulation = simulator.run("dtr", 9)
+    spans = residency_document([("run", simulation)])["residency"]["residency_0"]
+    assert isinstance(spans, Spans)
+    table = np.zeros((40, simulation.clock_ns - compat), "U10")
+    for row, lane in zip(table, spans.lanes, strict=True):
+        for start, end, kind in zip(lane.start, lane.end, lane.kinds, strict=True):
+            assert (row[start:end] == "").all()
+            row[start:end] = kind
+    assert int((table != "").sum(axis=0).max()) == simulation.peak_bytes <= 9
+    assert (table == "computed").sum() == 40
+    assert (table == "recomputed").sum() == simulation.recomputations > 0
+    made = np.isin(table, ("computed", "recomputed"))
+    assert (made.sum(axis=0) == 1).all()
+    for column, storage in enumerate(made.argmax(axis=0).tolist()):
+        assert all(table[i, column] == "resident" for i in recording.graph.ops[storage].inputs)
+        assert column == 0 or table[storage, column - 1] == ""
