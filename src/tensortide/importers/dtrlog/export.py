@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from tensortide.graph.effects import blind_slots
 from tensortide.graph.model import Graph
-from tensortide.importers.dtrlog.assembly import CONSTANT
 from tensortide.importers.dtrlog.text import Result, Text
+from tensortide.plans.remat.schedule import CONSTANT
 
 __all__ = ["Exporting"]
 
@@ -23,18 +22,12 @@ class Exporting:
         self._taken: dict[str, int] = {}
         self._name: dict[int, str] = {}  # of a tensor: the last one
         self._names: dict[int, list[str]] = {}  # of a storage: all
-        self._born: defaultdict[int, list[int]] = defaultdict(list)
-        self._dying: defaultdict[int, list[int]] = defaultdict(list)
 
     def content(self) -> bytes:
         """The whole log."""
         for index, storage in enumerate(self.graph.storages):
-            if storage.birth is not None:
-                self._born[storage.birth].append(index)
-            elif storage.death != 0:
-                self.text.constant(self._new(index), storage.nbytes)
-            if storage.death:
-                self._dying[storage.death].append(index)
+            if storage.birth is None and storage.death != 0:
+                self.text.constant(self._new(index))
         for index in range(len(self.graph)):
             self._release(index)
             self.text.at(index)
@@ -43,16 +36,16 @@ class Exporting:
         return self.text.content()
 
     def _release(self, op: int) -> None:
-        for storage in self._dying[op]:
-            for name in self._names[storage]:
-                self.text.release(name)
+        for storage in self.graph.index.released[op]:
+            for name in self._names.get(storage, ()):
+                self.text.add("RELEASE", NAME=name)
 
     def _op(self, index: int) -> None:
         op = self.graph.ops[index]
         call, duration = self.graph.calls[op.call], self._durations[index]
         if CONSTANT in call.tags:
-            for storage in self._born[index]:
-                self.text.constant(self._new(storage), self.graph.storages[storage].nbytes)
+            for storage in self.graph.index.allocated[index]:
+                self.text.constant(self._new(storage))
             return
         name = op.label if call.op.startswith("dtr.") else call.op
         args = [self._named(tensor) for tensor in op.inputs]
@@ -70,13 +63,13 @@ class Exporting:
         """Return the results of the op. An argument that it returns after writing it keeps its name. An output
         elsewhere is a view of that; it becomes one more of ``operands``, which lie in ``storages``."""
         results: list[Result] = []
-        fresh = dict.fromkeys(self._born[index])
+        fresh = dict.fromkeys(self.graph.index.allocated[index])
         for tensor in self.graph.ops[index].outputs:
             view = self.graph.tensors[tensor]
             storage = view.storage
             if storage in fresh:
                 if storage not in self._names:
-                    results.append(Result(self._new(storage), self.graph.storages[storage].nbytes))
+                    results.append(self._new(storage))
                 self._name[tensor] = self._names[storage][0]
             elif writes and storage in storages:
                 self._name[tensor] = operands[storages.index(storage)]
@@ -88,13 +81,14 @@ class Exporting:
                 self._names[storage].append(self._name[tensor])
                 results.append(Result(self._name[tensor], view.region_bytes, storages.index(storage)))
         kept = [storage for storage in fresh if storage not in self._names]
-        results.extend(Result(self._new(storage), self.graph.storages[storage].nbytes) for storage in kept)
+        results.extend(map(self._new, kept))
         return results
 
-    def _new(self, storage: int) -> str:
-        name = self._unique(self.graph.storages[storage].name or f"s{storage}")
+    def _new(self, storage: int) -> Result:
+        made = self.graph.storages[storage]
+        name = self._unique(made.name or f"s{storage}")
         self._names[storage] = [name]
-        return name
+        return Result(name, made.nbytes)
 
     def _named(self, tensor: int) -> str:
         return self._name.get(tensor) or self._names[self.graph.tensors[tensor].storage][0]

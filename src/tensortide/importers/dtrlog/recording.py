@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 from tensortide.plans.remat.recording import Recording
 
-__all__ = ["LogRecording"]
+__all__ = ["COPY_ON_WRITE", "WRITTEN", "LogRecording"]
+
+COPY_ON_WRITE = "copy_on_write"
+"""Tag of in-place ops that are read as ops with new outputs."""
+WRITTEN = "mutated"
+"""Argument of such ops: the positions of the inputs that the outputs replace."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from tensortide.graph.model import Graph, Phase
+from tensortide.graph.model import Graph, Phase, Value
 from tensortide.importers.dtrlog.lines import BACKWARD, START
 
 __all__ = ["Result", "Text"]
 
 
-class Result(msgspec.Struct, frozen=True):
+class Result(NamedTuple):
     """A result of a call: bytes, and the argument in whose storage it lies (-1: it has its own)."""
 
     name: str
@@ -28,49 +29,38 @@ class Text:
         self._backward = next(phases, -1)
         self._misleading = False
         self._lines: list[bytes] = []
-        self._add("ANNOTATE", ANNOTATION=START)
+        self.add("ANNOTATE", ANNOTATION=START)
 
     def content(self) -> bytes:
         """The whole log."""
         if self._backward < 0 and self._misleading:  # without the annotation, names decide where the backward starts
-            self._add("ANNOTATE", ANNOTATION=BACKWARD)
+            self.add("ANNOTATE", ANNOTATION=BACKWARD)
         return b"".join(self._lines)
 
     def at(self, op: int) -> None:
         """Begin the lines of op ``op`` of the graph."""
         if op == self._backward:
-            self._add("ANNOTATE", ANNOTATION=BACKWARD)
+            self.add("ANNOTATE", ANNOTATION=BACKWARD)
 
-    def constant(self, name: str, nbytes: int) -> None:
+    def constant(self, made: Result) -> None:
         """Add a tensor that cannot be recomputed."""
-        self._add("CONSTANT", NAME=name)
-        self._add("MEMORY", NAME=name, MEMORY=str(int(nbytes)))
+        self.add("CONSTANT", NAME=made.name)
+        self.add("MEMORY", NAME=made.name, MEMORY=str(int(made.nbytes)))
 
     def call(self, op: str, args: Sequence[str], results: Sequence[Result], duration_ns: int) -> None:
         """An op with new tensors."""
         self._misleading |= "backward" in op
         names = [result.name for result in results]
-        self._add("CALL", NAME=op, ARGS=args, RESULT=names, TIME=str(int(duration_ns)))
+        self.add("CALL", NAME=op, ARGS=args, RESULT=names, TIME=str(int(duration_ns)))
         for result in results:
-            self._add("MEMORY", NAME=result.name, MEMORY=str(int(result.nbytes)))
-            self._add("ALIAS", NAME=result.name, ALIAS=str(result.alias))
+            self.add("MEMORY", NAME=result.name, MEMORY=str(int(result.nbytes)))
+            self.add("ALIAS", NAME=result.name, ALIAS=str(result.alias))
 
-    def mutate(self, op: str, args: Sequence[str], mutated: Sequence[int], duration_ns: int) -> None:
+    def mutate(self, op: str, args: Sequence[str], mutated: Sequence[Value], duration_ns: int) -> None:
         """An op that writes the arguments at the positions ``mutated``."""
         self._misleading |= "backward" in op
-        self._add("MUTATE", NAME=op, ARGS=args, MUTATE=mutated, TIME=str(int(duration_ns)))
+        self.add("MUTATE", NAME=op, ARGS=args, MUTATE=mutated, TIME=str(int(duration_ns)))
 
-    def copy(self, name: str, source: str) -> None:
-        """A new name for what ``source`` names."""
-        self._add("COPY", DST=name, SRC=source)
-
-    def copy_from(self, name: str, source: str) -> None:
-        """``name``, which is known, for what ``source`` names."""
-        self._add("COPY_FROM", DST=name, SRC=source)
-
-    def release(self, name: str) -> None:
-        """One reference less."""
-        self._add("RELEASE", NAME=name)
-
-    def _add(self, instruction: str, **fields: object) -> None:
+    def add(self, instruction: str, **fields: object) -> None:
+        """Add a line."""
         self._lines.append(msgspec.json.encode({"INSTRUCTION": instruction, **fields}) + b"\n")

@@ -13,9 +13,10 @@ from tensortide.errors import OutputError
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.importers.dtrlog.export import Exporting
-from tensortide.importers.dtrlog.recording import LogRecording
-from tensortide.importers.dtrlog.rewrite import Rewriting
-from tensortide.plans.remat.recording import Recording
+from tensortide.importers.dtrlog.recording import COPY_ON_WRITE, WRITTEN, LogRecording
+from tensortide.importers.dtrlog.text import Result, Text
+from tensortide.plans.remat.recording import Event, Recording
+from tensortide.plans.remat.schedule import CONSTANT
 from tensortide.write import write_file
 
 __all__ = ["is_log_file", "write_log"]
@@ -50,7 +51,7 @@ def write_log(step: Graph | Recording, durations_ns: Sequence[int] | None, path:
     if isinstance(step, LogRecording):
         if len(step.names) != len(step.kinds) or len(step.operands) != len(graph):
             raise OutputError(f"cannot write {path}: the events of this recording are not those that were read")
-        content = Rewriting(step, durations).content()
+        content = _written_again(step, durations)
     else:
         content = Exporting(*_written_out(graph, durations)).content()
     if os.fspath(path).endswith(".gz"):
@@ -73,3 +74,46 @@ def _written_out(graph: Graph, durations: tuple[int, ...]) -> tuple[Graph, tuple
     origins = [int(op.label) for op in flat.ops]
     ops = tuple(replace(op, label=graph.ops[i].label) for op, i in zip(flat.ops, origins, strict=True))
     return replace(flat, ops=ops), tuple(durations[i] for i in origins)
+
+
+def _written_again(recording: LogRecording, durations: tuple[int, ...]) -> bytes:
+    """A log from what was read of it, event by event, with its names."""
+    text, known, sources = Text(recording.graph), set[str](), iter(recording.sources)
+    events = list(zip(recording.kinds.tolist(), recording.indexes.tolist(), recording.names, strict=True))
+    implied = 0  # releases that the line before stands for
+    for (kind, index, name), following in zip(events, [*events[1:], (None, 0, "")], strict=True):
+        if kind == Event.COMPUTE:
+            implied = _compute(recording, index, text, durations[index], known)
+        elif kind == Event.RELEASE and implied:
+            implied -= 1
+        elif kind == Event.RELEASE and (following[0] != Event.GET or following[2] != name):
+            text.add("RELEASE", NAME=name)
+        elif kind == Event.GET:
+            text.add("COPY_FROM" if name in known else "COPY", DST=name, SRC=next(sources))
+            known.add(name)
+    return text.content()
+
+
+def _compute(recording: LogRecording, index: int, text: Text, duration: int, known: set[str]) -> int:
+    """Write one op, whose results are ``known`` from then on; return how many releases it stands for."""
+    graph, names = recording.graph, recording.operands[index]
+    op = graph.ops[index]
+    call, args, results = graph.calls[op.call], names[: len(op.inputs)], names[len(op.inputs) :]
+    text.at(index)
+    if COPY_ON_WRITE in call.tags:
+        slots = dict(call.arguments)[WRITTEN]
+        assert isinstance(slots, tuple)
+        text.mutate(op.label, args, slots, duration)
+        return len(slots)
+    made = [
+        Result(name, graph.tensors[tensor].numel, recording.aliases[tensor])
+        for name, tensor in zip(results, op.outputs, strict=False)
+    ]
+    if CONSTANT in call.tags:
+        text.constant(made[0])
+    elif call.mutated:
+        text.mutate(op.label, args, call.mutated, duration)
+    else:
+        text.call(op.label, args, made, duration)
+    known.update(results)
+    return 0
