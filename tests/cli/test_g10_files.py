@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tensortide.importers.g10.compare import compare
-from tensortide.importers.g10.liveness import read_liveness
 from tensortide.importers.g10.read import read_trace
+from tensortide.importers.g10.results import read_liveness
 from tests.cli.command import tensortide
 from tests.importers.g10.example import write_trace
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT, body

@@ -1,4 +1,4 @@
-"""Birth, death and inactive periods: the worked example, the wrap of persistent storages, the two modes."""
+"""Birth, death and idle intervals: the worked example, the wrap of persistent storages, the two modes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 
 from tensortide.errors import GraphError
 from tensortide.graph import Graph, Role
-from tensortide.timelines import NEVER_READ, Life, Period, active_bytes, live_bytes, liveness
+from tensortide.timelines import NEVER_READ, Interval, Life, active_bytes, live_bytes, liveness
 from tensortide.timelines.intervals import lasting_tensors
 from tests.graphs import Builder, graphs
 
@@ -33,38 +33,40 @@ def worked_example(update: bool = True) -> Graph:
 @pytest.mark.parametrize("mode", ["storage", "compat"])
 def test_worked_example(mode: str) -> None:
     w, a, b, s, g = liveness(worked_example(), mode, DURATIONS)  # type: ignore[arg-type]
-    assert w == Life(0, 8, True, None, None, (0, 4), (Period(1, 4, False, 90),))
-    assert a == Life(1, 4, False, 0, 4, (0, 1, 3), (Period(2, 3, False, 30),))
+    assert w == Life(0, 8, True, 0, 5, (0, 4), (Interval(1, 4, False, 90),))
+    assert a == Life(1, 4, False, 0, 4, (0, 1, 3), (Interval(2, 3, False, 30),))
     assert b == Life(2, 2, False, 1, 4, (1, 2, 3), ())
-    assert s == Life(3, 1, False, 1, NEVER_READ, (1,), ())
+    assert s == Life(3, 1, False, 1, 2, (1,), (), unread=True)
     assert g == Life(4, 3, False, 3, 5, (3, 4), ())
     lives = (w, a, b, s, g)
+    assert [life.birth for life in lives] == [None, 0, 1, 1, 3]
+    assert [life.death for life in lives] == [None, 4, 4, NEVER_READ, 5]
     assert active_bytes(lives, 5).tolist() == [12, 7, 2, 9, 11]
     assert live_bytes(lives, 5).tolist() == [12, 15, 14, 17, 11]
 
 
 def test_a_persistent_storage_used_once_is_idle_all_around() -> None:
     w = liveness(worked_example(update=False), durations=DURATIONS)[0]
-    assert w.periods == (Period(1, 0, True, 140),)
+    assert w.intervals == (Interval(1, 0, True, 140),)
 
 
 @pytest.mark.parametrize(
-    ("used_at", "periods"),
+    ("used_at", "intervals"),
     [
-        ([0, 3], [Period(1, 3)]),
-        ([3], [Period(0, 3)]),
-        ([1, 3], [Period(2, 3), Period(0, 1)]),
-        ([1], [Period(2, 1, True)]),
+        ([0, 3], [Interval(1, 3)]),
+        ([3], [Interval(0, 3)]),
+        ([1, 3], [Interval(2, 3), Interval(0, 1)]),
+        ([1], [Interval(2, 1, True)]),
         ([0, 1, 2, 3], []),
-        ([1, 2], [Period(3, 1, True)]),
+        ([1, 2], [Interval(3, 1, True)]),
     ],
 )
-def test_the_wrap_of_persistent_storages(used_at: list[int], periods: list[Period]) -> None:
+def test_the_wrap_of_persistent_storages(used_at: list[int], intervals: list[Interval]) -> None:
     b = Builder()
     w = b.storage(1, Role.PARAMETER)
     for op in range(4):
         b.op([w] if op in used_at else [])
-    assert list(liveness(b.graph())[0].periods) == periods
+    assert list(liveness(b.graph())[0].intervals) == intervals
 
 
 def test_modes_differ_on_views_outputs_and_what_no_op_touches() -> None:
@@ -79,8 +81,8 @@ def test_modes_differ_on_views_outputs_and_what_no_op_touches() -> None:
     graph = b.graph()
     by_storage = {life.index: life for life in liveness(graph)}
     assert by_storage[0].uses == (0, 1)
-    assert by_storage[0].periods == (Period(2, 0, True),)
-    assert (by_storage[1].persistent, by_storage[1].birth, by_storage[1].periods) == (True, None, ())
+    assert by_storage[0].intervals == (Interval(2, 0, True),)
+    assert (by_storage[1].persistent, by_storage[1].birth, by_storage[1].intervals) == (True, None, ())
     assert (by_storage[2].birth, by_storage[2].death) == (1, 3), "an output lives to the end"
     compat = {life.index: life for life in liveness(graph, "compat")}
     assert (compat[half].persistent, compat[half].nbytes, compat[half].birth, compat[half].death) == (False, 4, 0, 2)
@@ -91,8 +93,8 @@ def test_modes_differ_on_views_outputs_and_what_no_op_touches() -> None:
 
 
 def test_times_are_optional_and_may_be_fractions() -> None:
-    assert liveness(worked_example())[0].periods == (Period(1, 4),)
-    assert liveness(worked_example(), durations=[0.5] * 5)[0].periods[0].time == 1.5
+    assert liveness(worked_example())[0].intervals == (Interval(1, 4),)
+    assert liveness(worked_example(), durations=[0.5] * 5)[0].intervals[0].time == 1.5
 
 
 def test_wrong_arguments() -> None:
@@ -105,7 +107,7 @@ def test_wrong_arguments() -> None:
 @given(graphs())
 def test_periods_and_uses_cover_a_life(graph: Graph) -> None:
     for life in liveness(graph):
-        idle = [op for period in life.periods for op in covered(period, len(graph))]
+        idle = [op for interval in life.intervals for op in covered(interval, len(graph))]
         assert not set(idle) & set(life.uses)
         if life.persistent and life.uses:
             assert sorted([*idle, *life.uses]) == list(range(len(graph)))
@@ -113,7 +115,7 @@ def test_periods_and_uses_cover_a_life(graph: Graph) -> None:
             assert all(life.birth <= op < life.death for op in idle)
 
 
-def covered(period: Period, count: int) -> list[int]:
+def covered(period: Interval, count: int) -> list[int]:
     if period.looped:
         return [*range(period.start, count), *range(period.end)]
     return list(range(period.start, period.end))
@@ -144,8 +146,8 @@ def test_documented_activations(used_at: list[int], birth: int, death: int, peri
     for mode in ("storage", "compat"):
         (life,) = liveness(b.graph(), mode, range(1041))
         assert (life.birth, life.death, life.uses) == (birth, death, tuple(used_at))
-        assert [(period.start, period.end) for period in life.periods] == periods
-        assert [period.time for period in life.periods] == [sum(range(*period)) for period in periods]
+        assert [(interval.start, interval.end) for interval in life.intervals] == periods
+        assert [interval.time for interval in life.intervals] == [sum(range(*period)) for period in periods]
 
 
 def test_what_lasts_where_every_tensor_owns_its_bytes() -> None:
@@ -160,7 +162,7 @@ def test_what_lasts_where_every_tensor_owns_its_bytes() -> None:
     graph = b.graph()
     assert lasting_tensors(graph) == [True, False, True, False]
     lives = {life.index: life for life in liveness(graph, "compat")}
-    assert (lives[weight].persistent, lives[weight].periods) == (True, ())
+    assert (lives[weight].persistent, lives[weight].intervals) == (True, ())
     assert not lives[view].persistent
     assert not lives[unused].persistent
     assert lives[local].death == NEVER_READ

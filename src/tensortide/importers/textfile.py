@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tensortide.errors import TraceError
 
-__all__ = ["TextFile", "find_file", "head", "read_text", "shown"]
+__all__ = ["Cursor", "TextFile", "find_file", "head", "read_text", "shown"]
 
 _SHOWN = 80
 
@@ -36,6 +37,41 @@ class TextFile:
         where = f"{self.path}, line {index + 1}" + ("" if column is None else f", column {column}")
         found = shown(self.lines[index]) if index < len(self.lines) else "(the file ends here)"
         return TraceError(f"{where}: {reason}: {found}")
+
+
+class Cursor:
+    """Walks over the lines of ``file``; ``at`` is the next one, from 0."""
+
+    def __init__(self, file: TextFile) -> None:
+        self.file = file
+        self.at = 0
+
+    @property
+    def done(self) -> bool:
+        """True after the last line."""
+        return self.at >= len(self.file.lines)
+
+    @property
+    def line(self) -> str:
+        """The next line; empty after the last."""
+        lines = self.file.lines
+        return lines[self.at] if self.at < len(lines) else ""
+
+    def take(
+        self, pattern: re.Pattern[str], expected: str, accept: Callable[[re.Match[str]], bool] = bool
+    ) -> re.Match[str]:
+        """Pass a line of that pattern. Raises TraceError for any other, or one that is not to ``accept``."""
+        found = pattern.fullmatch(self.line)
+        if found is None or not accept(found):
+            raise self.file.error(self.at, expected)
+        self.at += 1
+        return found
+
+    def skip(self, line: str) -> None:
+        """Pass the line ``line``. Raises TraceError for any other."""
+        if self.line != line:
+            raise self.file.error(self.at, f"a rule of {len(line)} characters" if line[0] == "_" else repr(line))
+        self.at += 1
 
 
 def read_text(path: str | os.PathLike[str]) -> TextFile:

@@ -6,8 +6,8 @@ from tensortide.timelines.advice import Offload, Recompute, offloads, recomputat
 from tensortide.timelines.diff import Difference, Figures, diff, mean_figures
 from tensortide.timelines.effects import IDENTITY, Effect, ModuleMemory, Segment, by_module, compose, effects
 from tensortide.timelines.events import Events, Kind, events_of
-from tensortide.timelines.idle import Hideable, Idleness, MemoryTime, PeakSplit, Span, idleness
-from tensortide.timelines.intervals import NEVER_READ, Life, Period, active_bytes, live_bytes, liveness
+from tensortide.timelines.idle import Hideable, Idleness, MemoryTime, PeakSplit, idleness
+from tensortide.timelines.intervals import NEVER_READ, Interval, Life, active_bytes, live_bytes, liveness
 from tensortide.timelines.resident import Resident
 from tensortide.timelines.timeline import StorageTimeline, Timeline, timeline
 
@@ -20,17 +20,16 @@ __all__ = [
     "Figures",
     "Hideable",
     "Idleness",
+    "Interval",
     "Kind",
     "Life",
     "MemoryTime",
     "ModuleMemory",
     "Offload",
     "PeakSplit",
-    "Period",
     "Recompute",
     "Resident",
     "Segment",
-    "Span",
     "StorageTimeline",
     "Timeline",
     "active_bytes",

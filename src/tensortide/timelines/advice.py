@@ -6,15 +6,15 @@ that was evicted too. Planners weigh that; these lists say where to look first.
 
 from __future__ import annotations
 
-import functools
+import itertools
 from collections.abc import Iterator
 from fractions import Fraction
 
 import msgspec
 
 from tensortide.graph.effects import blind_slots, draws_random, only_allocates
-from tensortide.timelines.idle import Idleness, covers
-from tensortide.timelines.intervals import Life, Period
+from tensortide.timelines.idle import Idleness
+from tensortide.timelines.intervals import Life
 from tensortide.timing.links import Link
 
 __all__ = ["CHAIN", "Offload", "Recompute", "offloads", "recomputations"]
@@ -24,17 +24,17 @@ CHAIN = 16
 
 
 class Offload(msgspec.Struct, frozen=True):
-    """A storage (or tensor) ``index`` that a link can take away in ``periods`` of its inactive periods.
+    """A storage (or tensor) ``index`` that a link can take away in ``intervals`` of its idle intervals.
 
-    ``idle_ns`` is the time of all its periods, ``hideable_ns`` of those; ``transfer_ns`` one way once. ``at_peak``: one
-    of those covers the op with most bytes alive.
+    ``idle_ns`` is the time of all its intervals, ``hideable_ns`` of those; ``transfer_ns`` one way once. ``at_peak``:
+    one of those covers the op with most bytes alive.
     """
 
     index: int
     nbytes: int
     idle_ns: int
     hideable_ns: int
-    periods: int
+    intervals: int
     transfer_ns: int
     at_peak: bool
 
@@ -45,7 +45,7 @@ class Offload(msgspec.Struct, frozen=True):
 
 class Recompute(msgspec.Struct, frozen=True):
     """A storage (or tensor) ``index`` that could be evicted when op ``start`` begins and recomputed before op ``end``
-    by running ``ops`` once more, in ``cost_ns``: its longest inactive period, of ``idle_ns``.
+    by running ``ops`` once more, in ``cost_ns``: its longest idle interval, of ``idle_ns``.
 
     ``random`` are those of the ops that draw random numbers: they give the same values only from the generator state
     that they started from, which has to be saved when they run first.
@@ -68,20 +68,20 @@ class Recompute(msgspec.Struct, frozen=True):
 
 def offloads(idle: Idleness, link: Link) -> list[Offload]:
     """All that ``link`` can take away for a while, by bytes times hideable time, most first."""
-    above, transfer = functools.cache(link.hidden_above_ns), functools.cache(link.transfer_ns)
     found = []
-    for life in idle.lives:
-        hidden = [period for period in life.periods if _ns(period) > above(life.nbytes)]
-        if hidden and life.nbytes:
+    for _, group in itertools.groupby(idle.hidden(link), key=lambda one: one[0].index):
+        pairs = list(group)
+        life, hidden = pairs[0][0], [interval for _, interval in pairs]
+        if life.nbytes:
             found.append(
                 Offload(
                     index=life.index,
                     nbytes=life.nbytes,
-                    idle_ns=sum(map(_ns, life.periods)),
-                    hideable_ns=sum(map(_ns, hidden)),
-                    periods=len(hidden),
-                    transfer_ns=transfer(life.nbytes),
-                    at_peak=any(covers(period, idle.peak_op) for period in hidden),
+                    idle_ns=sum(int(interval.time) for interval in life.intervals),
+                    hideable_ns=sum(int(interval.time) for interval in hidden),
+                    intervals=len(hidden),
+                    transfer_ns=link.transfer_ns(life.nbytes),
+                    at_peak=any(interval.covers(idle.peak_op) for interval in hidden),
                 )
             )
     return sorted(found, key=lambda item: (-item.byte_ns, item.index))
@@ -90,30 +90,27 @@ def offloads(idle: Idleness, link: Link) -> list[Offload]:
 def recomputations(idle: Idleness) -> list[Recompute]:
     """List what resident storages suffice to recompute, by bytes times idle time per nanosecond of recomputation.
 
-    It takes the ops that wrote a storage before its longest period, and in turn those that wrote what they read, where
-    that is dead or overwritten by then. Storages for which these are more than ``CHAIN``, or take as long as the
-    period, are left out.
+    It takes the ops that wrote a storage before its longest interval, and in turn those that wrote what they read,
+    where that is dead or overwritten by then. Storages for which these are more than ``CHAIN``, or take as long as the
+    interval, are left out.
     """
     history, graph = _History(idle), idle.graph
     draws = [draws_random(call) for call in graph.calls]
     found = []
     for life in idle.lives:
-        periods = [period for period in life.periods if not period.looped]
-        if life.persistent or not periods or not life.nbytes:
+        straight = [interval for interval in life.intervals if not interval.looped]
+        if life.persistent or not straight or not life.nbytes:
             continue
-        longest = max(periods, key=_ns)
+        longest = max(straight, key=lambda interval: interval.time)
         ops = tuple(sorted(history.recomputation(life.index, longest.end)))
-        cost = sum(idle.durations_ns[op] for op in ops)
-        if ops and cost < _ns(longest):
-            at_peak = covers(longest, idle.peak_op)
-            period = (longest.start, longest.end, _ns(longest))
+        cost, time = sum(idle.durations_ns[op] for op in ops), int(longest.time)
+        if ops and cost < time:
             random = tuple(op for op in ops if draws[graph.ops[op].call])
-            found.append(Recompute(life.index, life.nbytes, *period, ops, random, cost, at_peak))
+            at_peak = longest.covers(idle.peak_op)
+            found.append(
+                Recompute(life.index, life.nbytes, longest.start, longest.end, time, ops, random, cost, at_peak)
+            )
     return sorted(found, key=lambda item: (-Fraction(item.byte_ns, max(1, item.cost_ns)), item.index))
-
-
-def _ns(period: Period) -> int:
-    return int(period.time or 0)
 
 
 class _History:
@@ -164,6 +161,4 @@ class _History:
         """Return whether the value of ``key`` before op ``time`` is resident, unchanged, just before op ``end``. (An
         evicted value is not: the op that recomputes it last writes it after its other readers.)"""
         life = self._lives[key]
-        if any(time <= op < end for op in self._writers.get(key, ())):
-            return False
-        return life.persistent or (life.birth is not None and life.birth < end and (life.death or 0) > end)
+        return life.start < end < life.stop and not any(time <= op < end for op in self._writers.get(key, ()))

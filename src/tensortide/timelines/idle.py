@@ -8,21 +8,24 @@ resident but not used again in this step: after its last use if it outlives the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from tensortide.graph.model import Graph, Role, Storage
 from tensortide.graph.roles import WORKSPACE
-from tensortide.timelines.intervals import NEVER_READ, Life, Mode, Period, liveness
+from tensortide.timelines.intervals import Interval, Life, Mode, live_bytes, liveness
 from tensortide.timelines.timeline import StorageTimeline, timeline
 from tensortide.timing.links import Link
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
 
-__all__ = ["Hideable", "Idleness", "MemoryTime", "PeakSplit", "Span", "idleness"]
+__all__ = ["Hideable", "IdleInterval", "Idleness", "MemoryTime", "PeakSplit", "byte_ns", "idleness"]
+
+IdleInterval: TypeAlias = tuple[Life, Interval]
+"""An interval of nanoseconds, and what is idle in it."""
 
 
 class MemoryTime(msgspec.Struct, frozen=True):
@@ -46,26 +49,15 @@ class MemoryTime(msgspec.Struct, frozen=True):
         return MemoryTime(*(a + b for a, b in zip(*map(msgspec.structs.astuple, (self, other)), strict=True)))
 
 
-class Span(msgspec.Struct, frozen=True):
-    """An inactive period of the storage (or tensor) ``index``, in ops and nanoseconds."""
-
-    index: int
-    nbytes: int
-    period: Period
-    ns: int
-
-
 class Hideable(msgspec.Struct, frozen=True):
-    """Idle intervals, of ``periods`` in all, that hide a move out and back over a link: their ``count``, the bytes of
-    their storages (a storage counts once for each interval) and their memory-time."""
+    """Idle intervals, of ``intervals`` in all, that hide a move out and back over ``link``: their ``count``, the bytes
+    of their storages (a storage counts once for each interval) and their memory-time. ``transfer_ns``: the time of the
+    moves, one way."""
 
-    link: str
-    about: str
-    bytes_per_s: float
-    latency_ns: int
-    periods: int
-    period_bytes: int
-    period_byte_ns: int
+    link: Link
+    intervals: int
+    interval_bytes: int
+    interval_byte_ns: int
     count: int
     nbytes: int
     byte_ns: int
@@ -73,11 +65,9 @@ class Hideable(msgspec.Struct, frozen=True):
 
 
 class PeakSplit(msgspec.Struct, frozen=True):
-    """Bytes resident during op ``op``: ``active_bytes`` it uses itself; of the rest, ``hideable_bytes`` are in idle
-    intervals that hide a move over the given link."""
+    """Bytes live during an op: ``active_bytes`` it uses itself; of the rest, ``hideable_bytes`` are in idle intervals
+    that hide a move over the given link."""
 
-    op: int
-    live_bytes: int
     active_bytes: int
     idle_bytes: int
     hideable_bytes: int
@@ -115,30 +105,37 @@ class Idleness:
         index = life.index if self.mode == "storage" else self.graph.tensors[life.index].storage
         return self.graph.storages[index]
 
-    def spans(self) -> Iterator[Span]:
-        """All inactive periods, in the order of the lives."""
-        for life in self.lives:
-            for period in life.periods:
-                yield Span(life.index, life.nbytes, period, int(period.time or 0))
+    @functools.cached_property
+    def intervals(self) -> tuple[IdleInterval, ...]:
+        """All idle intervals, in the order of the lives."""
+        return tuple([(life, interval) for life in self.lives for interval in life.intervals])
+
+    def hidden(self, link: Link) -> list[IdleInterval]:
+        """The idle intervals that hide a move over ``link``."""
+        above = functools.cache(link.hidden_above_ns)
+        return [(life, interval) for life, interval in self.intervals if interval.time > above(life.nbytes)]
 
     def memory_time(self, life: Life) -> MemoryTime:
         """Memory-time of one life."""
-        alive = self.clock_ns[life_stop(life, len(self.graph))] - self.clock_ns[life_start(life)]
-        active = sum([self.durations_ns[op] for op in used(life)])
-        idle = sum([int(period.time or 0) for period in life.periods])
-        if life.birth is None and not life.persistent:
-            alive = 0
-        n = life.nbytes
-        return MemoryTime(1, n, n * active, n * idle, n * (alive - active - idle))
+        live = self.clock_ns[life.stop] - self.clock_ns[life.start]
+        active = sum([self.durations_ns[op] for op in life.live_uses])
+        idle = sum([int(interval.time) for interval in life.intervals])
+        return MemoryTime(
+            1, life.nbytes, life.nbytes * active, life.nbytes * idle, life.nbytes * (live - active - idle)
+        )
+
+    @functools.cached_property
+    def _by_role(self) -> dict[Role, list[Life]]:
+        found = {role: [life for life in self.lives if self.role(life) is role] for role in Role}
+        return {role: lives for role, lives in found.items() if lives}
 
     @functools.cached_property
     def by_role(self) -> dict[str, MemoryTime]:
         """Memory-time of each role that occurs, and of ``workspace`` if there is any, which is always active."""
-        sums: dict[str, MemoryTime] = {}
-        for role in Role:
-            own = [self.memory_time(life) for life in self.lives if self.role(life) is role]
-            if own:
-                sums[role.value] = functools.reduce(MemoryTime.__add__, own)
+        sums = {
+            role.value: functools.reduce(MemoryTime.__add__, map(self.memory_time, lives))
+            for role, lives in self._by_role.items()
+        }
         taken = self.workspace.tolist()
         if any(taken):
             active = sum(ns * nbytes for ns, nbytes in zip(self.durations_ns, taken, strict=True))
@@ -157,33 +154,20 @@ class Idleness:
     @functools.cached_property
     def live_by_role(self) -> dict[str, Ints]:
         """``live`` split by role."""
-        import numpy as np
-
-        changes: dict[str, Ints] = {}
-        for life in self.lives:
-            if life.persistent or life.birth is not None:
-                change = changes.setdefault(self.role(life).value, np.zeros(len(self.graph) + 1, np.int64))
-                change[life_start(life)] += life.nbytes
-                change[life_stop(life, len(self.graph))] -= life.nbytes
-        split = {role.value: np.cumsum(changes[role])[:-1] for role in Role if role in changes}
-        return {**split, WORKSPACE: self.workspace} if self.workspace.any() else split
+        live = {
+            role.value: live_bytes(lives, len(self.graph))
+            for role, lives in self._by_role.items()
+            if any(life.stop for life in lives)
+        }
+        return {**live, WORKSPACE: self.workspace} if self.workspace.any() else live
 
     @functools.cached_property
     def active(self) -> Ints:
-        """Bytes that are alive and used by each op, workspace included."""
-        return sum(self.active_by_role.values(), start=self.workspace * 0)
-
-    @functools.cached_property
-    def active_by_role(self) -> dict[str, Ints]:
-        """``active`` split by role."""
-        import numpy as np
-
-        split: dict[str, Ints] = {}
+        """Bytes that are live and used by each op, workspace included."""
+        active = self.workspace.copy()
         for life in self.lives:
-            series = split.setdefault(self.role(life).value, np.zeros(len(self.graph), np.int64))
-            series[list(used(life))] += life.nbytes
-        ordered = {role.value: split[role] for role in Role if role in split}
-        return {**ordered, WORKSPACE: self.workspace} if self.workspace.any() else ordered
+            active[list(life.live_uses)] += life.nbytes
+        return active
 
     @property
     def peak_op(self) -> int:
@@ -191,38 +175,34 @@ class Idleness:
         return int(self.live.argmax()) if len(self.graph) else -1
 
     def hideable(self, link: Link) -> Hideable:
-        """Select the idle intervals that hide a move over ``link``. ``transfer_ns``: their time, one way."""
-        spans = tuple(self.spans())
-        above = functools.cache(link.hidden_above_ns)
-        hidden = [span for span in spans if span.ns > above(span.nbytes)]
+        """Sum up the idle intervals that hide a move over ``link``."""
+        every, hidden = self.intervals, self.hidden(link)
         return Hideable(
-            link=link.name,
-            about=link.about,
-            bytes_per_s=float(link.bytes_per_s),
-            latency_ns=link.latency_ns,
-            periods=len(spans),
-            period_bytes=sum(span.nbytes for span in spans),
-            period_byte_ns=sum(span.nbytes * span.ns for span in spans),
-            count=len(hidden),
-            nbytes=sum(span.nbytes for span in hidden),
-            byte_ns=sum(span.nbytes * span.ns for span in hidden),
-            transfer_ns=sum(link.transfer_ns(span.nbytes) for span in hidden),
+            link,
+            len(every),
+            sum([life.nbytes for life, _ in every]),
+            sum(map(byte_ns, every)),
+            len(hidden),
+            sum([life.nbytes for life, _ in hidden]),
+            sum(map(byte_ns, hidden)),
+            sum([link.transfer_ns(life.nbytes) for life, _ in hidden]),
         )
 
     def longer_than(self, limits_ns: Iterable[int]) -> dict[int, int]:
         """Count the idle intervals longer than each of ``limits_ns``."""
-        lengths = [span.ns for span in self.spans()]
-        return {limit: sum(ns > limit for ns in lengths) for limit in limits_ns}
+        return {limit: sum(interval.time > limit for _, interval in self.intervals) for limit in limits_ns}
 
     def split(self, op: int, link: Link) -> PeakSplit:
-        """Split the bytes resident during ``op`` by use and by idle time. Raises IndexError for no such op."""
+        """Split the bytes live during ``op`` by use and by idle time. Raises IndexError for no such op."""
         live, active = int(self.live[op]), int(self.active[op])
-        hidden = [
-            span.nbytes
-            for span in self.spans()
-            if covers(span.period, op) and span.ns > link.hidden_above_ns(span.nbytes)
-        ]
-        return PeakSplit(op, live, active, live - active, sum(hidden))
+        hidden = sum(life.nbytes for life, interval in self.hidden(link) if interval.covers(op))
+        return PeakSplit(active, live - active, hidden)
+
+
+def byte_ns(idle: IdleInterval) -> int:
+    """Memory-time of one interval."""
+    life, interval = idle
+    return life.nbytes * int(interval.time)
 
 
 def idleness(
@@ -241,30 +221,3 @@ def idleness(
     """
     counted = workspace and mode == "storage"
     return Idleness(timeline(graph, device=device, workspace=counted, durations_ns=durations_ns), mode)
-
-
-def used(life: Life) -> tuple[int, ...]:
-    """The ops that use what ``life`` is about while it is alive."""
-    if life.persistent or life.birth is None:
-        return life.uses
-    stop = life_stop(life, life.uses[-1] + 1)
-    return tuple([op for op in life.uses if op < stop]) if life.uses[-1] >= stop else life.uses
-
-
-def life_start(life: Life) -> int:
-    """The first op during which it is alive."""
-    return life.birth or 0
-
-
-def life_stop(life: Life, count: int) -> int:
-    """The op after the last one, of ``count``, during which it is alive."""
-    if life.persistent or life.birth is None or life.death is None:
-        return count
-    return life.birth + 1 if life.death == NEVER_READ else life.death
-
-
-def covers(period: Period, op: int) -> bool:
-    """Return whether ``op`` lies within ``period``."""
-    if period.looped:
-        return op >= period.start or op < period.end
-    return period.start <= op < period.end

@@ -1,14 +1,14 @@
 """Idle intervals of storages (or tensors), and their births and deaths: liveness in ops.
 
-Time is counted in ops. *Birth* is inclusive, *death* exclusive; an *inactive period* ``[start, end)`` holds ops that do
+Time is counted in ops. *Birth* is inclusive, *death* exclusive; an *idle interval* ``[start, end)`` holds ops that do
 not touch it, ``end`` being the next op that does. What lives across steps is *persistent*: steps repeat, so its last
-period wraps around to its first use.
+interval wraps around to its first use.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -25,33 +25,54 @@ if TYPE_CHECKING:
 Mode: TypeAlias = Literal["storage", "compat"]
 
 NEVER_READ = -1
-"""Death of what no op reads after its birth: it is alive during its birth op only."""
+"""Death of what no op reads after its birth: it is live during its birth op only."""
 
 
-class Period(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Ops ``start`` to ``end - 1``, none of which touch it. A ``looped`` period covers ``start`` to the end of the
-    step and from its beginning to ``end - 1``. ``time``: in the unit of the durations given (None without them)."""
+class Interval(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Ops ``start`` to ``end - 1``, none of which touch it. A ``looped`` interval covers ``start`` to the end of the
+    step and from its beginning to ``end - 1``. ``time``: in the unit of the durations given (0 without them)."""
 
     start: int
     end: int
     looped: bool = False
-    time: int | float | None = None
+    time: float = 0
+
+    def covers(self, op: int) -> bool:
+        """Return whether ``op`` lies within it."""
+        return op >= self.start or op < self.end if self.looped else self.start <= op < self.end
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):
     """Liveness of one storage, or tensor in mode ``compat``: ``index`` in the graph's table, and its bytes.
 
-    ``birth`` and ``death`` are None for what is persistent and for what no op touches; ``uses`` are the ops that read
-    or write it, ascending. A storage that exists before the step and is released in it is born with op 0.
+    It is live during the ops ``start`` to ``stop - 1`` (both 0: never); ``uses`` are the ops that read or write it,
+    ascending. A storage that exists before the step and is released in it is born with op 0. ``unread``: no op reads it
+    after its birth.
     """
 
     index: int
     nbytes: int
     persistent: bool
-    birth: int | None
-    death: int | None
+    start: int
+    stop: int
     uses: tuple[int, ...]
-    periods: tuple[Period, ...]
+    intervals: tuple[Interval, ...]
+    unread: bool = False
+
+    @property
+    def birth(self) -> int | None:
+        """The first op during which it is live; None for what is persistent and for what no op touches."""
+        return None if self.persistent or not self.stop else self.start
+
+    @property
+    def death(self) -> int | None:
+        """The op after the last one during which it is live, or ``NEVER_READ``; None as for ``birth``."""
+        return None if self.persistent or not self.stop else NEVER_READ if self.unread else self.stop
+
+    @property
+    def live_uses(self) -> tuple[int, ...]:
+        """The uses while it is live: in mode ``compat`` it may be written after its last read."""
+        return self.uses if not self.uses or self.uses[-1] < self.stop else tuple(u for u in self.uses if u < self.stop)
 
 
 @no_collection()
@@ -63,7 +84,7 @@ def liveness(graph: Graph, mode: Mode = "storage", durations: Sequence[float] | 
     that reads it; of what exists before and after the step the first tensor, and any other that no op produces, is
     persistent.
 
-    ``durations``: time of each op; periods then tell how long they last, by prefix sums of these values.
+    ``durations``: time of each op; intervals then tell how long they last, by prefix sums of these values.
     Raises GraphError for another mode, a wrong number of durations, or a graph with loops.
     """
     if mode not in ("storage", "compat"):
@@ -71,43 +92,35 @@ def liveness(graph: Graph, mode: Mode = "storage", durations: Sequence[float] | 
     if durations is not None and len(durations) != len(graph):
         raise GraphError(f"{len(durations)} durations for {len(graph)} ops")
     require_straight(graph)
-    clock = None if durations is None else _prefix_sums(durations)
-    if mode == "compat":
-        facts = zip(*_by_tensor(graph), lasting_tensors(graph), strict=True)
-        return tuple(
-            _tensor_life(graph, i, tuple(uses), last_read, lasting, clock)
-            for i, (uses, last_read, lasting) in enumerate(facts)
-        )
-    return tuple(_storage_life(graph, i, residence, clock) for i, residence in enumerate(residences(graph)))
+    clock = list(itertools.accumulate(durations or [0] * len(graph), initial=0))
+
+    def interval(start: int, end: int, looped: bool = False) -> Interval:
+        time = clock[-1] - clock[start] + clock[end] if looped else clock[end] - clock[start]
+        return Interval(start, end, looped, time)
+
+    facts = _of_storages(graph) if mode == "storage" else _of_tensors(graph)
+    return tuple(
+        [
+            Life(index, nbytes, persistent, start, stop, uses, _idle(uses, persistent, start, stop, interval), unread)
+            for index, (nbytes, persistent, start, stop, uses, unread) in enumerate(facts)
+        ]
+    )
 
 
-def live_bytes(lives: Sequence[Life], count: int) -> Ints:
-    """Bytes alive during each of ``count`` ops: all that is persistent, and what is between birth and death."""
-    import numpy as np
-
-    change = np.zeros(count + 1, np.int64)
-    for life in lives:
-        if life.persistent:
-            change[0] += life.nbytes
-        elif life.birth is not None and life.death is not None:
-            change[life.birth] += life.nbytes
-            change[life.birth + 1 if life.death == NEVER_READ else life.death] -= life.nbytes
-    return np.cumsum(change)[:count]
+_Facts: TypeAlias = Iterator[tuple[int, bool, int, int, tuple[int, ...], bool]]
+"""For each storage or tensor: bytes, whether it is persistent, start, stop, uses, and whether it is unread."""
 
 
-def active_bytes(lives: Sequence[Life], count: int) -> Ints:
-    """Bytes that each of ``count`` ops touches: its inputs and outputs, each counted once."""
-    import numpy as np
-
-    active = np.zeros(count, np.int64)
-    times = [len(life.uses) for life in lives]
-    ops = np.fromiter(itertools.chain.from_iterable(life.uses for life in lives), np.int64, sum(times))
-    np.add.at(active, ops, np.repeat(np.array([life.nbytes for life in lives], np.int64), times))
-    return active
+def _of_storages(graph: Graph) -> _Facts:
+    count = len(graph)
+    for storage, uses, residence in zip(graph.storages, graph.index.users, residences(graph), strict=True):
+        local = residence is Residence.LOCAL
+        stop = uses[-1] + 1 if local else 0 if residence is Residence.NEVER else count
+        unread = local and storage.birth is not None and stop == uses[0] + 1
+        yield storage.nbytes, residence is Residence.ALWAYS, storage.birth or 0, stop, uses, unread
 
 
-def _by_tensor(graph: Graph) -> tuple[list[list[int]], list[int]]:
-    """For each tensor the distinct ops that use it, ascending, and the last that reads it (-1: none)."""
+def _of_tensors(graph: Graph) -> _Facts:
     users: list[list[int]] = [[] for _ in graph.tensors]
     last_read = [-1] * len(users)
     for index, op in enumerate(graph.ops):
@@ -115,33 +128,13 @@ def _by_tensor(graph: Graph) -> tuple[list[list[int]], list[int]]:
             last_read[tensor] = index
         for tensor in {*op.inputs, *op.outputs}:
             users[tensor].append(index)
-    return users, last_read
-
-
-def _storage_life(graph: Graph, index: int, residence: Residence, clock: list[float] | None) -> Life:
-    storage, uses = graph.storages[index], graph.index.users[index]
-    if residence is Residence.ALWAYS:
-        return _persistent(index, storage.nbytes, uses, len(graph), clock)
-    if residence is Residence.NEVER:
-        return Life(index, storage.nbytes, False, None, None, (), ())
-    death = len(graph) if residence is Residence.KEPT else uses[-1] + 1
-    first = [] if storage.birth is not None or not uses[0] else [_period(0, uses[0], clock)]
-    periods = (*first, *_between(uses, death, clock))
-    if storage.birth is not None and death == uses[0] + 1 and residence is Residence.LOCAL:
-        death = NEVER_READ
-    return Life(index, storage.nbytes, False, storage.birth or 0, death, uses, periods)
-
-
-def _tensor_life(
-    graph: Graph, index: int, uses: tuple[int, ...], last_read: int, lasting: bool, clock: list[float] | None
-) -> Life:
-    nbytes = bytes_of(graph.tensors[index])
-    if not uses:
-        return Life(index, nbytes, False, None, None, (), ())
-    if lasting:
-        return _persistent(index, nbytes, uses, len(graph), clock)
-    death = last_read + 1 if last_read >= 0 else NEVER_READ
-    return Life(index, nbytes, False, uses[0], death, uses, tuple(_between(uses, death, clock)))
+    for view, uses, last, lasting in zip(graph.tensors, users, last_read, lasting_tensors(graph), strict=True):
+        if not uses:
+            yield bytes_of(view), False, 0, 0, (), False
+        elif lasting:
+            yield bytes_of(view), True, 0, len(graph), tuple(uses), False
+        else:
+            yield bytes_of(view), False, uses[0], max(last, uses[0]) + 1, tuple(uses), last < 0
 
 
 def lasting_tensors(graph: Graph) -> list[bool]:
@@ -161,31 +154,39 @@ def lasting_tensors(graph: Graph) -> list[bool]:
     return lasting
 
 
-def _persistent(index: int, nbytes: int, uses: tuple[int, ...], count: int, clock: list[float] | None) -> Life:
-    periods = [*_between(uses, count, clock)]
-    if uses:
+def _idle(
+    uses: tuple[int, ...], persistent: bool, start: int, stop: int, interval: Callable[..., Interval]
+) -> tuple[Interval, ...]:
+    """The intervals between consecutive uses, before the first one too if it is live by then; of what is persistent
+    the wrap comes last."""
+    touched = uses if persistent else (start - 1, *uses)
+    found = [interval(a + 1, b) for a, b in itertools.pairwise(touched) if a + 1 < b < stop]
+    if persistent and uses:
         first, last = uses[0], uses[-1]
-        if last < count - 1:
-            time = None if clock is None else clock[count] - clock[last + 1] + clock[first]
-            periods.append(Period(last + 1, first, True, time))
+        if last < stop - 1:
+            found.append(interval(last + 1, first, True))
         elif first > 0:
-            periods.append(_period(0, first, clock))
-    return Life(index, nbytes, True, None, None, uses, tuple(periods))
+            found.append(interval(0, first))
+    return tuple(found)
 
 
-def _between(ops: Sequence[int], death: int, clock: list[float] | None) -> list[Period]:
-    """Periods between consecutive uses that end before ``death``."""
-    return [_period(a + 1, b, clock) for a, b in itertools.pairwise(ops) if a + 1 < b < death]
+def live_bytes(lives: Sequence[Life], count: int) -> Ints:
+    """Bytes live during each of ``count`` ops."""
+    import numpy as np
+
+    change = np.zeros(count + 1, np.int64)
+    rows = np.array([(life.start, life.stop, life.nbytes) for life in lives], np.int64).reshape(-1, 3)
+    np.add.at(change, rows[:, 0], rows[:, 2])
+    np.subtract.at(change, rows[:, 1], rows[:, 2])
+    return np.cumsum(change)[:count]
 
 
-def _period(start: int, end: int, clock: list[float] | None) -> Period:
-    return Period(start, end, False, None if clock is None else clock[end] - clock[start])
+def active_bytes(lives: Sequence[Life], count: int) -> Ints:
+    """Bytes that each of ``count`` ops touches: its inputs and outputs, each counted once."""
+    import numpy as np
 
-
-def _prefix_sums(durations: Sequence[float]) -> list[float]:
-    total: float = 0
-    sums = [total]
-    for duration in durations:
-        total += duration
-        sums.append(total)
-    return sums
+    active = np.zeros(count, np.int64)
+    times = [len(life.uses) for life in lives]
+    ops = np.fromiter(itertools.chain.from_iterable(life.uses for life in lives), np.int64, sum(times))
+    np.add.at(active, ops, np.repeat(np.array([life.nbytes for life in lives], np.int64), times))
+    return active

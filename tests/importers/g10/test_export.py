@@ -16,9 +16,8 @@ from hypothesis import given
 from tensortide.errors import OutputError, TraceError
 from tensortide.graph import Graph
 from tensortide.importers.g10.export import write_liveness_files
-from tensortide.importers.g10.liveness import read_liveness
-from tensortide.importers.g10.logs import read_memory_log, read_periods_log
 from tensortide.importers.g10.read import read_trace
+from tensortide.importers.g10.results import read_liveness, read_memory_log, read_periods_log
 from tensortide.importers.imported import Imported, with_names
 from tensortide.importers.inductor.files import find_dumps
 from tensortide.importers.inductor.read import read_dumps
@@ -82,13 +81,15 @@ def assert_round_trip(folder: Path, made: Imported, with_times: bool) -> None:
     log = read_periods_log(folder / "run_TensorPeriodLog.py")
     for life, other, told in zip(lives, again, stated, strict=True):
         assert (life.nbytes, life.birth, life.death, life.uses) == (other.nbytes, other.birth, other.death, other.uses)
-        assert [(p.start, p.end, p.looped) for p in life.periods] == [(p.start, p.end, p.looped) for p in other.periods]
-        assert [(p.start, p.end) for p in life.periods] == [period[:2] for period in told.periods]
+        assert [(p.start, p.end, p.looped) for p in life.intervals] == [
+            (p.start, p.end, p.looped) for p in other.intervals
+        ]
+        assert [(p.start, p.end) for p in life.intervals] == [period[:2] for period in told.periods]
         birth = -1 if life.birth is None else life.birth
         assert told.tensor.is_global or (told.birth, told.death) == (birth, -1 if life.death is None else life.death)
-        for period, written in zip(life.periods, told.periods, strict=True):
-            assert written.time_us == pytest.approx(times.us(int(period.time or 0)), rel=1e-5)
-    assert list(log.sd_size) == [life.nbytes for life in lives for _ in life.periods]
+        for period, written in zip(life.intervals, told.periods, strict=True):
+            assert written.time_us == pytest.approx(times.us(int(period.time)), rel=1e-5)
+    assert list(log.sd_size) == [life.nbytes for life in lives for _ in life.intervals]
     assert log.sd_time == tuple(period.time_us for life in stated for period in life.periods)
     read_memory_log(folder / "run_NNMemConsumptionLog.py")
 

@@ -13,9 +13,15 @@ from hypothesis import given
 
 from tensortide.errors import TraceError
 from tensortide.importers.g10.kernels import read_tensors
-from tensortide.importers.g10.liveness import read_liveness
-from tensortide.importers.g10.logs import read_active, read_clock, read_memory_log, read_periods_log, read_profile
 from tensortide.importers.g10.read import read_trace
+from tensortide.importers.g10.results import (
+    read_active,
+    read_clock,
+    read_liveness,
+    read_memory_log,
+    read_periods_log,
+    read_profile,
+)
 from tests.importers.g10.example import INTERVALS, kernels_config, tensors_config, write_trace
 from tests.recorder.mutations import damaged
 from tests.recorder.refusal import refused_in_one_line

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from tensortide.graph import Phase, Role, validate
-from tensortide.importers.g10.liveness import read_liveness
-from tensortide.importers.g10.logs import read_profile
+from tensortide.importers.g10.analysis import series_of
 from tensortide.importers.g10.read import read_trace
+from tensortide.importers.g10.results import read_liveness, read_profile
 from tensortide.importers.imported import Imported
 from tensortide.timelines import NEVER_READ, liveness, timeline
-from tensortide.timelines.compat import compat_series
 from tests.importers.g10.example import INTERVALS, KERNELS, SIZES, kernels_config, tensors_config, write_trace
 
 TICKS_PER_US = 1200
@@ -29,7 +28,7 @@ def told(trace: Imported) -> dict[str, tuple[int | None, int | None, list[tuple[
         name: (
             life.birth,
             life.death,
-            [(p.start, p.end, p.looped, trace.times.us(int(p.time or 0))) for p in life.periods],
+            [(p.start, p.end, p.looped, trace.times.us(int(p.time))) for p in life.intervals],
         )
         for name, life in zip(SIZES, lives, strict=True)
     }
@@ -47,7 +46,7 @@ def test_the_worked_example(tmp_path: Path) -> None:
     }
     assert trace.times is not None
     assert trace.times.total_ns == 150_000
-    series = compat_series(trace.graph, liveness(trace.graph, "compat"))
+    series = series_of(trace.graph, liveness(trace.graph, "compat"))
     assert series.active == (12, 7, 2, 9, 11)
     assert series.live == (12, 15, 14, 17, 11)
     assert series.total == tuple(live + SIZES["W"] for live in series.live)
@@ -138,7 +137,15 @@ def test_unused_tensors_are_never_alive(tmp_path: Path) -> None:
         graph = read_trace(tmp_path).graph
         validate(graph)
         life = liveness(graph, "compat")[5]
-        assert (life.birth, life.death, life.uses, life.periods) == (None, None, (), ())
-        series = compat_series(graph, liveness(graph, "compat"))
+        assert (life.birth, life.death, life.uses, life.intervals) == (None, None, (), ())
+        series = series_of(graph, liveness(graph, "compat"))
         assert series.global_weight == 8 + 16 * weight
         assert max(series.live) == 17 + 16 * weight
+
+
+def test_a_tensor_of_unknown_dimensions_has_its_bytes(tmp_path: Path) -> None:
+    line = "tensor0, Name: a, Is global?: 0: Size in byte: 24, Dimensions: f32[s0, 3]"
+    lines = ["Kernel ID: 0, Name: x", "Input Tensors:", "Output Tensors:", line, "_" * 68]
+    (tmp_path / "kernels.config").write_text("\n".join(lines))
+    (tensor,) = read_trace(tmp_path).graph.tensors
+    assert (tensor.dtype, tensor.shape) == ("uint8", (24,))

@@ -9,13 +9,19 @@ from pathlib import Path
 import pytest
 
 from tensortide.graph import Phase, validate
+from tensortide.importers.g10.analysis import series_of
 from tensortide.importers.g10.compare import compare
-from tensortide.importers.g10.liveness import read_liveness
-from tensortide.importers.g10.logs import read_active, read_clock, read_memory_log, read_periods_log, read_profile
 from tensortide.importers.g10.read import read_trace
+from tensortide.importers.g10.results import (
+    read_active,
+    read_clock,
+    read_liveness,
+    read_memory_log,
+    read_periods_log,
+    read_profile,
+)
 from tensortide.importers.imported import Imported
 from tensortide.timelines import Life, liveness
-from tensortide.timelines.compat import compat_series
 
 TRACES = {
     # kernels, of them forward; tensors, globals, periods, looped, never read; peak bytes and the kernel of the peak
@@ -43,14 +49,14 @@ def test_every_tensor(case: Case) -> None:
     for stated, life in zip(read_liveness(folder / "interval.config.gz"), lives, strict=True):
         assert (stated.birth, stated.death) == (life.birth, life.death)
         assert (stated.tensor.is_global, stated.tensor.nbytes) == (life.persistent, life.nbytes)
-        assert [period[:2] for period in stated.periods] == [(p.start, p.end) for p in life.periods]
-        times = [trace.times.us(int(p.time or 0)) for p in life.periods]
+        assert [period[:2] for period in stated.periods] == [(p.start, p.end) for p in life.intervals]
+        times = [trace.times.us(int(p.time)) for p in life.intervals]
         assert times == pytest.approx([period.time_us for period in stated.periods], rel=1e-5)
 
 
 def test_every_series(case: Case) -> None:
     folder, trace, lives = case
-    series, stated = compat_series(trace.graph, lives), read_memory_log(folder / "NNMemConsumptionLog.py.gz")
+    series, stated = series_of(trace.graph, lives), read_memory_log(folder / "NNMemConsumptionLog.py.gz")
     assert series.active == stated.active == read_active(folder / "real_mem.config.gz")
     assert series.active_breakdown == stated.active_breakdown
     assert series.total == stated.total
@@ -60,7 +66,7 @@ def test_every_series(case: Case) -> None:
 def test_periods_in_both_orders(case: Case) -> None:
     folder, trace, lives = case
     assert trace.times is not None
-    found = [(life.nbytes, int(p.time or 0), p.start) for life in lives for p in life.periods]
+    found = [(life.nbytes, int(p.time), p.start) for life in lives for p in life.intervals]
     orders = {
         "TensorPeriodLog.creation_order.py.gz": found,
         "TensorPeriodLog.py.gz": sorted(found, key=lambda row: -row[0] * row[1]),
@@ -94,8 +100,8 @@ def test_times(case: Case) -> None:
 def test_what_is_in_it(case: Case) -> None:
     folder, trace, lives = case
     validate(trace.graph)
-    series = compat_series(trace.graph, lives)
-    periods = [period for life in lives for period in life.periods]
+    series = series_of(trace.graph, lives)
+    periods = [period for life in lives for period in life.intervals]
     assert TRACES[folder.name] == (
         len(trace.graph),
         sum(op.phase is Phase.FORWARD for op in trace.graph.ops),

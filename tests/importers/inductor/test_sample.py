@@ -37,8 +37,8 @@ def test_forward_and_backward(sample: Path, expected: Any) -> None:
         assert (row["name"], row["dims"]) == (name, type_text(tensor.dtype, tensor.shape))
         assert (row["bytes"], row["uses"]) == (life.nbytes, list(life.uses))
         assert (bool(row["is_global"]), row.get("birth"), row.get("death")) == (life.persistent, life.birth, life.death)
-        assert row["periods"] == [[period.start, period.end] for period in life.periods]
-        assert row.get("looped", [False] * len(life.periods)) == [period.looped for period in life.periods]
+        assert row["periods"] == [[period.start, period.end] for period in life.intervals]
+        assert row.get("looped", [False] * len(life.intervals)) == [period.looped for period in life.intervals]
 
 
 def test_the_optimizer_uses_the_weights_and_gradients_of_the_model(sample: Path, expected: Any) -> None:

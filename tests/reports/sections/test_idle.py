@@ -28,6 +28,7 @@ from tensortide.reports.render.trace import render_trace
 from tensortide.reports.sections import Step, idle, sections_of
 from tensortide.reports.sections.idle import compared, document
 from tensortide.timelines import Idleness, idleness, offloads
+from tensortide.timelines.idle import byte_ns
 from tensortide.timing import LINKS, Durations, link
 from tests.reports.conftest import Open
 from tests.reports.graphs import alone, empty, tower
@@ -135,13 +136,13 @@ def test_lifetimes_are_uses_and_idle_time() -> None:
 
 def test_many_intervals_are_sampled_and_those_of_most_memory_time_stay() -> None:
     graph = tower(900)
-    found, spans = made(graph), sorted(analysed(graph).spans(), key=lambda s: -s.nbytes * s.ns)
+    found, intervals = made(graph), sorted(analysed(graph).intervals, key=byte_ns, reverse=True)
     block = found["idle"]["intervals"]
     assert isinstance(block, Scatter)
     points = [(x, y) for one in block.points if not one.joined for x, y in zip(one.x, one.y, strict=True)]
     assert len(points) == 2000 < fact(found, "intervals")
     assert block.remark.startswith("2,000 of ")
-    assert {(span.ns, span.nbytes) for span in spans[:500]} <= set(points)
+    assert {(interval.time, life.nbytes) for life, interval in intervals[:500]} <= set(points)
     lengths = found["idle"]["lengths"]
     assert isinstance(lengths, Scatter)
     assert all(len(one.x) <= 201 and one.y[-1] == 1 and [*one.y] == sorted(one.y) for one in lengths.points)  # type: ignore[type-var]

@@ -2,63 +2,30 @@
 
 from __future__ import annotations
 
+import csv
+import importlib
+import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from tensortide.collector import no_collection
-from tensortide.errors import OutputError, TraceError
+from tensortide.errors import OutputError
+from tensortide.importers.g10.analysis import Order, TimedLives, timed_lives
+from tensortide.importers.g10.export_text import texts
 from tensortide.importers.imported import Imported
-from tensortide.timelines.compat import CompatSeries, compat_series
-from tensortide.timelines.intervals import Life, Period, lasting_tensors, liveness
 from tensortide.timing.exact import Times
 from tensortide.write import write_files
 
-__all__ = ["Format", "Order", "TimedLives", "timed_lives", "write_liveness_files"]
+__all__ = ["Format", "write_liveness_files"]
 
 Format: TypeAlias = Literal["config", "json", "csv", "parquet"]
 """``config``: the layouts of the tensor liveness tool, times in us of 6 digits. The others: tables, times in ns."""
-Order: TypeAlias = Literal["creation", "time_size"]
-
-
-class TimedLives(msgspec.Struct, frozen=True):
-    """A step with times; ``lives`` in mode ``compat``; ``lasting`` says which tensors live across steps."""
-
-    trace: Imported
-    times: Times
-    lives: tuple[Life, ...]
-    lasting: tuple[bool, ...]
-    series: CompatSeries
-
-    def periods(self, order: Order = "creation") -> list[tuple[Life, int, Period]]:
-        """List the periods with their numbers, by tensor and then by start, or by time x size, largest first."""
-        rows = [(life, number, period) for life in self.lives for number, period in enumerate(life.periods)]
-        return rows if order == "creation" else sorted(rows, key=lambda row: -row[0].nbytes * int(row[2].time or 0))
-
-
-@no_collection()
-def timed_lives(trace: Imported, times: Times | None = None) -> TimedLives:
-    """Analyse the tensors of ``trace`` with its own times, or ``times``.
-
-    Raises:
-        TraceError: there are no times, or sizes of tensors are unknown: files have numbers only.
-    """
-    times = times or trace.times
-    name = trace.graph.meta.workload
-    if times is None:
-        raise TraceError(f"{name}: its kernels have no times, and the files of a liveness analysis need them")
-    if len(times) != len(trace.graph):
-        raise TraceError(f"{name}: {len(times)} times for {len(trace.graph)} kernels")
-    if trace.unknown:
-        first, count = trace.tensors[trace.unknown[0]], len(trace.unknown)
-        raise TraceError(
-            f"{name}: the sizes of {count} tensors are unknown ({first}, ...): give values for their symbols"
-        )
-    lives = liveness(trace.graph, "compat", times.ticks)
-    return TimedLives(trace, times, lives, tuple(lasting_tensors(trace.graph)), compat_series(trace.graph, lives))
+Table: TypeAlias = dict[str, list[Any]]
+"""Columns of equal length by name."""
 
 
 def write_liveness_files(
@@ -83,9 +50,6 @@ def write_liveness_files(
         TraceError: the kernels have no times, or tensors no size.
         OutputError: something cannot be written, ``folder`` has no name, or PyArrow is missing for ``parquet``.
     """
-    from tensortide.importers.g10.export_tables import RENDERERS, tables
-    from tensortide.importers.g10.export_text import texts
-
     place = Path(folder)
     if not place.name:
         raise OutputError(f"{os.fspath(folder)!r} is no name for files: name a folder, such as results/net/pytorch64")
@@ -93,8 +57,8 @@ def write_liveness_files(
     contents: dict[Path, str | bytes] = {}
     if "config" in formats:
         contents |= {_path(place, name): text for name, text in texts(timed, with_times, order).items()}
-    for kind in (kind for kind in formats if kind in RENDERERS):
-        made = {name: RENDERERS[kind](table) for name, table in tables(timed, order).items()}
+    for kind in (kind for kind in formats if kind in _RENDERERS):
+        made = {name: _RENDERERS[kind](table) for name, table in _tables(timed, order).items()}
         contents |= {_path(place, f"{name}.{kind}"): data for name, data in made.items()}
     return write_files(contents)
 
@@ -102,3 +66,106 @@ def write_liveness_files(
 def _path(folder: Path, name: str) -> Path:
     """Logs, whose names begin with a capital letter, lie beside the folder."""
     return folder.with_name(f"{folder.name}_{name}") if name[0].isupper() else folder / "statistics" / name
+
+
+def _tables(timed: TimedLives, order: Order) -> dict[str, Table]:
+    """Make the tables that the files of the tensor liveness tool hold.
+
+    Times are in nanoseconds: whole where they are, else the nearest float.
+    """
+    graph, trace, lives, series = timed.trace.graph, timed.trace, timed.lives, timed.series
+    sources = [graph[index].source for index in range(len(graph))]
+    periods = timed.periods(order)
+    return {
+        "kernels": {
+            "kernel": [*range(len(graph))],
+            "name": [*trace.kernels],
+            "op": [graph.calls[op.call].op for op in graph.ops],
+            "phase": [op.phase.value for op in graph.ops],
+            "inputs": [tuple(dict.fromkeys(op.inputs)) for op in graph.ops],
+            "outputs": [tuple(dict.fromkeys(op.outputs)) for op in graph.ops],
+            "time_ns": [_ns(timed.times.ns(ticks)) for ticks in timed.times.ticks],
+            "file": [source.file if source else "" for source in sources],
+            "line": [source.line if source else None for source in sources],
+            "code": [source.code if source else "" for source in sources],
+        },
+        "tensors": {
+            "tensor": [life.index for life in lives],
+            "name": [*trace.tensors],
+            "is_global": [*timed.lasting],
+            "nbytes": [life.nbytes for life in lives],
+            "dtype": [tensor.dtype for tensor in graph.tensors],
+            "shape": [tensor.shape for tensor in graph.tensors],
+        },
+        "liveness_analysis": {
+            "tensor": [life.index for life in lives],
+            "is_global": [*timed.lasting],
+            "birth": [life.birth for life in lives],
+            "death": [life.death for life in lives],
+            "uses": [life.uses for life in lives],
+            "periods": [len(life.intervals) for life in lives],
+        },
+        "TensorPeriodLog": {
+            "tensor": [life.index for life, _, _ in periods],
+            "period": [number for _, number, _ in periods],
+            "start": [interval.start for _, _, interval in periods],
+            "end": [interval.end for _, _, interval in periods],
+            "looped": [interval.looped for _, _, interval in periods],
+            "nbytes": [life.nbytes for life, _, _ in periods],
+            "time_ns": [_ns(timed.times.ns(int(interval.time))) for _, _, interval in periods],
+        },
+        "NNMemConsumptionLog": {
+            "kernel": [*range(len(graph))],
+            "active": [*series.active],
+            **{
+                name: [part[at] for part in series.active_breakdown]
+                for at, name in enumerate(("input", "weight", "intermediate"))
+            },
+            "total": [*series.total],
+            "live": [*series.live],
+            "global_weight": [series.global_weight] * len(graph),
+            "input_size": [series.input_size] * len(graph),
+        },
+    }
+
+
+def _json(table: Table) -> bytes:
+    """Write a list of records, one per line."""
+    records = (dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True))
+    return b"[\n" + b",\n".join(map(msgspec.json.encode, records)) + b"\n]\n"
+
+
+def _csv(table: Table) -> str:
+    """Write a header and rows; lists are joined by spaces, what is unknown is empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(table)
+    for row in zip(*table.values(), strict=True):
+        writer.writerow([" ".join(map(str, cell)) if isinstance(cell, tuple) else _plain(cell) for cell in row])
+    return out.getvalue()
+
+
+def _parquet(table: Table) -> bytes:
+    """Write a Parquet file; a time is a float throughout if one is. Raises OutputError if PyArrow is missing."""
+    try:
+        arrow: Any = importlib.import_module("pyarrow")
+        parquet: Any = importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise OutputError("writing Parquet needs PyArrow: pip install pyarrow") from error
+    columns = {name: [list(cell) if isinstance(cell, tuple) else cell for cell in table[name]] for name in table}
+    if any(isinstance(cell, float) for cell in table.get("time_ns", ())):
+        columns["time_ns"] = [*map(float, table["time_ns"])]
+    out = io.BytesIO()
+    parquet.write_table(arrow.table(columns), out)
+    return out.getvalue()
+
+
+def _plain(cell: object) -> object:
+    return int(cell) if isinstance(cell, bool) else cell
+
+
+def _ns(time: Fraction) -> int | float:
+    return time.numerator if time.denominator == 1 else float(time)
+
+
+_RENDERERS: dict[str, Callable[[Table], str | bytes]] = {"json": _json, "csv": _csv, "parquet": _parquet}

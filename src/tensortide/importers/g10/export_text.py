@@ -2,77 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
-from tensortide.importers.g10.export import Order, TimedLives
+from tensortide.importers.g10.analysis import Order, Series, TimedLives
 from tensortide.importers.g10.kernels import KERNEL_RULE
-from tensortide.importers.g10.liveness import BLOCK_RULE, MIDDLE_RULE
+from tensortide.importers.g10.results import BLOCK_RULE, MIDDLE_RULE
 from tensortide.importers.inductor.types import type_text
-from tensortide.timelines.intervals import Life, Period, liveness
+from tensortide.timelines.intervals import Life, liveness
 
 __all__ = ["texts"]
 
 
-def texts(timed: TimedLives, with_times: bool = False, order: Order = "creation") -> dict[str, str]:
-    """Write every file, by name."""
+def texts(timed: TimedLives, with_times: bool, order: Order) -> dict[str, str]:
+    """Write every file, by name. ``with_times`` adds to ``kernels.config`` the time of each kernel in nanoseconds,
+    which the tool does not write."""
+    tensors = [
+        f"tensor{index}, Name: {_word(name)}, Is global?: {lasts:d}: Size in byte: {life.nbytes}, "
+        for index, (name, lasts, life) in enumerate(zip(timed.trace.tensors, timed.lasting, timed.lives, strict=True))
+    ]
+    # The tool sums microseconds in floating point: so its digits come out.
+    lives = liveness(timed.trace.graph, "compat", [timed.times.us(ticks) for ticks in timed.times.ticks])
     return {
-        "kernels.config": kernels_config(timed, with_times=with_times),
-        "tensors.config": tensors_config(timed),
-        "liveness_analysis.config": liveness_config(timed),
-        "TensorPeriodLog.py": periods_log(timed, order),
-        "NNMemConsumptionLog.py": memory_log(timed),
+        "kernels.config": _lines(_kernels(timed, tensors, with_times)),
+        "tensors.config": _lines(tensors),
+        "liveness_analysis.config": _lines(_lives(timed, tensors, lives)),
+        "TensorPeriodLog.py": _periods_log(lives, order),
+        "NNMemConsumptionLog.py": _memory_log(timed.series),
     }
 
 
-def kernels_config(timed: TimedLives, *, with_times: bool = False) -> str:
-    """``kernels.config``; ``with_times`` adds the time of each kernel in nanoseconds, which the tool does not write."""
-    graph, names = timed.trace.graph, timed.trace.kernels
-    durations = timed.times.durations(graph, "") if with_times else None
-    lines: list[str] = []
-    for index, op in enumerate(graph.ops):
-        lines.append(f"Kernel ID: {index}, Name: {_word(names[index])}")
-        if durations is not None:
-            lines.append(f"Execution Time: {durations.ns[index]}")
-        for title, tensors in (("Input Tensors:", op.inputs), ("Output Tensors:", op.outputs)):
-            lines.append(title)
-            lines.extend(_operand(timed, tensor) for tensor in dict.fromkeys(tensors))
-        lines.append(KERNEL_RULE)
-    return _text(lines)
+def _kernels(timed: TimedLives, tensors: Sequence[str], with_times: bool) -> Iterator[str]:
+    graph = timed.trace.graph
+    durations = timed.times.durations(graph, "").ns if with_times else ()
+    operands = [
+        f"{line}Dimensions: {type_text(tensor.dtype, tensor.shape)}"
+        for line, tensor in zip(tensors, graph.tensors, strict=True)
+    ]
+    for index, (op, name) in enumerate(zip(graph.ops, timed.trace.kernels, strict=True)):
+        yield f"Kernel ID: {index}, Name: {_word(name)}"
+        if with_times:
+            yield f"Execution Time: {durations[index]}"
+        for title, side in (("Input Tensors:", op.inputs), ("Output Tensors:", op.outputs)):
+            yield title
+            yield from [operands[tensor] for tensor in dict.fromkeys(side)]
+        yield KERNEL_RULE
 
 
-def tensors_config(timed: TimedLives) -> str:
-    """``tensors.config``."""
-    return _text(_tensor(timed, index) for index in range(len(timed.trace.tensors)))
+def _lives(timed: TimedLives, tensors: Sequence[str], lives: Sequence[Life]) -> Iterator[str]:
+    """A tensor that no kernel uses, and that does not live across steps, has birth and death -1 and no periods."""
+    for line, lasts, life in zip(tensors, timed.lasting, lives, strict=True):
+        birth, death = (-1 if at is None else at for at in (life.birth, life.death))
+        told = "Global!" if lasts else f"Liveness: Birth: {birth}, Death: {death}."
+        yield from (BLOCK_RULE, line, told, MIDDLE_RULE, line, "Inactive Periods:")
+        for number, interval in enumerate(life.intervals):
+            yield f"Period {number}: {interval.start}--------{interval.end}"
+            yield f"Estimated Time:{interval.time:g}us"
+        yield BLOCK_RULE
 
 
-def liveness_config(timed: TimedLives) -> str:
-    """``liveness_analysis.config``. A tensor that no kernel uses, and that does not live across steps, has birth and
-    death -1 and no periods."""
-    lines: list[str] = []
-    for life in _in_microseconds(timed):
-        tensor = _tensor(timed, life.index)
-        lines += [BLOCK_RULE, tensor, _birth_and_death(timed, life), MIDDLE_RULE, tensor, "Inactive Periods:"]
-        for number, period in enumerate(life.periods):
-            lines.append(f"Period {number}: {period.start}--------{period.end}")
-            lines.append(f"Estimated Time:{_time(period):g}us")
-        lines.append(BLOCK_RULE)
-    return _text(lines)
-
-
-def periods_log(timed: TimedLives, order: Order = "creation") -> str:
-    """``*_TensorPeriodLog.py``: bytes, microseconds and start of every period. The last line has no end."""
-    rows = [(life.nbytes, period) for life in _in_microseconds(timed) for period in life.periods]
+def _periods_log(lives: Sequence[Life], order: Order) -> str:
+    """Bytes, microseconds and start of every period. The last line has no end."""
+    rows = [(life.nbytes, interval.time, interval.start) for life in lives for interval in life.intervals]
     if order == "time_size":
-        rows.sort(key=lambda row: -row[0] * _time(row[1]))
-    sizes = "".join(f"{nbytes}, " for nbytes, _ in rows)
-    times = "".join(f"{_time(period):g}, " for _, period in rows)
-    starts = "".join(f"{period.start} " for _, period in rows)
+        rows.sort(key=lambda row: -row[0] * row[1])
+    sizes = "".join(f"{nbytes}, " for nbytes, _, _ in rows)
+    times = "".join(f"{time:g}, " for _, time, _ in rows)
+    starts = "".join(f"{start} " for _, _, start in rows)
     return f"sd_size = [{sizes}]\nsd_time = [{times}]\n# {starts}"
 
 
-def memory_log(timed: TimedLives) -> str:
-    """``*_NNMemConsumptionLog.py``: bytes per kernel, and in all."""
-    series = timed.series
+def _memory_log(series: Series) -> str:
+    """Bytes per kernel, and in all."""
     active = "".join(f"{nbytes}," for nbytes in series.active)
     parts = "".join(f"({first},{weights},{rest})," for first, weights, rest in series.active_breakdown)
     total = "".join(f"{nbytes}," for nbytes in series.total)
@@ -82,37 +82,10 @@ def memory_log(timed: TimedLives) -> str:
     )
 
 
-def _in_microseconds(timed: TimedLives) -> tuple[Life, ...]:
-    """The lives with times in microseconds, summed in floating point as the tool does: its digits come out."""
-    return liveness(timed.trace.graph, "compat", [timed.times.us(ticks) for ticks in timed.times.ticks])
-
-
-def _time(period: Period) -> float:
-    return period.time or 0.0
-
-
-def _birth_and_death(timed: TimedLives, life: Life) -> str:
-    if timed.lasting[life.index]:
-        return "Global!"
-    birth, death = (-1 if at is None else at for at in (life.birth, life.death))
-    return f"Liveness: Birth: {birth}, Death: {death}."
-
-
-def _operand(timed: TimedLives, index: int) -> str:
-    tensor = timed.trace.graph.tensors[index]
-    return f"{_tensor(timed, index)}Dimensions: {type_text(tensor.dtype, tensor.shape)}"
-
-
-def _tensor(timed: TimedLives, index: int) -> str:
-    name = _word(timed.trace.tensors[index])
-    lasts = int(timed.lasting[index])
-    return f"tensor{index}, Name: {name}, Is global?: {lasts}: Size in byte: {timed.lives[index].nbytes}, "
-
-
 def _word(name: str) -> str:
     """``name`` on one line."""
     return " ".join(name.split()) or "_"
 
 
-def _text(lines: Iterable[str]) -> str:
+def _lines(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)

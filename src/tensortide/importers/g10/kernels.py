@@ -9,11 +9,10 @@ from typing import NoReturn
 import msgspec
 
 from tensortide.importers.inductor.types import Bad, parse_type
-from tensortide.importers.textfile import TextFile, read_text
+from tensortide.importers.textfile import Cursor, TextFile, read_text
 
 __all__ = [
     "KERNEL_RULE",
-    "TENSOR_EXPECTED",
     "Kernel",
     "ReadLines",
     "TensorLine",
@@ -37,7 +36,7 @@ _HEAD = re.compile(r"Kernel ID: (\d{1,9}), Name: (.+)", re.ASCII)
 _FACT = re.compile(
     r"(?a:Execution Time: (?P<time>\d{1,18})|Parent (?:Layer|OP) ID:(?P<parent>-?\d{1,9}); Name:(?P<name>.*))|\(.*\)"
 )
-TENSOR_EXPECTED = (
+_EXPECTED = (
     "'tensor<id> Is weight (global)?: <0|1>, Size in byte: <bytes>, Range:<low>--<high>' "
     "or 'tensor<id>, Name: <name>, Is global?: <0|1>: Size in byte: <bytes>,'"
 )
@@ -83,7 +82,7 @@ class ReadLines(dict[str, TensorLine]):
 def _tensor(line: str) -> TensorLine:
     found = _TENSOR.fullmatch(line)
     if found is None:
-        raise Bad(f"expected {TENSOR_EXPECTED}")
+        raise Bad(f"expected {_EXPECTED}")
     number, weight, nbytes, low, high, name, is_global, size, dims = found.groups()
     if weight is None:
         parse_type(dims or "u8[]")
@@ -93,12 +92,14 @@ def _tensor(line: str) -> TensorLine:
     return TensorLine(int(number), weight == "1", int(nbytes))
 
 
-def tensor_line(file: TextFile, index: int) -> TensorLine:
-    """The tensor that a line describes. Raises TraceError."""
+def tensor_line(cursor: Cursor) -> TensorLine:
+    """Pass a line that describes a tensor. Raises TraceError for any other."""
     try:
-        return _tensor(file.lines[index] if index < len(file.lines) else "")
+        tensor = _tensor(cursor.line)
     except Bad as error:
-        raise file.wrong(index, str(error)) from None
+        raise cursor.file.wrong(cursor.at, str(error)) from None
+    cursor.at += 1
+    return tensor
 
 
 def read_tensors(path: str | os.PathLike[str], known: ReadLines | None = None) -> tuple[TensorLine, ...]:
@@ -109,16 +110,15 @@ def read_tensors(path: str | os.PathLike[str], known: ReadLines | None = None) -
     """
     file = read_text(path)
     known = ReadLines() if known is None else known
-    tensors: list[TensorLine] = []
-    for index, line in enumerate(file.lines):
-        try:
-            tensor = known[line]
-        except Bad as error:
-            raise file.wrong(index, str(error)) from None
-        if tensor.id != index:
-            raise file.error(index, f"tensor{index}, as ids are dense and ascend")
-        tensors.append(tensor)
-    return tuple(tensors)
+    try:
+        tensors = tuple([known[line] for line in file.lines])
+        wrong = next((index for index, tensor in enumerate(tensors) if tensor.id != index), None)
+    except Bad as error:
+        wrong = next(index for index, line in enumerate(file.lines) if line not in known)
+        raise file.wrong(wrong, str(error)) from None
+    if wrong is not None:
+        raise file.error(wrong, f"tensor{wrong}, as ids are dense and ascend")
+    return tensors
 
 
 def read_kernels(path: str | os.PathLike[str], known: ReadLines | None = None) -> tuple[TextFile, tuple[Kernel, ...]]:
@@ -127,43 +127,34 @@ def read_kernels(path: str | os.PathLike[str], known: ReadLines | None = None) -
     Raises:
         TraceError: it cannot be read, or a line is not what its place asks for.
     """
-    file = read_text(path)
-    reader = _Reader(file, ReadLines() if known is None else known)
+    reader = _Reader(read_text(path), ReadLines() if known is None else known)
     kernels: list[Kernel] = []
-    while reader.at < len(file.lines):
+    while not reader.done:
         kernels.append(reader.kernel(len(kernels)))
-    return file, tuple(kernels)
+    return reader.file, tuple(kernels)
 
 
-class _Reader:
-    """Walks over the blocks of a file; ``at`` is the next line."""
+class _Reader(Cursor):
+    """Walks over the blocks of a file."""
 
     def __init__(self, file: TextFile, known: ReadLines) -> None:
-        self.file = file
+        super().__init__(file)
         self.known = known
-        self.at = 0
 
     def kernel(self, number: int) -> Kernel:
         """The next block, which must be of the kernel ``number``."""
         start = self.at
-        head = _HEAD.fullmatch(self._line())
-        if head is None or int(head[1]) != number:
-            raise self.file.error(start, f"'Kernel ID: {number}, Name: <name>'")
-        self.at += 1
+        head = self.take(_HEAD, f"'Kernel ID: {number}, Name: <name>'", lambda found: int(found[1]) == number)
         time, parent = self._facts()
-        self.at += 1
         inputs = self._operands("Output Tensors:")
         outputs = self._operands(KERNEL_RULE)
         return Kernel(head[2], inputs, outputs, time, parent, start)
-
-    def _line(self) -> str:
-        return self.file.lines[self.at] if self.at < len(self.file.lines) else ""
 
     def _facts(self) -> tuple[int | None, tuple[int, str] | None]:
         """Time and parent, in any order before ``Input Tensors:``; dimensions are passed over."""
         time: int | None = None
         parent: tuple[int, str] | None = None
-        while (line := self._line()) != "Input Tensors:":
+        while (line := self.line) != "Input Tensors:":
             found = _FACT.fullmatch(line)
             if found is not None and found["time"] and time is None:
                 time = int(found["time"])
@@ -176,6 +167,7 @@ class _Reader:
                     "dimensions in parentheses, then 'Input Tensors:'",
                 )
             self.at += 1
+        self.at += 1
         return time, parent
 
     def _operands(self, end: str) -> tuple[TensorLine, ...]:
@@ -194,15 +186,10 @@ class _Reader:
     def _refuse(self, end: str) -> NoReturn:
         """Raise TraceError for the first line that is wrong before the line ``end``."""
         seen: set[int] = set()
-        while True:
-            if not self._line().startswith("tensor"):
-                raise self.file.error(self.at, f"a tensor or {_quoted(end)}")
-            tensor = tensor_line(self.file, self.at)
+        while self.line.startswith("tensor"):
+            tensor = tensor_line(self)
             if tensor.id in seen:
-                raise self.file.error(self.at, f"each tensor once, and tensor{tensor.id} is in the list already")
+                raise self.file.error(self.at - 1, f"each tensor once, and tensor{tensor.id} is in the list already")
             seen.add(tensor.id)
-            self.at += 1
-
-
-def _quoted(text: str) -> str:
-    return f"a line of {len(text)} underscores" if text[0] == "_" else repr(text)
+        expected = f"a line of {len(end)} underscores" if end[0] == "_" else repr(end)
+        raise self.file.error(self.at, f"a tensor or {expected}")

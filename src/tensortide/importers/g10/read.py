@@ -13,7 +13,7 @@ from tensortide.graph.model import OUTSIDE, TENSOR, Call, Graph, Meta, Module, O
 from tensortide.importers.g10.importer import KERNELS
 from tensortide.importers.g10.kernels import Kernel, ReadLines, TensorLine, read_kernels, read_tensors
 from tensortide.importers.imported import Imported
-from tensortide.importers.inductor.types import TensorType, parse_type, row_major
+from tensortide.importers.inductor.types import TensorType, evaluated, parse_type, row_major, symbols_of
 from tensortide.importers.textfile import TextFile, find_file
 from tensortide.timing.exact import NANOSECOND, UNIT_CYCLE, Times
 
@@ -163,9 +163,11 @@ def _role(tensor: TensorLine, read: set[int], given: set[int]) -> Role:
 def _tensor(tensor: TensorLine) -> Tensor:
     """As its dimensions say, if they are known and are of that size; else so many bytes."""
     kind = parse_type(tensor.dims) if tensor.dims else None
-    if isinstance(kind, TensorType) and kind.nbytes({}) == tensor.nbytes:
-        shape = kind.shape({})
-        return Tensor(tensor.id, kind.dtype, shape, row_major(shape))
+    if isinstance(kind, TensorType) and not any(map(symbols_of, kind.dims)):
+        shape = tuple(evaluated(dim, {}) for dim in kind.dims)
+        view = Tensor(tensor.id, kind.dtype, shape, row_major(shape))
+        if view.numel * view.itemsize == tensor.nbytes:
+            return view
     return Tensor(tensor.id, "uint8", (tensor.nbytes,), (1,))
 
 

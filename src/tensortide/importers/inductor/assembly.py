@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from tensortide.graph.model import DTYPE_BYTES, OUTSIDE, UNKNOWN_DEVICE, Op, Phase, Role, Source, Storage, Tensor, Value
-from tensortide.importers.inductor.types import Bad, TensorType, row_major, symbols_of
+import msgspec
+
+from tensortide.graph.model import DTYPE_BYTES, UNKNOWN_DEVICE, Phase, Role, Source, Storage, Tensor, Value
+from tensortide.importers.inductor.types import TensorType, evaluated, row_major, symbols_of
 from tensortide.importers.inductor.views import strides_of_view, writes_in_place
 
-__all__ = ["Assembly", "Kernel", "graph_op", "graph_tensor"]
+__all__ = ["Assembly", "Block", "Kernel"]
 
 
-class Block:
-    """A storage: bytes, and what is known of its life. ``born`` None: it exists before the step."""
+class Block(msgspec.Struct):
+    """A storage: bytes, and what is known of its life. ``born`` None: it exists before the step; ``kept``: beyond its
+    end. It is used at kernel ``last`` for the last time, and resident until kernel ``until`` at least."""
 
-    __slots__ = ("born", "device", "kept", "last", "name", "nbytes", "persistent", "role", "until")
-
-    def __init__(self, name: str, nbytes: int, device: str, role: Role, born: int | None, persistent: bool) -> None:
-        self.name = name
-        self.nbytes = nbytes
-        self.device = device
-        self.role = role
-        self.born = born
-        self.persistent = persistent
-        self.kept = False  # beyond the end of the step
-        self.last = -1
-        self.until = 0  # alive until there at least
+    name: str
+    nbytes: int
+    device: str
+    role: Role
+    born: int | None
+    persistent: bool
+    kept: bool = False
+    last: int = -1
+    until: int = 0
 
     def storage(self, count: int) -> Storage:
         """As it is in a graph of ``count`` ops."""
@@ -34,55 +34,48 @@ class Block:
         return Storage(self.nbytes, self.device, self.role, None if self.persistent else born, death, self.name)
 
 
-class MadeTensor:
-    """A tensor of a graph, and its name in the dump."""
+class Kernel(msgspec.Struct):
+    """An op: what it calls, with which values, and its outputs as they turn up (``path`` in its result, tensor).
+    ``typed``: it has one output, itself."""
 
-    __slots__ = ("block", "dtype", "known", "name", "shape", "strides", "type")
-
-    def __init__(self, name: str, block: int, kind: TensorType, shape: tuple[int, ...], known: bool) -> None:
-        self.name = name
-        self.block = block
-        self.type = kind
-        self.dtype = kind.dtype
-        self.shape = shape
-        self.known = known
-        self.strides = row_major(shape)
-
-
-class Kernel:
-    """An op: what it calls, with which values, and its outputs as they turn up (``path`` in its result, tensor)."""
-
-    __slots__ = ("inputs", "label", "name", "named", "outputs", "phase", "source", "text", "typed", "values")
-
-    def __init__(self, label: str, name: str, text: str, phase: Phase, source: Source | None, typed: bool) -> None:
-        self.label = label
-        self.name = name
-        self.text = text
-        self.phase = phase
-        self.source = source
-        self.typed = typed  # it has one output, itself
-        self.values: tuple[Value, ...] = ()
-        self.named: tuple[tuple[str, Value], ...] = ()
-        self.inputs: tuple[int, ...] = ()
-        self.outputs: list[tuple[tuple[int, ...], int]] = []
+    label: str
+    name: str
+    text: str
+    phase: Phase
+    source: Source | None
+    typed: bool
+    values: tuple[Value, ...] = ()
+    named: tuple[tuple[str, Value], ...] = ()
+    inputs: tuple[int, ...] = ()
+    outputs: list[tuple[tuple[int, ...], int]] = []
 
 
 class Assembly:
-    """Graph under assembly. ``bindings`` are the values of symbols; ``unbound`` the symbols without one."""
+    """Graph under assembly. ``bindings`` are the values of symbols; ``unbound`` the symbols without one, and
+    ``unknown`` the tensors whose size depends on those. Tensors have ``names`` and ``types`` in the dump."""
 
     def __init__(self, bindings: Mapping[str, int]) -> None:
         self.bindings = bindings
         self.unbound: set[str] = set()
-        self.tensors: list[MadeTensor] = []
+        self.unknown: list[int] = []
+        self.tensors: list[Tensor] = []
+        self.names: list[str] = []
+        self.types: list[TensorType] = []
         self.blocks: list[Block] = []
         self.kernels: list[Kernel] = []
+
+    def block(self, tensor: int) -> Block:
+        """The storage that ``tensor`` lies in."""
+        return self.blocks[self.tensors[tensor].storage]
 
     def fresh(self, name: str, kind: TensorType, role: Role, born: int | None, persistent: bool = False) -> int:
         """A tensor in a storage of its own. Raises Bad for a dimension that is no size."""
         shape, known = self._shape(kind)
-        nbytes = _extent(kind, shape, self.bindings if known else None)
+        strides = self._strides(kind, shape, known, ())
+        reach = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))  # to the last element
+        nbytes = (reach + 1) * DTYPE_BYTES[kind.dtype] if known and 0 not in shape else 0
         self.blocks.append(Block(name, nbytes, kind.device or UNKNOWN_DEVICE, role, born, persistent))
-        return self._add(MadeTensor(name, len(self.blocks) - 1, kind, shape, known))
+        return self._add(name, kind, Tensor(len(self.blocks) - 1, kind.dtype, shape, strides), known)
 
     def output(self, index: int, name: str, kind: TensorType, path: tuple[int, ...]) -> int:
         """An output of the kernel ``index``: a view of its first tensor, that tensor written in place, or new.
@@ -104,55 +97,37 @@ class Assembly:
         if source is None or strides is None:
             tensor = self.fresh(name, kind, Role.TEMPORARY, index)
         else:
-            tensor = self._add(MadeTensor(name, source.block, kind, shape, known), strides)
+            view = Tensor(source.storage, kind.dtype, shape, self._strides(kind, shape, known, strides))
+            tensor = self._add(name, kind, view, known)
         kernel.outputs.append((path, tensor))
         self.use(tensor, index)
         return tensor
 
     def use(self, tensor: int, index: int) -> None:
         """The kernel ``index`` uses ``tensor``."""
-        block = self.blocks[self.tensors[tensor].block]
+        block = self.block(tensor)
         block.last = max(block.last, index)
 
-    def _add(self, tensor: MadeTensor, strides: tuple[int, ...] = ()) -> int:
-        if tensor.type.strides is not None and tensor.known:
-            tensor.strides = tuple(_known(stride, self.bindings) for stride in tensor.type.strides)
-        elif len(strides) == len(tensor.shape):
-            tensor.strides = strides
+    def _add(self, name: str, kind: TensorType, tensor: Tensor, known: bool) -> int:
+        if not known:
+            self.unknown.append(len(self.tensors))
         self.tensors.append(tensor)
+        self.names.append(name)
+        self.types.append(kind)
         return len(self.tensors) - 1
+
+    def _strides(
+        self, kind: TensorType, shape: tuple[int, ...], known: bool, derived: Sequence[int]
+    ) -> tuple[int, ...]:
+        """Those that the dump has, else those that follow from the op, else dense ones."""
+        if kind.strides is not None and known:
+            return tuple(evaluated(stride, self.bindings) for stride in kind.strides)
+        return tuple(derived) if len(derived) == len(shape) else row_major(shape)
 
     def _shape(self, kind: TensorType) -> tuple[tuple[int, ...], bool]:
         """Its shape, and whether all of it is known: 0 stands for a dimension with a symbol that has no value."""
-        missing = {name for dim in kind.dims for name in symbols_of(dim)} - self.bindings.keys()
+        symbols = [symbols_of(dim) for dim in kind.dims]
+        missing = set().union(*symbols) - self.bindings.keys()
         self.unbound |= missing
-        shape = tuple(0 if symbols_of(dim) & missing else _known(dim, self.bindings) for dim in kind.dims)
-        return shape, not missing
-
-
-def _known(dim: int | str, bindings: Mapping[str, int]) -> int:
-    try:
-        return TensorType("uint8", (dim,)).shape(bindings)[0]
-    except KeyError as error:
-        raise Bad(f"{dim}: {error.args[0]} has no value") from None
-
-
-def _extent(kind: TensorType, shape: tuple[int, ...], bindings: Mapping[str, int] | None) -> int:
-    """Bytes from the first to the last element."""
-    if bindings is None or 0 in shape:
-        return 0
-    strides = row_major(shape) if kind.strides is None else [_known(stride, bindings) for stride in kind.strides]
-    reach = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    return (reach + 1) * DTYPE_BYTES[kind.dtype]
-
-
-def graph_tensor(tensor: MadeTensor) -> Tensor:
-    """As a Graph has it."""
-    return Tensor(tensor.block, tensor.dtype, tensor.shape, tensor.strides)
-
-
-def graph_op(kernel: Kernel, call: int, sources: dict[Source, int]) -> Op:
-    """As a Graph has it."""
-    source = OUTSIDE if kernel.source is None else sources.setdefault(kernel.source, len(sources))
-    outputs = tuple(tensor for _, tensor in sorted(kernel.outputs))
-    return Op(call, kernel.inputs, outputs, kernel.phase, source=source, label=kernel.label)
+        dims = zip(kind.dims, symbols, strict=True)
+        return tuple(0 if names & missing else evaluated(dim, self.bindings) for dim, names in dims), not missing

@@ -12,14 +12,9 @@ from tensortide.graph.model import Call, Value
 if TYPE_CHECKING:
     from tensortide.recorder.schema import Schema
 
-__all__ = ["call_of", "op_of"]
+__all__ = ["call_of"]
 
 _OP = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?", re.ASCII)
-
-
-def op_of(name: str) -> str:
-    """``aten.mm.default`` of ``torch.ops.aten.mm.default``; other names stay as they are."""
-    return name.removeprefix("torch.ops.")
 
 
 def call_of(name: str, values: tuple[Value, ...], named: tuple[tuple[str, Value], ...], returns: Value) -> Call:
@@ -34,7 +29,7 @@ def call_of(name: str, values: tuple[Value, ...], named: tuple[tuple[str, Value]
         if all(key in schema.names and key not in taken for key, _ in named):
             return schema.call(values, named, returns)
     arguments = (*((f"x{index}", value) for index, value in enumerate(values)), *named)
-    return Call(f"fx.{op_of(name)}", arguments, len(values), (), returns)
+    return Call(f"fx.{name.removeprefix('torch.ops.')}", arguments, len(values), (), returns)
 
 
 @functools.cache

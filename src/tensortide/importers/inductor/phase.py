@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from tensortide.errors import TraceError
 from tensortide.graph.model import Phase, Role
@@ -18,14 +19,11 @@ _NUMERIC = ("operator.", "math.", "torch.sym_", "torch.ops.aten.sym_", "float", 
 _PREDEFINED = frozenset({"inf", "nan", "torch", "device", "fx_pytree", "self"})
 
 
-class Part:
+class Part(NamedTuple):
     """Result of a call without a type, or a part of it: the kernel and the indexes that lead to the part."""
 
-    __slots__ = ("kernel", "path")
-
-    def __init__(self, kernel: int, path: tuple[int, ...]) -> None:
-        self.kernel = kernel
-        self.path = path
+    kernel: int
+    path: tuple[int, ...]
 
 
 class Reading:
@@ -76,18 +74,15 @@ class Reading:
             return None
         tensor = known.get(parameter.name)
         if isinstance(tensor, int):
-            first = self.assembly.tensors[tensor].type
+            first = self.assembly.types[tensor]
             if (first.dtype, first.dims) != (kind.dtype, kind.dims):
                 name = parameter.name
                 raise self._wrong(parameter.line, f"{name} has another type than the {name} it stands for")
             return tensor
         local = local or (self.phase is Phase.BACKWARD and not parameter.name.startswith("primals_"))
         born = self.first if local and self.first else None
-        return self._sized(parameter.line, lambda: self._fresh(parameter.name, kind, born, not local))
-
-    def _fresh(self, name: str, kind: TensorType, born: int | None, persistent: bool) -> int:
-        role = Role.GRADIENT if name.startswith("tangents_") else Role.INPUT
-        return self.assembly.fresh(name, kind, role, born, persistent)
+        role = Role.GRADIENT if parameter.name.startswith("tangents_") else Role.INPUT
+        return self._sized(parameter.line, lambda: self.assembly.fresh(parameter.name, kind, role, born, not local))
 
     def nodes(self) -> None:
         """Take the nodes and the results."""
@@ -107,7 +102,7 @@ class Reading:
             self.results.extend(found or [None])
 
     def _node(self, node: Node) -> int | Part | None:
-        value = node.value
+        value, kind = node.value, node.type
         match value:
             case ast.Subscript():
                 return self._getitem(node, value.value, value.slice)
@@ -118,20 +113,15 @@ class Reading:
             case ast.Name():
                 found = self._look_up(value, node.line, node)
                 return found[0] if found is not None and len(found) == 1 else self.names.get(value.id)
-            case ast.Attribute(value=ast.Name(id="self")):
-                return self._attribute(node)
-        if isinstance(node.type, TensorType):
+            case ast.Attribute(value=ast.Name(id="self")):  # a constant of the module; without a type it is no tensor
+                if not isinstance(kind, TensorType):
+                    return None
+                return self._sized(node.line, lambda: self.assembly.fresh(node.name, kind, Role.BUFFER, None, True))
+        if isinstance(kind, TensorType):
             raise self._wrong(node.line, f"{node.name} is a tensor, so a call was expected")
         for name in names_in(value):
             self._look_up(name, node.line, node)
         return None
-
-    def _attribute(self, node: Node) -> int | None:
-        """A constant of the module; without a type it is no tensor."""
-        kind = node.type
-        if not isinstance(kind, TensorType):
-            return None
-        return self._sized(node.line, lambda: self.assembly.fresh(node.name, kind, Role.BUFFER, None, True))
 
     def _getitem(self, node: Node, base: ast.expr, index: ast.expr) -> int | Part | None:
         if not isinstance(base, ast.Name) or not isinstance(index, ast.Constant) or type(index.value) is not int:

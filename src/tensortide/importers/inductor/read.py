@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from collections import Counter
 from collections.abc import Mapping
 
 from tensortide.errors import TraceError
-from tensortide.graph.model import TENSOR, Call, Graph, Meta, Phase, Role, Source, Value
+from tensortide.graph.model import OUTSIDE, TENSOR, Call, Graph, Meta, Op, Phase, Role, Source, Value
 from tensortide.importers.imported import Imported
-from tensortide.importers.inductor.assembly import Assembly, Kernel, graph_op, graph_tensor
+from tensortide.importers.inductor.assembly import Assembly, Kernel
 from tensortide.importers.inductor.calls import call_of
-from tensortide.importers.inductor.optimizer import matched
-from tensortide.importers.inductor.phase import Reading
-from tensortide.importers.inductor.syntax import Program, parse
+from tensortide.importers.inductor.phase import Part, Reading
+from tensortide.importers.inductor.syntax import Program, name_of_call, parse
+from tensortide.importers.inductor.types import TensorType
 from tensortide.importers.textfile import TextFile, read_text
 
 __all__ = ["read_dumps", "trace_of_texts"]
@@ -65,16 +66,15 @@ def trace_of_texts(
     if not made.kernels:
         raise TraceError(f"{', '.join(text.path for text in texts.values())}: no kernel in it")
     _keep(readings, made)
-    unknown = tuple(index for index, tensor in enumerate(made.tensors) if not tensor.known)
-    if unknown:
+    if made.unknown:
         symbols = ", ".join(sorted(made.unbound))
-        notes.append(f"the sizes of {len(unknown)} tensors are unknown and count 0 bytes: no value for {symbols}")
+        notes.append(f"the sizes of {len(made.unknown)} tensors are unknown and count 0 bytes: no value for {symbols}")
     name = name or next(iter(texts.values())).path
     return Imported(
         _graph(made, name, tuple(notes)),
         kernels=tuple(kernel.text for kernel in made.kernels),
-        tensors=tuple(tensor.name for tensor in made.tensors),
-        unknown=unknown,
+        tensors=tuple(made.names),
+        unknown=tuple(made.unknown),
     )
 
 
@@ -99,9 +99,7 @@ def _read(programs: Mapping[Phase, Program], made: Assembly, notes: list[str]) -
             case Phase.BACKWARD:
                 reading.parameters(forward.names if forward else {}, local=forward is not None)
             case Phase.OPTIMIZER if forward and backward:
-                known, note = matched(program, forward, backward, made)
-                notes.extend([note] if note else [])
-                reading.parameters(known)
+                reading.parameters(_matched(program, forward, backward, made, notes))
             case Phase.OPTIMIZER if forward:
                 notes.append("without a backward graph, arguments of the optimizer's graph are tensors of their own")
                 reading.parameters({})
@@ -109,6 +107,50 @@ def _read(programs: Mapping[Phase, Program], made: Assembly, notes: list[str]) -
                 reading.parameters({})
         reading.nodes()
     return readings
+
+
+def _matched(
+    program: Program, forward: Reading, backward: Reading, made: Assembly, notes: list[str]
+) -> dict[str, int | Part | None]:
+    """The tensors that parameters of the optimizer's graph stand for; where that is not certain, ``notes`` say so.
+
+    The weights with a gradient, in order, are a run of consecutive parameters of the same types that are all written;
+    their gradients are a run that is not. Unless there is exactly one such run, none is taken.
+    """
+    pairs = [pair for pair in zip(forward.arguments, backward.results, strict=False) if None not in pair]
+    types = [made.types[weight][:2] for weight, _ in pairs if weight is not None]
+    given = [(one.name, one.type[:2]) for one in program.parameters if isinstance(one.type, TensorType)]
+    written = _written(program)
+    found: dict[str, int | Part | None] = {}
+    unclear = []
+    for what, side, wanted in (("weights", 0, True), ("gradients", 1, False)):
+        runs = [
+            run
+            for start in range(len(given) - len(types) + 1)
+            for run in [given[start : start + len(types)]]
+            if [kind for _, kind in run] == types and all((name in written) is wanted for name, _ in run)
+        ]
+        if len(runs) == 1 and types:
+            found.update({name: pair[side] for (name, _), pair in zip(runs[0], pairs, strict=True)})
+        else:
+            unclear.append(f"{what} ({len(runs)} ways)")
+    if unclear:
+        notes.append(
+            f"which arguments of the optimizer's graph are {' and '.join(unclear)} is not certain: "
+            "they are tensors of their own"
+        )
+    return found
+
+
+def _written(program: Program) -> set[str]:
+    """Names that ``aten.copy_`` writes."""
+    return {
+        target.id
+        for node in program.nodes
+        if name_of_call(node.value) == "torch.ops.aten.copy_.default"
+        for target in getattr(node.value, "args", ())[:1]
+        if isinstance(target, ast.Name)
+    }
 
 
 def _keep(readings: Mapping[Phase, Reading], made: Assembly) -> None:
@@ -120,7 +162,7 @@ def _keep(readings: Mapping[Phase, Reading], made: Assembly) -> None:
     saved = set(backward.taken) if backward else set()
     for reading in readings.values():
         for tensor, times in Counter(reading.returned).items():
-            block = made.blocks[made.tensors[tensor].block]
+            block = made.block(tensor)
             if block.persistent or (reading is forward and times == 1 and tensor in saved):
                 continue
             block.kept = True
@@ -130,7 +172,7 @@ def _keep(readings: Mapping[Phase, Reading], made: Assembly) -> None:
         _mark_saved(saved & set(forward.made), backward.first, made)
         for weight, gradient in zip(forward.arguments, backward.results, strict=False):
             if weight is not None and gradient is not None:
-                made.blocks[made.tensors[weight].block].role = Role.PARAMETER
+                made.block(weight).role = Role.PARAMETER
     for kernel in made.kernels:
         _mark_written(kernel, made)
 
@@ -138,7 +180,7 @@ def _keep(readings: Mapping[Phase, Reading], made: Assembly) -> None:
 def _mark_saved(saved: set[int], backward: int, made: Assembly) -> None:
     """Mark saved activations as resident when the backward pass starts, at the kernel ``backward``."""
     for tensor in saved:
-        block = made.blocks[made.tensors[tensor].block]
+        block = made.block(tensor)
         block.until = max(block.until, backward)
         if block.role is Role.TEMPORARY:
             block.role = Role.ACTIVATION
@@ -150,7 +192,7 @@ _RETURNED = {Phase.FORWARD: Role.OUTPUT, Phase.BACKWARD: Role.GRADIENT, Phase.OP
 def _mark_written(kernel: Kernel, made: Assembly) -> None:
     """Mark inputs that the forward pass writes as buffers, and those that the optimizer writes as its state."""
     for _, tensor in kernel.outputs:
-        block = made.blocks[made.tensors[tensor].block]
+        block = made.block(tensor)
         copied = kernel.name.endswith("copy_.default") and block.persistent and block.role is Role.INPUT
         if copied:
             block.role = Role.BUFFER if kernel.phase is Phase.FORWARD else Role.OPTIMIZER_STATE
@@ -162,11 +204,14 @@ def _graph(made: Assembly, workload: str, notes: tuple[str, ...]) -> Graph:
     ops = []
     for kernel in made.kernels:
         call = call_of(kernel.name, kernel.values, kernel.named, _returns(kernel))
-        ops.append(graph_op(kernel, calls.setdefault(call, len(calls)), sources))
+        source = OUTSIDE if kernel.source is None else sources.setdefault(kernel.source, len(sources))
+        outputs = tuple(tensor for _, tensor in sorted(kernel.outputs))
+        number = calls.setdefault(call, len(calls))
+        ops.append(Op(number, kernel.inputs, outputs, kernel.phase, source=source, label=kernel.label))
     return Graph(
         ops=tuple(ops),
         calls=tuple(calls),
-        tensors=tuple(map(graph_tensor, made.tensors)),
+        tensors=tuple(made.tensors),
         storages=tuple(block.storage(len(ops)) for block in made.blocks),
         sources=tuple(sources),
         meta=Meta(workload=workload, framework="fx dump", captured_on="file", assumptions=notes),

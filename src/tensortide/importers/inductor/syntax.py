@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tensortide.graph.model import Source
 from tensortide.importers.inductor.types import Bad, SymbolType, TensorType, parse_type
-from tensortide.importers.textfile import TextFile
+from tensortide.importers.textfile import Cursor, TextFile
 
 __all__ = ["Node", "Parameter", "Program", "name_of_call", "parse"]
 
@@ -74,10 +74,9 @@ def name_of_call(node: ast.expr) -> str:
     return ".".join([part.id, *reversed(parts)]) if isinstance(part, ast.Name) else ""
 
 
-class _Parser:
+class _Parser(Cursor):
     def __init__(self, file: TextFile) -> None:
-        self.file = file
-        self.at = 0
+        super().__init__(file)
         self.nodes: list[Node] = []
         self.source: Source | None = None
 
@@ -85,8 +84,8 @@ class _Parser:
         self._skip_to_class()
         parameters = self._parameters()
         while True:
-            line = self._line().strip()
-            if self.at >= len(self.file.lines):
+            line = self.line.strip()
+            if self.done:
                 raise self.file.error(self.at, "'return ...'")
             if line.startswith("#"):
                 self._comment(line)
@@ -100,42 +99,39 @@ class _Parser:
             else:
                 self._node()
 
-    def _line(self) -> str:
-        return self.file.lines[self.at] if self.at < len(self.file.lines) else ""
-
     def _skip_to_class(self) -> None:
         """Imports, comments and blank lines may come first."""
-        while not _CLASS.fullmatch(self._line()):
-            line = self._line()
-            if self.at >= len(self.file.lines) or (line and not re.match(r"#|import |from ", line)):
+        while not _CLASS.fullmatch(self.line):
+            line = self.line
+            if self.done or (line and not re.match(r"#|import |from ", line)):
                 raise self.file.error(self.at, "'class <name>(torch.nn.Module):'")
             self.at += 1
         self.at += 1
 
     def _parameters(self) -> tuple[Parameter, ...]:
-        while not self._line().strip() or self._line().lstrip().startswith("#"):
-            if self.at >= len(self.file.lines):
+        while not self.line.strip() or self.line.lstrip().startswith("#"):
+            if self.done:
                 break
             self.at += 1
         start = self.at
-        head = _DEF.match(self._line())
+        head = _DEF.match(self.line)
         if head is None:
             raise self.file.error(start, "'def forward(self, ...):'")
         found: dict[str, Parameter] = {}
         position = head.end()
         while True:
-            while not self._line()[position:].strip():  # the parameters go on in the next line
+            while not self.line[position:].strip():  # the parameters go on in the next line
                 self.at, position = self.at + 1, 0
-                if self.at >= len(self.file.lines):
+                if self.done:
                     raise self.file.error(start, "parameters that end with '):'")
-            position += len(self._line()[position:]) - len(self._line()[position:].lstrip())
-            if re.match(r"\)\s*:\s*(#.*)?$", self._line()[position:]):
+            position += len(self.line[position:]) - len(self.line[position:].lstrip())
+            if re.match(r"\)\s*:\s*(#.*)?$", self.line[position:]):
                 self.at += 1
                 return tuple(found.values())
             position = self._parameter(position, found)
 
     def _parameter(self, position: int, found: dict[str, Parameter]) -> int:
-        line = self._line()
+        line = self.line
         match = _ANNOTATED.match(line, position)
         if match is None:
             raise self.file.error(self.at, "'<name>: \"<type>\"' or '):'", position + 1)
@@ -167,7 +163,7 @@ class _Parser:
 
     def _node(self) -> None:
         start = self.at
-        match = _NODE.match(self._line())
+        match = _NODE.match(self.line)
         if match is None:
             raise self.file.error(start, "'<name>: \"<type>\" = <call>' or 'return ...'", 1)
         kind = self._type(match)
@@ -192,8 +188,8 @@ class _Parser:
     def _statements(self, position: int) -> tuple[str, list[ast.stmt]]:
         """The statements from ``position`` of this line on, with their text; lines are joined until brackets close."""
         start = self.at
-        text = self._line()[position:].lstrip()
-        offset = len(self._line()) - len(text)
+        text = self.line[position:].lstrip()
+        offset = len(self.line) - len(text)
         first: SyntaxError | None = None
         for _ in range(_MOST_LINES):
             self.at += 1
@@ -201,8 +197,8 @@ class _Parser:
                 body = _parsed(text)
             except SyntaxError as error:
                 first = first or error
-                if "was never closed" in str(error) and self.at < len(self.file.lines):
-                    text += " " + self._line().strip()
+                if "was never closed" in str(error) and not self.done:
+                    text += " " + self.line.strip()
                     continue
                 raise self.file.wrong(start, f"not Python: {first.msg}", offset + (first.offset or 1)) from None
             except (ValueError, RecursionError, MemoryError) as error:

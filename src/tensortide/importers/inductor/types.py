@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
+import operator
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -11,7 +13,7 @@ from typing import NamedTuple
 
 from tensortide.graph.model import DTYPE_BYTES
 
-__all__ = ["TAGS", "Bad", "SymbolType", "TensorType", "parse_type", "row_major", "split", "symbols_of", "type_text"]
+__all__ = ["TAGS", "Bad", "SymbolType", "TensorType", "evaluated", "parse_type", "row_major", "symbols_of", "type_text"]
 
 TAGS: dict[str, str] = {
     **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
@@ -51,14 +53,6 @@ class TensorType(NamedTuple):
     strides: tuple[int | str, ...] | None = None
     device: str = ""
 
-    def shape(self, values: Mapping[str, int]) -> tuple[int, ...]:
-        """The dimensions where the symbols have ``values``. Raises KeyError for a symbol without one."""
-        return tuple(evaluated(dim, values) for dim in self.dims)
-
-    def nbytes(self, values: Mapping[str, int]) -> int:
-        """Bytes of its elements, laid out densely. Raises KeyError for a symbol without a value."""
-        return math.prod(self.shape(values)) * DTYPE_BYTES[self.dtype]
-
 
 class SymbolType(NamedTuple):
     """The type of a number that is an expression of symbols."""
@@ -93,68 +87,62 @@ def type_text(dtype: str, shape: tuple[int, ...]) -> str:
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides of a dense tensor."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
-
-
-def split(text: str) -> list[tuple[int, str]]:
-    """Parts of ``text`` between the commas that no parentheses enclose, and where each starts."""
-    parts: list[tuple[int, str]] = []
-    depth = start = 0
-    for index, char in enumerate(text):
-        depth += (char in "([{") - (char in ")]}")
-        if char == "," and not depth:
-            parts.append((start, text[start:index]))
-            start = index + 1
-    return [*parts, (start, text[start:])]
+    steps = itertools.accumulate((max(size, 1) for size in reversed(shape[1:])), operator.mul, initial=1)
+    return tuple(reversed([*steps])) if shape else ()
 
 
 def _numbers(text: str, at: int) -> tuple[int | str, ...]:
+    """The dimensions in ``text``, between the commas that no parentheses enclose; it starts at ``at``."""
     if not text.strip():
         return ()
     numbers: list[int | str] = []
-    for start, part in split(text):
-        word = part.strip()
-        if word.isascii() and word.isdigit() and len(word) < 19:
-            numbers.append(int(word))
-        else:
-            _check_expression(word, at + start + len(part) - len(part.lstrip()))
-            numbers.append(word)
+    depth = start = 0
+    for index, char in enumerate(f"{text},"):
+        depth += (char in "([{") - (char in ")]}")
+        if char == "," and (not depth or index == len(text)):
+            numbers.append(_number(text[start:index], at + start))
+            start = index + 1
     return tuple(numbers)
+
+
+def _number(text: str, at: int) -> int | str:
+    word = text.strip()
+    if word.isascii() and word.isdigit() and len(word) < 19:
+        return int(word)
+    _check_expression(word, at + len(text) - len(text.lstrip()))
+    return word
 
 
 # -- expressions of symbols ------------------------------------------------------------------------
 
 _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: lambda a, b: a // b,
-    ast.Mod: lambda a, b: a % b,
-    ast.Pow: lambda a, b: a**b,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
 }
 _FUNCTIONS: dict[str, Callable[..., int]] = {
     "Max": max,
     "Min": min,
-    "FloorDiv": lambda a, b: a // b,
+    "FloorDiv": operator.floordiv,
     "CeilDiv": lambda a, b: -(-a // b),
-    "Mod": lambda a, b: a % b,
-    "PythonMod": lambda a, b: a % b,
+    "Mod": operator.mod,
+    "PythonMod": operator.mod,
     "ModularIndexing": lambda a, b, c: a // b % c,
 }
 _ARITIES = {"Max": (1, 99), "Min": (1, 99), "ModularIndexing": (3, 3)}
 
 
 def evaluated(dim: int | str, values: Mapping[str, int]) -> int:
-    """The number that ``dim`` is. Raises KeyError for a symbol without a value, Bad if it is no size."""
+    """The number that ``dim`` is. Raises Bad if it is no size, or of a symbol without a value."""
     if isinstance(dim, int):
         return dim
     try:
         value = _value(_parsed(dim), values)
+    except KeyError as error:
+        raise Bad(f"{dim}: {error.args[0]} has no value") from None
     except (ZeroDivisionError, OverflowError) as error:
         raise Bad(f"{dim} has no value: {error}") from None
     if not 0 <= value < 1 << 63:
@@ -180,8 +168,7 @@ def _check_expression(text: str, at: int) -> None:
     if not text or len(text) > _LONGEST:
         raise Bad("a dimension was expected", at)
     try:
-        tree = _parsed(text)
-        _check(tree, 0)
+        _check(_parsed(text), 0)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise Bad(f"no dimension: {text[:60]}", at) from None
 

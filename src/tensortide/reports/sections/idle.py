@@ -118,8 +118,8 @@ def _advice(view: View) -> Iterator[str]:
         if part == rest:
             part = "all" if peak.hideable_bytes == peak.idle_bytes else "nearly all"
         yield (
-            f"At the peak of {format_bytes(view.peak_bytes)} ({op_text(idle.graph, peak.op)}) {rest} are not in use, "
-            f"{part} of them for long enough to be elsewhere over {link.name}."
+            f"At the peak of {format_bytes(view.peak_bytes)} ({op_text(idle.graph, idle.peak_op)}) {rest} are not in "
+            f"use, {part} of them for long enough to be elsewhere over {link.name}."
         )
     if hidden.count and hidden.transfer_ns > idle.step_ns:
         yield (
@@ -127,7 +127,7 @@ def _advice(view: View) -> Iterator[str]:
             f"way, the step {_time(idle.step_ns)}."
         )
     for moved in view.worth_moving[:1]:
-        each = _time(total(moved, "hideable_ns") / total(moved, "periods"))
+        each = _time(total(moved, "hideable_ns") / total(moved, "intervals"))
         yield f"Move first: {_spoken(view, moved)} for periods of {each}."
     for again in view.worth_recomputing[:1]:
         each, cost = _time(total(again, "idle_ns") / len(again)), _time(total(again, "cost_ns"))
@@ -222,16 +222,23 @@ def _in_use(view: View) -> Iterator[Fact]:
 
 
 def _intervals(view: View) -> Iterator[Fact]:
-    hidden, number = view.hidden, view.hidden.periods
+    hidden, number = view.hidden, view.hidden.intervals
     counts = dict(zip(LENGTHS, view.idle.longer_than(LENGTHS.values()).values(), strict=True))
     longer = ", ".join(f"> {name}: {format_percent(counts[name], number)}" for name in SHOWN if counts[name])
     yield Fact("intervals", "Idle intervals", number, "count", longer)
     for name, count in counts.items():
         yield Fact(f"longer_{name.replace(' ', '')}", f"longer than {name}", count, "count", level=1, data=True)
-    yield Fact("hidden", f"hideable over {hidden.link}", hidden.count, "count", level=1)
+    yield Fact("hidden", f"hideable over {hidden.link.name}", hidden.count, "count", level=1)
     yield Fact("hidden_share", "of all", ratio(hidden.count, number), "share", level=2, data=True)
-    yield Fact("hidden_bytes", "of their bytes", ratio(hidden.nbytes, hidden.period_bytes), "share", level=2, data=True)
     yield Fact(
-        "hidden_time", "of their memory-time", ratio(hidden.byte_ns, hidden.period_byte_ns), "share", level=2, data=True
+        "hidden_bytes", "of their bytes", ratio(hidden.nbytes, hidden.interval_bytes), "share", level=2, data=True
+    )
+    yield Fact(
+        "hidden_time",
+        "of their memory-time",
+        ratio(hidden.byte_ns, hidden.interval_byte_ns),
+        "share",
+        level=2,
+        data=True,
     )
     yield Fact("transfer", "all moves, each way", hidden.transfer_ns, "ns", level=2, data=True)

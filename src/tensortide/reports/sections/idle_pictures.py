@@ -22,8 +22,8 @@ from tensortide.reports.blocks import (
 )
 from tensortide.reports.names import Names, phase_of, stored_columns
 from tensortide.reports.render.values import short
-from tensortide.timelines import Idleness, Life, Span
-from tensortide.timelines.idle import life_start, life_stop, used
+from tensortide.timelines import Idleness, Life
+from tensortide.timelines.idle import IdleInterval, byte_ns
 from tensortide.timing import LINKS, Link
 from tensortide.units import format_bytes
 
@@ -31,10 +31,10 @@ __all__ = ["curve", "lifetimes", "scatters"]
 
 POINTS, QUANTILES, LANES, STRETCHES = 2000, 200, 40, 480
 """Most points of a scatter and of a line, lifetimes, and intervals in which one is in use."""
-WEIGHTS: dict[str, Callable[[Span], int]] = {
-    "intervals": lambda span: 1,
-    "their bytes": lambda span: span.nbytes,
-    "their memory-time": lambda span: span.nbytes * span.ns,
+WEIGHTS: dict[str, Callable[[IdleInterval], int]] = {
+    "intervals": lambda one: 1,
+    "their bytes": lambda one: one[0].nbytes,
+    "their memory-time": byte_ns,
 }
 
 
@@ -68,62 +68,65 @@ def curve(idle: Idleness, *, alive: str = "") -> Iterator[Curve]:
 
 def scatters(idle: Idleness, names: Names, link: Link) -> Iterator[Scatter]:
     """Draw the idle intervals by length and bytes with what links hide, and how many are how long."""
-    spans = [span for span in idle.spans() if span.ns and span.nbytes]
-    if not spans:
+    found = [one for one in idle.intervals if byte_ns(one)]
+    if not found:
         return
-    shown, x = _sample(spans), Axis("length of the interval", "ns", log=True)
-    by_role: defaultdict[str, list[Span]] = defaultdict(list)
-    for span in shown:
-        by_role[names(span.index).role].append(span)
+    shown, x = _sample(found), Axis("length of the interval", "ns", log=True)
+    by_role: defaultdict[str, list[IdleInterval]] = defaultdict(list)
+    for one in shown:
+        by_role[names(one[0].index).role].append(one)
     points = [_points(idle, names, role, by_role[role]) for role in looks() if role in by_role]
-    low, high = (end(span.nbytes for span in shown) for end in (min, max))
+    low, high = (end(life.nbytes for life, _ in shown) for end in (min, max))
     grid = tuple(sorted({round(low * (2 * high / low) ** (i / 32)) for i in range(33)}))
     points += [
         Points(f"hidden by {one.name}", tuple(map(one.hidden_above_ns, grid)), grid, joined="line")
         for one in {link.name: link, "nvme": LINKS["nvme"]}.values()
     ]
-    part = f"{len(shown):,} of {len(spans):,}: those of most memory-time, and an even sample; "
+    part = f"{len(shown):,} of {len(found):,}: those of most memory-time, and an even sample; "
     yield Scatter(
         key="intervals",
         title="Idle intervals by length and bytes",
-        remark=f"{part if len(shown) < len(spans) else ''}right of a line its link hides a move",
+        remark=f"{part if len(shown) < len(found) else ''}right of a line its link hides a move",
         x=x,
         y=Axis("bytes", "bytes", log=True),
         points=tuple(points),
     )
-    spans.sort(key=lambda span: span.ns)
-    lines = tuple(_distribution(name, spans, weight) for name, weight in WEIGHTS.items())
+    found.sort(key=_length)
+    lines = tuple(_distribution(name, found, weight) for name, weight in WEIGHTS.items())
     y = Axis("share at most as long", "share")
     yield Scatter(key="lengths", title="Length of idle intervals", x=x, y=y, points=lines)
 
 
-def _sample(spans: Iterable[Span]) -> Sequence[Span]:
-    """Take at most ``POINTS`` of ``spans``, most memory-time first: a quarter of them, and an even sample by length."""
-    most = sorted(spans, key=lambda span: -span.nbytes * span.ns)
+def _length(one: IdleInterval) -> int:
+    return int(one[1].time)
+
+
+def _sample(found: Iterable[IdleInterval]) -> Sequence[IdleInterval]:
+    """Take at most ``POINTS``, most memory-time first: a quarter of them, and an even sample of the rest by length."""
+    most = sorted(found, key=byte_ns, reverse=True)
     if len(most) <= POINTS:
         return most
-    first, rest = most[: POINTS // 4], sorted(most[POINTS // 4 :], key=lambda span: span.ns)
+    first, rest = most[: POINTS // 4], sorted(most[POINTS // 4 :], key=_length)
     room = POINTS - len(first)
     return [*first, *(rest[len(rest) * i // room] for i in range(room))]
 
 
-def _points(idle: Idleness, names: Names, role: str, spans: Sequence[Span]) -> Points:
+def _points(idle: Idleness, names: Names, role: str, found: Sequence[IdleInterval]) -> Points:
     """Draw intervals of one role; each is named by its storage and the ops between which it is idle."""
     graph = idle.graph
     told = []
-    for span in spans:
-        ends = ((span.period.start - 1) % len(graph), span.period.end)
+    for life, interval in found:
+        ends = ((interval.start - 1) % len(graph), interval.end)
         after, until = (f"op {op} {short(graph[op].name)}" for op in ends)
-        told.append(f"{names(span.index).label}: idle after {after} until {until}")
-    lengths, sizes = (tuple(getattr(span, field) for span in spans) for field in ("ns", "nbytes"))
-    return Points(role, lengths, sizes, names=tuple(told))
+        told.append(f"{names(life.index).label}: idle after {after} until {until}")
+    return Points(role, tuple(map(_length, found)), tuple(life.nbytes for life, _ in found), names=tuple(told))
 
 
-def _distribution(name: str, spans: Sequence[Span], weight: Callable[[Span], int]) -> Points:
-    """Draw the share of ``spans``, shortest first, by ``weight`` that are at most as long as each of some quantiles."""
-    sums, last = list(accumulate(map(weight, spans))), len(spans) - 1
+def _distribution(name: str, found: Sequence[IdleInterval], weight: Callable[[IdleInterval], int]) -> Points:
+    """Draw the share of intervals, shortest first, by ``weight`` that are at most as long as each of some quantiles."""
+    sums, last = list(accumulate(map(weight, found))), len(found) - 1
     at = sorted({last * i // QUANTILES for i in range(QUANTILES + 1)})
-    return Points(name, tuple(spans[i].ns for i in at), tuple(sums[i] / sums[-1] for i in at), joined="step")
+    return Points(name, tuple(_length(found[i]) for i in at), tuple(sums[i] / sums[-1] for i in at), joined="step")
 
 
 # -- lifetimes --------------------------------------------------------------------------------------
@@ -144,7 +147,7 @@ def lifetimes(idle: Idleness, names: Names) -> Iterator[Table | Spans]:
         Column("average", "Idle on average", "bytes", average, bar=1),
     )
     yield Table(key="largest", title=title, columns=columns, top=0)
-    rows = sorted(enumerate(life for life, _ in most), key=lambda one: (life_start(one[1]), one[1].index))
+    rows = sorted(enumerate(life for life, _ in most), key=lambda one: (one[1].start, one[1].index))
     lanes = tuple(_lane(idle, names, life, row, title) for row, life in rows)
     remark = "in use, and idle between"
     yield Spans(key="lifetimes", title="Lifetimes", remark=remark, x_unit="ns", lanes=lanes, table="largest", top=0)
@@ -153,9 +156,9 @@ def lifetimes(idle: Idleness, names: Names) -> Iterator[Table | Spans]:
 def _lane(idle: Idleness, names: Names, life: Life, row: int, group: str) -> Lane:
     """Draw the lifetime of a storage: the intervals in which it is in use, and those in which it is idle."""
     clock, stored = idle.clock_ns, names(life.index)
-    at, death = clock[life_start(life)], clock[life_stop(life, len(idle.graph))]
+    at, death = clock[life.start], clock[life.stop]
     found: list[tuple[int, int, str]] = []
-    for start, end in (*_seen(list(_stretches(used(life), clock)), idle.step_ns), (death, death)):
+    for start, end in (*_seen(list(_stretches(life.live_uses, clock)), idle.step_ns), (death, death)):
         found += [part for part in ((at, start, "idle"), (start, end, "in use")) if part[1] > part[0]]
         at = end
     starts, ends, told = zip(*found, strict=True) if found else ((), (), ())

@@ -11,8 +11,7 @@ from tensortide.graph.roles import WORKSPACE
 from tensortide.reports.blocks import Column, Table, UnitName, Value
 from tensortide.reports.names import Names, shared, source_columns, stored_columns
 from tensortide.reports.render.values import short
-from tensortide.timelines import Idleness, Life, Offload, Recompute, offloads, recomputations
-from tensortide.timelines.idle import life_start, life_stop
+from tensortide.timelines import Idleness, Offload, Recompute, offloads, recomputations
 from tensortide.timing import LINKS, Link
 
 __all__ = ["RANDOM", "View", "ratio", "storages_table", "tables", "total"]
@@ -21,12 +20,6 @@ ROWS, LEAST_SHARE = 40, 1e-3
 """Most rows of advice, and the share of the peak below which storages alike, together, are not worth one."""
 WIDE, WIDER, WIDEST = 96, 120, 132
 RANDOM = "draws random numbers: recomputed by hand it needs the generator state saved, or gradients are wrong"
-LINK_DATA: dict[str, UnitName] = {
-    "nbytes": "bytes",
-    "byte_ns": "byte_ns",
-    "bytes_per_s": "bytes_per_s",
-    "latency_ns": "ns",
-}
 
 Rows: TypeAlias = Sequence[Offload] | Sequence[Recompute]
 """Advice for storages alike."""
@@ -41,7 +34,7 @@ class View:
         self.idle, self.link, self.top = idle, link, top
         self.names, self.step_ns = Names(idle), max(1, idle.step_ns)
         self.links = [idle.hideable(one) for one in {**LINKS, link.name: link}.values()]
-        self.hidden = next(one for one in self.links if one.link == link.name)
+        self.hidden = next(one for one in self.links if one.link.name == link.name)
         self.peak_bytes = int(idle.live[idle.peak_op]) if len(idle.graph) else 0
 
     def average(self, byte_ns: int) -> int:
@@ -94,7 +87,7 @@ def tables(view: View) -> Iterator[Table]:
     """Show memory-time by role, what links hide, and what is worth moving or recomputing."""
     if view.idle.total.total_byte_ns:
         yield _roles(view)
-        if view.hidden.periods:
+        if view.hidden.intervals:
             yield _links(view)
     if view.worth_moving:
         yield _moves(view)
@@ -132,18 +125,22 @@ def _roles(view: View) -> Table:
 
 def _links(view: View) -> Table:
     rows = view.links
-    marks = tuple("> " if one.link == view.link.name else "  " for one in rows)
+    marks = tuple("> " if one.link.name == view.link.name else "  " for one in rows)
     columns = [
-        _col("link", "Link", "text", rows, lambda one: one.link, before=marks),
+        _col("link", "Link", "text", rows, lambda one: one.link.name, before=marks),
         _col("intervals", "intervals", "count", rows, lambda one: one.count),
-        _col("share", "share", "share", rows, lambda one: ratio(one.count, one.periods)),
-        _col("of_bytes", "of bytes", "share", rows, lambda one: ratio(one.nbytes, one.period_bytes)),
-        _col("of_memory_time", "of memory-time", "share", rows, lambda one: ratio(one.byte_ns, one.period_byte_ns)),
+        _col("share", "share", "share", rows, lambda one: ratio(one.count, one.intervals)),
+        _col("of_bytes", "of bytes", "share", rows, lambda one: ratio(one.nbytes, one.interval_bytes)),
+        _col("of_memory_time", "of memory-time", "share", rows, lambda one: ratio(one.byte_ns, one.interval_byte_ns)),
         _col("transfer", "each way", "ns", rows, lambda one: one.transfer_ns),
-        _col("about", "", "text", rows, lambda one: one.about, at_width=WIDE, fold=True),
+        _col("about", "", "text", rows, lambda one: one.link.about, at_width=WIDE, fold=True),
     ]
-    for key, unit in LINK_DATA.items():
-        columns.append(Column(key, "", unit, tuple(getattr(one, key) for one in rows), data=True))
+    columns += [
+        _col("nbytes", "", "bytes", rows, lambda one: one.nbytes, data=True),
+        _col("byte_ns", "", "byte_ns", rows, lambda one: one.byte_ns, data=True),
+        _col("bytes_per_s", "", "bytes_per_s", rows, lambda one: float(one.link.bytes_per_s), data=True),
+        _col("latency_ns", "", "ns", rows, lambda one: one.link.latency_ns, data=True),
+    ]
     remark = "intervals longer than 2.5 transfers; > is the link of the advice"
     return Table(key="links", title="Hideable", remark=remark, columns=tuple(columns))
 
@@ -154,7 +151,7 @@ def _moves(view: View) -> Table:
         _col("away", "away", "ns", groups, lambda rows: total(rows, "hideable_ns") // len(rows)),
         _col("transfer", "transfer", "ns", groups, lambda rows: rows[0].transfer_ns, at_width=WIDER),
         _col("saves", "saves", "share", groups, lambda rows: total(rows, "byte_ns") / whole),
-        _col("intervals", "", "count", groups, lambda rows: total(rows, "periods"), data=True),
+        _col("intervals", "", "count", groups, lambda rows: total(rows, "intervals"), data=True),
         _col("hideable_byte_ns", "", "byte_ns", groups, lambda rows: total(rows, "byte_ns"), data=True),
     )
     remark = "most memory-time first; tensors alike together"
@@ -207,7 +204,7 @@ def _advice(
 
 def storages_table(view: View) -> Table:
     """Show every storage. ``birth`` is the first op during which it is live, ``death`` the op after the last."""
-    idle, lives, count = view.idle, view.idle.lives, len(view.idle.graph)
+    idle, lives = view.idle, view.idle.lives
     moves = {row.index: row for row in view.offloads}
     recomputed = {row.index: row for row in view.recomputations}
     moved = [moves.get(life.index) for life in lives]
@@ -216,18 +213,18 @@ def storages_table(view: View) -> Table:
         _col("index", "Index", "count", lives, lambda life: life.index),
         *stored_columns([view.names(life.index) for life in lives]),
         _col("persistent", "Persistent", "flag", lives, lambda life: life.persistent),
-        _col("birth", "Birth", "op", lives, life_start),
-        _col("death", "Death", "op", lives, lambda life: _stop(life, count)),
+        _col("birth", "Birth", "op", lives, lambda life: life.start),
+        _col("death", "Death", "op", lives, lambda life: life.stop),
         _col("uses", "Uses", "count", lives, lambda life: len(life.uses)),
     ]
+    spent = [idle.memory_time(life) for life in lives]
     for part in ("active", "idle", "unused"):
-        byte_ns = (getattr(idle.memory_time(life), f"{part}_byte_ns") for life in lives)
-        values = tuple(n // max(1, life.nbytes) for n, life in zip(byte_ns, lives, strict=True))
+        values = tuple(getattr(one, f"{part}_byte_ns") // max(1, one.nbytes) for one in spent)
         columns.append(Column(part, part.capitalize(), "ns", values))
     columns += [
-        _col("intervals", "Idle intervals", "count", lives, lambda life: len(life.periods)),
-        _col("longest", "Longest", "ns", lives, lambda life: max((int(p.time or 0) for p in life.periods), default=0)),
-        _col("hideable_intervals", "Hideable", "count", moved, lambda row: row.periods if row else 0),
+        _col("intervals", "Idle intervals", "count", lives, lambda life: len(life.intervals)),
+        _col("longest", "Longest", "ns", lives, lambda life: int(max((i.time for i in life.intervals), default=0))),
+        _col("hideable_intervals", "Hideable", "count", moved, lambda row: row.intervals if row else 0),
         _col("hideable", "Hideable time", "ns", moved, lambda row: row.hideable_ns if row else 0),
         _col("transfer", "Transfer", "ns", lives, lambda life: view.link.transfer_ns(life.nbytes)),
         _col("recompute_ops", "Ops to recompute", "count", again, lambda row: len(row.ops) if row else None),
@@ -236,8 +233,3 @@ def storages_table(view: View) -> Table:
     ]
     kind = "storage" if idle.mode == "storage" else "tensor"
     return Table(key="storages", title=f"Every {kind}", columns=tuple(columns), top=0)
-
-
-def _stop(life: Life, count: int) -> int:
-    """Find the op after the last during which a storage is live; 0 for what no op touches."""
-    return life_stop(life, count) if life.persistent or life.birth is not None else 0
