@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tensortide.cli.app import MOVED, VERBS
+from tensortide.cli.app import MOVED, MOVED_OPTIONS, VERBS
 from tensortide.graph import load
 from tests.cli.command import tensortide
 
@@ -110,7 +110,7 @@ def workload():
 
 
 def test_report_writes_every_format(folder: Path) -> None:
-    names = {"html": "r.html", "trace": "t.json", "memory-viz": "s.pickle", "ops-csv": "o.csv", "markdown": "r.md"}
+    names = {"html": "r.html", "trace": "t.json", "memory-viz": "s.pickle", "csv": "o.csv", "markdown": "r.md"}
     text = run(folder, "report", "gpt2.tide", *(part for kind, name in names.items() for part in (f"--{kind}", name)))
     for name in names.values():
         assert (folder / name).stat().st_size > 500
@@ -118,6 +118,29 @@ def test_report_writes_every_format(folder: Path) -> None:
     trace = json.loads((folder / "t.json").read_text())
     assert trace["traceEvents"]
     assert "roofline of NVIDIA A100" in trace["otherData"]["subtitle"]
+
+
+def test_csv_writes_the_main_table_and_those_that_are_named(folder: Path) -> None:
+    run(folder, "report", "gpt2.tide", "--csv", "ops.csv", "--csv", "modules.modules=mods.csv", "--csv", "sheets")
+    assert (folder / "sheets" / "ops.csv").read_bytes() == (folder / "ops.csv").read_bytes()
+    assert (folder / "sheets" / "modules.csv").read_bytes() == (folder / "mods.csv").read_bytes()
+    assert (folder / "mods.csv").read_text().startswith("depth,module,type,")
+    run(folder, "report", "gpt2.tide", "--csv", "./a=b.csv")
+    assert (folder / "a=b.csv").read_bytes() == (folder / "ops.csv").read_bytes()
+    done = tensortide(folder, "report", "gpt2.tide", "--csv", "none=a.csv")
+    assert done.returncode == 1
+    assert "no table is called 'none': cost.phases" in done.stderr
+
+
+def test_count_writes_files(folder: Path) -> None:
+    text = run(folder, "count", "gpt2.tide", "--csv", "count.csv", "--markdown", "count.md", "--html", "count.html")
+    assert "wrote count.csv" in text
+    assert (folder / "count.csv").read_text().startswith("op,name,module,")
+    assert "## Where it goes" in (folder / "count.md").read_text()
+    run(folder, "count", "gpt2.tide", "--explain", "addmm", "--markdown", "addmm.md")
+    assert "aten::addmm" in (folder / "addmm.md").read_text()
+    run(folder, "count", "gpt2.tide", "--ops", "--csv", "formulas.csv")
+    assert "flops_formula" in (folder / "formulas.csv").read_text()
 
 
 def test_memory_shows_phases_modules_and_the_allocator(folder: Path) -> None:
@@ -157,6 +180,15 @@ def test_a_former_verb_names_the_new_one(folder: Path, old: str) -> None:
     assert done.returncode == 2
     assert done.stderr == f"error: this verb is now: tensortide {MOVED[old]}\n"
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("old", MOVED_OPTIONS)
+def test_a_former_option_names_the_new_one(folder: Path, old: str) -> None:
+    verb, option = old.split()
+    for given in ([option, "x.csv"], [f"{option}=x.csv"]):
+        done = tensortide(folder, verb, "gpt2.tide", *given)
+        assert done.returncode == 2
+        assert done.stderr == f"error: {option} is now: {MOVED_OPTIONS[old]}\n"
 
 
 def test_every_verb_stands_in_a_group_of_the_help(folder: Path) -> None:

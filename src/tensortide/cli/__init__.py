@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
         from tensortide.cli.app import app, moved  # importers of other packages may fail
 
         if (new := moved(given)) is not None:
-            print(f"error: this verb is now: tensortide {new}", file=sys.stderr)  # noqa: T201
+            print(f"error: {new}", file=sys.stderr)  # noqa: T201
             raise SystemExit(2)
         with heard():
             app(given, exit_on_error=False, print_error=False)

@@ -45,6 +45,9 @@ MOVED: dict[str, str] = {
 }
 """Names of former verbs, and what to write instead."""
 
+MOVED_OPTIONS = {"report --ops-csv": "--csv FILE", "report --modules-csv": "--csv modules.modules=FILE"}
+"""Former options with their verbs, and what to write instead."""
+
 app = App(
     name="tensortide",
     help="What does one training step of a model cost, and how do I make it fit?",
@@ -65,10 +68,16 @@ for number, (title, verbs) in enumerate(VERBS.items()):
 
 
 def moved(arguments: Sequence[str]) -> str | None:
-    """The command that replaces the former verb with which ``arguments`` begin (None: they begin with none).
+    """Say what replaces the former verb with which ``arguments`` begin, or a former option (None: there is none).
 
     Examples:
         >>> moved(["remat", "compare", "gpt2"])
-        'remat contenders'
+        'this verb is now: tensortide remat contenders'
+        >>> moved(["report", "gpt2", "--ops-csv", "ops.csv"])
+        '--ops-csv is now: --csv FILE'
     """
-    return next((new for old, new in MOVED.items() if list(arguments[: old.count(" ") + 1]) == old.split()), None)
+    for old, new in MOVED.items():
+        if list(arguments[: old.count(" ") + 1]) == old.split():
+            return f"this verb is now: tensortide {new}"
+    given = [f"{arguments[0]} {each.partition('=')[0]}" for each in arguments[1:]]
+    return next((f"{old.split()[1]} is now: {new}" for old, new in MOVED_OPTIONS.items() if old in given), None)

@@ -1,19 +1,48 @@
-"""``tensortide count``: FLOPs, MACs, bytes and parameters of one step."""
+"""``tensortide count``: FLOPs, MACs, bytes and parameters of one step; of a file also as a table of formulas."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
-from tensortide.cli.costtable import TableOptions, count_file
-from tensortide.cli.rules import explain_op, list_missing
-from tensortide.cli.show import show
-from tensortide.cli.source import CaptureOptions, CostOptions, Depth, OutputOptions, Target, Top, opened, option
+from cyclopts import Parameter
+
+from tensortide.cli.show import Files, show
+from tensortide.cli.source import (
+    CaptureOptions,
+    Depth,
+    OutputOptions,
+    Strict,
+    Target,
+    Top,
+    opened,
+    option,
+    symbols_of,
+)
 from tensortide.cli.symbols import SymbolOptions, count_symbols
 from tensortide.errors import WorkloadError
-from tensortide.graph import unrolled
+from tensortide.graph import Graph, unrolled
 from tensortide.importers.door import File, resolve
-from tensortide.importers.imported import Imported
+from tensortide.importers.table import importers
 from tensortide.recorder.resolver import resolver
+
+if TYPE_CHECKING:
+    from tensortide.cost.differences import Comparison
+    from tensortide.cost.table import Table
+    from tensortide.recorder.target import Workload
+    from tensortide.reports.blocks import Document
+
+OURS = "tensortide"
+THEIRS = "; ".join(f"{', '.join(importer.tables)}, for {importer.kind}" for importer in importers() if importer.tables)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class TableOptions:
+    """The table that a file is counted by, and whether every op has a row."""
+
+    table: Annotated[str, option("--table", f"Of a file: count by another tool's table ({THEIRS}).")] = OURS
+    ops: Annotated[bool, option("--ops", "Of a file: a row for every op.")] = False
 
 
 def count(
@@ -27,42 +56,96 @@ def count(
     depth: Depth = 3,
     top: Top = 15,
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
-    cost: CostOptions = CostOptions(),  # noqa: B008
-    tables: TableOptions = TableOptions(),  # noqa: B008
+    strict: Strict = False,
+    tables: TableOptions = TableOptions(),
     chosen: SymbolOptions = SymbolOptions(),  # noqa: B008
+    files: Files = Files(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Count one step: FLOPs with MACs beside them, bytes and parameters, by phase, module and op.
 
     With --symbols every figure is a formula in hyperparameters.
     """
-    from tensortide.reports.sections import Step
-    from tensortide.reports.sections.cost import of_step as cost_section
-    from tensortide.reports.sections.modules import of_step as modules_section
-    from tensortide.reports.sections.ops import of_step as ops_section
-
+    files.check()
     if chosen != SymbolOptions():
         if not chosen.symbols:
             raise WorkloadError("--condition, --values, --formulas and --latex go with --symbols NAMES")
-        count_symbols(target, chosen, options, strict=cost.strict, depth=depth, top=top, out=out)
+        made = count_symbols(target, chosen, options, strict=strict, depth=depth, top=top, quiet=out.quiet)
+        show(made, out, wrote=files.write(made, table="totals"))
         return
     found = resolve(target)
     if explain or missing:
         graph = opened(found, options, quiet=out.quiet, durations=False).graph
-        if explain:
-            explain_op(graph, explain, out)
-        if missing:
-            list_missing(graph, out)
+        asked = [*([_explained(graph, explain)] if explain else ()), *([_missing(graph)] if missing else ())]
+        for made, table, text in asked:
+            show(made, out, wrote=files.write(made, table=table), text=text)
         return
-    read: Imported | None
-    if isinstance(found, File):
-        read = count_file(found, tables, options, strict=cost.strict, depth=depth, top=top, out=out)
-        if read is None:
-            return
-    elif tables != TableOptions():
-        raise WorkloadError(f"{target} is a workload: --table, --ops and --csv go with a file")
-    else:
-        read = opened(found, options, quiet=out.quiet)
-    step = Step(unrolled(read.graph), resolver=resolver, strict=cost.strict, top=top, depth=depth)
-    sections = (cost_section(step), modules_section(step), ops_section(step))
-    show(step.document(*filter(None, sections)), out)
+    if not isinstance(found, File) and tables != TableOptions():
+        raise WorkloadError(f"{target} is a workload: --table and --ops go with a file")
+    made = _counted(found, tables, options, strict, depth, top, rows=tables.ops or files != Files(), quiet=out.quiet)
+    show(made, out, wrote=files.write(made, table="ops"))
+
+
+def _counted(
+    found: File | Workload,
+    tables: TableOptions,
+    options: CaptureOptions,
+    strict: bool,
+    depth: int,
+    top: int,
+    *,
+    rows: bool,
+    quiet: bool,
+) -> Document:
+    """Count ``found``; with ``rows`` a table has one for every op, which is printed if the options ask for it.
+
+    Of a file it is a table, unless the options ask for none, the importer has none, and there are no loops: then a
+    report says more.
+    """
+    from tensortide.cost import count
+    from tensortide.cost.differences import Comparison
+    from tensortide.cost.table import known_sizes, table_of
+    from tensortide.reports.sections import Step, cost, modules, ops
+    from tensortide.reports.sections.cost_table import compare_document, table_document
+
+    if isinstance(found, File) and tables.table != OURS:
+        table = _theirs(found, tables.table, options, strict)
+        if isinstance(table, Comparison):
+            return compare_document(table, file=found.path.name, rows=rows, listed=tables.ops, top=top)
+        return table_document(table, file=found.path.name, rows=rows, listed=tables.ops, depth=depth, top=top)
+    read = opened(found, options, quiet=quiet, durations=False)
+    if isinstance(found, File) and (found.importer.tables or tables.ops or read.graph.loops):
+        counted = count(read.graph, strict=strict)
+        table = table_of(counted, read.symbols or known_sizes(read.graph))
+        file = found.path.name
+        return table_document(table, file=file, count=counted, rows=rows, listed=tables.ops, depth=depth, top=top)
+    step = Step(unrolled(read.graph), resolver=resolver, strict=strict, top=top, depth=depth)
+    return step.document(*filter(None, (cost.of_step(step), modules.of_step(step), ops.of_step(step))))
+
+
+def _theirs(found: File, name: str, options: CaptureOptions, strict: bool) -> Table | Comparison:
+    """Return a table of the file's importer. Raises WorkloadError if it has none of this name."""
+    if name not in found.importer.tables:
+        known = ", ".join([OURS, *found.importer.tables])
+        raise WorkloadError(f"{found}, which has no table {name!r}: --table takes {known}")
+    asked = found.importer.options_of({**options.reading.given(), "symbols": symbols_of(found, options)}, found.path)
+    return found.importer.tables[name](found.path, asked, strict)
+
+
+def _explained(graph: Graph, op: str) -> tuple[Document, str, str]:
+    """Explain the rule of one op, the rule's source line, what was put in and what came out."""
+    from tensortide.cost import explain
+    from tensortide.reports.sections.rules import explanation
+
+    found = explain(graph, op, resolver=resolver)
+    return explanation(found, title=graph.meta.workload), "arguments", str(found)
+
+
+def _missing(graph: Graph) -> tuple[Document, str, str]:
+    """List the ops of a step that have no cost rule, each with a rule ready to complete."""
+    from tensortide.cost import count, missing
+    from tensortide.reports.sections.rules import missing_rules
+
+    unknown, coverage = missing(graph, resolver=resolver), count(graph, resolver=resolver).coverage
+    text = "\n\n".join([coverage.line(), *map(str, unknown)]) + "\nevery op has a cost rule" * (not unknown)
+    return missing_rules(unknown, coverage, title=graph.meta.workload), "missing", text

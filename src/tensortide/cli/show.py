@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple, get_args, get_type_hints
 
 from cyclopts import Parameter
 
@@ -20,65 +23,48 @@ if TYPE_CHECKING:
 __all__ = ["Files", "show"]
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Files:
-    """Files to which a verb writes the Document that it shows, one of each format."""
+class Format(NamedTuple):
+    """A format of output: ``check`` refuses a path before work that would be lost; ``write`` takes the Document, the
+    path, the main table and the keys of the blocks to draw."""
 
-    html: Annotated[Path | None, option("--html", "Write one offline HTML page; its folder is made if missing.")] = None
-    figure: Annotated[
-        Path | None,
-        option(
-            "--figure", "Draw the result (.png, .svg, .pdf); or, to a name without a suffix, a folder of each figure."
-        ),
-    ] = None
-    csv: Annotated[
-        Path | None, option("--csv", "Write the main table; or, to a name without a suffix, a folder of all tables.")
-    ] = None
-    markdown: Annotated[Path | None, option("--markdown", "Write a summary to paste into a pull request.")] = None
-    trace: Annotated[Path | None, option("--trace", "Write a trace for Perfetto or chrome://tracing.")] = None
+    check: Callable[[Path], object]
+    write: Callable[[Document, Path, str, Sequence[str]], object]
 
-    def check(self) -> None:
-        """Raise OutputError if one of them cannot be written: before work that would be lost."""
-        for path in filter(None, (self.html, self.markdown, self.trace)):
-            check_writable(path, folders=path == self.html)
-        if self.figure is not None:
-            from tensortide.reports.render.figure import check_figure
 
-            check_figure(Path(f"{self.figure}.png") if _is_folder(self.figure) else self.figure)
-        if self.csv is not None and not _is_folder(self.csv):
-            check_writable(self.csv)
-        elif self.csv is not None and not self.csv.parent.is_dir():
-            raise OutputError(f"cannot write to {self.csv}: it is in {self.csv.parent}, which does not exist.")
+def _rendered(name: str, *, folders: bool = False) -> Format:
+    """The format that ``reports/render/<name>.py`` renders as one file; with ``folders``, those missing are made."""
 
-    def write(self, document: Document, *, table: str, keys: Sequence[str] = ()) -> list[Path]:
-        """Write ``document``, as CSV its ``table``, as figure the blocks called ``keys`` (default: all)."""
-        if self.html is not None:
-            from tensortide.reports.render.html import render_html
+    def write(document: Document, path: Path, *_: object) -> None:
+        render = getattr(import_module(f"tensortide.reports.render.{name}"), f"render_{name}")
+        write_file(path, render(document), folders=folders)
 
-            write_file(self.html, render_html(document), folders=True)
-        if self.figure is not None:
-            from tensortide.reports.render.figure import render_each, render_figure
-
-            (render_each if _is_folder(self.figure) else render_figure)(document, self.figure, keys)
-        if self.csv is not None:
-            _write_csv(document, self.csv, table)
-        if self.markdown is not None:
-            from tensortide.reports.render.markdown import render_markdown
-
-            write_file(self.markdown, render_markdown(document))
-        if self.trace is not None:
-            from tensortide.reports.render.trace import render_trace
-
-            write_file(self.trace, render_trace(document))
-        return list(filter(None, (self.html, self.figure, self.csv, self.markdown, self.trace)))
+    return Format(partial(check_writable, folders=folders), write)
 
 
 def _is_folder(path: Path) -> bool:
     return path.is_dir() or not (path.suffix or path.exists())
 
 
-def _write_csv(document: Document, path: Path, table: str) -> None:
+def _check_figure(path: Path) -> None:
+    from tensortide.reports.render.figure import check_figure
+
+    check_figure(Path(f"{path}.png") if _is_folder(path) else path)
+
+
+def _draw(document: Document, path: Path, _: str, keys: Sequence[str]) -> None:
+    from tensortide.reports.render.figure import render_each, render_figure
+
+    (render_each if _is_folder(path) else render_figure)(document, path, keys)
+
+
+def _check_csv(path: Path) -> None:
+    if not _is_folder(path):
+        check_writable(path)
+    elif not path.parent.is_dir():
+        raise OutputError(f"cannot write to {path}: it is in {path.parent}, which does not exist.")
+
+
+def _write_csv(document: Document, path: Path, table: str, _: object) -> None:
     from tensortide.reports.render.csv import render_csv, tables
 
     if not _is_folder(path):
@@ -89,8 +75,65 @@ def _write_csv(document: Document, path: Path, table: str) -> None:
     write_files({path / f"{name}.csv": render_csv(document, full) for full, name in short.items()})
 
 
-def show(document: Document, out: OutputOptions, *, wrote: Sequence[Path] = ()) -> None:
-    """Print ``document`` as ``out`` asks, then name the files that the verb ``wrote``; nothing if one is stdout."""
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Files:
+    """Files to which a verb writes the Document that it shows; a format is one field."""
+
+    html: Annotated[
+        Path | None,
+        option("--html", "Write one offline HTML page; its folder is made if missing."),
+        _rendered("html", folders=True),
+    ] = None
+    figure: Annotated[
+        Path | None,
+        option(
+            "--figure", "Draw the result (.png, .svg, .pdf); or, to a name without a suffix, a folder of each figure."
+        ),
+        Format(_check_figure, _draw),
+    ] = None
+    csv: Annotated[
+        tuple[str, ...],
+        option(
+            "--csv",
+            "Write the main table; TABLE=FILE another; to a name without a suffix, a folder of all tables. Repeatable.",
+        ),
+        Format(_check_csv, _write_csv),
+    ] = ()
+    markdown: Annotated[
+        Path | None, option("--markdown", "Write a summary to paste into a pull request."), _rendered("markdown")
+    ] = None
+    trace: Annotated[
+        Path | None, option("--trace", "Write a trace for Perfetto or chrome://tracing."), _rendered("trace")
+    ] = None
+
+    def _asked(self) -> Iterator[tuple[Format, str, Path]]:
+        """Yield the format, the table that is named ("": the main one) and the path of each file."""
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            value, format_ = getattr(self, name), next(one for one in get_args(hint) if isinstance(one, Format))
+            if isinstance(value, Path):
+                yield format_, "", value
+            elif value:
+                for text in value:
+                    table, _, path = text.partition("=") if re.match(r"[\w.]+=", text) else ("", "", text)
+                    yield format_, table, Path(path)
+
+    def check(self) -> None:
+        """Raise OutputError if one of them cannot be written: before work that would be lost."""
+        for format_, _, path in self._asked():
+            format_.check(path)
+
+    def write(self, document: Document, *, table: str, keys: Sequence[str] = ()) -> list[Path]:
+        """Write ``document``, as CSV its ``table``, as figure the blocks called ``keys`` (default: all)."""
+        for format_, named, path in self._asked():
+            format_.write(document, path, named or table, keys)
+        return [path for _, _, path in self._asked()]
+
+
+def show(document: Document, out: OutputOptions, *, wrote: Sequence[Path] = (), text: str | None = None) -> None:
+    """Print ``document`` as ``out`` asks, then name the files that the verb ``wrote``; nothing if one is stdout.
+
+    ``text`` is printed in place of a document that is data only."""
     if any(map(is_stdout, wrote)):
         return
     if out.json:
@@ -101,7 +144,10 @@ def show(document: Document, out: OutputOptions, *, wrote: Sequence[Path] = ()) 
     from tensortide.reports.render.terminal import render_terminal
 
     screen = console()
-    render_terminal(document, screen)
+    if text is None:
+        render_terminal(document, screen)
+    else:
+        screen.print(text, markup=False, soft_wrap=True)
     if not out.quiet:
         for path in wrote:
             screen.print(f"wrote {path}", soft_wrap=True)

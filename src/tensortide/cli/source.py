@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+def option(names: str, text: str) -> Parameter:
+    """An option without a negative form or a shown default."""
+    return Parameter(name=names.split(), negative=(), show_default=False, help=text)
+
+
 Depth = Annotated[int, Parameter(help="Levels of the module tree to show.", validator=validators.Number(gte=0))]
 Top = Annotated[int, Parameter(help="Number of rows to show of each list.", validator=validators.Number(gte=0))]
 TARGET = (
@@ -31,11 +36,7 @@ TARGET = (
     "tensortide capture --help lists"
 )
 Target = Annotated[str, Parameter(help=f"{TARGET}.")]
-
-
-def option(names: str, text: str) -> Parameter:
-    """An option without a negative form or a shown default."""
-    return Parameter(name=names.split(), negative=(), show_default=False, help=text)
+Strict = Annotated[bool, option("--strict", "An op without a cost rule is an error.")]
 
 
 @Parameter(name="*")
@@ -59,14 +60,6 @@ class ShownOptions(CaptureOptions):
     """Options of capturing or reading the target, with those of importers in the help."""
 
     reading: Annotated[ReadingOptions, Parameter(name="*")] = field(default_factory=ReadingOptions)
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class CostOptions:
-    """Options of totalling costs."""
-
-    strict: Annotated[bool, option("--strict", "An op without a cost rule is an error.")] = False
 
 
 @Parameter(name="*")

@@ -7,24 +7,19 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from tensortide.cli.show import show
-from tensortide.cli.source import (
-    CaptureOptions,
-    OutputOptions,
-    option,
-    progress,
-    settings_of,
-    step_of,
-)
+from tensortide.cli.source import CaptureOptions, option, progress, settings_of, step_of
 from tensortide.errors import UnknownCost, WorkloadError
 from tensortide.formulas import Symbolic, symbolic
 from tensortide.formulas.file import save_formulas
 from tensortide.recorder.resolver import resolver
 from tensortide.write import write_file
+
+if TYPE_CHECKING:
+    from tensortide.reports.blocks import Document
 
 ALL = "all"
 """In place of names: every hyperparameter that is an integer."""
@@ -49,20 +44,15 @@ class SymbolOptions:
 
 
 def count_symbols(
-    target: str,
-    chosen: SymbolOptions,
-    options: CaptureOptions,
-    *,
-    strict: bool,
-    depth: int,
-    top: int,
-    out: OutputOptions,
-) -> None:
-    """Print the formulas of ``target`` and write the files that were asked for."""
+    target: str, chosen: SymbolOptions, options: CaptureOptions, *, strict: bool, depth: int, top: int, quiet: bool
+) -> Document:
+    """Return the formulas of ``target``, and write the files of them that were asked for."""
+    from tensortide.reports.sections.formulas import document
+
     if options.real or options.first_step:
         raise WorkloadError("--symbols does not go with --real or --first-step: formulas are of the steady step")
     workload = step_of(target, "--symbols")
-    with progress(out.quiet) as say:
+    with progress(quiet) as say:
         found = symbolic(
             workload.function,
             over=names_of(chosen.symbols, workload.function),
@@ -79,9 +69,7 @@ def count_symbols(
         save_formulas(found.formulas, chosen.formulas)
     if chosen.latex is not None:
         write_file(chosen.latex, found.formulas.latex().encode())
-    from tensortide.reports.sections.formulas import document
-
-    show(document(found, depth=depth, top=top), out)
+    return document(found, depth=depth, top=top)
 
 
 def names_of(text: str, workload: Callable[..., Any]) -> list[str]:

@@ -6,7 +6,7 @@ import dataclasses
 
 from tensortide.cli.formulas.options import FormulasTarget
 from tensortide.cli.show import show as show_document
-from tensortide.cli.source import CaptureOptions, CostOptions, Depth, OutputOptions, Top
+from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Strict, Top
 from tensortide.cli.symbols import ALL, SymbolOptions, count_symbols
 from tensortide.errors import WorkloadError
 from tensortide.formulas.file import is_formulas_file, load_formulas
@@ -21,7 +21,7 @@ def show(
     top: Top = 15,
     chosen: SymbolOptions = SymbolOptions(),  # noqa: B008
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
-    cost: CostOptions = CostOptions(),  # noqa: B008
+    strict: Strict = False,
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Show the totals of one step as formulas in its hyperparameters, by phase, module and op, and where they hold.
@@ -36,4 +36,5 @@ def show(
         show_document(document_of_file(load_formulas(target)), out)
         return
     chosen = chosen if chosen.symbols else dataclasses.replace(chosen, symbols=ALL)
-    count_symbols(target, chosen, options, strict=cost.strict, depth=depth, top=top, out=out)
+    made = count_symbols(target, chosen, options, strict=strict, depth=depth, top=top, quiet=out.quiet)
+    show_document(made, out)

@@ -87,6 +87,6 @@ def _written(folder: Path, formats: Sequence[Format], found: dict[str, Document]
 
     for name, document in found.items():
         yield write_file(folder / f"{name}.json", render_json(document))
-        yield from Files(csv=folder / f"{name}.csv").write(document, table="runs")
+        yield from Files(csv=(str(folder / f"{name}.csv"),)).write(document, table="runs")
         for suffix in dict.fromkeys(formats):
             yield from Files(figure=folder / f"{name}.{suffix}").write(document, table="runs")

@@ -164,8 +164,8 @@ def _write(run: Budgeted, made: Document, files: Files) -> Iterator[Path]:
     if files.html is not None:
         report = (*made.sections, *sections_of(Step(run.graph, resolver=resolver)))
         yield from Files(html=files.html).write(msgspec.structs.replace(made, sections=report), table="")
-    if files.csv is not None:
+    if files.csv:
         telemetry = [] if run.telemetry is None else [telemetry_section(run.telemetry)]
         whole = msgspec.structs.replace(made, sections=(*made.sections, *telemetry))
         yield from Files(csv=files.csv).write(whole, table="evicted")
-    yield from replace(files, html=None, csv=None).write(made, table="", keys=("memory",))
+    yield from replace(files, html=None, csv=()).write(made, table="", keys=("memory",))

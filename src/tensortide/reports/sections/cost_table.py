@@ -74,10 +74,11 @@ def table_document(
     file: str,
     count: Count | None = None,
     rows: bool = False,
+    listed: bool = True,
     depth: int = 3,
     top: int = 15,
 ) -> Document:
-    """Show ``table``, with scopes to ``depth`` levels, and with ``rows`` every op.
+    """Show ``table``, with scopes to ``depth`` levels, and with ``rows`` every op, which text lists if ``listed``.
 
     With ``count``, of which it is the table, the totals have details.
     """
@@ -93,7 +94,7 @@ def table_document(
     if any(row.loop for row in table.rows):
         made.append(_groups("loops", "Loop", table, cells, lambda row: row.loop))
     made.append(_groups("scopes", "Scope", table, cells, lambda row: "/".join(row.scope.split("/")[:depth]), top))
-    made += [_ops(table, cells)] if rows else []
+    made += [_ops(table, cells, None if listed else 0)] if rows else []
     made.append(Note(kind="coverage", text=table.coverage if count is None else count.coverage.line()))
     made += [Note(kind="assumption", text=note) for note in table.notes]
     section = Section("costs", "Costs", blocks=tuple(made))
@@ -135,7 +136,7 @@ def _groups(
     return blocks.Table(key=key, title=f"By {label.lower()}", columns=tuple(columns), top=top)
 
 
-def _ops(table: Table, cells: _Cells) -> blocks.Table:
+def _ops(table: Table, cells: _Cells, top: int | None) -> blocks.Table:
     rows = table.rows
     columns = [
         Column("name", "Op", "path", tuple(row.name for row in rows), fold=True),
@@ -153,19 +154,22 @@ def _ops(table: Table, cells: _Cells) -> blocks.Table:
         else:
             columns += cells.columns(quantity, label, exprs, at_width=WIDE)
     columns.append(Column("rule", "", "code", tuple(row.rule for row in rows), data=True))
-    return blocks.Table(key=ROWS, title="Ops", remark="numbers of one run", columns=tuple(columns))
+    return blocks.Table(key=ROWS, title="Ops", remark="numbers of one run", columns=tuple(columns), top=top)
 
 
 def _label(quantity: Quantity) -> str:
     return TOTALS[quantity][0]
 
 
-def compare_document(found: Comparison, *, file: str, rows: bool = False, top: int = 15) -> Document:
+def compare_document(
+    found: Comparison, *, file: str, rows: bool = False, listed: bool = True, top: int = 15
+) -> Document:
     """Show both tables: every total with the reasons for its change, and with ``rows`` every op that differs."""
     cells = _Cells({**found.theirs.hints, **found.ours.hints})
     sections = [_compared(found, quantity, cells, top) for quantity in QUANTITIES]
     if rows:
-        sections.append(Section("differences", "Ops that differ", "numbers of all runs", (_differences(found, cells),)))
+        differ = _differences(found, cells, None if listed else 0)
+        sections.append(Section("differences", "Ops that differ", "numbers of all runs", (differ,)))
     symbols = found.theirs.symbols | found.ours.symbols
     subtitle = f"{found.theirs.name} table and ours"
     return Document(title=file, subtitle=(subtitle,), settings=dict(symbols), sections=tuple(sections))
@@ -217,7 +221,7 @@ def _types(found: Comparison, quantity: Quantity, cells: _Cells, top: int) -> bl
     return blocks.Table(key="types", title="By op type", columns=tuple(columns), top=top)
 
 
-def _differences(found: Comparison, cells: _Cells) -> blocks.Table:
+def _differences(found: Comparison, cells: _Cells, top: int | None) -> blocks.Table:
     ops = found.differences
     columns = [
         Column("name", "Op", "path", tuple(d.name for d in ops), fold=True),
@@ -227,4 +231,4 @@ def _differences(found: Comparison, cells: _Cells) -> blocks.Table:
         *cells.columns("ours", "ours", (d.ours for d in ops)),
         Column("reason", "Reason", "text", tuple(d.reason.name.lower() for d in ops), dim=True),
     ]
-    return blocks.Table(key=ROWS, columns=tuple(columns))
+    return blocks.Table(key=ROWS, columns=tuple(columns), top=top)
