@@ -214,7 +214,7 @@ def test_a_policy_of_ones_own_is_played() -> None:
     assert not sim.has_kernel(own)
     run = sim.run(own, int(sim.baseline_bytes * 0.9))
     assert (run.policy, run.status, own.began) == ("newest", "ok", 1)
-    assert run.outcome.evaluations > 0
+    assert run.evaluations > 0
     assert run.timeline().peak_bytes == run.peak_bytes <= sim.baseline_bytes * 0.9
     assert sim.run("lru+sqrt", int(sim.baseline_bytes * 0.9)).policy == "lru+sqrt"
     for refused in (own, "lru+sqrt"):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -35,50 +37,54 @@ def timed(graph: Graph) -> Recording:
     return recorded(graph, [7 * (i % 5) + 3 for i in range(len(graph))])
 
 
-def outputs_of(schedule: Schedule) -> list[range]:
-    return [range(a, b) for a, b in pairwise(schedule.output_ends.tolist())]
-
-
-def inputs_of(schedule: Schedule) -> list[list[int]]:
-    flat = schedule.inputs.tolist()
-    return [flat[a:b] for a, b in pairwise(schedule.input_ends.tolist())]
+def rows_of(table: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
 
 
 def assert_adds_up(simulator: Simulator, run: Simulation, told: Telemetry) -> None:
     """Whatever two ways lead to is the same by both."""
-    moments = told.moments
-    assert sum(op.recomputations for op in told.ops) == run.recomputations == told.counters.direct_remats
-    assert sum(storage.evictions for storage in told.storages) == run.evictions == told.counters.evictions
-    assert sum(op.compute_ns * (op.runs + op.recomputations) for op in told.ops) + simulator.compat == run.clock_ns
-    assert sum(op.compute_ns * op.recomputations for op in told.ops) == run.remat_ns
-    assert max(moments.total_bytes.tolist(), default=0) == run.peak_bytes
-    assert sum(tensor.collateral_remats for tensor in told.tensors) == told.counters.collateral_remats
-    assert all(storage.forced <= storage.evictions for storage in told.storages)
-    assert moments.clock_ns.tolist() == sorted(moments.clock_ns.tolist())
-    for column in (moments.pinned_bytes, moments.locked_bytes, moments.evictable_bytes, moments.pressure_bytes):
-        assert min(column.tolist(), default=0) >= 0
+    moments = {name: column.tolist() for name, column in told.moments.items()}
+    ops, storages, tensors = rows_of(told.ops), rows_of(told.storages), rows_of(told.tensors)
+    assert sum(op["recomputations"] for op in ops) == run.recomputations == sum(t["direct_remats"] for t in tensors)
+    assert sum(storage["evictions"] for storage in storages) == run.evictions
+    assert sum(o["compute_ns"] * (o["runs"] + o["recomputations"]) for o in ops) + simulator.compat == run.clock_ns
+    assert sum(op["compute_ns"] * op["recomputations"] for op in ops) == run.remat_ns
+    assert max(moments["total_bytes"], default=0) == run.peak_bytes
+    assert all(storage["forced"] <= storage["evictions"] for storage in storages)
+    assert moments["clock_ns"] == sorted(moments["clock_ns"])
+    for name in ("pinned_bytes", "locked_bytes", "evictable_bytes", "pressure_bytes"):
+        assert min(moments[name], default=0) >= 0
+    parts = zip(*(moments[name] for name in ("pinned_bytes", "locked_bytes", "evictable_bytes")), strict=True)
+    assert list(map(sum, parts)) == moments["total_bytes"]
     if run.budget_bytes is not None:
-        assert max(moments.total_bytes.tolist(), default=0) <= run.budget_bytes
+        assert max(moments["total_bytes"], default=0) <= run.budget_bytes
     assert (told.stop is None) == (run.status == "ok")
     if run.shortage is not None and told.stop is not None:
         assert told.stop.asked_bytes == run.shortage.asked_bytes
         assert sum(held.nbytes for held in told.stop.held) == run.shortage.held_bytes
 
 
+def ran(told: Telemetry) -> list[int]:
+    """The moments at which an op runs, or runs again."""
+    found: list[int] = (told.moments["kind"] <= Kind.RECOMPUTE).nonzero()[0].tolist()
+    return found
+
+
 def assert_agrees_with_its_plan(simulator: Simulator, run: Simulation, told: Telemetry) -> None:
     """What the plan of the run, replayed, does to memory, and when its storages come and go."""
     plan, schedule, moments = run.plan(), run.schedule, told.moments
-    rows = [row for row in moments.ran.tolist() if schedule.origin[moments.indexes[row]] != NONE]
-    assert moments.total_bytes[rows].tolist() == run.timeline().resident.tolist()
+    rows = [row for row in ran(told) if schedule.origin[moments["index"][row]] != NONE]
+    assert moments["total_bytes"][rows].tolist() == run.timeline().resident.tolist()
     computed = Counter(step.op for step in plan.lanes[0].steps if isinstance(step, Compute))
-    assert computed == {op.graph_op: op.runs + op.recomputations for op in told.ops if op.graph_op is not None}
+    ops = [op for op in rows_of(told.ops) if op["graph_op"] is not None]
+    assert computed == {op["graph_op"]: op["runs"] + op["recomputations"] for op in ops}
     played = executed(simulator.recording.graph, plan)
-    for storage in told.storages:
-        lived = played.storages[storage.graph_storage]
+    for storage in rows_of(told.storages):
+        lived = played.storages[storage["graph_storage"]]
         if lived.birth is not None:
-            assert rows.index(storage.birth) == lived.birth
-        if storage.death is not None and not storage.remats:
-            assert sum(row < storage.death for row in rows) == lived.death
+            assert rows.index(storage["birth"]) == lived.birth
+        if storage["death"] is not None and not storage["remats"]:
+            assert sum(row < storage["death"] for row in rows) == lived.death
 
 
 @settings(max_examples=40)
@@ -105,7 +111,7 @@ def test_real_logs(reference: Path, log: str, rule: Deallocation, compat: bool) 
         told = telemetry(simulator, run)
         assert_adds_up(simulator, run, told)
         if run.status == "ok":
-            assert (told.counters.bottleneck_bytes, told.counters.constant_bytes) == LOGS[log]
+            assert (told.bottleneck_bytes, simulator.schedule.constant_bytes) == LOGS[log]
             assert_agrees_with_its_plan(simulator, run, told)
 
 
@@ -115,13 +121,13 @@ def test_uses_are_those_of_the_readers_that_ran(reference: Path, log: str) -> No
     told = telemetry(simulator, simulator.run("dtr-eq", int(0.3 * simulator.baseline_bytes)))
     model: Counter[int] = Counter()
     remat: Counter[int] = Counter()
-    for op, read in zip(told.ops, inputs_of(simulator.schedule), strict=True):
-        model.update(dict.fromkeys(read, op.runs))
-        remat.update(dict.fromkeys(read, op.recomputations))
-    for tensor in told.tensors:
-        assert (tensor.model_uses, tensor.remat_uses) == (model[tensor.id], remat[tensor.id])
-        assert tensor.pinned_model_uses <= tensor.model_uses
-        assert tensor.pinned_remat_uses <= tensor.remat_uses
+    for op, (read, _) in zip(rows_of(told.ops), simulator.schedule.ops(), strict=True):
+        model.update(dict.fromkeys(read, op["runs"]))
+        remat.update(dict.fromkeys(read, op["recomputations"]))
+    for tensor in rows_of(told.tensors):
+        assert (tensor["model_uses"], tensor["remat_uses"]) == (model[tensor["id"]], remat[tensor["id"]])
+        assert tensor["pinned_model_uses"] <= tensor["model_uses"]
+        assert tensor["pinned_remat_uses"] <= tensor["remat_uses"]
     assert sum(remat.values()) > 0
 
 
@@ -144,35 +150,39 @@ def test_moments_are_those_of_the_trace(
     simulator = Simulator(recording, compat=compat, deallocation=rule)
     run = simulator.run("dtr-local" if rule == "banish" else "dtr-eq", int(ratio * simulator.baseline_bytes))
     told, read = telemetry(simulator, run), Reader(simulator.schedule)
-    moments, entries = told.moments, iter(zip(run.outcome.kinds, run.outcome.indexes, strict=True))
-    for row, (kind, index) in enumerate(zip(moments.kinds.tolist(), moments.indexes.tolist(), strict=True)):
+    moments, entries = rows_of({name: column.tolist() for name, column in told.moments.items()}), run.trace()
+    for row, moment in enumerate(moments):
+        kind, index = moment["kind"], moment["index"]
         if kind == Kind.PIN:
             read.pinned[index] = row
         else:
-            read.follow(row, *map(int, next(entries)))
-        assert moments.pinned_bytes[row] == read.pinned_bytes(before=kind in (Kind.RUN, Kind.RECOMPUTE))
+            read.follow(row, *next(entries))
+        assert moment["pinned_bytes"] == read.pinned_bytes(before=kind in (Kind.RUN, Kind.RECOMPUTE))
         if kind in (Kind.RUN, Kind.RECOMPUTE):
-            assert moments.locked_bytes[row] >= read.in_use(index)
+            assert moment["locked_bytes"] >= read.in_use(index)
         else:
-            assert moments.total_bytes[row] == sum(read.size[s] for s in read.resident)
+            assert moment["total_bytes"] == sum(read.size[s] for s in read.resident)
     assert next(entries, None) is None
-    assert moments.locked_bytes[-1] == 0
+    assert moments[-1]["locked_bytes"] == 0
     assert sum(read.beside.values()) > 0
-    for tensor in told.tensors:
-        assert (tensor.birth, tensor.death) == (read.births.get(tensor.id), read.deaths.get(tensor.id))
-        assert (tensor.direct_remats, tensor.collateral_remats) == (read.direct[tensor.id], read.beside[tensor.id])
-    for storage in told.storages:
-        assert (storage.birth, storage.death) == (read.came.get(storage.id), read.left.get(storage.id))
-        assert storage.remats == max(0, read.comings[storage.id] - 1)
-        assert storage.pinned == read.pinned.get(storage.id)
-        assert (storage.banished is not None) == (storage.id in read.banished)
+    for tensor in rows_of(told.tensors):
+        which = tensor["id"]
+        assert (tensor["birth"], tensor["death"]) == (read.births.get(which), read.deaths.get(which))
+        assert (tensor["direct_remats"], tensor["collateral_remats"]) == (read.direct[which], read.beside[which])
+    for storage in rows_of(told.storages):
+        which = storage["id"]
+        assert (storage["birth"], storage["death"]) == (read.came.get(which), read.left.get(which))
+        assert storage["remats"] == max(0, read.comings[which] - 1)
+        assert storage["pinned"] == read.pinned.get(which)
+        assert (storage["banished"] is not None) == (which in read.banished)
 
 
 class Reader:
     """Who is resident, and since when, after each entry of a trace."""
 
     def __init__(self, schedule: Schedule) -> None:
-        self.outputs, self.inputs = outputs_of(schedule), inputs_of(schedule)
+        self.inputs = [read for read, _ in schedule.ops()]
+        self.outputs = [made for _, made in schedule.ops()]
         self.owner: list[int] = schedule.storage.tolist()
         self.root = schedule.root.tolist()
         self.replaces = schedule.replaces.tolist()
@@ -247,19 +257,13 @@ def test_pressure_falls_until_what_is_to_run_fits() -> None:
     simulator = Simulator(timed(tower()))
     budget = int(0.8 * simulator.baseline_bytes)
     run = simulator.run("dtr-eq", budget, compiled=False)
-    moments = telemetry(simulator, run).moments
-    forced = [row for row in range(len(moments)) if moments.kinds[row] == Kind.EVICT and moments.pressure_bytes[row]]
-    assert all(moments.kinds[row + 1] == Kind.EVICT for row in forced)
-    for row in moments.ran.tolist():
-        assert moments.pressure_bytes[row] == 0
-        assert moments.total_bytes[row] <= budget
-
-
-def test_moments_of_most() -> None:
-    simulator = Simulator(timed(tower()))
-    moments = telemetry(simulator, simulator.run("lru", compiled=False)).moments
-    assert moments.locked_bytes[moments.most_locked] == max(moments.locked_bytes.tolist())
-    assert moments.pinned_bytes[moments.most_pinned] == max(moments.pinned_bytes.tolist())
+    told = telemetry(simulator, run)
+    moments = told.moments
+    forced = ((moments["kind"] == Kind.EVICT) & (moments["pressure_bytes"] > 0)).nonzero()[0]
+    assert all(moments["kind"][forced + 1] == Kind.EVICT)
+    runs = ran(told)
+    assert not moments["pressure_bytes"][runs].any()
+    assert (moments["total_bytes"][runs] <= budget).all()
 
 
 def test_a_run_of_another_step_is_refused() -> None:
@@ -271,7 +275,7 @@ def test_a_run_of_another_step_is_refused() -> None:
 
 def as_of(run: Simulation, simulator: Simulator) -> Simulation:
     """``run`` as if ``simulator`` had made it."""
-    return Simulation(simulator.schedule, run.policy, run.budget_bytes, None, run.workspace, run.rules, run.outcome)
+    return dataclasses.replace(run, schedule=simulator.schedule, overhead_limit=None)
 
 
 @pytest.mark.parametrize("policy", ["dtr-eq", "msps", "lru"])

@@ -8,18 +8,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tensortide.plans import Plan
 from tensortide.replays import replay
 from tensortide.replays.remat.smallest import least_bytes
+from tensortide.replays.remat.telemetry import Telemetry, telemetry
 from tensortide.reports.names import op_text
 from tensortide.timelines import Timeline, timeline
-from tensortide.timelines.events import Kind, events_of
+from tensortide.timelines.events import Events, Kind
 from tensortide.units import format_bytes, format_percent
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
     from tensortide.replays.remat import Simulation, Simulator
-    from tensortide.replays.remat.telemetry import Telemetry
 
 __all__ = ["Budgeted", "advice", "budget_text", "of_plan", "of_policy", "policy_name", "verdict"]
 
@@ -113,7 +115,6 @@ class Budgeted:
 def of_policy(
     simulator: Simulator,
     simulation: Simulation,
-    telemetry: Telemetry,
     *,
     smallest: Simulation | None = None,
     others: Sequence[Simulation] = (),
@@ -123,14 +124,15 @@ def of_policy(
 
     ``others``: those that did not play by the rules of the first one played with banishing.
     """
-    moments, origin = telemetry.moments, simulation.schedule.origin
-    rows = moments.ran
-    ops = origin[moments.indexes[rows]]
-    rows, ops = rows[ops >= 0], ops[ops >= 0]
-    starts, durations = moments.clock_ns[rows].tolist(), simulator.recording.durations_ns
-    ends = [start + durations[op] for start, op in zip(starts, ops.tolist(), strict=True)]
-    columns = (moments.kinds[rows].tolist(), ops.tolist(), starts, ends, moments.total_bytes[rows].tolist())
-    parts = {"pinned": moments.pinned_bytes, "in_use": moments.locked_bytes, "evictable": moments.evictable_bytes}
+    found, graph = telemetry(simulator, simulation), simulator.recording.graph
+    kinds, indexes = found.moments["kind"], found.moments["index"]
+    rows = np.flatnonzero(kinds <= Kind.RECOMPUTE)
+    rows = rows[simulation.schedule.origin[indexes[rows]] >= 0]
+    ops, starts = simulation.schedule.origin[indexes[rows]], found.moments["clock_ns"][rows]
+    ends = starts + np.array(simulator.recording.durations_ns, np.int64)[ops]
+    columns = (kinds[rows], ops, np.zeros(len(rows), np.int64), starts, ends, found.moments["total_bytes"][rows])
+    parts = {"pinned": "pinned_bytes", "in_use": "locked_bytes", "evictable": "evictable_bytes"}
+    counts = zip(*(found.storages[name] for name in ("graph_storage", "forced", "remats")), strict=True)
     return Budgeted(
         simulator=simulator,
         policy=name or simulation.policy,
@@ -138,11 +140,11 @@ def of_policy(
         budget_bytes=simulation.budget_bytes,
         peak_bytes=simulation.peak_bytes,
         clock_ns=simulation.clock_ns,
-        line=Timeline(simulator.recording.graph, simulation.schedule.device, lambda: events_of(*columns)),
-        resident={key: values[rows].tolist() for key, values in parts.items()},
-        evicted={s.graph_storage: (s.forced, s.remats) for s in telemetry.storages if s.forced or s.remats},
+        line=Timeline(graph, simulation.schedule.device, lambda: Events(*columns)),
+        resident={key: found.moments[name][rows].tolist() for key, name in parts.items()},
+        evicted={storage: (forced, remats) for storage, forced, remats in counts if forced or remats},
         simulation=simulation,
-        telemetry=telemetry,
+        telemetry=found,
         smallest=smallest,
         others=others,
     )

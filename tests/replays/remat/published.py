@@ -65,9 +65,9 @@ def figures(run: Simulation) -> dict[str, object]:
         "clock": run.clock_ns,
         "remat_compute": run.remat_ns,
         "max_memory": run.peak_bytes,
-        "final_memory": run.outcome.final_bytes,
+        "final_memory": run.final_bytes,
         "evictions": run.counts[2] + run.counts[3],
-        "heuristic_evals": run.outcome.evaluations,
+        "heuristic_evals": run.evaluations,
         "evict_seq_sha256": run.eviction_hash,
     }
 

@@ -220,7 +220,7 @@ class Told:
         ends = made.input_ends.tolist()
         self.inputs = [made.inputs[a:b].tolist() for a, b in itertools.pairwise(ends)]
         op_of = [op for op, outputs in enumerate(self.outputs) for _ in outputs]
-        for kind, index in zip(map(int, run.outcome.kinds), map(int, run.outcome.indexes), strict=True):
+        for kind, index in run.trace():
             if kind in (Kind.RUN, Kind.RECOMPUTE):
                 self.run(index if kind == Kind.RUN else op_of[index], run.budget_bytes)
                 assert kind == Kind.RUN or index in self.there

@@ -98,7 +98,7 @@ def test_recorded_models(reference: Path, model: str) -> None:
             differing.add((model, *cell(row)[1:]))
         elif "evict_head" in row:
             roots = run.schedule.root.tolist()
-            trace = zip(run.outcome.kinds, run.outcome.indexes, strict=True)
+            trace = run.trace()
             first = itertools.islice((roots[i] for kind, i in trace if kind >= Kind.EVICT), 40)
             assert list(first) == row["evict_head"]
     assert differing <= STALE_MODELS
@@ -159,7 +159,7 @@ def told(run: Simulation) -> list[list[object]]:
     op_of = [op for op, (a, b) in enumerate(itertools.pairwise(ends)) for _ in range(a, b)]
     resident: set[int] = set()
     said: list[list[object]] = []
-    for kind, index in zip(run.outcome.kinds, run.outcome.indexes, strict=True):
+    for kind, index in run.trace():
         if kind == Kind.EVICT:
             resident.discard(index)
             memory -= int(made.storage_bytes[index])
@@ -186,8 +186,8 @@ def test_worked_example(reference: Path, compiled: bool) -> None:
         run = sim.run(heuristic, int(budget), compiled=compiled)
         assert told(run) == [event for event in wanted["events"] if event[0] != "pin"], key
         assert (run.status, run.clock_ns, run.remat_ns) == (wanted["status"], wanted["clock"], wanted["remat_compute"])
-        assert (run.peak_bytes, run.outcome.final_bytes) == (wanted["max_memory"], wanted["final_memory"])
-        assert run.outcome.evaluations == wanted["evals"]
+        assert (run.peak_bytes, run.final_bytes) == (wanted["max_memory"], wanted["final_memory"])
+        assert run.evaluations == wanted["evals"]
     assert len(example["traces"]) == 30
     assert sim.baseline_bytes == example["baseline"]["max_memory"] == 234
     assert sim.schedule.model_ns == example["baseline"]["model_compute"] == 581

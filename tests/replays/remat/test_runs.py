@@ -40,7 +40,7 @@ RATIOS = st.floats(0.2, 1)
 
 def facts(run: Simulation) -> tuple[object, ...]:
     """All that two runs that are the same have in common, event for event."""
-    out = run.outcome
+    out = run
     figures = (out.status, out.clock_ns, out.remat_ns, out.peak_bytes, out.final_bytes, out.evaluations, out.shortage)
     return (*figures, list(map(int, out.kinds)), list(map(int, out.indexes)), run.eviction_hash)
 
@@ -48,7 +48,7 @@ def facts(run: Simulation) -> tuple[object, ...]:
 def assert_run_adds_up(run: Simulation) -> None:
     """Whatever has to hold of ``run``, looked at from outside."""
     told = Told(run)
-    assert (told.clock, told.memory, told.peak) == (run.clock_ns, run.outcome.final_bytes, run.peak_bytes)
+    assert (told.clock, told.memory, told.peak) == (run.clock_ns, run.final_bytes, run.peak_bytes)
     assert run.budget_bytes is None or run.peak_bytes <= run.budget_bytes
     assert (told.ran, told.again) == (run.counts[0], run.recomputations)
     if run.status != "ok":
@@ -82,8 +82,8 @@ def assert_unlimited_is_the_step(recording: Recording, workspace: bool = True) -
     run = sim.run("dtr-eq")
     line = timeline(recording.graph, device=sim.schedule.device, workspace=workspace)
     assert (run.status, run.overhead, run.remat_ns) == ("ok", 1, 0)
-    assert run.outcome.evaluations == run.recomputations == 0
-    assert (run.peak_bytes, run.outcome.final_bytes) == (line.peak_bytes, int(line.before[-1]))
+    assert run.evaluations == run.recomputations == 0
+    assert (run.peak_bytes, run.final_bytes) == (line.peak_bytes, int(line.before[-1]))
     assert sim.baseline_bytes == run.peak_bytes
     assert_run_adds_up(run)
 
@@ -194,7 +194,7 @@ def test_with_room_for_everything_nothing_is_evicted_by_choice(
 ) -> None:
     sim = Simulator(recording, deallocation=deallocation)
     run = sim.run(policy, sim.unlimited_bytes + spare)
-    assert (run.status, run.outcome.evaluations, run.overhead) == ("ok", 0, 1)
+    assert (run.status, run.evaluations, run.overhead) == ("ok", 0, 1)
 
 
 @given(

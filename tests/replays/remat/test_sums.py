@@ -90,7 +90,7 @@ def test_a_sum_of_gradients_is_never_made_again(in_place: bool) -> None:
     spared = sim.run("size", tight, overhead_limit=20)
     made = spared.schedule
     op_of = [op for op, (a, b) in enumerate(itertools.pairwise(made.output_ends.tolist())) for _ in range(a, b)]
-    trace = zip(map(int, spared.outcome.kinds), map(int, spared.outcome.indexes), strict=True)
+    trace = spared.trace()
     again = {int(made.origin[op_of[index]]) for kind, index in trace if kind == Kind.RECOMPUTE}
     assert spared.status == "ok"
     assert again

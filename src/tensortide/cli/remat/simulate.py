@@ -30,7 +30,6 @@ from tensortide.recorder.resolver import resolver
 from tensortide.replays.remat import Simulator
 from tensortide.replays.remat.portfolio import best
 from tensortide.replays.remat.smallest import smallest_budget
-from tensortide.replays.remat.telemetry import telemetry
 from tensortide.reports.budgeted import Budgeted, of_plan, of_policy
 from tensortide.studies.remat import Budget, budgets
 from tensortide.write import check_writable
@@ -143,7 +142,7 @@ def _play(simulator: Simulator, policy: str, budget: int, limit: float, say: Cal
             others = tuple(simulator.run(name, budget, overhead_limit=limit) for name in names)
     player = simulator.by(run.rules.deallocation)  # the best of all runs may be one with banishing
     name = f"{AUTO}: {run.policy}{'' if player is simulator else ' with banishing'}" if policy == AUTO else run.policy
-    return of_policy(player, run, telemetry(player, run), smallest=smallest, others=others, name=name)
+    return of_policy(player, run, smallest=smallest, others=others, name=name)
 
 
 def _save(run: Budgeted, plan: Plan | None, path: Path | None) -> list[Path]:

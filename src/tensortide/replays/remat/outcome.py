@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -64,9 +64,14 @@ class Thrashing(Failed):
     status = "thrash"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Outcome:
-    """Figures of a run, and its trace: ``kinds`` with an op, value or storage of the Schedule each in ``indexes``."""
+    """Figures of a run, and its trace: ``kinds`` with an op, value or storage of the Schedule each in ``indexes``.
+
+    ``status``: ``ok``; ``oom``: an op did not fit and nothing was left to evict; ``thrash``: the limit was exceeded.
+    ``clock_ns`` is the time of the whole run, ``remat_ns`` that of recomputation. ``shortage``, of a run out of memory:
+    the bytes asked for, and those that could not be evicted.
+    """
 
     status: Status
     clock_ns: int
@@ -76,5 +81,5 @@ class Outcome:
     evaluations: int
     accesses: int
     shortage: Shortage | None
-    kinds: Sequence[int] | Small
-    indexes: Sequence[int] | Small
+    kinds: Sequence[int] | Small = field(repr=False)
+    indexes: Sequence[int] | Small = field(repr=False)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
 from tensortide.plans import Lane, Plan
 from tensortide.plans.remat.schedule import NONE, Schedule
 from tensortide.replays.executed import replay
-from tensortide.replays.remat.outcome import Outcome, Rules, Shortage, Status
+from tensortide.replays.remat.outcome import Outcome, Rules
 from tensortide.replays.remat.steps import steps
 from tensortide.timelines.diff import Figures
 from tensortide.timelines.events import Kind
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tensortide.timelines import StorageTimeline
 
 
-@dataclass(frozen=True, eq=False)
-class Simulation:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Simulation(Outcome):
     """Result of playing ``schedule`` with ``policy`` under ``budget_bytes`` (None: no limit).
 
-    ``outcome`` has the trace: ops run, recomputed, storages evicted and banished, in order. A run that did not
-    end (``status`` is ``oom`` or ``thrash``) has the figures of the moment at which it was given up. ``workspace``:
-    kernels' workspace was counted; ``rules``: the rules of the run.
+    The trace has ops run, recomputed, storages evicted and banished, in order. A run that did not end (``status`` is
+    ``oom`` or ``thrash``) has the figures of the moment at which it was given up. ``workspace``: kernels' workspace
+    was counted; ``rules``: the rules of the run.
     """
 
     schedule: Schedule
@@ -37,36 +37,11 @@ class Simulation:
     overhead_limit: float | None
     workspace: bool
     rules: Rules
-    outcome: Outcome = field(repr=False)
-
-    @property
-    def status(self) -> Status:
-        """``ok``; ``oom``: an op did not fit and nothing was left to evict; ``thrash``: the limit was exceeded."""
-        return self.outcome.status
-
-    @property
-    def shortage(self) -> Shortage | None:
-        """Shortage of a run out of memory: the bytes asked for, and those that could not be evicted."""
-        return self.outcome.shortage
-
-    @property
-    def peak_bytes(self) -> int:
-        return self.outcome.peak_bytes
-
-    @property
-    def clock_ns(self) -> int:
-        """Time of the whole run, recomputation included."""
-        return self.outcome.clock_ns
 
     @property
     def model_ns(self) -> int:
         """Time of the step without any recomputation."""
         return self.schedule.model_ns
-
-    @property
-    def remat_ns(self) -> int:
-        """Time of recomputation."""
-        return self.outcome.remat_ns
 
     @property
     def overhead(self) -> float:
@@ -76,7 +51,7 @@ class Simulation:
     @functools.cached_property
     def counts(self) -> tuple[int, int, int, int]:
         """Ops of the step that ran, values recomputed, storages evicted, and storages banished: how many of each."""
-        kinds = list(self.outcome.kinds)
+        kinds = list(self.kinds)
         run, recompute, evict, banish = (kinds.count(kind) for kind in list(Kind)[:4])
         return run, recompute, evict, banish
 
@@ -102,8 +77,7 @@ class Simulation:
 
     def trace(self) -> Iterator[tuple[int, int]]:
         """The kind of each event, with its op, value or storage of the schedule."""
-        kinds, indexes = self.outcome.kinds, self.outcome.indexes
-        return zip(map(int, kinds), map(int, indexes), strict=True)
+        return zip(map(int, self.kinds), map(int, self.indexes), strict=True)
 
     def plan(self) -> Plan:
         """The run as a Plan of the Graph of the schedule: replayed, it takes the same memory at every op.

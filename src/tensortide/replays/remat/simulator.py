@@ -121,8 +121,16 @@ class Simulator:
             overrun_bytes=overrun_bytes,
         )
         fast = self.has_kernel(chosen) if compiled is None else compiled
-        outcome = self._fast(chosen, rules) if fast else self._plain(chosen, rules)
-        return Simulation(self.schedule, chosen.name, budget_bytes, overhead_limit, self.workspace, rules, outcome)
+        outcome = self._fast(chosen, rules) if fast else self.plain(self._heard, chosen, rules).run()
+        return Simulation(
+            schedule=self.schedule,
+            policy=chosen.name,
+            budget_bytes=budget_bytes,
+            overhead_limit=overhead_limit,
+            workspace=self.workspace,
+            rules=rules,
+            **vars(outcome),
+        )
 
     def has_kernel(self, policy: Policy) -> bool:
         """Return whether the compiled engine can play ``policy``."""
@@ -136,11 +144,12 @@ class Simulator:
 
         return run(self._heard, policy, rules, self._ready)
 
-    def _plain(self, policy: Policy, rules: Rules) -> Outcome:
+    @property
+    def plain(self) -> type[Engine]:
+        """The plain engine for these rules."""
         if not self.compat:
-            return CollectingEngine(self._heard, policy, rules).run()
-        engine = BanishingEngine if self.deallocation == "banish" else Engine
-        return engine(self._heard, policy, rules).run()
+            return CollectingEngine
+        return BanishingEngine if self.deallocation == "banish" else Engine
 
 
 def _policy(given: str | Policy) -> Policy:

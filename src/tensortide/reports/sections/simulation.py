@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from tensortide.reports.blocks import (
     Series,
     Stretch,
     Table,
+    Value,
 )
 from tensortide.reports.budgeted import Budgeted, advice, policy_name, verdict
 from tensortide.reports.names import device_text, op_text, pattern, phase_of, shared, source_place
@@ -77,7 +78,7 @@ def _memory(run: Budgeted) -> Iterator[Fact]:
         yield Fact("least", "at least", least, "bytes", f"{op_text(run.graph, op)}, with what must stay", level=1)
         yield Fact("least_op", "", op, "op", data=True)
     if run.telemetry:
-        constant = run.telemetry.counters.constant_bytes
+        constant = run.simulator.schedule.constant_bytes
         yield Fact("constant", "constants", constant, "bytes", "what nothing can recompute", level=1)
 
 
@@ -93,22 +94,24 @@ def _time(run: Budgeted) -> Iterator[Fact]:
 
 
 def _work(run: Budgeted) -> Iterator[Fact]:
-    if run.telemetry is None:
+    found, told = run.simulation, run.telemetry
+    if found is None or told is None:
         return
-    found = run.telemetry.counters
-    dropped = found.evictions - found.forced
-    direct, collateral = found.direct_remats, found.collateral_remats
-    ways = f"{found.forced:,} to make room, {dropped:,} as the program dropped them"
+    forced, direct, collateral = (
+        sum(int(count or 0) for count in column)
+        for column in (told.storages["forced"], told.tensors["direct_remats"], told.tensors["collateral_remats"])
+    )
+    ways = f"{forced:,} to make room, {found.evictions - forced:,} as the program dropped them"
     yield Fact("evictions", "Evictions", found.evictions, "count", ways)
-    yield Fact("forced", "", found.forced, "count", data=True)
-    banished = "what nothing could need any more, not among them"
-    yield Fact("banished", "for good", found.banished, "count", banished, level=1, data=not found.banished)
+    yield Fact("forced", "", forced, "count", data=True)
+    banished, lost = "what nothing could need any more, not among them", found.counts[Kind.BANISH]
+    yield Fact("banished", "for good", lost, "count", banished, level=1, data=not lost)
     needed = f"tensors: {direct:,} that were needed, {collateral:,} recomputed with them"
     yield Fact("recomputed_tensors", "Recomputed", direct + collateral, "count", needed, data=not direct)
     yield Fact("direct_remats", "", direct, "count", data=True)
     yield Fact("collateral_remats", "", collateral, "count", data=True)
     most = "what it reads, makes and takes while it runs"
-    yield Fact("bottleneck", "most for one op", found.bottleneck_bytes, "bytes", most, level=1, data=not direct)
+    yield Fact("bottleneck", "most for one op", told.bottleneck_bytes, "bytes", most, level=1, data=not direct)
     weighed = f"candidates weighed, {found.accesses:,} storages looked at"
     yield Fact("evaluations", "Search", found.evaluations, "count", weighed)
     yield Fact("accesses", "", found.accesses, "count", data=True)
@@ -348,22 +351,12 @@ def _others(run: Budgeted, top: int) -> Iterator[Table]:
 
 def telemetry_section(found: Telemetry) -> Section:
     """Make the section of everything that happened in a run: tensors, storages, ops, and memory at every event."""
-    records = {"tensors": found.tensors, "storages": found.storages, "ops": found.ops}
-    tables = [_records(key, rows) for key, rows in records.items()]
-    moments = found.moments
-    series = {
-        "event": range(len(moments)),
-        "kind": [Kind(kind).name.lower() for kind in moments.kinds.tolist()],
-        "index": moments.indexes.tolist(),
-        "for_op": moments.goal.tolist(),
-        **{name: getattr(moments, name).tolist() for name in ("clock_ns", "pinned_bytes", "locked_bytes")},
-        **{name: getattr(moments, name).tolist() for name in ("evictable_bytes", "total_bytes", "pressure_bytes")},
-    }
-    columns = tuple(Column(name, name, "text", tuple(values)) for name, values in series.items())
-    return Section("telemetry", "Telemetry", blocks=(*tables, Table(key="timeline", columns=columns, top=0)))
+    moments = {name: values.tolist() for name, values in found.moments.items()}
+    moments["kind"] = [Kind(kind).name.lower() for kind in moments["kind"]]
+    timeline = {"event": range(len(moments["kind"])), **moments}
+    tables = {"tensors": found.tensors, "storages": found.storages, "ops": found.ops, "timeline": timeline}
+    return Section("telemetry", "Telemetry", blocks=tuple(_columns(*table) for table in tables.items()))
 
 
-def _records(key: str, rows: Sequence[msgspec.Struct]) -> Table:
-    names = rows[0].__struct_fields__ if rows else ()
-    columns = tuple(Column(name, name, "text", tuple(getattr(row, name) for row in rows)) for name in names)
-    return Table(key=key, columns=columns, top=0)
+def _columns(key: str, columns: Mapping[str, Sequence[Value]]) -> Table:
+    return Table(key=key, columns=tuple(Column(n, n, "text", tuple(v)) for n, v in columns.items()), top=0)

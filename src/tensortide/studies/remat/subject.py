@@ -71,19 +71,9 @@ class Subject:
         simulation = self.simulator(cell.deallocation).run(
             cell.policy, cell.budget_bytes, overhead_limit=cell.overhead_limit, exhaustive=cell.exhaustive
         )
-        seen = simulation.outcome.evaluations + simulation.outcome.accesses
-        return Run(
-            status=simulation.status,
-            overhead=simulation.overhead,
-            clock_ns=simulation.clock_ns,
-            remat_ns=simulation.remat_ns,
-            peak_bytes=simulation.peak_bytes,
-            evictions=simulation.evictions,
-            recomputations=simulation.recomputations,
-            evaluations=simulation.outcome.evaluations,
-            accesses=seen if self.is_compiled(cell) else None,
-            eviction_hash=simulation.eviction_hash,
-        )
+        seen = simulation.evaluations + simulation.accesses if self.is_compiled(cell) else None
+        figures = {name: getattr(simulation, name) for name in Run.__struct_fields__}
+        return Run(**{**figures, "accesses": seen})
 
     def key(self, cell: Cell) -> str:
         """Hexadecimal digest of all that decides what comes of ``cell``: the step, the rules, and the program."""

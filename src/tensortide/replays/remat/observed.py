@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
@@ -11,8 +11,6 @@ from tensortide.replays.remat.banishing import BanishingEngine
 from tensortide.replays.remat.collecting import CollectingEngine
 from tensortide.replays.remat.engine import Engine, Frame
 from tensortide.replays.remat.outcome import OutOfMemory, Rules
-from tensortide.replays.remat.telemetry.marks import NEVER, Marks
-from tensortide.replays.remat.telemetry.records import Held, Stop
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
@@ -24,15 +22,71 @@ if TYPE_CHECKING:
     from tensortide.replays.remat.simulator import Simulator
 
 _GONE, _EVICTABLE, _LOCKED, _PINNED = range(4)
+MOMENTS = (
+    *("kind", "index", "for_op", "clock_ns"),
+    *("pinned_bytes", "locked_bytes", "evictable_bytes", "total_bytes", "pressure_bytes"),
+)
+"""Columns of a row per event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A storage that was resident when a run was given up; ``pinned`` (it had to stay) or in use by what waited."""
+
+    storage: int
+    nbytes: int
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Point at which a run was given up: ``op`` was to run next, for the sake of op ``goal`` of the step; numbers of
+    the Schedule.
+
+    ``waiting`` ops had their inputs, or some, in use meanwhile, the outermost first. ``asked_bytes`` is what it needed
+    on top of what was ``held`` (largest first).
+    """
+
+    op: int
+    goal: int
+    waiting: tuple[int, ...]
+    asked_bytes: int
+    held: tuple[Held, ...]
+
+
+class Marks:
+    """First and last moments of values or storages, and how often they were used. Pairs: the first is of the model's
+    own execution, the second of recomputation."""
+
+    def __init__(self, count: int) -> None:
+        self.birth: list[int | None] = [None] * count
+        self.death: list[int | None] = [None] * count
+        self.last: tuple[list[int | None], list[int | None]] = ([None] * count, [None] * count)
+        self.uses: tuple[list[int], list[int]] = ([0] * count, [0] * count)
+        self.pinned: tuple[list[int], list[int]] = ([0] * count, [0] * count)
+
+    def born(self, index: int, event: int) -> None:
+        if self.birth[index] is None:
+            self.birth[index] = event
+        self.death[index] = None
+
+    def use(self, index: int, event: int, model: bool, pinned: bool) -> None:
+        which = int(not model)
+        self.last[which][index] = event
+        self.uses[which][index] += 1
+        self.pinned[which][index] += pinned
+
+    def columns(self) -> dict[str, Sequence[int | None]]:
+        moments = {"birth": self.birth, "death": self.death}
+        last = {"last_model_use": self.last[0], "last_remat_use": self.last[1]}
+        return {**moments, **last, "model_uses": self.uses[0], "remat_uses": self.uses[1]}
 
 
 def observed(simulator: Simulator, simulation: Simulation) -> Observed:
     """Play ``simulation`` of ``simulator`` once more, and observe it. Raises PlanError if it is not one of its runs."""
-    kind: type[Observed] = ObservedCollecting
-    if simulator.compat:
-        kind = ObservedBanishing if simulator.deallocation == "banish" else Observed
+    kinds = {Engine: Observed, CollectingEngine: ObservedCollecting, BanishingEngine: ObservedBanishing}
     leader = _Leader(simulation)
-    engine = kind(simulation.schedule, leader, simulation.rules)
+    engine = kinds[simulator.plain](simulation.schedule, leader, simulation.rules)
     leader.engine = engine
     engine.run()
     if engine.trace_kinds != leader.kinds or engine.trace_indexes != leader.indexes:
@@ -49,8 +103,7 @@ class _Leader:
     name = "as it was"
 
     def __init__(self, simulation: Simulation) -> None:
-        self.kinds = [int(kind) for kind in simulation.outcome.kinds]
-        self.indexes = [int(index) for index in simulation.outcome.indexes]
+        self.kinds, self.indexes = list(map(int, simulation.kinds)), list(map(int, simulation.indexes))
         self.engine: Engine
 
     def begin(self) -> None:
@@ -70,13 +123,14 @@ class Observed(Engine):
     def __init__(self, schedule: Schedule, policy: _Leader, rules: Rules) -> None:
         super().__init__(schedule, policy, rules)
         values, storages = len(self.storage), len(self.storage_bytes)
-        self.rows: tuple[array[int], ...] = tuple(array("q") for _ in range(8))
-        """Columns as of ``records.Moments``."""
+        self.rows: list[tuple[int, ...]] = []
+        """The MOMENTS of each event."""
         self.value = Marks(values)
         self.stored = Marks(storages)
         self.direct, self.collateral = [0] * values, [0] * values
         self.evictions, self.forced, self.remats = [0] * storages, [0] * storages, [0] * storages
-        self.pins, self.banishings = [NEVER] * storages, [NEVER] * storages
+        self.pins: list[int | None] = [None] * storages
+        self.banishings: list[int | None] = [None] * storages
         self.runs, self.recomputations = [0] * len(self.cost_ns), [0] * len(self.cost_ns)
         self.state = [_GONE] * storages
         self.state_bytes = [0, 0, 0, 0]
@@ -88,17 +142,11 @@ class Observed(Engine):
 
     # States of storages
 
-    def update_state(self, storage: int) -> None:
-        """Move ``storage`` to its current state."""
-        if not self.resident[storage]:
-            self.move(storage, _GONE)
-        elif self.pinned[storage]:
-            self.move(storage, _PINNED)
-        else:
-            self.move(storage, _LOCKED if self.locks[storage] else _EVICTABLE)
-
-    def move(self, storage: int, state: int) -> None:
-        nbytes = self.storage_bytes[storage]
+    def update_state(self, storage: int, *, leaves: bool = False) -> None:
+        """Move ``storage`` to its current state; ``leaves``: it is about to leave memory."""
+        state, nbytes = _GONE, self.storage_bytes[storage]
+        if self.resident[storage] and not leaves:
+            state = _PINNED if self.pinned[storage] else _LOCKED if self.locks[storage] else _EVICTABLE
         self.state_bytes[self.state[storage]] -= nbytes
         self.state_bytes[state] += nbytes
         self.state[storage] = state
@@ -106,7 +154,7 @@ class Observed(Engine):
     @property
     def now(self) -> int:
         """The number of the next row."""
-        return len(self.rows[0])
+        return len(self.rows)
 
     @property
     def resident_bytes(self) -> int:
@@ -117,9 +165,8 @@ class Observed(Engine):
         """Append an event, with ``total`` bytes resident."""
         pinned, evictable = self.state_bytes[_PINNED], self.state_bytes[_EVICTABLE]
         missing = max(0, total + self.asked - self.budget) if self.asked else 0
-        entries = (kind, index, self.goal, self.clock_ns, pinned, total - pinned - evictable, evictable, missing)
-        for column, entry in zip(self.rows, entries, strict=True):
-            column.append(entry)
+        bytes_in = (pinned, total - pinned - evictable, evictable, total, missing)
+        self.rows.append((kind, index, self.goal, self.clock_ns, *bytes_in))
 
     # Steps of the engine, observed
 
@@ -148,7 +195,7 @@ class Observed(Engine):
         held = [Held(s, self.storage_bytes[s], self.pinned[s]) for s, resident in enumerate(self.resident) if resident]
         held.sort(key=lambda item: -item.nbytes)
         waiting = tuple(frame.op for frame in self.frames[:-1])
-        return Stop(op=self.frames[-1].op, goal=self.goal, waiting=waiting, asked_bytes=asked, held=tuple(held))
+        return Stop(self.frames[-1].op, self.goal, waiting, asked, tuple(held))
 
     def finish(self, frame: Frame) -> None:
         model = frame.wanted < 0
@@ -171,9 +218,9 @@ class Observed(Engine):
             return
         event, frame = self.now - 1, self.frames[-1]
         if not resident:
-            self.remats[storage] += self.stored.birth[storage] != NEVER
+            self.remats[storage] += self.stored.birth[storage] is not None
             self.stored.born(storage, event)
-        if frame.wanted not in (NEVER, value):
+        if frame.wanted not in (-1, value):
             self.collateral[value] += 1
         self.value.born(value, event)
         if self.replaces[value] >= 0:
@@ -201,7 +248,7 @@ class Observed(Engine):
             self.forced[storage] += self.asked > 0
         else:
             self.banishings[storage] = self.now
-        self.move(storage, _GONE)
+        self.update_state(storage, leaves=True)
 
     def lock(self, storage: int) -> None:
         super().lock(storage)
