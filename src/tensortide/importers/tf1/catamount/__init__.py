@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tensortide.importers.tf1.catamount.compare import Reason, compare
-from tensortide.importers.tf1.catamount.tabulate import NOT_PARAMETERS, tabulate
+from tensortide.importers.tf1.catamount.rules import NOT_PARAMETERS, tabulate
 
 __all__ = ["NOT_PARAMETERS", "Reason", "compare", "tabulate"]

@@ -1,4 +1,4 @@
-"""Charges of the ``catamount`` table per op of a TensorFlow 1 graph, as expressions.
+"""The ``catamount`` table of a TensorFlow 1 graph: one row per op, charged as Catamount lists and charges them.
 
 The rules of Catamount (2019), to the letter, oddities included: they are a target to reproduce, not a convention to
 follow. Default bytes are those of all inputs and outputs, default footprint those of all outputs.
@@ -7,36 +7,79 @@ follow. Default bytes are those of all inputs and outputs, default footprint tho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from tensortide.cost.opcall import OpCall
-from tensortide.expr import Expr, constant, expr_of, total
-from tensortide.graph.model import Tensor
+import msgspec
 
-__all__ = ["Charge", "charge", "formula", "nbytes", "numel"]
+from tensortide.cost.opcall import OpCall
+from tensortide.cost.table import ZERO, Row, Table, row_of
+from tensortide.expr import Expr, constant, expr_of, total
+from tensortide.graph.model import DTYPE_BYTES, Graph, Tensor
+
+__all__ = ["NOT_PARAMETERS", "SOFTMAX", "tabulate"]
+
+NOT_PARAMETERS = {"resnet": "Momentum|EMA"}
+"""Variables that the published numbers of a model leave out of its parameters, by preset."""
+
+
+def tabulate(graph: Graph, hints: Mapping[str, int] | None = None, *, skip_parameters: str = "") -> Table:
+    """Return the rows of ``graph``, a graph prepared as the table assumes.
+
+    Variables whose name the pattern ``skip_parameters`` is found in are no parameters; a Split comes with a constant
+    of its sizes.
+    """
+    rows: list[Row] = []
+    for view in graph:
+        call, label = OpCall.of(view), view.op.label
+        found = charge(call)
+        if call.base in VARIABLES and skip_parameters and re.search(skip_parameters, label):
+            found = found._replace(parameters=ZERO)
+        io = nbytes(*view.outputs) if call.base == "Placeholder" else ZERO
+        row = msgspec.structs.replace(row_of(view), io=io, rule=formula(call.base), **found._asdict())
+        rows.append(row)
+        if call.base == "Split":
+            size, name = constant(SPLIT_SIZES), f"{label}_size_splits"
+            rows.append(Row(name=name, type="Const", scope=row.scope, bytes=size, footprint=size))
+    return Table(tuple(rows), dict(hints or {}), "catamount", graph.meta.assumptions)
 
 
 class Charge(NamedTuple):
     """The cost of one run of an op. ``known``: the table has a rule for its type; without one it charges nothing."""
 
-    flops: Expr
-    bytes: Expr
-    footprint: Expr
-    parameters: Expr
-    known: bool
+    flops: Expr = ZERO
+    bytes: Expr = ZERO
+    footprint: Expr = ZERO
+    parameters: Expr = ZERO
+    known: bool = True
 
 
-Flops: TypeAlias = Callable[[OpCall], Expr]
-ZERO = constant(0)
+def charge(op: OpCall) -> Charge:
+    """Return the cost of one run of ``op``, a ``tf::<Type>``."""
+    kind, made = op.base, nbytes(*op.outputs)
+    if kind in VARIABLES:
+        return Charge(footprint=made, parameters=_out(op))
+    if kind in _WRITES_ONLY:
+        return Charge(bytes=made, footprint=made)
+    if kind == "LoopCond":
+        return Charge(bytes=constant(2), footprint=constant(1))
+    if kind in _FLOPS:
+        moved = _BYTES[kind](op) if kind in _BYTES else nbytes(*op.inputs) + made
+        held = ZERO if kind in IN_PLACE else made + nbytes(*(op.inputs[:1] if kind in SOFTMAX else ()))
+        return Charge(_FLOPS[kind][1](op), moved, held)
+    return Charge(known=kind in _NOTHING)
 
-ITEM_BYTES = {
-    **dict.fromkeys(["bool", "int8", "uint8"], 1),
-    **dict.fromkeys(["float16", "int16", "uint16"], 2),
-    **dict.fromkeys(["float32", "int32", "uint32"], 4),
-    **dict.fromkeys(["float64", "int64", "uint64"], 8),
-}
-"""The twelve dtypes whose elements have a size; those of all others have none."""
+
+def formula(kind: str) -> str:
+    """Return the FLOPs of an op type as text, empty where the table has no rule."""
+    if kind in _FLOPS:
+        return _FLOPS[kind][0]
+    return "0" if kind in _NOTHING | _WRITES_ONLY | VARIABLES | {"LoopCond"} else ""
+
+
+_SIZED = frozenset(f"{kind}{bits}" for kind in ("float", "int", "uint") for bits in (8, 16, 32, 64)) | {"bool"}
+"""The dtypes whose elements have a size here; those of all others have none."""
 
 
 def numel(tensor: Tensor) -> Expr:
@@ -46,7 +89,7 @@ def numel(tensor: Tensor) -> Expr:
 
 def nbytes(*tensors: Tensor) -> Expr:
     """Count the bytes of all of ``tensors``."""
-    return total(numel(tensor) * ITEM_BYTES.get(tensor.dtype, 0) for tensor in tensors)
+    return total(numel(tensor) * DTYPE_BYTES[tensor.dtype] for tensor in tensors if tensor.dtype in _SIZED)
 
 
 def _out(op: OpCall) -> Expr:
@@ -57,7 +100,9 @@ def _in(op: OpCall) -> Expr:
     return numel(op.inputs[0])
 
 
-# -- FLOPs ------------------------------------------------------------------------------------------
+def _nothing(op: OpCall) -> Expr:
+    del op
+    return ZERO
 
 
 def _matmul(op: OpCall) -> Expr:
@@ -88,30 +133,22 @@ def _conv_filter(op: OpCall) -> Expr:
     return 2 * _in(op) * _taps(op.outputs[0].shape, 3) / _per_attribute(op, "strides")
 
 
-_EACH_OUTPUT = (
+Work: TypeAlias = Callable[[OpCall], Expr]
+
+_BY_TYPES: dict[str, tuple[str, Work]] = {
     "Add BiasAdd AssignAdd AssignSub Sub Mul RealDiv Neg Reciprocal Pow Square Sqrt Exp Log Erf Floor FloorDiv "
     "FloorMod Maximum Minimum Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot "
-    "Relu ReluGrad"
-)
-_EACH_INPUT = "Sum Mean Max Min Prod All Any ArgMax BiasAddGrad Where UnsortedSegmentSum"
-_FREE = (
+    "Relu ReluGrad": ("|out|", _out),
+    "Sum Mean Max Min Prod All Any ArgMax BiasAddGrad Where UnsortedSegmentSum": ("|in|", _in),
     "Reshape Transpose ConcatV2 Split SplitV Slice StridedSlice StridedSliceGrad Pad Tile Squeeze ExpandDims Pack "
     "Unpack OneHot Fill Cast Range DynamicStitch ReverseSequence InvertPermutation ListDiff ConcatOffset "
-    "BroadcastGradientArgs InTopK InTopKV2"
-)
-
-_FLOPS: dict[str, tuple[str, Flops]] = {
-    **dict.fromkeys(_EACH_OUTPUT.split(), ("|out|", _out)),
-    **dict.fromkeys(_EACH_INPUT.split(), ("|in|", _in)),
-    **dict.fromkeys(_FREE.split(), ("0", lambda op: ZERO)),
-    **dict.fromkeys(
-        ["Log1p", "Rsqrt", "RsqrtGrad", "SqrtGrad", "SquaredDifference"], ("2|out|", lambda op: 2 * _out(op))
-    ),
+    "BroadcastGradientArgs InTopK InTopKV2 Gather GatherV2 MPIAllgather Assign": ("0", _nothing),
+    "Log1p Rsqrt RsqrtGrad SqrtGrad SquaredDifference": ("2|out|", lambda op: 2 * _out(op)),
     "Sigmoid": ("4|out|", lambda op: 4 * _out(op)),
     "Tanh": ("6|out|", lambda op: 6 * _out(op)),
-    **dict.fromkeys(["SigmoidGrad", "TanhGrad"], ("3|in|", lambda op: 3 * _in(op))),
+    "SigmoidGrad TanhGrad Softmax LogSoftmax SparseSoftmaxCrossEntropyWithLogits": ("3|in|", lambda op: 3 * _in(op)),
     "AddN": ("(n-1)|out|", lambda op: (len(op.inputs) - 1) * _out(op)),
-    **dict.fromkeys(["MatMul", "BatchMatMul"], ("2K|out|", _matmul)),
+    "MatMul BatchMatMul": ("2K|out|", _matmul),
     "Conv2D": ("2|out| Cin kh kw", _conv),
     "Conv2DBackpropInput": ("2|dx| Cout kh kw/(sh sw)", _conv_input),
     "Conv2DBackpropFilter": ("2|x| Cout kh kw/(sh sw)", _conv_filter),
@@ -122,60 +159,30 @@ _FLOPS: dict[str, tuple[str, Flops]] = {
     "L2Loss": ("3", lambda op: constant(3)),
     "Multinomial": ("5|logits| samples", lambda op: 5 * _in(op) * expr_of(op.outputs[0].shape[-1])),
     "LogUniformCandidateSampler": ("|out1|", lambda op: numel(op.outputs[1])),
-    **dict.fromkeys(
-        ["Softmax", "LogSoftmax", "SparseSoftmaxCrossEntropyWithLogits"], ("3|in|", lambda op: 3 * _in(op))
-    ),
     "ScatterSub": ("|updates|", lambda op: numel(op.inputs[2])),
     "Select": ("|cond|", _in),
-    **dict.fromkeys(["Gather", "GatherV2"], ("0", lambda op: ZERO)),
     "ApplyGradientDescent": ("2N", lambda op: 2 * _in(op)),
     "ApplyMomentum": ("4N", lambda op: 4 * _in(op)),
     "MPIAllreduce": ("N", _in),
-    "MPIAllgather": ("0", lambda op: ZERO),
-    "Assign": ("0", lambda op: ZERO),
 }
+_FLOPS = {kind: row for kinds, row in _BY_TYPES.items() for kind in kinds.split()}
 """FLOPs by op type, as text and as a function."""
 
-_WRITES_ONLY_NAMES = (
+_WRITES = (
     "Shape ShapeN Size Rank ZerosLike OnesLike Const Placeholder TruncatedNormal RandomUniform RandomUniformInt "
     "RandomStandardNormal RandomShuffle RandomGamma RandomPoisson"
 )
-_WRITES_ONLY = frozenset(_WRITES_ONLY_NAMES.split())
-_NOTHING_NAMES = (
+_PASSES = (
     "Identity StopGradient PreventGradient PlaceholderWithDefault NoOp ControlTrigger Enter RefEnter Exit Switch Merge "
     "NextIteration Stack StackV2 StackPush StackPushV2 StackPop StackPopV2 StackClose StackCloseV2 TensorArrayV3"
 )
-_NOTHING = frozenset(_NOTHING_NAMES.split())
+_WRITES_ONLY, _NOTHING = frozenset(_WRITES.split()), frozenset(_PASSES.split())
 VARIABLES = frozenset(["Variable", "VariableV2"])
 IN_PLACE = frozenset(["ScatterSub", "ApplyGradientDescent", "ApplyMomentum"])
 SOFTMAX = frozenset(["Softmax", "LogSoftmax"])
 
 SPLIT_SIZES = 4
 """Bytes of the constant of sizes that a Split is given here, as a row of its own (``<name>_size_splits``)."""
-
-
-def charge(op: OpCall) -> Charge:
-    """Return the cost of one run of ``op``, a ``tf::<Type>``."""
-    kind = op.base
-    if kind in VARIABLES:
-        return Charge(ZERO, ZERO, nbytes(*op.outputs), _out(op), True)
-    if kind in _WRITES_ONLY:
-        return Charge(ZERO, nbytes(*op.outputs), nbytes(*op.outputs), ZERO, True)
-    if kind == "LoopCond":
-        return Charge(ZERO, constant(2), constant(1), ZERO, True)
-    if kind in _FLOPS:
-        moved = _BYTES[kind](op) if kind in _BYTES else nbytes(*op.inputs, *op.outputs)
-        held = ZERO if kind in IN_PLACE else nbytes(*op.outputs, *(op.inputs[:1] if kind in SOFTMAX else ()))
-        return Charge(_FLOPS[kind][1](op), moved, held, ZERO, True)
-    return Charge(ZERO, ZERO, ZERO, ZERO, kind in _NOTHING)
-
-
-def formula(kind: str) -> str:
-    """Return the FLOPs of an op type as text, empty where the table has no rule."""
-    if kind in _FLOPS:
-        return _FLOPS[kind][0]
-    return "0" if kind in _NOTHING | _WRITES_ONLY | VARIABLES | {"LoopCond"} else ""
-
 
 _BYTES: dict[str, Callable[[OpCall], Expr]] = {
     **dict.fromkeys(["Gather", "GatherV2"], lambda op: nbytes(op.inputs[1]) + 2 * nbytes(op.outputs[0])),

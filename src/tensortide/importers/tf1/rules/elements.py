@@ -8,7 +8,7 @@ from tensortide.cost.kinds import Kind, Weights, elements, kind_of
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.cost.rules.pointwise import ARITHMETIC, COMPARISON, DIVISION, SIGMOID, SPECIAL, describe
-from tensortide.importers.tf1.rules.register import tf
+from tensortide.importers.tf1.rules.moves import tf
 
 TABLE: dict[str, Weights] = {
     "Add AddV2 Sub Neg BiasAdd BiasAddV1": ARITHMETIC,
@@ -41,7 +41,6 @@ TABLE: dict[str, Weights] = {
 }
 """FLOPs per output element, of which special functions and comparisons."""
 
-
 for _names, _weights in TABLE.items():
     tf(_names, describe(_weights), meaning="Element by element, operands broadcast.")(simple(_weights))
 
@@ -62,20 +61,14 @@ def add_n(op: OpCall) -> Cost:
 @tf("L2Loss", "2 n: n squares, n - 1 adds, one halving")
 def l2_loss(op: OpCall) -> Cost:
     """Half the sum of squares."""
-    n = op.inputs[0].numel
-    op.let(n=n)
-    return elements(op, 2 * n, ARITHMETIC)
+    op.let(n=op.inputs[0].numel)
+    return elements(op, 2 * op.inputs[0].numel, ARITHMETIC)
 
 
 @tf("CheckNumerics", "1 compared per element", bytes=reads("x", "tensor", "input_0"))
-def check(op: OpCall) -> Cost:
-    """The input, if no element is infinite or no number."""
-    return elements(op, op.inputs[0].numel, COMPARISON)
-
-
 @tf("InTopK InTopKV2", "1 compared per prediction")
-def in_top_k(op: OpCall) -> Cost:
-    """A test that fewer than k classes are predicted more strongly than the target."""
+def compared(op: OpCall) -> Cost:
+    """A test of every element: it is finite; or of every prediction: fewer than k are above that of the target."""
     return elements(op, op.inputs[0].numel, COMPARISON)
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 from tensortide.cost.access import Bytes, nothing, selected_rows, size
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import FREE, Cost
-from tensortide.importers.tf1.rules.register import moves, tf
+from tensortide.cost.registry import rule
+
+W = TypeVar("W", bound=Callable[[OpCall], Cost | None])
 
 VIEWS = (
     "Identity IdentityN StopGradient PreventGradient PlaceholderWithDefault Snapshot EnsureShape RefIdentity Reshape "
@@ -25,6 +30,11 @@ INPUT = (
     "QueueDequeueManyV2 QueueDequeueUpToV2 QueueCloseV2 QueueSizeV2 Iterator IteratorV2 IteratorGetNext "
     "OneShotIterator ScalarSummary HistogramSummary ImageSummary MergeSummary"
 )
+
+
+def tf(names: str, formula: str, **options: Any) -> Callable[[W], W]:
+    """Register the decorated function as the rule of the op types ``names``, separated by spaces: ``tf::<Type>``."""
+    return rule(*(f"tf::{name}" for name in names.split()), formula=formula, **options)
 
 
 @tf(f"{VIEWS} {CONTROL} {STATE} {INPUT}", "0: no bytes move", bytes=nothing, is_free=True)
@@ -70,32 +80,25 @@ def replaced_rows(op: OpCall) -> Bytes:
     return Bytes(size([*op.tensors("indices"), updates]), updates.numel * updates.itemsize)
 
 
-moves(
+@tf(
     "Cast Transpose Pack ParallelConcat Concat ConcatV2 ReverseV2 Reverse ReverseSequence Roll DynamicStitch "
     "DynamicPartition Unpack Split SplitV Tile SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace",
-    "0 FLOP: read and written", _copied, "A copy, in another order, layout or dtype.",
+    "0 FLOP: read and written", bytes=_copied,
 )  # fmt: skip
-moves(
+@tf(
     "Slice StridedSlice TensorArrayGatherV3 TensorArrayConcatV3",
-    "0 FLOP: what is taken is read and written", _taken, "A copy of a part, or of all elements of an array together.",
+    "0 FLOP: what is taken is read and written", bytes=_taken,
 )  # fmt: skip
-moves(
-    "TensorArrayScatterV3",
-    "0 FLOP: the value is read, its parts written", _scattered, "A tensor cut into the elements of an array.",
-)  # fmt: skip
-moves(
-    "Fill ZerosLike OnesLike OneHot Zeros Ones Empty", "0 FLOP: written", _filled, "A fill; OneHot reads its indices."
-)
-moves(
-    "Pad PadV2 MirrorPad StridedSliceGrad",
-    "0 FLOP: zeros with the input copied into place", _padded, "A tensor in a larger one.",
-)  # fmt: skip
-moves("Assign AssignVariableOp", "0 FLOP: value read, variable written", assigned, "A variable gets a value.")
-moves(
+@tf("TensorArrayScatterV3", "0 FLOP: the value is read, its parts written", bytes=_scattered)
+@tf("Fill ZerosLike OnesLike OneHot Zeros Ones Empty", "0 FLOP: written", bytes=_filled)
+@tf("Pad PadV2 MirrorPad StridedSliceGrad", "0 FLOP: zeros with the input copied into place", bytes=_padded)
+@tf("Assign AssignVariableOp", "0 FLOP: value read, variable written", bytes=assigned)
+@tf(
     "Gather GatherV2 GatherNd ResourceGather ResourceGatherNd",
-    "0 FLOP: indices and the selected rows", selected_rows("indices"), "Rows by their indices.",
+    "0 FLOP: indices and the selected rows", bytes=selected_rows("indices"),
 )  # fmt: skip
-moves(
-    "ScatterUpdate ResourceScatterUpdate ScatterNdUpdate",
-    "0 FLOP: rows written", replaced_rows, "Rows of a variable replaced.",
-)  # fmt: skip
+@tf("ScatterUpdate ResourceScatterUpdate ScatterNdUpdate", "0 FLOP: rows written", bytes=replaced_rows)
+def moved(op: OpCall) -> Cost:
+    """A copy of all elements or a part, a fill, a new value of a variable: bytes move."""
+    del op
+    return Cost()

@@ -8,8 +8,7 @@ from tensortide.cost.access import reads
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.cost.rules.products import product
-from tensortide.graph.model import Tensor
-from tensortide.importers.tf1.rules.register import tf
+from tensortide.importers.tf1.rules.moves import tf
 
 
 @tf("MatMul SparseMatMul", "m n k MACs")
@@ -46,11 +45,23 @@ def einsum(op: OpCall) -> Cost | None:
     return product(op, shared, summed)
 
 
-def _convolved(op: OpCall, made: Tensor, kernel: tuple[int, ...]) -> Cost:
-    """Price a convolution that makes ``made``: every site meets the whole filter once, taps on padding included.
+@tf("Conv2D Conv3D", "N O kh kw (Cin/g) Cout MACs; the filter is (kh, kw, Cin/g, Cout)")
+@tf("DepthwiseConv2dNative", "E kh kw MACs")
+@tf(
+    "Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput",
+    "as the convolution", bytes=reads("filter", "out_backprop"),
+)  # fmt: skip
+@tf(
+    "Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter",
+    "as the convolution", bytes=reads("input", "out_backprop"),
+)  # fmt: skip
+def convolution(op: OpCall) -> Cost:
+    """Every output site meets the whole filter once, taps on padding included; so do the gradients.
 
     In a depthwise one every channel is convolved by itself: an element meets kh kw taps.
     """
+    made = op.tensor("out_backprop") if "Backprop" in op.base else op.out
+    kernel = op.out.shape if "BackpropFilter" in op.base else op.shape("filter")
     if op.base.startswith("Depthwise"):
         return product(op, made.numel * math.prod(kernel[:2]))
     layout = str(op.arg("data_format", "NHWC"))
@@ -58,30 +69,3 @@ def _convolved(op: OpCall, made: Tensor, kernel: tuple[int, ...]) -> Cost:
     sites, taps = math.prod(n for i, n in enumerate(made.shape) if i != channel), math.prod(kernel)
     op.let(sites=sites, filter=taps)
     return product(op, sites * taps)
-
-
-@tf("DepthwiseConv2dNative", "E kh kw MACs")
-@tf("Conv2D Conv3D", "N O kh kw (Cin/g) Cout MACs; the filter is (kh, kw, Cin/g, Cout)")
-def convolution(op: OpCall) -> Cost:
-    """Every output site meets the whole filter once, taps on padding included; depthwise, its channel's part of it."""
-    return _convolved(op, op.out, op.shape("filter"))
-
-
-@tf(
-    "Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput",
-    "as the convolution",
-    bytes=reads("filter", "out_backprop"),
-)
-def convolution_input(op: OpCall) -> Cost:
-    """Gradient of a convolution's input."""
-    return _convolved(op, op.tensor("out_backprop"), op.shape("filter"))
-
-
-@tf(
-    "Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter",
-    "as the convolution",
-    bytes=reads("input", "out_backprop"),
-)
-def convolution_filter(op: OpCall) -> Cost:
-    """Gradient of a convolution's filter."""
-    return _convolved(op, op.tensor("out_backprop"), op.out.shape)

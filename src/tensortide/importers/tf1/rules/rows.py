@@ -9,7 +9,7 @@ from tensortide.cost.kinds import Weights, elements, kind_of, rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.expr import expr_of
-from tensortide.importers.tf1.rules.register import tf
+from tensortide.importers.tf1.rules.moves import tf
 
 
 def _reduced(op: OpCall) -> Bytes:
@@ -23,17 +23,14 @@ def _same_shape(op: OpCall) -> bool:
 
 
 @tf("Sum Prod BiasAddGrad", "R (n - 1); a view if no axis is reduced", bytes=_reduced)
-def total(op: OpCall) -> Cost:
-    """n - 1 additions or products per row of n."""
-    op.let(E=op.inputs[0].numel, R=op.out.numel)
-    return elements(op, op.inputs[0].numel - op.out.numel, Weights(1, 0, 0, 6 if op.base == "Prod" else 2))
-
-
 @tf("Max Min ArgMax ArgMin All Any", "R (n - 1) comparisons; a view if no axis is reduced", bytes=_reduced)
-def extremum(op: OpCall) -> Cost:
-    """Largest or smallest, or its place."""
+def reduction(op: OpCall) -> Cost:
+    """n - 1 additions or products per row of n; or comparisons, for the largest or smallest or its place."""
     op.let(E=op.inputs[0].numel, R=op.out.numel)
-    return elements(op, op.inputs[0].numel - op.out.numel, Weights(1, 0, 1), kind_of(op.inputs[:1]))
+    count = op.inputs[0].numel - op.out.numel
+    if op.base in ("Sum", "Prod", "BiasAddGrad"):
+        return elements(op, count, Weights(1, 0, 0, 6 if op.base == "Prod" else 2))
+    return elements(op, count, Weights(1, 0, 1), kind_of(op.inputs[:1]))
 
 
 @tf("Mean", "R n: n - 1 adds and a division per row; a view if no axis is reduced", bytes=_reduced)
@@ -50,73 +47,50 @@ def scan(op: OpCall) -> Cost:
     return work + Cost(exact=False, reason="bound: the axis is not known")
 
 
-def _rows(op: OpCall) -> tuple[int, int]:
-    """Rows and their length: the last dimension."""
-    shape = op.inputs[0].shape
-    op.let(R=math.prod(shape[:-1]), n=shape[-1])
-    return math.prod(shape[:-1]), shape[-1]
-
-
 @tf("Softmax", "R (5n - 2)")
-def softmax(op: OpCall) -> Cost:
-    """Per row: maximum n-1, subtract n, exp n, add n-1, divide n."""
-    rows, n = _rows(op)
-    return rows_work(op, rows * (5 * n - 2), 2 * rows * n, rows * (n - 1))
-
-
 @tf("LogSoftmax", "R (5n - 1)")
-def log_softmax(op: OpCall) -> Cost:
-    """Per row: maximum n-1, subtract n, exp n, add n-1, log 1, subtract n."""
-    rows, n = _rows(op)
-    return rows_work(op, rows * (5 * n - 1), rows * (n + 1), rows * (n - 1))
-
-
 @tf(
     "SparseSoftmaxCrossEntropyWithLogits",
     "R 4n for the loss, + R (n + 1) for the gradient if it is read", asks_wanted=True,
 )  # fmt: skip
-def sparse_cross_entropy(op: OpCall) -> Cost:
-    """Loss per row: maximum n-1, subtract n, exp n, add n-1, log 1, subtract 1. Gradient: divide n, subtract 1."""
-    rows, n = _rows(op)
-    gradient = op.wanted(1)
-    flops = 4 * n + (n + 1 if gradient else 0)
-    return rows_work(op, rows * flops, rows * (n + 1 + (n if gradient else 0)), rows * (n - 1))
-
-
 @tf(
     "SoftmaxCrossEntropyWithLogits",
     "R (7n - 2) for the loss, + 2 R n for the gradient if it is read", asks_wanted=True,
 )  # fmt: skip
-def cross_entropy(op: OpCall) -> Cost:
-    """Loss per row: maximum n-1, subtract n, exp n, add n-1, log 1, subtract n, multiply n, add n-1. Gradient: divide
-    n, subtract n."""
-    rows, n = _rows(op)
-    gradient = op.wanted(1)
-    flops = 7 * n - 2 + (2 * n if gradient else 0)
-    return rows_work(op, rows * flops, rows * (n + 1 + (n if gradient else 0)), rows * (n - 1))
+def softmax(op: OpCall) -> Cost:
+    """Per row of n: maximum n-1, subtract n, exp n, add n-1; divide n. The logarithm: log 1, subtract n instead.
+
+    Loss: subtract 1 of the logarithm, or all n, multiply n, add n-1. Gradient: divide n, subtract 1 or n.
+    """
+    *outer, n = op.inputs[0].shape
+    rows = math.prod(outer)
+    op.let(R=rows, n=n)
+    gradient = op.base.endswith("WithLogits") and op.wanted(1)
+    flops, special = {
+        "Softmax": (5 * n - 2, 2 * n),
+        "LogSoftmax": (5 * n - 1, n + 1),
+        "SparseSoftmaxCrossEntropyWithLogits": (4 * n + (n + 1 if gradient else 0), n + 1),
+        "SoftmaxCrossEntropyWithLogits": (7 * n - 2 + (2 * n if gradient else 0), n + 1),
+    }[op.base]
+    return rows_work(op, rows * flops, rows * (special + (n if gradient else 0)), rows * (n - 1))
 
 
 @tf(
     "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3",
     "per channel 7m + 2 (statistics, scale and offset); in evaluation 2m + 5",
 )  # fmt: skip
-def batch_norm(op: OpCall) -> Cost:
-    """Normalization over batch and space; running averages are ops of their own here."""
-    total, channels = op.tensor("x").numel, op.tensor("scale").numel
-    op.let(E=total, C=channels)
-    if not op.arg("is_training", True):
-        return Cost(elementwise_flops=2 * total + 5 * channels, transcendentals=channels)
-    return Cost(elementwise_flops=7 * total + 2 * channels, transcendentals=3 * channels)
-
-
 @tf("FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3", "per channel 9m + 1; in evaluation 6m - 2")
-def batch_norm_gradient(op: OpCall) -> Cost:
-    """Gradients for input, scale and offset."""
+def batch_norm(op: OpCall) -> Cost:
+    """Normalization over batch and space, or its gradients for input, scale and offset; running averages are ops of
+    their own here."""
     total, channels = op.tensor("x").numel, op.tensor("scale").numel
     op.let(E=total, C=channels)
-    if not op.arg("is_training", True):
-        return Cost(elementwise_flops=6 * total - 2 * channels)
-    return Cost(elementwise_flops=9 * total + channels, transcendentals=2 * channels)
+    training = op.arg("is_training", True)
+    if "Grad" in op.base:
+        flops, special = (9 * total + channels, 2) if training else (6 * total - 2 * channels, 0)
+    else:
+        flops, special = (7 * total + 2 * channels, 3) if training else (2 * total + 5 * channels, 1)
+    return Cost(elementwise_flops=flops, transcendentals=special * channels)
 
 
 def _window(op: OpCall) -> int:

@@ -8,8 +8,7 @@ from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.cost.rules.pointwise import ARITHMETIC, COMPARISON
 from tensortide.graph.model import Tensor
-from tensortide.importers.tf1.rules.moves import assigned, replaced_rows
-from tensortide.importers.tf1.rules.register import tf
+from tensortide.importers.tf1.rules.moves import assigned, replaced_rows, tf
 
 
 def _changed(written: BytesRule) -> BytesRule:
@@ -29,37 +28,37 @@ def assign_add(op: OpCall) -> Cost:
 
 
 STEPS = {
-    "GradientDescent": (2, 0, 0, "scale and subtract the gradient"),
-    "Momentum": (4, 0, 1, "decay, add the gradient; scale and subtract"),
-    "Adagrad": (6, 2, 1, "square and add; root, divide, scale, subtract"),
-    "Adam": (13, 2, 2, "first moment 3, second moment 4, denominator 3, update 3"),
-    "RMSProp": (11, 1, 2, "mean square 4, denominator 2, momentum 4, update 1"),
+    "GradientDescent": (2, 0, 0),  # scale and subtract the gradient
+    "Momentum": (4, 0, 1),  # decay, add the gradient; scale and subtract
+    "Adagrad": (6, 2, 1),  # square and add; root, divide, scale, subtract
+    "Adam": (13, 2, 2),  # first moment 3, second moment 4, denominator 3, update 3
+    "RMSProp": (11, 1, 2),  # mean square 4, denominator 2, momentum 4, update 1
 }
-"""Optimizer steps: FLOPs and special functions per element, how many slots they read and write, what they do."""
+"""Optimizer steps: FLOPs and special functions per element, how many slots they read and write."""
 
 
-def _step(name: str, flops: int, special: int, slots: int, text: str) -> None:
-    def gradient(op: OpCall) -> Tensor:
-        return op.tensor("delta" if name == "GradientDescent" else "grad")
-
-    def moved(op: OpCall) -> Bytes:
-        """Variable, gradient and slots are read; variable and slots written. With indices, only the rows they name."""
-        state = (1 + slots) * gradient(op).numel * gradient(op).itemsize
-        return Bytes(state + gradient(op).region_bytes + size(op.tensors("indices")), state)
-
-    def step(op: OpCall) -> Cost:
-        count = gradient(op).numel
-        each = flops + (2 if op.arg("use_nesterov", False) else 0)
-        op.let(elements=count, per_element=each)
-        return Cost(elementwise_flops=each * count, transcendentals=special * count)
-
-    step.__doc__ = f"One step per element of the gradient: {text}."
-    names = f"Apply{name} ResourceApply{name} SparseApply{name} ResourceSparseApply{name}"
-    tf(names, f"{flops} per element" + " (Momentum: + 2 Nesterov)" * (name == "Momentum"), bytes=moved)(step)
+def _gradient(op: OpCall) -> Tensor:
+    return op.tensor("delta" if op.has("delta") else "grad")
 
 
-for _name, _entry in STEPS.items():
-    _step(_name, *_entry)
+def _stepped(op: OpCall) -> Bytes:
+    """Variable, gradient and slots are read; variable and slots written. With indices, only the rows they name."""
+    gradient, slots = _gradient(op), STEPS[op.base.rpartition("Apply")[2]][2]
+    state = (1 + slots) * gradient.numel * gradient.itemsize
+    return Bytes(state + gradient.region_bytes + size(op.tensors("indices")), state)
+
+
+def step(op: OpCall) -> Cost:
+    """One step per element of the gradient."""
+    flops, special, _ = STEPS[op.base.rpartition("Apply")[2]]
+    count, each = _gradient(op).numel, flops + (2 if op.arg("use_nesterov", False) else 0)
+    op.let(elements=count, per_element=each)
+    return Cost(elementwise_flops=each * count, transcendentals=special * count)
+
+
+for _name, (_flops, *_) in STEPS.items():
+    _names = f"Apply{_name} ResourceApply{_name} SparseApply{_name} ResourceSparseApply{_name}"
+    tf(_names, f"{_flops} per element" + " (Momentum: + 2 Nesterov)" * (_name == "Momentum"), bytes=_stepped)(step)
 
 
 @tf(
@@ -68,14 +67,9 @@ for _name, _entry in STEPS.items():
     "1 per element of the updates",
     bytes=_changed(replaced_rows),
 )
-def scatter_add(op: OpCall) -> Cost:
-    """Rows of a variable changed in place."""
-    return elements(op, op.tensor("updates").numel, ARITHMETIC)
-
-
 @tf("ScatterNd", "1 per element of the updates", bytes=reads("indices", "updates"))
-def scatter_new(op: OpCall) -> Cost:
-    """Zeros with updates added at indices."""
+def scatter_add(op: OpCall) -> Cost:
+    """Rows of a variable changed in place, or of zeros."""
     return elements(op, op.tensor("updates").numel, ARITHMETIC)
 
 
@@ -83,16 +77,10 @@ def scatter_new(op: OpCall) -> Cost:
     "UnsortedSegmentSum SegmentSum UnsortedSegmentProd",
     "1 per element (bound: distinct segments need one less)", bytes=reads("data", "segment_ids"),
 )  # fmt: skip
-def segment_sum(op: OpCall) -> Cost:
-    """Sum of the rows of equal segment."""
-    work = elements(op, op.inputs[0].numel, ARITHMETIC)
-    return work + Cost(exact=False, reason="bound: equal segments are not seen")
-
-
 @tf("UnsortedSegmentMax UnsortedSegmentMin", "1 compared per element (bound)")
-def segment_extremum(op: OpCall) -> Cost:
-    """Largest or smallest of the rows of equal segment."""
-    work = elements(op, op.inputs[0].numel, COMPARISON)
+def segments(op: OpCall) -> Cost:
+    """Sum, largest or smallest of the rows of equal segment."""
+    work = elements(op, op.inputs[0].numel, COMPARISON if "SegmentM" in op.base else ARITHMETIC)
     return work + Cost(exact=False, reason="bound: equal segments are not seen")
 
 
