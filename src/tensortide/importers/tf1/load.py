@@ -12,7 +12,7 @@ import msgspec
 from tensortide.errors import WorkloadError
 from tensortide.expr import Expr
 from tensortide.importers.imported import Imported
-from tensortide.importers.tf1.building.convert import completed, graph_of_program
+from tensortide.importers.tf1.building.convert import graph_of_program
 from tensortide.importers.tf1.read import read_program
 
 __all__ = ["import_graph"]
@@ -34,7 +34,7 @@ def import_graph(
     constants the elements. ``settings`` are values of symbols.
     Raises MetaGraphError for a file that cannot be read, WorkloadError for a setting that is no symbol of its sizes.
     """
-    program = completed(read_program(file, preparation=preparation, preset=preset, drop=drop, bind=bind))
+    program = read_program(file, preparation=preparation, preset=preset, drop=drop, bind=bind)
     unknown = [name for name in settings or {} if name not in program.hints]
     if unknown:
         known = ", ".join(name for name in program.hints if "::" not in name) or "none"

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from tensortide.expr import Expr, as_expr
+from tensortide.graph.model import DTYPE_BYTES
 from tensortide.importers.tf1.optypes import ENTERS
 from tensortide.importers.tf1.program import MetaGraphError, Node, Program, Spec, stated_shapes
 from tensortide.importers.tf1.reading.functions import lowered
@@ -20,10 +21,14 @@ from tensortide.importers.tf1.reading.raw import RawGraph, load, node_name
 from tensortide.importers.tf1.signatures import output_dtypes
 from tensortide.importers.tf1.sizes.bind import Names
 from tensortide.importers.tf1.sizes.propagate import Bindings, Propagation, propagated
+from tensortide.importers.tf1.sizes.unify import Origin
 
 __all__ = ["Preparation", "read_program"]
 
 Preparation = Literal["default", "catamount"]
+
+ELEMENTS = "::elements"
+"""The end of the symbols for sizes of tensors of which not even the rank is known."""
 
 
 def read_program(
@@ -79,33 +84,42 @@ def _program(found: Propagation, roots: tuple[str, ...]) -> Program:
     loops = [msgspec.structs.replace(loop, trips=final(loop.trips)) for loop in loops]
     dims = {dim for node in nodes for spec in node.outputs for dim in spec.shape or ()} | {loop.trips for loop in loops}
     used = {name for dim in dims for name in dim.symbols}
-    hints = names.hints(dims)
+    hints = {name: value for name, value in names.hints(dims).items() if name in used}
     kept = {node.name for node in nodes}
+    notes = [*names.notes, *_left_out(raw, kept), *_disagreements(found, nodes, hints)]
+    unsized = [name.removesuffix(ELEMENTS) for name in hints if name.endswith(ELEMENTS)]
+    if unsized:
+        note = f"The file does not tell the rank of {len(unsized)} tensors ({unsized[0]}, ...): each has a symbol."
+        notes.append(note)
     return Program(
         nodes=nodes,
         loops=tuple(loops),
-        hints={name: value for name, value in hints.items() if name in used},
+        hints=hints,
         trainable=tuple(name for name, trainable in raw.variables.items() if trainable and name in kept),
         roots=roots,
         version=raw.version,
-        notes=(*names.notes, *_left_out(raw, kept), *_disagreements(found, nodes, hints)),
+        notes=tuple(notes),
     )
 
 
 def _nodes(found: Propagation, final: Callable[[Expr], Expr]) -> Iterator[Node]:
-    """Nodes with their outputs; the handle of a variable has the dtype and shape of the variable."""
+    """Nodes with their outputs; the handle of a variable has the dtype and shape of the variable.
+
+    A tensor of which not even the rank is known has one dimension, a symbol.
+    """
     graph = found.graph
     for i, (node, tensors) in enumerate(zip(graph.nodes, found.tensors, strict=True)):
         shapes, dtypes = [tensor.shape for tensor in tensors], output_dtypes(node.type, node.attributes, len(tensors))
         if node.type == "VarHandleOp":
             shapes, dtypes = [found.state.elements.get(i)], (str(node.attributes.get("dtype")),)
-        outputs = tuple(
-            Spec(dtype, None if shape is None else tuple(map(final, shape)))
-            for dtype, shape in zip(dtypes, shapes, strict=True)
-        )
+        outputs = []
+        for k, (dtype, shape) in enumerate(zip(dtypes, shapes, strict=True)):
+            known = shape is not None or not DTYPE_BYTES.get(dtype, 0)
+            own = shape if known else (found.sizes.new(f"{node.name}:{k}{ELEMENTS}", 1, Origin.DERIVED),)
+            outputs.append(Spec(dtype, None if own is None else tuple(map(final, own))))
         attributes = {key: value for key, value in node.attributes.items() if key != "_output_shapes"}
         loop = graph.frames[graph.frame[i]].parent if node.type in ENTERS else graph.frame[i]
-        yield msgspec.structs.replace(node, outputs=outputs, attributes=attributes, loop=loop)
+        yield msgspec.structs.replace(node, outputs=tuple(outputs), attributes=attributes, loop=loop)
 
 
 def _left_out(raw: RawGraph, kept: Collection[str]) -> list[str]:

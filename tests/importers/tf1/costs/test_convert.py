@@ -10,10 +10,13 @@ from tensortide.cost.table import table_of
 from tensortide.expr import as_expr, expr_of, symbol
 from tensortide.graph import Graph, Phase, Role
 from tensortide.importers.tf1.building.arrange import order
-from tensortide.importers.tf1.building.convert import completed, graph_of_program
+from tensortide.importers.tf1.building.convert import graph_of_program
 from tensortide.importers.tf1.program import OUTSIDE, Loop, MetaGraphError, Ref
+from tensortide.importers.tf1.read import read_program
 from tensortide.memory import footprint_bytes
 from tensortide.timelines import timeline
+from tests.importers.tf1.build import FLOAT
+from tests.importers.tf1.build import Graph as File
 from tests.importers.tf1.costs.programs import Builder, accumulating
 
 N, T = symbol("n"), symbol("t")
@@ -145,19 +148,17 @@ def test_updates_write_their_variable_and_slots() -> None:
     assert timeline(graph).persistent_bytes == 12 * 4 + 4 + 4  # w, slot, average and x; rate; the constant
 
 
-def test_resource_variables_are_what_they_are_read_as() -> None:
+def test_resource_variables_are_storages_that_reads_share_and_steps_write() -> None:
     b = Builder()
     b.hints = {"n": 3}
-    w = b.add("VarHandleOp", dtype="resource", name="w", shape=(3,))
-    m = b.add("VarHandleOp", dtype="resource", name="w/m", shape=(3,))
-    b.nodes[m] = msgspec.structs.replace(b.nodes[m], attributes={"shape": (3,), "dtype": "float32"})
+    w = b.add("VarHandleOp", shapes=[["n"]], name="w")
+    m = b.add("VarHandleOp", shapes=[["n"]], name="w/m")
     read = b.add("ReadVariableOp", [w], [["n"]], name="read")
     gradient = b.add("Mul", [read, read], [["n"]], name="gradients/mul")
     b.add("ResourceApplyAdagrad", [w, m, read, gradient], [], name="apply")
-    program = completed(b.program(trainable=("w",)))
-    graph = graph_of_program(program)
+    graph = graph_of_program(b.program(trainable=("w",)))
     held = count(graph).sizes
-    assert (expr_of(held.trainable), held.optimizer_state_bytes) == (N, 12)
+    assert (expr_of(held.trainable), expr_of(held.optimizer_state_bytes)) == (N, 4 * N)
     assert storage_of(graph, "read") == storage_of(graph, "w")
     apply = next(view for view in graph if view.op.label == "apply")
     assert apply.written_storages == {storage_of(graph, "w"), storage_of(graph, "w/m")}
@@ -236,14 +237,14 @@ def test_arms_of_a_conditional_exclude_each_other() -> None:
 
 
 def test_a_tensor_of_unknown_rank_has_a_symbol_that_is_listed() -> None:
-    b = Builder()
-    x = b.add("Placeholder", shapes=[None], name="x")
-    b.add("Neg", [x], [None], name="y")
-    program = completed(b.program())
+    file = File()
+    file.node("x", "Placeholder", dtype=FLOAT)
+    file.node("y", "Neg", "x")
+    program = read_program(file.data())
     graph = graph_of_program(program)
+    assert program.hints == {"x:0::elements": 1, "y:0::elements": 1}
     assert expr_of(count(graph).total.flops) == symbol("y:0::elements")
     assert any("rank of 2 tensors" in note for note in graph.meta.assumptions)
-    assert completed(program) is program
 
 
 def test_what_is_fetched_is_an_output() -> None:

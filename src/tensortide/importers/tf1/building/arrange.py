@@ -1,16 +1,18 @@
-"""The order in which the nodes of a graph file run, and the outcomes of its conditionals under which they do."""
+"""The order in which the nodes of a graph file run, the outcomes of conditionals under which they do, their phases; and
+the roles of variables."""
 
 from __future__ import annotations
 
 import heapq
+import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from tensortide.graph.model import Branch
-from tensortide.importers.tf1.optypes import MERGES, QUESTIONS, SWITCHES
+from tensortide.graph.model import Branch, Phase, Role
+from tensortide.importers.tf1.optypes import MERGES, QUESTIONS, READERS, SWITCHES, VARIABLES, updates
 from tensortide.importers.tf1.program import OUTSIDE, MetaGraphError, Node, Program, Ref
 
-__all__ = ["branches", "loop_chain", "order"]
+__all__ = ["branches", "loop_chain", "order", "phases", "variable_roles"]
 
 
 def loop_chain(program: Program, loop: int) -> tuple[int, ...]:
@@ -123,3 +125,56 @@ def _table(contexts: dict[int, Context]) -> tuple[dict[int, int], tuple[Branch, 
                 found[context[:depth]] = len(table)
                 table.append(Branch(conditional, arm, found[around]))
     return {i: found[context] for i, context in contexts.items() if context}, tuple(table)
+
+
+_SCOPE = re.compile(r"(?:^|/)gradients(?:_\d+)?/")
+
+
+def phases(program: Program, order: Iterable[int]) -> list[Phase]:
+    """Return the phase of every node.
+
+    Backward is what stands in the gradient scope (except what it does in forward loops, to keep values) and what
+    follows from that; of this, the optimizer is what updates variables, what reads them outside the scope, and what
+    comes after either.
+    """
+    found = [Phase.FORWARD] * len(program.nodes)
+    for index in order:
+        node = program.nodes[index]
+        if _SCOPE.search(node.name):
+            found[index] = Phase.FORWARD if _in_forward_loop(program, node) else Phase.BACKWARD
+            continue
+        before = {found[ref.node] for ref in node.inputs} | {found[i] for i in node.control}
+        reads = any(program.nodes[program.source(ref, READERS).node].type in VARIABLES for ref in node.inputs)
+        if Phase.OPTIMIZER in before or (Phase.BACKWARD in before and (reads or updates(node.type))):
+            found[index] = Phase.OPTIMIZER
+        elif Phase.BACKWARD in before:
+            found[index] = Phase.BACKWARD
+    return found
+
+
+def _in_forward_loop(program: Program, node: Node) -> bool:
+    loop = None if node.loop == OUTSIDE else program.loops[node.loop]
+    return loop is not None and not _SCOPE.search(loop.name) and loop.gradient_of == OUTSIDE
+
+
+def variable_roles(program: Program) -> dict[int, Role]:
+    """Return the role of each variable: a parameter if it is trained; optimizer state if an optimizer's step names it
+    so, or if it belongs to a parameter by name and shape; else a buffer."""
+    indexes = {node.name: i for i, node in enumerate(program.nodes) if node.type in VARIABLES}
+    trainable = {name for name in program.trainable if name in indexes}
+    slots = {
+        program.source(ref, READERS).node
+        for node in program.nodes
+        if updates(node.type) and "Apply" in node.type
+        for ref in node.inputs[1:]
+    }
+    roles: dict[int, Role] = {}
+    for name, index in indexes.items():
+        parts = name.split("/")
+        prefixes = ("/".join(parts[:n]) for n in range(len(parts) - 1, 0, -1))
+        owner = next((program.nodes[indexes[p]] for p in prefixes if p in trainable), None)
+        shape = program.nodes[index].outputs[0].shape
+        alike = owner is not None and owner.outputs[0].shape == shape
+        slot = bool(shape) and (index in slots or alike)
+        roles[index] = Role.PARAMETER if name in trainable else Role.OPTIMIZER_STATE if slot else Role.BUFFER
+    return roles

@@ -4,32 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
-from tensortide.expr import constant, symbol
-from tensortide.graph.model import (
-    DTYPE_BYTES,
-    TENSOR,
-    Call,
-    Graph,
-    Loop,
-    Meta,
-    Module,
-    Named,
-    Op,
-    Phase,
-    Role,
-    Value,
-)
+from tensortide.graph.model import TENSOR, Call, Graph, Loop, Meta, Module, Named, Op, Phase, Role, Value
 from tensortide.graph.validate import validate
-from tensortide.importers.tf1.building.arrange import branches, order
-from tensortide.importers.tf1.building.phases import phases, variable_roles
+from tensortide.importers.tf1.building.arrange import branches, order, phases, variable_roles
 from tensortide.importers.tf1.building.storing import Memory
-from tensortide.importers.tf1.optypes import FEEDS, READERS, updates
-from tensortide.importers.tf1.program import OUTSIDE, Attribute, Constant, Node, Program, Ref, Spec
+from tensortide.importers.tf1.optypes import FEEDS, updates
+from tensortide.importers.tf1.program import OUTSIDE, Attribute, Constant, Node, Program, Ref
 from tensortide.importers.tf1.signatures import operands
 
-__all__ = ["completed", "graph_of_program"]
+__all__ = ["graph_of_program"]
 
 TAGS = {"StackPushV2": ("push",), "StackPopV2": ("pop",), "TensorArrayWriteV3": ("write",)} | dict.fromkeys(
     ["TensorArrayGatherV3", "TensorArrayConcatV3"], ("gather",)
@@ -43,47 +26,6 @@ _FEW = 16
 """Stored tensors of up to so many elements are shown among the arguments of their Const."""
 
 
-def completed(program: Program) -> Program:
-    """``program`` with a size for every tensor: one of which not even the rank is known has one dimension, a symbol.
-
-    The handle of a resource variable becomes the variable: what it is read as.
-    """
-    hints = dict(program.hints)
-    unsized: list[str] = []
-    variables = _resource_variables(program)
-
-    def spec(node: Node, output: int) -> Spec:
-        known = variables.get(node.name, node.outputs[output])
-        if known.shape is not None or not DTYPE_BYTES.get(known.dtype, 0):
-            return known
-        unsized.append(f"{node.name}:{output}")
-        hints[f"{unsized[-1]}::elements"] = 1
-        return Spec(known.dtype, (symbol(f"{unsized[-1]}::elements"),))
-
-    nodes = tuple(
-        msgspec.structs.replace(node, outputs=tuple(spec(node, k) for k in range(len(node.outputs))))
-        for node in program.nodes
-    )
-    if not unsized:
-        return msgspec.structs.replace(program, nodes=nodes) if variables else program
-    note = f"The file does not tell the rank of {len(unsized)} tensors ({unsized[0]}, ...): each has a symbol."
-    return msgspec.structs.replace(program, nodes=nodes, hints=hints, notes=(*program.notes, note))
-
-
-def _resource_variables(program: Program) -> dict[str, Spec]:
-    """Shape and dtype of the variables behind handles: as they are read, else as the file says."""
-    found: dict[str, Spec] = {}
-    for node in program.nodes:
-        if node.type == "ReadVariableOp":
-            found.setdefault(program.nodes[program.source(node.inputs[0], READERS).node].name, node.outputs[0])
-    for node in program.nodes:
-        shape, dtype = node.attributes.get("shape"), node.attributes.get("dtype")
-        if node.type == "VarHandleOp" and node.name not in found and isinstance(shape, tuple):
-            dims = tuple(constant(n) for n in shape if isinstance(n, int) and n >= 0)
-            found[node.name] = Spec(str(dtype), dims if len(dims) == len(shape) else None)
-    return found
-
-
 def graph_of_program(program: Program, name: str = "") -> Graph:
     """Return the Graph of all nodes of ``program``.
 
@@ -91,19 +33,17 @@ def graph_of_program(program: Program, name: str = "") -> Graph:
     passes a tensor on (Identity, Switch, Reshape, ...) shares its storage; an addition that a loop accumulates
     writes into what it started from. Raises MetaGraphError for a graph without an order to run in.
     """
-    ordered = order(program)
-    return _Conversion(program, ordered).graph(name)
+    return _Conversion(program).graph(name)
 
 
 class _Conversion:
-    def __init__(self, program: Program, ordered: Sequence[int]) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
-        self.order = ordered
+        self.order = order(program)
         self.roles = variable_roles(program)
-        self.phases = phases(program, ordered)
-        self.memory = Memory(program, ordered, self.roles)
-        self.calls: dict[tuple[str, str], int] = {}
-        self.call_table: list[Call] = []
+        self.phases = phases(program, self.order)
+        self.memory = Memory(program, self.order, self.roles)
+        self.calls: dict[str, tuple[int, Call]] = {}
         self.modules: dict[str, int] = {}
 
     def graph(self, name: str) -> Graph:
@@ -114,7 +54,7 @@ class _Conversion:
         given = {memory.tensors[tensor].storage for tensor in outputs.values()}
         graph = Graph(
             ops=ops,
-            calls=tuple(self.call_table),
+            calls=tuple(call for _, call in self.calls.values()),
             tensors=tuple(memory.tensors),
             storages=memory.storages(given, self._saved(ops)),
             modules=tuple(Module(path, "scope") for path in self.modules),
@@ -158,19 +98,14 @@ class _Conversion:
         returns: Value = TENSOR if outputs == 1 else (TENSOR,) * outputs if outputs else None
         tags = TAGS.get(node.type, ())
         call = Call(f"tf.{node.type}", (*given, *_attributes(node)), len(given), mutated, returns, tags)
-        key = (node.type, repr(call))
-        if key not in self.calls:
-            self.calls[key] = len(self.call_table)
-            self.call_table.append(call)
-        return self.calls[key]
+        return self.calls.setdefault(repr(call), (len(self.calls), call))[0]
 
     def _slots(self, node: Node) -> tuple[int, ...]:
         """Return the other inputs that an optimizer's step writes: its slots."""
         if "Apply" not in node.type:
             return ()
-        memory = self.memory
-        storages = [memory.tensors[memory.tensor_of[ref]].storage for ref in node.inputs]
-        return tuple(i for i in range(1, len(storages)) if memory.role[storages[i]] is Role.OPTIMIZER_STATE)
+        roles = [self.memory.held[self.memory.of(ref)].role for ref in node.inputs]
+        return tuple(i for i in range(1, len(roles)) if roles[i] is Role.OPTIMIZER_STATE)
 
     def _module(self, scope: str) -> int:
         if not scope:
@@ -207,7 +142,7 @@ class _Conversion:
                 continue
             for k in [int(output)] if output else range(len(node.outputs)):
                 tensor = self.memory.tensor_of[Ref(index, k)]
-                if self.memory.birth[self.memory.tensors[tensor].storage] is not None:
+                if self.memory.held[self.memory.tensors[tensor].storage].birth is not None:
                     found[f"{name}:{k}"] = tensor
         return found
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from tensortide.expr import Expr, compiled, sized
 from tensortide.graph.model import DTYPE_BYTES, Role, Storage, Tensor
@@ -14,8 +16,7 @@ from tensortide.importers.tf1.program import OUTSIDE, Node, Program, Ref, Spec
 
 __all__ = ["Memory"]
 
-_REDUCTIONS = "Sum Prod Mean Max Min All Any BiasAddGrad"
-REDUCTIONS = frozenset(_REDUCTIONS.split())
+REDUCTIONS = frozenset(["Sum", "Prod", "Mean", "Max", "Min", "All", "Any", "BiasAddGrad"])
 """Ops whose output is their input if it has the same shape: they reduce no axis."""
 
 KEEPS = {"StackPushV2": 1, "TensorArrayWriteV3": 2, "TensorArrayScatterV3": 2}
@@ -29,6 +30,17 @@ FLOWS = frozenset(
 ADDS = frozenset({"Add", "AddV2"})
 
 
+@dataclass(slots=True)
+class _Held:
+    """A storage as it becomes known. ``birth`` None: it is there before the step and after it."""
+
+    nbytes: int
+    role: Role
+    birth: int | None
+    death: int
+    name: str
+
+
 class Memory:
     """The tensors and storages of a Program whose nodes run in ``order``; ``tensor_of`` finds the tensor of an output.
 
@@ -38,11 +50,7 @@ class Memory:
     def __init__(self, program: Program, order: Sequence[int], roles: Mapping[int, Role]) -> None:
         self.program = program
         self.tensors: list[Tensor] = []
-        self.nbytes: list[int] = []
-        self.role: list[Role] = []
-        self.birth: list[int | None] = []
-        self.death: list[int] = []
-        self.names: list[str] = []
+        self.held: list[_Held] = []
         self.tensor_of: dict[Ref, int] = {}
         self.in_place, self._starts = accumulations(program)
         self.size = _sizes(program)
@@ -55,23 +63,25 @@ class Memory:
         for index in order:
             self._place(index)
 
+    def of(self, ref: Ref) -> int:
+        """Return the storage of an output."""
+        return self.tensors[self.tensor_of[ref]].storage
+
     def storages(self, outputs: Collection[int], saved: Collection[int]) -> tuple[Storage, ...]:
         """Return the storages. ``outputs`` are those the step hands out, ``saved`` those that backward reads."""
         table = []
-        for i, (nbytes, found, birth) in enumerate(zip(self.nbytes, self.role, self.birth, strict=True)):
-            role = Role.ACTIVATION if found is Role.TEMPORARY and i in saved else found
-            role = Role.OUTPUT if birth is not None and i in outputs else role
-            lasts = birth is None or role is Role.OUTPUT
-            table.append(Storage(nbytes, "cpu", role, birth, None if lasts else self.death[i] + 1, self.names[i]))
+        for i, held in enumerate(self.held):
+            role = Role.ACTIVATION if held.role is Role.TEMPORARY and i in saved else held.role
+            role = Role.OUTPUT if held.birth is not None and i in outputs else role
+            death = None if held.birth is None or role is Role.OUTPUT else held.death + 1
+            table.append(Storage(held.nbytes, "cpu", role, held.birth, death, held.name))
         return tuple(table)
-
-    # -- one node -----------------------------------------------------------------------------------
 
     def _place(self, index: int) -> None:
         node, position = self.program.nodes[index], self._position[index]
         for ref in node.inputs:
             if ref in self.tensor_of:
-                self._use(self.tensors[self.tensor_of[ref]].storage, node, position)
+                self._use(self.of(ref), node, position)
         for output, spec in enumerate(node.outputs):
             shape = tuple(map(self.size, spec.shape or ()))
             dtype = spec.dtype if spec.dtype in DTYPE_BYTES else "variant"
@@ -87,19 +97,19 @@ class Memory:
     def _storage(self, index: int, node: Node, output: int) -> int | None:
         """Return the storage that an output shares, None for one of its own."""
         if index in self.in_place:
-            return self._of(node.inputs[self.in_place[index]])
+            return self.of(node.inputs[self.in_place[index]])
         if node.type in MERGES and output == 1:
-            return None if Ref(index, 1) in self._read else self._of(Ref(index))
+            return None if Ref(index, 1) in self._read else self.of(Ref(index))
         if node.type in PASSES or (updates(node.type) and node.inputs):
-            return next((self._of(ref) for ref in node.inputs if ref in self.tensor_of), None)
+            return next((self.of(ref) for ref in node.inputs if ref in self.tensor_of), None)
         if node.type in REDUCTIONS and node.outputs[0].shape == self._spec(node.inputs[0]).shape:
-            return self._of(node.inputs[0])
+            return self.of(node.inputs[0])
         if node.type == "TensorArrayGradV3" and output == 0:
             return self._arrays.get(self._handle(Ref(index)))
         if node.type == "IdentityN":
-            return self._of(node.inputs[output])
+            return self.of(node.inputs[output])
         if node.type == "StackPushV2" and len(node.inputs) > 1:
-            return self._of(node.inputs[1])
+            return self.of(node.inputs[1])
         if node.type in ("StackPopV2", "TensorArrayReadV3") and node.inputs:
             return self._kept.get(self._handle(node.inputs[0]))
         return None
@@ -107,37 +117,31 @@ class Memory:
     def _spec(self, ref: Ref) -> Spec:
         return self.program.nodes[ref.node].outputs[ref.output]
 
-    def _of(self, ref: Ref) -> int:
-        return self.tensors[self.tensor_of[ref]].storage
-
     def _new(self, node: int, output: int, nbytes: int) -> int:
         kind = self.program.nodes[node].type
         lasts = kind in VARIABLES or kind in FEEDS or (kind == "Const" and node not in self._starts)
         role = Role.INPUT if kind in FEEDS else Role.BUFFER if lasts else Role.TEMPORARY
-        self.nbytes.append(nbytes)
-        self.role.append(self._roles.get(node, role))
-        self.birth.append(None if lasts else self._position[node])
-        self.death.append(self._position[node])
-        self.names.append(self.program.nodes[node].name.replace("/", ".") if lasts and output == 0 else "")
-        return len(self.nbytes) - 1
+        position, name = self._position[node], self.program.nodes[node].name.replace("/", ".")
+        birth, shown = (None, name * (output == 0)) if lasts else (position, "")
+        self.held.append(_Held(nbytes, self._roles.get(node, role), birth, position, shown))
+        return len(self.held) - 1
 
     def _use(self, storage: int, node: Node, position: int) -> None:
         """Prolong the life of a storage: one from outside a loop is resident until the loop ends."""
-        birth = self.birth[storage]
-        if birth is not None and node.loop != OUTSIDE:
-            for loop in loop_chain(self.program, node.loop):
-                first, last = self._last_of_loop[loop]
-                if not first <= birth <= last:
-                    position = max(position, last)
-        self.death[storage] = max(self.death[storage], position)
+        held = self.held[storage]
+        for loop in loop_chain(self.program, node.loop):
+            first, last = self._last_of_loop[loop]
+            if held.birth is not None and not first <= held.birth <= last:
+                position = max(position, last)
+        held.death = max(held.death, position)
 
     def _keep(self, index: int, node: Node) -> None:
         """Note what stacks and arrays keep: values as they are, or the copy that a scatter makes."""
         position = self._position[index]
         if node.type == "TensorArrayGradV3":
-            self._arrays[self._handle(Ref(index))] = self._of(Ref(index))
+            self._arrays[self._handle(Ref(index))] = self.of(Ref(index))
         if len(node.inputs) > (value := KEEPS.get(node.type, len(node.inputs))):
-            kept = self._of(node.inputs[value])
+            kept = self.of(node.inputs[value])
             if node.type == "TensorArrayScatterV3":
                 tensor = self.tensors[self.tensor_of[node.inputs[value]]]
                 kept = self._new(index, 1, tensor.numel * tensor.itemsize)
@@ -147,7 +151,7 @@ class Memory:
             if gathered is not None:
                 self._use(gathered, node, position)
         elif node.type in NEXT and node.loop != OUTSIDE:
-            self._use(self._of(node.inputs[0]), node, self._last_of_loop[node.loop][1])
+            self._use(self.of(node.inputs[0]), node, self._last_of_loop[node.loop][1])
 
     def _handle(self, ref: Ref) -> object:
         """Identify the stack or array of a handle by the op that made it; the gradients of an array are one array."""
@@ -169,12 +173,8 @@ def _sizes(program: Program) -> Callable[[Expr], int]:
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides: list[int] = []
-    step = 1
-    for n in reversed(shape):
-        strides.append(step)
-        step = n * step
-    return tuple(reversed(strides))
+    steps = list(itertools.accumulate(shape[::-1], lambda step, n: n * step, initial=1))
+    return tuple(steps[-2::-1])
 
 
 def _last_positions(program: Program, order: Sequence[int]) -> dict[int, tuple[int, int]]:

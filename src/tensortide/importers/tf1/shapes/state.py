@@ -61,6 +61,14 @@ def variable(op: Op) -> Result:
     return Tensor(shape, handle=op.number)
 
 
+@shape_of("ReadVariableOp")
+def read(op: Op) -> Result:
+    """The variable. Where its handle does not say the shape, what is stored of its value does."""
+    if op.state.elements.get(op.handle) is None:
+        op.state.elements[op.handle] = op.stored(0)
+    return op.element()
+
+
 @shape_of("Shape ShapeN VariableShape")
 def shape_values(op: Op) -> Result:
     results = []
@@ -262,7 +270,7 @@ shapes_of(
             Tensor((), handle=op.handle),
         ],
         "TensorArraySplitV3": lambda op: Tensor((), handle=op.handle),
-        "TensorArrayReadV3 TensorListGetItem ReadVariableOp": lambda op: op.element(),
+        "TensorArrayReadV3 TensorListGetItem": lambda op: op.element(),
         "TensorArrayGatherV3": lambda op: (*op.shape(1), *op.element()),
         "TensorListStack": lambda op: (op.length() or op.unknown(0, 0), *op.element()),
         "TensorListElementShape": lambda op: vector(op.element()),
