@@ -42,7 +42,7 @@ TABLE: dict[str, Weights] = {
 """FLOPs per output element, of which special functions and comparisons."""
 
 for _names, _weights in TABLE.items():
-    tf(_names, describe(_weights), meaning="Element by element, operands broadcast.")(simple(_weights))
+    tf(_names, describe(_weights), "Element by element, operands broadcast.")(simple(_weights))
 
 
 @tf("LogicalAnd LogicalOr LogicalNot BitwiseAnd BitwiseOr BitwiseXor Invert", "1 integer op per output element")
@@ -65,10 +65,13 @@ def l2_loss(op: OpCall) -> Cost:
     return elements(op, 2 * op.inputs[0].numel, ARITHMETIC)
 
 
-@tf("CheckNumerics", "1 compared per element", bytes=reads("x", "tensor", "input_0"))
+@tf(
+    "CheckNumerics", "1 compared per element", "The input, if no element is infinite or no number.",
+    bytes=reads("x", "tensor", "input_0"),
+)  # fmt: skip
 @tf("InTopK InTopKV2", "1 compared per prediction")
-def compared(op: OpCall) -> Cost:
-    """A test of every element: it is finite; or of every prediction: fewer than k are above that of the target."""
+def in_top_k(op: OpCall) -> Cost:
+    """A test that fewer than k classes are predicted more strongly than the target."""
     return elements(op, op.inputs[0].numel, COMPARISON)
 
 

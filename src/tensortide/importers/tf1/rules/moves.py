@@ -32,9 +32,9 @@ INPUT = (
 )
 
 
-def tf(names: str, formula: str, **options: Any) -> Callable[[W], W]:
+def tf(names: str, formula: str, meaning: str = "", **options: Any) -> Callable[[W], W]:
     """Register the decorated function as the rule of the op types ``names``, separated by spaces: ``tf::<Type>``."""
-    return rule(*(f"tf::{name}" for name in names.split()), formula=formula, **options)
+    return rule(*(f"tf::{name}" for name in names.split()), formula=formula, meaning=meaning, **options)
 
 
 @tf(f"{VIEWS} {CONTROL} {STATE} {INPUT}", "0: no bytes move", bytes=nothing, is_free=True)
@@ -83,22 +83,36 @@ def replaced_rows(op: OpCall) -> Bytes:
 @tf(
     "Cast Transpose Pack ParallelConcat Concat ConcatV2 ReverseV2 Reverse ReverseSequence Roll DynamicStitch "
     "DynamicPartition Unpack Split SplitV Tile SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace",
-    "0 FLOP: read and written", bytes=_copied,
+    "0 FLOP: read and written", "A copy, in another order, layout or dtype.", bytes=_copied,
 )  # fmt: skip
 @tf(
-    "Slice StridedSlice TensorArrayGatherV3 TensorArrayConcatV3",
-    "0 FLOP: what is taken is read and written", bytes=_taken,
+    "Slice StridedSlice TensorArrayGatherV3 TensorArrayConcatV3", "0 FLOP: what is taken is read and written",
+    "A copy of a part, or of all elements of an array together.", bytes=_taken,
 )  # fmt: skip
-@tf("TensorArrayScatterV3", "0 FLOP: the value is read, its parts written", bytes=_scattered)
-@tf("Fill ZerosLike OnesLike OneHot Zeros Ones Empty", "0 FLOP: written", bytes=_filled)
-@tf("Pad PadV2 MirrorPad StridedSliceGrad", "0 FLOP: zeros with the input copied into place", bytes=_padded)
-@tf("Assign AssignVariableOp", "0 FLOP: value read, variable written", bytes=assigned)
 @tf(
-    "Gather GatherV2 GatherNd ResourceGather ResourceGatherNd",
-    "0 FLOP: indices and the selected rows", bytes=selected_rows("indices"),
+    "TensorArrayScatterV3", "0 FLOP: the value is read, its parts written",
+    "A tensor cut into the elements of an array.", bytes=_scattered,
 )  # fmt: skip
-@tf("ScatterUpdate ResourceScatterUpdate ScatterNdUpdate", "0 FLOP: rows written", bytes=replaced_rows)
+@tf(
+    "Fill ZerosLike OnesLike OneHot Zeros Ones Empty", "0 FLOP: written", "A fill; OneHot reads its indices.",
+    bytes=_filled,
+)  # fmt: skip
+@tf(
+    "Pad PadV2 MirrorPad StridedSliceGrad", "0 FLOP: zeros with the input copied into place",
+    "A tensor in a larger one.", bytes=_padded,
+)  # fmt: skip
+@tf(
+    "Assign AssignVariableOp", "0 FLOP: value read, variable written", "A variable gets a value.", bytes=assigned
+)  # fmt: skip
+@tf(
+    "Gather GatherV2 GatherNd ResourceGather ResourceGatherNd", "0 FLOP: indices and the selected rows",
+    "Rows by their indices.", bytes=selected_rows("indices"),
+)  # fmt: skip
+@tf(
+    "ScatterUpdate ResourceScatterUpdate ScatterNdUpdate", "0 FLOP: rows written", "Rows of a variable replaced.",
+    bytes=replaced_rows,
+)  # fmt: skip
 def moved(op: OpCall) -> Cost:
-    """A copy of all elements or a part, a fill, a new value of a variable: bytes move."""
+    """Nothing is computed: bytes move."""
     del op
     return Cost()

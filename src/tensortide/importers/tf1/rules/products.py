@@ -49,17 +49,14 @@ def einsum(op: OpCall) -> Cost | None:
 @tf("DepthwiseConv2dNative", "E kh kw MACs")
 @tf(
     "Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput",
-    "as the convolution", bytes=reads("filter", "out_backprop"),
+    "as the convolution", "Gradient of a convolution's input.", bytes=reads("filter", "out_backprop"),
 )  # fmt: skip
 @tf(
     "Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter",
-    "as the convolution", bytes=reads("input", "out_backprop"),
+    "as the convolution", "Gradient of a convolution's filter.", bytes=reads("input", "out_backprop"),
 )  # fmt: skip
 def convolution(op: OpCall) -> Cost:
-    """Every output site meets the whole filter once, taps on padding included; so do the gradients.
-
-    In a depthwise one every channel is convolved by itself: an element meets kh kw taps.
-    """
+    """Every output site meets the whole filter once, taps on padding included; depthwise, its channel's part of it."""
     made = op.tensor("out_backprop") if "Backprop" in op.base else op.out
     kernel = op.out.shape if "BackpropFilter" in op.base else op.shape("filter")
     if op.base.startswith("Depthwise"):

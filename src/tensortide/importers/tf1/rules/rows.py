@@ -23,9 +23,12 @@ def _same_shape(op: OpCall) -> bool:
 
 
 @tf("Sum Prod BiasAddGrad", "R (n - 1); a view if no axis is reduced", bytes=_reduced)
-@tf("Max Min ArgMax ArgMin All Any", "R (n - 1) comparisons; a view if no axis is reduced", bytes=_reduced)
+@tf(
+    "Max Min ArgMax ArgMin All Any", "R (n - 1) comparisons; a view if no axis is reduced",
+    "Largest or smallest, or its place.", bytes=_reduced,
+)  # fmt: skip
 def reduction(op: OpCall) -> Cost:
-    """n - 1 additions or products per row of n; or comparisons, for the largest or smallest or its place."""
+    """n - 1 additions or products per row of n."""
     op.let(E=op.inputs[0].numel, R=op.out.numel)
     count = op.inputs[0].numel - op.out.numel
     if op.base in ("Sum", "Prod", "BiasAddGrad"):
@@ -47,21 +50,21 @@ def scan(op: OpCall) -> Cost:
     return work + Cost(exact=False, reason="bound: the axis is not known")
 
 
-@tf("Softmax", "R (5n - 2)")
-@tf("LogSoftmax", "R (5n - 1)")
+@tf("Softmax", "R (5n - 2)", "Per row: maximum n-1, subtract n, exp n, add n-1, divide n.")
+@tf("LogSoftmax", "R (5n - 1)", "Per row: maximum n-1, subtract n, exp n, add n-1, log 1, subtract n.")
 @tf(
-    "SparseSoftmaxCrossEntropyWithLogits",
-    "R 4n for the loss, + R (n + 1) for the gradient if it is read", asks_wanted=True,
+    "SparseSoftmaxCrossEntropyWithLogits", "R 4n for the loss, + R (n + 1) for the gradient if it is read",
+    "Loss per row: maximum n-1, subtract n, exp n, add n-1, log 1, subtract 1. Gradient: divide n, subtract 1.",
+    asks_wanted=True,
 )  # fmt: skip
 @tf(
-    "SoftmaxCrossEntropyWithLogits",
-    "R (7n - 2) for the loss, + 2 R n for the gradient if it is read", asks_wanted=True,
+    "SoftmaxCrossEntropyWithLogits", "R (7n - 2) for the loss, + 2 R n for the gradient if it is read",
+    "Loss per row: maximum n-1, subtract n, exp n, add n-1, log 1, subtract n, multiply n, add n-1. Gradient: divide\n"
+    "n, subtract n.",
+    asks_wanted=True,
 )  # fmt: skip
 def softmax(op: OpCall) -> Cost:
-    """Per row of n: maximum n-1, subtract n, exp n, add n-1; divide n. The logarithm: log 1, subtract n instead.
-
-    Loss: subtract 1 of the logarithm, or all n, multiply n, add n-1. Gradient: divide n, subtract 1 or n.
-    """
+    """A softmax, its logarithm, or a loss of it with its gradient: FLOPs and special functions per row."""
     *outer, n = op.inputs[0].shape
     rows = math.prod(outer)
     op.let(R=rows, n=n)
@@ -79,10 +82,12 @@ def softmax(op: OpCall) -> Cost:
     "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3",
     "per channel 7m + 2 (statistics, scale and offset); in evaluation 2m + 5",
 )  # fmt: skip
-@tf("FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3", "per channel 9m + 1; in evaluation 6m - 2")
+@tf(
+    "FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3", "per channel 9m + 1; in evaluation 6m - 2",
+    "Gradients for input, scale and offset.",
+)  # fmt: skip
 def batch_norm(op: OpCall) -> Cost:
-    """Normalization over batch and space, or its gradients for input, scale and offset; running averages are ops of
-    their own here."""
+    """Normalization over batch and space; running averages are ops of their own here."""
     total, channels = op.tensor("x").numel, op.tensor("scale").numel
     op.let(E=total, C=channels)
     training = op.arg("is_training", True)

@@ -28,13 +28,13 @@ def assign_add(op: OpCall) -> Cost:
 
 
 STEPS = {
-    "GradientDescent": (2, 0, 0),  # scale and subtract the gradient
-    "Momentum": (4, 0, 1),  # decay, add the gradient; scale and subtract
-    "Adagrad": (6, 2, 1),  # square and add; root, divide, scale, subtract
-    "Adam": (13, 2, 2),  # first moment 3, second moment 4, denominator 3, update 3
-    "RMSProp": (11, 1, 2),  # mean square 4, denominator 2, momentum 4, update 1
+    "GradientDescent": (2, 0, 0, "scale and subtract the gradient"),
+    "Momentum": (4, 0, 1, "decay, add the gradient; scale and subtract"),
+    "Adagrad": (6, 2, 1, "square and add; root, divide, scale, subtract"),
+    "Adam": (13, 2, 2, "first moment 3, second moment 4, denominator 3, update 3"),
+    "RMSProp": (11, 1, 2, "mean square 4, denominator 2, momentum 4, update 1"),
 }
-"""Optimizer steps: FLOPs and special functions per element, how many slots they read and write."""
+"""Optimizer steps: FLOPs and special functions per element, how many slots they read and write, what they do."""
 
 
 def _gradient(op: OpCall) -> Tensor:
@@ -50,15 +50,16 @@ def _stepped(op: OpCall) -> Bytes:
 
 def step(op: OpCall) -> Cost:
     """One step per element of the gradient."""
-    flops, special, _ = STEPS[op.base.rpartition("Apply")[2]]
+    flops, special, *_ = STEPS[op.base.rpartition("Apply")[2]]
     count, each = _gradient(op).numel, flops + (2 if op.arg("use_nesterov", False) else 0)
     op.let(elements=count, per_element=each)
     return Cost(elementwise_flops=each * count, transcendentals=special * count)
 
 
-for _name, (_flops, *_) in STEPS.items():
+for _name, (_flops, _, _, _text) in STEPS.items():
     _names = f"Apply{_name} ResourceApply{_name} SparseApply{_name} ResourceSparseApply{_name}"
-    tf(_names, f"{_flops} per element" + " (Momentum: + 2 Nesterov)" * (_name == "Momentum"), bytes=_stepped)(step)
+    _formula = f"{_flops} per element" + " (Momentum: + 2 Nesterov)" * (_name == "Momentum")
+    tf(_names, _formula, f"One step per element of the gradient: {_text}.", bytes=_stepped)(step)
 
 
 @tf(
@@ -67,9 +68,12 @@ for _name, (_flops, *_) in STEPS.items():
     "1 per element of the updates",
     bytes=_changed(replaced_rows),
 )
-@tf("ScatterNd", "1 per element of the updates", bytes=reads("indices", "updates"))
+@tf(
+    "ScatterNd", "1 per element of the updates", "Zeros with updates added at indices.",
+    bytes=reads("indices", "updates"),
+)  # fmt: skip
 def scatter_add(op: OpCall) -> Cost:
-    """Rows of a variable changed in place, or of zeros."""
+    """Rows of a variable changed in place."""
     return elements(op, op.tensor("updates").numel, ARITHMETIC)
 
 
@@ -77,9 +81,12 @@ def scatter_add(op: OpCall) -> Cost:
     "UnsortedSegmentSum SegmentSum UnsortedSegmentProd",
     "1 per element (bound: distinct segments need one less)", bytes=reads("data", "segment_ids"),
 )  # fmt: skip
-@tf("UnsortedSegmentMax UnsortedSegmentMin", "1 compared per element (bound)")
-def segments(op: OpCall) -> Cost:
-    """Sum, largest or smallest of the rows of equal segment."""
+@tf(
+    "UnsortedSegmentMax UnsortedSegmentMin", "1 compared per element (bound)",
+    "Largest or smallest of the rows of equal segment.",
+)  # fmt: skip
+def segment_sum(op: OpCall) -> Cost:
+    """Sum of the rows of equal segment."""
     work = elements(op, op.inputs[0].numel, COMPARISON if "SegmentM" in op.base else ARITHMETIC)
     return work + Cost(exact=False, reason="bound: equal segments are not seen")
 
