@@ -10,6 +10,7 @@ import bisect
 import pickle
 from collections import defaultdict
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from tensortide.graph.model import Graph
@@ -59,12 +60,8 @@ def snapshot(graph: Graph) -> Record:
     """The snapshot as plain dicts, lists, strings and whole numbers."""
     recorder = _Recorder(graph)
     recorder.play()
-    return {
-        "segments": recorder.segments(),
-        "device_traces": [recorder.events],
-        "external_annotations": [],
-        "allocator_settings": {},
-    }
+    about: Record = {"external_annotations": [], "allocator_settings": {}}
+    return {"segments": recorder.segments(), "device_traces": [recorder.events], **about}
 
 
 class _Recorder:
@@ -72,62 +69,45 @@ class _Recorder:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.line = timeline(graph)
         self.tensors = widest_tensors(graph)
         self.allocator = FirstFit()
         self.events: list[Record] = []
         self.live: dict[int, int] = {}
 
     def play(self) -> None:
+        """Allocate and release every storage; what exists before the step (op -1) is allocated without an event."""
+        line = timeline(self.graph)
         births, deaths = defaultdict(list), defaultdict(list)
-        for i, nbytes, birth, death in self.line.storages():
+        for i, nbytes, birth, death in line.storages():
             if birth < death and nbytes:
                 births[birth].append(i)
                 deaths[death].append(i)
-        storages, workspace = self.graph.storages, self.line.workspace.tolist()
-        for i in births[-1]:
-            self.live[i] = self.allocator.take(_rounded(storages[i].nbytes))
-        for op in range(len(self.graph) + 1):
+        for op, workspace in enumerate([0, *line.workspace.tolist(), 0], -1):
             for i in deaths[op]:
-                self._release(op, self.live.pop(i), storages[i].nbytes, self._frames(i))
+                self._release(op, self.live.pop(i), self.graph.storages[i].nbytes, self._frames(i))
             for i in births[op]:
-                self.live[i] = self._allocate(op, storages[i].nbytes, self._frames(i))
-            if op < len(workspace) and workspace[op]:
+                self.live[i] = self._allocate(op, self.graph.storages[i].nbytes, self._frames(i))
+            if workspace:
                 frames: list[Frame] = [{"name": "workspace", "filename": "", "line": 0}, *self._op_frames(op)]
-                self._release(op, self._allocate(op, workspace[op], frames), workspace[op], frames)
+                self._release(op, self._allocate(op, workspace, frames), workspace, frames)
 
     def segments(self) -> list[Record]:
         """One segment that holds what is live at the end."""
-        blocks, at = [], 0
-        for i, address in sorted(self.live.items(), key=lambda item: item[1]):
-            if address > at:
-                blocks.append(_block(at, address - at, "inactive", 0, []))
+        blocks = [_block(start, size, "inactive", 0, []) for start, size in self.allocator.gaps]
+        for i, address in self.live.items():
             nbytes = self.graph.storages[i].nbytes
             blocks.append(_block(address, _rounded(nbytes), "active_allocated", nbytes, self._frames(i)))
-            at = address + _rounded(nbytes)
-        total = self.allocator.end
-        if at < total:
-            blocks.append(_block(at, total - at, "inactive", 0, []))
-        active = sum(block["size"] for block in blocks if block["state"] != "inactive")
-        segment = {
-            "device": 0,
-            "address": BASE,
-            "total_size": total,
-            "allocated_size": active,
-            "active_size": active,
-            "requested_size": sum(block["requested_size"] for block in blocks),
-            "stream": 0,
-            "segment_type": "large",
-            "segment_pool_id": (0, 0),
-            "is_expandable": False,
-            "frames": [],
-            "blocks": blocks,
-        }
-        return [segment] if total else []
+        blocks.sort(key=itemgetter("address"))
+        total, active = self.allocator.end, sum(block["size"] for block in blocks if block["state"] != "inactive")
+        requested = sum(block["requested_size"] for block in blocks)
+        segment = {"device": 0, "address": BASE, "stream": 0, "segment_type": "large", "segment_pool_id": (0, 0)}
+        segment |= {"total_size": total, "allocated_size": active, "active_size": active, "requested_size": requested}
+        return [segment | {"is_expandable": False, "frames": [], "blocks": blocks}] if total else []
 
     def _allocate(self, op: int, nbytes: int, frames: list[Frame]) -> int:
         address = self.allocator.take(_rounded(nbytes))
-        self._event("alloc", op, address, nbytes, frames)
+        if op >= 0:
+            self._event("alloc", op, address, nbytes, frames)
         return address
 
     def _release(self, op: int, address: int, nbytes: int, frames: list[Frame]) -> None:
@@ -158,10 +138,5 @@ def _rounded(nbytes: int) -> int:
 
 
 def _block(address: int, size: int, state: str, requested: int, frames: list[Frame]) -> Record:
-    return {
-        "address": BASE + address,
-        "size": size,
-        "requested_size": requested,
-        "state": state,
-        "frames": frames,
-    }
+    sizes = {"address": BASE + address, "size": size, "requested_size": requested}
+    return {**sizes, "state": state, "frames": frames}

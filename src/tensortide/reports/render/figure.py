@@ -147,10 +147,9 @@ def _curve(axis: Axes, curve: Curve) -> None:
         return
     edges, levels = list(curve.x), [0.0] * len(curve)
     for number, one in enumerate(curve.stack):
-        above = [level + value for level, value in zip(levels, one.values, strict=True)]
+        below, levels = levels, [level + value for level, value in zip(levels, one.values, strict=True)]
         color = _color(one.key, number)
-        axis.stairs(above, edges, baseline=levels, fill=True, color=color, lw=0, label=_literal(one.label, 32))
-        levels = above
+        axis.stairs(levels, edges, baseline=below, fill=True, color=color, lw=0, label=_literal(one.label, 32))
     for number, shade in enumerate(curve.shades):
         label = "_" if number else _literal(shade.label, 32)
         axis.axvspan(edges[shade.start], edges[shade.end], color=COLORS[3], alpha=0.25, lw=0, label=label)
@@ -177,11 +176,9 @@ def _scatter(axis: Axes, scatter: Scatter) -> None:
         axis.axvspan(shade.start, shade.end, color=color, lw=0, label=_literal(shade.label, 32))
     for number, points in enumerate(scatter.points):
         _points(axis, points, number)
-    for limit, line in [
-        *((one, axis.axhline) for one in scatter.across),
-        *((one, axis.axvline) for one in scatter.down),
-    ]:
-        line(limit.value, color="#444444", lw=1.0, linestyle="--", label=_literal(limit.label, 32))
+    for limits, line in ((scatter.across, axis.axhline), (scatter.down, axis.axvline)):
+        for limit in limits:
+            line(limit.value, color="#444444", lw=1.0, linestyle="--", label=_literal(limit.label, 32))
     _axis(axis, "x", scatter.x, chain.from_iterable(one.x for one in scatter.points))
     _axis(axis, "y", scatter.y, chain.from_iterable(one.y for one in scatter.points))
     if len(scatter.points) + len(scatter.across) + len(scatter.down) + len(scatter.ranges) > 1:
@@ -252,7 +249,7 @@ def _axis(axis: Axes, name: str, wanted: Axis, values: Iterable[float | None]) -
 
 def _scale(axis: Axes, name: str, unit: UnitName) -> None:
     """Put few enough ticks that their labels do not meet, at values that are round in ``unit``."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     which = axis.xaxis if name == "x" else axis.yaxis
     box = axis.get_subplotspec()
@@ -260,31 +257,19 @@ def _scale(axis: Axes, name: str, unit: UnitName) -> None:
     grid = (1, 1) if box is None else box.get_gridspec().get_geometry()
     length = (size[0] - 1.6) / grid[1] * 0.7 if name == "x" else size[1] / grid[0]
     most = max(2, int(length / (TICK if name == "x" else 0.3)))
+    low, high = sorted(which.get_view_interval())
+    rounds = MaxNLocator(most, integer=unit in ("op", "count"), steps=[1, 2, 5, 10])
     if which.get_scale() == "log":
-        low, high = which.get_view_interval()
         narrow = high < 20 * low  # hardly a power of ten lies between
         powers = LogLocator(2 if unit == "bytes" else 10, numticks=most)
         which.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]) if narrow else powers)
         which.set_minor_formatter(NullFormatter())
+    elif unit in ("bytes", "bytes_per_s") and high > 1024:
+        scale = 1024 ** int(math.log(high, 1024))
+        which.set_major_locator(FixedLocator(rounds.tick_values(low / scale, high / scale) * scale))
     else:
-        high = max(which.get_view_interval())
-        if unit in ("bytes", "bytes_per_s") and high > 1024:
-            scale = 1024 ** int(math.log(high, 1024))
-            which.set_major_locator(_round_multiples(scale, most))
-        else:
-            which.set_major_locator(MaxNLocator(most, integer=unit in ("op", "count"), steps=[1, 2, 5, 10]))
+        which.set_major_locator(rounds)
     which.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, unit)))
-
-
-def _round_multiples(scale: int, most: int) -> Any:
-    """Make a locator of ticks that are round multiples of ``scale``."""
-    from matplotlib.ticker import MaxNLocator
-
-    class Scaled(MaxNLocator):
-        def tick_values(self, vmin: float, vmax: float) -> Any:
-            return [tick * scale for tick in super().tick_values(vmin / scale, vmax / scale)]
-
-    return Scaled(most, steps=[1, 2, 5, 10])
 
 
 def _tick(value: float, unit: UnitName) -> str:
