@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import (
-    CaptureOptions,
-    Depth,
-    OutputOptions,
-    Strict,
-    Target,
-    Top,
-    opened,
-    option,
-    symbols_of,
-)
+from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Strict, Target, Top, opened, option, symbols_of
 from tensortide.cli.symbols import SymbolOptions, count_symbols
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, unrolled
@@ -82,7 +73,8 @@ def count(
         return
     if not isinstance(found, File) and tables != TableOptions():
         raise WorkloadError(f"{target} is a workload: --table and --ops go with a file")
-    made = _counted(found, tables, options, strict, depth, top, rows=tables.ops or files != Files(), quiet=out.quiet)
+    rows = tables.ops or files != Files()
+    made = _counted(found, tables, options, strict=strict, depth=depth, top=top, rows=rows, quiet=out.quiet)
     show(made, out, wrote=files.write(made, table="ops"))
 
 
@@ -90,10 +82,10 @@ def _counted(
     found: File | Workload,
     tables: TableOptions,
     options: CaptureOptions,
+    *,
     strict: bool,
     depth: int,
     top: int,
-    *,
     rows: bool,
     quiet: bool,
 ) -> Document:
@@ -103,22 +95,18 @@ def _counted(
     report says more.
     """
     from tensortide.cost import count
-    from tensortide.cost.differences import Comparison
     from tensortide.cost.table import known_sizes, table_of
     from tensortide.reports.sections import Step, cost, modules, ops
-    from tensortide.reports.sections.cost_table import compare_document, table_document
+    from tensortide.reports.sections.cost_table import table_document
 
+    as_table = partial(table_document, rows=rows, listed=tables.ops, depth=depth, top=top)
     if isinstance(found, File) and tables.table != OURS:
-        table = _theirs(found, tables.table, options, strict)
-        if isinstance(table, Comparison):
-            return compare_document(table, file=found.path.name, rows=rows, listed=tables.ops, top=top)
-        return table_document(table, file=found.path.name, rows=rows, listed=tables.ops, depth=depth, top=top)
+        return as_table(_theirs(found, tables.table, options, strict), file=found.path.name)
     read = opened(found, options, quiet=quiet, durations=False)
     if isinstance(found, File) and (found.importer.tables or tables.ops or read.graph.loops):
         counted = count(read.graph, strict=strict)
         table = table_of(counted, read.symbols or known_sizes(read.graph))
-        file = found.path.name
-        return table_document(table, file=file, count=counted, rows=rows, listed=tables.ops, depth=depth, top=top)
+        return as_table(table, count=counted, file=found.path.name)
     step = Step(unrolled(read.graph), resolver=resolver, strict=strict, top=top, depth=depth)
     return step.document(*filter(None, (cost.of_step(step), modules.of_step(step), ops.of_step(step))))
 

@@ -1,14 +1,28 @@
-"""Reliable Ctrl-C: repeated until it is handled, because Python drops exceptions in weak references' callbacks."""
+"""Ctrl-C: heard even where Python drops exceptions, or taken as a wish to end a search."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 _AGAIN_S = 0.1
+
+
+@contextlib.contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None], *numbers: int) -> Iterator[None]:
+    """Set ``handler`` for signals while the body runs; only the main thread takes signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = [(number, signal.signal(number, handler)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, old in before:
+            signal.signal(number, old)
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
@@ -24,13 +38,26 @@ def heard() -> Iterator[None]:
     A capture watches storages by weak references with callbacks, and an exception raised in one of them is lost. Where
     there is no timer, or no main thread to take signals, Ctrl-C is left as it is.
     """
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    if not hasattr(signal, "setitimer"):
         yield
         return
-    before = [(number, signal.signal(number, _interrupt)) for number in (signal.SIGINT, signal.SIGALRM)]
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in before:
-            signal.signal(number, handler)
+    with _handled(_interrupt, signal.SIGINT, signal.SIGALRM):
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[list[int]]:
+    """Yield a list that is empty until Ctrl-C is typed; the second one ends the program as usual."""
+    wishes: list[int] = []
+    usual = signal.getsignal(signal.SIGINT)
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        if wishes and callable(usual):
+            usual(number, frame)
+        wishes.append(number)
+
+    with _handled(hear, signal.SIGINT):
+        yield wishes

@@ -4,26 +4,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 from cyclopts import App, Parameter, validators
 
+from tensortide.cli.interrupt import counted
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import (
-    CaptureOptions,
-    OutputOptions,
-    Target,
-    Top,
-    graph_of,
-    option,
-    progress,
-)
+from tensortide.cli.source import CaptureOptions, OutputOptions, Target, Top, graph_of, option, progress
 from tensortide.graph import unrolled
 from tensortide.plans import footprint, save_plan
 from tensortide.units import format_bytes, format_percent
@@ -58,35 +46,15 @@ def order(
     files.check()
     paths = [] if written is None else [check_writable(written)]
     graph = graph_of(target, options, quiet=out.quiet)
-    with progress(out.quiet) as say, _interruptible() as interrupted:
+    with progress(out.quiet) as say, counted() as wishes:
 
         def watch(lower: int, upper: int) -> bool:
             gap = format_percent(upper - lower, lower)
             say(f"best {format_bytes(upper)}, at least {format_bytes(lower)}, gap {gap}; Ctrl-C to stop here")
-            return not interrupted()
+            return not wishes
 
         found = footprint(graph, device=device, time_s=time, watch=watch)
     for path in paths:
         save_plan(found.plan, path)
     made = document(unrolled(graph), found, top=top)
     show(made, out, wrote=[*paths, *files.write(made, table="order")])
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether Ctrl-C was typed; the second one ends the program as usual."""
-    wishes: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-
-    def hear(number: int, frame: FrameType | None) -> None:
-        del frame
-        wishes.append(number)
-        signal.signal(signal.SIGINT, before)
-
-    before = signal.signal(signal.SIGINT, hear)
-    try:
-        yield lambda: bool(wishes)
-    finally:
-        signal.signal(signal.SIGINT, before)

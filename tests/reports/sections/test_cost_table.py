@@ -17,7 +17,7 @@ from tensortide.reports.blocks import Document
 from tensortide.reports.render.csv import render_csv
 from tensortide.reports.render.json import render_json
 from tensortide.reports.render.terminal import render_terminal
-from tensortide.reports.sections.cost_table import ROWS, compare_document, table_document
+from tensortide.reports.sections.cost_table import ROWS, table_document
 
 
 class Reason(enum.StrEnum):
@@ -102,7 +102,7 @@ def test_long_formulas_are_cut_where_they_are_shown() -> None:
 
 
 def test_changes_of_a_comparison_add_up() -> None:
-    document = compare_document(COMPARED, file="net.meta", rows=True)
+    document = table_document(COMPARED, file="net.meta", rows=True)
     sections = data(document)["sections"]
     for quantity in QUANTITIES:
         values = sections[quantity]["tables"]["reasons"]["value"]

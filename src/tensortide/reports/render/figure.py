@@ -7,7 +7,7 @@ import math
 import os
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,9 +101,8 @@ def render_each(document: Document, folder: Path, keys: Sequence[str] = ()) -> N
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot make the folder {folder}: {error.strerror}.") from error
-    for panel in _panels(document, keys):
-        for kind in ("png", "svg"):
-            render_figure(document, folder / f"{panel.key}.{kind}", (panel.key,))
+    for key, kind in product((panel.key for panel in _panels(document, keys)), ("png", "svg")):
+        render_figure(document, folder / f"{key}.{kind}", (key,))
 
 
 def _panels(document: Document, keys: Sequence[str]) -> list[Curve | Scatter | Spans]:
@@ -165,9 +164,8 @@ def _curve(axis: Axes, curve: Curve) -> None:
     axis.set_ylim(0, None if axis.get_ylim()[1] > 0 and axis.dataLim.y1 > 0 else 1)
     if edges[0] < edges[-1]:
         axis.set_xlim(edges[0], edges[-1])
-    _scale(axis, "x", curve.x_unit)
-    _scale(axis, "y", curve.unit)
-    axis.set_xlabel("time" if curve.x_unit == "ns" else "op")
+    _axis(axis, "x", Axis("time" if curve.x_unit == "ns" else "op", curve.x_unit))
+    _axis(axis, "y", Axis("", curve.unit))
     _legend(axis)
 
 
@@ -214,8 +212,7 @@ def _spans(axis: Axes, spans: Spans) -> None:
         axis.set_yticks(range(len(lanes)), [_literal(lane.label, 32) for lane in lanes], fontsize=7)
     axis.set_ylim(max(1, len(lanes)) - 0.5, -0.5)
     axis.grid(axis="y", visible=False)
-    _scale(axis, "x", spans.x_unit)
-    axis.set_xlabel("time" if spans.x_unit == "ns" else "op")
+    _axis(axis, "x", Axis("time" if spans.x_unit == "ns" else "op", spans.x_unit))
 
 
 def _color(key: str, number: int) -> str:
@@ -240,17 +237,14 @@ def _share_legend(figure: Figure, axes: Sequence[Axes]) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=4, handlelength=1.8)
 
 
-def _axis(axis: Axes, name: str, wanted: Axis, values: Iterable[float | None]) -> None:
-    if wanted.log and any(value is not None and value > 0 for value in values):
-        axis.set(**{f"{name}scale": "log"})
-    _scale(axis, name, wanted.unit)
-    axis.set(**{f"{name}label": _literal(wanted.label, 60)})
-
-
-def _scale(axis: Axes, name: str, unit: UnitName) -> None:
-    """Put few enough ticks that their labels do not meet, at values that are round in ``unit``."""
+def _axis(axis: Axes, name: str, wanted: Axis, values: Iterable[float | None] = ()) -> None:
+    """Put few enough ticks that their labels do not meet, at values that are round in their unit."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+    if wanted.log and any(value is not None and value > 0 for value in values):
+        axis.set(**{f"{name}scale": "log"})
+    axis.set(**{f"{name}label": _literal(wanted.label, 60)})
+    unit = wanted.unit
     which = axis.xaxis if name == "x" else axis.yaxis
     box = axis.get_subplotspec()
     size = axis.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]

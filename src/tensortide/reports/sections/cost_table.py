@@ -15,7 +15,7 @@ from tensortide.reports import blocks
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section
 from tensortide.units import format_percent
 
-__all__ = ["ROWS", "compare_document", "table_document"]
+__all__ = ["ROWS", "table_document"]
 
 ROWS = "ops"
 """The key of the table that has a row per op."""
@@ -69,7 +69,7 @@ class _Cells:
 
 
 def table_document(
-    table: Table,
+    table: Table | Comparison,
     *,
     file: str,
     count: Count | None = None,
@@ -78,14 +78,32 @@ def table_document(
     depth: int = 3,
     top: int = 15,
 ) -> Document:
-    """Show ``table``, with scopes to ``depth`` levels, and with ``rows`` every op, which text lists if ``listed``.
+    """Show ``table``, with scopes to ``depth`` levels; or two tables: every total with the reasons for its change.
 
-    With ``count``, of which it is the table, the totals have details.
+    With ``count``, of which it is the table, the totals have details. With ``rows`` every op (that differs) has a row,
+    which text lists if ``listed``.
     """
-    cells = _Cells(table.hints)
-    totals = dict(table.totals)
+    most = None if listed else 0
+    if isinstance(table, Comparison):
+        cells = _Cells({**table.theirs.hints, **table.ours.hints})
+        symbols, subtitle = table.theirs.symbols | table.ours.symbols, f"{table.theirs.name} table and ours"
+        sections = [_compared(table, quantity, cells, top) for quantity in QUANTITIES]
+        if rows:
+            differ = _differences(table, cells, most)
+            sections.append(Section("differences", "Ops that differ", "numbers of all runs", (differ,)))
+    else:
+        cells, symbols, subtitle = _Cells(table.hints), table.symbols, f"{table.name} table"
+        listing = [_ops(table, cells, most)] if rows else []
+        sections = [_costs(table, cells, listing, count, depth, top)]
+    return Document(title=file, subtitle=(subtitle,), settings=dict(symbols), sections=tuple(sections))
+
+
+def _costs(
+    table: Table, cells: _Cells, listing: Iterable[blocks.Table], count: Count | None, depth: int, top: int
+) -> Section:
+    totals, coverage = dict(table.totals), table.coverage
     if count is not None:
-        cost = count.total.cost
+        cost, coverage = count.total.cost, count.coverage.line()
         totals |= _state(count.graph)
         totals |= {"product_flops": expr_of(2 * cost.macs), "elementwise_flops": expr_of(cost.elementwise_flops)}
     made: list[AnyBlock] = [Facts(rows=tuple(_facts(totals, cells)))]
@@ -94,11 +112,9 @@ def table_document(
     if any(row.loop for row in table.rows):
         made.append(_groups("loops", "Loop", table, cells, lambda row: row.loop))
     made.append(_groups("scopes", "Scope", table, cells, lambda row: "/".join(row.scope.split("/")[:depth]), top))
-    made += [_ops(table, cells, None if listed else 0)] if rows else []
-    made.append(Note(kind="coverage", text=table.coverage if count is None else count.coverage.line()))
+    made += [*listing, Note(kind="coverage", text=coverage)]
     made += [Note(kind="assumption", text=note) for note in table.notes]
-    section = Section("costs", "Costs", blocks=tuple(made))
-    return Document(title=file, subtitle=(f"{table.name} table",), settings=dict(table.symbols), sections=(section,))
+    return Section("costs", "Costs", blocks=tuple(made))
 
 
 def _facts(totals: Mapping[str, Expr], cells: _Cells) -> Iterator[Fact]:
@@ -148,11 +164,9 @@ def _ops(table: Table, cells: _Cells, top: int | None) -> blocks.Table:
         *cells.columns("trips", "Runs", (row.trips for row in rows)),
     ]
     for quantity in QUANTITIES:
-        exprs, label = [getattr(row, quantity) for row in rows], _label(quantity)
-        if quantity == "flops":
-            columns += cells.columns(quantity, label, exprs, formula="Formula")
-        else:
-            columns += cells.columns(quantity, label, exprs, at_width=WIDE)
+        width, formula = (0, "Formula") if quantity == "flops" else (WIDE, "")
+        exprs = (getattr(row, quantity) for row in rows)
+        columns += cells.columns(quantity, _label(quantity), exprs, at_width=width, formula=formula)
     columns.append(Column("rule", "", "code", tuple(row.rule for row in rows), data=True))
     return blocks.Table(key=ROWS, title="Ops", remark="numbers of one run", columns=tuple(columns), top=top)
 
@@ -161,42 +175,26 @@ def _label(quantity: Quantity) -> str:
     return TOTALS[quantity][0]
 
 
-def compare_document(
-    found: Comparison, *, file: str, rows: bool = False, listed: bool = True, top: int = 15
-) -> Document:
-    """Show both tables: every total with the reasons for its change, and with ``rows`` every op that differs."""
-    cells = _Cells({**found.theirs.hints, **found.ours.hints})
-    sections = [_compared(found, quantity, cells, top) for quantity in QUANTITIES]
-    if rows:
-        differ = _differences(found, cells, None if listed else 0)
-        sections.append(Section("differences", "Ops that differ", "numbers of all runs", (differ,)))
-    symbols = found.theirs.symbols | found.ours.symbols
-    subtitle = f"{found.theirs.name} table and ours"
-    return Document(title=file, subtitle=(subtitle,), settings=dict(symbols), sections=tuple(sections))
-
-
 def _compared(found: Comparison, quantity: Quantity, cells: _Cells, top: int) -> Section:
     theirs, ours = (table.totals[quantity] for table in (found.theirs, found.ours))
     change = cells.value(ours) - cells.value(theirs)
     share = format_percent(cells.value(ours), cells.value(theirs))
     about = f"{change:+,}: ours are {share}" if change else "the same"
     reasons = sorted(found.by_reason[quantity].items(), key=lambda item: -abs(cells.value(item[1][1])))
-    lines = [(reason.name.lower(), expr, ops, reason.value) for reason, (ops, expr) in reasons]
     first = (found.theirs.name, theirs, len(found.theirs.rows), cells.remark(theirs))
-    shown = [first, *lines, ("ours", ours, len(found.ours.rows), cells.remark(ours))]
-    names, exprs, ops, remarks = zip(*shown, strict=True)
+    lines = [(reason.name.lower(), expr, ops, reason.value) for reason, (ops, expr) in reasons]
+    last = ("ours", ours, len(found.ours.rows), cells.remark(ours))
+    names, exprs, ops, remarks = zip(first, *lines, last, strict=True)
     value, formula = cells.columns("value", "", exprs)
     signs = ("", *("+" * (cells.value(expr) > 0) for _, expr, _, _ in lines), "")
-    total = blocks.Table(
-        key="reasons",
-        columns=(
-            Column("reason", "", "text", names),
-            Column("value", "", "count", value.values, before=signs),
-            formula,
-            Column("ops", "Ops", "count", ops),
-            Column("text", "", "text", remarks, fold=True, dim=True),
-        ),
+    columns = (
+        Column("reason", "", "text", names),
+        Column("value", "", "count", value.values, before=signs),
+        formula,
+        Column("ops", "Ops", "count", ops),
+        Column("text", "", "text", remarks, fold=True, dim=True),
     )
+    total = blocks.Table(key="reasons", columns=columns)
     return Section(quantity, _label(quantity), about, (total, _types(found, quantity, cells, top)))
 
 
