@@ -118,6 +118,39 @@ def test_ops_are_found_and_sorted(open_page: Open) -> None:
     assert "mm" in page.inner_text(f"{OPS} .vrow >> nth=0")
 
 
+def test_ops_of_a_phase_are_picked(open_page: Open) -> None:
+    page = open_page(tower())
+    page.click(f"{OPS} [data-chip=backward]")
+    assert page.get_attribute(f"{OPS} [data-chip=backward]", "aria-pressed") == "true"
+    backward = rows_shown(page, OPS)
+    assert 0 < backward < 20
+    page.click(f"{OPS} [data-chip=forward]")
+    assert rows_shown(page, OPS) == 8
+    page.click(f"{OPS} [data-chip=forward]")
+    assert rows_shown(page, OPS) > backward + 8
+
+
+def test_the_legend_picks_a_role_of_what_is_alive(open_page: Open) -> None:
+    page = open_page(tower())
+    shown = page.locator(f"{STORAGES} .vrow")
+    every = shown.count()
+    page.click(f"{CURVE} .legend [data-chip=gradient]")
+    assert 0 < shown.count() < every
+    assert all(text.startswith("gradient") for text in shown.all_inner_texts())
+    assert page.get_attribute(f"{STORAGES} [data-chip=gradient]", "aria-pressed") == "true"
+    page.click(f"{CURVE} .legend [data-chip=gradient]")
+    assert shown.count() == every
+
+
+def test_a_group_leads_to_its_first_op(open_page: Open) -> None:
+    page = open_page(tower(layers=30))
+    page.click(f"{OPS} [data-chip=forward]")
+    page.locator("[id='ops.groups'] .vrow").filter(has_text="backward").first.click()
+    marked = page.locator(f"{OPS} .vrow.here")
+    assert "backward" in marked.inner_text()
+    assert box_of(marked).y > 0
+
+
 def test_the_chart_names_what_runs_and_what_is_alive(open_page: Open) -> None:
     page = open_page(tower())
     box = box_of(page.locator(f"{CURVE} svg"))

@@ -68,7 +68,8 @@ class Column(_Data, frozen=True):
 
     ``at_width`` is the least terminal width at which it is shown; ``bar`` that at which a bar shows its share beside it
     (0: no bar). ``before`` and ``after`` are signs around each cell, such as ``~`` or ``*``; ``zero`` stands for 0.
-    ``data`` keeps it to JSON, CSV and traces. ``sum``: the page sums it over the rows that a search leaves.
+    ``data`` keeps it to JSON, CSV and traces. ``sum``: the page sums it over the rows that a search leaves. ``pick``:
+    the page has a button for each of its texts, which leaves the rows with it.
     """
 
     key: str
@@ -84,6 +85,7 @@ class Column(_Data, frozen=True):
     zero: str | None = None
     data: bool = False
     sum: bool = False
+    pick: bool = False
 
 
 class Block(_Data, frozen=True, kw_only=True, tag_field="block", tag=str.lower):
@@ -116,7 +118,8 @@ class Table(Block, frozen=True, kw_only=True):
 
     The terminal shows ``top`` rows (None: all; 0: it leaves the table out) if it is ``at_width`` columns wide, then
     ``rest`` ("and 7 more rows" if empty). ``note`` stands below the table in every medium. The first ``heads`` columns
-    name a row: a terminal too narrow for all columns shows the others in parts, each beside these.
+    name a row: a terminal too narrow for all columns shows the others in parts, each beside these. On the page a click
+    on a row shows the op that its first column of unit ``op`` numbers in the table called ``leads_to``.
 
     With ``depth`` it is a tree: rows are nested, in depth-first order, and text shows those down to ``to_depth``. The
     page also draws it as nested bars: their lengths are the columns ``areas``, of which one is shown at a time, their
@@ -129,6 +132,7 @@ class Table(Block, frozen=True, kw_only=True):
     note: str = ""
     at_width: int = 0
     heads: int = 0
+    leads_to: str = ""
     depth: Ints | None = None
     to_depth: int = 3
     areas: Strings = ()

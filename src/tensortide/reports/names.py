@@ -189,7 +189,7 @@ def stored_columns(rows: Sequence[Stored]) -> Iterator[Column]:
     """Name storages, and say where they come from."""
     yield Column("tensor", "Tensor", "text", tuple(one.label for one in rows), fold=True)
     yield Column("name", "", "text", tuple(one.full_name for one in rows), data=True)
-    yield Column("role", "Role", "role", tuple(one.role for one in rows))
+    yield Column("role", "Role", "role", tuple(one.role for one in rows), pick=True)
     yield Column("shape", "Shape", "text", tuple(one.shape for one in rows))
     yield Column("size", "Bytes", "bytes", tuple(one.nbytes for one in rows), sum=True)
     yield Column("module", "", "path", tuple(one.module for one in rows), data=True)

@@ -233,6 +233,18 @@ def test_a_long_table_is_searched_and_sorted(open_page: Open) -> None:
     assert "Alive at op" in page.inner_text("#memory .alive-title")
 
 
+def test_a_point_that_is_clicked_stays(open_page: Open) -> None:
+    page = open_page(step())
+    plot = page.locator("[data-block=scatter]")
+    plot.locator("circle").first.click()
+    page.mouse.move(0, 0)
+    assert "batch: 1\ntime: 5 ns" in plot.inner_text()
+    page.set_viewport_size({"width": 900, "height": 800})
+    page.wait_for_selector("[data-block=scatter] circle.kept")
+    plot.locator("circle.kept").click()
+    assert "time: 5 ns" not in plot.inner_text()
+
+
 def test_trees_open_close_and_keep_children_below_parents(open_page: Open) -> None:
     page = open_page(step())
     rows = page.locator("[id='ops.modules'] .vbody .vrow")

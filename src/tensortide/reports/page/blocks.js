@@ -59,9 +59,11 @@ class Page {
     return this.tables.get(`${section.key}.${key}`) || this.tables.get(key) || [...this.tables.values()].find(({ block }) => block.key === key) || null;
   }
 
-  /** A row was clicked: the curves over these ops move there. */
+  /** A row was clicked: the curves over these ops move there, and the table that it leads to shows its op. */
   choose(name, row) {
     const table = this.tables.get(name);
+    const goal = this.table({ key: name.split(".")[0] }, table.block.leads_to);
+    if (goal) goal.reveal(table.every.find(({ unit }) => unit === "op").at(row));
     for (const curve of this.curves) if (curve.ops === table) curve.chooseOp(row);
     table.table.here = row;
     table.table.draw();

@@ -41,7 +41,10 @@ class CurveView {
 
   #tools() {
     const axes = this.block.x_unit === "ns" && choice("Axis", [["ns", "By time"], ["op", "By op"]], "ns", (key) => ((this.axis = key), this.draw()));
-    const entries = this.stack.map((one, n) => el("span", {}, el("span", { class: "swatch", style: { background: paint(one.key, n) } }), one.label));
+    const entries = this.stack.map((one, n) => {
+      const content = [el("span", { class: "swatch", style: { background: paint(one.key, n) } }), one.label];
+      return (this.alive && this.alive.chip(one.key, "", content)) || el("span", {}, content);
+    });
     entries.push(...this.lines.map((one, n) => el("span", {}, el("span", { class: "stroke", style: { borderColor: `var(${LINES[n % 4]})` } }), one.label)));
     if ((this.block.shades || []).length) entries.push(el("span", {}, swatch("recompute"), this.block.shades[0].label));
     const peak = el("button", { type: "button", onclick: () => this.choose(this.peak) }, "Go to the peak");

@@ -39,7 +39,27 @@ function scaleOf(values, { unit = "number", log }, low, high, zero) {
   return { at, ticks };
 }
 
+/** What is known of a point that was clicked stays below the plot; clicked again, it goes. */
+class Keeper {
+  constructor() {
+    this.node = el("div", { class: "note remark", "aria-live": "polite" });
+    this.dots = new Map();
+    this.key = null;
+  }
+
+  watch(dot, key, content) {
+    this.dots.set(key, dot);
+    dot.addEventListener("click", () => {
+      this.key = this.key === key ? null : key;
+      this.node.replaceChildren(...(this.key ? content() : []));
+      for (const [other, one] of this.dots) one.classList.toggle("kept", other === this.key);
+    });
+    dot.classList.toggle("kept", key === this.key);
+  }
+}
+
 function scatterView(block) {
+  const keeper = new Keeper();
   const draw = (width) => {
     const [right, bottom] = [width - PLOT.right, PLOT.height - PLOT.bottom];
     const limits = (name) => (block[name] || []).map(({ value }) => value);
@@ -55,17 +75,22 @@ function scatterView(block) {
       (block.down || []).map(({ label, value }) => [svg("line", { class: "budget", x1: x.at(value), x2: x.at(value), y1: PLOT.top, y2: bottom }), svg("text", { class: "budget-text", x: x.at(value) + 4, y: PLOT.top + 10 }, label)]),
     ];
     const shades = (block.ranges || []).map(({ label, start, end }) => svg("rect", { class: "range", x: x.at(start), y: PLOT.top, width: Math.max(0, x.at(end) - x.at(start)), height: bottom - PLOT.top }, svg("title", {}, label)));
-    return { height: PLOT.height, nodes: [shades, grid, rules, block.points.map((one, n) => group(one, n, x, y, block))] };
+    return { height: PLOT.height, nodes: [shades, grid, rules, block.points.map((one, n) => group(one, n, x, y, block, keeper))] };
   };
   const legend = block.points.map((one, n) => el("span", {}, el("span", { class: "swatch", style: { background: paint(one.label, n) } }), one.label));
-  return el("div", {}, el("div", { class: "tools" }, el("div", { class: "legend" }, el("span", {}, block.y.label), legend)), plotOf(draw, block.title || block.key));
+  return el("div", {}, el("div", { class: "tools" }, el("div", { class: "legend" }, el("span", {}, block.y.label), legend)), plotOf(draw, block.title || block.key), keeper.node);
 }
 
-function group(one, n, x, y, block) {
+function group(one, n, x, y, block, keeper) {
   const places = one.x.map((value, i) => [x.at(value), y.at(one.y[i]), i]).filter(([a, b]) => a !== null && b !== null);
   const parts = places.map(([a, b], i) => `${i ? (one.joined === "step" ? `H${a}V${b}` : `L${a},${b}`) : `M${a},${b}`}`);
-  const unit = (axis) => axis.unit || "number";
-  const dots = places.map(([a, b, i]) => hover(svg("circle", { cx: a, cy: b, r: 3, style: { fill: paint(one.label, n) } }), el("div", { class: "head" }, (one.names && one.names[i]) || one.label), el("div", {}, `${block.x.label}: ${valueText(one.x[i], unit(block.x))}`), el("div", {}, `${block.y.label}: ${valueText(one.y[i], unit(block.y))}`)));
+  const line = (axis, value) => el("div", {}, `${axis.label}: ${valueText(value, axis.unit || "number")}`);
+  const told = (i) => [el("div", { class: "head" }, (one.names && one.names[i]) || one.label), line(block.x, one.x[i]), line(block.y, one.y[i])];
+  const dots = places.map(([a, b, i]) => {
+    const dot = hover(svg("circle", { class: "pick", cx: a, cy: b, r: 3, style: { fill: paint(one.label, n) } }), ...told(i));
+    keeper.watch(dot, `${n} ${i}`, () => told(i));
+    return dot;
+  });
   const spread = places.map(([a, , i]) => one.low && one.low.length > 0 && one.low[i] !== null && svg("line", { class: "spread", x1: a, x2: a, y1: y.at(one.low[i]), y2: y.at(one.high[i]), style: { stroke: paint(one.label, n) } }));
   return [spread, one.joined && parts.length && svg("path", { class: "line", d: parts.join(""), style: { stroke: paint(one.label, n) } }), dots];
 }

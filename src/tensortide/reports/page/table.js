@@ -31,6 +31,11 @@ class Values {
     return (i) => hits[this.packed.at[i]];
   }
 
+  /** The texts that occur, in their order. */
+  get distinct() {
+    return this.packed ? this.packed.of : [...new Set(this.column.values)];
+  }
+
   get most() {
     let most = this.unit === "share" ? 1 : 0;
     for (let i = 0; i < this.length; i++) most = Math.max(most, Number(this.at(i)) || 0);
@@ -46,6 +51,8 @@ class TableView {
     this.columns = this.every.filter(({ column }) => !column.data);
     this.length = this.every.length ? this.every[0].length : 0;
     this.only = null;
+    this.picked = new Map(); // the text that is chosen of a column with `pick`
+    this.chips = [];
     this.closed = new Set();
     const rows = [...Array(this.length).keys()];
     const shown = Math.min(24, Math.max(1, this.length)) * ROW;
@@ -53,7 +60,7 @@ class TableView {
     const arrange = block.depth ? (all, compare) => this.#nested(all, compare) : null;
     this.table = new VTable({ label: block.title || block.key, rows, sorted: null, height: shown, least: Math.min(least, 1120), columns: this.columns.map((one, n) => this.#column(one, n)), choose, arrange });
     this.input = el("input", { type: "search", placeholder: "Search", "aria-label": `Search ${block.title || block.key}`, oninput: () => this.filter() });
-    const tools = this.length > FILTERED && el("div", { class: "tools" }, this.input, block.depth && this.#folding());
+    const tools = this.length > FILTERED && el("div", { class: "tools" }, this.input, this.columns.filter(({ column }) => column.pick).map((one) => this.#picking(one)), block.depth && this.#folding());
     this.node = el("div", {}, tools, this.table.node, block.note && el("p", { class: "vnote" }, block.note));
     this.filter();
   }
@@ -83,6 +90,27 @@ class TableView {
     if (unit === "role") made.node = (i) => [swatch(one.at(i)), one.text(i)];
     if (number === 0 && this.block.depth) made.node = (i) => this.#branch(i, one.text(i));
     return made;
+  }
+
+  // -- picking
+
+  /** A button that leaves only the rows with `text`, or null if no column with `pick` has it. */
+  chip(text, name, content) {
+    const one = this.every.find((each) => each.column.pick && each.distinct.includes(text));
+    if (!one) return null;
+    const press = () => {
+      if (this.picked.get(one) === text) this.picked.delete(one);
+      else this.picked.set(one, text);
+      this.filter();
+    };
+    const button = el("button", { type: "button", class: name, "data-chip": text, title: "Show only these", onclick: press }, content);
+    this.chips.push(() => button.setAttribute("aria-pressed", String(this.picked.get(one) === text)));
+    return button;
+  }
+
+  #picking(one) {
+    const texts = one.distinct;
+    return texts.length > 1 && texts.map((text) => this.chip(text, "chip", valueText(text, one.unit)));
   }
 
   // -- trees
@@ -143,19 +171,24 @@ class TableView {
   filter() {
     const texts = this.every.filter((one) => !one.right);
     const tests = this.input.value.toLowerCase().split(/\s+/).filter(Boolean).map((word) => texts.map((one) => one.has(word)));
+    const picked = [...this.picked];
     const rows = [];
     for (let i = 0; i < this.length; i++) {
-      if ((!this.only || this.only(i)) && tests.every((hits) => hits.some((hit) => hit(i)))) rows.push(i);
+      if ((!this.only || this.only(i)) && picked.every(([one, text]) => one.at(i) === text) && tests.every((hits) => hits.some((hit) => hit(i)))) rows.push(i);
     }
     const sums = this.every.filter(({ column }) => column.sum).map((one) => `${valueText(rows.reduce((sum, i) => sum + (Number(one.at(i)) || 0), 0), one.unit)} ${one.column.label}`);
     const text = this.length > FILTERED ? [`${whole(rows.length)} of ${whole(this.length)} rows`, ...sums].join(" · ") : "";
+    for (const update of this.chips) update();
     this.table.set(rows, text);
   }
 
-  search(text) {
-    this.input.value = text;
+  /** Marks a row and brings it into sight, whatever was searched or picked. */
+  reveal(row) {
+    this.input.value = "";
+    this.picked.clear();
     this.filter();
     this.node.scrollIntoView();
+    this.table.show(row);
   }
 
   /** A row in a few words: the texts of its columns. */

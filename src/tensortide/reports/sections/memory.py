@@ -135,7 +135,7 @@ def _storages(step: Step) -> Table:
     makers = [graph.storages[i].birth for i, _, _, _ in rows]
     born = [None if op is None else graph.ops[op] for op in makers]
     columns = (
-        Column("role", "Role", "role", tuple(graph.storages[i].role.value for i, _, _, _ in rows)),
+        Column("role", "Role", "role", tuple(graph.storages[i].role.value for i, _, _, _ in rows), pick=True),
         Column("name", "Tensor", "path", tuple(graph.storages[i].name for i, _, _, _ in rows)),
         Column("size", "Bytes", "bytes", tuple(nbytes for _, nbytes, _, _ in rows), sum=True),
         Column("tensor", "Type and shape", "code", tuple(tensors.get(i, "") for i, _, _, _ in rows), dim=True),

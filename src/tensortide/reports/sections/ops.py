@@ -60,7 +60,8 @@ def _groups(step: Step) -> Table:
         Column("source", "Source", "text", sources, at_width=132, fold=True, dim=True),
         Column("first_op", "", "op", firsts, data=True),
     )
-    return Table(key="groups", columns=columns, top=step.top, rest=f"and {len(rows) - step.top:,} more kinds of op")
+    rest = f"and {len(rows) - step.top:,} more kinds of op"
+    return Table(key="groups", columns=columns, top=step.top, rest=rest, leads_to="ops")
 
 
 def ratio(part: float, whole: float) -> float | None:
@@ -77,7 +78,7 @@ def _ops(step: Step) -> Table:
         Column("op", "#", "op", tuple(range(len(graph)))),
         Column("name", "Op", "name", tuple(graph.calls[op.call].op for op in graph.ops)),
         Column("module", "Module", "path", tuple(graph.module_path(op.module) for op in graph.ops)),
-        Column("phase", "Phase", "text", step.phases, dim=True),
+        Column("phase", "Phase", "text", step.phases, dim=True, pick=True),
         Column("shapes", "Inputs → outputs", "code", signatures(graph), dim=True),
         Column("flops", "FLOPs", "flops", tuple(None if c is None else c.flops for c in costs), sum=True),
         Column("macs", "", "macs", tuple(None if c is None else c.macs for c in costs), data=True),
