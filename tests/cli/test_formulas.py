@@ -93,6 +93,19 @@ def test_solve(folder: Path) -> None:
     assert as_json(folder, *asked, "--want", "smallest")["sections"]["solution"]["facts"]["value"] == 1
 
 
+def test_every_verb_writes_files(folder: Path) -> None:
+    solve = ("formulas", "solve", "gpt2.formulas.json", "--for", "batch", "--where", "peak_bytes <= 24GiB")
+    assert run(folder, *solve, "--csv", "solved.csv").splitlines()[-1] == "wrote solved.csv"
+    solved = dict(list(csv.reader((folder / "solved.csv").read_text().splitlines()))[1:])
+    assert {name: int(value) for name, value in solved.items()} == transformer().evaluate(batch=9)
+    text = run(folder, "formulas", "show", "gpt2.formulas.json", "--csv", "shown.csv", "--markdown", "shown.md")
+    assert text.splitlines()[-2:] == ["wrote shown.csv", "wrote shown.md"]
+    assert len((folder / "shown.csv").read_text().splitlines()) == 1 + len(transformer().totals)
+    show = ("formulas", "show", "mlp", "--symbols", "batch", "--html", "mlp.html", "--quiet")
+    assert "Parameters" in run(folder, *show)
+    assert "Where they hold" in (folder / "mlp.html").read_text()
+
+
 def test_growth(folder: Path) -> None:
     text = run(
         folder, "formulas", "growth", "word_lm.formulas.json", "--growth", "h", "--set", "s=80", "--figure", "i.svg"

@@ -9,16 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from tensortide.examples import find
-from tensortide.examples.char_lm import HighwayStep
-from tensortide.examples.llama import rotary_table, rotate
+from tensortide.examples.decoders import rotary_table, rotate
 from tensortide.examples.mixtral import MixtureOfExperts
-from tensortide.examples.nmt import Encoder
-from tensortide.examples.recurrent import LSTMCell
+from tensortide.examples.recurrent import HighwayStep, LSTMCell, WordLM
+from tensortide.examples.seq2seq import Encoder
 from tensortide.examples.speech import BidirectionalLSTM
 from tensortide.examples.training import default_dtype
 from tensortide.examples.unrolled_gan import GAN, unrolled_loss
 from tensortide.examples.word2vec import SkipGram
-from tensortide.examples.word_lm import WordLM
 from tests.examples.probe import models
 from tests.examples.tiny import TINY, Settings
 

@@ -39,7 +39,7 @@ def test_names_are_unique_and_each_has_tiny_settings() -> None:
 @pytest.mark.parametrize("example", ALL)
 def test_a_workload_says_what_it_is_and_has_plain_defaults(example: Example) -> None:
     workload = example.load()
-    assert (workload.__name__, workload.__module__) == (example.function, example.module)
+    assert (workload.__name__, workload.__module__) == (example.name, example.module)
     assert (workload.__doc__ or "").splitlines()[0] == example.summary
     given = inspect.signature(workload).parameters
     assert {"batch", "optimizer", "train"} <= set(given)
@@ -56,7 +56,7 @@ def test_every_workload_of_the_room_is_registered() -> None:
             for name in loaded.__all__
             if inspect.isfunction(member := getattr(loaded, name)) and "batch" in inspect.signature(member).parameters
         }
-    assert found == {(example.module, example.function) for example in examples()}
+    assert found == {(example.module, example.name) for example in examples()}
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
@@ -69,10 +69,10 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 
 
 def test_a_missing_package_is_answered_with_the_extra_that_brings_it() -> None:
-    example = Example("x", "tensortide.examples.mlp", "mlp", "", ("torch", "no_such_package"))
+    example = Example("mlp", "tensortide.examples.mlp", "", ("torch", "no_such_package"))
     assert not example.available
     assert example.missing == ("no_such_package",)
-    with pytest.raises(WorkloadError, match=r"example 'x' needs no_such_package: pip install"):
+    with pytest.raises(WorkloadError, match=r"example 'mlp' needs no_such_package: pip install"):
         example.load()
 
 

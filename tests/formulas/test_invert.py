@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, constant, maximum, parse, symbol, total
 from tensortide.formulas import Formulas, solve
-from tensortide.formulas.crossing import crossing, first
+from tensortide.formulas.invert import crossing, first
 from tests.expr.strategies import Case, cases
 from tests.formulas.samples import made, transformer, word_lm
 

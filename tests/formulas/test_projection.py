@@ -6,8 +6,7 @@ import pytest
 
 from tensortide.errors import ExpressionError
 from tensortide.formulas import DOMAINS, PPOPP19, project
-from tensortide.formulas.domains import Interval, domain_of, rounded
-from tensortide.formulas.projection import Projection
+from tensortide.formulas.projection import Interval, Projection, domain_of, rounded
 from tests.formulas.samples import made, word_lm
 
 CONSISTENT = ("word_lm", "nmt", "speech", "image")

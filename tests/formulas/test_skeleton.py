@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tensortide import capture
-from tensortide.formulas.skeleton import difference, integers, replaced, skeleton
+from tensortide.formulas.lift import difference, integers, replaced, skeleton
 from tensortide.graph import Graph
 
 

@@ -33,7 +33,7 @@ def test_a_bare_name_is_an_example_first(kind: str, folder: Path) -> None:
     make(kind, folder / "gpt2")
     found = resolve("gpt2")
     assert isinstance(found, Workload)
-    assert found.function.__module__ == "tensortide.examples.gpt2"
+    assert found.function.__module__ == "tensortide.examples.decoders"
 
 
 @pytest.mark.parametrize("written", ["./gpt2", "{folder}/gpt2", "../{folder.name}/gpt2", "gpt2/"])

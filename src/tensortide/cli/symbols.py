@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +16,7 @@ from tensortide.errors import UnknownCost, WorkloadError
 from tensortide.formulas import Symbolic, symbolic
 from tensortide.formulas.file import save_formulas
 from tensortide.recorder.resolver import resolver
+from tensortide.recorder.target import Scalar, Workload
 from tensortide.write import write_file
 
 if TYPE_CHECKING:
@@ -52,17 +53,8 @@ def count_symbols(
     if options.real or options.first_step:
         raise WorkloadError("--symbols does not go with --real or --first-step: formulas are of the steady step")
     workload = step_of(target, "--symbols")
-    with progress(quiet) as say:
-        found = symbolic(
-            workload.function,
-            over=names_of(chosen.symbols, workload.function),
-            hyperparameters=settings_of(workload, options),
-            where=chosen.condition,
-            values=dict(map(_values, chosen.values)),
-            name=workload.name,
-            resolver=resolver,
-            progress=say,
-        )
+    over, settings = names_of(chosen.symbols, workload.function), settings_of(workload, options)
+    found = derived(workload, over, settings, chosen.condition, dict(map(_values, chosen.values)), quiet=quiet)
     if strict:
         _refuse(found)
     if chosen.formulas is not None:
@@ -70,6 +62,29 @@ def count_symbols(
     if chosen.latex is not None:
         write_file(chosen.latex, found.formulas.latex().encode())
     return document(found, depth=depth, top=top)
+
+
+def derived(
+    workload: Workload,
+    over: Sequence[str],
+    settings: Mapping[str, Scalar],
+    where: Sequence[str],
+    values: Mapping[str, Sequence[int]] | None = None,
+    *,
+    quiet: bool,
+) -> Symbolic:
+    """The formulas of a workload, with progress unless ``quiet``."""
+    with progress(quiet) as say:
+        return symbolic(
+            workload.function,
+            over=over,
+            hyperparameters=settings,
+            where=where,
+            values=values,
+            name=workload.name,
+            resolver=resolver,
+            progress=say,
+        )
 
 
 def names_of(text: str, workload: Callable[..., Any]) -> list[str]:

@@ -25,11 +25,10 @@ Workload: TypeAlias = "Callable[..., Callable[[], Tensor]]"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A workload function and where it is; ``requires`` names the packages that it imports."""
+    """A workload function and the module that it is in; ``requires`` names the packages that it imports."""
 
     name: str
     module: str
-    function: str
     summary: str
     requires: tuple[str, ...] = ("torch",)
 
@@ -47,58 +46,51 @@ class Example:
         if missing := self.missing:
             packages = " and ".join(missing)
             raise WorkloadError(f"example {self.name!r} needs {packages}: pip install tensortide[{','.join(missing)}]")
-        workload: Workload = getattr(importlib.import_module(self.module), self.function)
+        workload: Workload = getattr(importlib.import_module(self.module), self.name)
         return workload
 
 
-def _plain(module: str, function: str, summary: str) -> Example:
-    return Example(function, f"{__name__}.{module}", function, summary)
-
-
-def _library(module: str, function: str, summary: str) -> Example:
-    return Example(function, f"{__name__}.{module}", function, summary, ("torch", "transformers"))
-
-
-_EXAMPLES = (
-    _plain("mlp", "mlp", "Perceptron with ReLU between its layers: the smallest workload."),
-    _plain(
-        "plain_convnets", "alexnet", "AlexNet in one column: five convolutions, three linear layers; 61 M parameters."
-    ),
-    _plain("plain_convnets", "vgg", "VGG-11, 13, 16 or 19: stacks of 3x3 convolutions; 138 M parameters by default."),
-    _plain("resnet", "resnet", "ResNet of any published depth, for ImageNet or for CIFAR images."),
-    _plain("resnet", "resnet18", "ResNet-18 for ImageNet: basic blocks, 11.7 M parameters."),
-    _plain("resnet", "resnet34", "ResNet-34 for ImageNet: basic blocks, 21.8 M parameters."),
-    _plain("resnet", "resnet50", "ResNet-50 for ImageNet: bottleneck blocks, 25.6 M parameters."),
-    _plain("resnet", "resnet101", "ResNet-101 for ImageNet: bottleneck blocks, 44.5 M parameters."),
-    _plain("resnet", "resnet152", "ResNet-152 for ImageNet: bottleneck blocks, 60.2 M parameters."),
-    _plain("resnet", "resnet18_cifar", "ResNet-18 for 32x32 images: 3x3 stem, no max pool, 11.2 M parameters."),
-    _plain("resnet", "resnet32_cifar", "ResNet-32 for 32x32 images: three groups of five blocks, 0.5 M parameters."),
-    _plain("densenet", "densenet", "DenseNet: every layer of a block reads all layers before it."),
-    _plain("inception", "inception_v3", "Inception v3: factored convolutions in parallel branches."),
-    _plain("mobilenet", "mobilenet_v2", "MobileNetV2: inverted residuals with depthwise convolutions."),
-    _plain("unet", "unet", "U-Net for segmentation, with batch norm and transposed convolutions."),
-    _plain("diffusion", "diffusion", "Denoising diffusion U-Net: predicts the noise in an image; 35.7 M parameters."),
-    _plain("unrolled_gan", "unrolled_gan", "Unrolled GAN: differentiates through updates of the discriminator."),
-    _plain("vit", "vit", "Vision transformer on image patches; B/16 by default, 86.6 M parameters."),
-    _plain("bert", "bert", "BERT encoder with pooler; base by default, 109 M parameters."),
-    _plain("gpt2", "gpt2", "GPT-2 language model with a tied head; small by default, 124 M parameters."),
-    _plain("llama", "llama", "Llama language model with grouped-query attention; 55 M parameters by default."),
-    _plain("mixtral", "mixtral", "Mixtral-style language model: Llama with a top-2 mixture of 8 experts."),
-    _plain("seq2seq", "transformer", "Encoder-decoder transformer for translation; base by default, 63 M parameters."),
-    _plain("recurrent", "lstm", "Sequence classifier on PyTorch's LSTM layers."),
-    _plain("recurrent", "gru", "Language model on PyTorch's gated recurrent layers."),
-    _plain("word_lm", "word_lm", "Word language model: LSTM cells looped over time; 104 M parameters."),
-    _plain("char_lm", "char_lm", "Character language model: a recurrent highway network; 89 M parameters."),
-    _plain("nmt", "nmt", "Recurrent translation: bidirectional encoder, attention; 147 M parameters."),
-    _plain("speech", "speech", "Speech recognition: pyramid of LSTMs, hybrid attention; 71 M parameters."),
-    _plain("treelstm", "treelstm", "Binary Tree LSTM over a complete tree, walked by Python recursion."),
-    _plain("word2vec", "word2vec", "Skip-gram word vectors with sampled negatives; 32 M parameters."),
-    _library("hf_text", "hf_gpt2", "GPT-2 of transformers; small by default, 124 M parameters."),
-    _library("hf_text", "hf_llama", "Llama of transformers, grouped-query attention; 55 M parameters by default."),
-    _library("hf_text", "hf_mixtral", "Mixtral of transformers: top-2 of 8 experts by grouped products."),
-    _library("hf_text", "hf_t5", "T5 of transformers, an encoder-decoder; small by default, 61 M parameters."),
-    _library("hf_encoders", "hf_bert", "BERT of transformers; base by default, 109 M parameters."),
-    _library("hf_encoders", "hf_vit", "Vision transformer of transformers; B/16 by default, 86.6 M parameters."),
+_EXAMPLES = tuple(
+    Example(name, f"{__name__}.{module}", summary, ("torch", "transformers") if module == "library" else ("torch",))
+    for name, module, summary in (
+        ("mlp", "mlp", "Perceptron with ReLU between its layers: the smallest workload."),
+        ("alexnet", "convnets", "AlexNet in one column: five convolutions, three linear layers; 61 M parameters."),
+        ("vgg", "convnets", "VGG-11, 13, 16 or 19: stacks of 3x3 convolutions; 138 M parameters by default."),
+        ("resnet", "resnet", "ResNet of any published depth, for ImageNet or for CIFAR images."),
+        ("resnet18", "resnet", "ResNet-18 for ImageNet: basic blocks, 11.7 M parameters."),
+        ("resnet34", "resnet", "ResNet-34 for ImageNet: basic blocks, 21.8 M parameters."),
+        ("resnet50", "resnet", "ResNet-50 for ImageNet: bottleneck blocks, 25.6 M parameters."),
+        ("resnet101", "resnet", "ResNet-101 for ImageNet: bottleneck blocks, 44.5 M parameters."),
+        ("resnet152", "resnet", "ResNet-152 for ImageNet: bottleneck blocks, 60.2 M parameters."),
+        ("resnet18_cifar", "resnet", "ResNet-18 for 32x32 images: 3x3 stem, no max pool, 11.2 M parameters."),
+        ("resnet32_cifar", "resnet", "ResNet-32 for 32x32 images: three groups of five blocks, 0.5 M parameters."),
+        ("densenet", "convnets", "DenseNet: every layer of a block reads all layers before it."),
+        ("inception_v3", "inception", "Inception v3: factored convolutions in parallel branches."),
+        ("mobilenet_v2", "convnets", "MobileNetV2: inverted residuals with depthwise convolutions."),
+        ("unet", "unets", "U-Net for segmentation, with batch norm and transposed convolutions."),
+        ("diffusion", "unets", "Denoising diffusion U-Net: predicts the noise in an image; 35.7 M parameters."),
+        ("unrolled_gan", "unrolled_gan", "Unrolled GAN: differentiates through updates of the discriminator."),
+        ("vit", "encoders", "Vision transformer on image patches; B/16 by default, 86.6 M parameters."),
+        ("bert", "encoders", "BERT encoder with pooler; base by default, 109 M parameters."),
+        ("gpt2", "decoders", "GPT-2 language model with a tied head; small by default, 124 M parameters."),
+        ("llama", "decoders", "Llama language model with grouped-query attention; 55 M parameters by default."),
+        ("mixtral", "mixtral", "Mixtral-style language model: Llama with a top-2 mixture of 8 experts."),
+        ("transformer", "seq2seq", "Encoder-decoder transformer for translation; base by default, 63 M parameters."),
+        ("lstm", "recurrent", "Sequence classifier on PyTorch's LSTM layers."),
+        ("gru", "recurrent", "Language model on PyTorch's gated recurrent layers."),
+        ("word_lm", "recurrent", "Word language model: LSTM cells looped over time; 104 M parameters."),
+        ("char_lm", "recurrent", "Character language model: a recurrent highway network; 89 M parameters."),
+        ("nmt", "seq2seq", "Recurrent translation: bidirectional encoder, attention; 147 M parameters."),
+        ("speech", "speech", "Speech recognition: pyramid of LSTMs, hybrid attention; 71 M parameters."),
+        ("treelstm", "recurrent", "Binary Tree LSTM over a complete tree, walked by Python recursion."),
+        ("word2vec", "word2vec", "Skip-gram word vectors with sampled negatives; 32 M parameters."),
+        ("hf_gpt2", "library", "GPT-2 of transformers; small by default, 124 M parameters."),
+        ("hf_llama", "library", "Llama of transformers, grouped-query attention; 55 M parameters by default."),
+        ("hf_mixtral", "library", "Mixtral of transformers: top-2 of 8 experts by grouped products."),
+        ("hf_t5", "library", "T5 of transformers, an encoder-decoder; small by default, 61 M parameters."),
+        ("hf_bert", "library", "BERT of transformers; base by default, 109 M parameters."),
+        ("hf_vit", "library", "Vision transformer of transformers; B/16 by default, 86.6 M parameters."),
+    )
 )
 
 

@@ -8,16 +8,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tensortide.examples.training import choose
+from tensortide.examples.training import choose, divide
 
-__all__ = ["ATTENTION", "attend", "check_attention", "merge_heads", "split_heads"]
-
-ATTENTION = ("sdpa", "eager")
+__all__ = ["attend", "check_attention", "check_lengths", "head_size", "merge_heads", "split_heads"]
 
 
 def check_attention(name: str) -> str:
     """``name`` if ``attend`` knows it; a ValueError that lists those it knows if not."""
-    return choose("attention", name, ATTENTION)
+    return choose("attention", name, ("sdpa", "eager"))
+
+
+def check_lengths(hidden: int, heads: int, seq: int, positions: int) -> None:
+    """Raise ValueError unless ``heads`` divide ``hidden`` and each token of a sequence has a position."""
+    divide("hidden", hidden, "heads", heads)
+    if seq > positions:
+        raise ValueError(f"seq={seq} needs positions={seq} or more, got positions={positions}")
+
+
+def head_size(hidden: int, heads: int, kv_heads: int) -> int:
+    """The size of a head of grouped-query attention whose pairs are rotated; ValueError if there is none."""
+    size = divide("hidden", hidden, "heads", heads)
+    divide("heads", heads, "kv_heads", kv_heads)
+    divide("hidden / heads", size, "the pairs of a rotation", 2)
+    return size
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

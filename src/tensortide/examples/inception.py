@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensortide.examples.training import Step, training_step
+from tensortide.examples.training import Parts, trained
 from tensortide.workload import legal
 
 __all__ = ["inception_v3"]
@@ -148,6 +148,7 @@ def _aux_head(inputs: int, inner: int, outer: int, classes: int) -> nn.Sequentia
 
 
 @legal("image >= 75", "batch * floor((image - 43) / 32) >= 2")
+@trained(lr=0.045)
 def inception_v3(
     batch: int = 32,
     image: int = 299,
@@ -155,9 +156,7 @@ def inception_v3(
     width: int = 32,
     dropout: float = 0.5,
     aux: bool = False,
-    optimizer: str = "sgd",
-    train: bool = True,
-) -> Step:
+) -> Parts:
     """Inception v3: factored convolutions in parallel branches.
 
     ``aux=True`` adds the auxiliary classifier and 0.4 of its loss.
@@ -172,4 +171,4 @@ def inception_v3(
             return F.cross_entropy(output, labels)
         return F.cross_entropy(output[0], labels) + 0.4 * F.cross_entropy(output[1], labels)
 
-    return training_step(model, [images], loss_fn, optimizer, lr=0.045, train=train)
+    return model, [images], loss_fn

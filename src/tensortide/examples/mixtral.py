@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensortide.examples.attention import check_attention
-from tensortide.examples.llama import Decoder, DecoderLayer, GroupedQueryAttention, rotary_table
-from tensortide.examples.training import Step, choose, default_dtype, divide, next_token_loss, tokens, training_step
+from tensortide.examples.attention import check_attention, head_size
+from tensortide.examples.decoders import Decoder, DecoderLayer, GroupedQueryAttention, rotary_table
+from tensortide.examples.training import Parts, choose, default_dtype, next_token_loss, tokens, trained
 from tensortide.workload import legal
 
 __all__ = ["MixtureOfExperts", "mixtral"]
@@ -78,6 +78,7 @@ class MixtureOfExperts(nn.Module):
 
 
 @legal("hidden % (2 * heads) == 0", "heads % kv_heads == 0", "top <= experts")
+@trained(lr=3e-4, clip=1.0, optimizer="adamw")
 def mixtral(
     batch: int = 8,
     seq: int = 512,
@@ -94,17 +95,13 @@ def mixtral(
     vocab: int = 32000,
     attention: str = "sdpa",
     dtype: str = "float32",
-    optimizer: str = "adamw",
-    train: bool = True,
-) -> Step:
+) -> Parts:
     """Mixtral-style language model: Llama with a top-2 mixture of 8 experts.
 
     Mixtral 8x7B is ``hidden=4096 layers=32 heads=32 intermediate=14336 kv_heads=8``. See MixtureOfExperts for
     ``dispatch`` and ``capacity``; ``balance`` is the weight of the load-balancing loss.
     """
-    size = divide("hidden", hidden, "heads", heads)
-    divide("heads", heads, "kv_heads", kv_heads)
-    divide("hidden / heads", size, "the pairs of a rotation", 2)
+    size = head_size(hidden, heads, kv_heads)
     choose("dispatch", dispatch, ("capacity", "dense"))
     check_attention(attention)
     with default_dtype(dtype):
@@ -117,4 +114,4 @@ def mixtral(
     def loss_fn(logits: Tensor) -> Tensor:
         return next_token_loss(logits, targets) + balance * torch.stack([m.take_balance() for m in mixtures]).mean()
 
-    return training_step(model, [ids], loss_fn, optimizer, lr=3e-4, clip=1.0, train=train)
+    return model, [ids], loss_fn

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from tensortide.examples.training import Step, training_step
+from tensortide.examples.training import Parts, classifier, trained
 
 __all__ = ["mlp"]
 
 
+@trained(lr=0.01)
 def mlp(
     batch: int = 64,
     inputs: int = 784,
     hidden: int = 1024,
     layers: int = 3,
     classes: int = 10,
-    optimizer: str = "sgd",
-    train: bool = True,
-) -> Step:
+) -> Parts:
     """Perceptron with ReLU between its layers: the smallest workload."""
     model = nn.Sequential()
     width = inputs
@@ -27,6 +25,4 @@ def mlp(
         model.extend([nn.Linear(width, hidden), nn.ReLU()])
         width = hidden
     model.append(nn.Linear(width, classes))
-    rows = torch.randn(batch, inputs)
-    labels = torch.randint(0, classes, (batch,))
-    return training_step(model, [rows], lambda y: F.cross_entropy(y, labels), optimizer, lr=0.01, train=train)
+    return classifier(model, torch.randn(batch, inputs), classes)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensortide.examples.training import Step, choose, training_step
+from tensortide.examples import find
+from tensortide.examples.training import Parts, Step, choose, classifier, trained
 from tensortide.workload import legal
 
 __all__ = ["resnet", "resnet18", "resnet18_cifar", "resnet32_cifar", "resnet34", "resnet50", "resnet101", "resnet152"]
 
 _GROUPS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
-
-_NORMED = "batch * ceil(image / 32) >= 2"
-"""Batch norm wants more than one value of each channel, also after the last group."""
 
 
 class ConvNorm(nn.Sequential):
@@ -53,8 +53,7 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         body = self.conv2(self.relu(self.conv1(x)))
-        out: Tensor = self.relu(body + self.shortcut(x))
-        return out
+        return self.relu(body + self.shortcut(x))
 
 
 class Bottleneck(nn.Module):
@@ -72,8 +71,7 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         body = self.conv3(self.relu(self.conv2(self.relu(self.conv1(x)))))
-        out: Tensor = self.relu(body + self.shortcut(x))
-        return out
+        return self.relu(body + self.shortcut(x))
 
 
 def _shortcut(inputs: int, outputs: int, stride: int, project: bool) -> nn.Module:
@@ -103,8 +101,7 @@ class ResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.pool(self.groups(self.stem(images)))
-        logits: Tensor = self.classifier(features.flatten(1))
-        return logits
+        return self.classifier(features.flatten(1))
 
 
 def _groups(depth: int, variant: str) -> tuple[int, ...]:
@@ -116,7 +113,13 @@ def _groups(depth: int, variant: str) -> tuple[int, ...]:
     raise ValueError(f"no {variant} ResNet of depth {depth}; choose one of: {', '.join(map(str, _GROUPS))}{more}")
 
 
-@legal(_NORMED, depth=tuple(_GROUPS))
+def _least(shrunk: int) -> str:
+    """Batch norm wants more than one value of each channel, also after the last group."""
+    return f"batch * ceil(image / {shrunk}) >= 2"
+
+
+@legal(_least(32), depth=tuple(_GROUPS))
+@trained(lr=0.1)
 def resnet(
     batch: int = 32,
     depth: int = 50,
@@ -125,9 +128,7 @@ def resnet(
     channels: int = 3,
     classes: int = 1000,
     width: int = 64,
-    optimizer: str = "sgd",
-    train: bool = True,
-) -> Step:
+) -> Parts:
     """ResNet of any published depth, for ImageNet or for CIFAR images.
 
     Depths 18, 34, 50, 101 and 152 have four groups of blocks and projection shortcuts in both variants. The CIFAR
@@ -141,97 +142,36 @@ def resnet(
     else:
         stem = nn.Sequential(ConvNorm(channels, width, 3), nn.ReLU(inplace=True))
     model = ResNet(groups, len(groups) == 4 and depth >= 50, stem, width, classes)
-    images = torch.randn(batch, channels, image, image)
-    labels = torch.randint(0, classes, (batch,))
-    return training_step(model, [images], lambda y: F.cross_entropy(y, labels), optimizer, lr=0.1, train=train)
+    return classifier(model, torch.randn(batch, channels, image, image), classes)
 
 
-@legal(_NORMED)
-def resnet18(
+def _published(
+    depth: int,
+    variant: str = "imagenet",
+    *,
     batch: int = 32,
     image: int = 224,
     classes: int = 1000,
     width: int = 64,
-    optimizer: str = "sgd",
-    train: bool = True,
-) -> Step:
-    """ResNet-18 for ImageNet: basic blocks, 11.7 M parameters."""
-    return resnet(batch, 18, image=image, classes=classes, width=width, optimizer=optimizer, train=train)
+    shrunk: int = 32,
+) -> Callable[..., Step]:
+    """The workload ``resnet`` at one depth, with other defaults."""
+
+    def workload(
+        batch: int = batch,
+        image: int = image,
+        classes: int = classes,
+        width: int = width,
+        optimizer: str = "sgd",
+        train: bool = True,
+    ) -> Step:
+        return resnet(batch, depth, variant, image, classes=classes, width=width, optimizer=optimizer, train=train)
+
+    workload.__name__ = workload.__qualname__ = f"resnet{depth}" + "_cifar" * (variant == "cifar")
+    workload.__doc__ = find(workload.__name__).summary
+    return legal(_least(shrunk))(workload)
 
 
-@legal(_NORMED)
-def resnet34(
-    batch: int = 32,
-    image: int = 224,
-    classes: int = 1000,
-    width: int = 64,
-    optimizer: str = "sgd",
-    train: bool = True,
-) -> Step:
-    """ResNet-34 for ImageNet: basic blocks, 21.8 M parameters."""
-    return resnet(batch, 34, image=image, classes=classes, width=width, optimizer=optimizer, train=train)
-
-
-@legal(_NORMED)
-def resnet50(
-    batch: int = 32,
-    image: int = 224,
-    classes: int = 1000,
-    width: int = 64,
-    optimizer: str = "sgd",
-    train: bool = True,
-) -> Step:
-    """ResNet-50 for ImageNet: bottleneck blocks, 25.6 M parameters."""
-    return resnet(batch, 50, image=image, classes=classes, width=width, optimizer=optimizer, train=train)
-
-
-@legal(_NORMED)
-def resnet101(
-    batch: int = 32,
-    image: int = 224,
-    classes: int = 1000,
-    width: int = 64,
-    optimizer: str = "sgd",
-    train: bool = True,
-) -> Step:
-    """ResNet-101 for ImageNet: bottleneck blocks, 44.5 M parameters."""
-    return resnet(batch, 101, image=image, classes=classes, width=width, optimizer=optimizer, train=train)
-
-
-@legal(_NORMED)
-def resnet152(
-    batch: int = 32,
-    image: int = 224,
-    classes: int = 1000,
-    width: int = 64,
-    optimizer: str = "sgd",
-    train: bool = True,
-) -> Step:
-    """ResNet-152 for ImageNet: bottleneck blocks, 60.2 M parameters."""
-    return resnet(batch, 152, image=image, classes=classes, width=width, optimizer=optimizer, train=train)
-
-
-@legal("batch * ceil(image / 8) >= 2")
-def resnet18_cifar(
-    batch: int = 128,
-    image: int = 32,
-    classes: int = 100,
-    width: int = 64,
-    optimizer: str = "sgd",
-    train: bool = True,
-) -> Step:
-    """ResNet-18 for 32x32 images: 3x3 stem, no max pool, 11.2 M parameters."""
-    return resnet(batch, 18, "cifar", image, classes=classes, width=width, optimizer=optimizer, train=train)
-
-
-@legal("batch * ceil(image / 4) >= 2")
-def resnet32_cifar(
-    batch: int = 56,
-    image: int = 32,
-    classes: int = 10,
-    width: int = 16,
-    optimizer: str = "sgd",
-    train: bool = True,
-) -> Step:
-    """ResNet-32 for 32x32 images: three groups of five blocks, 0.5 M parameters."""
-    return resnet(batch, 32, "cifar", image, classes=classes, width=width, optimizer=optimizer, train=train)
+resnet18, resnet34, resnet50, resnet101, resnet152 = map(_published, _GROUPS)
+resnet18_cifar = _published(18, "cifar", batch=128, image=32, classes=100, shrunk=8)
+resnet32_cifar = _published(32, "cifar", batch=56, image=32, classes=10, width=16, shrunk=4)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from tensortide.examples.recurrent import LSTMCell
-from tensortide.examples.training import Step, next_token_loss, tokens, training_step
+from tensortide.examples.training import Parts, next_token_loss, tokens, trained
 
 __all__ = ["speech"]
 
@@ -73,8 +73,7 @@ class HybridAttention(nn.Module):
     def forward(self, query: Tensor, keys: Tensor, alignment: Tensor) -> Tensor:
         located = self.locate(F.pad(alignment.unsqueeze(1), self.padding)).transpose(1, 2)
         mixed = torch.tanh(keys + self.location(located) + self.query(query).unsqueeze(1) + self.bias)
-        aligned: Tensor = self.energy(mixed).squeeze(-1).softmax(-1)
-        return aligned
+        return self.energy(mixed).squeeze(-1).softmax(-1)
 
 
 class DecoderStep(nn.Module):
@@ -134,6 +133,7 @@ class Recognizer(nn.Module):
         return torch.where(torch.rand(target.shape, device=target.device) < self.sampling, drawn, target)
 
 
+@trained(lr=0.1, clip=5.0)
 def speech(
     batch: int = 32,
     seq: int = 96,
@@ -148,9 +148,7 @@ def speech(
     vocab: int = 31,
     noise: float = 0.01,
     sampling: float = 0.1,
-    optimizer: str = "sgd",
-    train: bool = True,
-) -> Step:
+) -> Parts:
     """Speech recognition: pyramid of LSTMs, hybrid attention; 71 M parameters."""
     model = Recognizer(
         Encoder(features, hidden),
@@ -162,12 +160,4 @@ def speech(
     sound = torch.randn(seq, batch, features)
     lengths = torch.randint((seq + 1) // 2, seq + 1, (batch,))
     targets, labels = tokens(vocab, 2, target_seq, batch).unbind(0)
-    return training_step(
-        model,
-        [sound, lengths, targets],
-        lambda logits: next_token_loss(logits, labels, 0),
-        optimizer,
-        lr=0.1,
-        clip=5.0,
-        train=train,
-    )
+    return model, [sound, lengths, targets], lambda logits: next_token_loss(logits, labels, 0)

@@ -31,8 +31,7 @@ class GAN(nn.Module):
         self.discriminator = _mlp(points, hidden, layers, 1)
 
     def forward(self, noise: Tensor) -> Tensor:
-        logits: Tensor = self.discriminator(self.generator(noise))
-        return logits
+        return self.discriminator(self.generator(noise))
 
 
 def _adversarial_loss(real: Tensor, fake: Tensor) -> Tensor:
@@ -85,8 +84,7 @@ def unrolled_gan(
 
     @torch.no_grad()
     def inference_step() -> Tensor:
-        logits: Tensor = model(noise)
-        return logits
+        return model(noise)
 
     def step() -> Tensor:
         loss = _adversarial_loss(discriminator(real), discriminator(generator(noise).detach()))

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensortide.examples.training import Step, tokens, training_step
+from tensortide.examples.training import Parts, tokens, trained
 from tensortide.workload import legal
 
 __all__ = ["word2vec"]
@@ -49,6 +49,7 @@ class SkipGram(nn.Module):
 
 
 @legal("seq > 2 * window")
+@trained(lr=0.2, clip=5.0)
 def word2vec(
     batch: int = 1,
     seq: int = 32,
@@ -57,9 +58,7 @@ def word2vec(
     hidden: int = 400,
     vocab: int = 40004,
     negatives: int = 64,
-    optimizer: str = "sgd",
-    train: bool = True,
-) -> Step:
+) -> Parts:
     """Skip-gram word vectors with sampled negatives; 32 M parameters.
 
     Each of the ``seq - 2 * window`` inner words of a sequence gives ``skips`` pairs with words of its window.
@@ -77,5 +76,4 @@ def word2vec(
     def loss_fn(logits: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(logits, wanted, reduction="none").sum(1).mean()
 
-    inputs = [centres.flatten(), contexts.flatten()]
-    return training_step(model, inputs, loss_fn, optimizer, lr=0.2, clip=5.0, train=train)
+    return model, [centres.flatten(), contexts.flatten()], loss_fn

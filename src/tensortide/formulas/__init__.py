@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from tensortide.formulas.asymptotics import Asymptotics, asymptotics
-from tensortide.formulas.domains import DOMAINS, PPOPP19, Domain
-from tensortide.formulas.entry import symbolic
+from tensortide.formulas.derive import symbolic
 from tensortide.formulas.file import load_formulas, save_formulas
-from tensortide.formulas.formulas import QUANTITIES, Formulas
+from tensortide.formulas.formulas import QUANTITIES, Formulas, Share, shares
 from tensortide.formulas.invert import Solution, solve
-from tensortide.formulas.projection import Projection, project
+from tensortide.formulas.projection import DOMAINS, PPOPP19, Domain, Projection, project
 from tensortide.formulas.result import Regime, Row, Symbolic
-from tensortide.formulas.shares import Share, shares
 from tensortide.formulas.sweep import Sweep, geometric, sweep
 
 __all__ = [

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from tensortide.expr import Condition, Expr, symbol, total
 from tensortide.expr.atoms import alternatives
+from tensortide.formulas.measure import Figure, Figures, Group, Moment, numeric
 from tensortide.formulas.peaks import SEARCHED_OPS, falls_short, largest
 from tensortide.formulas.region import quotients, sizes
 from tensortide.formulas.sampler import Sample, Sampler, shown
 from tensortide.formulas.space import Setting
-from tensortide.formulas.structure import Figure, Structures, described, numeric
+from tensortide.formulas.structure import Structures
 from tensortide.timelines import timeline
 
 __all__ = ["PEAKS", "Checks"]
 
 PEAKS = ("peak_bytes", "peak_with_workspace_bytes")
 _LEAST = ("minimal_footprint_lower_bytes", "minimal_footprint_upper_bytes")
-_CORNERS = 3
-"""Smallest values of each hyperparameter that changes the structure to compare peaks at, until they are right."""
 _CHECKED_OPS = 8000
 """The formulas are compared with a capture at the workload's own setting if it has no more ops than this."""
 
@@ -39,7 +37,7 @@ class Checks:
         self,
         sampler: Sampler,
         structures: Structures,
-        found: dict[Figure, Expr | None],
+        found: Figures,
         counterexamples: Sequence[Sample] = (),
     ) -> None:
         self._sampler = sampler
@@ -66,7 +64,6 @@ class Checks:
         self._check_elsewhere()
         self._check_ones()
         self._check_quotients()
-        self._check_corners()
 
     def _claim_no_peaks_of_several(self) -> None:
         """Withdraw the peaks where several repetitions grow independently: the deciding moment may lie outside all
@@ -85,8 +82,7 @@ class Checks:
             for column, name in enumerate(PEAKS):
                 peak = self.peaks[name]
                 if peak is not None and all(study.structure[n] >= value for n, value in since.items()):
-                    moments = [levels[column] for levels in study.memory.resident.values()]
-                    known = [moment for moment in moments if moment is not None]
+                    known = _moments(study.figures, column)
                     if falls_short([e.subs(study.structure) for e in alternatives(peak)], known, usual):
                         self.wrong.append(f"{name}: falls short of a moment at {shown(study.structure)}")
                         self.peaks[name] = None
@@ -96,7 +92,7 @@ class Checks:
         for sample in self._elsewhere():
             wrong = self._wrong_at(sample)
             for figure in wrong:
-                self.wrong.append(f"{described(figure)}: differs at {shown(sample.setting)}")
+                self.wrong.append(f"{figure}: differs at {shown(sample.setting)}")
                 self.found[figure] = None
             if wrong:
                 self.contradicting.append(sample)
@@ -112,12 +108,12 @@ class Checks:
         yield from (sample for sample in self._counterexamples if sample.setting not in self._used)
         larger = {name: self._structures.beyond(name) for name in self._structures.names}
         own = {**self._sampler.space.defaults, **self.fixed}
-        ops = total(e for f, e in self.found.items() if f.kind == "row" and f.column == 0 and e is not None)
+        rows = [e for f, e in self.found.items() if isinstance(f.of, Group) and f.column == 0]
         sample = None
         if (
             own not in self._used
             and own not in [s.setting for s in self._counterexamples]
-            and ops.evaluate(own) <= _CHECKED_OPS
+            and total(e for e in rows if e is not None).evaluate(own) <= _CHECKED_OPS
         ):
             sample = self._sampler.at(own)
             if sample is not None:
@@ -153,15 +149,10 @@ class Checks:
             sample = self._one(name, small)
             if sample is None:
                 continue
-            wrong = self._wrong_at(sample)
-            if wrong:
-                self.lowest[name] = 2
-                self.notes.append(f"at {name}=1 the step is another one, first in {described(wrong[0])}")
-                continue
-            self.right.append(sample.setting)
             # of a structure smaller than all that moments were fitted from nothing is claimed
-            for peak in self._wrong_peaks(sample) if self._structures.since.get(name, 1) == 1 else ():
-                self.only.setdefault(peak, []).append(Condition(symbol(name) - 2, ">="))
+            claimed = self._structures.since.get(name, 1) == 1
+            if not self._right_at(sample, f"{name}=1", Condition(symbol(name) - 2, ">="), peaks=claimed):
+                self.lowest[name] = 2
 
     def _check_quotients(self) -> None:
         """The same where a hyperparameter is just what divides it: with as many groups as heads nothing is grouped."""
@@ -170,34 +161,21 @@ class Checks:
             sample = self._sampler.at({**small, name: divisor.evaluate(small)})
             if sample is None or sample.setting in self._used:
                 continue
-            wrong = self._wrong_at(sample)
-            if wrong:
-                self.apart.append(Condition(symbol(name) - divisor, ">"))
-                self.notes.append(f"at {name}={divisor} the step is another one, first in {described(wrong[0])}")
-                continue
-            self.right.append(sample.setting)
-            for peak in self._wrong_peaks(sample):
-                self.only.setdefault(peak, []).append(Condition(symbol(name) - divisor, ">"))
+            larger = Condition(symbol(name) - divisor, ">")
+            if not self._right_at(sample, f"{name}={divisor}", larger):
+                self.apart.append(larger)
 
-    def _check_corners(self) -> None:
-        """Few repetitions of one kind and many of another may have a peak of their own, which few of both lack."""
-        since = self._structures.since
-        own = {**self._sampler.space.defaults, **self.fixed}
-        for name in since if len(since) > 1 else ():
-            others = {n: self._structures.beyond(n) + 1 for n in since if n != name}
-            wrong: dict[str, str] = {}
-            for value in itertools.islice((v for v in self._structures.known(name) if v >= since[name]), _CORNERS):
-                structure = {**self.fixed, **others, name: value}
-                generic = self._sampler.generic(self._structures.sizes, structure)
-                samples = [s for s in (self._sampler.at({**own, **structure}), generic) if s is not None]
-                wrong = {peak: shown(sample.setting) for sample in samples for peak in self._wrong_peaks(sample)}
-                for peak in wrong:
-                    self.only.setdefault(peak, []).append(Condition(symbol(name) - value, ">"))
-                if not wrong:
-                    break
-            for peak, where in wrong.items():
-                self.wrong.append(f"{peak}: differs at {where}")
-                self.peaks[peak] = None
+    def _right_at(self, sample: Sample, place: str, beyond: Condition, *, peaks: bool = True) -> bool:
+        """Return whether all figures are right where a hyperparameter is smallest. Peaks that are wrong there are
+        claimed ``beyond`` it only."""
+        wrong = self._wrong_at(sample)
+        if wrong:
+            self.notes.append(f"at {place} the step is another one, first in {wrong[0]}")
+            return False
+        self.right.append(sample.setting)
+        for peak in self._wrong_peaks(sample) if peaks else ():
+            self.only.setdefault(peak, []).append(beyond)
+        return True
 
     def _divided(self) -> Iterator[tuple[str, Expr]]:
         """Sizes that others divide, declared or seen, with these."""
@@ -206,7 +184,7 @@ class Checks:
         seen = {
             (name, symbol(name) / term)
             for study in self._structures.used[:1]
-            for term in quotients(sizes(study.lifted.graph))
+            for term in quotients(sizes(study.graph))
             for ((name, exponent), *_) in [sorted(next(iter(term.terms)), key=lambda power: -power[1])]
             if exponent == 1 and isinstance(name, str)
         }
@@ -225,31 +203,21 @@ class Checks:
         return sample
 
     def _wrong_peaks(self, sample: Sample) -> list[str]:
-        return [name for name, peak in self.peaks.items() if peak is not None and self._peak_wrong(name, sample)]
+        return [n for n, peak in self.peaks.items() if peak is not None and self._peak_wrong(n, peak, sample)]
 
     def _wrong_at(self, sample: Sample) -> list[Figure]:
         """The figures whose expressions are not what the capture says."""
-        numbers = numeric(sample, self._fold)
+        numbers = numeric(sample.count, timeline(sample.graph).footprint_bytes, fold=self._fold)
         wrong = []
         for figure, expr in self.found.items():
-            if figure.kind != "moment" and expr is not None:
-                try:
-                    value: int | None = expr.evaluate(sample.setting)
-                except ArithmeticError:
-                    value = None
-                if value != numbers.pop(figure, 0):
-                    wrong.append(figure)
-            else:
-                numbers.pop(figure, 0)
-        return wrong + [figure for figure, value in numbers.items() if value]
+            number = numbers.pop(figure, 0)
+            if not isinstance(figure.of, Moment) and expr is not None and _at(expr, sample.setting) != number:
+                wrong.append(figure)
+        return wrong + [figure for figure, number in numbers.items() if number]
 
-    def _peak_wrong(self, name: str, sample: Sample) -> bool:
-        peak = self.peaks[name]
-        try:
-            value = -1 if peak is None else peak.evaluate(sample.setting)
-        except ArithmeticError:
-            return True
-        if name in PEAKS:
+    def _peak_wrong(self, name: str, peak: Expr, sample: Sample) -> bool:
+        value = _at(peak, sample.setting)
+        if name in PEAKS or value is None:
             return value != timeline(sample.graph, workspace=name == PEAKS[1]).peak_bytes
         if len(sample.graph) > SEARCHED_OPS:
             return False
@@ -257,7 +225,19 @@ class Checks:
         return value > least.upper_bytes if name == _LEAST[0] else value < least.lower_bytes
 
 
-def _peak(found: Mapping[Figure, Expr | None], column: int, typical: Mapping[str, int]) -> Expr | None:
+def _at(expr: Expr, setting: Setting) -> int | None:
+    """The value of an expression, None if it has none."""
+    try:
+        return expr.evaluate(setting)
+    except ArithmeticError:
+        return None
+
+
+def _moments(figures: Figures, column: int) -> list[Expr]:
+    return [e for f, e in figures.items() if isinstance(f.of, Moment) and f.column == column and e is not None]
+
+
+def _peak(found: Figures, column: int, typical: Mapping[str, int]) -> Expr | None:
     """The largest of the moments that have an expression: the checks tell whether one is missing."""
-    moments = [e for f, e in found.items() if f.kind == "moment" and f.column == column and e is not None]
+    moments = _moments(found, column)
     return largest(moments, typical) if moments else None

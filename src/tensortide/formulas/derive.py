@@ -1,26 +1,31 @@
-"""Formulas by sampling: capture, align, solve, check."""
+"""Formulas of a workload by sampling (capture, align, solve, check), and of a graph whose sizes are expressions."""
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
+import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tensortide.cost import count
 from tensortide.cost.coverage import shown as shown_op
 from tensortide.cost.evaluate import Resolver
-from tensortide.errors import WorkloadError
-from tensortide.expr import Condition, Expr, constant, symbol, total
+from tensortide.errors import ExpressionError, WorkloadError
+from tensortide.expr import Condition, Expr, conditions, constant, expr_of, symbol, total
 from tensortide.expr.atoms import alternatives
+from tensortide.expr.floors import given_whole
 from tensortide.formulas.checks import PEAKS, Checks
 from tensortide.formulas.formulas import Formulas
-from tensortide.formulas.measure import MEASURES, Group
+from tensortide.formulas.measure import FOOTPRINT, MEASURES, Figure, Group, Moment
 from tensortide.formulas.region import divisible, quotients, simplified, sizes
 from tensortide.formulas.result import Regime, Row, Symbolic
 from tensortide.formulas.sampler import Sample, Sampler, shown
 from tensortide.formulas.space import Scalar, Space
-from tensortide.formulas.structure import Figure, Structures, structural
+from tensortide.formulas.structure import Structures, structural
+from tensortide.graph.model import Graph
+from tensortide.memory import footprint_bytes
 
-__all__ = ["derive"]
+__all__ = ["formulas_of_graph", "symbolic"]
 
 _COUNTEREXAMPLES = 3
 """Captures that formulas may turn out to be wrong at, and be made anew with, before what is wrong is left out."""
@@ -28,43 +33,107 @@ _SKIPPED = 2
 """Values of hyperparameters that change the structure to go without where the peak is wrong with them."""
 
 
-def derive(
-    workload: Callable[..., Any],
-    over: Sequence[str],
-    settings: Mapping[str, Scalar],
+def symbolic(
+    workload: Callable[..., Any] | str,
     *,
-    where: Sequence[str],
-    values: Mapping[str, Sequence[int]],
-    name: str,
-    resolver: Resolver | None,
-    progress: Callable[[str], None],
+    over: Sequence[str],
+    hyperparameters: Mapping[str, Scalar] | None = None,
+    where: Sequence[str] = (),
+    values: Mapping[str, Sequence[int]] | None = None,
+    name: str = "",
+    resolver: Resolver | None = None,
+    progress: Callable[[str], None] = lambda message: None,
 ) -> Symbolic:
-    """The formulas of ``workload`` in the hyperparameters ``over``; see ``tensortide.symbolic``."""
+    """Derive the cost of one step of ``workload`` as exact expressions in its hyperparameters ``over``.
+
+    The workload is captured at a few settings of small, generic values, every size of the step is solved as an
+    expression, and the cost rules run on these. Hyperparameters that change the number of ops (layers) are found and
+    fitted over several structures. Each formula reproduces every capture it was fitted to, and further ones.
+
+    ``hyperparameters`` overrides defaults of the workload. ``where`` are conditions of legal settings
+    (``"hidden % heads == 0"``), ``values`` the candidates of single hyperparameters; a workload may declare both in
+    attributes ``where`` and ``values``. Without them illegal settings are found by trial. ``resolver`` is asked
+    for ops without a cost rule.
+
+    Raises WorkloadError if a name is no integer hyperparameter or no legal settings are found, CaptureError if the
+    workload cannot be captured.
+    """
+    if isinstance(workload, str):
+        from tensortide.recorder.target import workload as named
+
+        name, workload = name or workload, named(workload).function
+    settings = dict(hyperparameters or {})
+    name = name or getattr(workload, "__name__", "")
     space = Space(workload, over, settings, where, values)
-    sampler = Sampler(workload, space, settings, name=name, resolver=resolver, progress=progress)
+    with _heap_set_aside():
+        return _derived(Sampler(workload, space, settings, name=name, resolver=resolver, progress=progress))
+
+
+def formulas_of_graph(graph: Graph, defaults: Mapping[str, int], workload: str = "") -> Formulas:
+    """Return the totals of ``graph``, by the default rules; ``defaults`` are values of the symbols in its sizes.
+
+    Raises ExpressionError if it has none, and for ops without a cost rule: a total that lacks them is no total.
+    """
+    known = sizes(graph)
+    whole = quotients(known)
+    with conditions() as asked, given_whole(whole):
+        counted = count(graph)
+        costs, model = counted.total, counted.sizes
+        footprint = footprint_bytes(graph)
+    if not counted.coverage.complete:
+        missing = ", ".join(str(group) for group in counted.coverage.missing)
+        raise ExpressionError(f"{workload or 'the graph'} has ops without a cost rule: {missing}")
+    totals: dict[str, Expr] = {
+        "parameters": expr_of(model.trainable),
+        "flops": expr_of(costs.flops),
+        "product_flops": 2 * expr_of(costs.macs),
+        "elementwise_flops": expr_of(costs.cost.elementwise_flops),
+        "bytes": expr_of(costs.bytes),
+        "footprint_bytes": expr_of(footprint),
+        "io_bytes": expr_of(model.io_bytes),
+    }
+    used = sorted({name for expr in totals.values() for name in expr.symbols})
+    if not used:
+        raise ExpressionError(f"the sizes of {workload or 'the graph'} are numbers: there is nothing to vary")
+    lowest = dict.fromkeys(used, 1)
+    region = (*divisible(whole), *simplified(asked, lowest, known, [dict(defaults)]))
+    kept = tuple(c for c in region if c.expr.symbols <= set(used))
+    return Formulas(totals=totals, defaults={name: defaults[name] for name in used}, region=kept, workload=workload)
+
+
+@contextlib.contextmanager
+def _heap_set_aside() -> Iterator[None]:
+    """Many captures cause garbage collections of everything: spare these what was there before, as the framework."""
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _derived(sampler: Sampler) -> Symbolic:
+    """The formulas in the hyperparameters of the sampler's space."""
+    space = sampler.space
     one = sampler.first(space.over, {})
     other = sampler.generic(space.over, {}, [one])
     if other is None:
         raise WorkloadError(f"only one legal setting of {', '.join(space.over)} was found: {shown(one.setting)}")
     fixed = {n: v for n, v in one.setting.items() if other.setting[n] == v == space.defaults[n]}
     if fixed:
-        space.over = tuple(n for n in space.over if n not in fixed)
-        one, other = (dataclasses.replace(s, setting={n: s.setting[n] for n in space.over}) for s in (one, other))
-        sampler = Sampler(workload, space, settings, name=name, resolver=resolver, progress=progress)
-        sampler.adopt(one)
-        sampler.adopt(other)
+        one, other = sampler.without(fixed, (one, other))
     changes = structural(sampler, one, other)
     structures = Structures(sampler, list(changes), one)
-    found = structures.fitted()
-    checks = Checks(sampler, structures, found)
+    checks = Checks(sampler, structures, structures.fitted())
     counterexamples: list[Sample] = []
     while len(counterexamples) < _COUNTEREXAMPLES and structures.learn(checks.contradicting):
         counterexamples += checks.contradicting
-        found = structures.fitted()
-        checks = Checks(sampler, structures, found, counterexamples)
+        checks = Checks(sampler, structures, structures.fitted(), counterexamples)
     checks = _peak_of_later(sampler, structures, checks)
     structures.dropped |= dict.fromkeys(fixed, "no other legal value of it was found")
-    return _Derivation(sampler, structures, changes, checks, name).result()
+    return _Derivation(sampler, structures, changes, checks).result()
 
 
 def _peak_of_later(sampler: Sampler, structures: Structures, checks: Checks) -> Checks:
@@ -72,9 +141,9 @@ def _peak_of_later(sampler: Sampler, structures: Structures, checks: Checks) -> 
     since = structures.since
     if len(since) != 1 or checks.peaks[PEAKS[0]] is not None or checks.contradicting:
         return checks
-    moments = structures.later(dict.fromkeys(since, _SKIPPED))
+    moments = structures.later(_SKIPPED)
     if moments is not None:
-        found = {figure: expr for figure, expr in checks.found.items() if figure.kind != "moment"}
+        found = {figure: expr for figure, expr in checks.found.items() if not isinstance(figure.of, Moment)}
         later = Checks(sampler, structures, found | moments)
         if later.peaks[PEAKS[0]] is not None and not later.contradicting:
             return later
@@ -85,23 +154,11 @@ def _peak_of_later(sampler: Sampler, structures: Structures, checks: Checks) -> 
 class _Derivation:
     """Derivation of a checked result from figures."""
 
-    def __init__(
-        self,
-        sampler: Sampler,
-        structures: Structures,
-        changes: Mapping[str, str],
-        checks: Checks,
-        name: str,
-    ) -> None:
-        self._sampler = sampler
-        self._structures = structures
-        self._changes = changes
-        self._found = checks.found
-        self._name = name
+    def __init__(self, sampler: Sampler, structures: Structures, changes: Mapping[str, str], checks: Checks) -> None:
+        self._sampler, self._structures, self._changes, self._checks = sampler, structures, changes, checks
         self._over = [n for n in sampler.space.over if n not in structures.dropped]
         self._studies = structures.used
-        self._checks = checks
-        self._numeric: dict[str, None] = dict.fromkeys(self._checks.wrong)
+        self._numeric = dict.fromkeys(checks.wrong)
 
     def result(self) -> Symbolic:
         """Everything that survives the checks."""
@@ -113,9 +170,8 @@ class _Derivation:
             defaults={name: space.defaults[name] for name in self._over},
             region=self._region(),
             only=self._peak_conditions(),
-            workload=self._name,
+            workload=self._sampler.name,
         )
-        unknown = self._studies[0].measured.unknown
         return Symbolic(
             formulas=formulas,
             rows=rows,
@@ -124,7 +180,7 @@ class _Derivation:
             held={n: f"{self._changes[n]}; {why}" if n in self._changes else why for n, why in dropped.items()},
             settings={**self._sampler.settings, **{n: v for n, v in space.all.items() if n not in self._over}},
             numeric=tuple(self._numeric),
-            unknown=dict(unknown),
+            unknown=dict(self._studies[0].unknown),
             captures=self._sampler.captures,
             checked=tuple(self._checks.elsewhere),
             notes=tuple(self._notes()),
@@ -134,15 +190,13 @@ class _Derivation:
 
     def _rows(self) -> Iterator[Row]:
         groups: dict[Group, list[Expr | None]] = {}
-        for figure, expr in self._found.items():
-            if figure.kind == "row":
-                groups.setdefault(figure.group, [constant(0)] * (1 + len(MEASURES)))[figure.column] = expr
-        for group, (count, macs, elementwise, read, written) in groups.items():
+        for figure, expr in self._checks.found.items():
+            if isinstance(figure.of, Group):
+                groups.setdefault(figure.of, [constant(0)] * (1 + len(MEASURES)))[figure.column] = expr
+        for group, (ops, macs, elementwise, read, written) in groups.items():
             yield Row(
-                phase=group.phase,
-                module=group.module,
-                op=group.op,
-                count=count,
+                **group._asdict(),
+                count=ops,
                 product_flops=None if macs is None else 2 * macs,
                 elementwise_flops=elementwise,
                 bytes=None if read is None or written is None else read + written,
@@ -151,10 +205,7 @@ class _Derivation:
     def _totals(self, rows: Sequence[Row]) -> dict[str, Expr]:
         totals = {
             "parameters": self._held("trainable"),
-            "flops": self._sum(rows, "flops"),
-            "product_flops": self._sum(rows, "product_flops"),
-            "elementwise_flops": self._sum(rows, "elementwise_flops"),
-            "bytes": self._sum(rows, "bytes"),
+            **{name: self._sum(rows, name) for name in ("flops", "product_flops", "elementwise_flops", "bytes")},
             "footprint_bytes": self._footprint(),
             "io_bytes": self._held("io_bytes"),
             **self._checks.peaks,
@@ -163,42 +214,40 @@ class _Derivation:
 
     def _footprint(self) -> Expr | None:
         for study in self._studies:
-            for storage in study.memory.unsolved[:1]:
+            for storage in study.unsolved[:1]:
                 self._numeric[f"footprint and peaks: the bytes of {storage} follow no expression"] = None
-        return self._found.get(Figure("footprint", ""))
+        return self._checks.found.get(Figure(FOOTPRINT))
 
     def _held(self, name: str) -> Expr | None:
-        expr = self._found.get(Figure("held", name))
+        expr = self._checks.found.get(Figure(name))
         if expr is None:
             self._numeric[f"{name}: no expression has its values"] = None
         return expr
 
     def _sum(self, rows: Sequence[Row], measure: str) -> Expr | None:
         parts = [getattr(row, measure) for row in rows]
-        for row in rows:
-            if getattr(row, measure) is None:
-                self._numeric[f"{measure} of {row.op} in {row.module} ({row.phase}): no expression has its values"] = (
-                    None
-                )
-        return None if None in parts else total(parts)
+        lost = [row for row, part in zip(rows, parts, strict=True) if part is None]
+        remark = "no expression has its values"
+        self._numeric |= dict.fromkeys(f"{measure} of {r.op} in {r.module} ({r.phase}): {remark}" for r in lost)
+        return None if lost else total(parts)
 
     def _drop_workspace(self) -> None:
         """Drop the peak with workspace where kernels choose their workspace by size: no one formula holds for it."""
-        asked = dict.fromkeys(c for study in self._studies for c in study.memory.asked)
+        asked = dict.fromkeys(c for study in self._studies for c in study.asked_of_workspace)
         if self._checks.peaks[PEAKS[1]] is not None and self._relied_on(asked):
             self._checks.peaks[PEAKS[1]] = None
             self._numeric[f"{PEAKS[1]}: kernels choose their workspace by size"] = None
 
     def _relied_on(self, asked: Iterable[Condition]) -> tuple[Condition, ...]:
         """Return the conditions that do not hold by themselves."""
-        positive = frozenset(size for study in self._studies for size in sizes(study.lifted.graph))
+        positive = frozenset(size for study in self._studies for size in sizes(study.graph))
         return simplified(asked, self._checks.lowest, positive, self._checks.right)
 
     def _region(self) -> tuple[Condition, ...]:
         # what divides at every structure; at some it may be more, which the declared conditions say or the values show
-        terms = set.intersection(*(set(quotients(sizes(study.lifted.graph))) for study in self._studies))
+        terms = set.intersection(*(set(quotients(sizes(study.graph))) for study in self._studies))
         bounds = [Condition(symbol(name) - 1, ">") for name, value in self._checks.lowest.items() if value > 1]
-        asked = dict.fromkeys(c for study in self._studies for c in study.measured.asked)
+        asked = dict.fromkeys(c for study in self._studies for c in study.asked)
         found = (
             *bounds,
             *self._checks.apart,
@@ -233,10 +282,9 @@ class _Derivation:
             return ()
         left = dict.fromkeys(alternatives(peak))
         found = []
-        for figure, expr in self._found.items():
-            if figure.kind == "moment" and figure.column == 0 and expr in left:
+        for (moment, column), expr in self._checks.found.items():
+            if isinstance(moment, Moment) and column == 0 and expr in left:
                 del left[expr]
-                moment = figure.moment
                 found.append(Regime(phase=moment.phase, module=moment.module, op=shown_op(moment.op), bytes=expr))
         return tuple(found)
 

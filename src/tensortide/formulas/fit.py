@@ -18,7 +18,7 @@ from typing import TypeAlias
 from tensortide.expr import Expr, ceil_ratio, constant, power, symbol
 from tensortide.expr.expr import Coefficient, Monomial
 
-__all__ = ["BASES", "Basis", "basis_terms", "determined", "fitted"]
+__all__ = ["BASES", "Basis", "Matrix", "basis_terms", "determined", "fitted"]
 
 Basis: TypeAlias = tuple[Callable[[Expr], Expr], ...]
 
@@ -77,10 +77,10 @@ def _matrix(points: tuple[tuple[tuple[str, int], ...], ...], terms: tuple[Expr, 
 class Matrix:
     """A matrix with at least as many rows as columns, eliminated once for many right sides."""
 
-    def __init__(self, rows: Sequence[Sequence[Fraction]]) -> None:
+    def __init__(self, rows: Sequence[Sequence[Coefficient]]) -> None:
         self._width = len(rows[0])
         count = len(rows)
-        work = [[*row, *(Fraction(i == j) for j in range(count))] for i, row in enumerate(rows)]
+        work = [[*map(Fraction, row), *(Fraction(i == j) for j in range(count))] for i, row in enumerate(rows)]
         for pivot in range(self._width):
             chosen = next((r for r in range(pivot, count) if work[r][pivot]), None)
             if chosen is None:

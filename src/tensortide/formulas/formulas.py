@@ -5,18 +5,21 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from tensortide.errors import ExpressionError
-from tensortide.expr import Compiled, Condition, Expr, as_expr, compiled, latex, to_sympy
-from tensortide.expr.expr import denominator
+from tensortide.expr import Compiled, Condition, Expr, as_expr, compiled, constant, latex, text, to_sympy
+from tensortide.expr.atoms import KINDS
+from tensortide.expr.expr import Opaque, denominator
 
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["QUANTITIES", "Formulas"]
+__all__ = ["QUANTITIES", "Formulas", "Share", "shares"]
 
 QUANTITIES: dict[str, str] = {
     "parameters": "trainable elements, tied weights once",
@@ -162,3 +165,46 @@ def _led(condition: Condition, steps: Mapping[str, Expr]) -> Condition:
 
 def _shown(setting: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={value}" for name, value in setting.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A term of a total, its value at a setting and its part of the total."""
+
+    term: str
+    value: float
+    share: float
+
+
+def shares(formulas: Formulas, total: str, /, **at: int) -> tuple[Share, ...]:
+    """Every term of a total at a setting, with its share of the total: largest first.
+
+    A maximum stands for the argument that it is at the setting.
+    """
+    formulas.check(total, formulas.totals, "total")
+    setting = formulas.setting(at)
+    whole = formulas.evaluate(**at).get(total)
+    if whole is None:
+        raise ExpressionError(f"{total} does not hold at this setting: it needs {formulas.only[total][0]}")
+    parts = [Expr({monomial: c}) for monomial, c in _opened(formulas.totals[total], setting).terms.items()]
+    valued = [(text(part), _value(part, setting)) for part in parts]
+    ranked = sorted(valued, key=lambda term: (-abs(term[1]), term[0]))
+    return tuple(Share(shown, float(value), float(value / whole) if whole else 0.0) for shown, value in ranked)
+
+
+def _opened(expr: Expr, setting: Mapping[str, int]) -> Expr:
+    """The expression with the arguments that win in place of maxima and minima."""
+    result = constant(0)
+    for monomial, coefficient in expr.terms.items():
+        term = constant(coefficient)
+        for atom, exponent in monomial:
+            base = Expr({((atom, 1),): 1})
+            if isinstance(atom, Opaque) and (choose := KINDS[atom.name].choose):
+                base = _opened(choose(atom.arguments, key=lambda argument: _value(argument, setting)), setting)
+            term = term * base**exponent
+        result = result + term
+    return result
+
+
+def _value(expr: Expr, setting: Mapping[str, int]) -> Fraction:
+    return Fraction(expr.subs(setting).value or 0)

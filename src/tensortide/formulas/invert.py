@@ -5,24 +5,24 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from tensortide.errors import ExpressionError
-from tensortide.expr import Condition, compiled
+from tensortide.expr import Condition, Expr, compiled, nonnegative
 from tensortide.expr import symbol as expr_symbol
 from tensortide.expr.atoms import KINDS
-from tensortide.expr.expr import Number, Opaque
-from tensortide.formulas.crossing import Line, first
+from tensortide.expr.expr import Atom, Monomial, Number, Opaque, denominator
 from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.sweep import geometric
 from tensortide.formulas.target import Target, target_of
 from tensortide.shown import Shown
 from tensortide.units import format_bytes, format_count
 
-__all__ = ["Solution", "solve"]
+__all__ = ["Solution", "crossing", "first", "solve"]
 
 Want: TypeAlias = Literal["largest", "smallest", "nearest"]
 
@@ -91,10 +91,10 @@ class _Search:
         self._rest: list[Condition] = []
         self._narrow()
 
-    def _line(self, condition: Condition) -> Line:
+    def _line(self, condition: Condition) -> _Line:
         """Return the expression that is at least 0 where ``condition`` holds, on the line that is searched."""
-        line = Line(condition.expr.subs(self.line), self.symbol)
-        return Line(line.expr - 1, self.symbol) if condition.relation == ">" else line
+        line = _Line(condition.expr.subs(self.line), self.symbol)
+        return _Line(line.expr - 1, self.symbol) if condition.relation == ">" else line
 
     def _narrow(self) -> None:
         """Take from the region the interval that it leaves; what is left of it is asked value by value."""
@@ -109,7 +109,7 @@ class _Search:
         if self.low > self.high:
             raise ExpressionError(f"the formulas hold for no {self.symbol} at {_shown(self.others)}")
 
-    def _inside(self, line: Line) -> tuple[int, int]:
+    def _inside(self, line: _Line) -> tuple[int, int]:
         """The part of the interval where a line that crosses once is at least 0."""
         if line.direction > 0:
             return first(lambda n: line(n) >= 0, self.low, self.high), self.high
@@ -208,6 +208,70 @@ class _Search:
         seen = " and ".join(f"{show(_number(self.reached(n)))} at {self.symbol}={n * self.stride}" for n in ends if n)
         where = f" at {_shown(self.others)}" if self.others else ""
         return f"no {self.symbol} reaches {self.target.text}{where}" + (f"; it is {seen}" if seen else "")
+
+
+class _Line:
+    """An expression in one symbol, times what makes it whole: the same sign, an integer everywhere."""
+
+    def __init__(self, expr: Expr, symbol: str) -> None:
+        self.expr = expr * denominator(expr)
+        self.symbol = symbol
+        self.direction = crossing(self.expr, symbol)
+        self._compiled = compiled([self.expr])
+
+    def __call__(self, value: int) -> int:
+        try:
+            return self._compiled({self.symbol: value})[0]
+        except ArithmeticError as error:
+            raise ExpressionError(f"no value at {self.symbol}={value}: {error}") from None
+
+
+def crossing(expr: Expr, symbol: str) -> int:
+    """Classify how ``expr >= 0`` changes as ``symbol`` grows from 1: 1 false to true, -1 true to false, 0 unknown.
+
+    1 and -1 are proofs that it changes once at most: the coefficients change sign once at most (Descartes), or the
+    expression never falls, or never rises.
+    """
+    if expr.atoms <= {symbol}:
+        signs = [coefficient.value or 0 for coefficient in expr.coefficients(symbol).values()]
+        changes = sum((a < 0) != (b < 0) for a, b in itertools.pairwise(signs))
+        if changes < 2:
+            return 1 if not signs or signs[0] > 0 else -1
+    return 1 if _rises(expr, symbol) else -1 if _rises(-expr, symbol) else 0
+
+
+def _rises(expr: Expr, symbol: str) -> bool:
+    """Return whether the expression provably never falls as ``symbol`` grows."""
+    polynomial = Expr({m: c for m, c in expr.terms.items() if not any(isinstance(atom, Opaque) for atom, _ in m)})
+    if any(exponent < 0 for monomial in expr.terms for _, exponent in monomial):
+        return False
+    if not nonnegative(polynomial.subs({symbol: Expr({((symbol, 1),): 1}) + 1}) - polynomial):
+        return False
+    return all(c > 0 and _monomial_rises(m, symbol) for m, c in (expr - polynomial).terms.items())
+
+
+def _monomial_rises(monomial: Monomial, symbol: str) -> bool:
+    return all(exponent > 0 and _atom_rises(atom, symbol) for atom, exponent in monomial) and (
+        (len(monomial) == 1 and monomial[0][1] == 1) or nonnegative(Expr({monomial: 1}))
+    )
+
+
+def _atom_rises(atom: Atom, symbol: str) -> bool:
+    if isinstance(atom, str):
+        return True
+    return KINDS[atom.name].rises(lambda argument: _rises(argument, symbol), symbol, *atom.arguments)
+
+
+def first(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The first of ``low..high`` for which ``holds`` is true, where it is for all later ones; ``high + 1`` for none."""
+    step = 1
+    while low <= high and not holds(probe := min(low + step - 1, high)):
+        low, step = probe + 1, step * 2
+    high = min(low + step - 1, high)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
 
 
 def _divisor(condition: Condition, symbol: str) -> int:

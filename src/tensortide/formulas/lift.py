@@ -1,38 +1,87 @@
-"""Lifting of aligned captures to one Graph whose sizes are expressions.
+"""Alignment of captures, and lifting of them to one Graph whose sizes are expressions.
 
-Captures with one skeleton differ in their integers only. Each integer of the step (a dimension, a stride, the bytes
-of a storage, an argument) is a vector over the captures, and every distinct vector is solved once. The result is the
-first capture with Sizes in place of the integers that vary: the cost rules then compute expressions by themselves.
+Captures with one *skeleton*, everything but sizes, differ in their integers only. Each integer of the step (a
+dimension, a stride, the bytes of a storage, an argument) is a vector over the captures, and every distinct vector is
+solved once. The result is the first capture with Sizes in place of the integers that vary: the cost rules then compute
+expressions by themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
+
+from msgspec.structs import replace
 
 from tensortide.expr import sized
-from tensortide.formulas.skeleton import integers, replaced
 from tensortide.formulas.vectors import Solver, Vector
-from tensortide.graph.model import Call, Graph, Named, Op, Storage, Tensor
+from tensortide.graph.model import TENSOR, Call, Const, Graph, Op, Storage, Tensor, Value
 
-__all__ = ["Lifted", "lift"]
+__all__ = ["Skeleton", "difference", "integers", "lift", "replaced", "skeleton"]
 
 T = TypeVar("T")
 
-
-@dataclass(frozen=True, slots=True)
-class Lifted:
-    """``graph`` has Sizes where the captures differ. ``unsolved``: vectors without an expression, and where they are;
-    those sizes keep the first capture's numbers."""
-
-    graph: Graph
-    unsolved: dict[Vector, str]
+Skeleton: TypeAlias = tuple[tuple[object, ...], ...]
 
 
-def lift(graphs: Sequence[Graph], solver: Solver) -> Lifted:
-    """The common graph of ``graphs``, which have one skeleton and were captured at the solver's points."""
-    return _Lift(graphs, solver).lifted()
+def skeleton(graph: Graph) -> Skeleton:
+    """The ops of ``graph`` without sizes: equal for captures that differ in sizes only."""
+    calls = [(c.op, c.positional, c.mutated, _without_numbers(c.arguments), c.returns) for c in graph.calls]
+    modules = [module.path for module in graph.modules]
+    modules.append("")
+    tensors = graph.tensors
+    kinds = [(tensor.storage, tensor.dtype, len(tensor.shape)) for tensor in tensors]
+    ops = tuple(
+        (
+            calls[op.call],
+            op.phase,
+            modules[op.module],
+            op.recompute,
+            op.branch,
+            tuple([kinds[t] for t in op.inputs]),
+            tuple([kinds[t] for t in op.outputs]),
+        )
+        for op in graph.ops
+    )
+    storages = tuple((s.device, s.role, s.birth, s.death, s.name) for s in graph.storages)
+    named = tuple((n.name, n.role, *kinds[n.tensor], n.trainable) for n in graph.named)
+    return (*ops, storages, named)
+
+
+def _without_numbers(value: Value) -> object:
+    if isinstance(value, tuple):
+        return tuple(map(_without_numbers, value))
+    if isinstance(value, bool) or value is None or value is TENSOR or isinstance(value, Const):
+        return value
+    return str if isinstance(value, str) else float
+
+
+def difference(a: Graph, b: Graph) -> str | None:
+    """Return the first difference in structure of two captures, None if only their sizes differ."""
+    left, right = skeleton(a), skeleton(b)
+    if left == right:
+        return None
+    count = f"{len(a)} ops against {len(b)}"
+    named = [[(graph.calls[op.call].op, graph.module_path(op.module)) for op in graph.ops] for graph in (a, b)]
+    for index, (one, other) in enumerate(zip(*named, strict=False)):
+        if one != other:
+            return f"{count}; op {index} is {one[0]} in {one[1]} against {other[0]} in {other[1]}"
+    if len(a) != len(b):
+        return count
+    for index, one in enumerate(named[0]):
+        if left[index] != right[index]:
+            return f"{count}; op {index}, {one[0]} in {one[1]}, differs in its arguments"
+    return f"{count}, the same; but memory is allocated or released elsewhere"
+
+
+def lift(graphs: Sequence[Graph], solver: Solver) -> tuple[Graph, dict[Vector, str]]:
+    """The common graph of ``graphs``, which have one skeleton and were captured at the solver's points.
+
+    It has Sizes where the captures differ. With it come the vectors without an expression, and where they are: those
+    sizes keep the first capture's numbers.
+    """
+    work = _Lift(graphs, solver)
+    return work.graph(), work.unsolved
 
 
 class _Lift:
@@ -43,7 +92,7 @@ class _Lift:
         self._calls: dict[tuple[int, ...], int] = {}
         self._ops = [self._op(row) for row in _rows(graph.ops for graph in graphs)]
         self._named = [
-            Named(row[0].name, row[0].role, self._number([n.tensor for n in row]), row[0].trainable)
+            replace(row[0], tensor=self._number([n.tensor for n in row]))
             for row in _rows(graph.named for graph in graphs)
         ]
         self._shapes = [tuple(_rows(tensor.shape for tensor in self._row(key))) for key in self._tensors]
@@ -51,20 +100,15 @@ class _Lift:
             op.call: [vector for tensor in (*op.inputs, *op.outputs) for vector in self._shapes[tensor]]
             for op in reversed(self._ops)
         }
-        self._unsolved: dict[Vector, str] = {}
+        self.unsolved: dict[Vector, str] = {}
 
     def _op(self, row: Sequence[Op]) -> Op:
         """The op of all captures; tensors and calls are told apart if any capture does."""
-        first = row[0]
-        return Op(
-            self._calls.setdefault(tuple([op.call for op in row]), len(self._calls)),
-            tuple([self._number(group) for group in _rows(op.inputs for op in row)]),
-            tuple([self._number(group) for group in _rows(op.outputs for op in row)]),
-            first.phase,
-            first.module,
-            first.source,
-            first.recompute,
-            first.branch,
+        return replace(
+            row[0],
+            call=self._calls.setdefault(tuple([op.call for op in row]), len(self._calls)),
+            inputs=tuple([self._number(group) for group in _rows(op.inputs for op in row)]),
+            outputs=tuple([self._number(group) for group in _rows(op.outputs for op in row)]),
         )
 
     def _number(self, group: Iterable[int]) -> int:
@@ -74,22 +118,16 @@ class _Lift:
         """One tensor in all captures."""
         return [graph.tensors[index] for graph, index in zip(self._graphs, key, strict=True)]
 
-    def lifted(self) -> Lifted:
+    def graph(self) -> Graph:
+        """The first capture with Sizes."""
         self._solve_dimensions()
-        first = self._graphs[0]
-        return Lifted(
-            Graph(
-                tuple(self._ops),
-                tuple([self._call(key) for key in self._calls]),
-                tuple([self._tensor(index, key) for index, key in enumerate(self._tensors)]),
-                tuple(self._storages()),
-                first.modules,
-                first.sources,
-                first.branches,
-                tuple(self._named),
-                first.meta,
-            ),
-            self._unsolved,
+        return replace(
+            self._graphs[0],
+            ops=tuple(self._ops),
+            calls=tuple([self._call(key) for key in self._calls]),
+            tensors=tuple([self._tensor(index, key) for index, key in enumerate(self._tensors)]),
+            storages=tuple(self._storages()),
+            named=tuple(self._named),
         )
 
     # -- dimensions ---------------------------------------------------------------------------------
@@ -110,9 +148,9 @@ class _Lift:
             near = [vector for tensor in tensors for vector in self._shapes[tensor]]
             for vector in dict.fromkeys(near):
                 if solver.solve(vector, near) is None and solver.settle(vector) is None:
-                    self._unsolved.setdefault(vector, f"a dimension at {self._where(op)}")
-        for vector in [v for v in self._unsolved if solver.solve(v) is not None]:
-            del self._unsolved[vector]
+                    self.unsolved.setdefault(vector, f"a dimension at {self._where(op)}")
+        for vector in [v for v in self.unsolved if solver.solve(v) is not None]:
+            del self.unsolved[vector]
 
     def _where(self, op: Op) -> str:
         first = self._graphs[0]
@@ -126,12 +164,11 @@ class _Lift:
         shape = self._shapes[index]
         strides = _rows(tensor.strides for tensor in row)
         what = f"of a tensor {row[0].dtype}{list(row[0].shape)}"
-        return Tensor(
-            row[0].storage,
-            row[0].dtype,
-            tuple([self._size(vector, (), f"a dimension {what}") for vector in shape]),
-            tuple([self._size(vector, shape, f"a stride {what}") for vector in strides]),
-            self._size(tuple([tensor.offset for tensor in row]), shape, f"the offset {what}"),
+        return replace(
+            row[0],
+            shape=tuple([self._size(vector, (), f"a dimension {what}") for vector in shape]),
+            strides=tuple([self._size(vector, shape, f"a stride {what}") for vector in strides]),
+            offset=self._size(tuple([tensor.offset for tensor in row]), shape, f"the offset {what}"),
         )
 
     def _storages(self) -> Iterator[Storage]:
@@ -142,7 +179,7 @@ class _Lift:
             first = row[0]
             vector = tuple([storage.nbytes for storage in row])
             nbytes = self._size(vector, views.get(index, ()), f"the bytes of storage {index} {first.name}".rstrip())
-            yield Storage(nbytes, first.device, first.role, first.birth, first.death, first.name)
+            yield replace(first, nbytes=nbytes)
 
     def _call(self, key: tuple[int, ...]) -> Call:
         calls = [graph.calls[index] for graph, index in zip(self._graphs, key, strict=True)]
@@ -150,8 +187,7 @@ class _Lift:
         vectors = _rows(list(integers(tuple([value for _, value in call.arguments]))) for call in calls)
         near = self._nearby.get(self._calls[key], ())
         numbers = iter([self._size(vector, near, f"an argument of {first.op}") for vector in vectors])
-        arguments = tuple([(name, replaced(value, numbers)) for name, value in first.arguments])
-        return Call(first.op, arguments, first.positional, first.mutated, first.returns, first.tags)
+        return replace(first, arguments=tuple([(name, replaced(value, numbers)) for name, value in first.arguments]))
 
     def _size(self, vector: Vector, near: Sequence[Vector], where: str) -> int:
         """The first capture's integer, as a Size if it is solved."""
@@ -159,7 +195,7 @@ class _Lift:
             return vector[0]
         expr = self._solver.solve(vector, near) or self._solver.settle(vector)
         if expr is None:
-            self._unsolved.setdefault(vector, where)
+            self.unsolved.setdefault(vector, where)
             return vector[0]
         return sized(expr, vector[0])
 
@@ -167,3 +203,21 @@ class _Lift:
 def _rows(columns: Iterable[Sequence[T]]) -> list[tuple[T, ...]]:
     """The columns side by side."""
     return list(zip(*columns, strict=True))
+
+
+def integers(value: Value) -> Iterator[int]:
+    """The integers in a call's argument, in order."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from integers(item)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield value
+
+
+def replaced(value: Value, numbers: Iterator[int]) -> Value:
+    """``value`` with its integers replaced, in order."""
+    if isinstance(value, tuple):
+        return tuple(replaced(item, numbers) for item in value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return next(numbers)
+    return value

@@ -1,11 +1,11 @@
-"""Cost of a Graph with expressions for sizes: one row of expressions per kind of op, and the step's footprint."""
+"""Figures of a step: costs of a Graph with expressions for sizes, by kind of op, and those of a capture in numbers."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tensortide.cost import Count, count
 from tensortide.cost.count import RECOMPUTE
@@ -15,13 +15,28 @@ from tensortide.expr import Condition, Expr, conditions, constant, expr_of, tota
 from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
 
-__all__ = ["HELD", "MEASURES", "Group", "Measured", "agrees", "grouped", "measure"]
+__all__ = [
+    "FOOTPRINT",
+    "HELD",
+    "MEASURES",
+    "Figure",
+    "Figures",
+    "Group",
+    "Moment",
+    "agrees",
+    "measure",
+    "numeric",
+    "pattern",
+]
 
 MEASURES = ("macs", "elementwise_flops", "bytes_read", "bytes_written")
 """What a row sums up, by the names of a Cost."""
 
 HELD = ("trainable", "io_bytes")
 """What the step holds and is fed, by the names of ModelSizes."""
+
+FOOTPRINT = "footprint"
+"""The bytes of all storages."""
 
 
 class Group(NamedTuple):
@@ -31,34 +46,53 @@ class Group(NamedTuple):
     module: str
     op: str
 
+    def __str__(self) -> str:
+        return f"{self.op} in {self.module} ({self.phase})"
 
-@dataclass(slots=True)
-class Measured:
-    """Exact expressions of one structure.
 
-    ``rows`` have the number of ops, then ``MEASURES``, summed over the ops of a group; None where one of them has no
-    expression. ``held`` are the figures of ``HELD``. ``asked``: what the rules relied on. ``unknown``: ops without a
-    cost rule, which add nothing, by name.
+class Moment(NamedTuple):
+    """Position of an op in a step, described so that it can be found in a deeper or longer model.
+
+    Numbers in the path may be ``*``; ``rank`` counts ops alike from the first (0, 1, ...) or from the last (-1, ...).
+    From ``HEAVIEST`` on it says of which sizes this is the heaviest of them.
     """
 
-    rows: dict[Group, list[Expr | None]] = field(default_factory=dict)
-    held: dict[str, Expr | None] = field(default_factory=dict)
-    asked: dict[Condition, None] = field(default_factory=dict)
-    unknown: Counter[str] = field(default_factory=Counter)
+    phase: str
+    module: str
+    op: str
+    rank: int
 
 
-def measure(lifted: Graph, counts: Sequence[Count], solver: Solver, resolver: Resolver | None) -> Measured:
-    """The costs of ``lifted``; ``counts`` are those of the captures it was lifted from, in order.
+class Figure(NamedTuple):
+    """One number of a step: of a row, of a moment, one of ``HELD`` or the footprint.
 
-    An expression is kept only if it has the captures' own figures at their settings.
+    A row has the number of ops, then ``MEASURES`` summed over the ops of its group. A moment has the bytes resident,
+    without kernels' workspace and with it, then a lower and an upper bound of the peak under any order of the ops.
+    """
+
+    of: Group | Moment | str
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"held {self.of}" if self.of in HELD else str(self.of)
+
+
+Figures: TypeAlias = dict[Figure, Expr | None]
+"""Exact expressions; None where there is none."""
+
+
+def measure(
+    lifted: Graph, counts: Sequence[Count], solver: Solver, resolver: Resolver | None, *, fold: bool
+) -> tuple[Figures, dict[Condition, None], Counter[str]]:
+    """The costs of ``lifted``, what the rules relied on, and the ops without a rule, which add nothing, by name.
+
+    ``counts`` are those of the captures it was lifted from, in order: an expression is kept only if it has the
+    captures' own figures at their settings. ``fold`` puts modules together that differ in their numbers only.
     """
     with conditions() as asked:
         traced = count(lifted, resolver=resolver)
         sizes = traced.sizes
-    measured = Measured(asked=asked)
-    for name in HELD:
-        values = tuple(getattr(c.sizes, name) for c in counts)
-        measured.held[name] = agrees(expr_of(getattr(sizes, name)), values, solver)
+    unknown: Counter[str] = Counter()
     checked: dict[Hashable, list[Expr | None]] = {}
     groups: dict[Group, Counter[Hashable]] = {}
     for index in traced.running:
@@ -67,31 +101,40 @@ def measure(lifted: Graph, counts: Sequence[Count], solver: Solver, resolver: Re
             costs = _checked(traced.costs[index], [c.costs[index] for c in counts], solver)
             checked[key] = [constant(1), *(cost and cost * key[1] for cost in costs)]
         if traced.costs[index].cost is None:
-            measured.unknown[lifted.calls[lifted.ops[index].call].op] += 1
-        groups.setdefault(_group(lifted, index), Counter())[key] += 1
+            unknown[lifted.calls[lifted.ops[index].call].op] += 1
+        groups.setdefault(_group(lifted, index, fold), Counter())[key] += 1
+    figures: Figures = {}
     for group, keys in groups.items():
         columns = zip(*([e and e * times for e in checked[key]] for key, times in keys.items()), strict=True)
-        measured.rows[group] = [None if None in column else total(filter(None, column)) for column in columns]
-    return measured
+        for number, column in enumerate(columns):
+            figures[Figure(group, number)] = None if None in column else total(filter(None, column))
+    for name in HELD:
+        values = tuple(getattr(c.sizes, name) for c in counts)
+        figures[Figure(name)] = agrees(expr_of(getattr(sizes, name)), values, solver)
+    return figures, asked, unknown
 
 
-def grouped(captured: Count) -> dict[Group, list[int]]:
-    """The rows of one capture in numbers: number of ops, then ``MEASURES``."""
-    rows: dict[Group, list[int]] = {}
+def numeric(captured: Count, footprint: int, *, fold: bool) -> dict[Figure, int]:
+    """The figures of one capture in numbers, moments left out."""
+    result: Counter[Figure] = Counter()
     for index in captured.running:
-        row = rows.setdefault(_group(captured.graph, index), [0] * (1 + len(MEASURES)))
-        cost, trips = captured.costs[index].cost, captured.graph.trips(index)
-        row[0] += trips
-        if cost is not None:
-            for column, name in enumerate(MEASURES, 1):
-                row[column] += trips * getattr(cost, name)
-    return rows
+        group, cost = _group(captured.graph, index, fold), captured.costs[index].cost
+        values = [1] if cost is None else [1, *(getattr(cost, name) for name in MEASURES)]
+        for column, value in enumerate(values):
+            result[Figure(group, column)] += captured.graph.trips(index) * value
+    return {**result, **{Figure(name): getattr(captured.sizes, name) for name in HELD}, Figure(FOOTPRINT): footprint}
 
 
-def _group(graph: Graph, index: int) -> Group:
+def pattern(path: str) -> str:
+    """A module path with the numbers of repeated modules as ``*``."""
+    return re.sub(r"(?<![A-Za-z_])\d+", "*", path)
+
+
+def _group(graph: Graph, index: int, fold: bool) -> Group:
     op = graph.ops[index]
     phase = RECOMPUTE if op.recompute else op.phase.value
-    return Group(phase, graph.module_path(op.module), shown(graph.calls[op.call].op))
+    path = graph.module_path(op.module)
+    return Group(phase, pattern(path) if fold else path, shown(graph.calls[op.call].op))
 
 
 def _checked(traced: OpCost, captured: Sequence[OpCost], solver: Solver) -> list[Expr | None]:

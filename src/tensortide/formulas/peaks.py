@@ -8,41 +8,24 @@ that are nowhere larger than another one.
 from __future__ import annotations
 
 import itertools
-import operator
 import random
-import re
-from collections import Counter
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from tensortide.expr import Condition, Expr, Size, conditions, constant, expr_of, nonnegative, total
 from tensortide.expr.atoms import MAX
 from tensortide.expr.expr import Coefficient, Monomial, opaque
-from tensortide.formulas.measure import agrees
+from tensortide.formulas.measure import FOOTPRINT, Figure, Figures, Moment, agrees, pattern
 from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
 from tensortide.memory.lifetimes import Lifetimes, lifetimes
 from tensortide.memory.workspace import workspace_of
-from tensortide.plans.order.bounds import Moment as Together
 from tensortide.plans.order.bounds import bounds_of
 from tensortide.timelines import timeline
 
-__all__ = ["SEARCHED_OPS", "Memory", "Moment", "falls_short", "largest", "memory", "pattern"]
-
-
-class Moment(NamedTuple):
-    """Position of an op in a step, described so that it can be found in a deeper or longer model.
-
-    Numbers in the path may be ``*``; ``rank`` counts ops alike from the first (0, 1, ...) or from the last (-1, ...).
-    From ``HEAVIEST`` on it says of which sizes this is the heaviest of them.
-    """
-
-    phase: str
-    module: str
-    op: str
-    rank: int
+__all__ = ["SEARCHED_OPS", "falls_short", "largest", "memory"]
 
 
 SEARCHED_OPS = 3000
@@ -52,33 +35,28 @@ _RANKS = (*range(12), *range(-12, 0))
 
 
 HEAVIEST = 1 << 20
+"""The first rank that is no position: of the heaviest of ops alike at the usual sizes, then at others."""
 _MIXED = 40
 """Mixtures of small and large sizes to compare a peak with its moments at."""
 
 
-@dataclass(slots=True)
-class Memory:
-    """``footprint`` of all storages on ``device``; ``resident`` bytes at the moments that may be the peak, without
-    kernels' workspace and with it. None: some storage, or some workspace, has no expression (``unsolved`` names it).
-    ``asked``: what the rules of workspace relied on.
-    ``least``: the moments whose largest is a lower, and an upper, bound of the peak under any order of the ops."""
-
-    device: str
-    footprint: Expr | None
-    resident: dict[Moment, tuple[Expr | None, Expr | None]]
-    least: tuple[dict[Moment, Expr], dict[Moment, Expr]] = ({}, {})
-    unsolved: list[str] = field(default_factory=list)
-    asked: dict[Condition, None] = field(default_factory=dict)
+Place: TypeAlias = tuple[str, str, str]
+"""Phase, module and op of a moment."""
+Levels: TypeAlias = tuple[Expr | None, Expr | None]
+"""Bytes resident without kernels' workspace, and with it; None: some storage, or some workspace, has no expression."""
 
 
-def memory(lifted: Graph, graphs: Sequence[Graph], solver: Solver, usual: Mapping[str, int], *, fold: bool) -> Memory:
-    """The moments of ``lifted``; ``graphs`` are the captures it was lifted from, in order.
+def memory(
+    lifted: Graph, graphs: Sequence[Graph], solver: Solver, usual: Mapping[str, int], *, fold: bool
+) -> tuple[Figures, dict[Condition, None], list[str]]:
+    """The footprint of ``lifted`` and the moments that may be its peak; what the rules of workspace relied on; the
+    storages whose bytes have no expression.
 
-    ``usual`` are sizes of interest. ``fold``: only moments that other structures have too; else all of them.
+    ``graphs`` are the captures it was lifted from, in order, ``usual`` sizes of interest. ``fold``: only moments that
+    other structures have too; else all of them.
     """
     lines = [timeline(graph) for graph in graphs]
     device = lines[0].device
-    lives = lifetimes(lifted)
     extra: dict[int, Expr | None] = {}
     with conditions() as asked:
         for index in lines[0].workspace.nonzero()[0].tolist():
@@ -86,12 +64,12 @@ def memory(lifted: Graph, graphs: Sequence[Graph], solver: Solver, usual: Mappin
             extra[index] = agrees(expr_of(workspace_of(lifted, index, device)), values, solver)
     on_device = [i for i, storage in enumerate(lifted.storages) if storage.device == device]
     unsolved = [_named(lifted, i) for i in on_device if _is_unsolved(lifted, graphs, i)]
-    found: dict[tuple[str, str, str], list[tuple[Expr | None, Expr | None]]] = {}
-    for index, resident in _levels(lifted, lives, on_device, extra):
+    found: dict[Place, list[Levels]] = {}
+    for index, resident in _levels(lifted, lifetimes(lifted), on_device, extra):
         more = extra.get(index, constant(0))
         levels = (None, None) if unsolved else (resident, None if more is None else resident + more)
         found.setdefault(_place(lifted, index, fold), []).append(levels)
-    moments: dict[Moment, tuple[Expr | None, Expr | None]] = {}
+    moments: dict[Moment, Levels] = {}
     heaviest = _heaviest(found.values(), usual) if fold else itertools.repeat([])
     for (place, group), most in zip(found.items(), heaviest, strict=False):
         for rank in _RANKS if fold else range(len(group)):
@@ -99,13 +77,13 @@ def memory(lifted: Graph, graphs: Sequence[Graph], solver: Solver, usual: Mappin
                 moments[Moment(*place, rank)] = group[rank]
         for number, index in enumerate(most):
             moments[Moment(*place, HEAVIEST + number)] = group[index]
-    footprint = None if unsolved else total(expr_of(lifted.storages[i].nbytes) for i in on_device)
-    return Memory(device, footprint, moments, ({}, {}) if unsolved else _least(lifted, device, fold), unsolved, asked)
+    sizes = [expr_of(lifted.storages[i].nbytes) for i in on_device]
+    figures: Figures = {Figure(FOOTPRINT): None if unsolved else total(sizes)}
+    figures |= {Figure(moment, column): e for moment, levels in moments.items() for column, e in enumerate(levels)}
+    return figures | ({} if unsolved else _least(lifted, device, fold)), asked, unsolved
 
 
-def _heaviest(
-    groups: Collection[Sequence[tuple[Expr | None, Expr | None]]], usual: Mapping[str, int]
-) -> Iterator[list[int]]:
+def _heaviest(groups: Collection[Sequence[Levels]], usual: Mapping[str, int]) -> Iterator[list[int]]:
     """Yield the largest of each group at the usual sizes and where one size is much larger or 1: its position in the
     step may change with the step's length."""
     points = [dict(usual), *({**usual, name: size} for name in usual for size in (64 * usual[name], 1))]
@@ -148,28 +126,23 @@ def _value(monomial: Monomial, point: Mapping[str, int]) -> float:
     return value
 
 
-def _least(graph: Graph, device: str, fold: bool) -> tuple[dict[Moment, Expr], dict[Moment, Expr]]:
+def _least(graph: Graph, device: str, fold: bool) -> Figures:
     """The moments of the bounds of the minimal footprint; none for a step in which their search takes long."""
     if len(graph) > SEARCHED_OPS:
-        return {}, {}
+        return {}
     bounds = bounds_of(graph, device=device, workspace=False)
     places = [_place(graph, op, fold) for op in range(len(graph))]
-    count: Counter[tuple[str, str, str]] = Counter()
-    rank: list[int] = []
-    for place in places:
-        rank.append(count[place])
-        count[place] += 1
-
-    def moments(found: tuple[Together, ...]) -> dict[Moment, Expr]:
-        result: dict[Moment, Expr] = {}
-        for moment in found:
-            level = total(expr_of(graph.storages[storage].nbytes) for storage in moment.storages)
-            place = places[moment.op]
-            result[Moment(*place, rank[moment.op])] = level
-            result[Moment(*place, rank[moment.op] - count[place])] = level
-        return result
-
-    return moments(bounds.lower), moments(bounds.upper)
+    alike: dict[Place, list[int]] = {}
+    for op, place in enumerate(places):
+        alike.setdefault(place, []).append(op)
+    figures: Figures = {}
+    for column, moments in enumerate((bounds.lower, bounds.upper), 2):
+        for moment in moments:
+            place, level = places[moment.op], total(expr_of(graph.storages[s].nbytes) for s in moment.storages)
+            rank = bisect_left(alike[place], moment.op)
+            for counted in (rank, rank - len(alike[place])):
+                figures[Figure(Moment(*place, counted), column)] = level
+    return figures
 
 
 def _is_unsolved(lifted: Graph, graphs: Sequence[Graph], index: int) -> bool:
@@ -186,15 +159,10 @@ def _named(graph: Graph, index: int) -> str:
     return f"a result of {op.name} in {op.module}"
 
 
-def _place(graph: Graph, index: int, fold: bool) -> tuple[str, str, str]:
+def _place(graph: Graph, index: int, fold: bool) -> Place:
     op = graph.ops[index]
     path = graph.module_path(op.module)
     return op.phase.value, pattern(path) if fold else path, graph.calls[op.call].op
-
-
-def pattern(path: str) -> str:
-    """A module path with the numbers of repeated modules as ``*``."""
-    return re.sub(r"(?<![A-Za-z_])\d+", "*", path)
 
 
 def _levels(
@@ -224,22 +192,16 @@ def _add(level: dict[Monomial, Coefficient], graph: Graph, storages: Sequence[in
 def largest(moments: Iterable[Expr], typical: Mapping[str, int]) -> Expr:
     """The maximum of expressions, as ``tensortide.expr.maximum`` makes it, of very many in less time: one that is
     larger somewhere is not asked whether another one never falls short of it."""
-    distinct = dict.fromkeys(moments)
+    distinct = list(dict.fromkeys(moments))
     names = sorted({name for expr in distinct for name in expr.symbols})
     usual = {name: typical.get(name, 1) for name in names}
     points = [usual, dict.fromkeys(names, 1), *({**usual, name: 5 * usual[name] + 1} for name in names)]
-    values: list[dict[Monomial, Coefficient]] = [{} for _ in points]
-    levels: dict[Expr, list[Coefficient]] = {}
-    for expr in distinct:
-        for monomial in expr.terms:
-            if monomial not in values[0]:
-                for point, known in zip(points, values, strict=True):
-                    known[monomial] = Expr({monomial: 1}).subs(point).value or 0
-        levels[expr] = [sum(c * known[m] for m, c in expr.terms.items()) for known in values]
-    kept: list[Expr] = []
-    for expr in sorted(distinct, key=levels.__getitem__, reverse=True):
-        own = levels[expr]
-        above = (other for other in kept if all(map(operator.ge, levels[other], own)))
-        if not any(nonnegative(other - expr) for other in above):
-            kept.append(expr)
-    return kept[0] if len(kept) == 1 else opaque(MAX, tuple(sorted(kept, key=str)))
+    values = _values(distinct, points)
+    kept: list[int] = []
+    for one in sorted(range(len(distinct)), key=lambda one: values[one].tolist(), reverse=True):
+        above = (other for other in kept if (values[other] * (1 + 1e-9) >= values[one]).all())
+        if not any(nonnegative(distinct[other] - distinct[one]) for other in above):
+            kept.append(one)
+    if len(kept) == 1:
+        return distinct[kept[0]]
+    return opaque(MAX, tuple(sorted((distinct[one] for one in kept), key=str)))

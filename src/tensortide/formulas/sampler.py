@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from tensortide.cost import Count, count
 from tensortide.cost.evaluate import Resolver
 from tensortide.errors import TensortideError, WorkloadError
-from tensortide.formulas.skeleton import Skeleton, skeleton
+from tensortide.formulas.lift import Skeleton, skeleton
 from tensortide.formulas.space import SMALL, Scalar, Setting, Space
 from tensortide.graph.model import Graph
 from tensortide.plans.order.minimal import MinimalFootprint, footprint
@@ -76,7 +76,7 @@ class Sampler:
         self.captures = 0
         self._workload = workload
         self.settings = dict(settings)
-        self._name = name
+        self.name = name
         self._resolver = resolver
         self._progress = progress
         self._samples: dict[tuple[int, ...], Sample | None] = {}
@@ -86,9 +86,12 @@ class Sampler:
         """All captures that there are."""
         return [sample for sample in self._samples.values() if sample is not None]
 
-    def adopt(self, sample: Sample) -> None:
-        """Count a capture among those that there are."""
-        self._samples[tuple(sample.setting[name] for name in self.space.over)] = sample
+    def without(self, names: Container[str], samples: Sequence[Sample]) -> list[Sample]:
+        """Hold the hyperparameters ``names`` at their defaults, as in ``samples``: of all captures these are kept."""
+        over = self.space.over = tuple(name for name in self.space.over if name not in names)
+        kept = [replace(sample, setting={name: sample.setting[name] for name in over}) for sample in samples]
+        self._samples = {tuple(sample.setting.values()): sample for sample in kept}
+        return kept
 
     def at(self, setting: Setting) -> Sample | None:
         """The capture at ``setting``; None if that is illegal: the workload refuses it or a condition excludes it."""
@@ -101,7 +104,7 @@ class Sampler:
         self._progress(f"capturing at {shown(setting)}")
         self.captures += 1
         try:
-            graph = capture(self._workload, hyperparameters={**self.settings, **setting}, name=self._name)
+            graph = capture(self._workload, hyperparameters={**self.settings, **setting}, name=self.name)
         except TensortideError as error:
             self.illegal[shown(setting)] = str(error).partition("\n")[0]
             return None

@@ -3,84 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from tensortide.expr import Expr, constant
 from tensortide.formulas.fit import BASES, Basis, basis_terms, determined, fitted
-from tensortide.formulas.measure import HELD, Group, grouped
-from tensortide.formulas.peaks import Moment, pattern
+from tensortide.formulas.lift import difference
+from tensortide.formulas.measure import Figures, Moment
 from tensortide.formulas.sampler import Sample, Sampler
-from tensortide.formulas.skeleton import difference
 from tensortide.formulas.space import SMALL
 from tensortide.formulas.study import Study, study
-from tensortide.timelines import timeline
 
-__all__ = ["Figure", "Structures", "described", "figures", "numeric", "structural"]
+__all__ = ["Structures", "structural"]
 
 _STEPS = 24
 """Values of one hyperparameter to try before it is given up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One number of a step: ``kind`` is ``row``, ``held``, ``footprint`` or ``moment``, ``key`` says of what."""
-
-    kind: str
-    key: Hashable
-
-    @property
-    def group(self) -> Group:
-        """The group of a row."""
-        assert isinstance(self.key, tuple)
-        return Group(*self.key[0])
-
-    @property
-    def moment(self) -> Moment:
-        """The moment that it is of."""
-        assert isinstance(self.key, tuple)
-        return Moment(*self.key[0])
-
-    @property
-    def column(self) -> int:
-        """Position among the numbers of its row or moment."""
-        assert isinstance(self.key, tuple)
-        return int(self.key[1])
-
-
-def figures(found: Study, fold: bool) -> dict[Figure, Expr | None]:
-    """All figures of a study. ``fold`` puts modules together that differ in their numbers only."""
-    result: dict[Figure, Expr | None] = {}
-    for group, row in found.measured.rows.items():
-        folded = group._replace(module=pattern(group.module)) if fold else group
-        for column, expr in enumerate(row):
-            figure = Figure("row", (folded, column))
-            known = result.get(figure, constant(0))
-            result[figure] = None if expr is None or known is None else known + expr
-    for name, expr in found.measured.held.items():
-        result[Figure("held", name)] = expr
-    result[Figure("footprint", "")] = found.memory.footprint
-    for moment, levels in found.memory.resident.items():
-        for column, expr in enumerate(levels):
-            result[Figure("moment", (moment, column))] = expr
-    for column, moments in enumerate(found.memory.least, 2):
-        for moment, level in moments.items():
-            result[Figure("moment", (moment, column))] = level
-    return result
-
-
-def numeric(sample: Sample, fold: bool) -> dict[Figure, int]:
-    """The figures of one capture in numbers, moments left out."""
-    result: dict[Figure, int] = {}
-    for group, row in grouped(sample.count).items():
-        folded = group._replace(module=pattern(group.module)) if fold else group
-        for column, value in enumerate(row):
-            figure = Figure("row", (folded, column))
-            result[figure] = result.get(figure, 0) + value
-    for name in HELD:
-        result[Figure("held", name)] = getattr(sample.count.sizes, name)
-    result[Figure("footprint", "")] = timeline(sample.graph).footprint_bytes
-    return result
 
 
 def structural(sampler: Sampler, one: Sample, other: Sample) -> dict[str, str]:
@@ -161,7 +97,7 @@ class Structures:
             return True
         return self.sampler.generic(self.sizes, structure, large=True, patient=False) is not None
 
-    def fitted(self) -> dict[Figure, Expr | None]:
+    def fitted(self) -> Figures:
         """Every figure as one expression. Hyperparameters without a formula are dropped on the way."""
         bases = self._bases = {}
         for name in list(self.names):
@@ -175,27 +111,20 @@ class Structures:
         for values in itertools.product(*(self._values[name][: len(basis) + 1] for name, basis in bases.items())):
             self.at({**self.base, **dict(zip(bases, values, strict=True))})
         self.since = {name: min(self._values[name]) for name in bases}
-        studies = self.used
-        return _common([figures(s, bool(bases)) for s in studies], [s.structure for s in studies], basis_terms(bases))
+        moments, others = (_common(self.used, basis_terms(bases), moments=kind) for kind in (True, False))
+        return others | moments
 
-    def later(self, skip: Mapping[str, int]) -> dict[Figure, Expr | None] | None:
-        """The moments, fitted without as many of the smallest values of the hyperparameters: the first repetitions and
-        the last overlap there. None if too few values are legal."""
-        values = {
-            name: [self._value(name, skip.get(name, 0) + i) for i in range(len(basis) + 2)]
-            for name, basis in self._bases.items()
-        }
-        if not values or any(None in several for several in values.values()):
+    def later(self, skip: int) -> Figures | None:
+        """The moments, fitted without the ``skip`` smallest values of the one hyperparameter that changes the
+        structure: the first repetitions and the last overlap there. None if too few values are legal."""
+        ((name, basis),) = self._bases.items()
+        found = [self._value(name, skip + index) for index in range(len(basis) + 2)]
+        values = [value for value in found if value is not None]
+        if len(values) < len(found):
             return None
-        known = {name: [v for v in several if v is not None] for name, several in values.items()}
-        self.since = {name: several[0] for name, several in known.items()}
-        wanted = [
-            dict(zip(known, chosen, strict=True)) for chosen in itertools.product(*(v[:-1] for v in known.values()))
-        ]
-        wanted += [{**self.since, name: several[-1]} for name, several in known.items()]
-        studies = [s for s in (self.at({**self.base, **structure}) for structure in wanted) if s is not None]
-        columns = [{f: e for f, e in figures(s, True).items() if f.kind == "moment"} for s in studies]
-        return _common(columns, [s.structure for s in studies], basis_terms(self._bases))
+        self.since = {name: values[0]}
+        studies = [s for s in (self.at({**self.base, name: value}) for value in values) if s is not None]
+        return _common(studies, basis_terms(self._bases), moments=True)
 
     def learn(self, samples: Sequence[Sample]) -> bool:
         """Forget the studies, and have captures of their structures with the sizes of ``samples``, where formulas
@@ -212,10 +141,6 @@ class Structures:
     def typical(self) -> dict[str, int]:
         """A setting like the workload's own."""
         return {**self.sampler.space.defaults, **{n: v for n, v in self.base.items() if n in self.dropped}}
-
-    def known(self, name: str) -> list[int]:
-        """The values of a hyperparameter that are known to be legal, the smallest first."""
-        return list(self._values[name])
 
     def beyond(self, name: str) -> int:
         """A value of a hyperparameter larger than those that formulas were made from; it need not be legal."""
@@ -242,45 +167,30 @@ class Structures:
             if len(known) < need:
                 failed = failed or f"only {len(known)} values of it are legal"
                 continue
-            terms, points = basis_terms({name: basis}), [s.structure for s in known]
-            if not determined(points[:-1], terms):
+            terms = basis_terms({name: basis})
+            if not determined([s.structure for s in known[:-1]], terms):
                 continue
-            columns = [{f: e for f, e in figures(s, True).items() if f.kind != "moment"} for s in known]
-            common = _common(columns, points, terms)
-            lost = [f for f, e in common.items() if e is None and _complete(f, columns)]
+            common = _common(known, terms, moments=False)
+            lost = [f for f, e in common.items() if e is None and all(s.figures.get(f, 0) is not None for s in known)]
             if not lost:
                 return basis
             if not failed or len(lost) < fewest:
                 fewest = len(lost)
-                failed = f"{len(lost)} of {len(common)} figures follow no formula in it, first {described(lost[0])}"
+                failed = f"{len(lost)} of {len(common)} figures follow no formula in it, first {lost[0]}"
         self.dropped[name] = failed
         self.base[name] = self.sampler.space.defaults[name]
         return None
 
 
-def _common(
-    columns: Sequence[Mapping[Figure, Expr | None]], points: Sequence[Mapping[str, int]], terms: Sequence[Expr]
-) -> dict[Figure, Expr | None]:
-    """The figures of all structures as one expression each. A row that a structure lacks is 0 there; a moment that
-    one lacks is left out."""
-    result: dict[Figure, Expr | None] = {}
-    for figure in dict.fromkeys(itertools.chain.from_iterable(columns)):
-        if figure.kind == "moment" and not all(figure in column for column in columns):
+def _common(studies: Sequence[Study], terms: Sequence[Expr], *, moments: bool) -> Figures:
+    """The moments, or the other figures, of all studies as one expression each. A row that a structure lacks is 0
+    there; a moment that one lacks is left out."""
+    points = [s.structure for s in studies]
+    result: Figures = {}
+    for figure in dict.fromkeys(itertools.chain.from_iterable(s.figures for s in studies)):
+        if isinstance(figure.of, Moment) != moments or (moments and any(figure not in s.figures for s in studies)):
             continue
-        values = [column.get(figure, constant(0)) for column in columns]
+        values = [s.figures.get(figure, constant(0)) for s in studies]
         known = [value for value in values if value is not None]
         result[figure] = fitted(known, points, terms) if len(known) == len(values) else None
     return result
-
-
-def _complete(figure: Figure, columns: Sequence[Mapping[Figure, Expr | None]]) -> bool:
-    """Return whether the figure has an expression at every structure."""
-    return all(column.get(figure, constant(0)) is not None for column in columns)
-
-
-def described(figure: Figure) -> str:
-    """Describe a figure for people."""
-    if figure.kind != "row":
-        return f"{figure.kind} {figure.key}".rstrip()
-    group = figure.group
-    return f"{group.op} in {group.module} ({group.phase})"

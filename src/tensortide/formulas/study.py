@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensortide.errors import WorkloadError
-from tensortide.expr import Expr
+from tensortide.expr import Condition, Expr
 from tensortide.expr.floors import given_whole
-from tensortide.formulas.lift import Lifted, lift
-from tensortide.formulas.measure import Measured, measure
-from tensortide.formulas.peaks import Memory, memory
+from tensortide.formulas.lift import difference, lift
+from tensortide.formulas.measure import Figures, measure
+from tensortide.formulas.peaks import memory
 from tensortide.formulas.region import quotients, sizes
 from tensortide.formulas.sampler import Sample, Sampler, shown
-from tensortide.formulas.skeleton import difference
 from tensortide.formulas.space import Setting
 from tensortide.formulas.vectors import Solver
+from tensortide.graph.model import Graph
 
 __all__ = ["Study", "study"]
 
@@ -33,14 +34,21 @@ _MOST = 24
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """Findings about the step at ``structure`` (the values of the hyperparameters that change it); ``sizes`` are
-    the expressions that occur in it."""
+    """Findings about the step at ``structure`` (the values of the hyperparameters that change it).
+
+    ``graph`` has expressions for sizes; ``sizes`` are those that occur in it. ``asked`` is what the rules relied on,
+    ``asked_of_workspace`` what those of workspace did. ``unknown`` are the ops without a cost rule, ``unsolved`` the
+    storages without an expression.
+    """
 
     structure: dict[str, int]
     samples: tuple[Sample, ...]
-    lifted: Lifted
-    measured: Measured
-    memory: Memory
+    graph: Graph
+    figures: Figures
+    asked: dict[Condition, None]
+    asked_of_workspace: dict[Condition, None]
+    unknown: Counter[str]
+    unsolved: list[str]
     sizes: tuple[Expr, ...]
 
 
@@ -62,18 +70,23 @@ def study(
         solver = Solver(names, [sample.setting for sample in samples])
         for expr in taught:
             solver.teach(expr)
-        lifted = lift([sample.graph for sample in samples], solver)
-        unclear = solver.wanted or (solver.blurred and not taught) or (lifted.unsolved and solver.short)
+        graphs = [sample.graph for sample in samples]
+        graph, unexplained = lift(graphs, solver)
+        unclear = solver.wanted or (solver.blurred and not taught) or (unexplained and solver.short)
         if len(samples) < _NOVEL and solver.novel and found.more(_NOVEL):
             continue
         if unclear and len(samples) < _MOST and found.ask(solver.wanted):
             continue
-        with given_whole(quotients(sizes(lifted.graph))):
-            measured = measure(lifted.graph, [sample.count for sample in samples], solver, samples[0].resolver)
+        with given_whole(quotients(sizes(graph))):
+            counts, resolver = [sample.count for sample in samples], samples[0].resolver
+            figures, asked, unknown = measure(graph, counts, solver, resolver, fold=fold)
             usual = {name: sampler.space.defaults[name] for name in names}
-            resident = memory(lifted.graph, [sample.graph for sample in samples], solver, usual, fold=fold)
+            moments, of_workspace, unsolved = memory(graph, graphs, solver, usual, fold=fold)
         if not (len(samples) < _NOVEL and solver.novel and found.more(_NOVEL)):
-            return Study(dict(structure), tuple(samples), lifted, measured, resident, solver.found)
+            figures |= moments
+            return Study(
+                dict(structure), tuple(samples), graph, figures, asked, of_workspace, unknown, unsolved, solver.found
+            )
 
 
 class _Samples:

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from tensortide.expr import Expr, constant, power, symbol
+from tensortide.formulas.fit import Matrix
 
 __all__ = ["NICE", "SPARE", "Monomials", "Sums", "Vector", "direction", "monomials"]
 
@@ -82,7 +83,10 @@ class Sums:
     def _fits(self, vector: Vector, size: int, degree: int) -> Iterator[tuple[Fraction, Expr]]:
         terms = self._terms(degree)
         for chosen in _spanning([values for _, values in terms], vector, size):
-            coefficients = _coefficients([terms[i][1] for i in chosen], vector)
+            try:
+                coefficients = Matrix(list(zip(*(terms[i][1] for i in chosen), strict=True))).solve(vector)
+            except ArithmeticError:  # they have several
+                continue
             if coefficients is None or any(c.denominator > NICE or c == 0 for c in coefficients):
                 continue
             if not self._borne_out({name for i in chosen for name in terms[i][0].symbols}, size):
@@ -131,23 +135,3 @@ def _spanning(columns: Sequence[Vector], vector: Vector, size: int) -> Iterator[
             rest -= (rest * column).sum(1, keepdims=True) * column
         for row in block[np.linalg.norm(rest, axis=1) < 1e-7]:
             yield tuple(row.tolist())
-
-
-def _coefficients(columns: Sequence[Vector], vector: Vector) -> list[Fraction] | None:
-    """Coefficients of the columns whose sum is ``vector`` in every row, None if there are none or several."""
-    size = len(columns)
-    rows = [[Fraction(column[i]) for column in columns] + [Fraction(vector[i])] for i in range(len(vector))]
-    for pivot in range(size):
-        chosen = next((r for r in range(pivot, len(rows)) if rows[r][pivot]), None)
-        if chosen is None:
-            return None
-        rows[pivot], rows[chosen] = rows[chosen], rows[pivot]
-        head = rows[pivot][pivot]
-        rows[pivot] = [x / head for x in rows[pivot]]
-        for r in range(len(rows)):
-            if r != pivot and rows[r][pivot]:
-                factor = rows[r][pivot]
-                rows[r] = [x - factor * y for x, y in zip(rows[r], rows[pivot], strict=True)]
-        if pivot == size - 1 and any(row[-1] for row in rows[size:]):
-            return None
-    return [rows[i][-1] for i in range(size)]

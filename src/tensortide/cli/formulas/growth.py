@@ -17,8 +17,8 @@ from tensortide.cli.formulas.options import (
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import OutputOptions, Top
 from tensortide.formulas.asymptotics import asymptotics as expand
-from tensortide.formulas.domains import PPOPP19
-from tensortide.formulas.shares import shares
+from tensortide.formulas.formulas import shares
+from tensortide.formulas.projection import PPOPP19
 
 
 def growth(

@@ -10,14 +10,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.source import option, progress
+from tensortide.cli.source import option
+from tensortide.cli.symbols import derived, names_of
 from tensortide.cost.table import known_sizes
 from tensortide.errors import ExpressionError, WorkloadError
 from tensortide.expr import Expr, parse
+from tensortide.formulas.derive import formulas_of_graph
 from tensortide.formulas.file import is_formulas_file, load_formulas
 from tensortide.formulas.formulas import Formulas
 from tensortide.importers.door import File, resolve
-from tensortide.recorder.resolver import resolver
 from tensortide.recorder.target import find_workload, parse_settings
 
 FormulasTarget = Annotated[
@@ -58,34 +59,18 @@ def formulas_of(target: str, needed: Iterable[str], options: FormulaOptions, *, 
         return load_formulas(target).at(**bindings_of(options))
     found = workload or resolve(target)
     if isinstance(found, File):
-        return _of_file(found, options)
-    from tensortide.formulas import symbolic
-
-    known = inspect.signature(found.function).parameters
-    over = dict.fromkeys([*(name for name in re.split(r"[,\s]+", options.symbols) if name), *needed])
-    if "batch" in known:
+        if options.symbols or options.condition:
+            raise WorkloadError(
+                f"{found}, and its symbols are found in it: --symbols and --condition go with a workload"
+            )
+        step = found.read(durations=False)
+        symbols = step.symbols or known_sizes(step.graph)
+        return formulas_of_graph(step.graph, symbols, found.path.name).at(**bindings_of(options))
+    over = dict.fromkeys([*names_of(options.symbols, found.function), *needed])
+    if "batch" in inspect.signature(found.function).parameters:
         over["batch"] = None
-    with progress(quiet) as say:
-        return symbolic(
-            found.function,
-            over=tuple(over),
-            hyperparameters=parse_settings(options.set, found.function, target),
-            where=options.condition,
-            name=target,
-            resolver=resolver,
-            progress=say,
-        ).formulas
-
-
-def _of_file(found: File, options: FormulaOptions) -> Formulas:
-    """Return the formulas of a file whose sizes have symbols."""
-    if options.symbols or options.condition:
-        raise WorkloadError(f"{found}, and its symbols are found in it: --symbols and --condition go with a workload")
-    from tensortide.formulas.imported import formulas_of_graph
-
-    step = found.read(durations=False)
-    symbols = step.symbols or known_sizes(step.graph)
-    return formulas_of_graph(step.graph, symbols, found.path.name).at(**bindings_of(options))
+    settings = parse_settings(options.set, found.function, target)
+    return derived(found, tuple(over), settings, options.condition, quiet=quiet).formulas
 
 
 def bindings_of(options: FormulaOptions) -> dict[str, int]:

@@ -18,7 +18,7 @@ from tensortide.cli.formulas.options import (
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import OutputOptions
 from tensortide.expr import parse
-from tensortide.formulas.domains import domain_of
+from tensortide.formulas.projection import domain_of
 from tensortide.formulas.projection import project as projected
 
 

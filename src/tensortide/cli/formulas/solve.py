@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from tensortide.cli.formulas.options import FormulaOptions, FormulasTarget, formulas_of
-from tensortide.cli.show import show
+from tensortide.cli.show import Files, show
 from tensortide.cli.source import OutputOptions
 from tensortide.formulas.invert import solve as solved
 
@@ -22,11 +22,13 @@ def solve(
         Literal["largest", "smallest"] | None,
         Parameter(show_default=False, help="Which of the values that reach it (default: the only one)."),
     ] = None,
+    files: Files = Files(),  # noqa: B008
     options: FormulaOptions = FormulaOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Find the value of one hyperparameter with which a total reaches a target."""
     from tensortide.reports.sections.solution import document
 
-    solution = solved(formulas_of(target, [symbol], options, quiet=out.quiet), symbol, where, want=want)
-    show(document(solution), out)
+    files.check()
+    made = document(solved(formulas_of(target, [symbol], options, quiet=out.quiet), symbol, where, want=want))
+    show(made, out, wrote=files.write(made, table="values"))

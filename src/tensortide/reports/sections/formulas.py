@@ -18,7 +18,6 @@ __all__ = [
     "document_of_file",
     "formula_table",
     "ranked",
-    "section",
     "total_fact",
     "unit_of",
 ]
@@ -80,13 +79,14 @@ def formula_table(
 
 def document(found: Symbolic, *, depth: int = 3, top: int = 15) -> Document:
     """Show every total as a formula with its value, then FLOPs and bytes by phase, module and op."""
-    formulas = found.formulas
-    return Document(
-        title=formulas.workload or "formulas",
-        subtitle=(f"formulas in {', '.join(found.symbols)}",),
-        settings=dict(formulas.defaults),
-        sections=(section(found, depth=depth, top=top),),
-    )
+    blocks: list[AnyBlock] = [_totals(found)]
+    if found.regimes:
+        blocks += _peak(found)
+    for measure, unit in MEASURES.items():
+        if measure in found.formulas.totals:
+            blocks += _breakdowns(found, measure, unit, depth, top)
+    blocks += [_rows(found), _remarks(found)]
+    return _document(found.formulas, blocks, f"formulas in {', '.join(found.symbols)}")
 
 
 def document_of_file(formulas: Formulas) -> Document:
@@ -103,24 +103,16 @@ def document_of_file(formulas: Formulas) -> Document:
             Column("only", "", "text", tuple(only for _, only in conditions)),
         ),
     )
-    blocks: tuple[AnyBlock, ...] = (formula_table("totals", "Totals", totals), *((region,) if conditions else ()))
+    return _document(formulas, [formula_table("totals", "Totals", totals), *[region][: len(conditions)]])
+
+
+def _document(formulas: Formulas, blocks: Iterable[AnyBlock], *subtitle: str) -> Document:
     return Document(
         title=formulas.workload or "formulas",
+        subtitle=subtitle,
         settings=dict(formulas.defaults),
-        sections=(Section("formulas", "Formulas", blocks=blocks),),
+        sections=(Section("formulas", "Formulas", blocks=tuple(blocks)),),
     )
-
-
-def section(found: Symbolic, *, depth: int, top: int) -> Section:
-    """The section of ``found``."""
-    blocks: list[AnyBlock] = [_totals(found)]
-    if found.regimes:
-        blocks += _peak(found)
-    for measure, unit in MEASURES.items():
-        if measure in found.formulas.totals:
-            blocks += _breakdowns(found, measure, unit, depth, top)
-    blocks += [_rows(found), _remarks(found)]
-    return Section("formulas", "Formulas", blocks=tuple(blocks))
 
 
 def _totals(found: Symbolic) -> Table:
@@ -186,30 +178,26 @@ def _breakdown(
     valued = [(name, expr, None if expr is None else expr.evaluate(setting)) for name, expr in parts.items()]
     if top is not None:
         valued = sorted(valued, key=lambda part: 1 if part[2] is None else -part[2])
-    rows = [
-        (name, "no formula" if expr is None else text(expr), value, unit_of(measure))
-        for name, expr, value in valued
-        if value != 0
-    ]
+    rows = [(name, _shown(expr) or "no formula", value, unit_of(measure)) for name, expr, value in valued if value != 0]
     return formula_table(f"{measure}_by_{by}", title, rows, remark=remark, top=top)
 
 
 def _rows(found: Symbolic) -> Table:
     """Every row of the count, for data alone."""
-
-    def shown(expr: Expr | None) -> str | None:
-        return None if expr is None else text(expr)
-
     names = ("count", "product_flops", "elementwise_flops", "bytes")
     return Table(
         key="rows",
         title="Rows",
         columns=(
             *(Column(n, n, "name", tuple(getattr(row, n) for row in found.rows)) for n in ("phase", "module", "op")),
-            *(Column(n, n, "code", tuple(shown(getattr(row, n)) for row in found.rows)) for n in names),
+            *(Column(n, n, "code", tuple(_shown(getattr(row, n)) for row in found.rows)) for n in names),
         ),
         top=0,
     )
+
+
+def _shown(expr: Expr | None) -> str | None:
+    return None if expr is None else text(expr)
 
 
 def _remarks(found: Symbolic) -> Table:

@@ -8,8 +8,7 @@ from typing import TypeAlias
 from tensortide.errors import ExpressionError
 from tensortide.expr import text
 from tensortide.formulas.asymptotics import Asymptotics, Growth, Intensity
-from tensortide.formulas.formulas import Formulas
-from tensortide.formulas.shares import Share
+from tensortide.formulas.formulas import Formulas, Share
 from tensortide.formulas.sweep import geometric
 from tensortide.reports.blocks import (
     AnyBlock,
@@ -28,7 +27,7 @@ from tensortide.reports.blocks import (
 from tensortide.reports.sections.formulas import TITLES, formula_table, ranked
 from tensortide.timing.machine import Roof
 
-__all__ = ["document", "intensity_scatter", "section"]
+__all__ = ["document", "intensity_scatter"]
 
 LARGEST_BATCH = 4096
 
@@ -36,19 +35,10 @@ LARGEST_BATCH = 4096
 def document(
     found: Asymptotics, terms: Mapping[str, Sequence[Share]], intensity: Scatter | None, *, top: int
 ) -> Document:
-    """Show the limit of each total per parameter, the intensity, and the largest of its ``terms``."""
-    return Document(
-        title=found.workload or "formulas",
-        subtitle=(f"as {found.growth} grows, with p parameters",),
-        settings=dict(found.setting),
-        sections=(section(found, terms, intensity, top=top),),
-    )
+    """Show the limit of each total per parameter, the intensity, and the largest of its ``terms``.
 
-
-def section(
-    found: Asymptotics, terms: Mapping[str, Sequence[Share]], intensity: Scatter | None, *, top: int
-) -> Section:
-    """The section of ``found``; ``intensity`` is drawn where it is wanted (``intensity_scatter``)."""
+    ``intensity`` is drawn where it is wanted (``intensity_scatter``).
+    """
     totals = [row for name in ranked(growth.name for growth in found.totals) for row in _growth(found[name], found)]
     blocks: list[AnyBlock] = [
         formula_table("per_parameter", "Per parameter", totals, remark="the limit, then the next term")
@@ -60,7 +50,12 @@ def section(
     blocks += [Note(text=f"note: {_short(note, 400)}") for note in found.notes]
     if intensity is not None:
         blocks.append(intensity)
-    return Section("growth", "Growth", blocks=tuple(blocks))
+    return Document(
+        title=found.workload or "formulas",
+        subtitle=(f"as {found.growth} grows, with p parameters",),
+        settings=dict(found.setting),
+        sections=(Section("growth", "Growth", blocks=tuple(blocks)),),
+    )
 
 
 Row: TypeAlias = tuple[str, str, Value, UnitName]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.formulas.domains import Interval
-from tensortide.formulas.projection import Projection
+from tensortide.formulas.projection import Interval, Projection
 from tensortide.reports.blocks import (
     AnyBlock,
     Axis,
@@ -21,51 +20,45 @@ from tensortide.reports.blocks import (
 from tensortide.reports.sections.formulas import TITLES
 from tensortide.units import format_count
 
-__all__ = ["document", "section"]
+__all__ = ["document"]
 
 
 def document(projection: Projection) -> Document:
     """Show what the model must be, what a step of it takes, and how sure that is."""
-    domain = projection.domain
+    domain, roof = projection.domain, projection.roof
     reached = (
         f"{domain.metric} {domain.error} -> {projection.target}: {_range(projection.samples, domain.unit)}, "
         f"{_range(projection.parameters, 'parameters')}"
     )
-    subtitle = (f"projected for {domain.model}", reached)
-    return Document(title=projection.workload or "formulas", subtitle=subtitle, sections=(section(projection),))
-
-
-def section(projection: Projection) -> Section:
-    """The section of ``projection``."""
-    roof = projection.roof
     balance = "" if projection.ridge_batch is None else f"; {projection.batch} {projection.ridge_batch} reaches it"
-    reached = (
+    rates = (
         f"{roof.name}: {format_count(roof.flops_per_s)}FLOP/s and {format_count(roof.bytes_per_s)}B/s reached, "
         f"ridge {roof.ridge:.1f} FLOP/B{balance}"
     )
     facts = (
-        Fact("domain", "", projection.domain.name, data=True),
+        Fact("domain", "", domain.name, data=True),
         Fact("target", "", projection.target, data=True),
         *(
-            Fact(f"samples_{name}", "", getattr(projection.samples, name), "number", data=True)
-            for name in Interval._fields
-        ),
-        *(
-            Fact(f"parameters_{name}", "", getattr(projection.parameters, name), "number", data=True)
-            for name in Interval._fields
+            Fact(f"{key}_{name}", "", value, "number", data=True)
+            for key, interval in (("samples", projection.samples), ("parameters", projection.parameters))
+            for name, value in interval._asdict().items()
         ),
         Fact("ridge", "", roof.ridge, "flops_per_byte", data=True),
         Fact("ridge_batch", "", projection.ridge_batch, "count", data=True),
     )
-    notes = (reached, "low and high: what the rounding of the published constants leaves open")
     blocks: tuple[AnyBlock, ...] = (
         _requirements(projection),
-        *(Note(text=text) for text in notes),
+        Note(text=rates),
+        Note(text="low and high: what the rounding of the published constants leaves open"),
         Facts(rows=facts),
         _learning_curve(projection),
         _step(projection),
     )
-    return Section("projection", "Projection", blocks=blocks)
+    return Document(
+        title=projection.workload or "formulas",
+        subtitle=(f"projected for {domain.model}", reached),
+        sections=(Section("projection", "Projection", blocks=blocks),),
+    )
 
 
 def _range(interval: Interval, unit: str) -> str:

@@ -9,7 +9,7 @@ from tensortide.formulas.sweep import Sweep
 from tensortide.reports.blocks import AnyBlock, Axis, Column, Document, Note, Points, Scatter, Section, Table
 from tensortide.reports.sections.formulas import TITLES, ranked, unit_of
 
-__all__ = ["check_drawable", "document", "section"]
+__all__ = ["check_drawable", "document"]
 
 PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Parameters", ("parameters",)),
@@ -27,19 +27,17 @@ WIDTH = 14
 
 def document(sweep: Sweep) -> Document:
     """Show one row per point, and the totals against the first swept symbol."""
-    title = sweep.workload or "formulas"
-    subtitle = (f"over {', '.join(sweep.over)}",)
-    return Document(title=title, subtitle=subtitle, settings=dict(sweep.fixed), sections=(section(sweep),))
-
-
-def section(sweep: Sweep) -> Section:
-    """The section of ``sweep``."""
     blocks: list[AnyBlock] = [_points(sweep), *_panels(sweep)]
     outside = [point.outside for point in sweep.points if point.outside]
     if outside:
         count = f"{len(outside)} point{'s are' if len(outside) > 1 else ' is'} outside the region"
         blocks.append(Note(text=f"{count}: {outside[0]}", kind="warning"))
-    return Section("sweep", "Sweep", blocks=tuple(blocks))
+    return Document(
+        title=sweep.workload or "formulas",
+        subtitle=(f"over {', '.join(sweep.over)}",),
+        settings=dict(sweep.fixed),
+        sections=(Section("sweep", "Sweep", blocks=tuple(blocks)),),
+    )
 
 
 def _points(sweep: Sweep) -> Table:

@@ -1,18 +1,100 @@
-"""Llama: Touvron et al., "Llama 2: Open Foundation and Fine-Tuned Chat Models", 2023.
-
-RMS norm, rotary position embedding, gated feed-forward (SwiGLU) and grouped-query attention, all without biases.
+"""Decoders: Radford et al., "Language Models are Unsupervised Multitask Learners", 2019 (GPT-2); Touvron et al.,
+"Llama 2: Open Foundation and Fine-Tuned Chat Models", 2023: RMS norm, rotary position embedding, gated feed-forward
+(SwiGLU) and grouped-query attention, all without biases.
 """
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensortide.examples.attention import attend, check_attention, merge_heads, split_heads
-from tensortide.examples.training import Step, default_dtype, divide, next_token_loss, tokens, training_step
+from tensortide.examples.attention import attend, check_attention, check_lengths, head_size, merge_heads, split_heads
+from tensortide.examples.training import Parts, default_dtype, draw_weights, language_model, trained
 from tensortide.workload import legal
 
-__all__ = ["Decoder", "GatedFeedForward", "GroupedQueryAttention", "llama", "rotary_table", "rotate"]
+__all__ = ["Decoder", "GatedFeedForward", "GroupedQueryAttention", "gpt2", "llama", "rotary_table", "rotate"]
+
+
+class CausalSelfAttention(nn.Module):
+    """(B, S, hidden) -> (B, S, hidden); queries, keys and values come from one product."""
+
+    def __init__(self, hidden: int, heads: int, dropout: float, attention: str) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        self.attention = attention
+        self.qkv = nn.Linear(hidden, 3 * hidden)
+        self.out = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (split_heads(part, self.heads) for part in self.qkv(x).chunk(3, -1))
+        dropout = self.dropout if self.training else 0.0
+        mixed = attend(query, key, value, attention=self.attention, causal=True, dropout=dropout)
+        return self.out(merge_heads(mixed))
+
+
+class Block(nn.Module):
+    """(B, S, hidden) -> (B, S, hidden): attention and feed-forward, each normalized first and added."""
+
+    def __init__(self, hidden: int, heads: int, dropout: float, attention: str) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(hidden)
+        self.attention = CausalSelfAttention(hidden, heads, dropout, attention)
+        self.norm2 = nn.LayerNorm(hidden)
+        self.up = nn.Linear(hidden, 4 * hidden)
+        self.activation = nn.GELU(approximate="tanh")
+        self.down = nn.Linear(4 * hidden, hidden)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.dropout(self.attention(self.norm1(x)))
+        return x + self.dropout(self.down(self.activation(self.up(self.norm2(x)))))
+
+
+class GPT2(nn.Module):
+    """Token ids (B, S) -> logits (B, S, vocab); the output product uses the token embedding's weight."""
+
+    def __init__(
+        self, vocab: int, positions: int, hidden: int, layers: int, heads: int, dropout: float, attention: str
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab, hidden)
+        self.positions = nn.Embedding(positions, hidden)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.Sequential(*(Block(hidden, heads, dropout, attention) for _ in range(layers)))
+        self.norm = nn.LayerNorm(hidden)
+        draw_weights(self)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        where = torch.arange(ids.shape[1], device=ids.device)
+        x = self.dropout(self.tokens(ids) + self.positions(where))
+        return F.linear(self.norm(self.blocks(x)), self.tokens.weight)
+
+
+@legal("hidden % heads == 0", "seq <= positions")
+@trained(lr=6e-4, clip=1.0, optimizer="adamw")
+def gpt2(
+    batch: int = 8,
+    seq: int = 1024,
+    hidden: int = 768,
+    layers: int = 12,
+    heads: int = 12,
+    vocab: int = 50257,
+    positions: int = 1024,
+    dropout: float = 0.0,
+    attention: str = "sdpa",
+    dtype: str = "float32",
+) -> Parts:
+    """GPT-2 language model with a tied head; small by default, 124 M parameters.
+
+    The paper trains with dropout 0.1; the default 0 is today's practice and keeps the fused attention on every device.
+    """
+    check_lengths(hidden, heads, seq, positions)
+    check_attention(attention)
+    with default_dtype(dtype):
+        model = GPT2(vocab, positions, hidden, layers, heads, dropout, attention)
+    return language_model(model, vocab, batch, seq)
 
 
 def rotary_table(seq: int, size: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:
@@ -46,8 +128,7 @@ class GroupedQueryAttention(nn.Module):
         query = rotate(split_heads(self.query(x), self.heads), cos, sin)
         key = rotate(split_heads(self.key(x), self.kv_heads), cos, sin)
         value = split_heads(self.value(x), self.kv_heads)
-        out: Tensor = self.out(merge_heads(attend(query, key, value, attention=self.attention, causal=True)))
-        return out
+        return self.out(merge_heads(attend(query, key, value, attention=self.attention, causal=True)))
 
 
 class GatedFeedForward(nn.Module):
@@ -60,8 +141,7 @@ class GatedFeedForward(nn.Module):
         self.down = nn.Linear(intermediate, hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down(nn.functional.silu(self.gate(x)) * self.up(x))
-        return out
+        return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
 
 
 class DecoderLayer(nn.Module):
@@ -76,8 +156,7 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x), cos, sin)
-        out: Tensor = x + self.feed_forward(self.norm2(x))
-        return out
+        return x + self.feed_forward(self.norm2(x))
 
 
 class Decoder(nn.Module):
@@ -94,19 +173,17 @@ class Decoder(nn.Module):
         self.head = nn.Linear(hidden, vocab, bias=False)
         self.register_buffer("cos", rotary[0], persistent=False)
         self.register_buffer("sin", rotary[1], persistent=False)
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=0.02)
+        draw_weights(self)
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.tokens(ids)
         for layer in self.layers:
             x = layer(x, self.cos, self.sin)
-        logits: Tensor = self.head(self.norm(x))
-        return logits
+        return self.head(self.norm(x))
 
 
 @legal("hidden % (2 * heads) == 0", "heads % kv_heads == 0")
+@trained(lr=3e-4, clip=1.0, optimizer="adamw")
 def llama(
     batch: int = 8,
     seq: int = 512,
@@ -118,23 +195,16 @@ def llama(
     vocab: int = 32000,
     attention: str = "sdpa",
     dtype: str = "float32",
-    optimizer: str = "adamw",
-    train: bool = True,
-) -> Step:
+) -> Parts:
     """Llama language model with grouped-query attention; 55 M parameters by default.
 
     Llama 2 7B is ``hidden=4096 layers=32 heads=32 kv_heads=32 intermediate=11008 seq=4096``.
     """
-    size = divide("hidden", hidden, "heads", heads)
-    divide("heads", heads, "kv_heads", kv_heads)
-    divide("hidden / heads", size, "the pairs of a rotation", 2)
+    size = head_size(hidden, heads, kv_heads)
     check_attention(attention)
     with default_dtype(dtype):
         feed_forwards = [GatedFeedForward(hidden, intermediate) for _ in range(layers)]
         mixers = [GroupedQueryAttention(hidden, heads, kv_heads, attention) for _ in range(layers)]
         blocks = [DecoderLayer(hidden, *parts) for parts in zip(mixers, feed_forwards, strict=True)]
         model = Decoder(vocab, hidden, rotary_table(seq, size), blocks)
-    ids, targets = tokens(vocab, batch, seq), tokens(vocab, batch, seq)
-    return training_step(
-        model, [ids], lambda logits: next_token_loss(logits, targets), optimizer, lr=3e-4, clip=1.0, train=train
-    )
+    return language_model(model, vocab, batch, seq)

@@ -1,4 +1,6 @@
-"""BERT: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2018."""
+"""Encoders: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2018; Dosovitskiy et al., "An Image
+is Worth 16x16 Words", 2020.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensortide.examples.attention import attend, check_attention, merge_heads, split_heads
-from tensortide.examples.training import Step, choose, default_dtype, divide, next_token_loss, tokens, training_step
+from tensortide.examples.attention import attend, check_attention, check_lengths, merge_heads, split_heads
+from tensortide.examples.training import (
+    Parts,
+    choose,
+    classifier,
+    default_dtype,
+    divide,
+    draw_weights,
+    next_token_loss,
+    tokens,
+    trained,
+)
 from tensortide.workload import legal
 
-__all__ = ["bert"]
+__all__ = ["bert", "vit"]
 
 
 class Embeddings(nn.Module):
@@ -26,8 +38,7 @@ class Embeddings(nn.Module):
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
         where = torch.arange(ids.shape[1], device=ids.device)
-        x: Tensor = self.dropout(self.norm(self.tokens(ids) + self.segments(segments) + self.positions(where)))
-        return x
+        return self.dropout(self.norm(self.tokens(ids) + self.segments(segments) + self.positions(where)))
 
 
 class EncoderLayer(nn.Module):
@@ -75,11 +86,7 @@ class Bert(nn.Module):
             *(EncoderLayer(hidden, heads, intermediate, dropout, attention) for _ in range(layers))
         )
         self.pooler = nn.Linear(hidden, hidden)
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=0.02)
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
+        draw_weights(self)
 
     def forward(self, ids: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
         encoded: Tensor = self.layers(self.embeddings(ids, segments))
@@ -87,6 +94,7 @@ class Bert(nn.Module):
 
 
 @legal("hidden % heads == 0", "seq <= positions")
+@trained(lr=1e-4, clip=1.0, optimizer="adamw")
 def bert(
     batch: int = 32,
     seq: int = 128,
@@ -100,18 +108,14 @@ def bert(
     objective: str = "pooled",
     attention: str = "sdpa",
     dtype: str = "float32",
-    optimizer: str = "adamw",
-    train: bool = True,
-) -> Step:
+) -> Parts:
     """BERT encoder with pooler; base by default, 109 M parameters.
 
     The loss needs no parameters beyond the encoder's own: ``objective="pooled"`` regresses the pooled vector to a
     random one; ``"masked"`` predicts every token by a product with the token embedding.
     """
-    divide("hidden", hidden, "heads", heads)
+    check_lengths(hidden, heads, seq, positions)
     choose("objective", objective, ("pooled", "masked"))
-    if seq > positions:
-        raise ValueError(f"seq={seq} needs positions={seq} or more, got positions={positions}")
     check_attention(attention)
     with default_dtype(dtype):
         model = Bert(vocab, positions, hidden, layers, heads, intermediate, dropout, attention)
@@ -124,4 +128,74 @@ def bert(
             return F.mse_loss(pooled, wanted)
         return next_token_loss(F.linear(encoded, model.embeddings.tokens.weight), labels)
 
-    return training_step(model, [ids, segments], loss_fn, optimizer, lr=1e-4, clip=1.0, train=train)
+    return model, [ids, segments], loss_fn
+
+
+class EncoderBlock(nn.Module):
+    """(B, N, hidden) -> (B, N, hidden): attention and feed-forward, each normalized first and added."""
+
+    def __init__(self, hidden: int, heads: int, intermediate: int, dropout: float) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(hidden, eps=1e-6)
+        self.attention = nn.MultiheadAttention(hidden, heads, dropout, batch_first=True)
+        self.norm2 = nn.LayerNorm(hidden, eps=1e-6)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(hidden, intermediate), nn.GELU(), nn.Dropout(dropout), nn.Linear(intermediate, hidden)
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.norm1(x)
+        y, _ = self.attention(y, y, y, need_weights=False)
+        x = x + self.dropout(y)
+        return x + self.dropout(self.feed_forward(self.norm2(x)))
+
+
+class ViT(nn.Module):
+    """(B, 3, image, image) -> (B, classes), read from the class token in front of the patches."""
+
+    def __init__(
+        self,
+        image: int,
+        patch: int,
+        hidden: int,
+        layers: int,
+        heads: int,
+        intermediate: int,
+        classes: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        side = divide("image", image, "patch", patch)
+        self.patches = nn.Conv2d(3, hidden, patch, stride=patch)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, hidden))
+        self.positions = nn.Parameter(torch.randn(1, side * side + 1, hidden) * 0.02)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.Sequential(*(EncoderBlock(hidden, heads, intermediate, dropout) for _ in range(layers)))
+        self.norm = nn.LayerNorm(hidden, eps=1e-6)
+        self.head = nn.Linear(hidden, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x: Tensor = self.patches(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], 1)
+        x = self.norm(self.blocks(self.dropout(x + self.positions)))
+        return self.head(x[:, 0])
+
+
+@legal("hidden % heads == 0", "image % patch == 0")
+@trained(lr=1e-3, optimizer="adamw")
+def vit(
+    batch: int = 32,
+    image: int = 224,
+    patch: int = 16,
+    hidden: int = 768,
+    layers: int = 12,
+    heads: int = 12,
+    intermediate: int = 3072,
+    classes: int = 1000,
+    dropout: float = 0.0,
+) -> Parts:
+    """Vision transformer on image patches; B/16 by default, 86.6 M parameters."""
+    divide("hidden", hidden, "heads", heads)
+    model = ViT(image, patch, hidden, layers, heads, intermediate, classes, dropout)
+    return classifier(model, torch.randn(batch, 3, image, image), classes)

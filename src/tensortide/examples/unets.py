@@ -1,4 +1,6 @@
-"""Denoising diffusion: Ho et al., "Denoising Diffusion Probabilistic Models", 2020."""
+"""U-Nets: Ronneberger et al., "U-Net: Convolutional Networks for Biomedical Image Segmentation", 2015; Ho et al.,
+"Denoising Diffusion Probabilistic Models", 2020.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,63 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tensortide.examples.attention import attend
-from tensortide.examples.training import Step, training_step
+from tensortide.examples.training import Parts, classifier, trained
 from tensortide.workload import legal
 
-__all__ = ["diffusion"]
+__all__ = ["diffusion", "unet"]
+
+
+class DoubleConv(nn.Sequential):
+    """(B, inputs, H, W) -> (B, outputs, H, W): twice a padded 3x3 convolution, batch norm and ReLU."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        for channels in (inputs, outputs):
+            self.append(nn.Conv2d(channels, outputs, 3, padding=1, bias=False))
+            self.append(nn.BatchNorm2d(outputs))
+            self.append(nn.ReLU(inplace=True))
+
+
+class UNet(nn.Module):
+    """(B, channels, H, W) -> (B, classes, H, W); H and W are multiples of ``2 ** levels``."""
+
+    def __init__(self, channels: int, classes: int, filters: int, levels: int) -> None:
+        super().__init__()
+        widths = [filters << level for level in range(levels + 1)]
+        self.pool = nn.MaxPool2d(2)
+        self.down = nn.ModuleList(DoubleConv(a, b) for a, b in zip([channels, *widths], widths, strict=False))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * width, width, 2, stride=2) for width in widths[-2::-1])
+        self.merge = nn.ModuleList(DoubleConv(2 * width, width) for width in widths[-2::-1])
+        self.head = nn.Conv2d(filters, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        skips: list[Tensor] = []
+        for level, block in enumerate(self.down):
+            x = block(self.pool(x) if level else x)
+            skips.append(x)
+        skips.pop()
+        for up, merge in zip(self.up, self.merge, strict=True):
+            x = merge(torch.cat([skips.pop(), up(x)], 1))
+        return self.head(x)
+
+
+@legal("height % 2**levels == 0", "width % 2**levels == 0", "batch * height * width > 4**levels")
+@trained(lr=0.01)
+def unet(
+    batch: int = 6,
+    height: int = 416,
+    width: int = 608,
+    channels: int = 3,
+    classes: int = 2,
+    filters: int = 64,
+    levels: int = 4,
+) -> Parts:
+    """U-Net for segmentation, with batch norm and transposed convolutions."""
+    if height % (1 << levels) or width % (1 << levels):
+        raise ValueError(f"height={height} and width={width} must be multiples of {1 << levels}, 2 to the levels")
+    model = UNet(channels, classes, filters, levels)
+    return classifier(model, torch.randn(batch, channels, height, width), classes, height, width)
+
 
 _WIDTHS = (1, 2, 2, 2)
 """Channels per level, in units of the first; each level halves the side, the second has attention."""
@@ -31,8 +86,7 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
         y = self.conv1(F.silu(self.norm1(x))) + self.time(F.silu(time))[:, :, None, None]
-        out: Tensor = self.shortcut(x) + self.conv2(self.dropout(F.silu(self.norm2(y))))
-        return out
+        return self.shortcut(x) + self.conv2(self.dropout(F.silu(self.norm2(y))))
 
 
 class PixelAttention(nn.Module):
@@ -49,8 +103,7 @@ class PixelAttention(nn.Module):
             conv(y).flatten(2).transpose(1, 2).unsqueeze(1) for conv in (self.query, self.key, self.value)
         )
         mixed = attend(query, key, value).squeeze(1).transpose(1, 2).reshape_as(x)
-        out: Tensor = x + self.out(mixed)
-        return out
+        return x + self.out(mixed)
 
 
 class Level(nn.Module):
@@ -122,8 +175,7 @@ class DiffusionUNet(nn.Module):
             x = up(x, time, skips)
             if level < len(self.grow):
                 x = self.grow[level](F.interpolate(x, scale_factor=2))
-        out: Tensor = self.head(x)
-        return out
+        return self.head(x)
 
 
 def _sinusoids(times: Tensor, size: int) -> Tensor:
@@ -152,6 +204,7 @@ class Denoiser(nn.Module):
 
 
 @legal("image % 8 == 0", "width % 4 == 0")
+@trained(lr=2e-4, clip=1.0, optimizer="adam")
 def diffusion(
     batch: int = 64,
     image: int = 32,
@@ -160,12 +213,10 @@ def diffusion(
     blocks: int = 2,
     times: int = 1000,
     dropout: float = 0.1,
-    optimizer: str = "adam",
-    train: bool = True,
-) -> Step:
+) -> Parts:
     """Denoising diffusion U-Net: predicts the noise in an image; 35.7 M parameters."""
     if image % 8 or width % 4:
         raise ValueError(f"image={image} must be a multiple of 8 and width={width} of 4")
     model = Denoiser(DiffusionUNet(channels, width, blocks, dropout), times)
     images = torch.rand(batch, channels, image, image) * 2 - 1
-    return training_step(model, [images], lambda output: F.mse_loss(*output), optimizer, lr=2e-4, clip=1.0, train=train)
+    return model, [images], lambda output: F.mse_loss(*output)
