@@ -38,7 +38,7 @@ def made_up(kernels: int, tensors: int) -> Any:
     """A step whose backward reads what its forward made, with weights and workspaces, as a Trace."""
     from tensortide.graph.model import TENSOR, Call, Graph, Op, Phase, Role, Storage, Tensor
     from tensortide.importers.imported import with_names
-    from tensortide.timing.exact import UNIT_CYCLE, Times
+    from tensortide.timing.durations import UNIT_CYCLE, Times
 
     dice = random.Random(0)
     half, weights = kernels // 2, kernels // 8

@@ -112,6 +112,13 @@ def written(folder: Path) -> str:
     return "times.csv"
 
 
+def test_a_list_is_known_by_its_content(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "times").write_text('{"op": "aten.addmm", "ns": 900}\n{"op": 0, "ns": 40}\n')
+    run(tmp_path, "time", str(folder / "small.tide"), "--from", "times", "-o", "d.json", "--quiet")
+    run(tmp_path, "time", str(folder / "small.tide"), "--from", written(tmp_path), "-o", "e.json", "--quiet")
+    assert load_durations(tmp_path / "d.json").ns == load_durations(tmp_path / "e.json").ns
+
+
 def test_what_is_not_measured_is_named_and_under_strict_an_error(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "times.csv").write_text("aten.addmm,900\n")
     arguments = ("time", str(folder / "small.tide"), "--from", "times.csv", "-o", "d.json")
@@ -131,6 +138,10 @@ def test_what_is_not_measured_is_named_and_under_strict_an_error(folder: Path, t
         (("small.tide", "--from", "none.json"), "cannot read none.json"),
         (("small.tide", "--from", "t.json", "--isolated"), "--isolated and --from exclude each other"),
         (("small.tide", "--from", "t.json", "--steps=3"), "go with --measure or --isolated"),
+        (
+            ("mlp", *SIZES, "--from", "small.tide"),
+            "small.tide is a saved graph (.tide): --from takes a profiler's trace",
+        ),
         (("mlp", "--machine=H100-SXM-80GB", "--measure"), "exclude each other"),
         (("mlp", "--measure", "--first-step"), "leave out --real and --first-step"),
         (("no_such_model",), "no example"),

@@ -37,7 +37,7 @@ def test_peaks_are_not_combined_with_max_alone() -> None:
 @given(graphs(), st.sampled_from(["eager", "last_use"]))
 def test_effects_of_all_ops_give_the_peak(graph: Graph, lifetimes: str) -> None:
     line = timeline(graph, lifetimes=lifetimes)  # type: ignore[arg-type]
-    whole = compose(effects(graph, lifetimes=lifetimes))  # type: ignore[arg-type]
+    whole = compose(effects(line))
     if len(graph):
         assert line.at_start + whole.peak == line.peak_bytes
     assert line.at_start + whole.net == line.at_end
@@ -45,8 +45,9 @@ def test_effects_of_all_ops_give_the_peak(graph: Graph, lifetimes: str) -> None:
 
 @given(graphs())
 def test_a_module_and_the_ops_around_it_give_the_peak(graph: Graph) -> None:
-    line, ops = timeline(graph), effects(graph)
-    for module in by_module(graph):
+    line = timeline(graph)
+    ops = effects(line)
+    for module in by_module(line):
         parts, done = [], 0
         for segment in module.segments:
             assert segment.effect == compose(ops[segment.start : segment.stop])
@@ -59,7 +60,7 @@ def test_a_module_and_the_ops_around_it_give_the_peak(graph: Graph) -> None:
 
 @given(graphs())
 def test_calls_of_a_module_are_its_ops_in_maximal_runs(graph: Graph) -> None:
-    for module, memory in zip(graph.modules, by_module(graph), strict=True):
+    for module, memory in zip(graph.modules, by_module(timeline(graph)), strict=True):
         inside = [op.module != OUTSIDE and contains(module.path, graph.modules[op.module].path) for op in graph.ops]
         covered = [i for s in memory.segments for i in range(s.start, s.stop)]
         assert covered == [i for i, yes in enumerate(inside) if yes]
@@ -84,7 +85,7 @@ def test_what_a_module_retains() -> None:
     b.op([weight], [hidden, scratch], module=block)
     b.op([hidden], [out], module=root)
     b.op([out, hidden], [gradient], module=block, phase=Phase.BACKWARD)
-    outer, inner = by_module(b.graph())
+    outer, inner = by_module(timeline(b.graph()))
     assert (outer.path, inner.path) == ("(root)", "block")
     assert inner.retained == 10
     assert inner.transient == 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensortide.timing.align import align
+from tensortide.timing.traced import align
 
 words = st.lists(st.sampled_from("abcd"), max_size=14)
 

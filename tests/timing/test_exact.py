@@ -7,8 +7,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensortide.timing.durations import Durations
-from tensortide.timing.exact import UNIT_CYCLE, Times, times_of
+from tensortide.timing.durations import UNIT_CYCLE, Durations, Times, times_of
 from tests.graphs import Builder
 
 

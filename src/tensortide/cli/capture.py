@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from tensortide.cli.durations import TimeOptions, timed, with_durations
-from tensortide.cli.g10files import G10Options
 from tensortide.cli.reading import KINDS
 from tensortide.cli.show import show
 from tensortide.cli.source import (
@@ -28,14 +28,75 @@ from tensortide.cli.source import (
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, save
 from tensortide.graph.file import SUFFIX
-from tensortide.importers.door import resolve
+from tensortide.importers.door import File, resolve
 from tensortide.importers.dtrlog.write import is_log_file, write_log
-from tensortide.importers.imported import Imported
+from tensortide.importers.imported import Imported, with_names
 from tensortide.recorder.target import Scalar
 from tensortide.write import check_writable
 
 if TYPE_CHECKING:
     from tensortide.examples import Example
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class G10Options:
+    """Files of G10 and of the tensor liveness tool that came from it."""
+
+    g10: Annotated[
+        Path | None,
+        option(
+            "--g10",
+            "Write files of G10: kernels, tensors and liveness into statistics/ of this folder, two logs beside it "
+            "(default: the folder that a configuration of the tensor liveness tool names).",
+        ),
+    ] = None
+    formats: Annotated[
+        tuple[Literal["config", "json", "csv", "parquet"], ...],
+        Parameter(name=["--format"], negative=(), help="Of --g10: layouts; once for each."),
+    ] = ("config",)
+    with_times: Annotated[
+        bool, option("--with-times", "Of --g10: put the time of each kernel into kernels.config.")
+    ] = False
+    order: Annotated[
+        Literal["creation", "time_size"],
+        Parameter(name="--period-order", help="Of --g10: order of periods in TensorPeriodLog."),
+    ] = "creation"
+
+    def folder(self, target: str, output: Path | None) -> Path | None:
+        """Choose the folder to write to; None: another kind of file. Raises WorkloadError if both are asked for."""
+        if self.g10 is not None and output is not None:
+            raise WorkloadError("-o and --g10 write different files: capture once for each")
+        found = self.g10
+        if found is None and output is None and isinstance(file := resolve(target), File):
+            found = _results(file.path)
+        if found is None and self != G10Options():
+            raise WorkloadError("--format, --with-times and --period-order go with --g10")
+        return found
+
+    def write(self, step: Imported, folder: Path) -> tuple[Path, ...]:
+        """Write the files. Raises OutputError; TraceError for tensors without a size."""
+        from tensortide.importers.g10.export import write_liveness_files
+        from tensortide.timing.durations import times_of
+
+        assert step.durations is not None
+        times = step.times or times_of(step.durations)
+        return write_liveness_files(
+            step if step.kernels else with_names(step.graph, times),
+            folder,
+            times=times,
+            with_times=self.with_times,
+            order=self.order,
+            formats=self.formats,
+        )
+
+
+def _results(path: Path) -> Path | None:
+    """Find the folder that a configuration file at ``path`` names for its results."""
+    from tensortide.importers.g10.config import read_config
+    from tensortide.importers.g10.importer import is_config
+
+    return read_config(path).output_folder if is_config(path) else None
 
 
 def capture(
@@ -61,7 +122,7 @@ def capture(
     compiled: Annotated[
         bool, option("--compiled", "The forward and backward graph that torch.compile makes of the workload's model.")
     ] = False,
-    g10: G10Options = G10Options(),  # noqa: B008
+    g10: G10Options = G10Options(),
     options: ShownOptions = ShownOptions(),  # noqa: B008
     times: TimeOptions = TimeOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008

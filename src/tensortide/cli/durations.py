@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from tensortide.cli.source import CaptureOptions, opened, option, progress, settings_of
 from tensortide.errors import WorkloadError
@@ -15,12 +15,12 @@ from tensortide.importers.imported import Imported
 from tensortide.recorder.resolver import resolver
 from tensortide.recorder.target import Workload
 from tensortide.timing import device, estimate, load_durations
-from tensortide.timing.exact import times_of
+from tensortide.timing.durations import times_of
 
 if TYPE_CHECKING:
     from tensortide.importers.door import File
 
-__all__ = ["DEFAULT_MACHINE", "TimeOptions", "timed", "with_durations"]
+__all__ = ["DEFAULT_MACHINE", "MeasureOptions", "TimeOptions", "timed", "with_durations"]
 
 DEFAULT_MACHINE = "A100-SXM-80GB"
 
@@ -47,8 +47,49 @@ class TimeOptions:
             raise WorkloadError("--durations, --machine and --measure exclude each other")
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class MeasureOptions:
+    """The way durations are measured."""
+
+    device: Annotated[
+        Literal["cpu", "cuda"], Parameter(help="Where the workload makes its tensors, unless it says so itself.")
+    ] = "cpu"
+    steps: Annotated[int, Parameter(help="Steps to measure, after warming up.", validator=validators.Number(gte=1))] = 9
+    clock: Annotated[
+        Literal["wall", "thread"],
+        Parameter(help="Durations by wall time, or by processor time of one thread: for shared machines."),
+    ] = "wall"
+    threads: Annotated[
+        int | None,
+        Parameter(
+            show_default=False, help="Threads within ops (--clock thread: 1).", validator=validators.Number(gte=1)
+        ),
+    ] = None
+    isolated: Annotated[
+        bool, option("--isolated", "Execute each distinct op alone, on random tensors: for steps too large to run.")
+    ] = False
+    recorded: Annotated[
+        Path | None,
+        option("--from", "Times from a file: a profiler's trace (.json, also .gz), or a list (.csv, .jsonl: op, ns)."),
+    ] = None
+    strict: Annotated[bool, option("--strict", "An op that cannot be measured is an error.")] = False
+
+    def conditions(self) -> dict[str, Any]:
+        """Clock, threads and device of a measurement."""
+        threads = 1 if self.clock == "thread" and self.threads is None else self.threads
+        return {"clock": self.clock, "threads": threads, "device": self.device}
+
+
 def timed(
-    found: Workload | File, options: CaptureOptions, times: TimeOptions, *, quiet: bool, **reading: object
+    found: Workload | File,
+    options: CaptureOptions,
+    times: TimeOptions,
+    how: MeasureOptions = MeasureOptions(),
+    /,
+    *,
+    quiet: bool,
+    **reading: object,
 ) -> Imported:
     """Return the step of a target, its loops written out, with durations.
 
@@ -57,7 +98,7 @@ def timed(
     """
     times.check()
     if times.measure and isinstance(found, Workload):
-        return _measured(found, options, quiet=quiet)
+        return _measured(found, options, how, quiet=quiet)
     step = opened(found, options, quiet=quiet, durations=times == TimeOptions(), **reading)
     if step.measure and times == TimeOptions():
         times = TimeOptions(measure=True)
@@ -68,9 +109,9 @@ def timed(
     return with_durations(step, times, quiet=quiet)
 
 
-def with_durations(step: Imported, times: TimeOptions, *, quiet: bool) -> Imported:
+def with_durations(step: Imported, times: TimeOptions, *, quiet: bool, **conditions: Any) -> Imported:
     """Return ``step`` with the durations that are asked for, else its own, else an estimate. ``--measure`` executes
-    each distinct op alone."""
+    each distinct op alone, under these ``conditions``."""
     times.check()
     graph = unrolled(step.graph)
     if times.durations is not None:
@@ -79,7 +120,7 @@ def with_durations(step: Imported, times: TimeOptions, *, quiet: bool) -> Import
         from tensortide.profile.isolated import measure_isolated
 
         with progress(quiet) as say:
-            durations = measure_isolated(graph, progress=say)
+            durations = measure_isolated(graph, progress=say, **conditions)
     elif times.machine is None and step.durations is not None:
         return replace(step, graph=graph)
     else:
@@ -87,12 +128,19 @@ def with_durations(step: Imported, times: TimeOptions, *, quiet: bool) -> Import
     return replace(step, graph=graph, durations=durations, times=times_of(durations))
 
 
-def _measured(found: Workload, options: CaptureOptions, *, quiet: bool) -> Imported:
+def _measured(found: Workload, options: CaptureOptions, how: MeasureOptions, *, quiet: bool) -> Imported:
     if options.real or options.first_step:
         raise WorkloadError("--measure runs the steady step for real: leave out --real and --first-step")
     from tensortide.profile.measure import measure
 
     settings = settings_of(found, options)
     with progress(quiet) as say:
-        graph, durations = measure(found.function, hyperparameters=settings, name=found.name, progress=say)
-    return Imported(graph, durations)
+        measured = measure(
+            found.function,
+            hyperparameters=settings,
+            name=found.name,
+            repeats=how.steps,
+            progress=say,
+            **how.conditions(),
+        )
+    return Imported(*measured)

@@ -1,18 +1,109 @@
-"""``tensortide memory``: memory over the step, its peak and what is alive there."""
+"""``tensortide memory``: memory over the step, its peak and what is alive there; ``--idle``: how long it lies idle."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from tensortide.cli.durations import TimeOptions, timed
-from tensortide.cli.idle import IdleOptions, show_idle
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Target, Top
-from tensortide.importers.door import resolve
+from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Target, Top, option, progress
+from tensortide.errors import WorkloadError
+from tensortide.importers.door import File, resolve
 from tensortide.memory import ALLOCATORS, EXACT
 from tensortide.recorder.resolver import resolver
+from tensortide.timing import link
+
+if TYPE_CHECKING:
+    from tensortide.reports.blocks import Document
+    from tensortide.timing import Link
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class IdleOptions:
+    """Idle memory: on which link it could be elsewhere, and of what."""
+
+    idle: Annotated[
+        bool,
+        option("--idle", "Show how long memory lies idle between uses, and what is worth moving away or recomputing."),
+    ] = False
+    link: Annotated[
+        str,
+        Parameter(
+            help="Of --idle: link that memory could be moved over: nvme, pcie3, pcie4, pcie5, or a speed: 25GB/s, or "
+            "with its latency 25GB/s,10us."
+        ),
+    ] = "pcie4"
+    mode: Annotated[
+        Literal["storage", "compat"] | None,
+        Parameter(
+            show_default=False,
+            help="Of --idle: storages with all views of them, or (compat) every tensor by itself, as kernel traces "
+            "have it.",
+        ),
+    ] = None
+    device: Annotated[
+        str | None, option("--device", "Of --idle: device whose memory is shown (default: that of the most bytes).")
+    ] = None
+    compare: Annotated[
+        str | None,
+        option("--compare", "Of --idle: another target, or other settings of this one (batch=16,seq=512), beside it."),
+    ] = None
+
+    def check(self) -> None:
+        """Raise WorkloadError if one of them is given without ``--idle``."""
+        if not self.idle and self != IdleOptions():
+            raise WorkloadError("--link, --mode, --device and --compare go with --idle")
+
+
+def show_idle(
+    target: str,
+    asked: IdleOptions,
+    files: Files,
+    options: CaptureOptions,
+    times: TimeOptions,
+    out: OutputOptions,
+    *,
+    top: int,
+) -> None:
+    """Show how long the memory of ``target`` lies idle, or that of two targets side by side."""
+    from tensortide.reports.sections.idle import FIGURES, compared
+
+    over = link(asked.link)
+    made = _document(target, asked, over, options, times, top=top, quiet=out.quiet)
+    if asked.compare is not None:
+        other, theirs = _other(target, asked.compare, options)
+        made = compared(made, _document(other, asked, over, theirs, times, top=top, quiet=out.quiet))
+    with progress(out.quiet) as say:
+        say("writing")
+        wrote = files.write(made, table="storages" if asked.compare is None else "figures", keys=FIGURES)
+    show(made, out, wrote=wrote)
+
+
+def _document(
+    target: str, asked: IdleOptions, over: Link, options: CaptureOptions, times: TimeOptions, *, top: int, quiet: bool
+) -> Document:
+    from tensortide.reports.sections.idle import document
+    from tensortide.timelines import idleness
+
+    found = resolve(target)
+    step = timed(found, options, times, quiet=quiet)
+    assert step.durations is not None
+    every_tensor = isinstance(found, File) and found.importer.name == "g10"
+    mode = asked.mode or ("compat" if every_tensor else "storage")
+    idle = idleness(step.graph, step.durations.ns, mode=mode, device=asked.device)
+    return document(idle, over, durations=step.durations.source, capacity_bytes=step.device_bytes, top=top)
+
+
+def _other(target: str, text: str, options: CaptureOptions) -> tuple[str, CaptureOptions]:
+    """Find the target that ``text`` names and its options; or ``target`` at the settings that ``text`` lists."""
+    if "=" not in text or Path(text).exists():
+        return text, CaptureOptions() if isinstance(resolve(text), File) else options
+    return target, replace(options, set=(*options.set, *(part.strip() for part in text.split(","))))
 
 
 def _known(_: object, name: str) -> None:
@@ -28,7 +119,7 @@ def memory(
         str,
         Parameter(help=f"Also replay the step on an allocator: {', '.join(ALLOCATORS)}.", validator=_known),
     ] = EXACT.name,
-    idle: IdleOptions = IdleOptions(),  # noqa: B008
+    idle: IdleOptions = IdleOptions(),
     files: Files = Files(),  # noqa: B008
     depth: Depth = 3,
     top: Top = 15,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 
-from tensortide.cli.durations import TimeOptions, timed
+from tensortide.cli.durations import MeasureOptions, TimeOptions, timed, with_durations
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import (
     CaptureOptions,
@@ -18,12 +16,10 @@ from tensortide.cli.source import (
     Target,
     Top,
     graph_of,
-    option,
-    progress,
-    settings_of,
 )
 from tensortide.errors import WorkloadError
 from tensortide.importers.door import File, resolve
+from tensortide.importers.imported import Imported
 from tensortide.recorder.resolver import resolver
 from tensortide.timing import save_durations
 from tensortide.timing.durations import SUFFIX
@@ -32,35 +28,6 @@ from tensortide.write import check_writable
 if TYPE_CHECKING:
     from tensortide.graph import Graph
     from tensortide.timing import Durations
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class MeasureOptions:
-    """The way durations are measured."""
-
-    device: Annotated[
-        Literal["cpu", "cuda"], Parameter(help="Where the workload makes its tensors, unless it says so itself.")
-    ] = "cpu"
-    steps: Annotated[int, Parameter(help="Steps to measure, after warming up.", validator=validators.Number(gte=1))] = 9
-    clock: Annotated[
-        Literal["wall", "thread"],
-        Parameter(help="Durations by wall time, or by processor time of one thread: for shared machines."),
-    ] = "wall"
-    threads: Annotated[
-        int | None,
-        Parameter(
-            show_default=False, help="Threads within ops (--clock thread: 1).", validator=validators.Number(gte=1)
-        ),
-    ] = None
-    isolated: Annotated[
-        bool, option("--isolated", "Execute each distinct op alone, on random tensors: for steps too large to run.")
-    ] = False
-    recorded: Annotated[
-        Path | None,
-        option("--from", "Times from a file: a profiler's trace (.json, also .gz), or a list (.csv, .jsonl: op, ns)."),
-    ] = None
-    strict: Annotated[bool, option("--strict", "An op that cannot be measured is an error.")] = False
 
 
 def time(
@@ -75,7 +42,7 @@ def time(
         ),
     ] = None,
     times: TimeOptions = TimeOptions(),  # noqa: B008
-    how: MeasureOptions = MeasureOptions(),
+    how: MeasureOptions = MeasureOptions(),  # noqa: B008
     depth: Depth = 3,
     top: Top = 15,
     files: Files = Files(),  # noqa: B008
@@ -91,8 +58,7 @@ def time(
 
     files.check()
     file = None if output is None else check_writable(output)
-    with progress(out.quiet) as say:
-        graph, durations = _durations(target, times, how, options, out.quiet, say)
+    graph, durations = _durations(target, times, how, options, out.quiet)
     if how.strict and durations.measurement is not None:
         require_all(graph, durations.measurement.stand_ins)
     if file is not None:
@@ -102,47 +68,27 @@ def time(
 
 
 def _durations(
-    target: str,
-    times: TimeOptions,
-    how: MeasureOptions,
-    options: CaptureOptions,
-    quiet: bool,
-    say: Callable[[str], None],
+    target: str, times: TimeOptions, how: MeasureOptions, options: CaptureOptions, quiet: bool
 ) -> tuple[Graph, Durations]:
     _check(times, how)
     if how.recorded is not None:
+        source = resolve(how.recorded)
+        if not isinstance(source, File) or not source.importer.has("step"):
+            raise WorkloadError(f"{source}: --from takes a profiler's trace or a list of times")
+        step = source.read(step=graph_of(target, options, quiet=True))
+    elif how.isolated:
         graph = graph_of(target, options, quiet=True)
-        return graph, _imported(graph, how.recorded)
-    threads = 1 if how.clock == "thread" and how.threads is None else how.threads
-    if how.isolated:
-        from tensortide.profile.isolated import measure_isolated
-
-        graph = graph_of(target, options, quiet=True)
-        return graph, measure_isolated(graph, clock=how.clock, threads=threads, device=how.device, progress=say)
-    found = resolve(target)
-    if not times.measure:
-        step = timed(found, options, times, quiet=quiet)
-        assert step.durations is not None
-        return step.graph, step.durations
-    if isinstance(found, File):
-        raise WorkloadError(
-            f"{found}, which has no step to run.\nMeasure the workload it was captured from, or its ops alone "
-            "(--isolated), or give a trace of it (--from)."
-        )
-    if options.real or options.first_step:
-        raise WorkloadError("--measure runs the steady step for real: leave out --real and --first-step")
-    from tensortide.profile.measure import measure
-
-    return measure(
-        found.function,
-        hyperparameters=settings_of(found, options),
-        repeats=how.steps,
-        clock=how.clock,
-        threads=threads,
-        device=how.device,
-        name=target,
-        progress=say,
-    )
+        step = with_durations(Imported(graph), TimeOptions(measure=True), quiet=quiet, **how.conditions())
+    else:
+        found = resolve(target)
+        if times.measure and isinstance(found, File):
+            raise WorkloadError(
+                f"{found}, which has no step to run.\nMeasure the workload it was captured from, or its ops alone "
+                "(--isolated), or give a trace of it (--from)."
+            )
+        step = timed(found, options, times, how, quiet=quiet)
+    assert step.durations is not None
+    return step.graph, step.durations
 
 
 def _check(times: TimeOptions, how: MeasureOptions) -> None:
@@ -155,13 +101,3 @@ def _check(times: TimeOptions, how: MeasureOptions) -> None:
     plain = MeasureOptions(isolated=how.isolated, recorded=how.recorded, strict=how.strict)
     if how != plain and not (times.measure or how.isolated):
         raise WorkloadError("--device, --steps, --clock and --threads go with --measure or --isolated")
-
-
-def _imported(graph: Graph, file: Path) -> Durations:
-    from tensortide.timing.kineto import read_trace
-    from tensortide.timing.listed import LISTS, from_list
-    from tensortide.timing.traced import from_trace
-
-    if file.name.endswith(LISTS):
-        return from_list(graph, file, resolver=resolver)
-    return from_trace(graph, read_trace(file), resolver=resolver)

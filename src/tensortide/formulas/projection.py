@@ -23,7 +23,7 @@ from tensortide.formulas.invert import solve
 from tensortide.shown import Shown
 from tensortide.timing.catalogue import Device
 from tensortide.timing.machine import Machine, MachineDevice, Roof
-from tensortide.timing.rates import Efficiency
+from tensortide.timing.roofline import Efficiency
 
 __all__ = ["DOMAINS", "PPOPP19", "Domain", "Interval", "Projection", "Requirement", "domain_of", "project", "rounded"]
 

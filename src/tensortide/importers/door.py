@@ -16,8 +16,6 @@ from tensortide.importers.table import Importer, importers
 from tensortide.python_object import is_path
 from tensortide.recorder.target import Scalar, Workload, find_workload, workload
 
-__all__ = ["File", "open", "recognize", "resolve"]
-
 
 @dataclass(frozen=True)
 class File:

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
     from tensortide.plans.remat.recording import Recording
-    from tensortide.timing.durations import Durations
-    from tensortide.timing.exact import Times
-
-__all__ = ["Imported", "with_names"]
+    from tensortide.timing.durations import Durations, Times
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tensortide.cost.differences import Comparison
     from tensortide.cost.table import Table
 
-__all__ = ["GROUP", "Importer", "Options", "importers"]
 
 GROUP = "tensortide.importers"
 

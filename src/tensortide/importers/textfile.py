@@ -11,8 +11,6 @@ from pathlib import Path
 
 from tensortide.errors import TraceError
 
-__all__ = ["Cursor", "TextFile", "find_file", "head", "read_text", "shown"]
-
 _SHOWN = 80
 
 

@@ -9,8 +9,6 @@ from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, Options
 from tensortide.importers.textfile import head
 
-__all__ = ["IMPORTER"]
-
 
 def _sniff(path: Path) -> bool:
     from tensortide.graph.file import MAGIC

@@ -15,9 +15,7 @@ import msgspec
 from tensortide.graph.effects import blind_slots, draws_random, only_allocates
 from tensortide.timelines.idle import Idleness
 from tensortide.timelines.intervals import Life
-from tensortide.timing.links import Link
-
-__all__ = ["CHAIN", "Offload", "Recompute", "offloads", "recomputations"]
+from tensortide.timing.machine import Link
 
 CHAIN = 16
 """Most ops that are recomputed for one storage."""

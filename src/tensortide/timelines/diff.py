@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
     from tensortide.timelines.timeline import Timeline
 
-__all__ = ["Difference", "Figures", "diff", "mean_figures"]
-
 
 @dataclass(frozen=True, slots=True)
 class Figures:

@@ -11,9 +11,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from tensortide.graph.model import OUTSIDE, Graph, Phase
-from tensortide.memory.lifetimes import Rule
-from tensortide.memory.rounding import Rounding
-from tensortide.timelines.timeline import StorageTimeline, timeline
+from tensortide.timelines.timeline import StorageTimeline
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -46,20 +44,12 @@ def compose(parts: Iterable[Effect]) -> Effect:
     return Effect(net, peak)
 
 
-def effects(
-    graph: Graph,
-    *,
-    lifetimes: Rule = "eager",
-    rounding: Rounding | None = None,
-    device: str | None = None,
-    workspace: bool = True,
-) -> tuple[Effect, ...]:
-    """The effect of each op of ``graph``; options as for ``timeline``.
+def effects(line: StorageTimeline) -> tuple[Effect, ...]:
+    """The effect of each op of a Timeline.
 
     An op first allocates its outputs (and its kernel's workspace), which is its peak; when it is done, what dies
     before the next op is released. ``Timeline.at_start`` plus the peak of all effects is ``Timeline.peak_bytes``.
     """
-    line = timeline(graph, lifetimes=lifetimes, rounding=rounding, device=device, workspace=workspace)
     net = (line.allocated - line.released).tolist()
     peak = (line.allocated + line.workspace).tolist()
     return tuple(map(Effect, net, peak))
@@ -94,30 +84,19 @@ class ModuleMemory(msgspec.Struct, frozen=True):
         return max((segment.effect.peak for segment in self.segments), default=0)
 
 
-def by_module(
-    graph: Graph,
-    *,
-    lifetimes: Rule = "eager",
-    rounding: Rounding | None = None,
-    device: str | None = None,
-    workspace: bool = True,
-) -> tuple[ModuleMemory, ...]:
-    """Memory of every module of ``graph``, in the graph's order of modules; options as for ``timeline``."""
-    line = timeline(graph, lifetimes=lifetimes, rounding=rounding, device=device, workspace=workspace)
+def by_module(line: StorageTimeline) -> tuple[ModuleMemory, ...]:
+    """Memory of every module in a Timeline, in the graph's order of modules."""
+    graph = line.graph
     found: list[list[Segment]] = [[] for _ in graph.modules]
+    resident, before = line.resident, line.before
     for module, start, stop in _calls(graph):
-        found[module].append(Segment(start, stop, graph.ops[start].phase, _effect(line, start, stop)))
+        level = int(before[start])
+        effect = Effect(int(before[stop]) - level, int(resident[start:stop].max()) - level)
+        found[module].append(Segment(start, stop, graph.ops[start].phase, effect))
     return tuple(
         ModuleMemory(graph.module_path(i), module.type, tuple(sorted(segments, key=lambda s: s.start)))
         for i, (module, segments) in enumerate(zip(graph.modules, found, strict=True))
     )
-
-
-def _effect(line: StorageTimeline, start: int, stop: int) -> Effect:
-    """Effect of the ops from ``start`` to ``stop - 1``, read off the series."""
-    resident, before = line.resident, line.before
-    level = int(before[start])
-    return Effect(int(before[stop]) - level, int(resident[start:stop].max()) - level)
 
 
 def _calls(graph: Graph) -> Iterator[tuple[int, int, int]]:

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from tensortide.memory.lifetimes import Ints
 
-__all__ = ["Events", "Kind", "events_of"]
-
 
 class Kind(enum.IntEnum):
     """Kinds of events."""

@@ -17,12 +17,11 @@ from tensortide.graph.model import Graph, Role, Storage
 from tensortide.graph.roles import WORKSPACE
 from tensortide.timelines.intervals import Interval, Life, Mode, live_bytes, liveness
 from tensortide.timelines.timeline import StorageTimeline, timeline
-from tensortide.timing.links import Link
+from tensortide.timing.machine import Link
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
 
-__all__ = ["Hideable", "IdleInterval", "Idleness", "MemoryTime", "PeakSplit", "byte_ns", "idleness"]
 
 IdleInterval: TypeAlias = tuple[Life, Interval]
 """An interval of nanoseconds, and what is idle in it."""

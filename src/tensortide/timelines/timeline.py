@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from tensortide.errors import GraphError, NoSuchOp
 from tensortide.graph.model import Graph, Phase, Role
@@ -17,8 +18,6 @@ from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.resident import Resident, resident
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -117,19 +116,14 @@ class Timeline:
         return f"<{type(self).__name__} of {len(self.run_op):,} op runs on {self.device}: {self.peak_bytes:,} B{time}>"
 
 
-class Playback:
+class Playback(NamedTuple):
     """Recorded step as a Plan executes it: for each op that runs its number in ``recorded`` (``ops``) and whether it is
     ``recomputed``; and ``evicted``, storages of ``recorded`` with the number of ops that ran before."""
 
-    __slots__ = ("evicted", "ops", "recomputed", "recorded")
-
-    def __init__(
-        self, recorded: Graph, ops: Sequence[int], recomputed: Sequence[bool], evicted: Sequence[tuple[int, int]]
-    ) -> None:
-        self.recorded = recorded
-        self.ops = ops
-        self.recomputed = recomputed
-        self.evicted = evicted
+    recorded: Graph
+    ops: Sequence[int]
+    recomputed: Sequence[bool]
+    evicted: Sequence[tuple[int, int]]
 
 
 class StorageTimeline(Timeline):
@@ -198,22 +192,37 @@ class StorageTimeline(Timeline):
         return np.flatnonzero([storage.device == self.device for storage in self.graph.storages])
 
     @functools.cached_property
+    def _here(self) -> Lifetimes:
+        """Lifetimes of the storages on this device."""
+        on_device, lives = self._on_device, self._lives
+        return Lifetimes(lives.births[on_device], lives.deaths[on_device], lives.nbytes[on_device])
+
+    def _series(self, births: Ints, deaths: Ints, nbytes: Ints) -> Ints:
+        """Bytes of such storages that are resident during each op."""
+        import numpy as np
+
+        change = np.zeros(len(self.graph) + 2, np.int64)
+        np.add.at(change, np.maximum(births, 0), nbytes)
+        np.subtract.at(change, deaths, nbytes)
+        return np.cumsum(change)[: len(self.graph)]
+
+    @functools.cached_property
     def resident(self) -> Ints:
         """Bytes resident during each op, workspace included."""
-        return _series(self._lives, self._on_device, len(self.graph)) + self.workspace
+        here = self._here
+        return self._series(here.births, here.deaths, here.nbytes) + self.workspace
 
     @functools.cached_property
     def by_role(self) -> Mapping[str, Ints]:
         """``resident`` split by the role of the storages (those that occur), and ``workspace`` if there is any."""
         import numpy as np
 
-        order = list(Role)
-        numbers = {role: i for i, role in enumerate(order)}
-        roles = np.fromiter((numbers[s.role] for s in self.graph.storages), np.int64, len(self.graph.storages))
-        roles = roles[self._on_device]
-        split: dict[str, Ints] = {
-            order[i]: _series(self._lives, self._on_device[roles == i], len(self.graph)) for i in np.unique(roles)
-        }
+        order, here = list(Role), self._here
+        roles = np.array([order.index(self.graph.storages[index].role) for index in self._on_device.tolist()], np.int64)
+        split: dict[str, Ints] = {}
+        for number in np.unique(roles):
+            own = roles == number
+            split[order[number]] = self._series(here.births[own], here.deaths[own], here.nbytes[own])
         if self.workspace.any():
             split[WORKSPACE] = self.workspace
         return split
@@ -236,55 +245,50 @@ class StorageTimeline(Timeline):
     @property
     def footprint_bytes(self) -> int:
         """Sum of the bytes of all storages of the step on this device, whether or not resident together."""
-        return int(self._lives.nbytes[self._on_device].sum())
+        return int(self._here.nbytes.sum())
 
     @functools.cached_property
     def allocated(self) -> Ints:
         """Bytes that each op allocates and that outlive its kernel."""
-        return self._sums(self._lives.births, range(len(self.graph)))
+        return self._sums(self._here.births)[1:-2]
 
     @functools.cached_property
     def released(self) -> Ints:
         """Bytes released right after each op, before the next one starts."""
-        return self._sums(self._lives.deaths, range(1, len(self.graph) + 1))
+        return self._sums(self._here.deaths)[2:-1]
 
     @functools.cached_property
     def before(self) -> Ints:
         """Bytes resident just before each op starts, and as a last entry those after the step."""
         import numpy as np
 
-        levels = np.full(len(self.graph) + 1, self.at_start, np.int64)
-        levels[1:] += np.cumsum(self.allocated - self.released)
-        return levels
+        return np.cumsum(np.append([self.at_start], self.allocated - self.released)).astype(np.int64)
 
-    def _sums(self, moments: Ints, counted: range) -> Ints:
-        """Bytes of the storages here by their moment, for the moments ``counted``."""
+    def _sums(self, moments: Ints) -> Ints:
+        """Bytes of the storages here by their moment, from -1 (before the step) to beyond its end."""
         import numpy as np
 
         sums = np.zeros(len(self.graph) + 3, np.int64)
-        np.add.at(sums, moments[self._on_device] + 1, self._lives.nbytes[self._on_device])
-        return sums[counted.start + 1 : counted.stop + 1]
+        np.add.at(sums, moments + 1, self._here.nbytes)
+        return sums
 
     @property
     def persistent_bytes(self) -> int:
         """Bytes resident throughout, which exist before the step and after it: model, optimizer state, inputs that the
         caller keeps, gradients that are accumulated into."""
-        on_device, lives = self._on_device, self._lives
-        throughout = (lives.births[on_device] < 0) & (lives.deaths[on_device] > len(self.graph))
-        return int(lives.nbytes[on_device][throughout].sum())
+        here = self._here
+        return int(here.nbytes[(here.births < 0) & (here.deaths > len(self.graph))].sum())
 
     @property
     def at_start(self) -> int:
         """Bytes resident when the first op starts: of what exists before the step that which no ``zero_grad`` or the
         like releases first."""
-        on_device, lives = self._on_device, self._lives
-        return int(lives.nbytes[on_device][(lives.births[on_device] < 0) & (lives.deaths[on_device] > 0)].sum())
+        return int(self._here.nbytes[(self._here.births < 0) & (self._here.deaths > 0)].sum())
 
     @property
     def at_end(self) -> int:
         """Bytes resident just after the step."""
-        on_device = self._on_device
-        return int(self._lives.nbytes[on_device][self._lives.deaths[on_device] > len(self.graph)].sum())
+        return int(self._here.nbytes[self._here.deaths > len(self.graph)].sum())
 
     @functools.cached_property
     def devices(self) -> Mapping[str, StorageTimeline]:
@@ -310,8 +314,7 @@ class StorageTimeline(Timeline):
 
     def storages(self) -> Iterator[tuple[int, int, int, int]]:
         """Index, counted bytes, birth and death of each storage on this device (see ``lifetimes.Lifetimes``)."""
-        on_device, lives = self._on_device, self._lives
-        columns = (on_device, lives.nbytes[on_device], lives.births[on_device], lives.deaths[on_device])
+        columns = (self._on_device, self._here.nbytes, self._here.births, self._here.deaths)
         return zip(*(column.tolist() for column in columns), strict=True)
 
     def alive(self, at: int | None = None, top: int | None = None) -> tuple[Resident, ...]:
@@ -324,11 +327,12 @@ class StorageTimeline(Timeline):
         at = self.peak_op if at is None else at
         if not 0 <= at < len(self.graph):
             raise NoSuchOp(f"there is no op {at}: the step has {len(self.graph)} ops")
-        births, deaths, nbytes = self._lives.births, self._lives.deaths, self._lives.nbytes
-        on_device = self._on_device[(births[self._on_device] <= at) & (at < deaths[self._on_device])]
-        on_device = on_device[np.argsort(-nbytes[on_device], kind="stable")][:top]
+        here = self._here
+        rows = np.flatnonzero((here.births <= at) & (at < here.deaths))
+        rows = rows[np.argsort(-here.nbytes[rows], kind="stable")][:top]
         paths = {module.path: i for i, module in enumerate(self.graph.modules)}
-        return tuple(resident(self.graph, i, int(nbytes[i]), int(deaths[i]), paths) for i in on_device.tolist())
+        found = zip(*(column[rows].tolist() for column in (self._on_device, here.nbytes, here.deaths)), strict=True)
+        return tuple(resident(self.graph, index, nbytes, death, paths) for index, nbytes, death in found)
 
 
 def timeline(
@@ -357,13 +361,3 @@ def timeline(
     lives = lifetimes_of(graph, lifetimes)
     lives = Lifetimes(lives.births, lives.deaths, rounding.array(lives.nbytes))
     return StorageTimeline(graph, lives, lifetimes, rounding, device, workspace, durations_ns, playback, lanes)
-
-
-def _series(lives: Lifetimes, which: Ints, count: int) -> Ints:
-    """Bytes of the storages ``which`` that are resident during each of ``count`` ops."""
-    import numpy as np
-
-    change = np.zeros(count + 2, np.int64)
-    np.add.at(change, np.maximum(lives.births[which], 0), lives.nbytes[which])
-    np.subtract.at(change, lives.deaths[which], lives.nbytes[which])
-    return np.cumsum(change)[:count]

@@ -17,8 +17,6 @@ import msgspec
 
 from tensortide.errors import TensortideError
 
-__all__ = ["Device", "catalogue", "device"]
-
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
     """One device. None and ``""`` are unknown.

@@ -7,8 +7,6 @@ import os
 import platform
 from pathlib import Path
 
-__all__ = ["available_bytes", "cores", "cpu_name", "governor", "load_average"]
-
 _GROUP = Path("/sys/fs/cgroup")
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 

@@ -17,8 +17,6 @@ import msgspec
 
 from tensortide.errors import TimesError
 
-__all__ = ["HostOp", "Kernel", "Shapes", "Trace", "read_trace"]
-
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 Thread: TypeAlias = tuple[int | str | None, int | str | None]
 

@@ -1,17 +1,103 @@
-"""The Machine that a step runs on: its devices, and the links over which memory moves."""
+"""The Machine that a step runs on: its devices, the links over which memory moves, and what hides a move."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
 
 import msgspec
 
 from tensortide.errors import TensortideError
 from tensortide.timing.catalogue import Device, device
-from tensortide.timing.links import LINKS, Link
-from tensortide.timing.rates import Efficiency, efficiency
+from tensortide.timing.roofline import Efficiency, efficiency
+from tensortide.units import parse_bytes
 
-__all__ = ["Machine", "MachineDevice", "Roof", "machine"]
+SAFETY = Fraction(5, 2)
+"""Transfers that an idle interval must outlast to hide a move out and back: two, and a margin."""
+
+_LATENCY_NS = 45_000
+"""Latency of a host link: the cost of starting a transfer (G10, MICRO 2023, its table of the machine)."""
+_RATE = re.compile(r"(.+?)\s*(?:/\s*s)?\s*(?:,\s*([0-9]+(?:\.[0-9]+)?)\s*us)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link from a device to a tier of memory and back, with a copy engine for each direction.
+
+    ``bytes_per_s`` is the rate out of the device, and into it unless ``in_bytes_per_s`` is given. ``latency_ns`` passes
+    before a transfer starts. ``capacity_bytes`` is what the tier can take (None: no limit).
+    """
+
+    name: str
+    bytes_per_s: Fraction
+    latency_ns: int
+    about: str = ""
+    in_bytes_per_s: Fraction | None = None
+    capacity_bytes: int | None = None
+
+    def transfer_ns(self, nbytes: int, *, inwards: bool = False) -> int:
+        """Nanoseconds to move ``nbytes`` out of the device, or ``inwards``; rounded up."""
+        return -int(-self._exact_ns(nbytes, inwards) // 1)
+
+    def hidden_above_ns(self, nbytes: int) -> int:
+        """The least length of an idle interval that hides moving ``nbytes`` out and back is more than this: ``SAFETY``
+        transfers of mean length."""
+        return int(SAFETY * (self._exact_ns(nbytes, False) + self._exact_ns(nbytes, True)) / 2)
+
+    @property
+    def least_bytes(self) -> int:
+        """Bytes from which on a transfer takes longer than its latency: less is not worth a move of its own."""
+        return -int(-self.latency_ns * self.bytes_per_s // 10**9)
+
+    def _exact_ns(self, nbytes: int, inwards: bool) -> Fraction:
+        rate = self.in_bytes_per_s if inwards and self.in_bytes_per_s is not None else self.bytes_per_s
+        return self.latency_ns + Fraction(nbytes * 10**9) / rate
+
+
+def _pcie(generation: int, transfers_per_s: int) -> Link:
+    """Sixteen lanes of 8, 16 or 32 GT/s, of whose bits 128 in 130 are data, to the three digits that are quoted."""
+    rate = Fraction(round(Fraction(16 * transfers_per_s * 128, 130 * 8 * 10**6)) * 10**6)
+    name = f"pcie{generation}"
+    about = f"x16, {float(rate) / 1e9:g} GB/s + {_LATENCY_NS // 1000} us"
+    return Link(name, rate, _LATENCY_NS, about)
+
+
+LINKS: dict[str, Link] = {
+    "nvme": Link("nvme", Fraction(32, 10) * 2**30, 65_000, "drive, 3.2 GiB/s + 65 us"),
+    "pcie3": _pcie(3, 8 * 10**9),
+    "pcie4": _pcie(4, 16 * 10**9),
+    "pcie5": _pcie(5, 32 * 10**9),
+}
+"""The drive and the host link (PCIe 3) of G10's machine, and the host links that came after: as in the standards. What
+a machine attains is less: give its own speed where it is known."""
+
+
+def link(text: str) -> Link:
+    """One of ``LINKS`` by name, or a speed: ``25GB/s``, ``3.2GiB/s``, ``25e9``, also with a latency: ``25GB/s,10us``.
+
+    Raises TensortideError for anything else.
+    """
+    known = LINKS.get(text.strip().lower())
+    if known is not None:
+        return known
+    match = _RATE.fullmatch(text.strip())
+    rate = None if match is None else _bytes_per_s(match[1])
+    if match is None or not rate:
+        raise TensortideError(
+            f"no link is called {text!r}: it is {', '.join(LINKS)}, or a speed such as 25GB/s or 25GB/s,10us (latency)"
+        )
+    latency_ns = _LATENCY_NS if match[2] is None else round(Fraction(match[2]) * 1000)
+    about = f"{float(rate) / 1e9:g} GB/s + {latency_ns / 1000:g} us"
+    return Link(text.strip(), Fraction(rate), latency_ns, about)
+
+
+def _bytes_per_s(text: str) -> int | None:
+    try:
+        return parse_bytes(text)
+    except TensortideError:
+        return None
 
 
 class MachineDevice(msgspec.Struct, frozen=True):

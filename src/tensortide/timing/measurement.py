@@ -8,8 +8,6 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["Ceilings", "Measurement", "Platform", "Sample", "sample"]
-
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Counts: TypeAlias = tuple[Count, ...]
 Clock: TypeAlias = Literal["wall", "thread", "kernel", "unknown"]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tensortide.cost import Resolver, count
 from tensortide.errors import UnknownCost
 from tensortide.graph.model import Graph
 from tensortide.timing.catalogue import Device
-from tensortide.timing.measurement import Ceilings
+from tensortide.timing.durations import Durations, identity
+from tensortide.timing.measurement import Ceilings, Measurement, sample
 from tensortide.timing.roofline import estimate
-
-__all__ = ["require_all", "stand_in"]
 
 _LARGE = 1 << 20
 """Bytes from which on an op's duration reveals the memory's bandwidth."""
@@ -39,6 +40,31 @@ def stand_in(
     return filled, found
 
 
+def from_samples(
+    graph: Graph,
+    samples: Sequence[Sequence[float]],
+    *,
+    missing: str,
+    source: str,
+    resolver: Resolver | None,
+    **how: Any,
+) -> Durations:
+    """Durations of ``graph``'s ops by the medians of ``samples``, recorded in ``source``; an op without any is unknown,
+    its time a stand-in and ``missing`` the reason. ``how`` are the other facts of the Measurement."""
+    summaries = [sample(times) if times else None for times in samples]
+    ns, ceilings = stand_in(graph, [None if s is None else s.median_ns for s in summaries], resolver=resolver)
+    unknown = {index: missing for index, s in enumerate(summaries) if s is None}
+    measurement = Measurement(
+        min_ns=tuple(0 if s is None else s.min_ns for s in summaries),
+        p90_ns=tuple(0 if s is None else s.p90_ns for s in summaries),
+        samples=tuple(map(len, samples)),
+        stand_ins=unknown,
+        ceilings=ceilings if unknown else None,
+        **how,
+    )
+    return Durations(ns, f"recorded in {source}", "recorded", len(unknown), identity(graph), measurement)
+
+
 def _ceilings(graph: Graph, ns: Sequence[int | None]) -> Ceilings:
     costs = count(graph).costs
     timed = [(cost, time / 1e9) for cost, time in zip(costs, ns, strict=True) if time]
@@ -53,9 +79,6 @@ def require_all(graph: Graph, unknown: Mapping[int, str]) -> None:
     """Raise UnknownCost, which names them, if there are ops of ``unknown`` duration."""
     if not unknown:
         return
-    groups: dict[tuple[str, str], int] = {}
-    for index, reason in unknown.items():
-        key = (graph[index].name, reason)
-        groups[key] = groups.get(key, 0) + 1
+    groups = Counter((graph[index].name, reason) for index, reason in unknown.items())
     lines = "\n".join(f"  {name} x{number}: {reason}" for (name, reason), number in groups.items())
     raise UnknownCost(f"{len(unknown)} ops have no measured duration:\n{lines}")

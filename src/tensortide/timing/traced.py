@@ -3,23 +3,55 @@
 from __future__ import annotations
 
 import functools
-from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 from tensortide.cost import Resolver
 from tensortide.errors import TimesError
 from tensortide.graph.model import Graph
-from tensortide.timing.align import align
-from tensortide.timing.durations import Durations, identity
+from tensortide.timing.durations import Durations
 from tensortide.timing.kineto import HostOp, Kernel, Shapes, Trace
-from tensortide.timing.measurement import Measurement, Platform, sample
-from tensortide.timing.standins import stand_in
+from tensortide.timing.measurement import Platform, sample
+from tensortide.timing.standins import from_samples
 
-__all__ = ["Coverage", "coverage", "from_trace"]
+_SLACK = 64
 
-NOT_THERE = "not in the trace"
+
+def align(wanted: Sequence[Hashable], found: Sequence[Hashable]) -> list[int | None]:
+    """For each item of ``wanted`` the index of its equal in ``found``, ascending; None for those left out.
+
+    As many as can be are matched, the earliest where there is a choice. An item that occurs very often is looked for
+    near its own rank only: within ``_SLACK`` occurrences and the difference of both counts.
+
+    References:
+        J. W. Hunt, T. G. Szymanski: A fast algorithm for computing longest common subsequences. CACM 20(5), 1977.
+    """
+    places: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for index, key in enumerate(found):
+        places[key].append(index)
+    counts, ranks = Counter(wanted), Counter[Hashable]()
+    tails: list[int] = []  # the smallest end of a matching of each length, and the pair that is there
+    ends: list[int] = []
+    pairs: list[tuple[int, int, int]] = []  # item, place, the pair before
+    for item, key in enumerate(wanted):
+        candidates, rank = places[key], ranks[key]
+        ranks[key] += 1
+        slack = _SLACK + abs(len(candidates) - counts[key])
+        for place in reversed(candidates[max(0, rank - slack) : rank + slack]):
+            length = bisect_left(tails, place)
+            pairs.append((item, place, ends[length - 1] if length else -1))
+            tails[length : length + 1] = [place]
+            ends[length : length + 1] = [len(pairs) - 1]
+    result: list[int | None] = [None] * len(wanted)
+    pair = ends[-1] if ends else -1
+    while pair >= 0:
+        item, place, pair = pairs[pair]
+        result[item] = place
+    return result
+
+
 SAME = 0.9
 """Least share of the matched calls that have the graph's shapes in a trace of the same step."""
 
@@ -60,7 +92,13 @@ def from_trace(graph: Graph, trace: Trace, *, resolver: Resolver | None = None) 
         TimesError: the trace has none of the ops, or has them at other sizes.
     """
     matches = list(_matches(graph, trace))
-    found = coverage(graph, trace, matches)
+    found = Coverage(
+        ops=len(graph),
+        found=sum(any(match.ops[i] is not None for match in matches) for i in range(len(graph))),
+        by_shape=max((match.by_shape for match in matches), default=0),
+        steps=len(matches),
+        sized=any(op.shapes for op in trace.ops),
+    )
     if not found.found:
         names = ", ".join(name for name, _ in Counter(op.name for op in trace.ops).most_common(3))
         raise TimesError(f"{trace.path} has no op of this graph: its ops are {names}, ...\nIs it a trace of this step?")
@@ -74,39 +112,23 @@ def from_trace(graph: Graph, trace: Trace, *, resolver: Resolver | None = None) 
         [timer.ns(index, op) for match in matches if (op := match.ops[index]) is not None]
         for index in range(len(graph))
     ]
-    summaries = [sample(times) if times else None for times in samples]
-    ns, ceilings = stand_in(graph, [None if s is None else s.median_ns for s in summaries], resolver=resolver)
-    unknown = {index: NOT_THERE for index, times in enumerate(samples) if not times}
     notes = [f"{trace.orphans:,} kernels in the trace have no launch: their time is in no op"] if trace.orphans else []
-    measurement = Measurement(
+    return from_samples(
+        graph,
+        samples,
+        missing="not in the trace",
+        source=f"{trace.path}; {found}",
+        resolver=resolver,
         how="trace",
         clock="kernel" if trace.kernels else "wall",
-        min_ns=tuple(0 if s is None else s.min_ns for s in summaries),
-        p90_ns=tuple(0 if s is None else s.p90_ns for s in summaries),
-        samples=tuple(map(len, samples)),
         machine=_machine(trace),
         step=sample(end - start for start, end in trace.steps) if trace.steps else None,
-        stand_ins=unknown,
-        ceilings=ceilings if unknown else None,
         notes=(str(found), *notes),
     )
-    return Durations(ns, f"recorded in {trace.path}; {found}", "recorded", len(unknown), identity(graph), measurement)
 
 
 def _machine(trace: Trace) -> Platform | None:
     return Platform(device="cuda", name=" and ".join(trace.devices)) if trace.devices and trace.kernels else None
-
-
-def coverage(graph: Graph, trace: Trace, matches: Sequence[_Match]) -> Coverage:
-    """Return how much of ``graph`` is in any of the steps."""
-    found = sum(any(match.ops[i] is not None for match in matches) for i in range(len(graph)))
-    return Coverage(
-        len(graph),
-        found,
-        max((match.by_shape for match in matches), default=0),
-        len(matches),
-        any(op.shapes for op in trace.ops),
-    )
 
 
 # -- which call is which op -------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from tensortide.errors import TraceError
 from tensortide.importers.door import open
 from tensortide.importers.g10.config import LivenessConfig, read_config
 from tensortide.importers.g10.export import write_liveness_files
-from tensortide.timing.exact import Times
+from tensortide.timing.durations import Times
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT
 from tests.recorder.mutations import damaged
 from tests.recorder.refusal import refused_in_one_line

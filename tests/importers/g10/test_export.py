@@ -19,10 +19,10 @@ from tensortide.importers.g10.export import write_liveness_files
 from tensortide.importers.g10.read import read_trace
 from tensortide.importers.g10.results import read_liveness, read_memory_log, read_periods_log
 from tensortide.importers.imported import Imported, with_names
-from tensortide.importers.inductor.files import find_dumps
+from tensortide.importers.inductor.importer import find_dumps
 from tensortide.importers.inductor.read import read_dumps
 from tensortide.timelines import liveness
-from tensortide.timing.exact import Times
+from tensortide.timing.durations import Times
 from tests.graphs import graphs
 from tests.importers.g10.example import write_trace
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT, trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tensortide.graph import validate
-from tensortide.importers.inductor import calls
+from tensortide.importers.inductor import values
 from tensortide.timelines import liveness
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, trace
 
@@ -13,12 +13,12 @@ from tests.importers.inductor.dumps import BACKWARD, FORWARD, trace
 def test_a_dump_is_read_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels, tensors and lives are the same; ops and arguments have names of their own."""
     known = trace(FORWARD, BACKWARD)
-    calls._schema.cache_clear()
-    monkeypatch.setattr(calls, "find_spec", lambda name: None)
+    values._schema.cache_clear()
+    monkeypatch.setattr(values, "find_spec", lambda name: None)
     try:
         alone = trace(FORWARD, BACKWARD)
     finally:
-        calls._schema.cache_clear()
+        values._schema.cache_clear()
     assert {op.name.split(".")[0] for op in alone.graph} == {"fx"}
     assert (alone.kernels, alone.tensors) == (known.kernels, known.tensors)
     assert alone.graph.storages == known.graph.storages

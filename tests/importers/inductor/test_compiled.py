@@ -18,7 +18,7 @@ from torch.nn import functional as F  # noqa: E402
 from tensortide.errors import CaptureError  # noqa: E402
 from tensortide.graph import Phase, Role, validate  # noqa: E402
 from tensortide.importers.imported import Imported  # noqa: E402
-from tensortide.importers.inductor.files import find_dumps  # noqa: E402
+from tensortide.importers.inductor.importer import find_dumps  # noqa: E402
 from tensortide.importers.inductor.read import read_dumps  # noqa: E402
 
 with warnings.catch_warnings():

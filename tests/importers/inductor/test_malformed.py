@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.errors import TraceError
-from tensortide.importers.inductor.files import find_dumps
+from tensortide.importers.inductor.importer import find_dumps
 from tensortide.importers.inductor.read import read_dumps
 from tensortide.importers.inductor.types import Bad, parse_type
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT, bare, body, trace
@@ -49,7 +49,7 @@ CASES = {
     body(ADD).replace("        return ()\n", ""): "line 4: expected 'return ...': (the file ends here)",
     body(ADD) + "x = 1\n": "line 5: expected nothing after the graph's 'return': 'x = 1'",
     body(ADD) + body(ADD): "line 5: expected nothing after the graph's 'return': 'class GraphModule",
-    body(ADD).replace('"f32[6]"):', '"f32[6]"'): "line 2, column 66: expected ',' or '):' after a parameter",
+    body(ADD).replace('"f32[6]"):', '"f32[6]"'): "line 2, column 16: not Python: '(' was never closed",
     body(ADD).replace("primals_2", "primals_1"): "line 2, column 47: primals_1 is a parameter twice",
     body(parameters='p: "f32[2]"'): "forward.py: no kernel in it",
     body("a = torch.ops.aten.add.Tensor(p, 1)", parameters="p"): "forward.py: nothing in it has a type, so no size is",

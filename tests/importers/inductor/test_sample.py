@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tensortide.graph import Role, validate
-from tensortide.importers.inductor.files import find_dumps
+from tensortide.importers.inductor.importer import find_dumps
 from tensortide.importers.inductor.read import read_dumps
 from tensortide.importers.inductor.types import type_text
 from tensortide.timelines import liveness, timeline

@@ -9,7 +9,7 @@ from tensortide.reports import report
 from tensortide.reports.blocks import Document, Table
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.modules import fold_modules
-from tensortide.timelines import by_module
+from tensortide.timelines import by_module, timeline
 from tests.reports.graphs import WIDTH, tower
 
 
@@ -56,7 +56,7 @@ def test_equal_siblings_fold_into_one_line_with_their_sum(graph: Graph, document
 def test_calls_of_modules_are_those_of_the_memory(graph: Graph, document: Document) -> None:
     tree = tree_of(document)
     rows = dict(zip(tree["path"], zip(tree["retained"], tree["transient"], strict=True), strict=True))
-    for memory in by_module(graph):
+    for memory in by_module(timeline(graph)):
         assert rows[memory.path or "(root)"] == (memory.retained, memory.transient)
 
 

@@ -10,8 +10,6 @@ from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, Options
 from tensortide.importers.textfile import head
 
-__all__ = ["IMPORTER", "LogOptions"]
-
 _LINE = re.compile(rb'^[ \t]*\{[^{}\n]*"INSTRUCTION"[ \t]*:[ \t]*"[A-Z_]+"', re.MULTILINE)
 
 

@@ -16,23 +16,6 @@ import msgspec
 
 from tensortide.errors import LogError
 
-__all__ = [
-    "BACKWARD",
-    "START",
-    "Alias",
-    "Annotate",
-    "Call",
-    "Constant",
-    "Copy",
-    "CopyFrom",
-    "Line",
-    "Lines",
-    "Memory",
-    "Mutate",
-    "Release",
-    "opened",
-]
-
 START, BACKWARD = "START", "BACKWARD"
 """The annotations that mean something."""
 _LONGEST = 1 << 24

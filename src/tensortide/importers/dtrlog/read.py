@@ -30,8 +30,6 @@ from tensortide.importers.dtrlog.recording import COPY_ON_WRITE, WRITTEN, LogRec
 from tensortide.plans.remat.recording import Event
 from tensortide.plans.remat.schedule import CONSTANT
 
-__all__ = ["read_recording"]
-
 _LARGEST = (1 << 63) - 1
 _BYTES = "Tensors are counted in bytes: the log has neither dtypes nor shapes."
 _COPIES = "In-place ops are read as copies on write: other names of what they write keep the old contents."

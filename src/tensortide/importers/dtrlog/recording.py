@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from tensortide.plans.remat.recording import Recording
 
-__all__ = ["COPY_ON_WRITE", "WRITTEN", "LogRecording"]
-
 COPY_ON_WRITE = "copy_on_write"
 """Tag of in-place ops that are read as ops with new outputs."""
 WRITTEN = "mutated"

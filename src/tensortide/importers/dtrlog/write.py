@@ -12,14 +12,11 @@ import msgspec
 from tensortide.errors import OutputError
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
-from tensortide.importers.dtrlog.export import Exporting
+from tensortide.importers.dtrlog.export import Exporting, Result, Text
 from tensortide.importers.dtrlog.recording import COPY_ON_WRITE, WRITTEN, LogRecording
-from tensortide.importers.dtrlog.text import Result, Text
 from tensortide.plans.remat.recording import Event, Recording
 from tensortide.plans.remat.schedule import CONSTANT
 from tensortide.write import write_file
-
-__all__ = ["is_log_file", "write_log"]
 
 _SUFFIXES = (".log", ".jsonl", ".log.gz", ".jsonl.gz")
 

@@ -10,30 +10,19 @@ import msgspec
 from tensortide.collector import no_collection
 from tensortide.errors import TraceError
 from tensortide.graph.model import Graph
+from tensortide.importers.g10.results import MemoryLog
 from tensortide.importers.imported import Imported
 from tensortide.memory.layout import bytes_of
 from tensortide.timelines.intervals import Interval, Life, active_bytes, lasting_tensors, live_bytes, liveness
-from tensortide.timing.exact import Times
-
-__all__ = ["Order", "Series", "TimedLives", "series_of", "timed_lives"]
+from tensortide.timing.durations import Times
 
 Order: TypeAlias = Literal["creation", "time_size"]
 
 
-class Series(msgspec.Struct, frozen=True):
-    """Bytes per op, as G10 writes them.
+class Series(MemoryLog, frozen=True):
+    """Bytes per op, as G10 writes them, and ``live``: ``total`` without counting tensor 0 twice."""
 
-    ``active``: what the op touches. ``active_breakdown``: the same as input (what the first op of the step makes),
-    weights (what lives across steps) and the rest. ``total``: all weights, whatever else is live, and tensor 0 once
-    more, which G10 counts twice. ``live``: without that. ``global_weight``: all weights. ``input_size``: tensor 0.
-    """
-
-    active: tuple[int, ...]
-    active_breakdown: tuple[tuple[int, int, int], ...]
-    total: tuple[int, ...]
     live: tuple[int, ...]
-    global_weight: int
-    input_size: int
 
 
 class TimedLives(msgspec.Struct, frozen=True):
@@ -91,7 +80,7 @@ def series_of(graph: Graph, lives: Sequence[Life]) -> Series:
             for given, weight, every in zip(of_input, of_weights, active, strict=False)
         ),
         total=tuple(nbytes + first for nbytes in live),
-        live=tuple(live),
         global_weight=weights,
         input_size=first,
+        live=tuple(live),
     )

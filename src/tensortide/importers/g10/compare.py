@@ -15,8 +15,6 @@ from tensortide.importers.g10.results import read_active, read_clock, read_liven
 from tensortide.importers.imported import Imported
 from tensortide.importers.textfile import find_file
 
-__all__ = ["Comparison", "compare"]
-
 TOLERANCE = 1e-5
 """Relative, of times: the files have six digits."""
 
@@ -71,11 +69,9 @@ def _clock(timed: TimedLives, path: Path) -> Iterator[str]:
 
 
 def _memory(timed: TimedLives, path: Path) -> Iterator[str]:
-    stated, series = read_memory_log(path), timed.series
-    for name in ("active", "active_breakdown", "total"):
-        yield from _rows(name, getattr(series, name), getattr(stated, name))
-    for name in ("global_weight", "input_size"):
-        yield from _unequal(name, getattr(series, name), getattr(stated, name))
+    for name, stated in msgspec.structs.asdict(read_memory_log(path)).items():
+        differences = _rows if isinstance(stated, tuple) else _unequal
+        yield from differences(name, getattr(timed.series, name), stated)
 
 
 def _periods(timed: TimedLives, path: Path) -> Iterator[str]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from tensortide.errors import TraceError
-from tensortide.importers.textfile import TextFile, read_text
-
-__all__ = ["LivenessConfig", "read_config"]
+from tensortide.importers.textfile import read_text
 
 GIB = 1 << 30
-_PATHS = ("output_folder", "nn_model_input_forward", "nn_model_input_backward", "nn_model_input_weight")
-_KEYS = (*_PATHS, "is_pytorch", "is_profiling", "GPU_memory_size_GB")
 
 
 class LivenessConfig(msgspec.Struct, frozen=True):
@@ -43,47 +41,33 @@ def read_config(path: str | os.PathLike[str]) -> LivenessConfig:
         TraceError: it cannot be read, a line is no ``key value``, a key is unknown or there twice, a value is none of
             its key, ``output_folder`` or ``nn_model_input_forward`` is missing, an input is not there.
     """
-    file = read_text(path)
-    entries = _entries(file)
-    for key in ("output_folder", "nn_model_input_forward"):
-        if key not in entries:
-            raise TraceError(f"{file.path}: {key} is missing")
-    folder = Path(path).resolve().parent
-    paths = {key: _resolved(file, folder, *entries[key]) for key in _PATHS if key in entries}
-    for key, found in paths.items():
-        if key != "output_folder" and not found.is_file():
-            raise file.wrong(entries[key][1], f"there is no file {found}")
-    _flag(file, entries, "is_pytorch", allowed="1")
-    return LivenessConfig(
-        path=Path(path),
-        output_folder=paths["output_folder"],
-        forward=paths["nn_model_input_forward"],
-        backward=paths.get("nn_model_input_backward"),
-        weight=paths.get("nn_model_input_weight"),
-        profile=_flag(file, entries, "is_profiling"),
-        device_memory_bytes=_capacity(file, entries),
-    )
-
-
-def _entries(file: TextFile) -> dict[str, tuple[str, int]]:
-    """Read value and line (from 0) of each key."""
-    entries: dict[str, tuple[str, int]] = {}
+    file, folder = read_text(path), Path(path).resolve().parent
+    found: dict[str, Any] = {}
+    lines: dict[str, int] = {}
     for index, line in enumerate(file.lines):
-        content = line.split("#", 1)[0].strip()
-        if not content:
+        key, _, value = line.split("#", 1)[0].strip().replace("\t", " ").partition(" ")
+        if not key:
             continue
-        key, _, value = content.replace("\t", " ").partition(" ")
         if key not in _KEYS:
             raise file.wrong(index, f"unknown key {key[:60]} (known: {', '.join(_KEYS)})")
-        if key in entries:
-            raise file.wrong(index, f"{key} is there twice, first in line {entries[key][1] + 1}")
+        if key in lines:
+            raise file.wrong(index, f"{key} is there twice, first in line {lines[key] + 1}")
         if not value.strip():
             raise file.error(index, f"a value after {key}")
-        entries[key] = value.strip(), index
-    return entries
+        field, read = _KEYS[key]
+        try:
+            found[field] = read(value.strip(), folder)
+        except ValueError as error:
+            raise file.wrong(index, str(error)) from None
+        lines[key] = index
+    for key in ("output_folder", "nn_model_input_forward"):
+        if key not in lines:
+            raise TraceError(f"{file.path}: {key} is missing")
+    found.pop("pytorch", None)
+    return LivenessConfig(path=Path(path), **found)
 
 
-def _resolved(file: TextFile, folder: Path, text: str, index: int) -> Path:
+def _path(text: str, folder: Path) -> Path:
     try:
         path = Path(text).expanduser()
         beside = folder / path
@@ -91,23 +75,45 @@ def _resolved(file: TextFile, folder: Path, text: str, index: int) -> Path:
             raise ValueError("a zero byte")
         return beside if beside.exists() or not path.exists() else path.resolve()
     except (OSError, RuntimeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise file.wrong(index, f"no file can have this name ({reason})") from None
+        raise ValueError(f"no file can have this name ({getattr(error, 'strerror', None) or error})") from None
 
 
-def _flag(file: TextFile, entries: dict[str, tuple[str, int]], key: str, allowed: str = "01") -> bool:
-    value, index = entries.get(key, ("1", 0))
-    if value not in tuple(allowed):
-        raise file.error(index, f"{key} {' or '.join(allowed)}")
-    return value == "1"
+def _file(text: str, folder: Path) -> Path:
+    path = _path(text, folder)
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}")
+    return path
 
 
-def _capacity(file: TextFile, entries: dict[str, tuple[str, int]]) -> int:
-    value, index = entries.get("GPU_memory_size_GB", ("40", 0))
+def _pytorch(text: str, folder: Path) -> bool:
+    if text != "1":
+        raise ValueError("expected is_pytorch 1")
+    return True
+
+
+def _profiling(text: str, folder: Path) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError("expected is_profiling 0 or 1")
+    return text == "1"
+
+
+def _capacity(text: str, folder: Path) -> int:
     try:
-        capacity = float(value)
+        capacity = float(text)
     except ValueError:
         capacity = 0.0
     if not 0 < capacity < 1e9:
-        raise file.error(index, "GPU_memory_size_GB and a number above 0")
+        raise ValueError("expected GPU_memory_size_GB and a number above 0")
     return round(capacity * GIB)
+
+
+_KEYS: dict[str, tuple[str, Callable[[str, Path], Any]]] = {
+    "output_folder": ("output_folder", _path),
+    "nn_model_input_forward": ("forward", _file),
+    "nn_model_input_backward": ("backward", _file),
+    "nn_model_input_weight": ("weight", _file),
+    "is_pytorch": ("pytorch", _pytorch),
+    "is_profiling": ("profile", _profiling),
+    "GPU_memory_size_GB": ("device_memory_bytes", _capacity),
+}
+"""For each key the field of LivenessConfig, and how its value is read."""

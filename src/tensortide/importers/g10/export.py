@@ -17,10 +17,8 @@ from tensortide.errors import OutputError
 from tensortide.importers.g10.analysis import Order, TimedLives, timed_lives
 from tensortide.importers.g10.export_text import texts
 from tensortide.importers.imported import Imported
-from tensortide.timing.exact import Times
+from tensortide.timing.durations import Times
 from tensortide.write import write_files
-
-__all__ = ["Format", "write_liveness_files"]
 
 Format: TypeAlias = Literal["config", "json", "csv", "parquet"]
 """``config``: the layouts of the tensor liveness tool, times in us of 6 digits. The others: tables, times in ns."""

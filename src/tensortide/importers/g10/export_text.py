@@ -10,8 +10,6 @@ from tensortide.importers.g10.results import BLOCK_RULE, MIDDLE_RULE
 from tensortide.importers.inductor.types import type_text
 from tensortide.timelines.intervals import Life, liveness
 
-__all__ = ["texts"]
-
 
 def texts(timed: TimedLives, with_times: bool, order: Order) -> dict[str, str]:
     """Write every file, by name. ``with_times`` adds to ``kernels.config`` the time of each kernel in nanoseconds,

@@ -10,8 +10,6 @@ from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, Options
 from tensortide.importers.textfile import find_file, head
 
-__all__ = ["IMPORTER", "KERNELS", "is_config"]
-
 KERNELS = "kernels.config"
 """The file that makes a folder a kernel trace."""
 

@@ -11,16 +11,6 @@ import msgspec
 from tensortide.importers.inductor.types import Bad, parse_type
 from tensortide.importers.textfile import Cursor, TextFile, read_text
 
-__all__ = [
-    "KERNEL_RULE",
-    "Kernel",
-    "ReadLines",
-    "TensorLine",
-    "read_kernels",
-    "read_tensors",
-    "tensor_line",
-]
-
 KERNEL_RULE = "_" * 68
 """What ends a kernel."""
 

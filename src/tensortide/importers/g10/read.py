@@ -15,9 +15,7 @@ from tensortide.importers.g10.kernels import Kernel, ReadLines, TensorLine, read
 from tensortide.importers.imported import Imported
 from tensortide.importers.inductor.types import TensorType, evaluated, parse_type, row_major, symbols_of
 from tensortide.importers.textfile import TextFile, find_file
-from tensortide.timing.exact import NANOSECOND, UNIT_CYCLE, Times
-
-__all__ = ["TENSORS", "read_trace"]
+from tensortide.timing.durations import NANOSECOND, UNIT_CYCLE, Times
 
 TENSORS = "tensors.config"
 _WORD = re.compile(r"[^0-9A-Za-z_]")

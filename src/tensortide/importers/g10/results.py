@@ -17,21 +17,6 @@ import msgspec
 from tensortide.importers.g10.kernels import TensorLine, tensor_line
 from tensortide.importers.textfile import Cursor, TextFile, read_text
 
-__all__ = [
-    "BLOCK_RULE",
-    "MIDDLE_RULE",
-    "MemoryLog",
-    "PeriodsLog",
-    "StatedLife",
-    "StatedPeriod",
-    "read_active",
-    "read_clock",
-    "read_liveness",
-    "read_memory_log",
-    "read_periods_log",
-    "read_profile",
-]
-
 BLOCK_RULE = "_" * 77
 """What opens and closes a block of ``liveness_analysis.config``."""
 MIDDLE_RULE = "_ " * 36
@@ -123,7 +108,12 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*) = (.+)", re.ASCII)
 
 
 class MemoryLog(msgspec.Struct, frozen=True):
-    """Bytes of ``*NNMemConsumptionLog.py``: per kernel, and in all."""
+    """Bytes of ``*NNMemConsumptionLog.py``.
+
+    ``active``: what each kernel touches. ``active_breakdown``: the same as input (what the first kernel of the step
+    makes), weights (what lives across steps) and the rest. ``total``: all weights, whatever else is live, and tensor 0
+    once more, which G10 counts twice. ``global_weight``: all weights. ``input_size``: tensor 0.
+    """
 
     active: tuple[int, ...]
     active_breakdown: tuple[tuple[int, int, int], ...]

@@ -10,8 +10,6 @@ from tensortide.graph.model import DTYPE_BYTES, UNKNOWN_DEVICE, Phase, Role, Sou
 from tensortide.importers.inductor.types import TensorType, evaluated, row_major, symbols_of
 from tensortide.importers.inductor.views import strides_of_view, writes_in_place
 
-__all__ = ["Assembly", "Block", "Kernel"]
-
 
 class Block(msgspec.Struct):
     """A storage: bytes, and what is known of its life. ``born`` None: it exists before the step; ``kept``: beyond its

@@ -34,8 +34,6 @@ from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.pair import Loss
 from tensortide.recorder.target import Scalar
 
-__all__ = ["compiled_trace"]
-
 
 def compiled_trace(
     target: Any,

@@ -13,8 +13,6 @@ from tensortide.importers.inductor.syntax import Node, Parameter, Program, name_
 from tensortide.importers.inductor.types import Bad, SymbolType, TensorType
 from tensortide.importers.inductor.values import Arguments, names_in
 
-__all__ = ["Part", "Reading"]
-
 _NUMERIC = ("operator.", "math.", "torch.sym_", "torch.ops.aten.sym_", "float", "int", "bool")
 _PREDEFINED = frozenset({"inf", "nan", "torch", "device", "fx_pytree", "self"})
 
@@ -98,7 +96,7 @@ class Reading:
                 isinstance(item, ast.Name) or (isinstance(item, ast.Constant) and not isinstance(item.value, bytes))
             ):
                 raise self._wrong(self.program.last_line, "'return' of names and None was expected")
-            found = self._look_up(item, self.program.last_line) if isinstance(item, ast.Name) else None
+            found = self._look_up(item) if isinstance(item, ast.Name) else None
             self.results.extend(found or [None])
 
     def _node(self, node: Node) -> int | Part | None:
@@ -111,7 +109,7 @@ class Reading:
             case ast.Call():
                 return self._call(node, value)
             case ast.Name():
-                found = self._look_up(value, node.line, node)
+                found = self._look_up(value)
                 return found[0] if found is not None and len(found) == 1 else self.names.get(value.id)
             case ast.Attribute(value=ast.Name(id="self")):  # a constant of the module; without a type it is no tensor
                 if not isinstance(kind, TensorType):
@@ -120,13 +118,13 @@ class Reading:
         if isinstance(kind, TensorType):
             raise self._wrong(node.line, f"{node.name} is a tensor, so a call was expected")
         for name in names_in(value):
-            self._look_up(name, node.line, node)
+            self._look_up(name)
         return None
 
     def _getitem(self, node: Node, base: ast.expr, index: ast.expr) -> int | Part | None:
         if not isinstance(base, ast.Name) or not isinstance(index, ast.Constant) or type(index.value) is not int:
             raise self._wrong(node.line, "'<name>[<number>]' was expected")
-        self._look_up(base, node.line, node)
+        self._look_up(base)
         part = self.names.get(base.id)
         if isinstance(part, int) or not 0 <= index.value < 1 << 20:
             raise self._wrong(node.line, f"{base.id} has no part {index.value}: it is one tensor")
@@ -146,11 +144,11 @@ class Reading:
             raise self._wrong(node.line, "the call of a name such as torch.ops.aten.mul.Tensor was expected")
         if name.startswith(_NUMERIC) and not isinstance(kind, TensorType):
             for item in names_in(value):
-                self._look_up(item, node.line, node)
+                self._look_up(item)
             return None
         typed = isinstance(kind, TensorType)
         kernel = Kernel(node.name, name, node.text, self.phase, node.source, typed)
-        arguments = Arguments(lambda item: self._look_up(item, node.line, node))
+        arguments = Arguments(self._look_up)
         kernel.values = tuple(arguments.value(item) for item in value.args)
         kernel.named = tuple((keyword.arg or "", arguments.value(keyword.value)) for keyword in value.keywords)
         kernel.inputs = tuple(arguments.inputs)
@@ -162,16 +160,12 @@ class Reading:
             return self._sized(node.line, lambda: self.assembly.output(index, node.name, kind, ()))
         return None if isinstance(kind, SymbolType) else Part(index, ())
 
-    def _look_up(self, item: ast.Name, line: int, node: Node | None = None) -> list[int] | None:
+    def _look_up(self, item: ast.Name) -> list[int] | None:
         """The tensors that a name stands for; None if it is known and is none. Raises TraceError."""
         if item.id not in self.names:
             if item.id in _PREDEFINED:
                 return None
-            text = self.program.file.lines[line]
-            start = text.find(node.text) if node is not None else -1
-            offset = item.col_offset - (node.value.col_offset if node is not None else 0)
-            column = start + offset + 1 if start >= 0 else text.find(item.id) + 1 or None
-            raise self._wrong(line, f"nothing has defined {item.id}", column)
+            raise self._wrong(item.lineno - 1, f"nothing has defined {item.id}", item.col_offset + 1)
         found = self.names[item.id]
         if isinstance(found, Part):
             outputs = self.assembly.kernels[found.kernel].outputs

@@ -12,13 +12,11 @@ from tensortide.errors import TraceError
 from tensortide.graph.model import OUTSIDE, TENSOR, Call, Graph, Meta, Op, Phase, Role, Source, Value
 from tensortide.importers.imported import Imported
 from tensortide.importers.inductor.assembly import Assembly, Kernel
-from tensortide.importers.inductor.calls import call_of
 from tensortide.importers.inductor.phase import Part, Reading
 from tensortide.importers.inductor.syntax import Program, name_of_call, parse
 from tensortide.importers.inductor.types import TensorType
+from tensortide.importers.inductor.values import call_of
 from tensortide.importers.textfile import TextFile, read_text
-
-__all__ = ["read_dumps", "trace_of_texts"]
 
 _VIEWS = "which ops are views follows from their names, and results are dense where a dump has no strides"
 

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from tensortide.graph.model import DTYPE_BYTES
 
-__all__ = ["TAGS", "Bad", "SymbolType", "TensorType", "evaluated", "parse_type", "row_major", "symbols_of", "type_text"]
-
 TAGS: dict[str, str] = {
     **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
     **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from tensortide.graph.model import Value
 from tensortide.importers.inductor.types import row_major
 
-__all__ = ["strides_of_view", "writes_in_place"]
-
 _RESHAPING = frozenset(
     ["view", "reshape", "_unsafe_view", "view_as", "squeeze", "unsqueeze", "alias", "detach", "flatten", "unflatten"]
 )

@@ -189,7 +189,7 @@ def _points(axis: Axes, points: Points, number: int) -> None:
     style = ("-", "--", ":")[number // len(COLORS) % 3] if points.joined else "none"
     where = "steps-post" if points.joined == "step" else "default"
     color = _color(points.label, number)
-    label = _literal(points.label, 32)
+    label = _literal(points.label.replace("_", " ") if points.label in ROLE_COLORS else points.label, 32)
     axis.plot(points.x, y, linestyle=style, marker=marker, drawstyle=where, color=color, label=label)
     if points.low and points.high:
         low, high = ([math.nan if value is None else value for value in part] for part in (points.low, points.high))
@@ -209,7 +209,8 @@ def _spans(axis: Axes, spans: Spans) -> None:
     if len(kinds) > 1:
         _legend(axis)
     if len(lanes) <= NAMED_LANES:
-        axis.set_yticks(range(len(lanes)), [_literal(lane.label, 32) for lane in lanes], fontsize=7)
+        room = 72 * _inches(axis, "y") / max(1, len(lanes))  # points that a lane is high: its name is no higher
+        axis.set_yticks(range(len(lanes)), [_literal(lane.label, 32) for lane in lanes], fontsize=min(7, 0.8 * room))
     axis.set_ylim(max(1, len(lanes)) - 0.5, -0.5)
     axis.grid(axis="y", visible=False)
     _axis(axis, "x", Axis("time" if spans.x_unit == "ns" else "op", spans.x_unit))
@@ -246,11 +247,7 @@ def _axis(axis: Axes, name: str, wanted: Axis, values: Iterable[float | None] = 
     axis.set(**{f"{name}label": _literal(wanted.label, 60)})
     unit = wanted.unit
     which = axis.xaxis if name == "x" else axis.yaxis
-    box = axis.get_subplotspec()
-    size = axis.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]
-    grid = (1, 1) if box is None else box.get_gridspec().get_geometry()
-    length = (size[0] - 1.6) / grid[1] * 0.7 if name == "x" else size[1] / grid[0]
-    most = max(2, int(length / (TICK if name == "x" else 0.3)))
+    most = max(2, int(_inches(axis, name) / (TICK if name == "x" else 0.21)))
     low, high = sorted(which.get_view_interval())
     rounds = MaxNLocator(most, integer=unit in ("op", "count"), steps=[1, 2, 5, 10])
     if which.get_scale() == "log":
@@ -264,6 +261,14 @@ def _axis(axis: Axes, name: str, wanted: Axis, values: Iterable[float | None] = 
     else:
         which.set_major_locator(rounds)
     which.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, unit)))
+
+
+def _inches(axis: Axes, name: str) -> float:
+    """Estimate the length of an axis."""
+    box = axis.get_subplotspec()
+    size = axis.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]
+    rows, columns = (1, 1) if box is None else box.get_gridspec().get_geometry()
+    return float((size[0] - 1.6) / columns * 0.7 if name == "x" else size[1] / rows * 0.7)
 
 
 def _tick(value: float, unit: UnitName) -> str:

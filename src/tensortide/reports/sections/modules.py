@@ -148,7 +148,7 @@ def module_rows(graph: Graph, count: Count, eager: StorageTimeline) -> tuple[Mod
     held, trees, rows = _held(graph, eager), list(count.modules), list[ModuleRow]()
     if OUTSIDE_PATH in held and all(tree.path != OUTSIDE_PATH for tree in trees):
         trees.append(ModuleTotal(OUTSIDE_PATH, "", Total(), Total()))
-    calls = {module.path: memory for module, memory in zip(graph.modules, by_module(graph), strict=True)}
+    calls = {module.path: memory for module, memory in zip(graph.modules, by_module(eager), strict=True)}
 
     def add(node: ModuleTotal, parent: int, depth: int) -> None:
         at, module = len(rows), _Module(node, parent, held[node.path], calls.get(node.path))
