@@ -67,8 +67,7 @@ def captured(name: str) -> harness.Row:
 
     from tensortide import capture
     from tensortide.examples import find
-    from tensortide.recorder.fake_mode import StepFakeMode
-    from tensortide.recorder.parity import same_paths
+    from tensortide.recorder.fake_mode import StepFakeMode, same_paths
 
     class Bare(StepFakeMode):
         """PyTorch's own dispatch, without the shortcut for the question of a tensor's device."""

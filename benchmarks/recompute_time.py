@@ -22,7 +22,7 @@ import torch
 from tensortide.examples import find
 from tensortide.recorder import capture
 from tensortide.run.budget import Budget
-from tensortide.run.compared import compared
+from tensortide.run.measure import compared
 from tensortide.run.traced import LiveStep
 
 MIB = 1 << 20

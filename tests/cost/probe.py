@@ -8,19 +8,16 @@ from typing import Any
 
 import torch
 
+import tensortide
 from tensortide.cost import Cost, Count, count
 from tensortide.cost.evaluate import OpCost, evaluate
 from tensortide.graph import OUTSIDE, TENSOR, Call, Graph, Op, Phase, Role, Storage, Tensor
 from tensortide.graph.model import Value
-from tensortide.recorder.building import Named
-from tensortide.recorder.context import OpContext
 from tensortide.recorder.recorder import Recorder
-from tensortide.recorder.step import capture_step
 
 
 def capture(target: Callable[..., Any], *, real: bool = False, **hyperparameters: Any) -> Graph:
-    workload = Named(target, "test", is_step=False)
-    return capture_step(workload, hyperparameters, real=real, first_step=False, progress=lambda message: None)
+    return tensortide.capture(target, hyperparameters=hyperparameters, real=real, name="test")
 
 
 def counted(target: Callable[..., Any], *, real: bool = False, **hyperparameters: Any) -> Count:
@@ -29,15 +26,10 @@ def counted(target: Callable[..., Any], *, real: bool = False, **hyperparameters
 
 def recorded(function: Callable[..., Any], *arguments: Any) -> Graph:
     """What ``function`` dispatches on real tensors, without the care that capture takes: for many small programs."""
-    recorder = Recorder(lambda index: OpContext(Phase.FORWARD, OUTSIDE, OUTSIDE))
+    recorder = Recorder()
     with recorder:
         function(*arguments)
-    return Graph(
-        tuple(Op(op.call, tuple(op.inputs), tuple(op.outputs), Phase.FORWARD) for op in recorder.ops),
-        tuple(recorder.calls),
-        tuple(recorder.tensors),
-        tuple(Storage(s.nbytes, s.device, Role.TEMPORARY, s.birth, s.death) for s in recorder.storages),
-    )
+    return recorder.graph()
 
 
 def cost_of(function: Callable[..., Any], *arguments: Any) -> Cost:

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from tensortide.examples import examples, find
-from tensortide.recorder.fake_mode import StepFakeMode
-from tensortide.recorder.parity import same_paths
+from tensortide.recorder.fake_mode import StepFakeMode, same_paths
 from tests.examples.probe import Dispatched, Recorder, parameters
 from tests.examples.tiny import LARGE, TINY, Settings
 

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from tensortide import capture
 from tensortide.graph import Graph, Role, validate
 from tests.recorder import elsewhere
-from tests.recorder.test_parity import difference
+from tests.recorder.test_fake_mode import difference
 from tests.recorder.test_untouched import same, snapshot
 
 Update = torch.optim.Optimizer

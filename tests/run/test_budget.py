@@ -203,10 +203,10 @@ def test_a_thousand_steps_leave_nothing_behind() -> None:
 def test_late_news_of_a_storage_does_not_hit_the_next_one_of_its_number() -> None:
     x, y = (Block.of(torch.empty(0).untyped_storage(), 10, lambda block: None) for _ in range(2))
     engine = LiveEngine(policy("lru"), 1000)
-    x.storage = engine.add_constant(10, x)
+    engine.add_constant(x)
     engine.freed.append(x)
     engine.collect()
-    y.storage = engine.add_constant(10, y)
+    engine.add_constant(y)
     assert y.storage == x.storage
     engine.freed.append(x)
     engine.collect()

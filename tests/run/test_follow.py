@@ -24,8 +24,8 @@ from tensortide.plans import Compute, Lane, Plan, in_order, save_plan
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
 from tensortide.run.budget import Budget
-from tensortide.run.compared import compared
 from tensortide.run.follow import PlanLeft
+from tensortide.run.measure import compared
 from tensortide.timelines import timeline
 from tests.examples.tiny import TINY
 from tests.run.same import UNLIMITED, counting, identical, state

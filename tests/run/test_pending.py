@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+from tensortide.run.block import Recomputable
 from tensortide.run.budget import Budget, current
 from tensortide.run.pending import SELDOM
-from tensortide.run.recompute import Recomputable
 from tests.run import programs
 from tests.run.programs import Move, Program
 from tests.run.same import UNLIMITED, identical, run

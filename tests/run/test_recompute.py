@@ -14,7 +14,7 @@ import torch
 from tensortide import live
 from tensortide.recorder import capture
 from tensortide.run.budget import Budget
-from tensortide.run.compared import compared
+from tensortide.run.measure import compared
 from tests.run.same import UNLIMITED, counting, identical
 from tests.run.test_budget import KIB, chain, room
 from tests.run.test_follow import built, example

@@ -47,8 +47,7 @@ def run(
     """Run a workload for real under a memory budget, and compare with ordinary steps of it."""
     from tensortide.reports.sections.run import document
     from tensortide.run.budget import Budget
-    from tensortide.run.compared import compared
-    from tensortide.run.measure import measured
+    from tensortide.run.measure import compared, measured
 
     files.check()
     if plan is not None:
@@ -58,9 +57,9 @@ def run(
     captured = compare or plan is not None or isinstance(decision(policy), Plan)
     graph = opened(workload, options, quiet=out.quiet or out.json).graph if captured else None
     limit = Budget(int(budget) if budget.isdecimal() else budget, policy, graph=graph)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         result = measured(target, workload.function, settings, limit, steps, plain=plain)
-    for warning in told:
+    for warning in warned:
         sys.stderr.write(f"warning: {warning.message}\n")
     found = limit.steps[-steps:]
     both = compared(limit, found) if compare else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 
 import msgspec
@@ -12,29 +12,16 @@ import torch
 
 from tensortide.errors import CaptureError
 from tensortide.graph.model import Graph
-from tensortide.profile.stopwatch import no_wait
 from tensortide.timing.host import cores, cpu_name, governor, load_average
-from tensortide.timing.measurement import Platform
+from tensortide.timing.measurement import Measurement, Platform
+from tensortide.units import format_percent, format_seconds
 
-__all__ = ["accelerators", "chosen_threads", "describe", "device_context", "machine_of", "waiter"]
+__all__ = ["accelerators", "chosen_threads", "describe", "device_context", "machine_of", "source_of"]
 
 
 def accelerators(graph: Graph) -> list[str]:
     """The devices of ``graph`` that work on their own."""
     return sorted({s.device for s in graph.storages if s.device.partition(":")[0] not in ("cpu", "meta")})
-
-
-def waiter(graph: Graph) -> Callable[[], None]:
-    """Function that waits for all devices of ``graph`` that work asynchronously."""
-    devices = accelerators(graph)
-    if not devices:
-        return no_wait
-
-    def wait() -> None:
-        for device in devices:
-            torch.accelerator.synchronize(device)
-
-    return wait
 
 
 def machine_of(devices: Iterable[str], *, before: Platform | None = None) -> Platform:
@@ -69,6 +56,15 @@ def describe(machine: Platform) -> str:
     threads = f", {machine.threads} thread{'s' * (machine.threads != 1)}" if machine.threads is not None else ""
     torch_version = f", torch {machine.versions['torch']}" if "torch" in machine.versions else ""
     return f"{machine.name}{torch_version}{threads}"
+
+
+def source_of(found: Measurement, how: str, steps: int, ns: Sequence[int]) -> str:
+    """Describe the machine and the method of a measurement, and the share of an ordinary step that the ops make up."""
+    assert found.machine is not None
+    assert found.step is not None
+    whole = found.step.median_ns
+    share = f"its ops are {format_percent(sum(ns), whole)} of a step of {format_seconds(whole / 1e9)}"
+    return f"measured on {describe(found.machine)}{how}, median of {steps} steps; {share}"
 
 
 @contextlib.contextmanager

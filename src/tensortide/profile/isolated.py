@@ -8,18 +8,18 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 import torch
+import torch.utils._pytree as pytree
 
 from tensortide.errors import CaptureError, GraphError
 from tensortide.graph.model import Graph, Op, OpView
 from tensortide.profile.host import chosen_threads, describe, device_context, machine_of
-from tensortide.profile.stopwatch import Clocks, Pair, reading
-from tensortide.recorder.execute import arguments, function
+from tensortide.profile.stopwatch import Clocks, Pair, reading, samples
+from tensortide.recorder.execute import Operands, arguments, function
 from tensortide.recorder.fallback import fallback
-from tensortide.recorder.operands import Operands
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.timing import Durations, identity
 from tensortide.timing.host import available_bytes
-from tensortide.timing.measurement import Ceilings, Measurement, Sample, sample
+from tensortide.timing.measurement import Ceilings, Measurement, Sample
 from tensortide.timing.standins import stand_in
 from tensortide.units import format_bytes
 
@@ -38,11 +38,14 @@ ENOUGH_NS = 200_000_000
 _FAILURES = (RuntimeError, LookupError, AttributeError, TypeError, ValueError, ArithmeticError, GraphError)
 
 
+_NONE = Sample(0, 0, 0, 0)
+
+
 class _Timed(NamedTuple):
     """One distinct op by both clocks; or why it could not be executed."""
 
-    wall: Sample | None
-    thread: Sample | None
+    wall: Sample = _NONE
+    thread: Sample = _NONE
     reason: str = ""
 
 
@@ -79,7 +82,7 @@ def measure_isolated(
             say(f"op {number} of {len(first)}: {graph[index].name}")
             timed[key] = bench.time(graph[index])
         found = _measurement([timed[key] for key in keys], clock)
-    ns, ceilings = _filled(graph, found, [timed[key] for key in keys], clock)
+    ns, ceilings = _filled(graph, found)
     machine = machine_of(devices, before=machine)
     unknown = len(found.stand_ins)
     source = f"measured op by op, in isolation, on {describe(machine)}: {len(first):,} distinct of {len(graph):,} ops"
@@ -93,24 +96,22 @@ def _measurement(timed: Sequence[_Timed], clock: Literal["wall", "thread"]) -> M
     return Measurement(
         how="isolated",
         clock=clock,
-        min_ns=tuple(0 if s is None else s.min_ns for s in chosen),
-        p90_ns=tuple(0 if s is None else s.p90_ns for s in chosen),
-        samples=tuple(0 if s is None else s.n for s in chosen),
-        wall_ns=tuple(0 if one.wall is None else one.wall.median_ns for one in timed),
-        thread_ns=tuple(0 if one.thread is None else one.thread.median_ns for one in timed),
-        stand_ins={index: one.reason for index, one in enumerate(timed) if one.wall is None},
+        min_ns=tuple(s.min_ns for s in chosen),
+        p90_ns=tuple(s.p90_ns for s in chosen),
+        samples=tuple(s.n for s in chosen),
+        wall_ns=tuple(one.wall.median_ns for one in timed),
+        thread_ns=tuple(one.thread.median_ns for one in timed),
+        stand_ins={index: one.reason for index, one in enumerate(timed) if one.reason},
         notes=(BIAS,),
     )
 
 
-def _filled(
-    graph: Graph, found: Measurement, timed: Sequence[_Timed], clock: Literal["wall", "thread"]
-) -> tuple[tuple[int, ...], Ceilings]:
+def _filled(graph: Graph, found: Measurement) -> tuple[tuple[int, ...], Ceilings]:
     if len(found.stand_ins) == len(graph):
         reason = next(iter(found.stand_ins.values()), "the graph has none")
         raise CaptureError(f"no op of the graph could be executed in isolation: {reason}")
-    chosen = [one.wall if clock == "wall" else one.thread for one in timed]
-    return stand_in(graph, [None if s is None else s.median_ns for s in chosen], resolver=fallback)
+    ns = found.wall_ns if found.clock == "wall" else found.thread_ns
+    return stand_in(graph, [None if i in found.stand_ins else t for i, t in enumerate(ns)], resolver=fallback)
 
 
 def _key(graph: Graph, op: Op) -> Hashable:
@@ -140,30 +141,29 @@ class _Bench:
         """One op: warmed up once, then repeated."""
         needed, available = _needed_bytes(op), available_bytes() if self._device == "cpu" else None
         if available is not None and needed > 0.9 * available:
-            return _Timed(
-                None, None, f"it does not fit into memory: {format_bytes(needed)} of {format_bytes(available)}"
-            )
+            reason = f"it does not fit into memory: {format_bytes(needed)} of {format_bytes(available)}"
+            return _Timed(reason=reason)
         try:
             return self._repeat(op)
         except _FAILURES as error:
             text = str(error).strip().split("\n")[0][:160]
-            return _Timed(None, None, f"it cannot be executed in isolation: {type(error).__name__}: {text}")
+            return _Timed(reason=f"it cannot be executed in isolation: {type(error).__name__}: {text}")
 
     def _repeat(self, op: OpView) -> _Timed:
         operands = Operands(op, self._device)
         func = function(op.call)
         args, kwargs = arguments(op, operands.make)
         if self._device != "cpu":
-            args, kwargs = _moved(args, self._device), dict(_moved(list(kwargs.items()), self._device))
+            moved = torch.device(self._device)
+            args, kwargs = pytree.tree_map_only(torch.device, lambda _: moved, (args, kwargs))
         self._call(func, args, kwargs)
-        samples: list[Pair] = []
+        taken: list[Pair] = []
         began = time.perf_counter_ns()
-        while len(samples) < LEAST or (len(samples) < MOST and time.perf_counter_ns() - began < ENOUGH_NS):
+        while len(taken) < LEAST or (len(taken) < MOST and time.perf_counter_ns() - began < ENOUGH_NS):
             operands.refresh()
-            samples.append(self._call(func, args, kwargs))
+            taken.append(self._call(func, args, kwargs))
         ours = Pair(*(max(a, b) for a, b in zip(self._reading, self._calling, strict=True)))
-        wall = sample(max(1.0, pair.wall - ours.wall) for pair in samples)
-        return _Timed(wall, sample(max(1.0, pair.thread - ours.thread) for pair in samples))
+        return _Timed(*samples(taken, ours))
 
     def _call(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Pair:
         wall, thread = self._clocks
@@ -183,15 +183,3 @@ def _needed_bytes(op: OpView) -> int:
     mutated = set(op.call.mutated)
     inputs = sum(int(t.region_bytes) * (2 if slot in mutated else 1) for slot, t in enumerate(op.inputs))
     return inputs + sum(int(t.region_bytes) for t in op.outputs)
-
-
-def _moved(values: Sequence[Any], device: str) -> list[Any]:
-    """Arguments with every device among them replaced by ``device``."""
-    return [
-        torch.device(device)
-        if isinstance(value, torch.device)
-        else type(value)(_moved(value, device))
-        if isinstance(value, (list, tuple))
-        else value
-        for value in values
-    ]

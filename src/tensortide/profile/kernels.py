@@ -12,13 +12,12 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from tensortide.graph.model import Graph
-from tensortide.profile.host import accelerators, describe, machine_of
+from tensortide.profile.host import accelerators, machine_of, source_of
 from tensortide.recorder.fallback import fallback
 from tensortide.timing import Durations
 from tensortide.timing.kineto import Trace, read_trace
 from tensortide.timing.measurement import sample
 from tensortide.timing.traced import from_trace
-from tensortide.units import format_percent, format_seconds
 
 __all__ = ["measure_kernels", "profiled"]
 
@@ -55,9 +54,7 @@ def measure_kernels(
         warm_up=warm_up,
         steady=steady,
     )
-    whole = sample(ordinary).median_ns
-    share = f"its ops are {format_percent(sum(durations.ns), whole)} of a step of {format_seconds(whole / 1e9)}"
-    source = f"measured on {describe(machine)}, kernel times, median of {repeats} steps; {share}"
+    source = source_of(found, ", kernel times", repeats, durations.ns)
     return msgspec.structs.replace(durations, kind="measured", source=source, measurement=found)
 
 

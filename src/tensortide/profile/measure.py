@@ -6,7 +6,8 @@ import contextlib
 import gc
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -14,23 +15,17 @@ import torch.utils._pytree as pytree
 
 from tensortide.errors import CaptureError
 from tensortide.graph.model import Graph
-from tensortide.profile.host import accelerators, chosen_threads, describe, device_context, machine_of, waiter
-from tensortide.profile.overhead import Run, Turns, measurement_of
-from tensortide.profile.stopwatch import Clocks, NullCalls, Pair, Stopwatch, no_wait, reading
-from tensortide.recorder.building import Named, Step, built, named
+from tensortide.profile.host import accelerators, chosen_threads, device_context, machine_of, source_of
+from tensortide.profile.stopwatch import Clocks, NullCalls, Pair, Run, Stopwatch, Turns, measurement_of, reading
+from tensortide.recorder.building import Named, Step, built, named, record
 from tensortide.recorder.control_flow import followed
 from tensortide.recorder.failure import explained
 from tensortide.recorder.recorder import Recorder
-from tensortide.recorder.schema import OpaqueSchema, Schema
-from tensortide.recorder.step import record
+from tensortide.recorder.schema import Schema
 from tensortide.recorder.target import Scalar
 from tensortide.timing import Durations, identity
-from tensortide.timing.measurement import Measurement
-from tensortide.units import format_percent, format_seconds
 
 __all__ = ["measure"]
-
-Seen: TypeAlias = tuple[str, tuple[tuple[int, ...], ...]]
 
 STEADY = 0.05
 """Warm-up ends when two successive steps differ by less than this part."""
@@ -59,10 +54,10 @@ def measure(
 ) -> tuple[Graph, Durations]:
     """The Graph of one training step and how long its ops take here: medians over ``repeats`` steps on real tensors.
 
-    The step runs for real, on clones of the user's tensors, so it needs the memory and the time that it needs. Each op
-    is on the clock alone; the framework's work between ops is kept apart, by phase, and what our hook adds is measured
-    and taken off. Ordinary steps are timed by turns with those: ``Durations.measurement`` has both, and how far ops and
-    the work between them explain the ordinary step.
+    The step runs for real, on clones of the user's tensors, with the memory and the time that this takes. Each op is on
+    the clock alone; the framework's work between ops is kept apart, by phase, and the overhead of measuring is measured
+    too and subtracted. Ordinary steps alternate with those: ``Durations.measurement`` has both, and the share of the
+    ordinary step that ops and the work between them explain.
 
     ``clock="thread"`` counts the time in which the thread has a core, for a machine that others use too; it sees
     neither other threads nor accelerators, so it asks for one thread (``threads=1``) and a CPU. Where the step uses an
@@ -88,50 +83,54 @@ def measure(
             return _Run(workload, step, repeats, clock, clocks, say).measure(dict(hyperparameters or {}))
 
 
+@contextlib.contextmanager
+def _frozen_heap() -> Iterator[None]:
+    """Leave existing objects out of garbage collections between steps, so that these are short."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@dataclass
 class _Run:
     """One measurement of a step that is built."""
 
-    def __init__(
-        self,
-        workload: Named,
-        step: Step,
-        repeats: int,
-        clock: Literal["wall", "thread"],
-        clocks: Clocks,
-        progress: Callable[[str], None],
-    ) -> None:
-        self.name, self.workload, self.step = workload.name, workload, step
-        self.repeats = repeats
-        self.clock = clock
-        self.clocks = clocks
-        self.progress = progress
-        self.wait: Callable[[], None] = no_wait
+    workload: Named
+    step: Step
+    repeats: int
+    clock: Literal["wall", "thread"]
+    clocks: Clocks
+    progress: Callable[[str], None]
+    devices: Sequence[str] = ()
+    """Accelerators that work asynchronously."""
 
+    @_frozen_heap()
     def measure(self, hyperparameters: Mapping[str, Scalar]) -> tuple[Graph, Durations]:
         """Record a step, check that it repeats, warm up, time it."""
-        with _frozen_heap():
-            return self._measure(hyperparameters)
-
-    def _measure(self, hyperparameters: Mapping[str, Scalar]) -> tuple[Graph, Durations]:
         self.progress("recording")
         graph = record(self.step, self.workload, hyperparameters)
-        self.wait = waiter(graph)
-        if self.wait is not no_wait:
+        self.devices = accelerators(graph)
+        if self.devices:
             return graph, self._by_kernels(graph)
-        machine = machine_of(accelerators(graph))
+        machine = machine_of(())
         funcs = self._checked(graph)
         warm_up, steady = self._warm()
         found = measurement_of(graph, self._take_turns(funcs), reading(self.clocks), self.clock)
-        machine = machine_of(accelerators(graph), before=machine)
+        machine = machine_of((), before=machine)
         found = msgspec.structs.replace(found, machine=machine, warm_up=warm_up, steady=steady)
-        ns = found.thread_ns if self.clock == "thread" else found.wall_ns
-        return graph, Durations(ns, _source(found, ns), "measured", graph=identity(graph), measurement=found)
+        thread = self.clock == "thread"
+        ns = found.thread_ns if thread else found.wall_ns
+        source = source_of(found, ", its own time" if thread else "", self.repeats, ns)
+        return graph, Durations(ns, source, "measured", graph=identity(graph), measurement=found)
 
     def _by_kernels(self, graph: Graph) -> Durations:
         from tensortide.profile.kernels import measure_kernels
 
         if self.clock == "thread":
-            raise CaptureError(f"the clock of one thread does not see the accelerator that {self.name} uses")
+            raise CaptureError(f"the clock of one thread does not see the accelerator that {self.workload.name} uses")
         warm_up, steady = self._warm()
         return measure_kernels(
             graph, self._ordinary, self.repeats, warm_up=warm_up, steady=steady, progress=self.progress
@@ -142,7 +141,8 @@ class _Run:
         witness = _Witness()
         with witness:
             self._ordinary()
-        _check_repeated(witness.seen, graph, self.name)
+        recorded = [(op.name, tuple([tuple(t.shape) for t in op.outputs])) for op in graph]
+        _check_same(recorded, witness.seen, self.workload.name)
         return witness.funcs
 
     def _warm(self) -> tuple[int, bool]:
@@ -164,7 +164,7 @@ class _Run:
             self.progress(f"measuring {turn + 1} of {self.repeats}")
             watch = Stopwatch(self.clocks)
             begin, end = self._under(watch)
-            _check_same(watch.funcs, funcs, self.name)
+            _check_same(funcs, watch.funcs, self.workload.name)
             turns.runs.append(Run(watch.times(), watch.gaps(begin, end)))
             turns.steps.append(self._time())
             if turn % RARELY == 0:
@@ -180,7 +180,7 @@ class _Run:
         with inner:
             self._under(outer)
         for watch in (inner, outer):
-            _check_same(watch.funcs, funcs, self.name)
+            _check_same(funcs, watch.funcs, self.workload.name)
         return [around - op for around, op in zip(outer.times(), inner.times(), strict=True)]
 
     def _time(self) -> Pair:
@@ -191,55 +191,36 @@ class _Run:
     def _under(self, watch: contextlib.AbstractContextManager[Any]) -> tuple[Pair, Pair]:
         """Both clocks as a step under ``watch`` begins and ends."""
         gc.collect()  # what steps leave behind: the collector is off while they run
-        with explained("step", self.name, True), followed(), watch:
+        with explained("step", self.workload.name, True), followed(), watch:
             begin = Pair(self.clocks.wall(), self.clocks.thread())
-            self.step()
-            self.wait()
+            self._whole_step()
             return begin, Pair(self.clocks.wall(), self.clocks.thread())
 
+    def _whole_step(self) -> None:
+        """Run a step, and wait for what works asynchronously."""
+        self.step()
+        for device in self.devices:
+            torch.accelerator.synchronize(device)
+
     def _ordinary(self) -> None:
-        with explained("step", self.name, True), followed():
-            self.step()
-            self.wait()
-
-
-@contextlib.contextmanager
-def _frozen_heap() -> Iterator[None]:
-    """Leave existing objects out of garbage collections between steps, so that these are short."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
-def _source(found: Measurement, ns: Sequence[int]) -> str:
-    """Describe the machine and the method of a measurement, and the share of an ordinary step that the ops make up."""
-    assert found.machine is not None
-    assert found.step is not None
-    whole = found.step.median_ns
-    share = f"its ops are {format_percent(sum(ns), whole)} of a step of {format_seconds(whole / 1e9)}"
-    how = ", its own time" if found.clock == "thread" else ""
-    n = found.samples[0] if found.samples else 0
-    return f"measured on {describe(found.machine)}{how}, median of {n} steps; {share}"
+        with explained("step", self.workload.name, True), followed():
+            self._whole_step()
 
 
 # -- whether a step repeats -------------------------------------------------------------------------
 
 _ENGINE_SUM = ("aten.add_.Tensor", "aten.add.Tensor")
-"""The op that sums gradients: in place in an ordinary step, out of place while a mode watches."""
 
 
 class _Witness(Recorder):
     """Takes the same calls for ops as a Recorder, and keeps their names and the shapes of their results."""
 
     def __init__(self) -> None:
-        super().__init__(lambda index: None)
-        self.seen: list[Seen] = []
+        super().__init__()
+        self.seen: list[tuple[str, tuple[tuple[int, ...], ...]]] = []
         self.funcs: list[Any] = []
 
-    def record(self, func: Any, schema: Schema | OpaqueSchema, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def record(self, func: Any, schema: Schema, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run ``func`` and keep what it was. Returns its result."""
         result = func(*args, **kwargs)
         shapes = tuple([tuple(x.shape) for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor)])
@@ -248,29 +229,23 @@ class _Witness(Recorder):
         return result
 
 
-def _check_repeated(seen: Sequence[Seen], graph: Graph, name: str) -> None:
-    """Raise CaptureError unless a step ran the ops of the recorded one."""
-    recorded: list[Seen] = [(op.name, tuple([tuple(t.shape) for t in op.outputs])) for op in graph]
-    for index, (old, new) in enumerate(itertools.zip_longest(recorded, seen)):
-        if old != new and not (old and new and old[1] == new[1] and (old[0], new[0]) == _ENGINE_SUM):
-            raise CaptureError(_unlike(name, index, _shown(old), _shown(new)))
+def _check_same(before: Sequence[Any], after: Sequence[Any], name: str) -> None:
+    """Raise CaptureError unless two steps ran the same ops: functions, or names with the shapes of their results."""
+    for index, (old, new) in enumerate(itertools.zip_longest(before, after)):
+        if old != new and not _is_engine_sum(old, new):
+            raise CaptureError(
+                f"the steps of {name} do not run the same ops: op {index} is {_shown(old)} in one, {_shown(new)} in "
+                "another.\nDurations are medians over steps that repeat: give every step the same batch, and take out "
+                "of it what is done only now and then."
+            )
 
 
-def _check_same(funcs: Sequence[Any], before: Sequence[Any], name: str) -> None:
-    """Raise CaptureError unless a step ran the ops of the one ``before``."""
-    for index, (old, new) in enumerate(itertools.zip_longest(before, funcs)):
-        if old is not new:
-            one, other = ("absent" if func is None else str(func) for func in (old, new))
-            raise CaptureError(_unlike(name, index, one, other))
+def _is_engine_sum(old: Any, new: Any) -> bool:
+    """True for a sum of gradients: it is in place in an ordinary step, and out of place while a mode watches."""
+    return isinstance(old, tuple) and isinstance(new, tuple) and (old[0], new[0], old[1]) == (*_ENGINE_SUM, new[1])
 
 
-def _unlike(name: str, index: int, one: str, other: str) -> str:
-    return (
-        f"the steps of {name} do not run the same ops: op {index} is {one} in one, {other} in another.\n"
-        "Durations are medians over steps that repeat: give every step the same batch, and take out of it what is done "
-        "only now and then."
-    )
-
-
-def _shown(op: Seen | None) -> str:
-    return "absent" if op is None else f"{op[0]} -> {', '.join(str(list(shape)) for shape in op[1])}"
+def _shown(op: Any) -> str:
+    if isinstance(op, tuple):
+        return f"{op[0]} -> {', '.join(str(list(shape)) for shape in op[1])}"
+    return "absent" if op is None else str(op)

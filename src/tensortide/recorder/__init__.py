@@ -53,13 +53,11 @@ def capture(
     except ImportError as error:
         raise CaptureError("capturing a PyTorch model needs PyTorch: pip install 'tensortide[torch]'") from error
 
-    from tensortide.recorder.building import named
-    from tensortide.recorder.step import capture_step
+    from tensortide.recorder.building import built, named, record
+    from tensortide.recorder.fake_mode import StepFakeMode
 
-    return capture_step(
-        named(target, inputs, loss, optimizer, name, verb="capture"),
-        dict(hyperparameters or {}),
-        real=real,
-        first_step=first_step,
-        progress=progress or (lambda message: None),
-    )
+    workload = named(target, inputs, loss, optimizer, name, verb="capture")
+    mode, given, say = None if real else StepFakeMode(), dict(hyperparameters or {}), progress or (lambda message: None)
+    with built(workload, given, mode=mode, first_step=first_step, progress=say) as step:
+        say("recording")
+        return record(step, workload, given, mode, first_step=first_step)

@@ -15,17 +15,18 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from tensortide.recorder.surroundings import replaced
+
 _SOURCES = ("builtins", "itertools")
-_LOST = object()
 
 
 class Batches(Iterator[Any]):
     """Stands for a data iterator during capture. ``replace`` makes an item one of the capture's."""
 
     def __init__(self, source: Iterator[Any], replace: Callable[[Any], Any]) -> None:
-        self._twin = _twin(source)  # taken from in its stead: a cycle keeps what it was given, and may not keep ours
-        self._given = source
-        self._source = source if self._twin is None else self._twin
+        self._given = self._source = source
+        with contextlib.suppress(TypeError):  # a cycle keeps what it was given, and may not keep the capture's
+            self._source = _twin(source)
         self._replace = replace
         self._taken: list[Any] = []
         self._back: Iterator[Any] | None = None
@@ -45,38 +46,31 @@ class Batches(Iterator[Any]):
 
     def given_back(self) -> Iterator[Any]:
         """The iterator as it was before anything was taken from it; the same one for all who hold it."""
-        if self._twin is not None:
+        if self._source is not self._given:
             return self._given
         if self._back is None:
             self._back = itertools.chain(self._taken, self._source) if self._taken else self._source
         return self._back
 
 
-def _twin(source: Iterator[Any]) -> Iterator[Any] | None:
-    """Another iterator at the same place, where one can be made: over lists and the like, cycles of them, chains."""
+def _twin(source: Iterator[Any]) -> Any:
+    """Another iterator at the same place: over lists and the like, cycles of them, chains. Raises TypeError where none
+    can be made."""
     if type(source).__module__ not in _SOURCES or type(source).__name__ in ("_tee", "callable_iterator"):
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # newer Pythons mean to do without
-            reduced: Any = source.__reduce__()
-    except TypeError:  # a generator
-        return None
+        raise TypeError
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer Pythons mean to do without
+        reduced: Any = source.__reduce__()  # a generator has none
     kind, args, *state = reduced
-    parts = [_repeatable(part) if isinstance(part, Iterator) else part for part in args]
-    kept = [_repeatable(part) for part in state[0]] if state and isinstance(state[0], tuple) else []
-    if any(part is _LOST for part in (*parts, *kept)):
-        return None
-    twin: Any = kind(*parts)
+    twin = kind(*[_twin(part) if isinstance(part, Iterator) else part for part in args])
     if state and state[0] is not None:
-        twin.__setstate__(tuple(kept) if isinstance(state[0], tuple) else state[0])
-    return twin  # type: ignore[no-any-return]
+        twin.__setstate__(tuple(map(_repeatable, state[0])) if isinstance(state[0], tuple) else state[0])
+    return twin
 
 
 def _repeatable(part: Any) -> Any:
     if isinstance(part, Iterator):
-        twin = _twin(part)
-        return _LOST if twin is None else twin
+        return _twin(part)
     return list(part) if type(part) is list else part
 
 
@@ -87,8 +81,7 @@ def is_source(value: Any) -> bool:
     return type(value).__module__ in _SOURCES or isinstance(value, _BaseDataLoaderIter)
 
 
-@contextlib.contextmanager
-def loaders(replace: Callable[[Any], Any]) -> Iterator[None]:
+def loaders(replace: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
     """Let data loaders load as ever, on real data, and hand out ``replace``d batches."""
     iterate = DataLoader.__iter__
 
@@ -96,9 +89,4 @@ def loaders(replace: Callable[[Any], Any]) -> Iterator[None]:
         with _disable_current_modes():
             return Batches(iterate(loader), replace)
 
-    patched: Any = DataLoader
-    patched.__iter__ = batches
-    try:
-        yield
-    finally:
-        patched.__iter__ = iterate
+    return replaced(DataLoader, "__iter__", batches)

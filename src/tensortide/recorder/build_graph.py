@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import msgspec
 import torch
 import torch.utils._pytree as pytree
+from msgspec.structs import replace
 
 from tensortide.graph.model import OUTSIDE, Graph, Meta, Named, Op, Phase, Role, Storage
 from tensortide.memory.accumulate import accumulate_in_place
-from tensortide.recorder.context import OpContext, Tracker
+from tensortide.recorder.context import Tracker
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.recorder import Recorder
 
@@ -24,25 +25,27 @@ class State:
         self._recorder = recorder
         self._found = found
         self._named: dict[tuple[str, Role, int], Named] = {}
-        self._owners: dict[int, str] = {}
-        self._handles: list[Any] = []
 
     def register(self) -> None:
         """Name every parameter, buffer, gradient, optimizer state and input as they are now."""
         for name, tensor, role in self._walk():
             self._add(name, tensor, role)
 
-    def watch_gradients(self) -> None:
+    @contextlib.contextmanager
+    def gradients_watched(self) -> Iterator[None]:
         """See each gradient at the moment it is accumulated, even if the step drops it before its end."""
-        for name, parameter in (*self._parameters(), *self._found.tensors.items()):
-            if parameter.requires_grad and parameter.is_leaf and id(parameter) not in self._owners:
-                self._owners[id(parameter)] = name
-                self._handles.append(parameter.register_post_accumulate_grad_hook(self._accumulated))
+        owners: dict[int, str] = {}
 
-    def close(self) -> None:
-        """Remove the gradient hooks."""
-        for handle in self._handles:
-            handle.remove()
+        def accumulated(parameter: torch.Tensor) -> None:
+            if parameter.grad is not None:
+                self._add(f"{owners[id(parameter)]}.grad", parameter.grad, Role.GRADIENT)
+
+        with contextlib.ExitStack() as stack:
+            for name, parameter in (*self._parameters(), *self._found.tensors.items()):
+                if parameter.requires_grad and parameter.is_leaf and id(parameter) not in owners:
+                    owners[id(parameter)] = name
+                    stack.callback(parameter.register_post_accumulate_grad_hook(accumulated).remove)
+            yield
 
     def add_outputs(self, result: Any) -> None:
         """Name the tensors that the step returns."""
@@ -63,10 +66,6 @@ class State:
         for key, entry in self._named.items():
             first.setdefault(key if entry.role is Role.GRADIENT else key[:2], entry)
         return tuple(first.values())
-
-    def _accumulated(self, parameter: torch.Tensor) -> None:
-        if parameter.grad is not None:
-            self._add(f"{self._owners[id(parameter)]}.grad", parameter.grad, Role.GRADIENT)
 
     def _add(self, name: str, tensor: torch.Tensor, role: Role) -> None:
         trainable = role is Role.PARAMETER and tensor.requires_grad
@@ -116,62 +115,46 @@ class State:
 
 def build(recorder: Recorder, tracker: Tracker, state: State, meta: Meta) -> Graph:
     """The Graph of what was recorded."""
-    ops = tuple(_ops(recorder))
-    ops = _settle_phases(ops, recorder, state.named)
-    storages = tuple(_storages(recorder, ops, state.all_named))
-    graph = Graph(
-        ops=ops,
-        calls=tuple(recorder.calls),
-        tensors=tuple(recorder.tensors),
-        storages=storages,
+    recorder.ops = _settle_phases(recorder.ops, recorder, state.named)
+    graph = recorder.graph(
+        _storages(recorder, state.all_named),
         modules=tuple(tracker.modules),
         sources=tuple(tracker.sources),
         branches=tuple(tracker.branches),
         named=state.named,
         meta=meta,
     )
-    return accumulate_in_place(graph, {i for i, raw in enumerate(recorder.ops) if raw.context.by_engine})
+    return accumulate_in_place(graph, tracker.by_engine)
 
 
-def _ops(recorder: Recorder) -> Iterator[Op]:
-    for raw in recorder.ops:
-        at: OpContext = raw.context
-        yield Op(
-            raw.call, tuple(raw.inputs), tuple(raw.outputs), at.phase, at.module, at.source, at.recompute, at.branch
-        )
-
-
-def _settle_phases(ops: tuple[Op, ...], recorder: Recorder, named: Iterable[Named]) -> tuple[Op, ...]:
+def _settle_phases(ops: list[Op], recorder: Recorder, named: Iterable[Named]) -> list[Op]:
     """Two corrections that need the whole step: an inference step's ops are forward, clearing gradients is not."""
     if not any(op.phase in (Phase.BACKWARD, Phase.OPTIMIZER) for op in ops):
-        return tuple(_with_phase(op, Phase.FORWARD) if op.phase is Phase.OTHER else op for op in ops)
+        return [replace(op, phase=Phase.FORWARD) if op.phase is Phase.OTHER else op for op in ops]
     gradients = {recorder.tensors[n.tensor].storage for n in named if n.role is Role.GRADIENT}
 
     def clears(op: Op) -> bool:
         touched = {recorder.tensors[i].storage for i in op.inputs}
         return op.phase is Phase.FORWARD and op.module == OUTSIDE and bool(touched) and touched <= gradients
 
-    return tuple(_with_phase(op, Phase.OTHER) if clears(op) else op for op in ops)
+    return [replace(op, phase=Phase.OTHER) if clears(op) else op for op in ops]
 
 
-def _with_phase(op: Op, phase: Phase) -> Op:
-    return msgspec.structs.replace(op, phase=phase)
-
-
-def _storages(recorder: Recorder, ops: tuple[Op, ...], named: tuple[Named, ...]) -> Iterator[Storage]:
+def _storages(recorder: Recorder, named: tuple[Named, ...]) -> Iterator[Storage]:
     roles: dict[int, tuple[Role, str]] = {}
     for entry in sorted(named, key=lambda n: n.role.precedence):
         roles.setdefault(recorder.tensors[entry.tensor].storage, (entry.role, entry.name))
+    ops = recorder.ops
     written = {recorder.tensors[op.inputs[slot]].storage for op in ops for slot in recorder.calls[op.call].mutated}
     backward = [i for i, op in enumerate(ops) if op.phase is Phase.BACKWARD]
-    for index, raw in enumerate(recorder.storages):
+    for index, storage in enumerate(recorder.storages):
         role, name = roles.get(index, (None, ""))
-        if role is None or (role is Role.INPUT and index in written and raw.birth is None):
-            role = _role(raw.birth, raw.death, ops, backward, index in written)
-        yield Storage(raw.nbytes, raw.device, role, raw.birth, raw.death, name)
+        if role is None or (role is Role.INPUT and index in written and storage.birth is None):
+            role = _role(storage.birth, storage.death, ops, backward, index in written)
+        yield replace(storage, role=role, name=name)
 
 
-def _role(birth: int | None, death: int | None, ops: tuple[Op, ...], backward: list[int], written: bool) -> Role:
+def _role(birth: int | None, death: int | None, ops: list[Op], backward: list[int], written: bool) -> Role:
     """Role of a storage that has no name: a forward result that lives into backward is an activation."""
     if birth is None:
         return Role.BUFFER if written else Role.INPUT

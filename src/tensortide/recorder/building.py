@@ -1,27 +1,32 @@
-"""Construction of a step from the user's target: built, isolated and warmed up, alike for every run of a workload."""
+"""The step of the user's target: built, isolated and warmed up, alike for every run of a workload; and recorded."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import inspect
+import platform
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
 from tensortide.errors import CaptureError, WorkloadError
+from tensortide.graph.model import Graph, Meta
 from tensortide.recorder.batches import loaders
+from tensortide.recorder.build_graph import State, build
+from tensortide.recorder.context import Tracker
 from tensortide.recorder.control_flow import followed
 from tensortide.recorder.failure import explained
-from tensortide.recorder.fake_mode import StepFakeMode
+from tensortide.recorder.fake_mode import FIXES, StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.pair import Loss, step_of_pair
-from tensortide.recorder.parity import same_paths
+from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.standins import clones, fakes
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.recorder.target import Scalar, workload
 
-__all__ = ["Named", "Step", "built", "named"]
+__all__ = ["Named", "Step", "built", "named", "record"]
 
 Step = Callable[[], Any]
 
@@ -90,6 +95,57 @@ def built(
                     yield step
         finally:
             outside.restore()
+
+
+def record(
+    step: Step,
+    workload: Named,
+    hyperparameters: Mapping[str, Scalar],
+    mode: StepFakeMode | None = None,
+    *,
+    first_step: bool = False,
+) -> Graph:
+    """Run ``step`` once and return its Graph."""
+    name, real = workload.name, mode is None
+    found = Isolation(lambda tensor: tensor)
+    found.visit(step)
+    tracker = Tracker(found.roots())
+    recorder = Recorder(tracker.context, fixes={} if real else FIXES)
+    state = State(recorder, found)
+    state.register()
+    if real:
+        gc.collect()
+    with state.gradients_watched():
+        with explained("step", name, real, tracker), tracker.watch(), followed(tracker, recorder), recorder:
+            result = step()
+        if not recorder.ops:
+            raise CaptureError(f"the step of {name} ran no op{_idle(result)}")
+        state.add_outputs(result)
+        state.register()
+        return build(recorder, tracker, state, _meta(workload, hyperparameters, mode, first_step))
+
+
+def _idle(result: Any) -> str:
+    if inspect.isgenerator(result) or inspect.iscoroutine(result):
+        return f": it returned a {type(result).__name__}, which has not run. Capture a function that runs it"
+    return " in this thread: a workload returns a function that runs one step"
+
+
+def _meta(workload: Named, given: Mapping[str, Scalar], mode: StepFakeMode | None, first_step: bool) -> Meta:
+    values: dict[str, Any] = {}
+    with contextlib.suppress(TypeError, ValueError):
+        bound = inspect.signature(workload.target).bind(**given)
+        bound.apply_defaults()
+        values = {k: v for k, v in bound.arguments.items() if isinstance(v, (str, int, float, bool, type(None)))}
+    return Meta(
+        workload=workload.name,
+        hyperparameters=values,
+        framework=f"torch {torch.__version__}",
+        captured_on="real" if mode is None else "fake",
+        step="first" if first_step else "steady",
+        python=platform.python_version(),
+        assumptions=() if mode is None else tuple(sorted(mode.assumptions)),
+    )
 
 
 def _build(target: Callable[..., Any], hyperparameters: Mapping[str, Scalar], name: str) -> tuple[Step, bool]:

@@ -2,6 +2,9 @@
 
 Backward ops carry the module and line of the forward op whose gradient they compute: autograd numbers its nodes in the
 order of the forward ops, and the number of the node that runs leads back to the op.
+
+A custom autograd function creates its node first and runs its forward without gradients: neither the gradient mode nor
+the ops inside lead from the node to the call. Its calls are therefore followed, forward and backward.
 """
 
 from __future__ import annotations
@@ -11,17 +14,18 @@ import functools
 import linecache
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch.autograd.function import BackwardCFunction, _SingleLevelFunction
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from tensortide.graph.model import OUTSIDE, Branch, Module, Phase, Source
-from tensortide.recorder.functions import Functions
+from tensortide.recorder.surroundings import replaced
 
 _PACKAGE = str(Path(__file__).parent.parent) + "/"
 _TORCH = str(Path(torch.__file__).parent) + "/"
@@ -29,32 +33,11 @@ _STDLIB = sysconfig.get_paths()["stdlib"] + "/"
 _CHECKPOINT = _TORCH + "utils/checkpoint.py"
 _AUTOGRAD = _TORCH + "autograd/__init__.py"
 _ENGINE = _TORCH + "autograd/graph.py"
-_BACKWARD = Functions.run_backward.__code__
 
 Origin = tuple[int, int, int]
 """Module, source line and branch of an op: those of its gradient, too."""
-
-
-class OpContext:
-    """Place of one op in the step and in the user's code."""
-
-    __slots__ = ("branch", "by_engine", "module", "phase", "recompute", "source")
-
-    def __init__(
-        self,
-        phase: Phase,
-        module: int,
-        source: int,
-        recompute: bool = False,
-        branch: int = OUTSIDE,
-        by_engine: bool = False,
-    ) -> None:
-        self.by_engine = by_engine
-        self.phase = phase
-        self.module = module
-        self.source = source
-        self.recompute = recompute
-        self.branch = branch
+Context = tuple[Phase, int, int, bool, int]
+"""Fields of an op: phase, module, source line, recomputation, branch."""
 
 
 def is_internal(filename: str) -> bool:
@@ -78,6 +61,11 @@ def _runs_in(frame: FrameType | None, filename: str) -> bool:
     return frame is not None and frame.f_code.co_filename == filename
 
 
+def _context(phase: Phase, origin: Origin) -> Context:
+    module, source, branch = origin
+    return phase, module, source, False, branch
+
+
 class Tracker:
     """Answers, for the op about to run, where it stands. Give its ``context`` to a Recorder and ``watch`` the step."""
 
@@ -86,6 +74,8 @@ class Tracker:
         self.sources: list[Source] = []
         self.branches: list[Branch] = []
         self.branch = OUTSIDE
+        self.by_engine: set[int] = set()
+        """Ops that the autograd engine runs itself: sums of gradients."""
         self._module_ids: dict[int, int] = {}
         self._owners: dict[int, int] = {}
         self._known: list[torch.nn.Module] = []
@@ -93,7 +83,10 @@ class Tracker:
         self._optimizer_depth = 0
         self._source_ids: dict[tuple[CodeType, int], int] = {}
         self._internal = _Internal()
-        self._functions = Functions(self._function_called)
+        self._recorded = [False]
+        """Per custom function that runs: True in a forward that autograd records, although gradients are off."""
+        self._differentiated: list[bool] = []
+        """Per backward of a custom function that runs: True if it is itself differentiated (``create_graph``)."""
         self._by_node: dict[int, Origin] = {}
         self._next_node = 0
         self._last: Origin = (OUTSIDE, OUTSIDE, OUTSIDE)
@@ -110,32 +103,35 @@ class Tracker:
 
     # -- the question the recorder asks ---------------------------------------------------------
 
-    def context(self, index: int) -> OpContext:
+    def context(self, index: int) -> Context:
         """Context of the op about to run as op ``index``."""
-        del index
         frame = sys._getframe(2).f_back  # None on the thread that runs an accelerator's backward
         if self._optimizer_depth:
-            return OpContext(Phase.OPTIMIZER, self._stack[-1], self._source(frame), branch=self.branch)
+            return _context(Phase.OPTIMIZER, self._here(frame))
         if torch._C._current_graph_task_id() == -1:
             if _runs_in(frame, _AUTOGRAD):  # the gradient of the loss with respect to itself
-                return OpContext(Phase.BACKWARD, self._stack[-1], self._source(frame), branch=self.branch)
+                return _context(Phase.BACKWARD, self._here(frame))
             return self._forward(frame)
         if self._recomputing(frame):
-            forward = self._forward(frame)
-            return OpContext(Phase.BACKWARD, forward.module, forward.source, True, self.branch)
+            _, module, source, _, branch = self._forward(frame)
+            return Phase.BACKWARD, module, source, True, branch
         origin = self._origin_of_gradient(frame)
         if torch.is_grad_enabled():
             self._number(origin)
-        by_engine = (frame is None or _runs_in(frame, _ENGINE)) and not torch.is_grad_enabled()
-        return OpContext(Phase.BACKWARD, *origin[:2], branch=origin[2], by_engine=by_engine)
+        elif frame is None or _runs_in(frame, _ENGINE):
+            self.by_engine.add(index)
+        return _context(Phase.BACKWARD, origin)
 
-    def _forward(self, frame: FrameType | None) -> OpContext:
-        module, source = self._stack[-1], self._source(frame)
+    def _here(self, frame: FrameType | None) -> Origin:
+        return self._stack[-1], self._source(frame), self.branch
+
+    def _forward(self, frame: FrameType | None) -> Context:
+        origin = self._here(frame)
         if torch.is_grad_enabled():
-            self._number((module, source, self.branch))
-        elif module == OUTSIDE and not self._functions.recorded:
-            return OpContext(Phase.OTHER, module, source, branch=self.branch)
-        return OpContext(Phase.FORWARD, module, source, branch=self.branch)
+            self._number(origin)
+        elif origin[0] == OUTSIDE and not self._recorded[-1]:
+            return _context(Phase.OTHER, origin)
+        return _context(Phase.FORWARD, origin)
 
     # -- autograd nodes -------------------------------------------------------------------------
 
@@ -166,12 +162,45 @@ class Tracker:
     def _function_called(self, number: int, frame: FrameType) -> None:
         """Remember whose the node ``number``, of the custom function called from ``frame``, is."""
         if torch._C._current_graph_task_id() == -1 or self._recomputing(frame):
-            origin = (self._stack[-1], self._source(frame), self.branch)
+            origin = self._here(frame)
         else:
             origin = self._origin_of_gradient(frame)
         self._settle(number)
         self._by_node[number] = origin
         self._next_node = number + 1
+
+    # -- custom functions -----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _functions_followed(self) -> Iterator[None]:
+        """Follow every call while active: of functions, and of ``apply`` that was looked up before."""
+        forward: Any = _SingleLevelFunction
+        backward: Any = BackwardCFunction
+        chosen = backward._get_user_fn
+
+        def watched(function: Any, *args: Any, **kwargs: Any) -> Any:
+            self._function_called(torch._C._autograd._get_sequence_nr(), sys._getframe(1))
+            self._recorded.append(torch.is_grad_enabled() or self._recorded[-1])
+            inherited: Any = super(forward, function)
+            try:
+                return inherited.apply(*args, **kwargs)
+            finally:
+                self._recorded.pop()
+
+        def followed(node: Any) -> Any:
+            return functools.partial(self._run_backward, chosen(node))
+
+        with replaced(forward, "apply", classmethod(watched)), replaced(backward, "_get_user_fn", followed):
+            yield
+
+    def _run_backward(self, backward: Callable[..., Any], *args: Any) -> Any:
+        self._recorded.append(False)
+        self._differentiated.append(torch.is_grad_enabled())
+        try:
+            return backward(*args)
+        finally:
+            self._recorded.pop()
+            self._differentiated.pop()
 
     # -- frames ---------------------------------------------------------------------------------
 
@@ -195,8 +224,8 @@ class Tracker:
         while frame is not None and frame.f_code.co_filename != _ENGINE:
             code = frame.f_code
             if code is _BACKWARD:
-                recorded = torch.is_grad_enabled() or self._functions.recorded
-                return recorded and not self._functions.differentiated
+                recorded = torch.is_grad_enabled() or self._recorded[-1]
+                return recorded and not self._differentiated[-1]
             if code.co_filename == _CHECKPOINT and (
                 code.co_name == "unpack_hook" or (users and code.co_name == "backward")
             ):
@@ -261,15 +290,16 @@ class Tracker:
     def watch(self) -> Iterator[None]:
         """Follow module calls and optimizer steps while active; leaves no hook behind."""
         self._next_node = torch._C._autograd._get_sequence_nr()
-        handles = [
+        handles = (
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),
             register_optimizer_step_pre_hook(self._optimizer_starts),
             register_optimizer_step_post_hook(self._optimizer_ends),
-        ]
-        try:
-            with self._functions.watch():
-                yield
-        finally:
+        )
+        with self._functions_followed(), contextlib.ExitStack() as stack:
             for handle in handles:
-                handle.remove()
+                stack.callback(handle.remove)
+            yield
+
+
+_BACKWARD = Tracker._run_backward.__code__

@@ -6,8 +6,8 @@ branches are recorded, each op marked with its branch, and gradients flow into b
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from tensortide.errors import DataDependent
 from tensortide.graph.model import Branch
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.recorder import Recorder
+from tensortide.recorder.surroundings import replaced
 
 
 class _Merge(torch.autograd.Function):
@@ -36,8 +37,7 @@ class _Merge(torch.autograd.Function):
         return gradient, gradient
 
 
-@contextlib.contextmanager
-def followed(tracker: Tracker | None = None, recorder: Recorder | None = None) -> Iterator[None]:
+def followed(tracker: Tracker | None = None, recorder: Recorder | None = None) -> AbstractContextManager[None]:
     """Run conditionals and loops op by op while active."""
     compile_and_call = hop_utils._hop_compile_and_call
 
@@ -49,11 +49,7 @@ def followed(tracker: Tracker | None = None, recorder: Recorder | None = None) -
             return _while_loop(*args)
         return compile_and_call(fn, args, kwargs)
 
-    hop_utils._hop_compile_and_call = call
-    try:
-        yield
-    finally:
-        hop_utils._hop_compile_and_call = compile_and_call
+    return replaced(hop_utils, "_hop_compile_and_call", call)
 
 
 def _cond(
@@ -67,26 +63,19 @@ def _cond(
     taken = _value(predicate)
     if taken is not None:
         return true_fn(*operands) if taken else false_fn(*operands)
-    if tracker is None:
-        first, second = true_fn(*operands), false_fn(*operands)
-    else:
-        conditional = len(tracker.branches)
-        outer = tracker.branch
-        tracker.branches += [Branch(conditional, 0, outer), Branch(conditional, 1, outer)]
-        try:
-            tracker.branch = conditional
-            first = true_fn(*operands)
-            tracker.branch = conditional + 1
-            second = false_fn(*operands)
-        finally:
-            tracker.branch = outer
-    if recorder is None:
-        return _merged(first, second)
-    recorder.paused = True
+    if tracker is None or recorder is None:
+        return _merged(true_fn(*operands), false_fn(*operands))
+    conditional, outer = len(tracker.branches), tracker.branch
+    tracker.branches += [Branch(conditional, 0, outer), Branch(conditional, 1, outer)]
     try:
+        tracker.branch = conditional
+        first = true_fn(*operands)
+        tracker.branch = conditional + 1
+        second = false_fn(*operands)
+        tracker.branch, recorder.paused = outer, True
         return _merged(first, second)
     finally:
-        recorder.paused = False
+        tracker.branch, recorder.paused = outer, False
 
 
 def _merged(first: Any, second: Any) -> Any:

@@ -12,8 +12,7 @@ from torch.utils.flop_counter import flop_registry
 from tensortide.cost import Cost, count
 from tensortide.cost.evaluate import How
 from tensortide.errors import GraphError
-from tensortide.graph.model import Graph, Op, OpView, Phase, Role, Storage, Tensor
-from tensortide.recorder.context import OpContext
+from tensortide.graph.model import Graph, OpView, Tensor
 from tensortide.recorder.execute import arguments, function
 from tensortide.recorder.recorder import Recorder
 
@@ -64,7 +63,7 @@ def _formula_flops(formula: Any, op: OpView, args: list[Any], kwargs: dict[str, 
 
 def _parts(func: Any, mode: FakeTensorMode, args: list[Any], kwargs: dict[str, Any]) -> Graph | None:
     decompose = decomposition_table.get(func)
-    recorder = Recorder(lambda index: OpContext(Phase.FORWARD, -1, -1))
+    recorder = Recorder()
     try:
         with mode, recorder:
             result = decompose(*args, **kwargs) if decompose else func.decompose(*args, **kwargs)
@@ -72,8 +71,6 @@ def _parts(func: Any, mode: FakeTensorMode, args: list[Any], kwargs: dict[str, A
         return None
     if result is NotImplemented or not recorder.ops:
         return None
-    ops = tuple(Op(raw.call, tuple(raw.inputs), tuple(raw.outputs), Phase.FORWARD) for raw in recorder.ops)
-    if any(recorder.calls[op.call].op == str(func) for op in ops):
+    if any(recorder.calls[op.call].op == str(func) for op in recorder.ops):
         return None
-    storages = tuple(Storage(s.nbytes, s.device, Role.TEMPORARY, s.birth, s.death) for s in recorder.storages)
-    return Graph(ops, tuple(recorder.calls), tuple(recorder.tensors), storages)
+    return recorder.graph()

@@ -7,10 +7,12 @@ and a shallow copy of the container is kept, from which it is restored whatever 
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
+import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -18,25 +20,42 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from tensortide.errors import CaptureError
 from tensortide.recorder.batches import Batches, is_source
-from tensortide.recorder.containers import Containers, join
-from tensortide.recorder.generators import rewinder
 from tensortide.recorder.reachable import ATOMS, is_foreign, is_user_class, is_visited_object, named_globals
-from tensortide.recorder.standins import copy_hooks
+from tensortide.recorder.standins import copy_hooks, hooks_of
+from tensortide.recorder.surroundings import rewinder
 
 Replace = Callable[[torch.Tensor], torch.Tensor]
 
 _LIMIT = 2_000_000
+_ABSENT = object()
+"""Content of an empty cell, or of a name that is not defined."""
 
 
-class Isolation(Containers):
+class Isolation:
     """Everything reachable from a step, with tensors swapped. ``restore`` undoes it."""
 
     def __init__(self, replace: Replace) -> None:
-        super().__init__()
         self.replace = replace
         self.modules: dict[str, torch.nn.Module] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         self.tensors: dict[str, torch.Tensor] = {}
+        self._seen: dict[int, Any] = {}
+        self._undo: list[Callable[[], None]] = []
+        self._owned = False
+        """True inside a module or optimizer: its tensors are named by their owner."""
+        self._visits: tuple[tuple[Any, Callable[[Any, str], Any]], ...] = (
+            (torch.Tensor, self._tensor),
+            (torch.nn.Module, self._module),
+            (dict, self._dict),
+            ((tuple, frozenset), self._rebuilt),
+            ((list, set, collections.deque), self._refilled),
+            (functools.partial, self._partial),
+            (functools._lru_cache_wrapper, self._cached),
+            (types.FunctionType, self._function),
+            (types.MethodType, self._method),
+            (type, self._class),
+            (object, self._object),
+        )
 
     def restore(self) -> None:
         """Put every visited container back as it was: all that can be, whatever one of them says."""
@@ -54,9 +73,8 @@ class Isolation(Containers):
         """Take the gradient hooks off the capture's own tensors: cycles through them are never collected."""
         for _, tensor in self._seen.values():
             if isinstance(tensor, FakeTensor):
-                for hooks in (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)):
-                    if hooks:
-                        hooks.clear()
+                for hooks in hooks_of(tensor):
+                    hooks.clear()
 
     def roots(self) -> dict[str, torch.nn.Module]:
         """The outermost modules by path prefix; the only one that holds parameters has the prefix ``""``."""
@@ -75,40 +93,54 @@ class Isolation(Containers):
         if len(self._seen) > _LIMIT:
             return value
         self._seen[id(value)] = (value, value)
-        result = self._visit(value, path)
+        result = next(visit for kinds, visit in self._visits if isinstance(value, kinds))(value, path)
         self._seen[id(value)] = (value, result)
         return result
 
-    def _visit(self, value: Any, path: str) -> Any:
-        if isinstance(value, torch.Tensor):
-            return self._tensor(value, path)
-        if isinstance(value, torch.nn.Module):
-            return self._module(value, path)
-        for kinds, visit in self._containers:
-            if isinstance(value, kinds):
-                return visit(value, path)
-        if isinstance(value, types.FunctionType):
-            return self._function(value, path)
-        if isinstance(value, types.MethodType):
-            owner = self.visit(value.__self__, path)
-            return value if owner is value.__self__ else types.MethodType(value.__func__, owner)
-        if isinstance(value, type):
-            return self._class(value)
-        if is_source(value):
-            return Batches(value, lambda item: self.visit(item, "batch"))
-        return self._object(value, path)
+    def _back(self, value: Any) -> Any:
+        """Value to restore in place of ``value``: itself, or a twin of a data iterator that repeats its batches."""
+        if isinstance(value, Batches):
+            return value.given_back()
+        seen = self._seen.get(id(value))
+        stand_in = seen[1] if seen is not None and seen[0] is value else None
+        return stand_in.given_back() if isinstance(stand_in, Batches) and stand_in is not value else value
+
+    @contextlib.contextmanager
+    def _named_by_owner(self, owned: bool) -> Iterator[None]:
+        before, self._owned = self._owned, owned
+        try:
+            yield
+        finally:
+            self._owned = before
+
+    def _swap(self, owner: Any, name: str, path: str, *, names: bool = False) -> None:
+        """Visit what ``owner``, a namespace, a cell or an object, has as ``name``; if it ``names``, a tensor there is
+        called ``path``, whoever owns it."""
+        before = _get(owner, name)
+        after = before if before is _ABSENT else self.visit(before, path)
+        if after is not before:
+            _put(owner, name, after)
+        if names and isinstance(after, torch.Tensor):
+            self.tensors.setdefault(path, after)
+
+        def undo() -> None:
+            back = self._back(before)
+            if _get(owner, name) is not back:
+                _put(owner, name, back)
+
+        self._undo.append(undo)
 
     # -- tensors --------------------------------------------------------------------------------
 
     def _tensor(self, value: torch.Tensor, path: str) -> torch.Tensor:
         stand_in = self.replace(value)
         self._seen[id(value)] = (value, stand_in)  # its hooks may lead back to it
-        for hooks in (value._backward_hooks, getattr(value, "_post_accumulate_grad_hooks", None)):
-            for hook in list((hooks or {}).values()):
+        for hooks in hooks_of(value):
+            for hook in list(hooks.values()):
                 self.visit(hook, path)
         if stand_in is not value:
             copy_hooks(value, stand_in)
-        if not self._depth:
+        if not self._owned:
             self.tensors.setdefault(path, stand_in)
         return stand_in
 
@@ -122,35 +154,96 @@ class Isolation(Containers):
             )
         self.modules.setdefault(path or type(module).__name__, module)
         self.visit(type(module))
-        self._owned(module.__dict__, path)
+        with self._named_by_owner(True):
+            self._dict(module.__dict__, path)
         return module
 
-    def _owned(self, attributes: dict[str, Any], path: str) -> None:
-        """Visit what belongs to a module or optimizer: its tensors are named by their owner."""
-        self._depth += 1
-        try:
-            self._dict(attributes, path)
-        finally:
-            self._depth -= 1
+    def _dict(self, value: dict[Any, Any], path: str) -> dict[Any, Any]:
+        plain: Any = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
+        before = dict(plain.items(value))
+
+        def fill(items: dict[Any, Any]) -> None:  # by the base class: a subclass may refuse or count
+            plain.clear(value)
+            for key, item in items.items():
+                plain.__setitem__(value, key, item)
+
+        self._undo.append(lambda: fill({key: self._back(item) for key, item in before.items()}))
+        after: dict[Any, Any] = {}
+        for i, (key, item) in enumerate(before.items()):
+            new_key = self._key(key) if isinstance(key, (torch.Tensor, tuple)) else key
+            after[new_key] = self.visit(item, join(path, key if isinstance(key, (str, int)) else i))
+        if all(map(operator.is_, after, before)):
+            for key, item in after.items():
+                if item is not before[key]:
+                    plain.__setitem__(value, key, item)
+        else:
+            fill(after)
+        self._attributes(value, path)
+        return value
+
+    def _key(self, key: Any) -> Any:
+        """A key names nothing: its tensors have their names from where they live."""
+        with self._named_by_owner(True):
+            return self.visit(key)
+
+    def _attributes(self, value: Any, path: str) -> None:
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict):
+            self.visit(attributes, path)
+
+    def _items(self, value: Iterable[Any], path: str) -> list[Any]:
+        return [self.visit(item, f"{path}[{i}]") for i, item in enumerate(value)]
+
+    def _refilled(self, value: Any, path: str) -> Any:
+        before = list(value)
+        self._undo.append(lambda: _fill(value, [self._back(item) for item in before]))
+        _fill(value, self._items(before, path))
+        if isinstance(value, list):
+            self._attributes(value, path)
+        return value
+
+    def _rebuilt(self, value: Any, path: str) -> Any:
+        items = self._items(value, path)
+        if all(map(operator.is_, items, value)):
+            return value
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+
+    def _partial(self, value: functools.partial[Any], path: str) -> Any:
+        func, args = self.visit(value.func, path), self.visit(value.args, path)
+        keywords = {name: self.visit(item, join(path, name)) for name, item in value.keywords.items()}
+        same = all(map(operator.is_, keywords.values(), value.keywords.values()))
+        return (
+            value if same and func is value.func and args is value.args else functools.partial(func, *args, **keywords)
+        )
+
+    def _cached(self, value: Any, path: str) -> Any:
+        """A cache of its own: what the step's calls return is not for the user's."""
+        return functools.lru_cache(**value.cache_parameters())(self.visit(value.__wrapped__, path))
+
+    # -- code and objects -----------------------------------------------------------------------
 
     def _function(self, func: types.FunctionType, path: str) -> types.FunctionType:
         if is_foreign(str(func.__module__)):
             return func
-        depth, self._depth = self._depth, 0  # what code names belongs to no module
-        for name, cell in zip(func.__code__.co_freevars, func.__closure__ or (), strict=True):
-            self._cell(cell, name)
-        if func.__defaults__:
-            self._attribute(func, "__defaults__", path)
-        if func.__kwdefaults__:
-            self._dict(func.__kwdefaults__, path)
-        self._attributes(func, path)
-        for namespace, name in named_globals(func):
-            self._slot(namespace, name)
-        self._depth = depth
+        with self._named_by_owner(False):  # what code names belongs to no module
+            for name, cell in zip(func.__code__.co_freevars, func.__closure__ or (), strict=True):
+                self._swap(cell, "cell_contents", name, names=True)
+            if func.__defaults__:
+                self._swap(func, "__defaults__", path)
+            if func.__kwdefaults__:
+                self._dict(func.__kwdefaults__, path)
+            self._attributes(func, path)
+            for namespace, name in named_globals(func):  # a builtin, or a global that the step assigns, may be absent
+                self._swap(namespace, name, name, names=True)
         return func
 
-    def _class(self, kind: type) -> type:
+    def _method(self, value: types.MethodType, path: str) -> types.MethodType:
+        owner = self.visit(value.__self__, path)
+        return value if owner is value.__self__ else types.MethodType(value.__func__, owner)
+
+    def _class(self, kind: type, path: str) -> type:
         """The globals that a user's class names in its methods, and its own attributes."""
+        del path
         if not is_user_class(kind):
             return kind
         before = dict(vars(kind))
@@ -165,66 +258,23 @@ class Isolation(Containers):
                     setattr(kind, name, back)
 
         self._undo.append(undo)
-        depth, self._depth = self._depth, 0
-        for name, item in before.items():
-            if isinstance(item, (staticmethod, classmethod)):
-                self.visit(item.__func__, name)
-            elif isinstance(item, property):
-                self.visit(item.fget, name)
-            elif isinstance(item, types.FunctionType) or not name.startswith("__"):
-                new = self.visit(item, f"{kind.__name__}.{name}")
-                if new is not item:
-                    setattr(kind, name, new)
-        for base in kind.__bases__:
-            self.visit(base)
-        self._depth = depth
+        with self._named_by_owner(False):
+            for name, item in before.items():
+                if isinstance(item, (staticmethod, classmethod)):
+                    self.visit(item.__func__, name)
+                elif isinstance(item, property):
+                    self.visit(item.fget, name)
+                elif isinstance(item, types.FunctionType) or not name.startswith("__"):
+                    new = self.visit(item, f"{kind.__name__}.{name}")
+                    if new is not item:
+                        setattr(kind, name, new)
+            for base in kind.__bases__:
+                self.visit(base)
         return kind
 
-    def _cell(self, cell: types.CellType, name: str) -> None:
-        try:
-            before = cell.cell_contents
-        except ValueError:  # not assigned yet
-            self._undo.append(lambda: _empty(cell))
-            return
-        cell.cell_contents = self._slot_value(before, name)
-
-        def undo() -> None:
-            cell.cell_contents = self._back(before)
-
-        self._undo.append(undo)
-
-    def _slot(self, namespace: dict[str, Any], name: str) -> None:
-        if name not in namespace:  # a builtin, or a global that the step assigns first
-            self._undo.append(functools.partial(_remove, namespace, name))
-            return
-        before = namespace[name]
-        namespace[name] = self._slot_value(before, name)
-
-        def undo() -> None:
-            namespace[name] = self._back(before)
-
-        self._undo.append(undo)
-
-    def _slot_value(self, value: Any, path: str) -> Any:
-        result = self.visit(value, path)
-        if isinstance(result, torch.Tensor):
-            self.tensors.setdefault(path, result)
-        return result
-
-    def _attribute(self, owner: Any, name: str, path: str) -> None:
-        before = getattr(owner, name)
-        after = self.visit(before, path)
-        if after is not before:
-            setattr(owner, name, after)
-
-        def undo() -> None:
-            back = self._back(before)
-            if getattr(owner, name, None) is not back:
-                setattr(owner, name, back)
-
-        self._undo.append(undo)
-
     def _object(self, value: Any, path: str) -> Any:
+        if is_source(value):
+            return Batches(value, lambda item: self.visit(item, "batch"))
         rewind = rewinder(value)
         if rewind is not None:
             self._undo.append(rewind)
@@ -232,26 +282,48 @@ class Isolation(Containers):
         self.visit(type(value))
         if isinstance(value, torch.optim.Optimizer):
             self.optimizers[path] = value
-            self._owned(value.__dict__, path)
+            with self._named_by_owner(True):
+                self._dict(value.__dict__, path)
             return value
         if not is_visited_object(value):
             return value
-        attributes = getattr(value, "__dict__", None)
-        if isinstance(attributes, dict):
-            self.visit(attributes, path)
+        self._attributes(value, path)
         for kind in type(value).__mro__:
             names = kind.__dict__.get("__slots__", ())
             for name in (names,) if isinstance(names, str) else names:
                 if name not in ("__dict__", "__weakref__") and hasattr(value, name):
                     with contextlib.suppress(AttributeError, TypeError):
-                        self._attribute(value, name, join(path, name))
+                        self._swap(value, name, join(path, name))
         return value
 
 
-def _empty(cell: types.CellType) -> None:
-    with contextlib.suppress(ValueError):
-        del cell.cell_contents
+def join(path: str, key: object) -> str:
+    """The path of what ``key`` leads to from ``path``."""
+    if not isinstance(key, str):
+        return f"{path}[{key!r}]" if isinstance(key, int) else path
+    return f"{path}.{key}" if path else key
 
 
-def _remove(namespace: dict[str, Any], name: str) -> None:
-    namespace.pop(name, None)
+def _fill(value: Any, items: list[Any]) -> None:
+    """Make ``items`` the content of a list, set or deque."""
+    if isinstance(value, list):
+        list.__setitem__(value, slice(None), items)
+    else:
+        value.clear()
+        (value.update if isinstance(value, set) else value.extend)(items)
+
+
+def _get(owner: Any, name: str) -> Any:
+    try:
+        return owner[name] if isinstance(owner, dict) else getattr(owner, name)
+    except (KeyError, AttributeError, ValueError):  # an empty cell has no value
+        return _ABSENT
+
+
+def _put(owner: Any, name: str, value: Any) -> None:
+    if value is _ABSENT:
+        owner.pop(name) if isinstance(owner, dict) else delattr(owner, name)
+    elif isinstance(owner, dict):
+        owner[name] = value
+    else:
+        setattr(owner, name, value)

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tensortide.graph.model import TENSOR, Call, Const, Value
+from tensortide.graph.model import TENSOR, Call, Const, Graph, Op, Phase, Role, Storage, Value
 from tensortide.graph.model import Tensor as GraphTensor
 from tensortide.recorder.fake_mode import device_of
-from tensortide.recorder.schema import PASSED_ON, OpaqueSchema, Schema, eager_body, embedded, schema_of
+from tensortide.recorder.schema import PASSED_ON, Schema, eager_body, embedded, schema_of
 
 _PLAIN = frozenset({int, str, type(None)})
 _TYPED = frozenset({bool, float, complex})
@@ -32,7 +33,7 @@ _CONST_KINDS: dict[type, str] = {
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
 _DEVICE = torch.ops.prim.device.default
 _storage_of = torch.Tensor.untyped_storage
-"""As it was before anybody replaced it, who wants to be told when memory is looked at."""
+"""PyTorch's own: a live run replaces the method, to see reads of memory."""
 
 
 class _Watch(weakref.ref[Any]):
@@ -43,55 +44,36 @@ class _Watch(weakref.ref[Any]):
     storage: int
 
 
-class RawStorage:
-    """A storage while the step runs."""
+class Mode(TorchDispatchMode):
+    """A dispatch mode without a compiler wrapper around its handler: that costs microseconds per op and seconds of
+    import."""
 
-    __slots__ = ("birth", "death", "device", "nbytes")
-
-    def __init__(self, nbytes: int, device: str, birth: int | None) -> None:
-        self.nbytes = nbytes
-        self.device = device
-        self.birth = birth
-        self.death: int | None = None
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
 
 
-class RawOp:
-    """One recorded op. ``context`` is whatever the context function returned for it."""
-
-    __slots__ = ("call", "context", "inputs", "outputs")
-
-    def __init__(self, call: int, inputs: list[int], outputs: list[int], context: Any) -> None:
-        self.call = call
-        self.inputs = inputs
-        self.outputs = outputs
-        self.context = context
-
-
-class Recorder(TorchDispatchMode):
+class Recorder(Mode):
     """Records the ops that PyTorch dispatches while it is active.
 
-    ``context`` is called once per op, before it runs, with the op's index, and its result is kept with the op.
+    ``context`` is called once per op, before it runs, with the op's index. It returns what is recorded with the op: its
+    phase and, if known, the fields of an ``Op`` that follow. ``fixes`` replace results, by op.
     """
 
     supports_higher_order_operators = True
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """No compiler wrapper around the handler: it costs microseconds per op and seconds of import."""
-        return False
-
     def __init__(
         self,
-        context: Callable[[int], Any],
+        context: Callable[[int], tuple[Any, ...]] = lambda index: (Phase.FORWARD,),
         fixes: Mapping[Any, Callable[[Sequence[Any], Any], Any]] | None = None,
     ) -> None:
         super().__init__()
         self.context = context
         self.fixes = fixes or {}
-        self.ops: list[RawOp] = []
+        self.ops: list[Op] = []
         self.calls: list[Call] = []
         self.tensors: list[GraphTensor] = []
-        self.storages: list[RawStorage] = []
+        self.storages: list[Storage] = []
         self.paused = False
         self._running = 0
         self._now: int | None = None
@@ -127,11 +109,11 @@ class Recorder(TorchDispatchMode):
         """An operator over functions: its body op by op as eager execution runs it, else one op of unknown cost."""
         body = eager_body(func)
         if body is None:
-            return self.record(func, OpaqueSchema(func.name()), args, kwargs)
+            return self.record(func, schema_of(func), args, kwargs)
         with self:
             return body(*args, **kwargs)
 
-    def record(self, func: Any, schema: Schema | OpaqueSchema, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def record(self, func: Any, schema: Schema, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run ``func`` and append it to the record. Returns its result."""
         inputs: list[int] = []
         kinds: list[object] = []
@@ -148,10 +130,10 @@ class Recorder(TorchDispatchMode):
                 result = self.fixes[func](args, result)
         finally:
             self._running -= 1
+        self._now = len(self.ops)
         if schema.may_resize:
             self._refresh(args, kwargs)
         outputs: list[int] = []
-        self._now = len(self.ops)
         returns = self._encode(result, outputs, kinds)
         self._now = None
         key = (func, values, named, returns, tuple(kinds))
@@ -159,7 +141,7 @@ class Recorder(TorchDispatchMode):
         if call is None:
             call = self._call_ids[key] = len(self.calls)
             self.calls.append(schema.call(values, named, returns))
-        self.ops.append(RawOp(call, inputs, outputs, context))
+        self.ops.append(Op(call, tuple(inputs), tuple(outputs), *context))
         return result
 
     def run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -197,19 +179,21 @@ class Recorder(TorchDispatchMode):
         storage = self._storage_ids.get(key)
         if storage is None:
             storage = self._add_storage(handle, key, handle.nbytes(), str(value.device))
-        identity = (storage, value.dtype, value.shape, value.stride(), value.storage_offset())
+        return self._view(storage, value, value.stride(), value.storage_offset())
+
+    def _view(self, storage: int, value: torch.Tensor, strides: tuple[int, ...], offset: Any) -> int:
+        identity = (storage, value.dtype, value.shape, strides, offset)
         known = self._tensor_ids.get(identity)
         if known is None:
             known = self._tensor_ids[identity] = len(self.tensors)
-            shape, strides, offset = tuple(value.shape), value.stride(), int(value.storage_offset())
-            self.tensors.append(GraphTensor(storage, str(value.dtype)[6:], shape, strides, offset))
+            self.tensors.append(GraphTensor(storage, str(value.dtype)[6:], tuple(value.shape), strides, int(offset)))
         return known
 
     # -- storages -------------------------------------------------------------------------------
 
     def _add_storage(self, handle: Any, key: int, nbytes: int, device: str) -> int:
         storage = len(self.storages)
-        self.storages.append(RawStorage(nbytes, device, self._now))
+        self.storages.append(Storage(nbytes, device, Role.TEMPORARY, self._now, None))
         self._storage_ids[key] = storage
         watch: Any = _Watch(handle, self._released)
         watch.key, watch.storage = key, storage
@@ -220,25 +204,20 @@ class Recorder(TorchDispatchMode):
         key: int = watch.key
         if self._watches.get(key) is watch:
             del self._watches[key], self._storage_ids[key]
-        self.storages[watch.storage].death = len(self.ops) + (1 if self._running else 0)
+        self._ends(watch.storage, len(self.ops) + (1 if self._running else 0))
+
+    def _ends(self, storage: int, death: int) -> None:
+        self.storages[storage] = replace(self.storages[storage], death=death)
 
     def _storageless(self, value: torch.Tensor) -> int:
         """A sparse tensor has no storage of its own: it stands for one of the size of its parts."""
         key = -id(value)
         storage = self._storage_ids.get(key)
-        parts: Iterable[torch.Tensor] = ()
-        if value.layout == torch.sparse_coo:
-            parts = (value._indices(), value._values())
         if storage is None:
+            parts = (value._indices(), value._values()) if value.layout == torch.sparse_coo else ()
             nbytes = sum(part.numel() * part.element_size() for part in parts)
             storage = self._add_storage(value, key, nbytes, str(value.device))
-        identity = (storage, value.dtype, value.shape)
-        known = self._tensor_ids.get(identity)
-        if known is None:
-            known = self._tensor_ids[identity] = len(self.tensors)
-            shape = tuple(value.shape)
-            self.tensors.append(GraphTensor(storage, str(value.dtype)[6:], shape, (0,) * len(shape), 0))
-        return known
+        return self._view(storage, value, (0,) * len(value.shape), 0)
 
     def _refresh(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """An op that may resize gives its storage a new size: the old block ends and a new one begins."""
@@ -248,6 +227,10 @@ class Recorder(TorchDispatchMode):
             handle = _storage_of(value)
             storage = self._storage_ids.get(handle._cdata)
             if storage is not None and self.storages[storage].nbytes != handle.nbytes():
-                self.storages[storage].death = len(self.ops) + 1
+                self._ends(storage, len(self.ops) + 1)
                 self._add_storage(handle, handle._cdata, handle.nbytes(), str(value.device))
-                self.storages[-1].birth = len(self.ops)
+
+    def graph(self, storages: Iterable[Storage] | None = None, **tables: Any) -> Graph:
+        """The Graph of the record, with ``storages`` that have roles, and further ``tables``."""
+        given = self.storages if storages is None else storages
+        return Graph(tuple(self.ops), tuple(self.calls), tuple(self.tensors), tuple(given), **tables)

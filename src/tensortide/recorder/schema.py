@@ -43,31 +43,29 @@ _TAGS = {
 }
 
 
+_NO_SCHEMA = torch._C.parse_schema("none() -> ()")
+
+
 class Schema:
-    """The parts of an op's schema that shape its record."""
+    """The parts of an op's schema that shape its record. An operator over functions has none: its arguments are named
+    by position."""
 
     __slots__ = ("composite", "fresh", "may_resize", "mutated_names", "name", "names", "tags")
 
     def __init__(self, func: Any) -> None:
-        schema = func._schema
-        self.name: str = str(func)
+        opaque = isinstance(func, torch._ops.HigherOrderOperator)
+        schema = _NO_SCHEMA if opaque else func._schema
+        self.name = f"higher_order.{func.name()}" if opaque else str(func)
         self.names: tuple[str, ...] = tuple(a.name for a in schema.arguments)
         self.mutated_names = frozenset(a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write)
         self.fresh = schema.name in ("aten::lift_fresh", "aten::lift_fresh_copy", "aten::lift")
         self.may_resize = schema.name in _RESIZING or any(a.is_out for a in schema.arguments)
-        # A few ops have a decomposition and a kernel of their own (silu_backward): ordinary runs take the kernel.
-        kernels = torch._C._dispatch_has_kernel_for_dispatch_key
-        self.composite = kernels(func.name(), torch._C.DispatchKey.CompositeImplicitAutograd) and not kernels(
-            func.name(), torch._C.DispatchKey.CPU
-        )
-        tags = [_TAGS[t] for t in func.tags if t in _TAGS]
-        if func.is_view:
-            tags.append("view")
-        self.tags = tuple(sorted(tags))
+        self.composite, self.tags = (False, ()) if opaque else (_composite(func), _tags(func))
 
     def call(self, values: tuple[Value, ...], named: tuple[tuple[str, Value], ...], returns: Value) -> Call:
         """The Call of positional ``values`` and keyword arguments ``named``."""
-        arguments = (*zip(self.names, values, strict=False), *named)
+        names = self.names or [f"arg{i}" for i in range(len(values))]
+        arguments = (*zip(names, values, strict=False), *named)
         mutated: list[int] = []
         slot = 0
         for name, value in arguments:
@@ -78,25 +76,21 @@ class Schema:
         return Call(self.name, arguments, len(values), tuple(mutated), returns, self.tags)
 
 
+def _composite(func: Any) -> bool:
+    """True if only a decomposition exists: of an op with a kernel too (silu_backward) ordinary runs take the kernel."""
+    kernels = torch._C._dispatch_has_kernel_for_dispatch_key
+    keys = torch._C.DispatchKey
+    return bool(kernels(func.name(), keys.CompositeImplicitAutograd) and not kernels(func.name(), keys.CPU))
+
+
+def _tags(func: Any) -> tuple[str, ...]:
+    return tuple(sorted([*(_TAGS[tag] for tag in func.tags if tag in _TAGS), *(["view"] if func.is_view else [])]))
+
+
 @functools.cache
 def schema_of(func: Any) -> Schema:
-    """The Schema of an op overload, computed once."""
+    """The Schema of an op, computed once."""
     return Schema(func)
-
-
-class OpaqueSchema:
-    """Stands for the schema of an operator over functions, which has none: arguments are named by position."""
-
-    fresh = False
-    may_resize = False
-
-    def __init__(self, name: str) -> None:
-        self.name = f"higher_order.{name}"
-
-    def call(self, values: tuple[Value, ...], named: tuple[tuple[str, Value], ...], returns: Value) -> Call:
-        """The Call of positional ``values`` and keyword arguments ``named``."""
-        arguments = (*((f"arg{i}", value) for i, value in enumerate(values)), *named)
-        return Call(self.name, arguments, len(values), (), returns)
 
 
 def eager_body(func: Any) -> Callable[..., Any] | None:

@@ -87,6 +87,11 @@ def clones() -> Any:
     return replace
 
 
+def hooks_of(tensor: torch.Tensor) -> list[dict[int, Any]]:
+    """The tables of gradient hooks that ``tensor`` has."""
+    return [hooks for hooks in (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)) if hooks]
+
+
 def copy_hooks(source: torch.Tensor, target: torch.Tensor) -> None:
     """Give the stand-in the attributes and gradient hooks of the tensor it stands for."""
     for name, item in getattr(source, "__dict__", {}).items():

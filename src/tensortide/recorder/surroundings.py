@@ -18,12 +18,34 @@ from tensortide.collector import no_collection
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Everything a capture needs around it, and everything it must leave as it was."""
-    with global_state(), no_collection(), uncompiled(), no_log():
+    """Everything a capture needs around it, and everything it must leave as it was. Compiled modules run eagerly; their
+    compiled code stays as it is."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")  # it logs failures of fake kernels: the error has them
+    with (
+        global_state(),
+        no_collection(),
+        torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext(),
+        replaced(logger, "disabled", True),
+    ):
         yield
 
 
-def _flag(owner: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, new: Any) -> Iterator[None]:
+    """Let ``new`` be the attribute ``name`` of ``owner``, a module, a class or an object, while active."""
+    own, before = name in vars(owner), vars(owner).get(name)
+    setattr(owner, name, new)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before) if own else delattr(owner, name)
+
+
+Switch = tuple[Callable[[], Any], Callable[[Any], Any]]
+"""A state of the process: a question, and a way to set it."""
+
+
+def _flag(owner: Any, name: str) -> Switch:
     return functools.partial(getattr, owner, name), functools.partial(setattr, owner, name)
 
 
@@ -36,7 +58,7 @@ def _set_deterministic(value: tuple[bool, bool]) -> None:
 
 
 _cuda, _cudnn = torch.backends.cuda, torch.backends.cudnn
-_SWITCHES: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
+_SWITCHES: list[Switch] = [
     (torch.get_default_dtype, torch.set_default_dtype),
     (torch.is_grad_enabled, torch._C._set_grad_enabled),
     (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
@@ -54,49 +76,49 @@ _SWITCHES: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
     (_cuda.cudnn_sdp_enabled, _cuda.enable_cudnn_sdp),
     *(_flag(_cudnn, name) for name in ("enabled", "benchmark", "deterministic", "allow_tf32")),
 ]
-"""The framework's global switches, each as a question and a way to set it."""
+"""The framework's global switches."""
+
+
+def rewinder(value: Any) -> Callable[[], Any] | None:
+    """Function that restores the present state of ``value`` if it is a random generator, else None."""
+    switch = _generator(value)
+    return None if switch is None else functools.partial(switch[1], switch[0]())
+
+
+def _generator(value: Any) -> Switch | None:
+    if isinstance(value, torch.Generator):
+        return value.get_state, value.set_state
+    if isinstance(value, random.Random):
+        return value.getstate, value.setstate
+    numpy_random: Any = sys.modules.get("numpy.random")
+    if numpy_random is not None and isinstance(value, numpy_random.RandomState):
+        return value.get_state, value.set_state
+    if numpy_random is not None and isinstance(value, numpy_random.Generator):
+        return _flag(value.bit_generator, "state")
+    return None
+
+
+def _global_generators() -> Iterator[Switch]:
+    """The generators of Python, PyTorch, NumPy and accelerators."""
+    yield random.getstate, random.setstate
+    yield torch.get_rng_state, torch.set_rng_state
+    if "numpy.random" in sys.modules:
+        yield sys.modules["numpy.random"].get_state, sys.modules["numpy.random"].set_state
+    if torch.cuda.is_initialized():
+        yield torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all
 
 
 @contextlib.contextmanager
 def global_state() -> Iterator[None]:
-    """Restore random generators and global switches on exit: Python, NumPy, PyTorch (CPU and accelerators)."""
-    numpy_random = sys.modules.get("numpy.random")
-    python_rng, torch_rng = random.getstate(), torch.get_rng_state()
-    numpy_rng = numpy_random.get_state() if numpy_random else None
-    cuda_rng = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    """Restore random generators and global switches on exit."""
+    drawn = [(put, get()) for get, put in _global_generators()]
     switches = [(get, put, get()) for get, put in _SWITCHES]
     try:
         with warnings.catch_warnings():
             yield
     finally:
-        random.setstate(python_rng)
-        torch.set_rng_state(torch_rng)
-        if numpy_random and numpy_rng is not None:
-            numpy_random.set_state(numpy_rng)
-        if cuda_rng is not None:
-            torch.cuda.set_rng_state_all(cuda_rng)
+        for put, state in drawn:
+            put(state)
         for get, put, value in switches:
             if get() != value:
                 put(value)
-
-
-@contextlib.contextmanager
-def no_log() -> Iterator[None]:
-    """The framework logs each failure of a fake kernel with a traceback; the error says it once."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-@contextlib.contextmanager
-def uncompiled() -> Iterator[None]:
-    """Compiled modules run eagerly during capture; their compiled code stays as it is."""
-    if "torch._dynamo" not in sys.modules:
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield

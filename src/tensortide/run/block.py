@@ -1,20 +1,20 @@
-"""Storages of the program and their values."""
+"""Storages of the program, their values, and the calls that made these and can recompute them."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from tensortide.run.template import Storage
-
-if TYPE_CHECKING:
-    from tensortide.run.recompute import Recomputable
+from tensortide.run.template import Hole, Storage, Template, storage_of, tensors_of, thawed
 
 PENDING = -1
 """Number of a storage that has not been reported to the engine."""
+_ABOVE = torch._C.DispatchKey.Functionalize
+"""A key like autograd and autocast: the handlers of dispatch modes run with all of these off already."""
 
 
 class Block(weakref.ref[Any]):
@@ -85,12 +85,106 @@ class Block(weakref.ref[Any]):
         return self.own is not None and torch._C._storage_Use_Count(self.own._cdata) == 1
 
 
+@dataclass(eq=False, slots=True)
 class Value:
     """Contents of a block between two writes. ``call`` made it, if it can be recomputed and was not reported to the
     engine: as result number ``place``, or by writing to the block if ``place`` is negative (for a call for several
     tensors: to number ``-1 - place``). ``writes``: number of writes to the block so far."""
 
-    __slots__ = ("block", "call", "place", "writes")
+    block: Block
+    call: Recomputable | None
+    place: int
+    writes: int = 0
 
-    def __init__(self, block: Block, call: Recomputable | None, place: int, writes: int = 0) -> None:
-        self.block, self.call, self.place, self.writes = block, call, place, writes
+
+@dataclass(eq=False, slots=True)
+class Recomputable:
+    """A call with everything that its results depend on: arguments, and the state of the generators it drew from."""
+
+    func: Any
+    args: Template
+    kwargs: dict[str, Template]
+    inputs: Sequence[Value | None]
+    """Value of each tensor argument; None where the result does not depend on it."""
+    number: int
+    """Position among all ops of the program."""
+    gradients: bool
+    """True if gradients were on: kernels of recurrent layers return more then."""
+    cost_ns: int = 0
+    nbytes: int = 0
+    """Bytes that it allocated."""
+    workspace_bytes: int = 0
+    sums: bool = False
+    """True for the sum of two gradients that autograd makes, or one like it."""
+    generators: Sequence[tuple[torch.Generator, torch.Tensor]] = ()
+    fresh: Sequence[tuple[int, int]] = ()
+    """Place of each result that owns a new storage, and the engine's value for it."""
+    held: Sequence[Storage] = ()
+    """Inputs that cannot be recomputed, until the call is reported to the engine."""
+    count: int = 0
+    """Number of tensors of a call that does the same to each of several; else 0."""
+    parts: dict[int, Recomputable] | None = None
+
+    def divide(self, outputs: int) -> None:
+        """Note that it does the same to each of several tensors, if as many as its different ``outputs`` were given."""
+        lists = [value for value in (*self.args, *self.kwargs.values()) if isinstance(value, (list, tuple))]
+        self.count = outputs if lists and len(lists[0]) == outputs else 0
+
+    def part(self, index: int) -> Recomputable:
+        """The part of a call for several tensors that works on number ``index``: it depends on its own inputs only."""
+        if self.parts is None:
+            self.parts = {}
+        found = self.parts.get(index)
+        if found is None:
+            inputs: list[Value | None] = []
+            args = [self._part(value, index, inputs) for value in self.args]
+            kwargs = {name: self._part(value, index, inputs) for name, value in self.kwargs.items()}
+            found = self.parts[index] = Recomputable(self.func, args, kwargs, inputs, self.number, self.gradients)
+            found.cost_ns, found.workspace_bytes = self.cost_ns // self.count, self.workspace_bytes
+            found.held = self.held
+        return found
+
+    def _part(self, template: Template, index: int, inputs: list[Value | None]) -> Template:
+        if isinstance(template, Hole):
+            inputs.append(self.inputs[template.place])
+            return template._replace(place=len(inputs) - 1)
+        if isinstance(template, (list, tuple)):
+            some = template[index : index + 1] if len(template) == self.count else template
+            return type(template)([self._part(item, index, inputs) for item in some])
+        return template
+
+    def recompute(self, clock: Callable[[], int]) -> tuple[dict[int, Any], int]:
+        """Run the call: the new storage of each value that it allocates, and the time of the kernel alone by ``clock``,
+        as the first run was timed."""
+        storages = [value.block.bytes() if value is not None else None for value in self.inputs]
+        now = [(generator, generator.get_state()) for generator, _ in self.generators] if self.generators else ()
+        gradients = torch.is_grad_enabled()
+        try:
+            for generator, state in self.generators:
+                generator.set_state(state)
+            if gradients != self.gradients:
+                torch._C._set_grad_enabled(self.gradients)
+            if torch._C._dispatch_tls_is_dispatch_key_excluded(_ABOVE):
+                result, cost_ns = self._run(storages, clock)
+            else:
+                with (
+                    torch._C._DisableAutocast(),
+                    torch._C._AutoDispatchBelowAutograd(),
+                    torch._C._DisableTorchDispatch(),
+                ):
+                    result, cost_ns = self._run(storages, clock)
+        finally:
+            if gradients != self.gradients:
+                torch._C._set_grad_enabled(gradients)
+            for generator, state in now:
+                generator.set_state(state)
+        results = (result,) if type(result) is torch.Tensor else tensors_of((result,))
+        return {value: storage_of(results[place]) for place, value in self.fresh}, cost_ns
+
+    def _run(self, storages: Sequence[Storage | None], clock: Callable[[], int]) -> tuple[Any, int]:
+        args = [thawed(value, storages) for value in self.args]
+        kwargs = {name: thawed(value, storages) for name, value in self.kwargs.items()} if self.kwargs else self.kwargs
+        kernel = self.func._op
+        began = clock()
+        result = kernel(*args, **kwargs)
+        return result, clock() - began

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,13 +24,14 @@ from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.choice import policy as named
 from tensortide.plans.remat.policies import DEFAULT, Policy
 from tensortide.run.follow import Follower
-from tensortide.run.heap import settle_heap
 from tensortide.run.limit import budget_bytes, default_device
-from tensortide.run.livelog import LiveLog
-from tensortide.run.reads import Reads, Strangers
+from tensortide.run.reads import reads_seen, threads_guarded
 from tensortide.run.runtime import Runtime
 from tensortide.run.template import stored
 from tensortide.run.traced import LiveStep, Tracer
+
+if TYPE_CHECKING:
+    from tensortide.run.live import LiveLog
 
 _one = threading.Lock()
 """Taken while a budget is open."""
@@ -36,24 +39,31 @@ _opened: list[Budget] = []
 """The one that is."""
 
 
+COUNTED = ("evictions", "recomputations", "base_ns", "recompute_ns", "arguments_ns", "search_ns")
+"""Counters of the engine, which are of a Usage too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Totals of the time under a budget: peak bytes; ops of the program and their time; evictions and the time it took
-    to choose them (making room included); ops recomputed, the time of their kernels (as in their first run), and of
-    putting their arguments together; the time the budget was open; with a plan, the steps that followed it to their
-    end, and those that departed from it."""
+    """Totals of the time under a budget. A recomputed op has the time of its kernel, as in its first run."""
 
     peak_bytes: int
     ops: int
     evictions: int
     recomputations: int
     base_ns: int
+    """Time of the ops of the program."""
     recompute_ns: int
     arguments_ns: int
+    """Time of putting together the arguments of recomputed ops."""
     search_ns: int
+    """Time of choosing what to evict and making room, without recomputation."""
     open_ns: int
+    """Time that the budget was open."""
     followed_steps: int = 0
+    """With a plan: steps that followed it to their end."""
     left_steps: int = 0
+    """With a plan: steps that departed from it."""
 
     @property
     def overhead_ns(self) -> int:
@@ -114,15 +124,10 @@ class Budget:
         return Usage(
             peak_bytes=engine.peak,
             ops=self.runtime.ops - self._ops_before,
-            evictions=engine.evictions,
-            recomputations=engine.recomputations,
-            base_ns=engine.base_ns,
-            recompute_ns=engine.recompute_ns,
-            arguments_ns=engine.arguments_ns,
-            search_ns=engine.search_ns,
             open_ns=time.perf_counter_ns() - self._since_ns,
             followed_steps=follower.steps if follower is not None else 0,
             left_steps=follower.left if follower is not None else 0,
+            **{name: getattr(engine, name) for name in COUNTED},
         )
 
     def reset(self) -> None:
@@ -131,8 +136,8 @@ class Budget:
             raise RunError("the memory budget is not open: there is nothing to count")
         engine = self.runtime.engine
         engine.peak, self._ops_before, self._since_ns = engine.memory, self.runtime.ops, time.perf_counter_ns()
-        engine.evictions = engine.recomputations = 0
-        engine.base_ns = engine.recompute_ns = engine.arguments_ns = engine.search_ns = 0
+        for name in COUNTED:
+            setattr(engine, name, 0)
 
     @property
     def resident_bytes(self) -> int:
@@ -154,16 +159,14 @@ class Budget:
             self.budget_bytes = engine.budget = budget_bytes(self.limit, self.device, engine.memory)
             self._watch(self.runtime, stack)
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # backward runs in this thread
-            stack.enter_context(Reads(self.runtime))
-            stack.enter_context(Strangers(self.runtime))
+            stack.enter_context(reads_seen(self.runtime))
+            stack.enter_context(threads_guarded(self.runtime))
             stack.enter_context(self.runtime)
             self._open = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
 
     def _watch(self, runtime: Runtime, stack: ExitStack) -> None:
         """Follow the plan, and remember the steps."""
@@ -233,7 +236,7 @@ def _graph_of_plan(plan: Plan, name: str, graph: Graph | None) -> Graph:
     """``graph``, or it with gradients summed as they are while a budget is open: what ``plan`` was made for."""
     if graph is None:
         raise RunError(
-            f"{name} speaks of the ops of a captured step by their numbers: give the step too, "
+            f"{name} refers to the ops of a captured step by number: give the step too, "
             "budget(..., policy=plan, graph=tensortide.capture(step)), or the path of one that was saved"
         )
     apart = accumulate_apart(graph, sums_in_place(graph))
@@ -249,3 +252,25 @@ def _tensors() -> list[torch.Tensor]:
     """Every tensor that exists, with what sparse ones consist of."""
     found = [t for t in gc.get_objects() if type(t) in (torch.Tensor, torch.nn.Parameter) and not t.is_meta]
     return stored([*found, *(tensor.grad for tensor in found if tensor.is_leaf and tensor.grad is not None)])
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Parameters of mallopt(3)."""
+_LARGEST_BYTES = 32 << 20
+"""The most that glibc raises the threshold of blocks with a mapping of their own to by itself."""
+
+
+def settle_heap() -> None:
+    """Let glibc do from now on what it does by itself once a program has freed a block of 32 MiB: blocks up to that
+    size come from its heap, and up to 64 MiB of that stay with the process when they are free.
+
+    Until then it may hand back what is evicted, and the next op gets it anew, at the price of a page fault for every
+    4 KiB. Nothing happens with another C library, or where the environment says what to do.
+    """
+    tuned = any(name.startswith("MALLOC_") for name in os.environ) or "malloc" in os.environ.get("GLIBC_TUNABLES", "")
+    if sys.platform != "linux" or tuned:
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, _LARGEST_BYTES)
+        mallopt(_TRIM_THRESHOLD, 2 * _LARGEST_BYTES)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from tensortide.replays.remat.engine import Frame
 from tensortide.replays.remat.outcome import UNLIMITED, Thrashing
-from tensortide.run.tables import NOTHING, Call, Memory, Tables
+from tensortide.run.tables import NOTHING, Tables
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from tensortide.plans.remat.policies import Policy
+    from tensortide.run.block import Block, Recomputable, Value
 
 DEEPEST = 2048
 """Longest chain of ops to recompute a value: behind a longer one values stay resident, so that histories cannot grow
@@ -33,12 +34,12 @@ class LiveEngine(Tables):
         super().__init__(policy, budget_bytes)
         self.clock = clock
         """Nanoseconds, for the durations of ops that are recomputed."""
-        self.freed: deque[Memory] = deque()
+        self.freed: deque[Block] = deque()
         """Storages that the program has released since the last op. Callbacks add to it at any time, even after the
         engine has forgotten a storage and given its number to another."""
         self.epoch = 1
         """Number of the current batch of pending ops; the next begins when they are reported."""
-        self.unsettled: list[Memory] = []
+        self.unsettled: list[Block] = []
         """Storages read by pending ops that the program has released."""
         self.summed: dict[int, int] = {}
         """First operand and sum of each of the latest ops that summed gradients."""
@@ -55,15 +56,14 @@ class LiveEngine(Tables):
         self.base_ns = self.recompute_ns = self.arguments_ns = self.search_ns = 0
         policy.begin()
 
-    def add_constant(self, nbytes: int, memory: Memory) -> int:
-        """Add a resident storage that cannot be recomputed; return its number."""
-        storage = self.add_storage(nbytes, memory, fixed=True)
-        value = self.add_value(storage, NOTHING, nbytes, NOTHING)
+    def add_constant(self, memory: Block) -> None:
+        """Add a resident storage that cannot be recomputed."""
+        storage = self.add_storage(memory, fixed=True)
+        value = self.add_value(storage, NOTHING, memory.nbytes, NOTHING)
         self.resident[storage] = self.defined[value] = True
-        self.memory += nbytes
+        self.memory += memory.nbytes
         self.peak = max(self.peak, self.memory)
         self.pin(storage)
-        return storage
 
     # An op of the program
 
@@ -77,10 +77,8 @@ class LiveEngine(Tables):
             self.collect()
         self.in_a_row = 0
         try:
-            for storage in overwritten:
-                if self.children[storage]:
-                    self.secure(overwritten)
-                    break
+            if any(self.children[storage] for storage in overwritten):
+                self.secure(overwritten)
             frame = self._await(inputs)
             self.make_room(nbytes, workspace_bytes)
         except BaseException:
@@ -118,46 +116,44 @@ class LiveEngine(Tables):
         if self.memory + workspace_bytes > self.peak:
             self.peak = self.memory + workspace_bytes
 
-    def uncount(self, memory: Memory) -> None:
+    def uncount(self, memory: Block) -> None:
         """The bytes of ``memory`` count otherwise from now on, or not at all."""
         if memory.counted:
             memory.counted = False
             self.memory -= memory.nbytes
 
-    def complete(
-        self, inputs: list[int], call: Call, made: Sequence[tuple[int, Memory]], overwritten: Sequence[int]
-    ) -> list[int]:
-        """``call`` has run on ``inputs``: it allocated ``made`` (bytes, memory) or wrote ``overwritten`` in place. What
-        else it allocated cannot be needed again. Returns the values that it made, those of ``made`` first."""
+    def complete(self, call: Recomputable, made: list[Value]) -> None:
+        """``call`` has run, and its inputs were reported. Of its results ``made`` can be needed: new storages, and
+        those that it overwrote."""
+        inputs = [self.newest(value.block.storage) for value in dict.fromkeys(call.inputs) if value is not None]
         op = self.add_op(inputs, call)
         sources = [self.storage[v] for v in inputs]
-        deep = 0
-        for storage in sources:
-            if self.depth[storage] > deep:
-                deep = self.depth[storage]
-        deep += 1
+        deep = 1 + max([self.depth[storage] for storage in sources], default=0)
         sums = call.sums and len(sources) == 2 and not self.children[sources[0]] and self.rules.deallocation == "eager"
-        total = 0
-        outputs = []
-        for nbytes, memory in made:
-            total += nbytes
-            outputs.append(self._fresh(op, nbytes, memory, sources, deep))
-        outputs += [self._overwrite(op, storage, sources, deep) for storage in overwritten]
+        fresh = sorted([value for value in made if value.place >= 0], key=lambda value: value.place)
+        outputs = [self._fresh(op, value.block, sources, deep) for value in fresh]
+        call.fresh = [(value.place, output) for value, output in zip(fresh, outputs, strict=True)]
+        outputs += [self._overwrite(op, value.block.storage, sources, deep) for value in made if value.place < 0]
+        total = sum([value.block.nbytes for value in fresh])
         self.outputs[op], self.unfinished[op] = outputs, len(outputs)
         self.totals[op] = max(total, call.nbytes)
         self.spare_bytes[op] = self.totals[op] - total
-        self.memory += total
         if sums:
             self._sum(sources[0], self.storage[outputs[0]])
         if deep > DEEPEST:
-            for value in outputs:
-                self.fix(self.storage[value])
-        return outputs
+            for value in made:
+                self.fix(value.block.storage)
+        for value in made:
+            self.last_access_ns[value.block.storage] = value.block.seen_ns
+            value.call = None
+        call.held = ()
 
-    def _fresh(self, op: int, nbytes: int, memory: Memory, sources: Sequence[int], deep: int) -> int:
+    def _fresh(self, op: int, memory: Block, sources: Sequence[int], deep: int) -> int:
         """The value of a storage that ``op`` has just allocated."""
-        storage = self.add_storage(nbytes, memory, fixed=False)
-        value = self.add_value(storage, op, nbytes, NOTHING)
+        self.uncount(memory)
+        self.memory += memory.nbytes
+        storage = self.add_storage(memory, fixed=False)
+        value = self.add_value(storage, op, memory.nbytes, NOTHING)
         self.defined[value] = self.resident[storage] = True
         self.pool[storage] = None
         self.work_ns[storage] = self.cost_ns[op]
@@ -228,7 +224,7 @@ class LiveEngine(Tables):
         super().clear(storage)
         self._memory(storage).free(held=self.references[storage] > 0)
 
-    def _memory(self, storage: int) -> Memory:
+    def _memory(self, storage: int) -> Block:
         memory = self.memories[storage]
         assert memory is not None
         return memory
@@ -289,8 +285,8 @@ class LiveEngine(Tables):
         return self._loosen()
 
     def _loosen(self) -> bool:
-        """Let an op that waits for others to run first go without the inputs that it has already: they come back when
-        its turn comes. Once for each op, so that two inputs do not push out each other without end."""
+        """Unlock the resident inputs of an op that waits for recomputations: those evicted are recomputed when its turn
+        comes. Once for each op, so that two inputs do not evict each other without end."""
         while self.loose < len(self.frames) - 1:
             frame = self.frames[self.loose]
             self.loose += 1
@@ -330,7 +326,7 @@ class LiveEngine(Tables):
                     self._replaced(storage)
                     self.released(storage)
 
-    def _set_aside(self, storage: int, memory: Memory) -> None:
+    def _set_aside(self, storage: int, memory: Block) -> None:
         """Set aside ``storage``, whose bytes are freed while an op not yet reported has read it."""
         self.unsettled.append(memory)
         self.spared.pop(storage, None)
@@ -340,7 +336,7 @@ class LiveEngine(Tables):
         if self.resident[storage]:
             self.evict(storage)
 
-    def begin_epoch(self, dropped: Sequence[Memory]) -> None:
+    def begin_epoch(self, dropped: Sequence[Block]) -> None:
         """Begin an epoch: all ops are reported; the program has released ``dropped`` of their results already."""
         self.epoch += 1
         for memory in (*self.unsettled, *dropped):

@@ -40,7 +40,7 @@ class Follower(StepMatch):
 
     def begins(self) -> None:
         self._done = 0
-        self._deallocate("none")  # when something goes is up to the plan
+        self._deallocate("none")  # the plan says when a storage is released
 
     def reaches(self, op: int) -> None:
         self.runtime.engine.collect()

@@ -6,18 +6,27 @@ All raise RunError if no budget is open.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from msgspec.structs import replace
 
 from tensortide.errors import RunError
+from tensortide.graph.model import Call, Meta, Op, Phase
+from tensortide.importers.dtrlog.write import write_log
 from tensortide.plans.remat.policies import Heuristic, Sampled
+from tensortide.plans.remat.schedule import CONSTANT
+from tensortide.recorder.recorder import Recorder
+from tensortide.recorder.schema import schema_of
 from tensortide.replays.remat.outcome import UNLIMITED
 from tensortide.run.budget import Budget, Usage, current
 from tensortide.run.limit import budget_bytes
-from tensortide.run.livelog import LiveLog
+from tensortide.run.operators import Operator
 from tensortide.run.sizes import NO_ROOM
 from tensortide.run.template import storage_of
+from tensortide.write import check_writable
 
 if TYPE_CHECKING:
     from tensortide.run.runtime import Runtime
@@ -56,7 +65,7 @@ def decheckpoint(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def pin(tensor: torch.Tensor) -> torch.Tensor:
-    """As ``decheckpoint``, and forget how it was made: what only that needs can go for good. Returns it."""
+    """As ``decheckpoint``, and forget how it was made: what only that needs can be freed. Returns it."""
     runtime = _runtime()
     runtime._safely(lambda _: _keep(runtime, runtime.storage(_strided(tensor))), "pin")
     return tensor
@@ -95,7 +104,7 @@ def toggle_sampling(on: bool) -> None:
 
 
 def ignore_small_tensors(on: bool) -> None:
-    """Switch the neglect of small tensors: the policy passes over those below 1 % of the mean size (``+large``)."""
+    """Switch the neglect of small tensors: the policy skips those below 1 % of the mean size (``+large``)."""
     budget = current()
     _decide(budget, isinstance(budget.policy, Sampled) and budget.policy.sqrt, on)
 
@@ -121,10 +130,10 @@ def toggle_log(to: str | os.PathLike[str] | bool) -> None:
         if budget.log is not None:
             raise RunError(f"{budget.log.path} is being recorded already: toggle_log(False) ends it")
         budget.log = LiveLog(runtime, to)
-        runtime.watchers.append(budget.log)
+        runtime.watchers.append(budget.log.around)
     elif budget.log is not None:
         recorded, budget.log = budget.log, None
-        runtime.watchers.remove(recorded)
+        runtime.watchers.remove(recorded.around)
         recorded.write()
 
 
@@ -141,9 +150,8 @@ def _strided(tensor: Any) -> torch.Tensor:
 
 
 def _keep(runtime: Runtime, storage: int) -> None:
-    engine = runtime.engine
-    engine.abandon(runtime._prepare([engine.newest(storage)], (), 0))
-    engine.fix(storage)
+    runtime._bring(storage)
+    runtime.engine.fix(storage)
 
 
 def _limit(nbytes: int) -> None:
@@ -161,7 +169,61 @@ def _limit(nbytes: int) -> None:
 def _decide(budget: Budget, sqrt: bool, small: bool) -> None:
     of = budget.policy.of if isinstance(budget.policy, Sampled) else budget.policy
     if not isinstance(of, Heuristic):
-        raise RunError(f"the policy {of.name} does not weigh tensors: there is nothing to sample or to pass over")
+        raise RunError(f"the policy {of.name} compares no scores of tensors: there is nothing to sample or to skip")
     budget.policy = Sampled(of, sqrt, small) if sqrt or small else of
     budget.policy.begin()
     _runtime().engine.policy = budget.policy
+
+
+class LiveLog(Recorder):
+    """Records the ops that ``runtime`` runs, until it is written to ``path``.
+
+    What is in memory when it begins is a constant there, and so is what comes from outside later, from its first use
+    on. Raises OutputError for a path that cannot be written.
+    """
+
+    def __init__(self, runtime: Runtime, path: str | os.PathLike[str]) -> None:
+        super().__init__(lambda index: (Phase.FORWARD if torch._C._current_graph_task_id() < 0 else Phase.BACKWARD,))
+        self.path = check_writable(path)
+        self.durations_ns: list[int] = []
+        self._runtime = runtime
+        self._action: Callable[..., Any] | None = None
+        self._operator: Operator | None = None
+        self.calls.append(Call("dtr.constant", tags=(CONSTANT,)))
+        runtime.promote()
+        for value in list(runtime.known.values()):
+            handle = value.block()
+            if handle is not None:  # its bytes may be away
+                self._add_storage(handle, value.block.key, value.block.nbytes, str(handle.device))
+
+    def around(
+        self, action: Callable[..., Any], operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        self._action, self._operator = action, operator
+        return self.record(operator.func, schema_of(operator.func), args, kwargs)
+
+    def run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        assert self._action is not None
+        engine = self._runtime.engine
+        before_ns = engine.base_ns
+        result = self._action(self._operator, args, kwargs)
+        self.durations_ns.append(engine.base_ns - before_ns)
+        return result
+
+    def _add_storage(self, handle: Any, key: int, nbytes: int, device: str) -> int:
+        if self._now is not None:
+            return super()._add_storage(handle, key, nbytes, device)
+        self._now = len(self.ops)  # no op made it: it is resident from now on
+        self.ops.append(Op(0, (), (), Phase.FORWARD))
+        self.durations_ns.append(0)
+        try:
+            return super()._add_storage(handle, key, nbytes, device)
+        finally:
+            self._now = None
+
+    def write(self) -> Path:
+        """Write the log, with the memory of the budget's device alone. Raises OutputError."""
+        device = self._runtime.device
+        counted = (s if torch.device(s.device) == device else replace(s, nbytes=0) for s in self.storages)
+        graph = self.graph(counted, meta=Meta(captured_on="real"))
+        return write_log(graph, self.durations_ns, self.path)

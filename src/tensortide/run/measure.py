@@ -1,54 +1,53 @@
-"""A workload run live under a budget, against ordinary steps of it."""
+"""A workload run live under a budget, against ordinary steps of it and the predictions of the simulator."""
 
 from __future__ import annotations
 
 import gc
 import statistics
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tensortide.errors import RunError, TensortideError, WorkloadError
-from tensortide.run.budget import Budget, Usage
+from tensortide.plans.remat.schedule import recorded
+from tensortide.replays import replay
+from tensortide.replays.remat import Simulator
+from tensortide.run.budget import COUNTED, Budget, Usage
+from tensortide.timelines import Difference, Figures, diff, mean_figures, timeline
+
+if TYPE_CHECKING:
+    from tensortide.graph.model import Graph
+    from tensortide.plans import Plan
+    from tensortide.plans.remat.policies import Policy
+    from tensortide.replays.remat.outcome import Status
+    from tensortide.run.traced import LiveStep
+    from tensortide.timelines import Timeline
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Medians over the steps of both kinds, and per step under the budget what happened; all times in nanoseconds."""
+    """Medians over the steps of both kinds, in nanoseconds, and what happened in a step under the budget."""
 
     target: str
     budget_bytes: int
     policy: str
     device: str
     steps: int
-    peak_bytes: int
     before_bytes: int
     """Resident when the budget was opened."""
     plain_ns: int | None
     """None: there were no ordinary steps."""
-    step_ns: int
-    ops: int
-    evictions: int
-    recomputations: int
-    base_ns: int
-    recompute_ns: int
-    arguments_ns: int
-    """Time of putting together the arguments of recomputed ops."""
-    search_ns: int
-    """Time of choosing what to evict and making room, without recomputation."""
-    overhead_ns: int
-    """The rest of a step: the framework's own work between ops, and keeping books."""
-    followed_steps: int = 0
-    """With a plan: steps under the budget that followed it to their end, the warm-up step included."""
-    left_steps: int = 0
+    step: Usage
+    """Means of a step under the budget, open for the median of its duration; the peak of all steps, and how many of
+    them followed a plan, the warm-up step included."""
 
     @property
     def slowdown(self) -> float | None:
         """Slowdown of a step against an ordinary one, if there was any."""
-        return self.step_ns / self.plain_ns if self.plain_ns is not None else None
+        return self.step.open_ns / self.plain_ns if self.plain_ns is not None else None
 
 
 def measured(
@@ -76,30 +75,16 @@ def measured(
         last = budget.usage
     gc.collect()
     ordinary = _timed(target, step, budget.device, 1 + steps)[1:] if plain else None
-    base, recompute, arguments, search = (
-        _mean(first, last, name, steps) for name in ("base_ns", "recompute_ns", "arguments_ns", "search_ns")
-    )
-    step_ns = int(statistics.median(times))
+    means = {name: round((getattr(last, name) - getattr(first, name)) / steps) for name in ("ops", *COUNTED)}
     return Measured(
         target=target,
         budget_bytes=budget.budget_bytes,
         policy=budget.name,
         device=str(budget.device),
         steps=steps,
-        peak_bytes=last.peak_bytes,
         before_bytes=before_bytes,
         plain_ns=int(statistics.median(ordinary)) if ordinary else None,
-        step_ns=step_ns,
-        ops=_mean(first, last, "ops", steps),
-        evictions=_mean(first, last, "evictions", steps),
-        recomputations=_mean(first, last, "recomputations", steps),
-        base_ns=base,
-        recompute_ns=recompute,
-        arguments_ns=arguments,
-        search_ns=search,
-        overhead_ns=max(0, step_ns - base - recompute - arguments - search),
-        followed_steps=last.followed_steps,
-        left_steps=last.left_steps,
+        step=replace(last, open_ns=int(statistics.median(times)), **means),
     )
 
 
@@ -133,6 +118,59 @@ def _timed(target: str, step: Callable[[], Any], device: torch.device, count: in
     return times
 
 
-def _mean(first: Usage, last: Usage, name: str, steps: int) -> int:
-    total: int = getattr(last, name) - getattr(first, name)
-    return round(total / steps)
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """``measured``: means over ``steps`` steps, and their highest peak. ``predicted``: the same steps played by the
+    simulator with the measured durations; ``status`` says whether it ended there. ``difference`` is that of the last
+    step op by op, predicted against measured (None if the simulator did not reach its end). ``elsewhere_bytes``: what
+    the program has in memory that the captured step does not; it is part of both peaks."""
+
+    predicted: Figures
+    measured: Figures
+    status: Status
+    steps: int
+    elsewhere_bytes: int
+    difference: Difference | None
+
+
+def compared(budget: Budget, steps: Sequence[LiveStep]) -> Compared:
+    """Compare ``steps``, which ran under ``budget``, with what the simulator predicts for such steps.
+
+    The simulator plays each step with the ops' own times in that very step. The evictions of a plan are those that it
+    spells out, with what the program drops. Raises RunError without a step.
+    """
+    if not steps:
+        raise RunError("no step ran the ops of the captured one from its first to its last: nothing can be compared")
+    last = steps[-1]
+    elsewhere = last.before_bytes - timeline(last.recorded, device=last.device, workspace=False).at_start
+    status: Status = "ok"
+    line: Timeline | None
+    measured = [step.figures for step in steps]
+    if budget.plan is not None and budget.graph is not None:
+        line = _priced(steps, budget.graph, budget.plan)
+        predicted = line.figures
+        measured = [replace(step.figures, evictions=step.replayed().figures.evictions) for step in steps]
+    else:
+        predicted, status, line = _played(steps, max(0, budget.budget_bytes - elsewhere), budget.policy)
+    predicted = replace(predicted, peak_bytes=predicted.peak_bytes + elsewhere)
+    difference = None if line is None else diff(line, last)
+    return Compared(predicted, mean_figures(measured), status, len(steps), elsewhere, difference)
+
+
+def _played(steps: Sequence[LiveStep], budget_bytes: int, policy: Policy) -> tuple[Figures, Status, Timeline | None]:
+    """Play each of ``steps`` with its own durations, which are those that the policy went by."""
+    runs = [
+        Simulator(recorded(step.recorded, step.durations_ns), workspace=step.workspace, device=step.device).run(
+            policy, budget_bytes, overrun_bytes=step.overrun_bytes
+        )
+        for step in steps
+    ]
+    failed: Status = next((run.status for run in runs if run.status != "ok"), "ok")
+    line = runs[-1].timeline() if runs[-1].status == "ok" else None
+    return mean_figures([run.figures for run in runs]), failed, line
+
+
+def _priced(steps: Sequence[LiveStep], graph: Graph, plan: Plan) -> Timeline:
+    """Replay ``plan`` with the mean durations of ``steps``."""
+    durations = [round(statistics.fmean(times)) for times in zip(*(s.durations_ns for s in steps), strict=True)]
+    return replay(graph, plan, durations_ns=durations, workspace=steps[0].workspace)

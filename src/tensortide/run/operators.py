@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -67,8 +67,8 @@ class Operator:
     do not depend on. ``random``: it draws from a generator.
     ``repeatable``: it can be recomputed. ``foreach``: it does one thing to each tensor of its lists. ``sums``: it adds
     two tensors. ``resizing``: it may give a storage another size. ``target``: the place of the only argument that it
-    writes, or -1. ``allocates``: it may take memory. ``factory``: it takes no tensor; ``lone``: only its first
-    argument is one. ``dynamic``: most bytes of its results, if the data decides.
+    writes, if that is one tensor given by position, or -1. ``allocates``: it may take memory. ``factory``: it takes no
+    tensor; ``lone``: only its first argument is one. ``dynamic``: most bytes of its results, if the data decides.
     """
 
     __slots__ = (
@@ -77,58 +77,36 @@ class Operator:
     )
 
     def __init__(self, func: Any) -> None:
-        schema = func._schema
+        schema, arguments = func._schema, func._schema.arguments
         self.func = func
         self.kernel = func._op
         self.passed = func in PASSED_ON
-        self.written = tuple(
-            (place, a.name) for place, a in enumerate(schema.arguments) if a.alias_info and a.alias_info.is_write
-        )
-        self.target = _target(schema)
+        places = {argument.name: place for place, argument in enumerate(arguments)}
+        takes = ["Tensor" in str(argument.type) for argument in arguments]
+        self.written = [(places[a.name], a.name) for a in arguments if a.alias_info and a.alias_info.is_write]
+        training = NORMALISATIONS.get(schema.name.replace("::", "."))
+        self.statistics = () if training is None else tuple(places[name] for name in STATISTICS if name in places)
+        self.training = places.get(training or "", -1)
+        self.target = -1
+        if len(self.written) == 1 and training is None:
+            place, _ = self.written[0]
+            argument = arguments[place]
+            if str(argument.type) == "Tensor" and not argument.kwarg_only and not argument.has_default_value():
+                self.target = place
         self.view = (bool(func.is_view) and not _composite(func)) or schema.name == "aten::set_"
         self.random = torch.Tag.nondeterministic_seeded in func.tags
-        training = _training(schema)
-        self.statistics = () if training is None else _places(schema, STATISTICS)
-        self.training = next(iter(_places(schema, (training or "",))), -1)
         self.repeatable = schema.name.partition("::")[0] not in _UNREPEATABLE and schema.name != _NO_MEMORY
         self.sums = func in _SUMS
-        self.resizing = schema.name in _RESIZING or any(argument.is_out for argument in schema.arguments)
+        self.resizing = schema.name in _RESIZING or any(argument.is_out for argument in arguments)
         self.allocates = self.resizing or any(
             "Tensor" in str(r.type) and not (r.alias_info and r.alias_info.is_write) for r in schema.returns
         )
-        takes = ["Tensor" in str(argument.type) for argument in schema.arguments]
         self.factory = not any(takes)
         self.lone = takes[:1] == [True] and sum(takes) == 1
         self.foreach = schema.name.startswith("aten::_foreach_") and not any(
-            a.name == "scalars" and str(a.type) == "Tensor" for a in schema.arguments
+            a.name == "scalars" and str(a.type) == "Tensor" for a in arguments
         )
         self.dynamic = _DYNAMIC.get(schema.name)
-
-    def count(self, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: int) -> int:
-        """Number of tensors for which a ``foreach`` call with ``outputs`` different outputs does the same, one output
-        for each; 0 if that is unknown."""
-        lists = [value for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
-        return outputs if lists and len(lists[0]) == outputs else 0
-
-
-def _target(schema: Any) -> int:
-    """The place of the only argument that is written, if it is one tensor which has to be given by its place."""
-    places = [place for place, a in enumerate(schema.arguments) if a.alias_info and a.alias_info.is_write]
-    if len(places) != 1 or _training(schema) is not None:
-        return -1
-    argument = schema.arguments[places[0]]
-    plain = str(argument.type) == "Tensor" and not argument.kwarg_only and not argument.has_default_value()
-    return places[0] if plain else -1
-
-
-def _training(schema: Any) -> str | None:
-    """The argument that says whether a normalisation updates its statistics, "" if it always does; None: it is none."""
-    return NORMALISATIONS.get(schema.name.replace("::", "."))
-
-
-def _places(schema: Any, names: Sequence[str]) -> tuple[int, ...]:
-    """Places of the arguments that have one of ``names``."""
-    return tuple(place for place, argument in enumerate(schema.arguments) if argument.name in names)
 
 
 def _composite(func: Any) -> bool:

@@ -7,14 +7,8 @@ so on. Whatever cannot be needed any more is freed with the last reference.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tensortide.run.block import PENDING, Block, Value
-from tensortide.run.engine import AWAITED, DEEPEST
-
-if TYPE_CHECKING:
-    from tensortide.run.engine import LiveEngine
-    from tensortide.run.recompute import Recomputable
+from tensortide.run.block import PENDING, Block, Recomputable, Value
+from tensortide.run.engine import AWAITED, DEEPEST, LiveEngine
 
 SELDOM = 1000
 """Fewest ops between two searches of the histories for values that can no longer be recomputed."""
@@ -80,10 +74,10 @@ class Pending:
             for value in list(self.values.values()):
                 if value.call is None:
                     engine.uncount(value.block)
-                    value.block.storage = engine.add_constant(value.block.nbytes, value.block)
+                    engine.add_constant(value.block)
             engine.summed.clear()
             for call, made in calls:
-                enter(engine, call, made)
+                engine.complete(call, made)
                 for value in made:
                     if value.block() is None:
                         engine.references[value.block.storage] = AWAITED
@@ -143,20 +137,3 @@ class Pending:
         """True if an op that cannot be recomputed has overwritten ``value``."""
         now = self.values.get(value.block.key)
         return now is not None and now is not value and now.call is None and now.block is value.block
-
-
-def enter(engine: LiveEngine, call: Recomputable, made: list[Value]) -> None:
-    """Report ``call`` to ``engine``, with ``made``, its results that can be needed. Its inputs were reported before."""
-    inputs = [engine.newest(value.block.storage) for value in dict.fromkeys(call.inputs) if value is not None]
-    fresh = sorted((value for value in made if value.place >= 0), key=lambda value: value.place)
-    for value in fresh:
-        engine.uncount(value.block)
-    overwritten = [value.block.storage for value in made if value.place < 0]
-    outputs = engine.complete(inputs, call, [(value.block.nbytes, value.block) for value in fresh], overwritten)
-    call.fresh = [(value.place, output) for value, output in zip(fresh, outputs, strict=False)]
-    for value, output in zip(fresh, outputs, strict=False):
-        value.block.storage = engine.storage[output]
-    for value in made:
-        engine.last_access_ns[value.block.storage] = value.block.seen_ns
-        value.call = None
-    call.held = ()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from tensortide.recorder.recorder import Mode
+from tensortide.recorder.surroundings import replaced
 from tensortide.run.runtime import Runtime
 from tensortide.run.template import tensors_of
 
@@ -22,50 +24,33 @@ _HOLDS = (
 """These keep the address: the bytes have to stay where they are."""
 
 
-class Reads:
-    """Puts a tensor back into memory before its bytes are looked at.
+@contextlib.contextmanager
+def reads_seen(runtime: Runtime) -> Iterator[None]:
+    """Put a tensor back into memory before its bytes are looked at.
 
-    Functions of PyTorch that do so are replaced while the budget is open. A mode for functions would be told too, but
+    Functions of PyTorch that do so are replaced while the budget is open. A mode for functions would see them too, but
     PyTorch leaves out its fused paths when one is on, and the results would not be the same.
     """
-
-    def __init__(self, runtime: Runtime) -> None:
-        self.runtime = runtime
-        self._undo: list[Callable[[], None]] = []
-
-    def __enter__(self) -> Reads:
-        for name in (*_LOOKS, *_HOLDS):
-            self._replace(torch.Tensor, name, name in _HOLDS)
-        for place in (torch, torch._C, torch.utils.dlpack):
-            for name in ("to_dlpack", "_to_dlpack"):
-                if hasattr(place, name):
-                    self._replace(place, name, True)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        while self._undo:
-            self._undo.pop()()
-
-    def _replace(self, place: Any, name: str, lasting: bool) -> None:
-        inherited = name not in vars(place)
-        original = getattr(place, name)
-
-        @functools.wraps(original)
-        def read(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            self.runtime.expose(tensor, lasting=lasting)
-            return original(tensor, *args, **kwargs)
-
-        setattr(place, name, read)
-        self._undo.append(lambda: delattr(place, name) if inherited else setattr(place, name, original))
+    places: list[tuple[Any, str, bool]] = [(torch.Tensor, name, name in _HOLDS) for name in (*_LOOKS, *_HOLDS)]
+    modules = (torch, torch._C, torch.utils.dlpack)
+    places += [(m, name, True) for m in modules for name in ("to_dlpack", "_to_dlpack") if hasattr(m, name)]
+    with contextlib.ExitStack() as stack:
+        for place, name, lasting in places:
+            stack.enter_context(replaced(place, name, _reader(runtime, getattr(place, name), lasting)))
+        yield
 
 
-class _Guard(TorchDispatchMode):
+def _reader(runtime: Runtime, original: Callable[..., Any], lasting: bool) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def read(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        runtime.expose(tensor, lasting=lasting)
+        return original(tensor, *args, **kwargs)
+
+    return read
+
+
+class _Guard(Mode):
     """Lets the ops of another thread pass unless their tensors are under the budget."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """No compiler wrapper around the handler."""
-        return False
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__()
@@ -79,22 +64,14 @@ class _Guard(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-class Strangers:
-    """Threads that begin while a budget is open are told so if they touch what the budget covers."""
+@contextlib.contextmanager
+def threads_guarded(runtime: Runtime) -> Iterator[None]:
+    """Refuse what the budget covers to threads that begin while it is open."""
+    run = threading.Thread.run
 
-    def __init__(self, runtime: Runtime) -> None:
-        self.runtime = runtime
+    def guarded(thread: threading.Thread) -> None:
+        with _Guard(runtime):
+            run(thread)
 
-    def __enter__(self) -> Strangers:
-        self._run = threading.Thread.run
-        run = self._run
-
-        def guarded(thread: threading.Thread) -> None:
-            with _Guard(self.runtime):
-                run(thread)
-
-        threading.Thread.run = guarded  # type: ignore[method-assign, assignment]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        threading.Thread.run = self._run  # type: ignore[method-assign]
+    with replaced(threading.Thread, "run", guarded):
+        yield

@@ -7,49 +7,36 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tensortide.errors import BudgetInfeasible, RunError
 from tensortide.plans.remat.policies import Policy
+from tensortide.recorder.recorder import Mode
 from tensortide.replays.remat.outcome import OutOfMemory, Thrashing
-from tensortide.run.block import PENDING, Value
+from tensortide.run.block import PENDING, Recomputable, Value
 from tensortide.run.engine import LiveEngine
 from tensortide.run.operators import Operator, generators_of, operators
-from tensortide.run.pending import enter
-from tensortide.run.recompute import Recomputable
-from tensortide.run.shortage import infeasible
+from tensortide.run.refusals import infeasible, refusal
 from tensortide.run.sizes import NO_ROOM, Room, sizes_on
 from tensortide.run.storages import Storages
 from tensortide.run.template import Storage, Template, frozen, storage_of, stored, tensors_of
-from tensortide.run.trust import refusal
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 MOST_WRITES = 64
 """A value written more often than this stays resident."""
 
 
-class Watcher(Protocol):
-    """Wrapper around every op of the program."""
-
-    def around(
-        self, action: Callable[..., Any], operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> Any:
-        """Do ``action`` on the other arguments, and return its result."""
+Watcher: TypeAlias = Callable[[Callable[..., Any], Operator, Sequence[Any], dict[str, Any]], Any]
+"""Wrapper around every op of the program: does the first argument on the others, and returns its result."""
 
 
-class Runtime(TorchDispatchMode):
+class Runtime(Mode):
     """Runs the program's ops under a budget: before an op it evicts what does not fit and recomputes missing inputs.
 
     Storages on other devices than ``device`` count nothing and are left alone.
     """
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """No compiler wrapper around the handler."""
-        return False
 
     def __init__(
         self,
@@ -62,7 +49,9 @@ class Runtime(TorchDispatchMode):
         super().__init__()
         self.engine = LiveEngine(policy, budget_bytes, clock)
         self.device = device
-        self._hold()
+        self.storages = Storages(self.engine, device)
+        self.known, self.pending = self.storages.known, self.storages.pending
+        self._read, self._written, self._fresh = self.storages.read, self.storages.written, self.storages.fresh
         self.clock = clock
         self.thread = get_ident()
         self.sizes = sizes_on(device, workspace)
@@ -89,7 +78,7 @@ class Runtime(TorchDispatchMode):
             return self._view(operator, args, kwargs or {})
         action: Callable[..., Any] = self._view if operator.view else self._run
         for watcher in self.watchers:
-            action = functools.partial(watcher.around, action)
+            action = functools.partial(watcher, action)
         return self._safely(action, operator, args, kwargs or {})
 
     def _safely(self, action: Callable[..., Any], what: Any, *arguments: Any) -> Any:
@@ -156,7 +145,7 @@ class Runtime(TorchDispatchMode):
         call = None
         if operator.repeatable:
             inputs = [None if value in blind else value for value in values] if blind else values
-            call = Recomputable(operator.func, template, named, inputs, self.ops)
+            call = Recomputable(operator.func, template, named, inputs, self.ops, torch.is_grad_enabled())
             call.held = held
             if operator.sums:
                 call.sums = not call.gradients and torch._C._current_graph_task_id() >= 0
@@ -186,7 +175,7 @@ class Runtime(TorchDispatchMode):
         if call is not None:
             call.cost_ns, call.nbytes, call.workspace_bytes = cost_ns, grown, room.workspace_bytes
             if operator.foreach:
-                call.count = operator.count(call.args, call.kwargs, len(spoilt or made))
+                call.divide(len(spoilt or made))
         now = engine.clock_ns
         for value in made:
             value.block.seen_ns = now
@@ -216,7 +205,7 @@ class Runtime(TorchDispatchMode):
             if block.storage == PENDING:
                 self.pending.values[block.key] = value
             elif call is not None:
-                enter(engine, call.part(at) if call.count else call, [value])
+                engine.complete(call.part(at) if call.count else call, [value])
         elif engine.fixed[block.storage]:
             block.written = self.ops
         else:
@@ -233,7 +222,7 @@ class Runtime(TorchDispatchMode):
         return result
 
     def _timed(self, kernel: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: Any) -> tuple[Any, int]:
-        """Run an op when its inputs are there, and so is room for its outputs; its result and how long it took."""
+        """Run an op whose inputs are resident, and for whose outputs there is room; its result and duration."""
         began = self.clock()
         try:
             result = kernel(*args, **kwargs)
@@ -245,22 +234,17 @@ class Runtime(TorchDispatchMode):
         return result, cost_ns
 
     def _opaque(self, what: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """An operator over functions, or an op on tensors without a storage, a size or memory of their own (sparse,
-        nested, zeros that are not there): its inputs are there; what it makes and writes stays."""
+        """Run an operator over functions, or an op on tensors without a storage, a size or memory of their own (sparse,
+        nested, zeros without memory): its inputs are made resident; what it makes and writes stays resident."""
         engine = self.engine
         values = dict.fromkeys(map(self.storages.value, stored(tensors_of((*args, *kwargs.values())))))
         kernel = what
         written: list[Value] = []
         if isinstance(what, Operator):
             kernel, (written, _) = what.kernel, self.storages.all_written(what, args, kwargs)
-        self.promote()
-        overwritten = dict.fromkeys(value.block.storage for value in written)
-        frame = self._prepare([engine.newest(value.block.storage) for value in values], overwritten, 0)
-        result, cost_ns = self._timed(kernel, args, kwargs, frame)
+        result, cost_ns = self._timed(kernel, args, kwargs, self._ready(list(values), [], written, False, NO_ROOM))
         for value in written:
-            value.block.written = self.ops
-            if not engine.fixed[value.block.storage]:
-                engine.fix(value.block.storage)
+            self._write(value, None, 0, 0)
         _, grown = self._fresh(result, None)
         engine.ran(cost_ns, grown, 0)
         self.promote()
@@ -268,15 +252,15 @@ class Runtime(TorchDispatchMode):
         return result
 
     def promote(self) -> None:
-        """Tell the engine of all ops so far."""
+        """Report all ops so far to the engine."""
         self.pending.promote(self.ops)
 
     def _ready(
         self, values: Sequence[Value], held: list[Storage], written: Sequence[Value], resident: bool, room: Room
     ) -> Any:
-        """See to it that ``values`` are there, and ``room``; what is about to be ``written`` is needed no
-        more then. What of ``values`` can no longer be recomputed is added to ``held``. None if nothing had to be
-        done, and so nothing is locked: nobody evicts until the op is over."""
+        """Make ``values`` resident, and ``room``, and secure what depends on values about to be ``written``. Those of
+        ``values`` that can no longer be recomputed are added to ``held``. None if nothing had to be done, and so
+        nothing is locked: nothing is evicted until the op is over."""
         engine = self.engine
         if resident and engine.memory + room.nbytes + room.workspace_bytes <= engine.budget:
             for value in written:
@@ -300,7 +284,7 @@ class Runtime(TorchDispatchMode):
         self.engine.abandon(self._prepare([self.engine.newest(storage)], (), 0))
 
     def _prepare(self, inputs: Sequence[int], overwritten: Any, nbytes: int, workspace_bytes: int = 0) -> Any:
-        """As the engine does; garbage in cycles goes before an op is said not to fit."""
+        """As the engine does; garbage in cycles is collected before an op is refused as too large."""
         try:
             return self.engine.prepare(inputs, overwritten, nbytes, workspace_bytes)
         except OutOfMemory:
@@ -342,16 +326,10 @@ class Runtime(TorchDispatchMode):
 
     def close(self) -> None:
         """Forget everything: tensors are ordinary tensors again."""
-        self.known.clear()
-        self.storages.shared.clear()
-        self.engine.memories.clear()  # which know whom to tell when they go
-        self.engine = LiveEngine(self.engine.policy, self.engine.budget, self.clock)
-        self._hold()
-
-    def _hold(self) -> None:
-        self.storages = Storages(self.engine, self.device)
-        self.known, self.pending = self.storages.known, self.storages.pending
-        self._read, self._written, self._fresh = self.storages.read, self.storages.written, self.storages.fresh
+        engine = self.engine
+        for table in (self.known, self.storages.shared, self.pending.values, engine.memories, engine.calls):
+            table.clear()
+        engine.unsettled.clear()
 
     def _resized(self, written: Sequence[Value]) -> int:
         """An op may have given storages another size; they are not followed any further than that."""

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch.utils._pytree import tree_map_only
 
+from tensortide.memory.workspace import workspace_of
+from tensortide.recorder.recorder import Recorder
+from tensortide.recorder.schema import schema_of
 from tensortide.run.operators import Operator
-from tensortide.run.template import Hole, Template, storage_of, tensors_of
-from tensortide.run.workspace import workspace_of_call
+from tensortide.run.template import Hole, Template
 
 _MOST = 1 << 16
 """Calls that are remembered at once."""
 
 
+@dataclass(slots=True)
 class Room:
     """Bytes that one kind of call allocates: as many as are known, 0 where nothing but the call itself can tell; and
     those of its kernel's workspace."""
 
-    __slots__ = ("nbytes", "workspace_bytes")
-
-    def __init__(self, nbytes: int, workspace_bytes: int = 0) -> None:
-        self.nbytes, self.workspace_bytes = nbytes, workspace_bytes
+    nbytes: int
+    workspace_bytes: int = 0
 
     def learn(self, nbytes: int) -> None:
         """The call has allocated ``nbytes``: more than expected where a kernel has memory of its own to return."""
@@ -69,15 +72,21 @@ class Sizes:
         return known
 
     def _on_meta(self, func: Callable[..., Any], args: Template, kwargs: dict[str, Template]) -> Room:
+        """Room by a record of the call on tensors without memory."""
+        recorder = Recorder()
         try:
             args, kwargs = tree_map_only(Hole, _bare, (args, kwargs), is_leaf=lambda item: isinstance(item, Hole))
             if "device" in kwargs:
                 kwargs = {**kwargs, "device": torch.device("meta")}
             with torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd():
-                nbytes = _allocated(func, args, kwargs)
-                return Room(nbytes, workspace_of_call(func, args, kwargs, self.device) if self.workspace else 0)
+                result = recorder.record(func, schema_of(func), args, kwargs)
         except (RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError):
             return Room(0)
+        made = sum(s.nbytes for s in recorder.storages if s.birth is not None)
+        resized = sum(s.nbytes for s in recorder.storages if s.death is not None)
+        del result
+        graph = recorder.graph(replace(storage, device=self.device) for storage in recorder.storages)
+        return Room(max(0, made - resized), workspace_of(graph, 0, self.device) if self.workspace else 0)
 
 
 @functools.cache
@@ -88,11 +97,3 @@ def sizes_on(device: torch.device, workspace: bool) -> Sizes:
 
 def _bare(hole: Hole) -> torch.Tensor:
     return torch.empty_strided(hole.size, hole.stride, dtype=hole.dtype, device="meta")
-
-
-def _allocated(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> int:
-    """Bytes of the storages that a call on tensors without memory makes."""
-    given = {(store := storage_of(t))._cdata: store.nbytes() for t in tensors_of([*args, *kwargs.values()])}
-    results = tensors_of([func(*args, **kwargs)])
-    after = {(store := storage_of(t))._cdata: store.nbytes() for t in results}
-    return sum(max(0, nbytes - given.get(key, 0)) for key, nbytes in after.items())

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tensortide.graph.model import Graph
 from tensortide.recorder.schema import schema_of
+from tensortide.run.block import Recomputable
 from tensortide.run.operators import Operator
-from tensortide.run.tables import NOTHING, Call
+from tensortide.run.tables import NOTHING
 from tensortide.run.template import stored, tensors_of
 from tensortide.timelines.events import Kind
 
@@ -24,29 +26,27 @@ _SUM, _SUM_IN_PLACE = "aten.add.Tensor", "aten.add_.Tensor"
 Form = tuple[torch.dtype, tuple[int, ...]]
 
 
+@dataclass(eq=False, slots=True)
 class Seen:
     """An op of the program: what it is, which storages it had, when it ran, the bytes that were resident before it and
     with its results, and the events since the one before."""
 
-    __slots__ = (
-        *("before_bytes", "began_ns", "ended_ns", "events", "forms", "inputs", "made", "name", "ops"),
-        *("outputs", "resident_bytes"),
-    )
-
-    def __init__(self, name: str, forms: list[Form], inputs: list[int], before_bytes: int) -> None:
-        self.name, self.forms, self.inputs, self.before_bytes = name, forms, inputs, before_bytes
-        self.events: list[tuple[int, ...]] = []
-        self.outputs: list[int] = []
-        self.made: list[Form] = []
-        self.ops: dict[int, tuple[int, Call | None]] = {}
-        """For each storage the op of the engine that wrote it last."""
-        self.began_ns = self.ended_ns = self.resident_bytes = 0
+    name: str
+    forms: list[Form]
+    inputs: list[int]
+    before_bytes: int
+    events: list[tuple[int, ...]] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    made: list[Form] = field(default_factory=list)
+    ops: dict[int, tuple[int, Recomputable | None]] = field(default_factory=dict)
+    """For each storage the op of the engine that wrote it last."""
+    began_ns: int = 0
+    ended_ns: int = 0
+    resident_bytes: int = 0
 
 
 class Expected:
     """An op of the Graph, and the storages that it reads, returns, and allocates or writes."""
-
-    __slots__ = ("forms", "inputs", "made", "name", "outputs", "summed", "writes")
 
     def __init__(self, graph: Graph, index: int) -> None:
         op = graph.ops[index]
@@ -68,8 +68,8 @@ class StepMatch:
     """Follows the program along ``graph``, step after step: the base of those who want to know.
 
     A step begins where the first ops of the graph have been recognised, ``LONGEST_START`` of them at most, by their
-    names, dtypes and shapes; it goes on as long as ops agree in these, and in the storages they work on. While anybody
-    watches, autograd sums gradients out of place that an ordinary run sums in place: that counts as agreement.
+    names, dtypes and shapes; it continues as long as ops agree in these, and in the storages they work on. Under a
+    mode autograd sums gradients out of place that an ordinary run sums in place: that counts as agreement.
     """
 
     def __init__(self, runtime: Runtime, graph: Graph, start: int = LONGEST_START) -> None:
@@ -84,9 +84,9 @@ class StepMatch:
         """Storage of the graph -> that of the engine."""
         self.storage_of: dict[int, int] = {}
         """And back, of what the step has made."""
-        self.op_of: dict[int, tuple[int, Call | None]] = {}
+        self.op_of: dict[int, tuple[int, Recomputable | None]] = {}
         """Op of the engine -> op of the graph, and what tells whether the number still means that."""
-        self.ran: dict[int, list[tuple[int, Call | None]]] = {}
+        self.ran: dict[int, list[tuple[int, Recomputable | None]]] = {}
         """And back; a foreach op is several of the engine."""
         self._start = max(1, min(start, len(graph)))
         self._recent: deque[Seen] = deque(maxlen=self._start)
@@ -95,7 +95,7 @@ class StepMatch:
         """Events that have not been delivered: before the op at hand ran, and after it."""
         self._base_ns = self._recompute_ns = 0
         self.along(graph)
-        runtime.watchers.append(self)
+        runtime.watchers.append(self.around)
         runtime.engine.listeners.append(self._heard)
 
     def along(self, graph: Graph) -> None:
@@ -139,7 +139,7 @@ class StepMatch:
         seen = Seen(schema.name, forms, [runtime.storage(t) for t in tensors], engine.memory)
         if self.at >= 0:
             self._deliver()
-            if self._agrees(seen):
+            if _alike(self.expected[self.at], seen, self.live):
                 self.reaches(self.at)
             else:
                 self._leave(seen)
@@ -187,9 +187,6 @@ class StepMatch:
                 return False
             known.update(zip((*expected.inputs, *expected.outputs), (*seen.inputs, *seen.outputs), strict=True))
         return True
-
-    def _agrees(self, seen: Seen) -> bool:
-        return _alike(self.expected[self.at], seen, self.live)
 
     def _take(self, seen: Seen) -> None:
         self._deliver()
@@ -242,7 +239,7 @@ class StepMatch:
         (self._before if early else self._after).append((kind, index, began, ended, resident))
 
     def _deliver(self) -> None:
-        """The events so far, in order; what is dropped for good gives its number free for others."""
+        """Deliver the events so far, in order. The number of a storage that is never resident again may be reused."""
         events, self._before = self._before, []
         for kind, index, *rest in events:
             if kind == Kind.RECOMPUTE:

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
-from tensortide.run.block import PENDING, Block, Value
+from tensortide.run.block import PENDING, Block, Recomputable, Value
 from tensortide.run.engine import LiveEngine
 from tensortide.run.operators import Operator, written_by
 from tensortide.run.pending import Pending
-from tensortide.run.recompute import Recomputable
 from tensortide.run.template import Storage, storage_of, stored, tensors_of
 
 
@@ -100,7 +99,7 @@ class Storages:
             raise NotImplementedError
         block = Block.of(handle, self.nbytes(handle), self._when_dropped)
         block.given = True
-        block.storage = self.engine.add_constant(block.nbytes, block)
+        self.engine.add_constant(block)
         value = self.known[block.key] = Value(block, None, 0)
         if not handle.resizable():
             self.share(block)

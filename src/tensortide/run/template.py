@@ -67,19 +67,8 @@ def frozen(values: Iterable[Any], tensors: list[torch.Tensor], marks: list[Any])
     return found
 
 
-def _hole(tensor: torch.Tensor, place: int) -> Hole:
-    return _new(
-        Hole,
-        (
-            place,
-            tensor.dtype,
-            tensor.size(),
-            tensor.stride(),
-            tensor.storage_offset(),
-            tensor.is_conj(),
-            tensor.is_neg(),
-        ),
-    )
+def _hole(t: torch.Tensor, place: int) -> Hole:
+    return _new(Hole, (place, t.dtype, t.size(), t.stride(), t.storage_offset(), t.is_conj(), t.is_neg()))
 
 
 def thawed(template: Template, storages: Sequence[Storage | None]) -> Any:
@@ -111,7 +100,7 @@ def _empty(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
 
 
 def _scratch(hole: Hole, storages: Sequence[Storage | None]) -> torch.Tensor:
-    """Running statistics, say: what becomes of them is nobody's business."""
+    """A tensor whose contents do not matter: running statistics, say."""
     device = next(other.device for other in storages if other is not None)
     return _empty(hole.dtype, device).new_empty(hole.size)
 

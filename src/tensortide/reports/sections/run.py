@@ -10,8 +10,7 @@ from tensortide.reports.sections import difference
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
-    from tensortide.run.compared import Compared
-    from tensortide.run.measure import Measured
+    from tensortide.run.measure import Compared, Measured
 
 __all__ = ["document", "section"]
 
@@ -33,27 +32,28 @@ def section(result: Measured) -> Section:
 
 
 def _facts(result: Measured) -> Iterator[Fact]:
+    step = result.step
     slowdown = "" if result.slowdown is None else f"{result.slowdown:.2f}x the ordinary step"
     yield Fact("budget", "Budget", result.budget_bytes, "bytes")
-    yield Fact("peak", "Peak", result.peak_bytes, "bytes")
+    yield Fact("peak", "Peak", step.peak_bytes, "bytes")
     yield Fact("before", "Resident before", result.before_bytes, "bytes")
     yield Fact("policy", "Policy", result.policy, data=True)
     yield Fact("slowdown", "Slowdown", result.slowdown, "factor", data=True)
     if result.plain_ns is not None:
         yield Fact("plain", "Ordinary step", result.plain_ns, "ns")
-    yield Fact("step", "Step under the budget", result.step_ns, "ns", slowdown)
-    yield Fact("base", "its own ops", result.base_ns, "ns", f"{result.ops} ops", level=1)
-    yield Fact("recompute", "recomputed ops", result.recompute_ns, "ns", f"{result.recomputations} ops", level=1)
-    yield Fact("arguments", "assembling their arguments", result.arguments_ns, "ns", level=1)
-    yield Fact("search", "making room", result.search_ns, "ns", f"{result.evictions} evictions", level=1)
-    yield Fact("overhead", "everything else", result.overhead_ns, "ns", level=1)
-    yield Fact("ops", "Ops", result.ops, "count", data=True)
-    yield Fact("recomputations", "Recomputed ops", result.recomputations, "count", data=True)
-    yield Fact("evictions", "Evictions", result.evictions, "count", data=True)
-    if result.followed_steps or result.left_steps:
-        steps = result.followed_steps + result.left_steps
-        yield Fact("followed_steps", "Steps by the plan", result.followed_steps, "count", f"of {steps}")
-        yield Fact("left_steps", "Steps that left the plan", result.left_steps, "count", data=True)
+    yield Fact("step", "Step under the budget", step.open_ns, "ns", slowdown)
+    yield Fact("base", "its own ops", step.base_ns, "ns", f"{step.ops} ops", level=1)
+    yield Fact("recompute", "recomputed ops", step.recompute_ns, "ns", f"{step.recomputations} ops", level=1)
+    yield Fact("arguments", "assembling their arguments", step.arguments_ns, "ns", level=1)
+    yield Fact("search", "making room", step.search_ns, "ns", f"{step.evictions} evictions", level=1)
+    yield Fact("overhead", "everything else", step.overhead_ns, "ns", level=1)
+    yield Fact("ops", "Ops", step.ops, "count", data=True)
+    yield Fact("recomputations", "Recomputed ops", step.recomputations, "count", data=True)
+    yield Fact("evictions", "Evictions", step.evictions, "count", data=True)
+    if step.followed_steps or step.left_steps:
+        steps = step.followed_steps + step.left_steps
+        yield Fact("followed_steps", "Steps by the plan", step.followed_steps, "count", f"of {steps}")
+        yield Fact("left_steps", "Steps that left the plan", step.left_steps, "count", data=True)
 
 
 def _compared(found: Compared) -> Section:
