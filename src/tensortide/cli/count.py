@@ -15,7 +15,7 @@ from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.door import File, resolve
 from tensortide.importers.table import importers
-from tensortide.recorder.resolver import resolver
+from tensortide.recorder import resolver
 
 if TYPE_CHECKING:
     from tensortide.cost.differences import Comparison

@@ -12,7 +12,7 @@ from tensortide.cli.source import CaptureOptions, opened, option, progress, sett
 from tensortide.errors import WorkloadError
 from tensortide.graph import unrolled
 from tensortide.importers.imported import Imported
-from tensortide.recorder.resolver import resolver
+from tensortide.recorder import resolver
 from tensortide.recorder.target import Workload
 from tensortide.timing import device, estimate, load_durations
 from tensortide.timing.durations import times_of

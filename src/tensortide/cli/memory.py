@@ -14,7 +14,7 @@ from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Target, 
 from tensortide.errors import WorkloadError
 from tensortide.importers.door import File, resolve
 from tensortide.memory import ALLOCATORS, EXACT
-from tensortide.recorder.resolver import resolver
+from tensortide.recorder import resolver
 from tensortide.timing import link
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tensortide.cli.durations import TimeOptions, timed
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Strict, Target, Top, option, progress
 from tensortide.importers.door import resolve
-from tensortide.recorder.resolver import resolver
+from tensortide.recorder import resolver
 from tensortide.write import check_writable, write_file
 
 

@@ -15,7 +15,7 @@ from tensortide.cli.source import CaptureOptions, option, progress, settings_of,
 from tensortide.errors import UnknownCost, WorkloadError
 from tensortide.formulas import Symbolic, symbolic
 from tensortide.formulas.file import save_formulas
-from tensortide.recorder.resolver import resolver
+from tensortide.recorder import resolver
 from tensortide.recorder.target import Scalar, Workload
 from tensortide.write import write_file
 

@@ -20,7 +20,7 @@ from tensortide.cli.source import (
 from tensortide.errors import WorkloadError
 from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
-from tensortide.recorder.resolver import resolver
+from tensortide.recorder import resolver
 from tensortide.timing import save_durations
 from tensortide.timing.durations import SUFFIX
 from tensortide.write import check_writable

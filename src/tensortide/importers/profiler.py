@@ -44,7 +44,7 @@ def _sniff(path: Path) -> bool:
 def _read(path: Path, options: ProfilerOptions) -> Imported:
     from tensortide.graph import Graph, unrolled
     from tensortide.importers.door import open
-    from tensortide.recorder.resolver import resolver
+    from tensortide.recorder import resolver
     from tensortide.timing.kineto import read_trace
     from tensortide.timing.listed import from_list
     from tensortide.timing.traced import from_trace

@@ -13,7 +13,7 @@ import torch.utils._pytree as pytree
 from tensortide.errors import CaptureError, GraphError
 from tensortide.graph.model import Graph, Op, OpView
 from tensortide.profile.host import chosen_threads, describe, device_context, machine_of
-from tensortide.profile.stopwatch import Clocks, Pair, reading, samples
+from tensortide.profile.stopwatch import Clocks, Pair, columns, reading, samples
 from tensortide.recorder.execute import Operands, arguments, function
 from tensortide.recorder.fallback import fallback
 from tensortide.recorder.surroundings import undisturbed
@@ -44,8 +44,7 @@ _NONE = Sample(0, 0, 0, 0)
 class _Timed(NamedTuple):
     """One distinct op by both clocks; or why it could not be executed."""
 
-    wall: Sample = _NONE
-    thread: Sample = _NONE
+    samples: tuple[Sample, Sample] = (_NONE, _NONE)
     reason: str = ""
 
 
@@ -92,15 +91,9 @@ def measure_isolated(
 
 
 def _measurement(timed: Sequence[_Timed], clock: Literal["wall", "thread"]) -> Measurement:
-    chosen = [one.wall if clock == "wall" else one.thread for one in timed]
     return Measurement(
         how="isolated",
-        clock=clock,
-        min_ns=tuple(s.min_ns for s in chosen),
-        p90_ns=tuple(s.p90_ns for s in chosen),
-        samples=tuple(s.n for s in chosen),
-        wall_ns=tuple(one.wall.median_ns for one in timed),
-        thread_ns=tuple(one.thread.median_ns for one in timed),
+        **columns([one.samples for one in timed], clock),
         stand_ins={index: one.reason for index, one in enumerate(timed) if one.reason},
         notes=(BIAS,),
     )
@@ -163,7 +156,7 @@ class _Bench:
             operands.refresh()
             taken.append(self._call(func, args, kwargs))
         ours = Pair(*(max(a, b) for a, b in zip(self._reading, self._calling, strict=True)))
-        return _Timed(*samples(taken, ours))
+        return _Timed(samples(taken, ours))
 
     def _call(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Pair:
         wall, thread = self._clocks

@@ -143,7 +143,6 @@ def measurement_of(graph: Graph, turns: Turns, reading: Pair, clock: Literal["wa
     called = Pair(*(max(0.0, call - read) for call, read in zip(median(turns.calls), reading, strict=True)))
     ours = Pair(reading.wall + called.wall, reading.thread + called.thread)
     both = [samples(column, ours) for column in zip(*(run.ops for run in turns.runs), strict=True)]
-    chosen = [pair[index] for pair in both]
     phases = [op.phase.value for op in graph.ops]
     around = [(a[index] + b[index]) / 2 for a, b in zip(turns.steps, turns.steps[1:], strict=False)]
     differences = [_whole(run, index) - step for run, step in zip(turns.runs, around, strict=True)]
@@ -152,17 +151,25 @@ def measurement_of(graph: Graph, turns: Turns, reading: Pair, clock: Literal["wa
     between = [hook * ns / sum(seen) - ours[index] for ns in seen]
     return Measurement(
         how="step",
-        clock=clock,
-        min_ns=tuple(s.min_ns for s in chosen),
-        p90_ns=tuple(s.p90_ns for s in chosen),
-        samples=tuple(s.n for s in chosen),
-        wall_ns=tuple(wall.median_ns for wall, _ in both),
-        thread_ns=tuple(thread.median_ns for _, thread in both),
+        **columns(both, clock),
         step=sample(step[index] for step in turns.steps),
         hooked=sample(_whole(run, index) for run in turns.runs),
         hook_ns=round(hook),
         overhead_ns=_overhead(phases, [[gap[index] for gap in run.gaps] for run in turns.runs], between),
     )
+
+
+def columns(ops: Sequence[tuple[Sample, Sample]], clock: Literal["wall", "thread"]) -> dict[str, Any]:
+    """The clock of a Measurement, and what it has of each op, from the samples of ``ops`` by both clocks."""
+    chosen = [pair[clock == "thread"] for pair in ops]
+    return {
+        "clock": clock,
+        "min_ns": tuple(s.min_ns for s in chosen),
+        "p90_ns": tuple(s.p90_ns for s in chosen),
+        "samples": tuple(s.n for s in chosen),
+        "wall_ns": tuple(wall.median_ns for wall, _ in ops),
+        "thread_ns": tuple(thread.median_ns for _, thread in ops),
+    }
 
 
 def _overhead(phases: Sequence[str], gaps: Sequence[Sequence[float]], between: Sequence[float]) -> dict[str, int]:

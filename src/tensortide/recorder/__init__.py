@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from tensortide.errors import CaptureError
 
 if TYPE_CHECKING:
-    from tensortide.graph.model import Graph
+    from tensortide.cost import Cost
+    from tensortide.cost.evaluate import How
+    from tensortide.graph.model import Graph, OpView
 
-__all__ = ["capture"]
+__all__ = ["capture", "resolver"]
 
 Scalar = str | int | float | bool | None
 
@@ -61,3 +63,12 @@ def capture(
     with built(workload, given, mode=mode, first_step=first_step, progress=say) as step:
         say("recording")
         return record(step, workload, given, mode, first_step=first_step)
+
+
+def resolver(op: OpView) -> tuple[Cost, How] | None:
+    """Cost of an op that has no rule, from the framework if it is installed: its formula, or the op's parts."""
+    try:
+        from tensortide.recorder.fallback import fallback
+    except ImportError:
+        return None
+    return fallback(op)

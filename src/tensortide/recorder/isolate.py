@@ -19,9 +19,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from tensortide.errors import CaptureError
-from tensortide.recorder.batches import Batches, is_source
 from tensortide.recorder.reachable import ATOMS, is_foreign, is_user_class, is_visited_object, named_globals
-from tensortide.recorder.standins import copy_hooks, hooks_of
+from tensortide.recorder.standins import Batches, copy_hooks, hooks_of, is_source
 from tensortide.recorder.surroundings import rewinder
 
 Replace = Callable[[torch.Tensor], torch.Tensor]

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 import torch.utils.data
 
-from tensortide.recorder.batches import Batches
 from tensortide.recorder.context import is_internal
+from tensortide.recorder.standins import Batches
 
 _FOREIGN = ("torch", "numpy", "builtins", "typing", "collections", "functools", "logging", "threading", "re")
 _HOLDERS = ("torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.distributions.", "torch.nn.")

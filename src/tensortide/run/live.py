@@ -5,6 +5,7 @@ All raise RunError if no budget is open.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from tensortide.plans.remat.schedule import CONSTANT
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.schema import schema_of
 from tensortide.replays.remat.outcome import UNLIMITED
-from tensortide.run.budget import Budget, Usage, current
+from tensortide.run.budget import Usage, current
 from tensortide.run.limit import budget_bytes
 from tensortide.run.operators import Operator
 from tensortide.run.sizes import NO_ROOM
@@ -99,14 +100,12 @@ def unset_memory_budget() -> None:
 
 def toggle_sampling(on: bool) -> None:
     """Switch sampling: the policy looks at a sample of the candidates only (``+sqrt``)."""
-    budget = current()
-    _decide(budget, on, isinstance(budget.policy, Sampled) and budget.policy.small)
+    _decide(sqrt=on)
 
 
 def ignore_small_tensors(on: bool) -> None:
     """Switch the neglect of small tensors: the policy skips those below 1 % of the mean size (``+large``)."""
-    budget = current()
-    _decide(budget, isinstance(budget.policy, Sampled) and budget.policy.sqrt, on)
+    _decide(small=on)
 
 
 def usage() -> Usage:
@@ -166,11 +165,14 @@ def _limit(nbytes: int) -> None:
     budget.budget_bytes = nbytes
 
 
-def _decide(budget: Budget, sqrt: bool, small: bool) -> None:
-    of = budget.policy.of if isinstance(budget.policy, Sampled) else budget.policy
+def _decide(**switches: Any) -> None:
+    budget = current()
+    policy = budget.policy if isinstance(budget.policy, Sampled) else None
+    of = budget.policy if policy is None else policy.of
     if not isinstance(of, Heuristic):
         raise RunError(f"the policy {of.name} compares no scores of tensors: there is nothing to sample or to skip")
-    budget.policy = Sampled(of, sqrt, small) if sqrt or small else of
+    sampled = dataclasses.replace(policy or Sampled(of, sqrt=False), **switches)
+    budget.policy = sampled if sampled.sqrt or sampled.small else of
     budget.policy.begin()
     _runtime().engine.policy = budget.policy
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tensortide.plans import Plan
     from tensortide.plans.remat.policies import Policy
     from tensortide.replays.remat.outcome import Status
-    from tensortide.run.traced import LiveStep
+    from tensortide.run.follow import LiveStep
     from tensortide.timelines import Timeline
 
 

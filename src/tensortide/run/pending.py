@@ -28,19 +28,18 @@ class Pending:
         """End the histories of values that can no longer be recomputed; ``number`` is that of the latest op. Returns
         the calls behind the others, in the order in which they ran, each with the values that it made."""
         behind = self._behind()
-        made_by = dict(behind)
         depths: dict[Recomputable, int] = {}
-        readers: dict[Block, list[Recomputable]] = {}
+        readers: dict[Block, list[tuple[Recomputable, list[Value]]]] = {}
         for call, made in behind:
             depth = self._depth(call, depths)
             if depth < NEVER:
                 depths[call] = depth
             for value in made:
                 if value.place < 0:
-                    self._overwritten(value.block, readers, made_by, depths)
+                    self._overwritten(value.block, readers, depths)
             for near in call.inputs:
                 if near is not None and near.block.storage == PENDING:
-                    readers.setdefault(near.block, []).append(call)
+                    readers.setdefault(near.block, []).append((call, made))
         cut = [value for value in list(self.values.values()) if value.call is not None and value.call not in depths]
         for value in cut:
             value.call = None
@@ -50,15 +49,14 @@ class Pending:
     def _overwritten(
         self,
         block: Block,
-        readers: dict[Block, list[Recomputable]],
-        made_by: dict[Recomputable, list[Value]],
+        readers: dict[Block, list[tuple[Recomputable, list[Value]]]],
         depths: dict[Recomputable, int],
     ) -> None:
         """End the histories of values made from ``block`` so far: directly, or from values that are gone."""
         queue = [block]
         for at in queue:
-            for call in readers.pop(at, ()):
-                for value in made_by[call]:
+            for call, made in readers.pop(at, ()):
+                for value in made:
                     if value.block is not block:
                         depths.pop(call, None)
                         if self.values.get(value.block.key) is not value:

@@ -26,7 +26,7 @@ from tensortide.plans import Plan, save_plan
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.choice import policy as find_policy
 from tensortide.plans.remat.policies import DEFAULT, contenders
-from tensortide.recorder.resolver import resolver
+from tensortide.recorder import resolver
 from tensortide.replays.remat import Simulator
 from tensortide.replays.remat.portfolio import best
 from tensortide.replays.remat.smallest import smallest_budget

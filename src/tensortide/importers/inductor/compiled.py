@@ -27,11 +27,10 @@ from tensortide.graph.model import Named, Phase, Role
 from tensortide.importers.imported import Imported
 from tensortide.importers.inductor.read import trace_of_texts
 from tensortide.importers.textfile import TextFile
-from tensortide.recorder.building import built, named
+from tensortide.recorder.building import Loss, built, named
 from tensortide.recorder.failure import explained
 from tensortide.recorder.fake_mode import StepFakeMode
 from tensortide.recorder.isolate import Isolation
-from tensortide.recorder.pair import Loss
 from tensortide.recorder.target import Scalar
 
 
