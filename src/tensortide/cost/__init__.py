@@ -6,14 +6,12 @@ from tensortide.cost.access import Bytes, interface, nothing, reads, writes_only
 from tensortide.cost.count import PHASES, Count, count
 from tensortide.cost.coverage import Coverage, OpGroup
 from tensortide.cost.evaluate import OpCost, Resolver
-from tensortide.cost.explain import Explanation, explain
-from tensortide.cost.missing import Missing, missing
-from tensortide.cost.modules import ModuleTotal
+from tensortide.cost.explain import Explanation, Missing, explain, missing
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.parameters import ModelSizes
 from tensortide.cost.record import Cost
 from tensortide.cost.registry import Rule, rule
-from tensortide.cost.totals import Total
+from tensortide.cost.totals import ModuleTotal, Total
 
 __all__ = [
     "PHASES",

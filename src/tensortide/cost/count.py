@@ -11,10 +11,9 @@ import msgspec
 from tensortide.cost.access import region
 from tensortide.cost.coverage import Coverage, coverage_of, shown
 from tensortide.cost.evaluate import OpCost, Resolver, evaluate, rule_for
-from tensortide.cost.modules import ModuleTotal, module_tree
 from tensortide.cost.opcall import qualified
 from tensortide.cost.parameters import ModelSizes, model_sizes
-from tensortide.cost.totals import Total, chosen_arms, total_of
+from tensortide.cost.totals import ModuleTotal, Total, chosen_arms, module_tree, total_of
 from tensortide.errors import NoSuchOp, UnknownCost
 from tensortide.expr import Size
 from tensortide.graph.model import Graph, Op, Phase

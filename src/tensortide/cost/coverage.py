@@ -70,33 +70,32 @@ def coverage_of(graph: Graph, costs: Sequence[OpCost], total: Total) -> Coverage
     """The coverage of ``costs``, one per op of ``graph``."""
     counted = [(i, cost) for i, cost in enumerate(costs) if cost.how != "view"]
     known = [(i, cost) for i, cost in counted if cost.cost is not None]
-    bounds = [i for i, cost in known if cost.how == "rule" and cost.cost is not None and not cost.cost.exact]
+    ways: dict[str, list[int]] = {way: [] for way in ("unknown", "default", "framework", "decomposition", "bound")}
+    for i, cost in counted:
+        if cost.how != "rule":
+            ways[cost.how].append(i)
+        elif cost.cost is not None and not cost.cost.exact:
+            ways["bound"].append(i)
     return Coverage(
         total,
         len(counted),
         len(known),
         sum(cost.nbytes * graph.trips(i) for i, cost in counted),
         sum(cost.nbytes * graph.trips(i) for i, cost in known),
-        _groups(graph, costs, (i for i, cost in counted if cost.cost is None)),
-        _groups(graph, costs, (i for i, cost in known if cost.how == "default")),
-        _groups(graph, costs, (i for i, cost in known if cost.how == "framework")),
-        _groups(graph, costs, (i for i, cost in known if cost.how == "decomposition")),
-        _groups(graph, costs, bounds),
+        *(_groups(graph, costs, indexes) for indexes in ways.values()),
     )
 
 
 def _groups(graph: Graph, costs: Sequence[OpCost], indexes: Iterable[int]) -> tuple[OpGroup, ...]:
-    first: dict[str, int] = {}
-    counts: dict[str, int] = {}
+    """The ops of each name, the most frequent first."""
+    named: dict[str, list[int]] = {}
     for i in indexes:
-        name = shown(graph.calls[graph.ops[i].call].op)
-        first.setdefault(name, i)
-        counts[name] = counts.get(name, 0) + 1
+        named.setdefault(shown(graph[i].name), []).append(i)
     groups = []
-    for name, i in first.items():
+    for name, (i, *others) in named.items():
         cost = costs[i]
         reason = cost.note if cost.cost is None else cost.cost.reason
-        groups.append(OpGroup(name, counts[name], shapes_of(graph[i]), graph.module_path(graph.ops[i].module), reason))
+        groups.append(OpGroup(name, 1 + len(others), shapes_of(graph[i]), graph[i].module, reason))
     return tuple(sorted(groups, key=lambda group: -group.count))
 
 

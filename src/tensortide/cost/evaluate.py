@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from tensortide.cost.access import interface
+from tensortide.cost.access import Bytes, interface
 from tensortide.cost.kinds import Weights, elements
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import FREE, Cost, summed
@@ -55,11 +55,11 @@ def evaluate(op: OpView, unused: frozenset[int] = frozenset(), resolver: Resolve
     elif op.is_view or ("view" in op.call.tags and not op.call.mutated):
         return OpCost(FREE, "view")
     elif "pointwise" in op.call.tags and call.outputs:
-        cost = _default(call)
-        return OpCost(cost, "default", cost.bytes)
+        cost = _moving(elements(call, call.out.numel, Weights(1, 0, 0, 2)), interface(call))
+        return OpCost(msgspec.structs.replace(cost, exact=False, reason=DEFAULT), "default", cost.bytes)
     found = resolver(op) if resolver is not None else None
     if found is not None:
-        cost = _with_bytes(found[0], call)
+        cost = found[0] if found[0].bytes else _moving(found[0], interface(call))
         return OpCost(cost, found[1], cost.bytes)
     return OpCost(None, "unknown", sum(interface(call)), note)
 
@@ -70,21 +70,11 @@ def apply(rule: Rule, call: OpCall) -> Cost | None:
     cost = _over_items(rule, call) if listed else rule.work(call)
     if cost is None or cost.bytes or rule.is_free:
         return cost
-    read, written = (interface if listed else rule.bytes)(call)
-    return _add_bytes(cost, read, written)
+    return _moving(cost, (interface if listed else rule.bytes)(call))
 
 
-def _with_bytes(cost: Cost, call: OpCall) -> Cost:
-    return cost if cost.bytes else _add_bytes(cost, *interface(call))
-
-
-def _add_bytes(cost: Cost, read: int, written: int) -> Cost:
-    return msgspec.structs.replace(cost, bytes_read=read, bytes_written=written)
-
-
-def _default(call: OpCall) -> Cost:
-    cost = elements(call, call.out.numel, Weights(1, 0, 0, 2))
-    return _with_bytes(msgspec.structs.replace(cost, exact=False, reason=DEFAULT), call)
+def _moving(cost: Cost, moved: Bytes) -> Cost:
+    return msgspec.structs.replace(cost, bytes_read=moved.read, bytes_written=moved.written)
 
 
 # -- lists ------------------------------------------------------------------------------------------
@@ -114,19 +104,15 @@ def _over_items(rule: Rule, call: OpCall) -> Cost | None:
         outputs = call.outputs[i : i + 1]
         shapes = tuple((k, v.shape, v.dtype) if isinstance(v, Tensor) else (k, v) for k, v in arguments.items())
         if shapes not in costs:
-            cost = rule.work(_item(name, base, arguments, outputs))
+            renamed = {_argument(base, key): value for key, value in arguments.items()}
+            target = renamed.get("self")
+            mutated = [target] if not outputs and isinstance(target, Tensor) else []
+            cost = rule.work(OpCall(name, renamed, outputs, outputs[0] if outputs else None, mutated=mutated))
             if cost is None:
                 return None
             costs[shapes] = cost
         times[shapes] += 1
     return summed(cost * times[shapes] for shapes, cost in costs.items())
-
-
-def _item(name: str, base: str, arguments: dict[str, object], outputs: tuple[Tensor, ...]) -> OpCall:
-    renamed = {_argument(base, key): value for key, value in arguments.items()}
-    target = renamed.get("self")
-    mutated = (target,) if not outputs and isinstance(target, Tensor) else ()
-    return OpCall(name, renamed, outputs, outputs[0] if outputs else None, mutated=mutated)
 
 
 def _argument(base: str, name: str) -> str:

@@ -1,21 +1,23 @@
-"""Origin of a number: the rule, its formula, its inputs and its result."""
+"""Origin of a number: the rule, its formula, its inputs and its result; where there is no rule, the start of one."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import keyword
+import re
 
 import msgspec
 
-from tensortide.cost.count import OpCosts
-from tensortide.cost.coverage import shown
+from tensortide.cost.count import OpCosts, count
+from tensortide.cost.coverage import OpGroup, shown
 from tensortide.cost.evaluate import Resolver, apply, rule_for
 from tensortide.cost.opcall import OpCall, qualified
 from tensortide.cost.record import Cost
 from tensortide.errors import NoSuchOp
 from tensortide.graph.model import Const, Graph, OpView, Tensor, describe
 
-__all__ = ["Explanation", "explain"]
+__all__ = ["Explanation", "Missing", "explain", "missing"]
 
 _HOW = {
     "view": "only renames memory: no FLOPs, no bytes",
@@ -146,3 +148,43 @@ def _text(value: object) -> str:
         items = [_text(item) for item in value[:8]] + (["..."] if len(value) > 8 else [])
         return f"[{', '.join(items)}]"
     return value.value if isinstance(value, Const) else str(value)
+
+
+# -- ops without a rule -----------------------------------------------------------------------------
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """Ops of one name without a rule, and a ``stub`` of a rule to paste and complete."""
+
+    group: OpGroup
+    stub: str
+
+    def __str__(self) -> str:
+        return f"{self.group}\n\n{self.stub}"
+
+
+def missing(graph: Graph, *, resolver: Resolver | None = None) -> list[Missing]:
+    """The ops of ``graph`` that have no rule, the most frequent first."""
+    counted = count(graph, resolver=resolver)
+    views = list(zip(graph, counted.costs, strict=True))[::-1]
+    first = {shown(view.name): view for view, cost in views if cost.cost is None}
+    return [Missing(group, _stub(OpCall.of(first[group.name]))) for group in counted.coverage.missing]
+
+
+def _stub(call: OpCall) -> str:
+    function = re.sub(r"\W", "_", call.base).strip("_") or "op"
+    if keyword.iskeyword(function):
+        function += "_op"
+    lines = ["import tensortide.cost", "from tensortide.cost import Cost", "", ""]
+    lines += [f'@tensortide.cost.rule("{call.name}", formula="...")', f"def {function}(op):"]
+    lines += [f'    """What {qualified(call.name.replace("::", "."))} computes."""']
+    for name, value in call.arguments.items():
+        variable = f"{name}_" if keyword.iskeyword(name) or name == "op" else name
+        if isinstance(value, Tensor):
+            lines.append(f'    {variable} = op.shape("{name}")  # {value.shape}, {value.dtype}')
+        else:
+            short = f"{len(value)} values" if isinstance(value, tuple) else str(value)[:60]
+            lines.append(f'    {variable} = op.arg("{name}")  # {short}')
+    lines.append(f"    # outputs: {', '.join(str(t.shape) for t in call.outputs) or 'none'}")
+    lines.append("    return Cost(macs=..., elementwise_flops=...)")
+    return "\n".join(lines) + "\n"

@@ -62,8 +62,4 @@ def elements(op: OpCall, count: int, weights: Weights, kind: Kind | None = None)
 
 def rows_work(op: OpCall, flops: int, transcendentals: int = 0, comparisons: int = 0) -> Cost:
     """Work counted in total, not per element; complex additions and the like cost twice."""
-    kind = kind_of([*op.inputs, *op.outputs])
-    if kind is Kind.INTEGER:
-        return Cost(int_ops=flops)
-    factor = 2 if kind is Kind.COMPLEX else 1
-    return Cost(elementwise_flops=factor * flops, transcendentals=transcendentals, comparisons=comparisons)
+    return elements(op, 1, Weights(flops, transcendentals, comparisons, 2 * flops))

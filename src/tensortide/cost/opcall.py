@@ -76,11 +76,10 @@ class OpCall:
             overwritten=_out_arguments(call) if call.mutated else frozenset(),
             unused=unused,
         )
-        made.sparse = {
-            name: stored_elements(value, op.graph.storages[value.storage].nbytes)
-            for name, value in arguments.items()
-            if isinstance(value, Tensor) and looks_sparse(value, op.graph.storages[value.storage].nbytes)
-        }
+        for name, value in arguments.items():
+            if isinstance(value, Tensor) and looks_sparse(value, nbytes := op.graph.storages[value.storage].nbytes):
+                entry = 8 * len(value.shape) + value.itemsize
+                made.sparse[name] = nbytes // entry if nbytes else None
         return made
 
     def __repr__(self) -> str:
@@ -165,8 +164,3 @@ def looks_sparse(tensor: Tensor, nbytes: int) -> bool:
         return False
     entry = 8 * len(tensor.shape) + tensor.itemsize
     return nbytes == 0 or (nbytes >= entry and nbytes % entry == 0)
-
-
-def stored_elements(tensor: Tensor, nbytes: int) -> int | None:
-    """Elements that a sparse tensor stores, None if its parts are not known."""
-    return nbytes // (8 * len(tensor.shape) + tensor.itemsize) if nbytes else None

@@ -37,36 +37,29 @@ class ModelSizes(msgspec.Struct, frozen=True):
 
 def model_sizes(graph: Graph) -> ModelSizes:
     """Sum up the named tensors of ``graph``."""
-    parameters = _named(graph, Role.PARAMETER)
-    trained = {n.tensor for n in graph.named if n.role is Role.PARAMETER and n.trainable}
+    named: dict[Role, dict[int, Tensor]] = {role: {} for role in Role}
+    for entry in graph.named:
+        named[entry.role][entry.tensor] = graph.tensors[entry.tensor]
+    parameters = named[Role.PARAMETER]
+    trained = {entry.tensor for entry in graph.named if entry.role is Role.PARAMETER and entry.trainable}
     trainable = [tensor for index, tensor in parameters.items() if index in trained]
-    buffers = {i: t for i, t in _named(graph, Role.BUFFER).items() if i not in parameters}
-    read = {storage for storages in graph.index.reads for storage in storages}
-    inputs = [tensor for tensor in _named(graph, Role.INPUT).values() if tensor.storage in read]
-    inputs = [tensor for tensor in inputs if graph.storages[tensor.storage].role is Role.INPUT]
-    covered = {tensor.storage for tensor in inputs}
-    unnamed = (
-        storage.nbytes
-        for i, storage in enumerate(graph.storages)
-        if storage.role is Role.INPUT and i in read and i not in covered
-    )
+    buffers = [tensor for index, tensor in named[Role.BUFFER].items() if index not in parameters]
+    fed = {storage for storages in graph.index.reads for storage in storages}
+    fed = {storage for storage in fed if graph.storages[storage].role is Role.INPUT}
+    inputs = [tensor for tensor in named[Role.INPUT].values() if tensor.storage in fed]
+    unnamed = fed - {tensor.storage for tensor in inputs}
     return ModelSizes(
         _elements(parameters.values()),
         _elements(trainable),
         _bytes(parameters.values()),
         _bytes(trainable),
-        _elements(buffers.values()),
-        _bytes(buffers.values()),
-        _bytes(_named(graph, Role.OPTIMIZER_STATE).values()),
-        _bytes(_named(graph, Role.GRADIENT).values()),
-        size(inputs) + sum(unnamed),
-        size(_named(graph, Role.OUTPUT).values()),
+        _elements(buffers),
+        _bytes(buffers),
+        _bytes(named[Role.OPTIMIZER_STATE].values()),
+        _bytes(named[Role.GRADIENT].values()),
+        size(inputs) + sum(graph.storages[storage].nbytes for storage in sorted(unnamed)),
+        size(named[Role.OUTPUT].values()),
     )
-
-
-def _named(graph: Graph, role: Role) -> dict[int, Tensor]:
-    """The distinct tensors that have a name in ``role``."""
-    return {entry.tensor: graph.tensors[entry.tensor] for entry in graph.named if entry.role is role}
 
 
 def _elements(tensors: Iterable[Tensor]) -> int:

@@ -46,11 +46,6 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * self.macs + self.elementwise_flops
 
     @property
-    def issued_macs(self) -> int:
-        """With those that kernels do again, to avoid keeping what they made."""
-        return self.macs + self.recompute_macs
-
-    @property
     def bytes(self) -> int:
         """Bytes read and bytes written."""
         return self.bytes_read + self.bytes_written
@@ -60,16 +55,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
             return NotImplemented
         a, b = self.active_macs, other.active_macs
         return Cost(
-            macs=self.macs + other.macs,
+            **{name: getattr(self, name) + getattr(other, name) for name in _COUNTS},
             active_macs=None if a is None or b is None else a + b,
-            recompute_macs=self.recompute_macs + other.recompute_macs,
-            elementwise_flops=self.elementwise_flops + other.elementwise_flops,
-            transcendentals=self.transcendentals + other.transcendentals,
-            comparisons=self.comparisons + other.comparisons,
-            int_ops=self.int_ops + other.int_ops,
-            random_draws=self.random_draws + other.random_draws,
-            bytes_read=self.bytes_read + other.bytes_read,
-            bytes_written=self.bytes_written + other.bytes_written,
             exact=self.exact and other.exact,
             reason=_both(self.reason, other.reason),
         )
@@ -77,24 +64,14 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     def __mul__(self, times: int) -> Cost:
         if type(times) is int and times == 1:
             return self
-        return Cost(
-            macs=self.macs * times,
-            active_macs=None if self.active_macs is None else self.active_macs * times,
-            recompute_macs=self.recompute_macs * times,
-            elementwise_flops=self.elementwise_flops * times,
-            transcendentals=self.transcendentals * times,
-            comparisons=self.comparisons * times,
-            int_ops=self.int_ops * times,
-            random_draws=self.random_draws * times,
-            bytes_read=self.bytes_read * times,
-            bytes_written=self.bytes_written * times,
-            exact=self.exact,
-            reason=self.reason,
-        )
+        counts = {name: getattr(self, name) * times for name in _COUNTS}
+        active = None if self.active_macs is None else self.active_macs * times
+        return Cost(**counts, active_macs=active, exact=self.exact, reason=self.reason)
 
     __rmul__ = __mul__
 
 
+_COUNTS = [name for name in Cost.__struct_fields__ if name not in ("active_macs", "exact", "reason")]
 FREE = Cost()
 """No work and no bytes: a view."""
 

@@ -1,19 +1,21 @@
-"""Sums of costs that remember what they do not know."""
+"""Sums of costs that remember what they do not know, and their tree by module."""
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
 from tensortide.cost.evaluate import OpCost
 from tensortide.cost.record import FREE, Cost, summed
 from tensortide.expr import expr_of
-from tensortide.graph.model import OUTSIDE, Branch
+from tensortide.graph.model import OUTSIDE, Branch, Graph
 from tensortide.units import format_count
 
-__all__ = ["Total", "chosen_arms", "total_of"]
+__all__ = ["ModuleTotal", "Total", "chosen_arms", "module_tree", "parent_path", "total_of"]
 
 
 class Total(msgspec.Struct, frozen=True):
@@ -67,40 +69,103 @@ def total_of(costs: Iterable[tuple[OpCost, int]]) -> Total:
     return Total(total, len(kept), sum(number for cost, _, number in times if cost is None))
 
 
+Case: TypeAlias = tuple[Total, frozenset[int]]
+"""What the branches that run cost, and which they are."""
+
+
 def chosen_arms(branches: Sequence[Branch], arms: dict[int, Total]) -> tuple[frozenset[int], frozenset[int]]:
     """The branches that run in the most and in the least expensive case.
 
     ``arms`` has the total of the ops directly in each branch. Of the arms of one conditional one runs, and of a
     branch that does not run none does. The result includes OUTSIDE.
     """
-    conditionals: dict[int, dict[int, list[int]]] = {}
-    parents: dict[int, int] = {}
+    inner: dict[int, dict[int, dict[int, list[int]]]] = {}  # branches by parent, conditional and arm
     for index, branch in enumerate(branches):
+        conditionals = inner.setdefault(branch.parent, {})
         conditionals.setdefault(branch.conditional, {}).setdefault(branch.arm, []).append(index)
-        parents[branch.conditional] = branch.parent
-    inner: dict[int, list[int]] = {}
-    for conditional, parent in parents.items():
-        inner.setdefault(parent, []).append(conditional)
 
-    def run(branch: int, largest: bool) -> tuple[Total, frozenset[int]]:
-        total, taken = arms.get(branch, Total()), frozenset({branch})
-        for conditional in inner.get(branch, ()):
-            cases = [
-                _joined(run(index, largest) for index in indexes) for indexes in conditionals[conditional].values()
-            ]
-            case = (max if largest else min)(cases, key=lambda case: _size(case[0]))
-            total, taken = total + case[0], taken | case[1]
-        return total, taken
+    def run(branch: int, choose: Callable[..., Case]) -> Case:
+        case = arms.get(branch, Total()), frozenset({branch})
+        for conditional in inner.get(branch, {}).values():
+            cases = [functools.reduce(_joined, (run(i, choose) for i in arm)) for arm in conditional.values()]
+            case = _joined(case, choose(cases, key=_size))
+        return case
 
-    return run(OUTSIDE, True)[1], run(OUTSIDE, False)[1]
+    return run(OUTSIDE, max)[1], run(OUTSIDE, min)[1]
 
 
-def _joined(parts: Iterable[tuple[Total, frozenset[int]]]) -> tuple[Total, frozenset[int]]:
-    total, taken = Total(), frozenset[int]()
-    for part, branches in parts:
-        total, taken = total + part, taken | branches
-    return total, taken
+def _joined(one: Case, other: Case) -> Case:
+    return one[0] + other[0], one[1] | other[1]
 
 
-def _size(total: Total) -> tuple[int, int, int]:
+def _size(case: Case) -> tuple[int, int, int]:
+    total, _ = case
     return total.flops, total.unknown, total.bytes
+
+
+# -- by module --------------------------------------------------------------------------------------
+
+OUTSIDE_PATH = "(outside)"
+
+
+class ModuleTotal(msgspec.Struct, frozen=True):
+    """One module: what its own ops cost, and what they cost with those of the modules inside it.
+
+    ``path`` is the module's dotted path, ``""`` for the root of a single model, ``(outside)`` for ops that ran
+    outside any module. ``type`` is its class, empty for a path on which there is no module.
+    """
+
+    path: str
+    type: str
+    exclusive: Total
+    inclusive: Total
+    children: tuple[ModuleTotal, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition(".")[2] or "(root)"
+
+    def walk(self) -> Iterator[ModuleTotal]:
+        """This module and all inside it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def parent_path(path: str, known: Mapping[str, object]) -> str | None:
+    """The path that contains ``path``, None at the top. The unnamed root contains everything if there is one."""
+    if path in ("", OUTSIDE_PATH):
+        return None
+    head, dot, _ = path.rpartition(".")
+    return head if dot else ("" if "" in known else None)
+
+
+def module_tree(graph: Graph, exclusive: Mapping[int, Total]) -> tuple[ModuleTotal, ...]:
+    """The trees of ``graph``'s modules from each module's own totals, in the order of the model."""
+    types: dict[str, str] = {}
+    own: dict[str, Total] = {}
+    for index, module in enumerate(graph.modules):
+        types.setdefault(module.path, module.type)
+        if index in exclusive:
+            own[module.path] = own.get(module.path, Total()) + exclusive[index]
+    if OUTSIDE in exclusive:
+        own[OUTSIDE_PATH] = exclusive[OUTSIDE]
+    children: dict[str | None, dict[str, None]] = {}
+
+    def place(path: str) -> None:
+        """Put ``path`` and every path that contains it under its parent."""
+        parent = parent_path(path, types)
+        if path not in children.setdefault(parent, {}):
+            if parent is not None:
+                place(parent)
+            children[parent][path] = None
+
+    def node(path: str) -> ModuleTotal:
+        inside = tuple(map(node, children.get(path, ())))
+        total = own.get(path, Total())
+        return ModuleTotal(path, types.get(path, ""), total, sum((child.inclusive for child in inside), total), inside)
+
+    for path in [*types, *own]:
+        place(path)
+    return tuple(map(node, children.get(None, ())))

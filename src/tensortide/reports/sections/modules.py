@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tensortide.cost import Count, ModuleTotal, Total
-from tensortide.cost.modules import parent_path
+from tensortide.cost.totals import parent_path
 from tensortide.graph.model import Graph, Phase, Role
 from tensortide.reports.blocks import Column, Section, Table, UnitName, Value
 from tensortide.reports.names import home_of, shared, storage_homes
