@@ -5,8 +5,7 @@ from __future__ import annotations
 from tensortide.memory.accumulate import accumulate_in_place
 from tensortide.memory.allocators import ALLOCATORS, Allocator, Reservation, allocator, reserve
 from tensortide.memory.cuda_allocator import CachingAllocator
-from tensortide.memory.footprint import footprint_bytes
-from tensortide.memory.lifetimes import Lifetimes, Residence, lifetimes, residences
+from tensortide.memory.lifetimes import Lifetimes, Residence, footprint_bytes, lifetimes, residences
 from tensortide.memory.rounding import CPU, CUDA_CACHING, EXACT, PAGES_4K, Rounding
 from tensortide.memory.workspace import workspace_bytes
 

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from tensortide.graph.model import Call, Graph, Named, Op, Phase, Storage, Tensor
+from tensortide.graph.model import Call, Graph, Op, Phase, Storage, Tensor
 
 _ADD, _ADD_IN_PLACE = "aten.add.Tensor", "aten.add_.Tensor"
 
@@ -24,118 +24,93 @@ def accumulate_in_place(graph: Graph, candidates: Collection[int] | None = None)
     view, is dense, is released right after the op (so nobody else held it), and has the layout of the result.
     The graph itself if there is none.
     """
-    merged = _Merged(graph)
-    producer: dict[int, int] = {}
+    storages, tensors = list(graph.storages), graph.tensors
+    home = list(range(len(storages)))  # the storage in which each lies once the sums are in place
+    owned: set[int] = set()  # tensors that an op made, and not as a view
     sums: set[int] = set()
-    for i, op in enumerate(graph.ops):
+    for index, op in enumerate(graph.ops):
         call = graph.calls[op.call]
-        if call.op == _ADD and (candidates is None or i in candidates) and _in_place(graph, merged, producer, i):
-            merged.join(i)
-            sums.add(i)
-        for tensor in op.outputs:
-            producer[tensor] = i
-    return merged.graph(sums) if sums else graph
+        if (
+            call.op == _ADD
+            and (candidates is None or index in candidates)
+            and _is_sum(op, call)
+            and op.inputs[0] in owned
+        ):
+            first, second, total = (tensors[t] for t in (*op.inputs, *op.outputs))
+            old, new = storages[home[first.storage]], storages[total.storage]
+            alike = msgspec.structs.replace(first, storage=total.storage) == total
+            if alike and first.storage != second.storage and _replaced(old, new, index):
+                known = min(old, new, key=lambda storage: storage.role.precedence)
+                home[total.storage] = home[first.storage]
+                storages[home[first.storage]] = msgspec.structs.replace(
+                    old, role=known.role, death=new.death, name=known.name
+                )
+                sums.add(index)
+        (owned.difference_update if "view" in call.tags else owned.update)(op.outputs)
+    return _moved(graph, storages, home, sums) if sums else graph
 
 
-def _in_place(graph: Graph, merged: _Merged, producer: dict[int, int], index: int) -> bool:
-    op = graph.ops[index]
-    call = graph.calls[op.call]
-    if op.phase is not Phase.BACKWARD or op.recompute or len(op.inputs) != 2 or len(call.arguments) != 2:
-        return False
-    first, total = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
-    if first.storage == graph.tensors[op.inputs[1]].storage or op.inputs[0] not in producer:
-        return False
-    if "view" in graph.calls[graph.ops[producer[op.inputs[0]]].call].tags:
-        return False
-    alike = (first.dtype, first.shape, first.strides, first.offset) == (total.dtype, total.shape, total.strides, 0)
-    old, new = merged.storages[merged.root(first.storage)], graph.storages[total.storage]
-    return alike and old.death == index + 1 and new.birth == index and old.nbytes == new.nbytes
+def _is_sum(op: Op, call: Call) -> bool:
+    """Tell whether a call of ``add`` may be one of the engine's: in the backward phase, of two tensors and no more."""
+    return op.phase is Phase.BACKWARD and not op.recompute and len(op.inputs) == len(call.arguments) == 2
 
 
-class _Merged:
-    """Storages of a graph while pairs of them become one."""
+def _replaced(old: Storage, new: Storage, index: int) -> bool:
+    """Tell whether the op at ``index`` makes ``new``, of the same size, and ``old`` is released right after it."""
+    return old.death == index + 1 and new.birth == index and old.nbytes == new.nbytes
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self.storages = list(graph.storages)
-        self._into: dict[int, int] = {}
 
-    def root(self, storage: int) -> int:
-        """The storage that ``storage`` has become part of."""
-        while storage in self._into:
-            storage = self._into[storage]
-        return storage
-
-    def join(self, index: int) -> None:
-        """The result of the sum at op ``index`` lies in the storage of its first operand."""
-        op, tensors = self._graph.ops[index], self._graph.tensors
-        old, new = self.root(tensors[op.inputs[0]].storage), tensors[op.outputs[0]].storage
-        a, b = self.storages[old], self.storages[new]
-        known = min(a, b, key=lambda s: s.role.precedence)
-        self.storages[old] = Storage(a.nbytes, a.device, known.role, a.birth, b.death, known.name)
-        self._into[new] = old
-
-    def graph(self, sums: Collection[int]) -> Graph:
-        """The graph with storages and tensors numbered anew and the ops ``sums`` in place."""
-        source = self._graph
-        kept = [i for i in range(len(self.storages)) if i not in self._into]
-        number = {storage: i for i, storage in enumerate(kept)}
-        tensors: dict[Tensor, int] = {}
-        renumber = [
-            tensors.setdefault(msgspec.structs.replace(t, storage=number[self.root(t.storage)]), len(tensors))
-            for t in source.tensors
-        ]
-        calls = list(source.calls)
-        in_place = {op: _in_place_call(calls, op) for op in {source.ops[i].call for i in sums}}
-        ops = tuple(
+def _moved(graph: Graph, storages: list[Storage], home: list[int], sums: Collection[int]) -> Graph:
+    """``graph`` with each storage in its ``home``, those and the tensors numbered anew, and ``sums`` in place."""
+    kept = sorted(set(home))
+    number = {storage: i for i, storage in enumerate(kept)}
+    tensors: dict[Tensor, int] = {}
+    renumber = [
+        tensors.setdefault(msgspec.structs.replace(t, storage=number[home[t.storage]]), len(tensors))
+        for t in graph.tensors
+    ]
+    summing = sorted({graph.ops[i].call for i in sums})
+    in_place = {call: len(graph.calls) + i for i, call in enumerate(summing)}
+    calls = [msgspec.structs.replace(graph.calls[i], op=_ADD_IN_PLACE, mutated=(0,)) for i in summing]
+    ops = tuple(
+        [
             msgspec.structs.replace(
                 op,
                 call=in_place[op.call] if i in sums else op.call,
                 inputs=tuple([renumber[t] for t in op.inputs]),
                 outputs=tuple([renumber[t] for t in op.outputs]),
             )
-            for i, op in enumerate(source.ops)
-        )
-        return msgspec.structs.replace(
-            source,
-            ops=ops,
-            calls=tuple(calls),
-            tensors=tuple(tensors),
-            storages=tuple(self.storages[i] for i in kept),
-            named=_renamed(source.named, renumber),
-        )
-
-
-def _in_place_call(calls: list[Call], index: int) -> int:
-    """Index of the in-place twin of call ``index``, appended to ``calls``."""
-    calls.append(msgspec.structs.replace(calls[index], op=_ADD_IN_PLACE, mutated=(0,)))
-    return len(calls) - 1
-
-
-def _renamed(named: tuple[Named, ...], renumber: list[int]) -> tuple[Named, ...]:
-    return tuple(msgspec.structs.replace(entry, tensor=renumber[entry.tensor]) for entry in named)
+            for i, op in enumerate(graph.ops)
+        ]
+    )
+    return msgspec.structs.replace(
+        graph,
+        ops=ops,
+        calls=(*graph.calls, *calls),
+        tensors=tuple(tensors),
+        storages=tuple(storages[i] for i in kept),
+        named=tuple(msgspec.structs.replace(entry, tensor=renumber[entry.tensor]) for entry in graph.named),
+    )
 
 
 def sums_in_place(graph: Graph) -> frozenset[int]:
     """The ops that ``accumulate_in_place`` makes, or that look alike: sums in the backward phase, in place."""
-    calls = {i for i, call in enumerate(graph.calls) if call.op == _ADD_IN_PLACE and len(call.arguments) == 2}
-    ops = enumerate(graph.ops)
-    return frozenset(i for i, op in ops if op.call in calls and op.phase is Phase.BACKWARD and not op.recompute)
+    calls = {i for i, call in enumerate(graph.calls) if call.op == _ADD_IN_PLACE}
+    return frozenset(i for i, op in enumerate(graph.ops) if op.call in calls and _is_sum(op, graph.calls[op.call]))
 
 
 def partial_sums(graph: Graph) -> frozenset[int]:
     """The ops of the backward pass that add a gradient to a sum and leave nothing of the sum before: they write it in
     place, or it is released right after and the result has a storage of the same size."""
-    found = []
+    found = set()
     for index, op in enumerate(graph.ops):
         if graph.calls[op.call].op not in (_ADD, _ADD_IN_PLACE) or op.phase is not Phase.BACKWARD or op.recompute:
             continue
-        owners = dict.fromkeys(graph.tensors[t].storage for t in op.inputs)
+        owners = list(dict.fromkeys(graph.tensors[t].storage for t in op.inputs))
         if len(owners) == 2 and op.outputs:
-            before, after = next(iter(owners)), graph.tensors[op.outputs[0]].storage
-            old, new = graph.storages[before], graph.storages[after]
-            if before == after or (old.death == index + 1 and new.birth == index and old.nbytes == new.nbytes):
-                found.append(index)
+            before, after = owners[0], graph.tensors[op.outputs[0]].storage
+            if before == after or _replaced(graph.storages[before], graph.storages[after], index):
+                found.add(index)
     return frozenset(found)
 
 

@@ -68,18 +68,15 @@ class CachingAllocator:
         if block is None:
             return
         self.allocated -= block.size
-        for neighbour in (block.before, block.after):
-            if neighbour is not None and neighbour.free:
-                self._forget(neighbour)
-                self._absorb(block, neighbour)
+        if block.after is not None and block.after.free:
+            self._join(block, self._taken(block.after))
+        if block.before is not None and block.before.free:
+            block = self._join(self._taken(block.before), block)
         self._offer(block)
 
     def _segment(self, size: int, small: bool) -> _Block:
-        if small:
-            length = SMALL_SEGMENT
-        elif size < MEDIUM_REQUEST:
-            length = LARGE_SEGMENT
-        else:
+        length = SMALL_SEGMENT if small else LARGE_SEGMENT
+        if size >= MEDIUM_REQUEST:
             length = -(-size // ROUND_LARGE) * ROUND_LARGE
         self.reserved += length
         return _Block(self.reserved - length, length, small, None, None)
@@ -95,21 +92,17 @@ class CachingAllocator:
         self._offer(tail)
 
     @staticmethod
-    def _absorb(block: _Block, neighbour: _Block) -> None:
-        block.size += neighbour.size
-        if neighbour.address < block.address:
-            block.address, block.before = neighbour.address, neighbour.before
-            if block.before is not None:
-                block.before.after = block
-        else:
-            block.after = neighbour.after
-            if block.after is not None:
-                block.after.before = block
+    def _join(block: _Block, after: _Block) -> _Block:
+        block.size += after.size
+        block.after = after.after
+        if block.after is not None:
+            block.after.before = block
+        return block
 
     def _offer(self, block: _Block) -> None:
         block.free = True
         bisect.insort(self._free[block.small], (block.size, block.address, block))
 
-    def _forget(self, block: _Block) -> None:
+    def _taken(self, block: _Block) -> _Block:
         pool = self._free[block.small]
-        del pool[bisect.bisect_left(pool, (block.size, block.address))]
+        return pool.pop(bisect.bisect_left(pool, (block.size, block.address)))[2]

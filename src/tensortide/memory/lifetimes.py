@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tensortide.errors import GraphError
-from tensortide.graph.model import Graph, Phase, Storage
+from tensortide.graph.model import Graph, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,10 +75,9 @@ def lifetimes(graph: Graph, rule: Rule = "eager") -> Lifetimes:
     storages, after = graph.storages, len(graph) + 1
     deaths = [after if s.death is None else s.death for s in storages]
     if rule == "last_use":
-        users = graph.index.users
-        for index, residence in enumerate(residences(graph)):
+        for index, (residence, users) in enumerate(zip(residences(graph), graph.index.users, strict=True)):
             if residence is Residence.LOCAL:
-                deaths[index] = users[index][-1] + 1
+                deaths[index] = users[-1] + 1
             elif residence is Residence.NEVER:
                 deaths[index] = 0
     return Lifetimes(
@@ -91,26 +90,20 @@ def lifetimes(graph: Graph, rule: Rule = "eager") -> Lifetimes:
 def residences(graph: Graph) -> tuple[Residence, ...]:
     """The Residence of every storage of ``graph``, which may have loops."""
     users = graph.index.users
-    optimizer = [op.phase is Phase.OPTIMIZER for op in graph.ops]
-    carried = {
-        storage.name
-        for storage, ops in zip(graph.storages, users, strict=True)
-        if storage.role.row.renewed and storage.birth is None and storage.name and ops
-    }
-
-    def residence(index: int, storage: Storage) -> Residence:
-        if storage.birth is None:
-            if storage.death is None:
-                return Residence.ALWAYS
-            return Residence.LOCAL if users[index] else Residence.NEVER
-        if storage.death is not None:
-            return Residence.LOCAL
-        waits = storage.role.row.renewed and storage.name not in carried
-        if waits and any(optimizer[op] for op in users[index][1:]):
-            return Residence.LOCAL
-        return Residence.KEPT
-
-    return tuple([residence(index, storage) for index, storage in enumerate(graph.storages)])
+    carried, found = set(), []
+    for storage, ops in zip(graph.storages, users, strict=True):
+        if storage.role.row.renewed and storage.birth is None and storage.name and ops:
+            carried.add(storage.name)
+    for storage, ops in zip(graph.storages, users, strict=True):
+        if storage.birth is None and storage.death is None:
+            found.append(Residence.ALWAYS)
+        elif storage.death is not None:
+            found.append(Residence.LOCAL if ops else Residence.NEVER)
+        else:
+            waits = storage.role.row.renewed and storage.name not in carried
+            used = waits and any(graph.ops[op].phase is Phase.OPTIMIZER for op in ops[1:])
+            found.append(Residence.LOCAL if used else Residence.KEPT)
+    return tuple(found)
 
 
 def require_straight(graph: Graph) -> None:
@@ -127,3 +120,12 @@ def _array(values: Iterable[int]) -> Ints:
     import numpy as np
 
     return np.fromiter(values, np.int64)
+
+
+def footprint_bytes(graph: Graph) -> int:
+    """Bytes of all distinct storages of one step, on all devices: views and results in place add nothing.
+
+    A storage that a loop's body allocates counts once per iteration; one that the body updates in place was allocated
+    outside of it and counts once.
+    """
+    return sum(storage.nbytes * copies for storage, copies in zip(graph.storages, graph.index.copies, strict=True))

@@ -124,44 +124,33 @@ def _up(count: int, multiple: int = BLOCK) -> int:
 
 
 class _Layer:
-    """One LSTM layer in one direction: ``steps`` x ``batch`` x ``width`` in, ``hidden`` out. Sizes in bytes."""
+    """One LSTM layer in one direction. Sizes in bytes: packed weights as the forward and as the backward reads them, a
+    bias, a state, and the scratchpad: gates of all steps, and one state each way."""
 
     def __init__(self, op: OpView) -> None:
-        x, w = op.inputs[0], op.inputs[1]
-        self.steps, self.batch, self.width = x.shape
-        self.hidden = w.shape[0] // 4
-
-    def scratch(self) -> int:
-        """The scratchpad: gates of all steps, and one state each way."""
-        row = self.batch * 4 * _line(self.hidden)
-        return _pages(self.steps * self.batch * 4 * _line(4 * self.hidden), row, row)
-
-    def weights(self) -> int:
-        """Both weights, transposed and padded, as the forward reads them."""
-        return (self.width + self.hidden) * _line(4 * self.hidden) * 4
-
-    def weights_backward(self) -> int:
-        """Both weights, padded, as the backward reads them."""
-        return 4 * self.hidden * (_line(self.width) + _line(self.hidden)) * 4
-
-    def bias(self) -> int:
-        return 4 * self.hidden * 4
+        steps, batch, width = op.inputs[0].shape
+        hidden = op.inputs[1].shape[0] // 4
+        row = batch * 4 * _line(hidden)
+        self.weights = (width + hidden) * _line(4 * hidden) * 4
+        self.weights_backward = 4 * hidden * (_line(width) + _line(hidden)) * 4
+        self.bias = 4 * hidden * 4
+        self.state = batch * hidden * 4
+        self.scratch = _pages(steps * batch * 4 * _line(4 * hidden), row, row)
 
 
 def lstm(op: OpView) -> int:
     """Workspace of an LSTM layer: packed weights, the sum of both biases, and the scratchpad."""
     layer = _Layer(op)
-    return contiguous_copy(op.inputs[0]) + layer.weights() + layer.bias() + layer.scratch()
+    return contiguous_copy(op.inputs[0]) + layer.weights + layer.bias + layer.scratch
 
 
 def lstm_backward(op: OpView) -> int:
     """Workspace of an LSTM layer's backward: packed weights, their gradients, biases, gradients of absent states."""
-    layer = _Layer(op)
-    arguments = op.arguments
-    states = layer.batch * layer.hidden * 4 * sum(arguments.get(name) is None for name in ("grad_hy", "grad_cy"))
+    layer, arguments = _Layer(op), op.arguments
+    states = layer.state * sum(arguments.get(name) is None for name in ("grad_hy", "grad_cy"))
     given = arguments.get("grad_output")
     copies = contiguous_copy(given) if isinstance(given, Tensor) else 0
-    return layer.weights() + layer.weights_backward() + 2 * layer.bias() + layer.scratch() + states + copies
+    return layer.weights + layer.weights_backward + 2 * layer.bias + layer.scratch + states + copies
 
 
 def _line(count: int) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from tensortide.memory.lifetimes import Ints
+
+N = TypeVar("N", int, "Ints")
 
 
 class Rounding(msgspec.Struct, frozen=True):
@@ -17,12 +18,8 @@ class Rounding(msgspec.Struct, frozen=True):
     name: str
     block: int
 
-    def __call__(self, nbytes: int) -> int:
-        """Bytes that one request of ``nbytes`` takes."""
-        return -(-nbytes // self.block) * self.block
-
-    def array(self, nbytes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Bytes that each of many requests takes."""
+    def __call__(self, nbytes: N) -> N:
+        """Bytes that one request of ``nbytes`` takes, or each of an array of requests."""
         return -(-nbytes // self.block) * self.block
 
 

@@ -28,8 +28,6 @@ def workspace_bytes(graph: Graph, device: str) -> Ints:
     import numpy as np
 
     extra = np.zeros(len(graph), np.int64)
-    if not device.startswith("cpu"):
-        return extra
     known = [call.op in WORKSPACE_RULES for call in graph.calls]
     for i, op in enumerate(graph.ops):
         if known[op.call]:
@@ -39,11 +37,11 @@ def workspace_bytes(graph: Graph, device: str) -> Ints:
 
 def workspace_of(graph: Graph, index: int, device: str) -> int:
     """Bytes that the kernel of op ``index`` holds on ``device`` beside its inputs and outputs, as far as known."""
-    op = graph.ops[index]
-    rule = WORKSPACE_RULES.get(graph.calls[op.call].op)
+    view = graph[index]
+    rule = WORKSPACE_RULES.get(view.name)
     if rule is None or not device.startswith("cpu"):
         return 0
-    return rule(graph[index]) if graph.storages[graph.tensors[op.inputs[0]].storage].device == device else 0
+    return rule(view) if graph.storages[view.inputs[0].storage].device == device else 0
 
 
 def _batch_norm_backward(op: OpView) -> int:
@@ -52,13 +50,8 @@ def _batch_norm_backward(op: OpView) -> int:
     return bytes_of(op.inputs[1]) if isinstance(mask, tuple) and mask[0] else 0
 
 
-def _layer_norm_backward(op: OpView) -> int:
-    """Contiguous copies of the gradient and the input."""
-    return contiguous_copy(op.inputs[0]) + contiguous_copy(op.inputs[1])
-
-
-def _embedding_backward(op: OpView) -> int:
-    """Contiguous copies of the gradient and the indices."""
+def _contiguous(op: OpView) -> int:
+    """Contiguous copies of the gradient and of the input, or of the indices."""
     return contiguous_copy(op.inputs[0]) + contiguous_copy(op.inputs[1])
 
 
@@ -91,8 +84,8 @@ WORKSPACE_RULES: dict[str, Rule] = {
     "aten.mkldnn_rnn_layer.default": onednn.lstm,
     "aten.mkldnn_rnn_layer_backward.default": onednn.lstm_backward,
     "aten.native_batch_norm_backward.default": _batch_norm_backward,
-    "aten.native_layer_norm_backward.default": _layer_norm_backward,
-    "aten.embedding_dense_backward.default": _embedding_backward,
+    "aten.native_layer_norm_backward.default": _contiguous,
+    "aten.embedding_dense_backward.default": _contiguous,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention_backward,
     "aten._safe_softmax.default": _safe_softmax,
     "aten.mse_loss.default": _elementwise_loss,

@@ -359,5 +359,5 @@ def timeline(
     device = graph.index.device(device)
     rounding = rounding or EXACT
     lives = lifetimes_of(graph, lifetimes)
-    lives = Lifetimes(lives.births, lives.deaths, rounding.array(lives.nbytes))
+    lives = Lifetimes(lives.births, lives.deaths, rounding(lives.nbytes))
     return StorageTimeline(graph, lives, lifetimes, rounding, device, workspace, durations_ns, playback, lanes)
