@@ -21,26 +21,6 @@ TensortideError
 
 from __future__ import annotations
 
-__all__ = [
-    "BudgetInfeasible",
-    "CaptureError",
-    "DataDependent",
-    "ExpressionError",
-    "GraphError",
-    "GraphFileError",
-    "LogError",
-    "NoSuchOp",
-    "OutputError",
-    "PlanError",
-    "PlanFileError",
-    "RunError",
-    "TensortideError",
-    "TimesError",
-    "TraceError",
-    "UnknownCost",
-    "WorkloadError",
-]
-
 
 class TensortideError(Exception):
     """Base of all errors meant for the user: one message that says what is wrong, where, what next."""

@@ -14,26 +14,9 @@ from tensortide.graph.model import Tensor
 
 __all__ = ["Bytes", "BytesRule", "interface", "nothing", "reads", "region", "selected_rows", "size", "writes_only"]
 
-OVERWRITING = frozenset(
-    [
-        "copy_",
-        "fill_",
-        "zero_",
-        "normal_",
-        "uniform_",
-        "bernoulli_",
-        "random_",
-        "exponential_",
-        "geometric_",
-        "cauchy_",
-        "log_normal_",
-        "set_",
-        "_foreach_copy_",
-        "_foreach_zero_",
-        "resize_",
-        "eye_",
-        "_fill_mem_eff_dropout_mask_",
-    ]
+OVERWRITING = (
+    "copy_ fill_ zero_ normal_ uniform_ bernoulli_ random_ exponential_ geometric_ cauchy_ log_normal_ set_ "
+    "_foreach_copy_ _foreach_zero_ resize_ eye_ _fill_mem_eff_dropout_mask_"
 )
 """In-place ops whose result does not depend on what they overwrite."""
 
@@ -55,9 +38,8 @@ def region(tensor: Tensor) -> Region:
     In plain integers: which regions are the same is a question about this graph, not about its sizes.
     """
     strided = [(int(stride), int(n)) for n, stride in zip(tensor.shape, tensor.strides, strict=True)]
-    dims = sorted((stride, n) for stride, n in strided if n != 1 and stride)
     merged: list[tuple[int, int]] = []
-    for stride, n in dims:
+    for stride, n in sorted((stride, n) for stride, n in strided if n != 1 and stride):
         if merged and merged[-1][0] * merged[-1][1] == stride:
             merged[-1] = (merged[-1][0], merged[-1][1] * n)
         else:
@@ -81,7 +63,7 @@ def interface(op: OpCall) -> Bytes:
 def _read(op: OpCall) -> Iterable[Tensor]:
     if not op.mutated:
         return op.inputs
-    unread = op.overwritten | {"self"} if op.base in OVERWRITING else op.overwritten
+    unread = op.overwritten | {"self"} if op.base in OVERWRITING.split() else op.overwritten
     return [tensor for name, value in op.arguments.items() if name not in unread for tensor in tensors_in(value)]
 
 
@@ -92,9 +74,8 @@ def written(op: OpCall) -> int:
     return size([*op.mutated, *fresh])
 
 
-def nothing(op: OpCall) -> Bytes:
+def nothing(_: OpCall) -> Bytes:
     """The op moves no bytes: a view, a question about metadata, an allocation."""
-    del op
     return Bytes(0, 0)
 
 
@@ -105,18 +86,10 @@ def writes_only(op: OpCall) -> Bytes:
 
 def reads(*names: str) -> BytesRule:
     """Only the arguments ``names`` are read: the others give shapes."""
-
-    def rule(op: OpCall) -> Bytes:
-        return Bytes(size(t for name in names for t in op.tensors(name)), written(op))
-
-    return rule
+    return lambda op: Bytes(size(t for name in names for t in op.tensors(name)), written(op))
 
 
 def selected_rows(*names: str) -> BytesRule:
     """The arguments ``names`` (indices) are read, and as many elements of the table as there are outputs."""
-
-    def rule(op: OpCall) -> Bytes:
-        indices = size(t for name in names for t in op.tensors(name))
-        return Bytes(indices + op.out.numel * op.out.itemsize, written(op))
-
-    return rule
+    indices = reads(*names)
+    return lambda op: Bytes(indices(op).read + op.out.numel * op.out.itemsize, written(op))

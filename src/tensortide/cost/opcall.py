@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tensortide.errors import TensortideError
@@ -17,6 +18,7 @@ def qualified(name: str) -> str:
     return f"{namespace}::{rest.removesuffix('.default')}"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class OpCall:
     """One call of an op. ``name`` is ``namespace::op`` or ``namespace::op.overload``.
 
@@ -26,40 +28,19 @@ class OpCall:
     elements of sparse arguments (None: not known).
     """
 
-    __slots__ = (
-        "arguments",
-        "inputs",
-        "mutated",
-        "name",
-        "outputs",
-        "overwritten",
-        "result",
-        "sparse",
-        "symbols",
-        "unused",
-    )
+    name: str
+    arguments: dict[str, object]
+    outputs: Sequence[Tensor] = ()
+    result: object = None
+    mutated: Sequence[Tensor] = ()
+    overwritten: frozenset[str] = frozenset()
+    unused: frozenset[int] = frozenset()
+    sparse: dict[str, int | None] = field(default_factory=dict)
+    symbols: dict[str, int | str] = field(default_factory=dict)
+    inputs: tuple[Tensor, ...] = field(init=False)
 
-    def __init__(
-        self,
-        name: str,
-        arguments: dict[str, object],
-        outputs: Iterable[Tensor] = (),
-        result: object = None,
-        *,
-        mutated: Iterable[Tensor] = (),
-        overwritten: frozenset[str] = frozenset(),
-        unused: frozenset[int] = frozenset(),
-    ) -> None:
-        self.name = name
-        self.arguments = arguments
-        self.inputs: tuple[Tensor, ...] = tuple(tensors_in(tuple(arguments.values())))
-        self.outputs: tuple[Tensor, ...] = tuple(outputs)
-        self.result = result
-        self.mutated: tuple[Tensor, ...] = tuple(mutated)
-        self.overwritten = overwritten
-        self.unused = unused
-        self.sparse: dict[str, int | None] = {}
-        self.symbols: dict[str, int | str] = {}
+    def __post_init__(self) -> None:
+        self.inputs = tuple(tensors_in(tuple(self.arguments.values())))
 
     @classmethod
     def of(cls, op: OpView, unused: frozenset[int] = frozenset()) -> OpCall:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import operator
 from collections.abc import Iterable
 
 import msgspec
@@ -51,20 +51,12 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
         return self.bytes_read + self.bytes_written
 
     def __add__(self, other: Cost) -> Cost:
-        if not isinstance(other, Cost):
-            return NotImplemented
-        a, b = self.active_macs, other.active_macs
-        return Cost(
-            **{name: getattr(self, name) + getattr(other, name) for name in _COUNTS},
-            active_macs=None if a is None or b is None else a + b,
-            exact=self.exact and other.exact,
-            reason=_both(self.reason, other.reason),
-        )
+        return summed((self, other))
 
     def __mul__(self, times: int) -> Cost:
         if type(times) is int and times == 1:
             return self
-        counts = {name: getattr(self, name) * times for name in _COUNTS}
+        counts = {name: count * times for name, count in zip(_COUNTS, _counts(self), strict=True)}
         active = None if self.active_macs is None else self.active_macs * times
         return Cost(**counts, active_macs=active, exact=self.exact, reason=self.reason)
 
@@ -72,17 +64,19 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _COUNTS = [name for name in Cost.__struct_fields__ if name not in ("active_macs", "exact", "reason")]
+_counts = operator.attrgetter(*_COUNTS)
+
 FREE = Cost()
 """No work and no bytes: a view."""
 
 
 def summed(costs: Iterable[Cost]) -> Cost:
-    """The sum of ``costs``, zero if there are none."""
-    return functools.reduce(Cost.__add__, costs, FREE)
-
-
-def _both(one: str, other: str) -> str:
-    """The distinct reasons of two costs."""
-    if not one or not other or one == other:
-        return one or other
-    return "; ".join(dict.fromkeys([*one.split("; "), *other.split("; ")]))
+    """The sum of ``costs``, zero if there are none. It is exact if all are, and has their distinct reasons."""
+    costs = tuple(costs)
+    active = [cost.active_macs for cost in costs if cost.active_macs is not None]
+    return Cost(
+        **dict(zip(_COUNTS, map(sum, zip(*map(_counts, costs), strict=True)), strict=False)),
+        active_macs=sum(active) if len(active) == len(costs) else None,
+        exact=all(cost.exact for cost in costs),
+        reason="; ".join(dict.fromkeys(part for cost in costs if cost.reason for part in cost.reason.split("; "))),
+    )

@@ -12,7 +12,7 @@ import importlib.metadata
 import pkgutil
 import threading
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -45,14 +45,10 @@ class Rule(msgspec.Struct, frozen=True):
     is_free: bool = False
 
 
-class _State:
-    """Import state of the modules and plug-ins that register rules."""
-
-    loaded = False
-    plugins: ClassVar[set[tuple[str, str]]] = set()
-    lock = threading.RLock()
-
-
+_lock = threading.RLock()
+_loaded: set[tuple[str, str]] = set()
+_ALL = ("", "")
+"""In ``_loaded``, beside names and values of plug-ins, once all of them are, and our own rules."""
 _table: dict[str, Rule] = {}
 
 
@@ -120,27 +116,18 @@ def names() -> tuple[str, ...]:
 
 
 def _load() -> None:
-    """Import the modules that register rules, once."""
-    if _State.loaded:
+    """Import the modules and the plug-ins that register rules, each once."""
+    if _ALL in _loaded:
         return
-    with _State.lock:
-        if not _State.loaded:
-            _load_all()
-            _State.loaded = True
-
-
-def _load_all() -> None:
-    package = importlib.import_module("tensortide.cost.rules")
-    for module in pkgutil.iter_modules(package.__path__, "tensortide.cost.rules."):
-        importlib.import_module(module.name)
-    _load_plugins()
-
-
-def _load_plugins() -> None:
-    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        if (entry.name, entry.value) not in _State.plugins:
-            _load_entry(entry)
-            _State.plugins.add((entry.name, entry.value))
+    with _lock:
+        package = importlib.import_module("tensortide.cost.rules")
+        for module in pkgutil.iter_modules(package.__path__, "tensortide.cost.rules."):
+            importlib.import_module(module.name)
+        for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
+            if (entry.name, entry.value) not in _loaded:
+                _load_entry(entry)
+                _loaded.add((entry.name, entry.value))
+        _loaded.add(_ALL)
 
 
 def _load_entry(entry: importlib.metadata.EntryPoint) -> None:

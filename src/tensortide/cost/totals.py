@@ -45,9 +45,7 @@ class Total(msgspec.Struct, frozen=True):
         return self.unknown > 0
 
     def __add__(self, other: Total) -> Total:
-        if not isinstance(other, Total):
-            return NotImplemented
-        return Total(self.cost + other.cost, self.ops + other.ops, self.unknown + other.unknown)
+        return _joint((self, other))
 
     def format(self, value: int, unit: str = "") -> str:
         """``value``, one of this total's figures, as text: with ``>=`` before it if ops are unknown."""
@@ -57,6 +55,11 @@ class Total(msgspec.Struct, frozen=True):
         parts = f"{format_count(2 * self.cost.macs, 'FLOP')} in products"
         parts += f" + {format_count(self.cost.elementwise_flops, 'FLOP')} elementwise"
         return f"{self.format(self.flops, 'FLOP')} ({parts})"
+
+
+def _joint(totals: Sequence[Total]) -> Total:
+    cost = summed(total.cost for total in totals) if len(totals) > 1 else totals[0].cost
+    return Total(cost, sum(total.ops for total in totals), sum(total.unknown for total in totals))
 
 
 def total_of(costs: Iterable[tuple[OpCost, int]]) -> Total:
@@ -144,13 +147,13 @@ def parent_path(path: str, known: Mapping[str, object]) -> str | None:
 def module_tree(graph: Graph, exclusive: Mapping[int, Total]) -> tuple[ModuleTotal, ...]:
     """The trees of ``graph``'s modules from each module's own totals, in the order of the model."""
     types: dict[str, str] = {}
-    own: dict[str, Total] = {}
+    own: dict[str, list[Total]] = {}
     for index, module in enumerate(graph.modules):
         types.setdefault(module.path, module.type)
         if index in exclusive:
-            own[module.path] = own.get(module.path, Total()) + exclusive[index]
+            own.setdefault(module.path, []).append(exclusive[index])
     if OUTSIDE in exclusive:
-        own[OUTSIDE_PATH] = exclusive[OUTSIDE]
+        own[OUTSIDE_PATH] = [exclusive[OUTSIDE]]
     children: dict[str | None, dict[str, None]] = {}
 
     def place(path: str) -> None:
@@ -163,8 +166,8 @@ def module_tree(graph: Graph, exclusive: Mapping[int, Total]) -> tuple[ModuleTot
 
     def node(path: str) -> ModuleTotal:
         inside = tuple(map(node, children.get(path, ())))
-        total = own.get(path, Total())
-        return ModuleTotal(path, types.get(path, ""), total, sum((child.inclusive for child in inside), total), inside)
+        total = _joint(own.get(path, [Total()]))
+        return ModuleTotal(path, types.get(path, ""), total, _joint([total, *(c.inclusive for c in inside)]), inside)
 
     for path in [*types, *own]:
         place(path)

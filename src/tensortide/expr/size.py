@@ -9,18 +9,20 @@ the expression holds.
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tensortide.expr.atoms import nonnegative
-from tensortide.expr.expr import Expr, as_expr, constant
+from tensortide.expr.expr import Expr, constant
 from tensortide.expr.floors import quotients
 from tensortide.expr.show import text
 
 __all__ = ["Condition", "Size", "conditions", "expr_of", "sized"]
 
 Relation: TypeAlias = Literal["==", "!=", ">=", ">"]
+_HOLDS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge, ">": operator.gt}
 
 
 class Condition(NamedTuple):
@@ -49,7 +51,7 @@ class Condition(NamedTuple):
 
     def holds(self, value: int) -> bool:
         """Tell whether it holds where ``expr`` is ``value``."""
-        return {"==": value == 0, "!=": value != 0, ">=": value >= 0, ">": value > 0}[self.relation]
+        return bool(_HOLDS[self.relation](value, 0))
 
 
 _asked: ContextVar[dict[Condition, None] | None] = ContextVar("asked", default=None)
@@ -80,13 +82,16 @@ def _combined(name: str) -> Callable[[Size, Any], Any]:
     return method
 
 
-def _compared(name: str, ask: Callable[[Expr, bool], Condition]) -> Callable[[Size, Any], Any]:
+def _compared(name: str, yes: tuple[int, Relation], no: tuple[int, Relation]) -> Callable[[Size, Any], Any]:
+    """A comparison, with the condition that each answer is: the sign of the difference, and its relation to 0."""
     plain = getattr(int, name)
 
     def method(self: Size, other: Any) -> Any:
         answer = plain(self, other)
         if answer is not NotImplemented and isinstance(other, int):
-            _ask(ask(self.expr - expr_of(other), answer))
+            sign, relation = yes if answer else no
+            difference = self.expr - expr_of(other)
+            _ask(Condition(difference if sign > 0 else -difference, relation))
         return answer
 
     method.__name__ = name
@@ -95,23 +100,13 @@ def _compared(name: str, ask: Callable[[Expr, bool], Condition]) -> Callable[[Si
 
 def _ask(condition: Condition) -> None:
     found = _asked.get()
-    if found is None or condition in found:
-        return
-    expr, relation = condition
-    if expr.value is None and not _certain(expr, relation):
+    if found is not None and condition not in found and condition.expr.value is None and not _certain(*condition):
         found[condition] = None
 
 
 def _certain(expr: Expr, relation: Relation) -> bool:
-    if relation == ">=":
-        return nonnegative(expr)
-    if relation == ">":
-        return nonnegative(expr - 1)
-    return relation == "!=" and (nonnegative(expr - 1) or nonnegative(-expr - 1))
-
-
-def _equal(difference: Expr, answer: bool) -> Condition:
-    return Condition(difference, "==" if answer else "!=")
+    positive = relation in (">", "!=") and nonnegative(expr - 1)
+    return positive or (relation == ">=" and nonnegative(expr)) or (relation == "!=" and nonnegative(-expr - 1))
 
 
 class Size(int):
@@ -128,12 +123,12 @@ class Size(int):
     __mod__ = _combined("__mod__")
     __rmod__ = _combined("__rmod__")
 
-    __eq__ = _compared("__eq__", _equal)
-    __ne__ = _compared("__ne__", lambda d, answer: _equal(d, not answer))
-    __ge__ = _compared("__ge__", lambda d, answer: Condition(d, ">=") if answer else Condition(-d, ">"))
-    __gt__ = _compared("__gt__", lambda d, answer: Condition(d, ">") if answer else Condition(-d, ">="))
-    __le__ = _compared("__le__", lambda d, answer: Condition(-d, ">=") if answer else Condition(d, ">"))
-    __lt__ = _compared("__lt__", lambda d, answer: Condition(-d, ">") if answer else Condition(d, ">="))
+    __eq__ = _compared("__eq__", (1, "=="), (1, "!="))
+    __ne__ = _compared("__ne__", (1, "!="), (1, "=="))
+    __ge__ = _compared("__ge__", (1, ">="), (-1, ">"))
+    __gt__ = _compared("__gt__", (1, ">"), (-1, ">="))
+    __le__ = _compared("__le__", (-1, ">="), (1, ">"))
+    __lt__ = _compared("__lt__", (-1, ">"), (1, ">="))
 
     def __neg__(self) -> int:
         return sized(-self.expr, -int(self))
@@ -171,12 +166,8 @@ class Size(int):
     def __hash__(self) -> int:
         return int.__hash__(self)
 
-    def __reduce__(self) -> tuple[Callable[..., int], tuple[str, int]]:
-        return _restored, (str(self.expr), int(self))
-
-
-def _restored(text: str, value: int) -> int:
-    return sized(as_expr(text), value)
+    def __reduce__(self) -> tuple[Callable[..., int], tuple[Expr, int]]:
+        return sized, (self.expr, int(self))
 
 
 def sized(expr: Expr, value: int) -> int:

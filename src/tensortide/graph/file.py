@@ -10,8 +10,8 @@ import itertools
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -74,27 +74,21 @@ class _Tables(msgspec.Struct, array_like=True):
     sized: list[tuple[int, int]] = []
 
 
+T = TypeVar("T", Graph, _Tables)
+_SHARED = [name for name in Graph.__struct_fields__ if name != "calls"]
+
+
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Write ``graph`` to ``path``, all or nothing. Raises OutputError if it cannot be written."""
-    numbers = list(_numbers(graph.tensors, graph.storages, graph.loops))
+    numbers = list(_numbers(graph))
     sizes = [(i, number.expr) for i, number in enumerate(numbers) if isinstance(number, Size)]
     expressions = {expr: i for i, expr in enumerate(dict.fromkeys(expr for _, expr in sizes))}
-    tensors, storages, loops = graph.tensors, graph.storages, graph.loops
-    if sizes:
-        tensors, storages, loops = _with_numbers(tensors, storages, loops, map(int, numbers))
+    plain = _with_numbers(graph, map(int, numbers)) if sizes else graph
     tables = _Tables(
-        meta=graph.meta,
-        calls=[_pack_call(call) for call in graph.calls],
-        ops=graph.ops,
-        tensors=tensors,
-        storages=storages,
-        modules=graph.modules,
-        sources=graph.sources,
-        branches=graph.branches,
-        named=graph.named,
-        loops=loops,
+        calls=[_pack(msgspec.structs.astuple(call)) for call in graph.calls],
         expressions=[to_plain(expr) for expr in expressions],
         sized=[(i, expressions[expr]) for i, expr in sizes],
+        **{name: getattr(plain, name) for name in _SHARED},
     )
     packed = msgspec.msgpack.encode(tables)
     header = _HEADER.pack(MAGIC, FORMAT.version, zlib.crc32(packed), len(packed))
@@ -136,69 +130,45 @@ def _decompress(data: memoryview, length: int) -> bytes | None:
 def _unpack(packed: bytes) -> Graph:
     with no_collection():
         tables = msgspec.msgpack.decode(packed, type=_Tables)
-    tensors, storages, loops = tables.tensors, tables.storages, tables.loops
     if tables.sized:
-        numbers = list(_numbers(tensors, storages, loops))
+        numbers = list(_numbers(tables))
         expressions = [from_plain(plain) for plain in tables.expressions]
         for number, expression in tables.sized:
             numbers[number] = sized(expressions[expression], numbers[number])
-        tensors, storages, loops = _with_numbers(tensors, storages, loops, iter(numbers))
-    graph = Graph(
-        ops=tables.ops,
-        calls=tuple(_unpack_call(*call) for call in tables.calls),
-        tensors=tensors,
-        storages=storages,
-        modules=tables.modules,
-        sources=tables.sources,
-        branches=tables.branches,
-        named=tables.named,
-        meta=tables.meta,
-        loops=loops,
-    )
+        tables = _with_numbers(tables, iter(numbers))
+    calls = tuple(Call(*_restore(call)) for call in tables.calls)
+    graph = Graph(calls=calls, **{name: getattr(tables, name) for name in _SHARED})
     validate(graph)
     return graph
 
 
-def _numbers(tensors: Iterable[Tensor], storages: Iterable[Storage], loops: Iterable[Loop]) -> Iterator[int]:
+def _numbers(tables: Graph | _Tables) -> Iterator[int]:
     """Every number of these tables that may be a Size, in a fixed order."""
-    for tensor in tensors:
+    for tensor in tables.tensors:
         yield from tensor.shape
         yield from tensor.strides
         yield tensor.offset
-    for storage in storages:
+    for storage in tables.storages:
         yield storage.nbytes
-    for loop in loops:
+    for loop in tables.loops:
         yield loop.trips
 
 
-def _with_numbers(
-    tensors: Iterable[Tensor], storages: Iterable[Storage], loops: Iterable[Loop], numbers: Iterator[int]
-) -> tuple[tuple[Tensor, ...], tuple[Storage, ...], tuple[Loop, ...]]:
+def _with_numbers(tables: T, numbers: Iterator[int]) -> T:
     """The tables with other ``numbers``, in the order of ``_numbers``."""
 
-    def taken(count: int) -> tuple[int, ...]:
-        return tuple(itertools.islice(numbers, count))
+    def taken(old: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(itertools.islice(numbers, len(old)))
 
     replace = msgspec.structs.replace
-    return (
-        tuple(
-            replace(t, shape=taken(len(t.shape)), strides=taken(len(t.strides)), offset=next(numbers)) for t in tensors
+    return replace(
+        tables,
+        tensors=tuple(
+            replace(t, shape=taken(t.shape), strides=taken(t.strides), offset=next(numbers)) for t in tables.tensors
         ),
-        tuple(replace(storage, nbytes=next(numbers)) for storage in storages),
-        tuple(replace(loop, trips=next(numbers)) for loop in loops),
+        storages=tuple(replace(storage, nbytes=next(numbers)) for storage in tables.storages),
+        loops=tuple(replace(loop, trips=next(numbers)) for loop in tables.loops),
     )
-
-
-def _pack_call(call: Call) -> tuple[str, list[tuple[str, Any]], int, list[int], Any, list[str]]:
-    arguments = [(name, _pack(value)) for name, value in call.arguments]
-    return call.op, arguments, call.positional, list(call.mutated), _pack(call.returns), list(call.tags)
-
-
-def _unpack_call(
-    op: str, arguments: list[tuple[str, Any]], positional: int, mutated: list[int], returns: Any, tags: list[str]
-) -> Call:
-    values = tuple((name, _restore(value)) for name, value in arguments)
-    return Call(op, values, positional, tuple(mutated), _restore(returns), tuple(tags))
 
 
 def _pack(value: Value) -> Any:
@@ -218,8 +188,8 @@ def _pack(value: Value) -> Any:
     return value
 
 
-def _restore(value: Any) -> Value:
-    if isinstance(value, list):
+def _restore(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
         return tuple(_restore(item) for item in value)
     if isinstance(value, dict):
         [(kind, item)] = value.items()
@@ -230,4 +200,4 @@ def _restore(value: Any) -> Value:
         if kind == "size":
             return sized(from_plain(item[0]), int(item[1]))
         return int(item) if kind == "int" else Const(str(kind), str(item))
-    return value  # type: ignore[no-any-return]
+    return value

@@ -12,6 +12,8 @@ from tensortide.cost.access import Bytes, size, written
 from tensortide.cost.forms import aten
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
+from tensortide.cost.rules.normalization import layer
+from tensortide.cost.rules.products import activation
 
 FORWARD = "B Hq P (Dk + Dv) MACs + per query row of s keys: scale s, mask s, softmax 5s - 2, dropout 2s"
 BACKWARD = "2 B Hq P (Dk + Dv) MACs (B Hq P Dk recomputed) + per query row: dropout 2s, softmax 4s - 1, scale s"
@@ -92,8 +94,8 @@ class Problem(NamedTuple):
 
 def heads_first(op: OpCall) -> Problem:
     """Operands (B, H, S, D); ``is_causal`` is aligned top left."""
-    query, key, value = op.shape("query"), op.shape("key"), op.shape("value")
-    (b, hq, sq, dk), (_, hkv, sk, _), dv = query, key, value[3]
+    query, key, value = op.first("query", "q"), op.first("key", "k"), op.first("value", "v")
+    (b, hq, sq, dk), (_, hkv, sk, _), dv = query.shape, key.shape, value.shape[3]
     causal = bool(op.arg("is_causal", False))
     masked = op.has("attn_mask") or op.has("attn_bias")
     pairs = b * dense(sq, sk)
@@ -125,7 +127,7 @@ def problem(op: OpCall) -> Problem:
     """The layout of the operands follows from the op, but cuDNN's own has either: there the longest lengths that it is
     given say which dimension the sequence is."""
     if not op.base.startswith("_cudnn"):
-        return heads_first(op) if "scaled_dot_product" in op.base else heads_last(op)
+        return heads_first(op) if "scaled_dot" in op.base else heads_last(op)
     query, key = op.shape("query"), op.shape("key")
     longest = op.arg("max_q", 0), op.arg("max_k", 0)
     last = len(query) != 4 or ((query[2], key[2]) != longest and (query[1], key[1]) == longest)
@@ -207,6 +209,11 @@ def backward(op: OpCall, p: Problem, wanted: tuple[bool, ...]) -> Cost:
     FORWARD,
     meaning="Attention on operands (B, S, H, D) or packed (T, H, D).",
 )
+@aten(
+    "_triton_scaled_dot_attention",
+    "B H Sq Sk (Dk + Dv) MACs + softmax 5s - 2, scale s, dropout 2s per row",
+    meaning="Attention on operands (B, H, S, D).",
+)
 @aten("_cudnn_attention_forward", FORWARD)
 def fused_forward(op: OpCall) -> Cost:
     """Attention by cuDNN."""
@@ -238,3 +245,58 @@ def fused_backward(op: OpCall) -> Cost:
     """Gradients of attention by cuDNN."""
     wanted = (True, True, True, bool(op.arg("bias_requires_grad", False)))
     return backward(op, problem(op), tuple(op.arg("grad_input_mask", wanted)))
+
+
+# -- attention modules as one op: the fast paths of multi-head attention and of the encoder layer ----------
+
+
+def multi_head(b: int, sq: int, sk: int, d: int, heads: int, masked: bool, averaged: bool = False) -> Cost:
+    """Attention with its projections: biases, scale of the queries, softmax, mask, average of the weights.
+
+    The projections are those of queries and output, of keys and values; then there are two products.
+    """
+    rows, projected = b * heads * sq, b * (2 * sq * d + 2 * sk * d)
+    macs = projected * d + b * 2 * sq * sk * d
+    return Cost(
+        macs=macs,
+        active_macs=None if masked else macs,
+        elementwise_flops=projected + b * sq * d + rows * (5 * sk - 2) + rows * sk * (masked + averaged),
+        transcendentals=2 * rows * sk + b * sq * sk * averaged,
+        comparisons=rows * (sk - 1),
+    )
+
+
+@aten(
+    "_native_multi_head_attention _triton_multi_head_attention",
+    "B (2 Sq D^2 + 2 Sk D^2 + 2 Sq Sk D) MACs + biases 2 (Sq + Sk) D, scale Sq D, softmax 5s - 2 per row",
+)
+def native_multi_head(op: OpCall) -> Cost:
+    """Multi-head attention in evaluation; self-attention costs 4 S D^2 + 2 S^2 D."""
+    (b, sq, d), sk, heads = op.shape("query"), op.shape("key")[1], int(op.arg("num_head", 1))
+    returned = "triton" not in op.base and bool(op.arg("need_weights", True))
+    op.let(B=b, Sq=sq, Sk=sk, D=d, heads=heads)
+    averaged = returned and bool(op.arg("average_attn_weights", True))
+    return multi_head(b, sq, sk, d, heads, op.has("mask"), averaged)
+
+
+@aten(
+    "_transformer_encoder_layer_fwd",
+    "B (4 S D^2 + 2 S^2 D + 2 S D F) MACs + attention, 2 layer norms, activation S F, residuals 2 S D, biases",
+)
+def encoder_layer(op: OpCall) -> Cost:
+    """A transformer encoder layer in evaluation."""
+    b, s, d = op.shape("src")
+    f, heads = op.shape("ffn_weight_1")[0], int(op.arg("num_heads", 1))
+    op.let(B=b, S=s, D=d, F=f, heads=heads)
+    tokens = b * s
+    rest = Cost(macs=2 * tokens * d * f, elementwise_flops=tokens * (2 * d + f + d))
+    rest += activation(tokens * f, op.arg("use_gelu", False))
+    attention = multi_head(b, s, s, d, heads, op.has("mask"))
+    return attention + rest + layer(tokens, d, tokens * d, tokens * d) * 2
+
+
+@aten("_transform_bias_rescale_qkv", "3 S D adds + S D scale")
+def bias_and_scale(op: OpCall) -> Cost:
+    """Bias of the joint projection; queries scaled."""
+    count = op.tensor("qkv").numel
+    return Cost(elementwise_flops=count + count // 3)
