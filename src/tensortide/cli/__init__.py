@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from tensortide.errors import TensortideError
 
@@ -26,34 +26,29 @@ def main(arguments: list[str] | None = None) -> None:
         from tensortide.cli.app import app, moved  # importers of other packages may fail
 
         if (new := moved(given)) is not None:
-            print(f"error: {new}", file=sys.stderr)  # noqa: T201
-            raise SystemExit(2)
+            _exit(2, f"error: {new}")
         with heard():
             app(given, exit_on_error=False, print_error=False)
             sys.stdout.flush()
     except CycloptsError as error:
-        print(f"error: {usage(error)}", file=sys.stderr)  # noqa: T201
-        raise SystemExit(2) from None
+        _exit(2, f"error: {usage(error)}")
     except TensortideError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
-        raise SystemExit(1) from None
+        _exit(1, f"error: {error}")
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)  # noqa: T201
-        raise SystemExit(130) from None
-    except BrokenPipeError:
-        _drop_output()
-        raise SystemExit(0) from None
+        _exit(130, "interrupted")
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
             raise
-        _drop_output()
-        print("error: cannot write to standard output: the disk is full.", file=sys.stderr)  # noqa: T201
-        raise SystemExit(1) from None
+        # what is buffered is discarded, so that the program does not fail on it when it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.ENOSPC:
+            _exit(1, "error: cannot write to standard output: the disk is full.")
+        raise SystemExit(0) from None
 
 
-def _drop_output() -> None:
-    """Discard buffered output, so that the program does not fail on it when it exits."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _exit(code: int, text: str) -> NoReturn:
+    print(text, file=sys.stderr)  # noqa: T201
+    raise SystemExit(code) from None
 
 
 def usage(error: CycloptsError) -> str:

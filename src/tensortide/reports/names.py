@@ -6,11 +6,12 @@ import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tensortide.graph.effects import only_allocates
 from tensortide.graph.model import OUTSIDE, UNKNOWN_DEVICE, Graph, Op, Tensor, describe
-from tensortide.reports.blocks import Column
+from tensortide.graph.roles import looks
+from tensortide.reports.blocks import Column, Series
 from tensortide.reports.render.values import short, tidy
 
 if TYPE_CHECKING:
@@ -83,6 +84,12 @@ def shared(paths: Sequence[str]) -> str:
     """The parts common to ``paths`` of one pattern, ``*`` where they differ: ``h.*.0`` of ``h.1.0`` and ``h.2.0``."""
     levels = zip(*(path.split(".") for path in set(paths)), strict=False)
     return ".".join(names[0] if len(set(names)) == 1 else "*" for names in levels)
+
+
+def role_series(by_role: Mapping[str, Any]) -> tuple[Series, ...]:
+    """Stack the bytes of the roles that occur, in the order of the memory chart."""
+    shown = [(role, look) for role, look in looks().items() if role in by_role]
+    return tuple(Series(r, r.replace("_", " "), tuple(by_role[r].tolist()), look.band.label) for r, look in shown)
 
 
 def device_text(device: str) -> str:

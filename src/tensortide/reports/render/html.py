@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import html
 import re
-from collections.abc import Sequence
 from importlib import resources
 from itertools import pairwise
 from typing import Any
@@ -18,7 +17,7 @@ from tensortide.graph.roles import looks
 from tensortide.reports.blocks import Document
 from tensortide.reports.render.json import encode
 
-__all__ = ["frame", "join_page", "render_frame", "render_html"]
+__all__ = ["render_frame", "render_html"]
 
 SCRIPTS = ("dom", "format", "units", "scale", "vtable", "table", "icicle", "curve", "plots", "blocks")
 """Scripts of the page in the order they are joined. ``theme`` runs before them, so that no wrong colour flashes."""
@@ -29,33 +28,18 @@ REPEATED = 64
 
 
 def render_html(document: Document, *, compress: bool | None = None) -> str:
-    """Write ``document`` as a self-contained page. ``compress`` is for browsers and tools: None chooses by size."""
-    data = encode(_packed(msgspec.to_builtins(document)))
-    return join_page("blocks.html", SCRIPTS, document.title, data, compress=compress)
-
-
-def render_frame(document: Document, *, height: int = 900) -> str:
-    """Put the page into a frame, for a notebook."""
-    return frame(render_html(document), height)
-
-
-def frame(page: str, height: int) -> str:
-    """Put ``page`` into a frame of ``height`` pixels."""
-    source = html.escape(page)
-    return f'<iframe srcdoc="{source}" style="width: 100%; height: {height}px; border: 0" title="tensortide"></iframe>'
-
-
-def join_page(template: str, scripts: Sequence[str], title: str, data: bytes, *, compress: bool | None = None) -> str:
-    """Join the page ``template`` with its style, ``scripts`` and ``data``, and allow it nothing else."""
+    """Write ``document`` as a self-contained page: the template with its style, scripts and data, and allowed nothing
+    else. ``compress`` is for browsers and tools: None chooses by size."""
     from tensortide import __version__
 
+    data = encode(_packed(msgspec.to_builtins(document)))
     if compress is None:
         compress = len(data) > PLAIN_BYTES
     theme, style = _read("theme.js"), _colors() + _read("page.css") + _read("print.css")
-    script = "\n".join(_read(f"{name}.js") for name in scripts)
+    script = "\n".join(_read(f"{name}.js") for name in SCRIPTS)
     parts = {
         "csp": f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(theme)} {_hash(script)}",
-        "title": html.escape(f"{title or 'Step'} - tensortide"),
+        "title": html.escape(f"{document.title or 'Step'} - tensortide"),
         "version": html.escape(__version__),
         "style": style,
         "theme": theme,
@@ -63,7 +47,13 @@ def join_page(template: str, scripts: Sequence[str], title: str, data: bytes, *,
         "encoding": "gzip" if compress else "plain",
         "data": base64.b64encode(gzip.compress(data, 9, mtime=0)).decode() if compress else _inert(data),
     }
-    return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]], _read(template))
+    return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]], _read("blocks.html"))
+
+
+def render_frame(document: Document, *, height: int = 900) -> str:
+    """Put the page into a frame of ``height`` pixels, for a notebook."""
+    page = html.escape(render_html(document))
+    return f'<iframe srcdoc="{page}" style="width: 100%; height: {height}px; border: 0" title="tensortide"></iframe>'
 
 
 def _packed(value: Any) -> Any:
@@ -88,8 +78,9 @@ def _packed(value: Any) -> Any:
 
 def _colors() -> str:
     """Give each role its colour in both themes, under its own name."""
-    light = "".join(f"--{role}: {look.light}; " for role, look in looks().items())
-    dark = "".join(f"--{role}: {look.dark}; " for role, look in looks().items())
+    light, dark = (
+        "".join(f"--{role}: {getattr(look, theme)}; " for role, look in looks().items()) for theme in ("light", "dark")
+    )
     return f':root {{ {light}}}\n:root[data-theme="dark"] {{ {dark}}}\n'
 
 

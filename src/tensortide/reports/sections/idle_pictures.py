@@ -20,7 +20,7 @@ from tensortide.reports.blocks import (
     Stretch,
     Table,
 )
-from tensortide.reports.names import Names, phase_of, stored_columns
+from tensortide.reports.names import Names, phase_of, role_series, stored_columns
 from tensortide.reports.render.values import short
 from tensortide.timelines import Idleness, Life
 from tensortide.timelines.idle import IdleInterval, byte_ns
@@ -40,7 +40,7 @@ WEIGHTS: dict[str, Callable[[IdleInterval], int]] = {
 
 def curve(idle: Idleness, *, alive: str = "") -> Iterator[Curve]:
     """Draw what is live by role and what is in use, over time. ``alive`` is the key of the table of storages."""
-    ops, peak, split = idle.graph.ops, idle.peak_op, idle.live_by_role
+    ops, peak = idle.graph.ops, idle.peak_op
     if not ops:
         return
     bands = [(phase, list(run)) for phase, run in groupby(range(len(ops)), lambda op: phase_of(ops[op]))]
@@ -50,11 +50,7 @@ def curve(idle: Idleness, *, alive: str = "") -> Iterator[Curve]:
         remark="live by role, and in use",
         x=idle.clock_ns,
         x_unit="ns",
-        stack=tuple(
-            Series(role, role.replace("_", " "), tuple(split[role].tolist()), look.band.label)
-            for role, look in looks().items()
-            if role in split
-        ),
+        stack=role_series(idle.live_by_role),
         lines=(Series("in_use", "in use", tuple(idle.active.tolist())),),
         marks=(Mark(peak, f"peak {format_bytes(int(idle.live[peak]))}"),),
         bands=tuple(Stretch(phase, run[0], run[-1] + 1) for phase, run in bands),

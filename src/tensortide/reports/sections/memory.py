@@ -5,23 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tensortide.cost import PHASES
-from tensortide.graph.roles import looks
 from tensortide.memory import EXACT, allocator, reserve
 from tensortide.memory.lifetimes import lifetimes
-from tensortide.reports.blocks import (
-    AnyBlock,
-    Column,
-    Curve,
-    Document,
-    Fact,
-    Facts,
-    Mark,
-    Section,
-    Series,
-    Stretch,
-    Table,
-)
-from tensortide.reports.names import pattern, shared, source_place, storage_homes, widest_tensors
+from tensortide.reports.blocks import AnyBlock, Column, Curve, Document, Fact, Facts, Mark, Section, Stretch, Table
+from tensortide.reports.names import pattern, role_series, shared, source_place, storage_homes, widest_tensors
 from tensortide.reports.sections import Step, modules, ops
 from tensortide.timelines import Resident, StorageTimeline
 from tensortide.units import format_bytes, format_percent
@@ -108,15 +95,12 @@ def _replayed(step: Step, name: str) -> Facts:
 def _curve(step: Step, line: StorageTimeline, variant: str) -> Curve:
     """Bytes of each role during each op; the second lifetimes are a variant for the page."""
     (at, unit), eager = ops.edges(step), line is step.eager
-    split = {str(role): series.tolist() for role, series in line.by_role.items()}
-    shown = {role: look for role, look in looks().items() if role in split}
-    stack = [Series(role, role.replace("_", " "), tuple(split[role]), look.band.label) for role, look in shown.items()]
     peak, op = format_bytes(line.peak_bytes), line.peak_op
     return Curve(
         key="resident" if eager else "last_use",
         x=at,
         x_unit=unit,
-        stack=tuple(stack),
+        stack=role_series(line.by_role),
         marks=(Mark(op, f"peak {peak} at op {op}, {step.phases[op]}"),) if op >= 0 else (),
         bands=tuple(Stretch(*run) for run in ops.stretches([(phase,) for phase in step.phases])),
         table="ops",

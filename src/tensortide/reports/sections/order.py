@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tensortide.graph.roles import WORKSPACE, looks
+from tensortide.graph.roles import WORKSPACE
 from tensortide.replays import replay
 from tensortide.reports.blocks import AnyBlock, Column, Curve, Document, Fact, Facts, Mark, Note, Section, Series, Table
-from tensortide.reports.names import device_text, pattern, shared
+from tensortide.reports.names import device_text, pattern, role_series, shared
 from tensortide.reports.render.values import short
 from tensortide.timelines import Resident, StorageTimeline, timeline
 from tensortide.units import format_bytes, format_percent
@@ -49,10 +49,9 @@ LOOPS = {
 def document(graph: Graph, found: MinimalFootprint, *, top: int = 15) -> Document:
     """Show ``found``, the minimal footprint of ``graph`` (loops written out), with the ``top`` groups of storages at
     its peak."""
-    subtitle = f"{len(graph):,} ops on {device_text(found.device)}"
-    meta = graph.meta
-    sections = (section(graph, found, top=top),)
-    return Document(title=meta.workload, subtitle=(subtitle,), settings=meta.hyperparameters, sections=sections)
+    subtitle, meta = f"{len(graph):,} ops on {device_text(found.device)}", graph.meta
+    made = section(graph, found, top=top)
+    return Document(title=meta.workload, subtitle=(subtitle,), settings=meta.hyperparameters, sections=(made,))
 
 
 def section(graph: Graph, found: MinimalFootprint, *, top: int = 15) -> Section:
@@ -85,9 +84,8 @@ def _facts(found: MinimalFootprint) -> Iterator[Fact]:
     yield Fact("footprint", "All storages", found.footprint_bytes, "bytes", "summed, whether or not resident together")
     yield Fact("gap", "Gap", found.gap_bytes, "bytes", data=True)
     yield Fact("workspace", "Workspace at the peak", found.workspace_bytes, "bytes", data=True)
-    yield Fact("proved", "Proved", found.proved, "flag", data=True)
-    for key in ("device", "loops", "certificate", "stop"):
-        yield Fact(key, key.capitalize(), getattr(found, key), data=True)
+    for key in ("proved", "device", "loops", "certificate", "stop"):
+        yield Fact(key, key.capitalize(), getattr(found, key), "flag" if key == "proved" else "text", data=True)
     yield Fact("peak_op", "Op at the peak", found.peak_op, "op", data=True)
     yield Fact("work", "Search limit, in steps", found.work, "count", data=True)
     yield Fact("time", "Search limit, in seconds", found.time_s, "s", data=True)
@@ -104,11 +102,7 @@ def _curve(graph: Graph, found: MinimalFootprint, played: StorageTimeline) -> Cu
         x=tuple(range(len(graph) + 1)),
         x_unit="op",
         ops=tuple(played.run_op.tolist()),
-        stack=tuple(
-            Series(role, role.replace("_", " "), tuple(played.by_role[role].tolist()), look.band.label)
-            for role, look in looks().items()
-            if role in played.by_role
-        ),
+        stack=role_series(played.by_role),
         lines=(Series("recorded", "in the recorded order", tuple(recorded.tolist())),),
         marks=(Mark(played.peak_op, f"minimal peak, {format_bytes(found.upper_bytes)}"),),
     )
@@ -120,39 +114,28 @@ def _at_peak(graph: Graph, found: MinimalFootprint, played: StorageTimeline, top
     where = f"op {found.peak_op}, {short(op.name)} in {op.module}"
     roles = [(role, int(series[at])) for role, series in played.by_role.items() if series[at]]
     roles.sort(key=lambda item: (item[0] == WORKSPACE, -item[1]))
-    yield Table(
-        key="roles",
-        title="Resident at the peak",
-        remark=f"{where}; number {at} of the order",
-        columns=(
-            Column("role", "Role", "role", tuple(role for role, _ in roles)),
-            Column("size", "Bytes", "bytes", tuple(nbytes for _, nbytes in roles)),
-            Column("share", "share", "share", tuple(nbytes / found.upper_bytes for _, nbytes in roles), bar=1),
-        ),
+    columns: tuple[Column, ...] = (
+        Column("role", "Role", "role", tuple(role for role, _ in roles)),
+        Column("size", "Bytes", "bytes", tuple(nbytes for _, nbytes in roles)),
+        Column("share", "share", "share", tuple(nbytes / found.upper_bytes for _, nbytes in roles), bar=1),
     )
+    remark = f"{where}; number {at} of the order"
+    yield Table(key="roles", title="Resident at the peak", remark=remark, columns=columns)
     groups = _groups(played.alive())
-    modules = [shared([item.module for item in group]) for group in groups]
+    modules = tuple(shared([item.module for item in group]) for group in groups)
     names = [shared([item.name for item in group]) or group[0].op_name for group in groups]
+    short_names = tuple(name.removeprefix(f"{module}.") for name, module in zip(names, modules, strict=True))
+    several = tuple(f" x{len(group)}" if len(group) > 1 else "" for group in groups)
     rest = [item.nbytes for group in groups[top:] for item in group]
-    yield Table(
-        key="storages",
-        columns=(
-            Column("size", "Bytes", "bytes", tuple(sum(item.nbytes for item in group) for group in groups)),
-            Column(
-                "tensor",
-                "Tensor",
-                "name",
-                tuple(name.removeprefix(f"{module}.") for name, module in zip(names, modules, strict=True)),
-                fold=True,
-                after=tuple(f" x{len(group)}" if len(group) > 1 else "" for group in groups),
-            ),
-            Column("role", "Role", "role", tuple(group[0].role for group in groups)),
-            Column("module", "Module", "path", tuple(modules), fold=True),
-            Column("storages", "Storages", "count", tuple(map(len, groups)), data=True),
-        ),
-        top=top,
-        rest=f"and {len(rest)} more storages, {format_bytes(sum(rest))} together",
+    columns = (
+        Column("size", "Bytes", "bytes", tuple(sum(item.nbytes for item in group) for group in groups)),
+        Column("tensor", "Tensor", "name", short_names, fold=True, after=several),
+        Column("role", "Role", "role", tuple(group[0].role for group in groups)),
+        Column("module", "Module", "path", modules, fold=True),
+        Column("storages", "Storages", "count", tuple(map(len, groups)), data=True),
     )
+    words = f"and {len(rest)} more storages, {format_bytes(sum(rest))} together"
+    yield Table(key="storages", columns=columns, top=top, rest=words)
 
 
 def _groups(residents: tuple[Resident, ...]) -> list[list[Resident]]:
@@ -167,14 +150,10 @@ def _groups(residents: tuple[Resident, ...]) -> list[list[Resident]]:
 def _order(graph: Graph, found: MinimalFootprint, played: StorageTimeline) -> Table:
     """List the ops in the best order, for files and the page."""
     ops = [graph[op] for op in found.order]
-    return Table(
-        key="order",
-        title="The order",
-        columns=(
-            Column("number", "Op", "op", found.order),
-            Column("op", "Name", "name", tuple(op.name for op in ops), fold=True),
-            Column("module", "Module", "path", tuple(op.module for op in ops), fold=True),
-            Column("resident", "Resident", "bytes", tuple(played.resident.tolist())),
-        ),
-        top=0,
+    columns = (
+        Column("number", "Op", "op", found.order),
+        Column("op", "Name", "name", tuple(op.name for op in ops), fold=True),
+        Column("module", "Module", "path", tuple(op.module for op in ops), fold=True),
+        Column("resident", "Resident", "bytes", tuple(played.resident.tolist())),
     )
+    return Table(key="order", title="The order", columns=columns, top=0)

@@ -154,8 +154,7 @@ def _explained(durations: Durations, ops_ns: int) -> Iterator[AnyBlock]:
         name = "Step in the trace" if found.how == "trace" else "Ordinary step"
         remark = f"{_time(step.min_ns)} to {_time(step.p90_ns)} in {step.n}"
         rows.append(Fact("step", name, step.median_ns, "ns", remark))
-        rows.append(Fact("step_min", "", step.min_ns, "ns", data=True))
-        rows.append(Fact("step_p90", "", step.p90_ns, "ns", data=True))
+        rows += [Fact(f"step_{key}", "", getattr(step, f"{key}_ns"), "ns", data=True) for key in ("min", "p90")]
         rows.append(Fact("steps", "", step.n, "count", data=True))
     missed = explained / step.median_ns - 1 if step and step.median_ns > 0 and found.overhead_ns else None
     if missed is not None:
@@ -172,13 +171,11 @@ def _explained(durations: Durations, ops_ns: int) -> Iterator[AnyBlock]:
 def _conditions(durations: Durations, found: Measurement) -> Iterator[Fact]:
     """Name the conditions of a measurement, as data."""
     machine = msgspec.to_builtins(found.machine) if found.machine else {}
-    versions = machine.pop("versions", {})
+    versions = {f"version_{name}": version for name, version in machine.pop("versions", {}).items()}
     values: dict[str, Value] = {"how": found.how, "clock": found.clock, "source": durations.source}
     values |= {"warm_up": found.warm_up, "steady": found.steady, **{f"machine_{k}": v for k, v in machine.items()}}
-    values |= {f"version_{name}": version for name, version in versions.items()}
-    return (
-        Fact(key, "", value, "flag" if isinstance(value, bool) else "text", data=True) for key, value in values.items()
-    )
+    for key, value in (values | versions).items():
+        yield Fact(key, "", value, "flag" if isinstance(value, bool) else "text", data=True)
 
 
 def _time(ns: float) -> str:
@@ -304,14 +301,9 @@ def _modules(graph: Graph, ops: Iterable[_Timed], depth: int) -> Table:
     several = tuple(f" x{row.modules}" if row.modules > 1 else "" for row in rows)
     names = Column("module", "Module", "path", tuple(row.name for row in rows), fold=True, after=several)
     counts = Column("modules", "Modules", "count", tuple(row.modules for row in rows), data=True)
-    return Table(
-        key="modules",
-        title="By module",
-        remark=f"to depth {depth}, with what is inside",
-        columns=(names, counts, *_columns(rows, ops=False, shapes=False)),
-        depth=tuple(row.depth for row in rows),
-        to_depth=depth,
-    )
+    columns, depths = (names, counts, *_columns(rows, ops=False, shapes=False)), tuple(row.depth for row in rows)
+    remark = f"to depth {depth}, with what is inside"
+    return Table(key="modules", title="By module", remark=remark, columns=columns, depth=depths, to_depth=depth)
 
 
 def _unknown(graph: Graph, found: Measurement) -> Iterator[Table]:
