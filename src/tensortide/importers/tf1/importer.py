@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,33 +63,29 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return 0, at
 
 
-def _read(path: Path, options: MetaGraphOptions) -> Imported:
+def _import(path: Path, options: MetaGraphOptions, catamount: bool) -> Imported:
     from tensortide.importers.tf1.load import import_graph
 
     return import_graph(
         path,
-        preparation="catamount" if options.preset != "none" or options.drop else "default",
+        preparation="catamount" if catamount else "default",
         preset=options.preset,
         drop=options.drop,
         bind=bindings(options.bind),
         settings=options.symbols,
     )
+
+
+def _read(path: Path, options: MetaGraphOptions) -> Imported:
+    return _import(path, options, options.preset != "none" or bool(options.drop))
 
 
 def _catamount(path: Path, options: MetaGraphOptions, strict: bool) -> Table:
     """Price all ops of the file but what the preset and the patterns drop. An op without a rule costs nothing here."""
     from tensortide.importers.tf1.catamount import NOT_PARAMETERS, tabulate
-    from tensortide.importers.tf1.load import import_graph
 
     del strict
-    step = import_graph(
-        path,
-        preparation="catamount",
-        preset=options.preset,
-        drop=options.drop,
-        bind=bindings(options.bind),
-        settings=options.symbols,
-    )
+    step = _import(path, options, True)
     return tabulate(step.graph, step.symbols, skip_parameters=NOT_PARAMETERS.get(options.preset, ""))
 
 
@@ -97,13 +93,12 @@ def _both(path: Path, options: MetaGraphOptions, strict: bool) -> Comparison:
     """Compare that table with ours of the training step, to which not all bindings need apply."""
     from tensortide.cost import count
     from tensortide.importers.tf1.catamount import compare
-    from tensortide.importers.tf1.load import import_graph
 
-    theirs, bind = _catamount(path, options, strict), bindings(options.bind)
+    theirs, bind = _catamount(path, options, strict), options.bind
     if bind:
-        labels = [op.label for op in import_graph(path).graph.ops]
-        bind = {p: dims for p, dims in bind.items() if any(re.fullmatch(p, label) for label in labels)}
-    step = import_graph(path, bind=bind, settings=options.symbols)
+        labels = [op.label for op in _import(path, MetaGraphOptions(), False).graph.ops]
+        bind = tuple(text for text in bind if any(re.fullmatch(text.rpartition("=")[0], label) for label in labels))
+    step = _import(path, replace(options, bind=bind), False)
     return compare(theirs, count(step.graph, strict=strict), step.symbols)
 
 
@@ -112,17 +107,13 @@ def bindings(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for text in texts:
         pattern, _, dims = text.rpartition("=")
-        if not pattern or not all(dim.strip() for dim in dims.split(",")):
+        found[pattern] = tuple(map(str.strip, dims.split(",")))
+        if not pattern or not all(found[pattern]):
             raise WorkloadError(f"--bind takes PATTERN=dim,dim,..., not {text!r}")
-        found[pattern] = tuple(dim.strip() for dim in dims.split(","))
     return found
 
 
 IMPORTER = Importer(
-    "tf1",
-    "a TensorFlow graph (.meta or .pb, also .gz)",
-    _sniff,
-    _read,
-    MetaGraphOptions,
+    "tf1", "a TensorFlow graph (.meta or .pb, also .gz)", _sniff, _read, MetaGraphOptions,
     {"catamount": _catamount, "both": _both},
-)
+)  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -13,7 +12,7 @@ from tensortide.errors import WorkloadError
 from tensortide.expr import Expr
 from tensortide.importers.imported import Imported
 from tensortide.importers.tf1.building.convert import graph_of_program
-from tensortide.importers.tf1.read import read_program
+from tensortide.importers.tf1.read import Preparation, read_program
 
 __all__ = ["import_graph"]
 
@@ -21,7 +20,7 @@ __all__ = ["import_graph"]
 def import_graph(
     file: str | Path,
     *,
-    preparation: Literal["default", "catamount"] = "default",
+    preparation: Preparation = "default",
     preset: str = "none",
     drop: Sequence[str] = (),
     bind: Mapping[str, Sequence[int | str | Expr]] | None = None,

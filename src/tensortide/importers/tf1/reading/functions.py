@@ -25,11 +25,8 @@ Source: TypeAlias = tuple[str, int]
 def lowered(graph: RawGraph) -> RawGraph:
     """Write calls, ``While`` and ``If`` of a graph out. Raises MetaGraphError for a function that is not in the
     library."""
-    if not graph.functions and not any(node.type in CALLS | WHILES | IFS for node in graph.nodes.values()):
-        return graph
-    nodes = graph.nodes
+    lowering, nodes = _Lowering(graph), graph.nodes
     graph.nodes = {}
-    lowering = _Lowering(graph)
     lowering.add(nodes.values(), 0)
     for node in graph.nodes.values():
         node.inputs = [lowering.direct(source) for source in node.inputs]
@@ -57,10 +54,8 @@ class _Lowering:
         for node in nodes:
             if depth > DEEPEST:
                 raise self.graph.fail("its functions call each other without end", node.name)
-            if node.type in CALLS:
-                self._call(node, self._function(node, "f"), depth)
-            elif node.type in self.graph.functions:
-                self._call(node, node.type, depth)
+            if node.type in CALLS or node.type in self.graph.functions:
+                self._call(node, self._function(node, "f") if node.type in CALLS else node.type, depth)
             elif node.type in WHILES:
                 self._while(node, depth)
             elif node.type in IFS:
@@ -95,24 +90,21 @@ class _Lowering:
         types = {node.name: node.op for node in definition.node_def}
 
         def find(text: str) -> Source:
-            parts = text.split(":")
-            if parts[0] in known and parts[0] not in types:
-                return known[parts[0]]
-            if parts[0] not in types:
-                raise self.graph.fail(f"{function} has no node {parts[0]!r}", call.name)
-            return f"{scope}/{parts[0]}", _output(types[parts[0]], parts[1:])
+            name, *output = text.split(":")
+            if name in types:
+                return f"{scope}/{name}", _output(types[name], output)
+            if name not in known:
+                raise self.graph.fail(f"{function} has no node {name!r}", call.name)
+            return known[name]
 
-        nodes = []
-        for stored in definition.node_def:
-            node = raw_node(stored, call.attributes)
+        nodes = [raw_node(stored, call.attributes) for stored in definition.node_def]
+        for node, stored in zip(nodes, definition.node_def, strict=True):
             node.name = f"{scope}/{node.name}"
             node.inputs = [find(text) for text in stored.input if not text.startswith("^")]
             node.control = [f"{scope}/{name}" for name in node.control if name in types]
             node.control += [] if node.inputs else control
-            nodes.append(node)
         self.add(nodes, depth + 1)
-        returned = {entry.key: entry.value for entry in definition.ret}
-        return [find(returned.get(arg.name, arg.name)) for arg in definition.signature.output_arg]
+        return [find(source) for source in _returned(definition)]
 
     def _call(self, node: RawNode, function: str, depth: int) -> None:
         outputs = self._body(function, node.name, node.inputs, node.control, node, depth)
@@ -139,51 +131,45 @@ class _Lowering:
         self._return(node, merged, node.control)
 
     def _while(self, node: RawNode, depth: int) -> None:
-        name, frame = node.name, {"frame_name": node.name}
-        body, condition = self._function(node, "body"), self._function(node, "cond")
+        name, body, condition = node.name, self._function(node, "body"), self._function(node, "cond")
         kept = self._invariant(body)
-        enters, merges = [], []
-        for i, source in enumerate(node.inputs):
-            enter = self._new(
-                f"{name}/Enter_{i}", "Enter", (source,), node.control, {**frame, "is_constant": i in kept}
-            )
-            enters.append(enter)
-            back = (f"{name}/NextIteration_{i}", 0)
-            merges.append(enter if i in kept else self._new(f"{name}/Merge_{i}", "Merge", (enter, back)))
-        inside = [merge[0] for i, merge in enumerate(merges) if i not in kept][:1]
-        if not inside:
+        carried = [i for i in range(len(node.inputs)) if i not in kept]
+        if not carried:
             raise self.graph.fail("it is a loop without a variable that changes", name)
-        (test, *_) = self._body(condition, f"{name}/cond", merges, inside, node, depth)
+        inside = []
+        for i, source in enumerate(node.inputs):
+            constant: dict[str, Attribute] = {"frame_name": name, "is_constant": i in kept}
+            enter = self._new(f"{name}/Enter_{i}", "Enter", (source,), node.control, constant)
+            back = f"{name}/NextIteration_{i}", 0
+            inside.append(enter if i in kept else self._new(f"{name}/Merge_{i}", "Merge", (enter, back)))
+        (test, *_) = self._body(condition, f"{name}/cond", inside, [inside[carried[0]][0]], node, depth)
         pivot = self._new(f"{name}/LoopCond", "LoopCond", (test,))
-        switches = {
-            i: self._new(f"{name}/Switch_{i}", "Switch", (merge, pivot))
-            for i, merge in enumerate(merges)
-            if i not in kept
-        }
-        given = [(switches[i][0], 1) if i in switches else enter for i, enter in enumerate(enters)]
-        results = self._body(body, f"{name}/body", given, (pivot[0],), node, depth)
-        for i in switches:
+        exits = list(node.inputs)
+        for i in carried:
+            exits[i] = self._new(f"{name}/Switch_{i}", "Switch", (inside[i], pivot))
+            inside[i] = exits[i][0], 1
+        results = self._body(body, f"{name}/body", inside, (pivot[0],), node, depth)
+        for i in carried:
             self._new(f"{name}/NextIteration_{i}", "NextIteration", (results[i],))
-        exits = [
-            self._new(f"{name}/Exit_{i}", "Exit", (switches[i],)) if i in switches else source
-            for i, source in enumerate(node.inputs)
-        ]
+        for i in carried:
+            exits[i] = self._new(f"{name}/Exit_{i}", "Exit", (exits[i],))
         self._return(node, exits, node.control)
 
     def _invariant(self, body: str) -> set[int]:
         """Return the loop variables that the body returns as they came."""
         definition = self.graph.functions[body]
-        returned = {entry.key: entry.value for entry in definition.ret}
         passes = {node.name: node.input[0] for node in definition.node_def if node.op == "Identity" and node.input}
-        names = [arg.name for arg in definition.signature.input_arg]
-        same = set()
-        for i, arg in enumerate(definition.signature.output_arg):
-            source = returned.get(arg.name, arg.name)
-            while source.split(":")[0] in passes:
-                source = passes[source.split(":")[0]]
-            if i < len(names) and source == names[i]:
-                same.add(i)
-        return same
+        sources = _returned(definition)
+        while any(source.split(":")[0] in passes for source in sources):
+            sources = [passes.get(source.split(":")[0], source) for source in sources]
+        given = [arg.name for arg in definition.signature.input_arg]
+        return {i for i, (name, source) in enumerate(zip(given, sources, strict=False)) if name == source}
+
+
+def _returned(definition: Any) -> list[str]:
+    """Return the tensors of a function's body that it returns."""
+    returned = {entry.key: entry.value for entry in definition.ret}
+    return [returned.get(arg.name, arg.name) for arg in definition.signature.output_arg]
 
 
 def _output(kind: str, parts: Sequence[str]) -> int:

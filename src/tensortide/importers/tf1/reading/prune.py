@@ -92,17 +92,14 @@ def _initializers(graph: RawGraph) -> set[str]:
 
 def _is_constant(graph: RawGraph, assign: RawNode) -> bool:
     seen: set[str] = set()
-    pending = [name for name, _ in assign.inputs[1:]]
+    pending = assign.inputs[1:]
     while pending:
-        name = pending.pop()
-        node = graph.nodes.get(name)
-        if node is None or name in seen:
-            continue
-        seen.add(name)
-        if node.type in VARIABLES or "Placeholder" in node.type or node.type.startswith(("Queue", "Iterator")):
-            return node.type.startswith("Var") and any(i == "RestoreV2" for i in seen)
-        if node.type not in SAVERS:
-            pending += [i for i, _ in node.inputs]
+        node = graph.nodes.get(pending.pop()[0])
+        if node is not None and node.name not in seen:
+            if node.type in VARIABLES or "Placeholder" in node.type or node.type.startswith(("Queue", "Iterator")):
+                return False
+            seen.add(node.name)
+            pending += node.inputs if node.type not in SAVERS else []
     return True
 
 
@@ -142,22 +139,15 @@ def _trained(graph: RawGraph, update: RawNode) -> bool:
 
 
 def _sinks(graph: RawGraph, skipped: set[str]) -> list[str]:
-    removed = set(skipped) | {n.name for n in graph.nodes.values() if n.type in SAVERS or _SUMMARIES.fullmatch(n.type)}
-    removed |= {n.name for n in graph.nodes.values() if n.type == "NoOp"}
-    readers = consumers(graph.nodes.values())
-    _remove_unread(graph, removed, readers)
-    controlled = {name for n in graph.nodes.values() if n.name not in removed for name in n.control}
-    sinks = []
-    for node in graph.nodes.values():
-        read = [r for r in readers[node.name] if r.name not in removed]
-        if node.name not in removed and not read and node.name not in controlled and not _after(graph, node, removed):
-            sinks.append(node.name)
-    return sinks
-
-
-def _after(graph: RawGraph, node: RawNode, removed: set[str]) -> bool:
-    """Tell whether a node only waits for removed ones (``save/control_dependency``), or is an unread variable."""
-    return node.type in VARIABLES or (bool(node.control) and all(name in removed for name in node.control))
+    """Name what nothing reads or waits for, but for variables and what only waits for savers and the like."""
+    nodes = graph.nodes.values()
+    removed = skipped | {n.name for n in nodes if n.type in SAVERS | {"NoOp"} or _SUMMARIES.fullmatch(n.type)}
+    _remove_unread(graph, removed, consumers(nodes))
+    kept = [n for n in nodes if n.name not in removed]
+    used = {name for n in kept for name in (*n.control, *(i for i, _ in n.inputs))} | {
+        n.name for n in kept if n.type in VARIABLES or (n.control and removed.issuperset(n.control))
+    }
+    return [n.name for n in kept if n.name not in used]
 
 
 def pruned(graph: RawGraph, roots: Sequence[str]) -> list[RawNode]:
@@ -177,6 +167,5 @@ def pruned(graph: RawGraph, roots: Sequence[str]) -> list[RawNode]:
                 f"there is no node {name!r}" if not reader else f"its input {name!r} is not in the file", reader
             )
         needed.add(name)
-        pending += [(i, name) for i, _ in node.inputs]
-        pending += [(i, name) for i in node.control]
+        pending += [(i, name) for i in (*(i for i, _ in node.inputs), *node.control)]
     return [node for node in graph.nodes.values() if node.name in needed]
