@@ -12,14 +12,13 @@ import msgspec
 
 from tensortide.expr import Expr, as_expr
 from tensortide.graph.model import DTYPE_BYTES
-from tensortide.importers.tf1.optypes import ENTERS
-from tensortide.importers.tf1.program import MetaGraphError, Node, Program, Spec, stated_shapes
+from tensortide.importers.tf1.program import ENTERS, MetaGraphError, Node, Program, Spec, stated_shapes
 from tensortide.importers.tf1.reading.functions import lowered
 from tensortide.importers.tf1.reading.link import linked
 from tensortide.importers.tf1.reading.prune import PRESETS, prepared, pruned, step_roots
 from tensortide.importers.tf1.reading.raw import RawGraph, load, node_name
 from tensortide.importers.tf1.signatures import output_dtypes
-from tensortide.importers.tf1.sizes.bind import Names
+from tensortide.importers.tf1.sizes.names import Names
 from tensortide.importers.tf1.sizes.propagate import Bindings, Propagation, propagated
 from tensortide.importers.tf1.sizes.unify import Origin
 

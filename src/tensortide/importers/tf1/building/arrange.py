@@ -9,8 +9,19 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 
 from tensortide.graph.model import Branch, Phase, Role
-from tensortide.importers.tf1.optypes import MERGES, QUESTIONS, READERS, SWITCHES, VARIABLES, updates
-from tensortide.importers.tf1.program import OUTSIDE, MetaGraphError, Node, Program, Ref
+from tensortide.importers.tf1.program import (
+    MERGES,
+    OUTSIDE,
+    QUESTIONS,
+    READERS,
+    SWITCHES,
+    VARIABLES,
+    MetaGraphError,
+    Node,
+    Program,
+    Ref,
+    updates,
+)
 
 __all__ = ["branches", "loop_chain", "order", "phases", "variable_roles"]
 

@@ -8,8 +8,7 @@ from tensortide.graph.model import TENSOR, Call, Graph, Loop, Meta, Module, Name
 from tensortide.graph.validate import validate
 from tensortide.importers.tf1.building.arrange import branches, order, phases, variable_roles
 from tensortide.importers.tf1.building.storing import Memory
-from tensortide.importers.tf1.optypes import FEEDS, updates
-from tensortide.importers.tf1.program import OUTSIDE, Attribute, Constant, Node, Program, Ref
+from tensortide.importers.tf1.program import FEEDS, OUTSIDE, Attribute, Constant, Node, Program, Ref, updates
 from tensortide.importers.tf1.signatures import operands
 
 __all__ = ["graph_of_program"]

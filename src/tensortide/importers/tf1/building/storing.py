@@ -11,8 +11,21 @@ from dataclasses import dataclass
 from tensortide.expr import Expr, compiled, sized
 from tensortide.graph.model import DTYPE_BYTES, Role, Storage, Tensor
 from tensortide.importers.tf1.building.arrange import loop_chain
-from tensortide.importers.tf1.optypes import CARRIERS, FEEDS, MERGES, NEXT, PASSES, SWITCHES, VARIABLES, updates
-from tensortide.importers.tf1.program import OUTSIDE, Node, Program, Ref, Spec
+from tensortide.importers.tf1.program import (
+    CARRIERS,
+    FEEDS,
+    MERGES,
+    NEXT,
+    OUTSIDE,
+    PASSES,
+    SWITCHES,
+    VARIABLES,
+    Node,
+    Program,
+    Ref,
+    Spec,
+    updates,
+)
 
 __all__ = ["Memory"]
 

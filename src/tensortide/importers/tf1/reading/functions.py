@@ -25,6 +25,8 @@ Source: TypeAlias = tuple[str, int]
 def lowered(graph: RawGraph) -> RawGraph:
     """Write calls, ``While`` and ``If`` of a graph out. Raises MetaGraphError for a function that is not in the
     library."""
+    if not graph.functions and not any(node.type in CALLS | WHILES | IFS for node in graph.nodes.values()):
+        return graph
     lowering, nodes = _Lowering(graph), graph.nodes
     graph.nodes = {}
     lowering.add(nodes.values(), 0)

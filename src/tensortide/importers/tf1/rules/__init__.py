@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tensortide.importers.tf1.rules import elements, moves, products, rows, state
+from tensortide.importers.tf1.rules import elements, moves, products
 
-__all__ = ["elements", "moves", "products", "rows", "state"]
+__all__ = ["elements", "moves", "products"]

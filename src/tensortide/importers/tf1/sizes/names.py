@@ -1,23 +1,24 @@
-"""Independent sizes of a file that are taken to be one.
+"""Independent sizes of a file: those that are taken to be one, short names for what is left, values for an example.
 
 After propagation every size is an expression in the sizes that nothing ties to each other. Sizes of variables that are
 equal, or small multiples of one, are taken to be one; feeds stored alike are taken to have the same sizes; sizes that
-were only ever numbers stay numbers. Each such decision is a note.
+were only ever numbers stay numbers. Each such decision is a note. What is left is
+called batch, time, hidden, vocabulary, ...
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from tensortide.expr import Expr, as_expr, symbol
-from tensortide.importers.tf1.optypes import FEEDS, VARIABLES
-from tensortide.importers.tf1.program import Shape
+from tensortide.importers.tf1.program import FEEDS, VARIABLES, Shape
 from tensortide.importers.tf1.sizes.propagate import Propagation
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
 
-__all__ = ["Independent"]
+__all__ = ["Names"]
 
 Place: TypeAlias = tuple[int, int]
 """A node and the number of its output."""
@@ -27,6 +28,11 @@ SMALLEST = 8
 
 MULTIPLES = (2, 3, 4, 8, 16, 32)
 """A size of a variable that is so many times a smaller one is taken to be that multiple."""
+
+EXAMPLES = (32, 64, 120, 128, 256, 1024)
+"""Values of unknown sizes where an example is needed: the first at which every size is a whole number."""
+
+_SPARE = "nmpqrudefgijklotwxyz"
 
 
 class Independent:
@@ -240,3 +246,82 @@ class Independent:
         self.notes += [
             f"{count} times the number {hint} is taken to be the size {hint}" for hint, count in taken.items()
         ]
+
+
+class Names(Independent):
+    """Names for what is left of the sizes in ``found``; what could not be derived keeps the name of its tensor.
+
+    ``names`` are the new names of symbols, ``notes`` what was decided on the way. Loops run ``trips`` times.
+    """
+
+    def __init__(self, found: Propagation, trips: Sequence[Expr]) -> None:
+        super().__init__(found)
+        self.reduce()
+        self.names: dict[str, str] = {}
+        taken = {n for n, origin in self.sizes.origins.items() if origin is Origin.USER}
+        looped = {n for count in trips for n in self.sizes.now(count).symbols}
+        for name, wanted in self._wanted(looped, taken):
+            if name not in self.names and self.sizes.origins[name] is not Origin.USER:
+                free = (w for w in (wanted, *_SPARE, *(f"{wanted}{i}" for i in range(2, 1000))) if w not in taken)
+                self.names[name] = next(free)
+                taken.add(self.names[name])
+        self._bounds = {name: self.final(most) for name, most in self.sizes.bounds.items()}
+        self.notes += [f"{name} is taken to be the most it can be, {self._bounds[name]}" for name in self.full]
+
+    def final(self, expr: Expr) -> Expr:
+        """Return an expression in the sizes that are left, under their names."""
+        expr = self.sizes.now(expr)
+        renamed = {name: symbol(self.names[name]) for name in expr.symbols if name in self.names}
+        return expr.subs(renamed) if renamed else expr
+
+    def hints(self, dims: Collection[Expr]) -> dict[str, int]:
+        """Return values of all symbols: stored ones, and for the others an example at which ``dims`` are whole numbers,
+        if there is one."""
+        for example in EXAMPLES:
+            hints = self._at(example)
+            try:
+                for name, most in self._bounds.items():
+                    if name in hints:
+                        hints[name] = max(1, most.evaluate(hints))
+                values = [dim.subs(hints).value for dim in dims]
+            except ArithmeticError:
+                continue
+            if all(isinstance(value, int) and value >= 0 for value in values):
+                return hints
+        return self._at(EXAMPLES[0])
+
+    def _at(self, example: int) -> dict[str, int]:
+        sizes, left = self.sizes, (name for name in self.sizes.origins if name not in self.sizes.solved)
+        return {self.names.get(n, n): example if n in sizes.unstored else sizes.hints[n] for n in left}
+
+    def _wanted(self, looped: Collection[str], taken: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Names that sizes should have, the best known first; ``taken`` are those given so far."""
+        sizes = self.sizes
+        fed = [n for n in self.free_in(d for s in self.feeds.values() for d in s) if n in sizes.unstored]
+        for name in sizes.origins:
+            if name.startswith("value(") and name not in sizes.solved:
+                yield name, re.sub(r"\W", "_", name[6:-1].rpartition("/")[2])
+        yield from ((name, "s") for name in fed if name in looped)
+        for name in sorted(fed, key=self._first_place):
+            yield name, "b" if "b" not in taken else "s"
+        counted: Counter[str] = Counter()
+        for shape in self.variables.values():
+            counted.update(n for n in self.free_in(shape) if n not in sizes.unstored)
+        rows = [n for n in self.free_in(length for length, _ in self.found.state.rows) if n in counted]
+        if rows:
+            yield max(rows, key=sizes.hints.__getitem__), "v"
+        for (i, _), shape in self.feeds.items():
+            # height and width of images; features, the last dim of other real tensors; else lengths
+            real = "float" in str(self.nodes[i].attributes.get("dtype", ""))
+            stored = [n for n in self.free_in(shape) if sizes.origins[n] is Origin.STORED_FEED]
+            if len(shape) == 4:
+                yield from zip(stored, "HWf", strict=False)
+            last = sizes.now(shape[-1]) if shape else None
+            yield from ((name, "f" if real and last == symbol(name) else "s") for name in stored)
+        images = any(len(shape) == 4 for shape in self.variables.values())
+        for name in sorted(counted, key=lambda n: (-counted[n], -sizes.hints[n], n)):
+            yield name, "c" if images else "h"
+
+    def _first_place(self, name: str) -> int:
+        shapes = map(self.current, self.feeds.values())
+        return min(shape.index(symbol(name)) if symbol(name) in shape else 9 for shape in shapes)
