@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tensortide.importers.tf1.program import VARIABLES
+from tensortide.importers.tf1.optypes import VARIABLES
 from tensortide.importers.tf1.program import Program
 from tensortide.importers.tf1.reading.proto import message
 from tensortide.importers.tf1.reading.raw import DTYPES

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tensortide.expr import Expr, parse, symbol, total
-from tensortide.importers.tf1.program import VARIABLES
+from tensortide.importers.tf1.optypes import VARIABLES
 from tensortide.importers.tf1.program import Node, Program
 from tensortide.importers.tf1.read import read_program
 from tensortide.importers.tf1.reading.raw import load

@@ -1,12 +1,10 @@
-"""A TensorFlow 1 graph after reading: nodes with the shapes of their outputs as expressions, and the loops they run in;
-and op types by what they do for others: control flow, variables, feeds, updates, what passes a tensor on.
+"""A TensorFlow 1 graph after reading: nodes with the shapes of their outputs as expressions, and the loops they run in.
 
 What ``read`` makes of a MetaGraphDef and what becomes a Graph; nothing here knows protocol buffers or op costs.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
@@ -14,47 +12,7 @@ import msgspec
 
 from tensortide.errors import CaptureError
 from tensortide.expr import Expr
-
-ENTERS = frozenset({"Enter", "RefEnter"})
-EXITS = frozenset({"Exit", "RefExit"})
-MERGES = frozenset({"Merge", "RefMerge"})
-SWITCHES = frozenset({"Switch", "RefSwitch"})
-NEXT = frozenset({"NextIteration", "RefNextIteration"})
-
-VARIABLES = frozenset({"Variable", "VariableV2", "VarHandleOp", "TemporaryVariable"})
-READERS = ENTERS | EXITS | SWITCHES | {"Identity", "ReadVariableOp"}
-"""Ops that hand on the value of a variable."""
-
-CARRIERS = ENTERS | EXITS | MERGES | SWITCHES | NEXT | {"Identity", "StopGradient"}
-"""Ops that hand on the handle of a stack, list or array."""
-
-_PASSES = (
-    "StopGradient PreventGradient CheckNumerics PlaceholderWithDefault Snapshot EnsureShape RefIdentity Identity "
-    "LoopCond Reshape Squeeze ExpandDims Bitcast ReadVariableOp"
-)
-PASSES = ENTERS | EXITS | MERGES | SWITCHES | NEXT | frozenset(_PASSES.split())
-"""Ops whose outputs share the memory of their first input."""
-
-_FEEDS = (
-    "Placeholder PlaceholderV2 IteratorGetNext IteratorGetNextSync DatasetToSingleElement QueueDequeue QueueDequeueV2 "
-    "QueueDequeueMany QueueDequeueManyV2 QueueDequeueUpTo QueueDequeueUpToV2 ReaderRead ReaderReadV2"
-)
-FEEDS = frozenset(_FEEDS.split())
-"""Ops whose outputs come from outside of the step."""
-
-QUESTIONS = frozenset({"Shape", "ShapeN", "Size", "Rank"})
-"""Ops that read the shape of their inputs only."""
-
-_UPDATES = re.compile(
-    r"(?:Resource)?(?:Sparse)?Apply\w+|Assign(?:Add|Sub)?(?:VariableOp)?"
-    r"|(?:Resource)?Scatter(?:Nd)?(?:Add|Sub|Update|Mul|Div|Min|Max)"
-)
-
-
-def updates(op: str) -> bool:
-    """Tell whether ops of type ``op`` write a variable, their first input."""
-    return _UPDATES.fullmatch(op) is not None
-
+from tensortide.importers.tf1.optypes import MERGES, NEXT
 
 OUTSIDE = -1
 """Loop of a node that runs once."""

@@ -12,7 +12,8 @@ import msgspec
 
 from tensortide.expr import Expr, as_expr
 from tensortide.graph.model import DTYPE_BYTES
-from tensortide.importers.tf1.program import ENTERS, MetaGraphError, Node, Program, Spec, stated_shapes
+from tensortide.importers.tf1.optypes import ENTERS
+from tensortide.importers.tf1.program import MetaGraphError, Node, Program, Spec, stated_shapes
 from tensortide.importers.tf1.reading.functions import lowered
 from tensortide.importers.tf1.reading.link import linked
 from tensortide.importers.tf1.reading.prune import PRESETS, prepared, pruned, step_roots

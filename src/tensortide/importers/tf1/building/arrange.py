@@ -9,19 +9,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 
 from tensortide.graph.model import Branch, Phase, Role
-from tensortide.importers.tf1.program import (
-    MERGES,
-    OUTSIDE,
-    QUESTIONS,
-    READERS,
-    SWITCHES,
-    VARIABLES,
-    MetaGraphError,
-    Node,
-    Program,
-    Ref,
-    updates,
-)
+from tensortide.importers.tf1.optypes import MERGES, QUESTIONS, READERS, SWITCHES, VARIABLES, updates
+from tensortide.importers.tf1.program import OUTSIDE, MetaGraphError, Program, Ref
 
 __all__ = ["branches", "loop_chain", "order", "phases", "variable_roles"]
 
@@ -98,7 +87,10 @@ def branches(program: Program, order: Collection[int]) -> tuple[dict[int, int], 
     A Switch that is not a loop's sends its input to one of two arms; what depends on an arm runs only if it is taken,
     up to the Merge where arms meet.
     """
-    heads = {i for i, node in enumerate(program.nodes) if node.type in SWITCHES and _starts_iteration(program, node)}
+    heads = {
+        i for i, node in enumerate(program.nodes) if node.type in SWITCHES and len(node.inputs) > 1
+        and program.nodes[program.source(node.inputs[1], _PASSED).node].type == "LoopCond"
+    }  # fmt: skip
     contexts: dict[int, Context] = {}
     for index in order:
         node = program.nodes[index]
@@ -108,11 +100,6 @@ def branches(program: Program, order: Collection[int]) -> tuple[dict[int, int], 
             found = found[:-1]
         contexts[index] = found
     return _table(contexts)
-
-
-def _starts_iteration(program: Program, switch: Node) -> bool:
-    """Tell a Switch that ends or continues a loop from one of a conditional."""
-    return len(switch.inputs) > 1 and program.nodes[program.source(switch.inputs[1], _PASSED).node].type == "LoopCond"
 
 
 def _arm(program: Program, contexts: dict[int, Context], heads: Collection[int], ref: Ref) -> Context:
@@ -152,7 +139,9 @@ def phases(program: Program, order: Iterable[int]) -> list[Phase]:
     for index in order:
         node = program.nodes[index]
         if _SCOPE.search(node.name):
-            found[index] = Phase.FORWARD if _in_forward_loop(program, node) else Phase.BACKWARD
+            loop = None if node.loop == OUTSIDE else program.loops[node.loop]
+            kept = loop is not None and not _SCOPE.search(loop.name) and loop.gradient_of == OUTSIDE
+            found[index] = Phase.FORWARD if kept else Phase.BACKWARD
             continue
         before = {found[ref.node] for ref in node.inputs} | {found[i] for i in node.control}
         reads = any(program.nodes[program.source(ref, READERS).node].type in VARIABLES for ref in node.inputs)
@@ -161,11 +150,6 @@ def phases(program: Program, order: Iterable[int]) -> list[Phase]:
         elif Phase.BACKWARD in before:
             found[index] = Phase.BACKWARD
     return found
-
-
-def _in_forward_loop(program: Program, node: Node) -> bool:
-    loop = None if node.loop == OUTSIDE else program.loops[node.loop]
-    return loop is not None and not _SCOPE.search(loop.name) and loop.gradient_of == OUTSIDE
 
 
 def variable_roles(program: Program) -> dict[int, Role]:

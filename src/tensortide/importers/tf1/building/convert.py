@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from tensortide.graph.model import TENSOR, Call, Graph, Loop, Meta, Module, Named, Op, Phase, Role, Value
 from tensortide.graph.validate import validate
 from tensortide.importers.tf1.building.arrange import branches, order, phases, variable_roles
 from tensortide.importers.tf1.building.storing import Memory
-from tensortide.importers.tf1.program import FEEDS, OUTSIDE, Attribute, Constant, Node, Program, Ref, updates
+from tensortide.importers.tf1.optypes import FEEDS, updates
+from tensortide.importers.tf1.program import OUTSIDE, Attribute, Constant, Node, Program, Ref
 from tensortide.importers.tf1.signatures import operands
 
 __all__ = ["graph_of_program"]
@@ -86,13 +88,11 @@ class _Conversion:
 
     def _call(self, index: int, node: Node, count: int) -> int:
         given = operands(node.type, count)
-        mutated: tuple[int, ...] = ()
+        mutated: tuple[int, ...] = (0,) if node.type in _STACKS and count else ()
         if index in self.memory.in_place:
             mutated = (self.memory.in_place[index],)
         elif updates(node.type) and node.inputs:
             mutated = (0, *self._slots(node))
-        elif node.type in _STACKS and count:
-            mutated = (0,)
         outputs = len(node.outputs)
         returns: Value = TENSOR if outputs == 1 else (TENSOR,) * outputs if outputs else None
         tags = TAGS.get(node.type, ())
@@ -107,20 +107,18 @@ class _Conversion:
         return tuple(i for i in range(1, len(roles)) if roles[i] is Role.OPTIMIZER_STATE)
 
     def _module(self, scope: str) -> int:
-        if not scope:
-            return OUTSIDE
-        return self.modules.setdefault(scope.replace(".", "_").replace("/", "."), len(self.modules))
+        path = scope.replace(".", "_").replace("/", ".")
+        return self.modules.setdefault(path, len(self.modules)) if path else OUTSIDE
 
     def _loops(self) -> tuple[Loop, ...]:
         """Return the table of loops, in which outer ones come first as in the Program."""
-        carried: dict[int, list[tuple[int, int]]] = {}
+        carried: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for index, node in enumerate(self.program.nodes):
             for ref in node.inputs:
                 if self.program.is_back_edge(node, ref):
-                    pair = (self.memory.tensor_of[Ref(index)], self.memory.tensor_of[ref])
-                    carried.setdefault(node.loop, []).append(pair)
+                    carried[node.loop].append((self.memory.tensor_of[Ref(index)], self.memory.tensor_of[ref]))
         return tuple(
-            Loop(loop.name, loop.parent, self.memory.size(loop.trips), loop.gradient_of, tuple(carried.get(i, ())))
+            Loop(loop.name, loop.parent, self.memory.size(loop.trips), loop.gradient_of, tuple(carried[i]))
             for i, loop in enumerate(self.program.loops)
         )
 
@@ -132,31 +130,25 @@ class _Conversion:
 
     def _handed_out(self) -> dict[str, int]:
         """Return the tensors that the step's roots give: none that exists before the step, updated or not."""
-        by_name = {node.name: (i, node) for i, node in enumerate(self.program.nodes)}
+        by_name = {node.name: i for i, node in enumerate(self.program.nodes)}
         found: dict[str, int] = {}
-        for root in self.program.roots:
-            name, _, output = root.partition(":")
-            index, node = by_name.get(name, (-1, None))
-            if node is None:
-                continue
-            for k in [int(output)] if output else range(len(node.outputs)):
-                tensor = self.memory.tensor_of[Ref(index, k)]
-                if self.memory.held[self.memory.tensors[tensor].storage].birth is not None:
-                    found[f"{name}:{k}"] = tensor
+        for name, _, output in (root.partition(":") for root in self.program.roots):
+            count = len(self.program.nodes[by_name[name]].outputs) if name in by_name else 0
+            for k in [int(output)] if output and count else range(count):
+                ref = Ref(by_name[name], k)
+                if self.memory.held[self.memory.of(ref)].birth is not None:
+                    found[f"{name}:{k}"] = self.memory.tensor_of[ref]
         return found
 
     def _named(self, outputs: dict[str, int]) -> list[Named]:
         named: list[Named] = []
         for index, node in enumerate(self.program.nodes):
-            path = node.name.replace("/", ".")
-            if index in self.roles:
-                role = self.roles[index]
-                named.append(Named(path, role, self.memory.tensor_of[Ref(index)], role is Role.PARAMETER))
-            elif node.type in FEEDS:
-                named += [
-                    Named(f"{path}:{k}" if k else path, Role.INPUT, self.memory.tensor_of[Ref(index, k)])
-                    for k in range(len(node.outputs))
-                ]
+            role = Role.INPUT if node.type in FEEDS else self.roles.get(index)
+            if role is None:
+                continue
+            for k in range(len(node.outputs)):
+                path, tensor = node.name.replace("/", "."), self.memory.tensor_of[Ref(index, k)]
+                named.append(Named(f"{path}:{k}" if k else path, role, tensor, role is Role.PARAMETER))
         return named + [Named(name.replace("/", "."), Role.OUTPUT, tensor) for name, tensor in outputs.items()]
 
 

@@ -5,27 +5,15 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensortide.expr import Expr, compiled, sized
 from tensortide.graph.model import DTYPE_BYTES, Role, Storage, Tensor
 from tensortide.importers.tf1.building.arrange import loop_chain
-from tensortide.importers.tf1.program import (
-    CARRIERS,
-    FEEDS,
-    MERGES,
-    NEXT,
-    OUTSIDE,
-    PASSES,
-    SWITCHES,
-    VARIABLES,
-    Node,
-    Program,
-    Ref,
-    Spec,
-    updates,
-)
+from tensortide.importers.tf1.optypes import CARRIERS, FEEDS, MERGES, NEXT, PASSES, SWITCHES, VARIABLES, updates
+from tensortide.importers.tf1.program import OUTSIDE, Node, Program, Ref
 
 __all__ = ["Memory"]
 
@@ -66,7 +54,7 @@ class Memory:
         self.held: list[_Held] = []
         self.tensor_of: dict[Ref, int] = {}
         self.in_place, self._starts = accumulations(program)
-        self.size = _sizes(program)
+        self.size = functools.cache(functools.partial(_size, program.hints))
         self._read = {ref for node in program.nodes for ref in node.inputs}
         self._kept: dict[object, int] = {}
         self._arrays: dict[object, int] = {}
@@ -115,8 +103,9 @@ class Memory:
             return None if Ref(index, 1) in self._read else self.of(Ref(index))
         if node.type in PASSES or (updates(node.type) and node.inputs):
             return next((self.of(ref) for ref in node.inputs if ref in self.tensor_of), None)
-        if node.type in REDUCTIONS and node.outputs[0].shape == self._spec(node.inputs[0]).shape:
-            return self.of(node.inputs[0])
+        if node.type in REDUCTIONS:
+            source = self.program.nodes[node.inputs[0].node].outputs[node.inputs[0].output]
+            return self.of(node.inputs[0]) if node.outputs[0].shape == source.shape else None
         if node.type == "TensorArrayGradV3" and output == 0:
             return self._arrays.get(self._handle(Ref(index)))
         if node.type == "IdentityN":
@@ -126,9 +115,6 @@ class Memory:
         if node.type in ("StackPopV2", "TensorArrayReadV3") and node.inputs:
             return self._kept.get(self._handle(node.inputs[0]))
         return None
-
-    def _spec(self, ref: Ref) -> Spec:
-        return self.program.nodes[ref.node].outputs[ref.output]
 
     def _new(self, node: int, output: int, nbytes: int) -> int:
         kind = self.program.nodes[node].type
@@ -175,14 +161,9 @@ class Memory:
         return ref.node
 
 
-def _sizes(program: Program) -> Callable[[Expr], int]:
-    """Expressions as Sizes at the file's hints; each is evaluated once."""
-
-    @functools.cache
-    def size(expr: Expr) -> int:
-        return sized(expr, int(compiled([expr])(program.hints)[0]) if expr.value is None else int(expr.value))
-
-    return size
+def _size(hints: Mapping[str, int], expr: Expr) -> int:
+    """Return an expression as a Size at the file's hints."""
+    return sized(expr, int(compiled([expr])(hints)[0]) if expr.value is None else int(expr.value))
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -205,20 +186,15 @@ def accumulations(program: Program) -> tuple[dict[int, int], set[int]]:
 
     ``Enter -> Merge -> Switch -> Add -> NextIteration -> Merge``: nobody needs the old sum once there is a new one.
     """
-    readers: dict[Ref, list[int]] = {}
-    for index, node in enumerate(program.nodes):
-        for ref in node.inputs:
-            readers.setdefault(ref, []).append(index)
+    reads = Counter(ref for node in program.nodes for ref in node.inputs)
     found: dict[int, int] = {}
     starts: set[int] = set()
     for index, node in enumerate(program.nodes):
-        if node.type not in NEXT or program.nodes[node.inputs[0].node].type not in ADDS:
+        if node.type not in NEXT or reads[node.inputs[0]] != 1:
             continue
         add = node.inputs[0].node
-        if readers[node.inputs[0]] != [index]:
-            continue
-        for slot, ref in enumerate(program.nodes[add].inputs):
-            start = _start_of(program, readers, ref, index)
+        for slot, ref in enumerate(program.nodes[add].inputs if program.nodes[add].type in ADDS else ()):
+            start = _start_of(program, reads, ref, index)
             if start is not None:
                 found[add] = slot
                 starts.add(start)
@@ -226,15 +202,15 @@ def accumulations(program: Program) -> tuple[dict[int, int], set[int]]:
     return found, starts
 
 
-def _start_of(program: Program, readers: Mapping[Ref, list[int]], ref: Ref, back: int) -> int | None:
+def _start_of(program: Program, reads: Counter[Ref], ref: Ref, back: int) -> int | None:
     """Return the node that makes what ``ref`` starts from, if ``back`` carries it and nobody else reads either."""
-    while len(readers.get(ref, ())) == 1 and program.nodes[ref.node].type in ("Identity", *SWITCHES):
+    while reads[ref] == 1 and program.nodes[ref.node].type in ("Identity", *SWITCHES):
         ref = program.nodes[ref.node].inputs[0]
     merge = program.nodes[ref.node]
-    if merge.type not in MERGES or Ref(back) not in merge.inputs or len(readers.get(ref, ())) != 1:
+    if merge.type not in MERGES or Ref(back) not in merge.inputs or reads[ref] != 1:
         return None
     first = merge.inputs[0]
-    while len(readers[first]) == 1 and program.nodes[first.node].type in ("Enter", "Identity"):
+    while reads[first] == 1 and program.nodes[first.node].type in ("Enter", "Identity"):
         first = program.nodes[first.node].inputs[0]
-    alone = len(readers[first]) == 1 and program.nodes[first.node].type not in VARIABLES | FEEDS | {"Enter", "Identity"}
+    alone = reads[first] == 1 and program.nodes[first.node].type not in VARIABLES | FEEDS | {"Enter", "Identity"}
     return first.node if alone else None

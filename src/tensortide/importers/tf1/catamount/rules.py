@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 
@@ -100,11 +100,6 @@ def _in(op: OpCall) -> Expr:
     return numel(op.inputs[0])
 
 
-def _nothing(op: OpCall) -> Expr:
-    del op
-    return ZERO
-
-
 def _matmul(op: OpCall) -> Expr:
     a = op.inputs[0].shape
     transposed = op.arg("transpose_a", False) or op.arg("adj_x", False)
@@ -121,37 +116,29 @@ def _taps(shape: tuple[int, ...], channels: int) -> Expr:
     return expr_of(shape[0]) * expr_of(shape[1]) * expr_of(shape[channels])
 
 
-def _conv(op: OpCall) -> Expr:
-    return 2 * _out(op) * _taps(op.shape("filter"), 2)
-
-
-def _conv_input(op: OpCall) -> Expr:
-    return 2 * _out(op) * _taps(op.shape("filter"), 3) / _per_attribute(op, "strides")
-
-
-def _conv_filter(op: OpCall) -> Expr:
-    return 2 * _in(op) * _taps(op.outputs[0].shape, 3) / _per_attribute(op, "strides")
-
-
-Work: TypeAlias = Callable[[OpCall], Expr]
-
-_BY_TYPES: dict[str, tuple[str, Work]] = {
+_BY_TYPES: dict[str, tuple[str, Callable[[OpCall], Expr]]] = {
     "Add BiasAdd AssignAdd AssignSub Sub Mul RealDiv Neg Reciprocal Pow Square Sqrt Exp Log Erf Floor FloorDiv "
     "FloorMod Maximum Minimum Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot "
     "Relu ReluGrad": ("|out|", _out),
     "Sum Mean Max Min Prod All Any ArgMax BiasAddGrad Where UnsortedSegmentSum": ("|in|", _in),
     "Reshape Transpose ConcatV2 Split SplitV Slice StridedSlice StridedSliceGrad Pad Tile Squeeze ExpandDims Pack "
     "Unpack OneHot Fill Cast Range DynamicStitch ReverseSequence InvertPermutation ListDiff ConcatOffset "
-    "BroadcastGradientArgs InTopK InTopKV2 Gather GatherV2 MPIAllgather Assign": ("0", _nothing),
+    "BroadcastGradientArgs InTopK InTopKV2 Gather GatherV2 MPIAllgather Assign": ("0", lambda op: ZERO),
     "Log1p Rsqrt RsqrtGrad SqrtGrad SquaredDifference": ("2|out|", lambda op: 2 * _out(op)),
     "Sigmoid": ("4|out|", lambda op: 4 * _out(op)),
     "Tanh": ("6|out|", lambda op: 6 * _out(op)),
     "SigmoidGrad TanhGrad Softmax LogSoftmax SparseSoftmaxCrossEntropyWithLogits": ("3|in|", lambda op: 3 * _in(op)),
     "AddN": ("(n-1)|out|", lambda op: (len(op.inputs) - 1) * _out(op)),
     "MatMul BatchMatMul": ("2K|out|", _matmul),
-    "Conv2D": ("2|out| Cin kh kw", _conv),
-    "Conv2DBackpropInput": ("2|dx| Cout kh kw/(sh sw)", _conv_input),
-    "Conv2DBackpropFilter": ("2|x| Cout kh kw/(sh sw)", _conv_filter),
+    "Conv2D": ("2|out| Cin kh kw", lambda op: 2 * _out(op) * _taps(op.shape("filter"), 2)),
+    "Conv2DBackpropInput": (
+        "2|dx| Cout kh kw/(sh sw)",
+        lambda op: 2 * _out(op) * _taps(op.shape("filter"), 3) / _per_attribute(op, "strides"),
+    ),
+    "Conv2DBackpropFilter": (
+        "2|x| Cout kh kw/(sh sw)",
+        lambda op: 2 * _in(op) * _taps(op.outputs[0].shape, 3) / _per_attribute(op, "strides"),
+    ),
     "MaxPool": ("|out| kh kw", lambda op: _out(op) * _per_attribute(op, "ksize")),
     "MaxPoolGrad": ("|forward out| kh kw", lambda op: numel(op.inputs[1]) * _per_attribute(op, "ksize")),
     "FusedBatchNorm": ("6|x| + 3C", lambda op: 6 * _in(op) + 3 * numel(op.inputs[1])),

@@ -94,7 +94,8 @@ class _Lowering:
         def find(text: str) -> Source:
             name, *output = text.split(":")
             if name in types:
-                return f"{scope}/{name}", _output(types[name], output)
+                index = int(output[-1]) if output and output[-1].isdecimal() else 0
+                return f"{scope}/{name}", index + (output_index(types[name], output[0]) if output else 0)
             if name not in known:
                 raise self.graph.fail(f"{function} has no node {name!r}", call.name)
             return known[name]
@@ -172,9 +173,3 @@ def _returned(definition: Any) -> list[str]:
     """Return the tensors of a function's body that it returns."""
     returned = {entry.key: entry.value for entry in definition.ret}
     return [returned.get(arg.name, arg.name) for arg in definition.signature.output_arg]
-
-
-def _output(kind: str, parts: Sequence[str]) -> int:
-    """Return the number of an output that a function's body calls ``name:index``."""
-    index = int(parts[-1]) if parts and parts[-1].isdecimal() else 0
-    return index + (output_index(kind, parts[0]) if parts else 0)

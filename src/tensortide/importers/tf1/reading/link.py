@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tensortide.importers.tf1.program import CARRIERS, ENTERS, EXITS, NEXT, OUTSIDE, Node, Nodes, Ref
+from tensortide.importers.tf1.optypes import CARRIERS, ENTERS, EXITS, NEXT
+from tensortide.importers.tf1.program import OUTSIDE, Node, Nodes, Ref
 from tensortide.importers.tf1.reading.raw import RawGraph, RawNode, reference
 
 __all__ = ["Frame", "Linked", "linked"]

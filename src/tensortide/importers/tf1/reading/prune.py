@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from tensortide.importers.tf1.program import READERS, VARIABLES, updates
+from tensortide.importers.tf1.optypes import READERS, VARIABLES, updates
 from tensortide.importers.tf1.reading.raw import RawGraph, RawNode, node_name
 
 __all__ = ["PRESETS", "prepared", "pruned", "step_roots"]

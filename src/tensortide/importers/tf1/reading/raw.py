@@ -195,10 +195,6 @@ def _text(data: bytes) -> str | bytes:
         return data
 
 
-def _shape(shape: Any) -> tuple[int, ...] | None:
-    return None if shape.unknown_rank else tuple(dim.size for dim in shape.dim)
-
-
 def constant_of(tensor: Any) -> Constant:
     """Decode a TensorProto; its values only where they are few and numbers or bytes."""
     dtype, shape = dtype_name(tensor.dtype), tuple(dim.size for dim in tensor.tensor_shape.dim)
@@ -229,7 +225,7 @@ _READERS: dict[str, Callable[[Any], Attribute]] = {
     "i": int,
     "b": bool,
     "s": _text,
-    "shape": _shape,
+    "shape": lambda shape: None if shape.unknown_rank else tuple(dim.size for dim in shape.dim),
     "tensor": constant_of,
     "f": float,
     "func": lambda func: str(func.name),

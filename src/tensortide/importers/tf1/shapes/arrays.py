@@ -18,7 +18,6 @@ from tensortide.importers.tf1.shapes.op import (
     product,
     replaced,
     shape_of,
-    shapes_of,
     vector,
 )
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
@@ -58,7 +57,11 @@ def _reshaped(op: Op, source: Shape, target: Shape) -> Shape:
         _match_end(op, inner[::-1], outer[:place:-1])
         _match_end(op, inner, outer[:place])
         others = product(dim for dim in outer if dim != REST)
-        rest = _quotient(op, op.sizes.now(product(inner)), others, front + place)
+        whole = op.sizes.now(product(inner))
+        rest = whole.divided(op.sizes.now(others))
+        if rest is None:
+            rest = op.unknown(0, front + place)
+            op.equal(rest * others, whole)
         target = tuple(rest if dim == REST else dim for dim in target)
     else:
         _match_groups(op, list(inner), list(outer))
@@ -101,15 +104,6 @@ def _match_end(op: Op, source: Sequence[Expr], target: Sequence[Expr]) -> None:
         if target and op.sizes.stored(part) and op.sizes.number(part) == op.sizes.number(product(target)):
             op.equal(part, product(target))
             return
-
-
-def _quotient(op: Op, whole: Expr, part: Expr, dim: int) -> Expr:
-    quotient = whole.divided(op.sizes.now(part))
-    if quotient is not None:
-        return quotient
-    rest = op.unknown(0, dim)
-    op.equal(rest * part, whole)
-    return rest
 
 
 def _match_groups(op: Op, a: list[Expr], b: list[Expr]) -> None:
@@ -358,9 +352,5 @@ def diagonal(op: Op) -> Result:
     return (*shape, *(shape if op.type == "Diag" else shape[-1:]))
 
 
-shapes_of(
-    {
-        "LinSpace": lambda op: (op.values(2)[0],),
-        "MatrixDiagPart DiagPart": lambda op: op.shape(0)[:-1],
-    }
-)
+shape_of("LinSpace")(lambda op: (op.values(2)[0],))
+shape_of("MatrixDiagPart DiagPart")(lambda op: op.shape(0)[:-1])

@@ -9,19 +9,7 @@ from itertools import starmap
 
 from tensortide.expr import Expr, constant, maximum, minimum, total
 from tensortide.importers.tf1.program import Shape
-from tensortide.importers.tf1.shapes.op import (
-    MOST_VALUES,
-    ONE,
-    Op,
-    Result,
-    Tensor,
-    Unknown,
-    product,
-    replaced,
-    shape_of,
-    shapes_of,
-    vector,
-)
+from tensortide.importers.tf1.shapes.op import MOST_VALUES, ONE, Op, Result, Tensor, product, replaced, shape_of, vector
 from tensortide.importers.tf1.sizes.unify import Contradiction
 
 __all__ = ["broadcast"]
@@ -153,8 +141,6 @@ _REDUCED: dict[str, Callable[[Sequence[Expr]], Expr]] = {
 def reduction(op: Op) -> Result:
     shape = op.shape(0)
     keep = op.attribute("keep_dims", False)
-    if len(op.inputs) > 1 and op.inputs[1].values is None and not op.known(1):
-        raise Unknown
     axes = {op.axis(axis, len(shape)) for axis in op.numbers(1)} if len(op.inputs) > 1 else set(range(len(shape)))
     left = tuple(ONE if i in axes else dim for i, dim in enumerate(shape) if keep or i not in axes)
     compute = _REDUCED.get(op.type)
@@ -166,26 +152,21 @@ def reduction(op: Op) -> Result:
     return Tensor(left, (compute(values),))
 
 
-@shape_of("ArgMax ArgMin")
-def arg_reduction(op: Op) -> Result:
-    shape = op.shape(0)
-    return replaced(shape, op.axis(op.numbers(1)[0], len(shape)))
-
-
-shapes_of(
-    {
-        "Cast Identity StopGradient PreventGradient PlaceholderWithDefault Snapshot EnsureShape Print PrintV2 "
-        "DebugIdentity DeepCopy OptimizationBarrier Copy CopyHost": lambda op: replace(op.inputs[0], shape=op.shape(0)),
-        "IdentityN": lambda op: op.inputs,
-        "Add AddV2 Sub Mul Div RealDiv FloorDiv TruncateDiv FloorMod Mod TruncateMod Maximum Minimum Pow "
-        "SquaredDifference MulNoNan DivNoNan Xdivy Xlogy Xlog1py Atan2 Complex Zeta Equal NotEqual Less LessEqual "
-        "Greater GreaterEqual LogicalAnd LogicalOr ApproximateEqual BitwiseAnd BitwiseOr BitwiseXor LeftShift "
-        "RightShift Igamma Igammac Polygamma NextAfter": lambda op: Tensor(
-            broadcast(op, op.shape(0), op.shape(1)), _binary_values(op)
-        ),
-        "SelectV2": lambda op: broadcast(op, broadcast(op, op.shape(0), op.shape(1)), op.shape(2)),
-        "BroadcastArgs": lambda op: vector(broadcast(op, op.values(0), op.values(1))),
-        "L2Loss LoopCond IsVariableInitialized VarIsInitializedOp QueueSizeV2 QueueSize ScalarSummary "
-        "HistogramSummary MergeSummary ImageSummary AudioSummary StringJoin": lambda op: (),
-    }
-)
+shape_of(
+    "Cast Identity StopGradient PreventGradient PlaceholderWithDefault Snapshot EnsureShape Print PrintV2 "
+    "DebugIdentity DeepCopy OptimizationBarrier Copy CopyHost"
+)(lambda op: replace(op.inputs[0], shape=op.shape(0)))
+shape_of("ArgMax ArgMin")(lambda op: replaced(op.shape(0), op.axis(op.numbers(1)[0], len(op.shape(0)))))
+shape_of("IdentityN")(lambda op: op.inputs)
+shape_of(
+    "Add AddV2 Sub Mul Div RealDiv FloorDiv TruncateDiv FloorMod Mod TruncateMod Maximum Minimum Pow "
+    "SquaredDifference MulNoNan DivNoNan Xdivy Xlogy Xlog1py Atan2 Complex Zeta Equal NotEqual Less LessEqual "
+    "Greater GreaterEqual LogicalAnd LogicalOr ApproximateEqual BitwiseAnd BitwiseOr BitwiseXor LeftShift RightShift "
+    "Igamma Igammac Polygamma NextAfter"
+)(lambda op: Tensor(broadcast(op, op.shape(0), op.shape(1)), _binary_values(op)))
+shape_of("SelectV2")(lambda op: broadcast(op, broadcast(op, op.shape(0), op.shape(1)), op.shape(2)))
+shape_of("BroadcastArgs")(lambda op: vector(broadcast(op, op.values(0), op.values(1))))
+shape_of(
+    "L2Loss LoopCond IsVariableInitialized VarIsInitializedOp QueueSizeV2 QueueSize ScalarSummary HistogramSummary "
+    "MergeSummary ImageSummary AudioSummary StringJoin"
+)(lambda op: ())

@@ -3,18 +3,7 @@
 from __future__ import annotations
 
 from tensortide.expr import Expr, ceil_ratio, constant
-from tensortide.importers.tf1.shapes.op import (
-    ONE,
-    REST,
-    Op,
-    Result,
-    Tensor,
-    Unknown,
-    product,
-    replaced,
-    shape_of,
-    shapes_of,
-)
+from tensortide.importers.tf1.shapes.op import ONE, REST, Op, Result, Tensor, Unknown, product, replaced, shape_of
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
 
 __all__: list[str] = []
@@ -158,12 +147,6 @@ def gather(op: Op) -> Result:
     return Tensor(shape, tuple(values[i] for i in positions))
 
 
-@shape_of("GatherNd ResourceGatherNd")
-def gather_nd(op: Op) -> Result:
-    table, picked = op.variable(), op.shape(1)
-    return (*picked[:-1], *table[op.int_of(picked[-1]) :])
-
-
 @shape_of("UnsortedSegmentSum UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd")
 def unsorted_segments(op: Op) -> Result:
     data, ids = op.shape(0), op.shape(1)
@@ -188,12 +171,6 @@ def unique(op: Op) -> Result:
     return [Tensor((count,)), Tensor(length), Tensor((count,))][: max(op.outputs, 2)]
 
 
-@shape_of("TopK TopKV2")
-def top_k(op: Op) -> Result:
-    k = constant(op.attribute("k", 0)) if op.type == "TopK" else op.values(1)[0]
-    return [Tensor((*op.shape(0)[:-1], k))] * 2
-
-
 @shape_of("SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits")
 def cross_entropy(op: Op) -> Result:
     """A loss per row, and the gradient; labels are as many as logits or, sparse, as rows."""
@@ -213,13 +190,12 @@ def candidate_sampler(op: Op) -> Result:
     return [Tensor((k,)), Tensor(op.shape(0)), Tensor((k,))]
 
 
-shapes_of(
-    {
-        "SegmentSum SegmentMean SegmentMax SegmentMin SegmentProd": lambda op: (op.unknown(0, 0), *op.shape(0)[1:]),
-        "ScatterNd": lambda op: op.values(2),
-        "SparseToDense": lambda op: op.values(1),
-        "InTopK InTopKV2": lambda op: (op.equal(op.shape(0)[0], op.shape(1)[0]),),
-        "RandomGamma RandomPoissonV2": lambda op: (*op.values(0), *op.shape(1)),
-        "Multinomial StatelessMultinomial": lambda op: (op.shape(0)[0], op.values(1)[0]),
-    }
-)
+shape_of("GatherNd ResourceGatherNd")(lambda op: (*op.shape(1)[:-1], *op.variable()[op.int_of(op.shape(1)[-1]) :]))
+shape_of("TopK")(lambda op: [Tensor((*op.shape(0)[:-1], constant(op.attribute("k", 0))))] * 2)
+shape_of("TopKV2")(lambda op: [Tensor((*op.shape(0)[:-1], op.values(1)[0]))] * 2)
+shape_of("SegmentSum SegmentMean SegmentMax SegmentMin SegmentProd")(lambda op: (op.unknown(0, 0), *op.shape(0)[1:]))
+shape_of("ScatterNd")(lambda op: op.values(2))
+shape_of("SparseToDense")(lambda op: op.values(1))
+shape_of("InTopK InTopKV2")(lambda op: (op.equal(op.shape(0)[0], op.shape(1)[0]),))
+shape_of("RandomGamma RandomPoissonV2")(lambda op: (*op.values(0), *op.shape(1)))
+shape_of("Multinomial StatelessMultinomial")(lambda op: (op.shape(0)[0], op.values(1)[0]))

@@ -13,7 +13,7 @@ from tensortide.importers.tf1.sizes.unify import Contradiction, Origin, Sizes
 
 __all__ = [
     "FEW_POSITIONS", "MOST_VALUES", "ONE", "REST", "TABLE", "Op", "Result", "State", "Tensor", "Unknown", "product",
-    "replaced", "shape_of", "shapes_of", "vector",
+    "replaced", "shape_of", "vector",
 ]  # fmt: skip
 
 ONE = constant(1)
@@ -61,12 +61,6 @@ def shape_of(types: str) -> Callable[[Function], Function]:
         return function
 
     return register
-
-
-def shapes_of(functions: dict[str, Function]) -> None:
-    """Register ops whose outputs are one expression."""
-    for types, function in functions.items():
-        shape_of(types)(function)
 
 
 def product(dims: Iterable[Expr]) -> Expr:

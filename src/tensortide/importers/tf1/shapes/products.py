@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tensortide.expr import Expr, ceil_ratio, constant
 from tensortide.importers.tf1.program import Shape
 from tensortide.importers.tf1.shapes.elementwise import broadcast
-from tensortide.importers.tf1.shapes.op import Op, Result, Tensor, Unknown, shape_of, shapes_of
+from tensortide.importers.tf1.shapes.op import Op, Result, Tensor, Unknown, shape_of
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
 
 __all__ = ["einsum_terms"]
@@ -79,6 +79,10 @@ def layout(op: Op, rank: int) -> tuple[int, range]:
     """Return the axes of channels and of space; axis 0 is the batch."""
     first = op.attribute("data_format", "").startswith("NC") and rank > 2
     return (1, range(2, rank)) if first else (rank - 1, range(1, rank - 1))
+
+
+def _channels(op: Op, shape: Shape) -> Shape:
+    return (shape[layout(op, len(shape))[0]],)
 
 
 def window_size(op: Op, size: Expr, kernel: Expr, stride: int, dilation: int = 1) -> Expr:
@@ -158,7 +162,7 @@ def pooling(op: Op) -> Result:
 @shape_of("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3")
 def batch_norm(op: Op) -> Result:
     image = op.shape(0)
-    channels = (image[layout(op, len(image))[0]],)
+    channels = _channels(op, image)
     for i in (1, 2):
         op.same(channels, op.shape(i))
     return [Tensor(image), *[Tensor(channels)] * 4, Tensor((constant(0),))][: max(op.outputs, 5)]
@@ -167,21 +171,15 @@ def batch_norm(op: Op) -> Result:
 @shape_of("FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3")
 def batch_norm_gradient(op: Op) -> Result:
     image = op.same(op.shape(1), op.shape(0)) if op.known(0) else op.shape(1)
-    channels = (image[layout(op, len(image))[0]],)
+    channels = _channels(op, image)
     op.same(channels, op.shape(2))
     return [Tensor(image), Tensor(channels), Tensor(channels), Tensor((constant(0),)), Tensor((constant(0),))]
-
-
-@shape_of("BiasAddGrad")
-def bias_add_gradient(op: Op) -> Result:
-    shape = op.shape(0)
-    return (shape[layout(op, len(shape))[0]],)
 
 
 @shape_of("BiasAdd BiasAddV1")
 def bias_add(op: Op) -> Result:
     shape = op.shape(0)
-    op.same((shape[layout(op, len(shape))[0]],), op.shape(1))
+    op.same(_channels(op, shape), op.shape(1))
     return shape
 
 
@@ -196,13 +194,12 @@ def move_space(op: Op) -> Result:
     return tuple(dims)
 
 
-shapes_of(
-    {
-        "Conv2D Conv3D DepthwiseConv2dNative": lambda op: _convolved(op, op.shape(0), op.shape(1)),
-        "ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea": lambda op: (
-            op.shape(0)[0],
-            *op.values(1),
-            op.shape(0)[-1],
-        ),
-    }
+shape_of("BiasAddGrad")(lambda op: _channels(op, op.shape(0)))
+shape_of("Conv2D Conv3D DepthwiseConv2dNative")(lambda op: _convolved(op, op.shape(0), op.shape(1)))
+shape_of("ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea")(
+    lambda op: (
+        op.shape(0)[0],
+        *op.values(1),
+        op.shape(0)[-1],
+    )
 )

@@ -3,20 +3,11 @@ conditionals, stacks, tensor arrays, tensor lists, queues."""
 
 from __future__ import annotations
 
+import math
+
 from tensortide.expr import Expr, constant
 from tensortide.importers.tf1.program import Constant, Shape, stated_shapes
-from tensortide.importers.tf1.shapes.op import (
-    FEW_POSITIONS,
-    MOST_VALUES,
-    Op,
-    Result,
-    Tensor,
-    Unknown,
-    product,
-    shape_of,
-    shapes_of,
-    vector,
-)
+from tensortide.importers.tf1.shapes.op import FEW_POSITIONS, MOST_VALUES, Op, Result, Tensor, Unknown, shape_of, vector
 from tensortide.importers.tf1.sizes.unify import Origin
 
 __all__: list[str] = []
@@ -136,20 +127,9 @@ def _met(op: Op, a: Shape | None, b: Shape) -> Shape | None:
     """Return the shape of either of two branches; dims in which they differ are unknown."""
     if a is None or len(a) != len(b):
         return None
-    return tuple(_either(op, x, y, i) for i, (x, y) in enumerate(zip(a, b, strict=True)))
-
-
-def _either(op: Op, a: Expr, b: Expr, dim: int) -> Expr:
-    known = op.sizes.stored(a) and op.sizes.stored(b)
-    if a == b or not known or op.sizes.number(a) != op.sizes.number(b):
-        return a if a == b else op.unknown(0, dim)
-    return op.equal(a, b)
-
-
-@shape_of("StackV2 Stack FIFOQueueV2 RandomShuffleQueueV2 PaddingFIFOQueueV2 IteratorV2 Iterator OneShotIterator")
-def handle(op: Op) -> Result:
-    own = (constant(2),) if op.type.startswith("Stack") else ()  # a stack is a container's name and its own
-    return Tensor(op.stored(0) or own, handle=op.number)
+    stored, number = op.sizes.stored, op.sizes.number
+    alike = [x == y or (stored(x) and stored(y) and number(x) == number(y)) for x, y in zip(a, b, strict=True)]
+    return tuple(op.equal(a[i], b[i]) if same else op.unknown(0, i) for i, same in enumerate(alike))
 
 
 @shape_of("StackPushV2 StackPush")
@@ -164,10 +144,9 @@ def array(op: Op) -> Result:
     return [Tensor((constant(2),), handle=op.number), Tensor((), handle=op.number)]
 
 
-@shape_of("TensorListReserve EmptyTensorList")
+@shape_of("TensorListReserve")
 def new_list(op: Op) -> Result:
-    if op.type == "TensorListReserve":
-        op.learn_length(1)
+    op.learn_length(1)
     return Tensor((), handle=op.number)
 
 
@@ -246,33 +225,38 @@ def dequeue(op: Op) -> Result:
     return [Tensor(None if shape is None else (*batch, *shape)) for shape in known]
 
 
-shapes_of(
-    {
-        "IteratorGetNext IteratorGetNextSync DatasetToSingleElement": lambda op: op.fed("output_shapes"),
-        "Size": lambda op: Tensor((), (product(op.shape(0)),)),
-        "Rank": lambda op: Tensor((), (constant(len(op.shape(0))),)),
-        "SequenceMask": lambda op: (*op.shape(0), op.values(1)[0]),
-        "NoOp ControlTrigger Assert TensorArrayCloseV3 StackCloseV2 QueueCloseV2": lambda op: [],
-        "SparseApplyGradientDescent SparseApplyMomentum SparseApplyAdagrad SparseApplyAdam SparseApplyRMSProp "
-        "ScatterNdUpdate ScatterNdAdd ScatterNdSub": lambda op: Tensor(op.shape(0), handle=op.handle),
-        # the shape that is the value of an input
-        "BroadcastTo": lambda op: op.values(1),
-        "RandomUniform RandomStandardNormal TruncatedNormal RandomUniformInt ParameterizedTruncatedNormal "
-        "StatelessRandomUniform StatelessRandomNormal StatelessTruncatedNormal StatelessRandomUniformV2 "
-        "StatelessRandomNormalV2 Empty StridedSliceGrad AvgPoolGrad AvgPool3DGrad": lambda op: op.values(0),
-        "Enter RefEnter Exit RefExit NextIteration RefNextIteration RefIdentity": lambda op: op.inputs[0],
-        "Switch RefSwitch": lambda op: [op.inputs[0]] * 2,
-        "SwitchN _SwitchN": lambda op: [op.inputs[0]] * op.outputs,
-        "StackPopV2 StackPop": lambda op: op.state.pushed.get(op.handle, Tensor(op.stored(0))),
-        # another array of the same length and elements
-        "TensorArrayGradV3 TensorArrayGradV2": lambda op: [
-            Tensor((constant(2),), handle=op.handle),
-            Tensor((), handle=op.handle),
-        ],
-        "TensorArraySplitV3": lambda op: Tensor((), handle=op.handle),
-        "TensorArrayReadV3 TensorListGetItem": lambda op: op.element(),
-        "TensorArrayGatherV3": lambda op: (*op.shape(1), *op.element()),
-        "TensorListStack": lambda op: (op.length() or op.unknown(0, 0), *op.element()),
-        "TensorListElementShape": lambda op: vector(op.element()),
-    }
+shape_of("IteratorGetNext IteratorGetNextSync DatasetToSingleElement")(lambda op: op.fed("output_shapes"))
+shape_of("Size")(lambda op: Tensor((), (math.prod(op.shape(0), start=constant(1)),)))
+shape_of("Rank")(lambda op: Tensor((), (constant(len(op.shape(0))),)))
+shape_of("SequenceMask")(lambda op: (*op.shape(0), op.values(1)[0]))
+shape_of("NoOp ControlTrigger Assert TensorArrayCloseV3 StackCloseV2 QueueCloseV2")(lambda op: [])
+shape_of(
+    "SparseApplyGradientDescent SparseApplyMomentum SparseApplyAdagrad SparseApplyAdam SparseApplyRMSProp "
+    "ScatterNdUpdate ScatterNdAdd ScatterNdSub"
+)(lambda op: Tensor(op.shape(0), handle=op.handle))
+# the shape that is the value of an input
+shape_of("BroadcastTo")(lambda op: op.values(1))
+shape_of(
+    "RandomUniform RandomStandardNormal TruncatedNormal RandomUniformInt ParameterizedTruncatedNormal "
+    "StatelessRandomUniform StatelessRandomNormal StatelessTruncatedNormal StatelessRandomUniformV2 "
+    "StatelessRandomNormalV2 Empty StridedSliceGrad AvgPoolGrad AvgPool3DGrad"
+)(lambda op: op.values(0))
+shape_of("Enter RefEnter Exit RefExit NextIteration RefNextIteration RefIdentity")(lambda op: op.inputs[0])
+shape_of("Switch RefSwitch")(lambda op: [op.inputs[0]] * 2)
+shape_of("SwitchN _SwitchN")(lambda op: [op.inputs[0]] * op.outputs)
+shape_of("StackPopV2 StackPop")(lambda op: op.state.pushed.get(op.handle, Tensor(op.stored(0))))
+# another array of the same length and elements
+shape_of("TensorArrayGradV3 TensorArrayGradV2")(
+    lambda op: [Tensor((constant(2),), handle=op.handle), Tensor((), handle=op.handle)]
 )
+shape_of("EmptyTensorList")(lambda op: Tensor((), handle=op.number))
+# a stack is a container's name and its own
+shape_of("StackV2 Stack")(lambda op: Tensor(op.stored(0) or (constant(2),), handle=op.number))
+shape_of("FIFOQueueV2 RandomShuffleQueueV2 PaddingFIFOQueueV2 IteratorV2 Iterator OneShotIterator")(
+    lambda op: Tensor(op.stored(0) or (), handle=op.number)
+)
+shape_of("TensorArraySplitV3")(lambda op: Tensor((), handle=op.handle))
+shape_of("TensorArrayReadV3 TensorListGetItem")(lambda op: op.element())
+shape_of("TensorArrayGatherV3")(lambda op: (*op.shape(1), *op.element()))
+shape_of("TensorListStack")(lambda op: (op.length() or op.unknown(0, 0), *op.element()))
+shape_of("TensorListElementShape")(lambda op: vector(op.element()))

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tensortide.expr import Expr, constant, minimum
-from tensortide.importers.tf1.program import ENTERS, EXITS, MERGES, OUTSIDE, SWITCHES, Constant, Loop, Ref
+from tensortide.importers.tf1.optypes import ENTERS, EXITS, MERGES, SWITCHES
+from tensortide.importers.tf1.program import OUTSIDE, Constant, Loop, Ref
 from tensortide.importers.tf1.reading.link import Linked
 from tensortide.importers.tf1.shapes.op import Tensor
 from tensortide.importers.tf1.sizes.unify import Origin, Sizes

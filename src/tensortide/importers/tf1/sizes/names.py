@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from tensortide.expr import Expr, as_expr, symbol
-from tensortide.importers.tf1.program import FEEDS, VARIABLES, Shape
+from tensortide.importers.tf1.optypes import FEEDS, VARIABLES
+from tensortide.importers.tf1.program import Shape
 from tensortide.importers.tf1.sizes.propagate import Propagation
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection, Sequence
 
 from tensortide.expr import Expr, constant
-from tensortide.importers.tf1.program import EXITS, MetaGraphError, Ref, Shape, stated_shapes
+from tensortide.importers.tf1.optypes import EXITS
+from tensortide.importers.tf1.program import MetaGraphError, Ref, Shape, stated_shapes
 from tensortide.importers.tf1.reading.link import Linked
 from tensortide.importers.tf1.shapes import TABLE
 from tensortide.importers.tf1.shapes.op import Op, State, Tensor, Unknown

@@ -66,8 +66,6 @@ class Sizes:
         self.bounds[name] = most
         return self.new(name, None, Origin.DERIVED)
 
-    # -- looking ------------------------------------------------------------------------------------
-
     def now(self, expr: Expr) -> Expr:
         """``expr`` with everything that is known by now put in."""
         name = _lone(expr)
@@ -113,22 +111,18 @@ class Sizes:
         """Tell whether the file determines the value of ``expr``."""
         return not (self.now(expr).symbols & self.unstored)
 
-    # -- learning -----------------------------------------------------------------------------------
-
     def equal(self, a: Expr, b: Expr) -> Expr:
         """Learn that ``a`` and ``b`` are one size, and returns it. Raises Contradiction if they cannot be."""
         a, b = self.now(a), self.now(b)
         if a == b:
             return a
         for number, named in ((a, b), (b, a)):
-            if number.value is not None and self._is_named(named) and self.number(named) == number.value:
+            by_caller = all(self.origins[name] is Origin.USER for name in named.symbols)
+            if number.value is not None and by_caller and self.number(named) == number.value:
                 return named  # a number of the file for which the caller has a name elsewhere
         if not self._learn(a, b):
             self.pending.append((a, b))
         return self.now(a)
-
-    def _is_named(self, expr: Expr) -> bool:
-        return all(self.origins[name] is Origin.USER for name in expr.symbols)
 
     def state(self, expr: Expr, value: int) -> None:
         """Learn what the file has for an expression that the caller put in place of a number."""
@@ -144,12 +138,9 @@ class Sizes:
         if not names & self.unstored and self.number(difference) != 0:
             raise Contradiction(f"{self._shown(a)} and {self._shown(b)}")
         choices = [(name, solution) for name in names if (solution := _solved_for(difference, name)) is not None]
-        whole = [(name, solution) for name, solution in choices if _is_whole(solution)]
-        free = [choice for choice in whole if self.origins[choice[0]] is not Origin.USER]
+        free = [(n, solution) for n, solution in choices if self.origins[n] is not Origin.USER and _is_whole(solution)]
         if not free and last:
-            free = [
-                choice for choice in choices if self.origins[choice[0]] is Origin.DERIVED and choice[0] in self.unstored
-            ]
+            free = [(n, s) for n, s in choices if self.origins[n] is Origin.DERIVED and n in self.unstored]
         if not free:
             if names and all(self.origins[name] is Origin.USER for name in names):
                 raise Contradiction(f"{a} and {b}, both as bound by the caller")
