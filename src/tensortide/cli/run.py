@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import CaptureOptions, OutputOptions, opened, option, settings_of, step_of
+from tensortide.cli.source import CaptureOptions, OutputOptions, Settings, opened, option, settings_of, step_of
 from tensortide.errors import RunError
 from tensortide.plans import Plan, save_plan
 from tensortide.plans.remat.choice import decision
@@ -36,9 +36,7 @@ def run(
         bool,
         Parameter(negative="--no-plain", help="Ordinary steps too, to compare with; not where only a budget fits."),
     ] = True,
-    set: Annotated[
-        tuple[str, ...], option("--set", "A hyperparameter: key=value. Once for each: --set a=1 --set b=2.")
-    ] = (),
+    set: Settings = (),
     compare: Annotated[bool, option("--compare", "Show what the simulator predicts beside what was measured.")] = False,
     plan: Annotated[Path | None, option("--plan", "Write the last step, as it was run, as a plan.")] = None,
     files: Files = Files(),  # noqa: B008

@@ -36,6 +36,8 @@ TARGET = (
     "tensortide capture --help lists"
 )
 Target = Annotated[str, Parameter(help=f"{TARGET}.")]
+SETTINGS = "A hyperparameter: key=value. Once for each: --set a=1 --set b=2."
+Settings = Annotated[tuple[str, ...], option("--set", SETTINGS)]
 Strict = Annotated[bool, option("--strict", "An op without a cost rule is an error.")]
 
 
@@ -44,9 +46,7 @@ Strict = Annotated[bool, option("--strict", "An op without a cost rule is an err
 class CaptureOptions:
     """Options of capturing the target."""
 
-    set: Annotated[
-        tuple[str, ...], option("--set", "A hyperparameter: key=value. Once for each: --set a=1 --set b=2.")
-    ] = ()
+    set: Settings = ()
     real: Annotated[bool, option("--real", "Run on real tensors instead of fake ones.")] = False
     first_step: Annotated[
         bool, option("--first-step", "Record the very first step, which creates optimizer state.")

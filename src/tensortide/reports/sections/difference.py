@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tensortide.reports.blocks import AnyBlock, Column, Curve, Document, Fact, Facts, Section, Series, Table, UnitName
+from tensortide.reports.blocks import (
+    AnyBlock,
+    Column,
+    Curve,
+    Document,
+    Fact,
+    Facts,
+    Note,
+    Section,
+    Series,
+    Table,
+    UnitName,
+)
 from tensortide.reports.render.values import fact_text
 from tensortide.timelines import Difference, Figures
 
@@ -18,6 +30,7 @@ ROWS: tuple[tuple[str, str, UnitName], ...] = (
     ("recompute_ns", "Time of recomputed ops", "ns"),
     ("slowdown", "Slowdown", "factor"),
 )
+NAMES = ("predicted", "measured")
 KINDS = 20
 """Kinds of op that are listed."""
 POINTS = 480
@@ -56,22 +69,19 @@ def document(found: Difference) -> Document:
     return Document(title=meta.workload, settings=dict(meta.hyperparameters), sections=(made,))
 
 
-def section(
-    found: Difference, a: Figures, b: Figures, *, names: tuple[str, str] = ("predicted", "measured")
-) -> Section:
+def section(found: Difference | None, a: Figures, b: Figures, notes: Iterable[Note] = ()) -> Section:
     """The section of ``found``; ``a`` and ``b`` are the figures to show, such as means over several steps."""
-    title = f"{names[0].capitalize()} and {names[1]}"
-    blocks: tuple[AnyBlock, ...] = (figures_table(a, b, names), *_kinds(found, names), *_curve(found, names))
-    return Section("difference", title, blocks=blocks)
+    details: tuple[AnyBlock, ...] = () if found is None else (*_kinds(found), *_curve(found))
+    return Section("difference", "Predicted and measured", blocks=(figures_table(a, b), *details, *notes))
 
 
-def figures_table(a: Figures, b: Figures, names: tuple[str, str]) -> Table:
+def figures_table(a: Figures, b: Figures) -> Table:
     """Two Timelines in numbers: a row per figure."""
     first, second = ([Fact(key, label, getattr(side, key), unit) for key, label, unit in ROWS] for side in (a, b))
-    return facts_table(first, second, names, title="One step")
+    return facts_table(first, second, NAMES, title="One step")
 
 
-def _kinds(found: Difference, names: tuple[str, str]) -> Iterator[Table]:
+def _kinds(found: Difference) -> Iterator[Table]:
     """The kinds of op whose time differs most."""
     if not (found.a.timed and found.b.timed):
         return
@@ -83,20 +93,20 @@ def _kinds(found: Difference, names: tuple[str, str]) -> Iterator[Table]:
     rows = sorted(((name, a, b) for name, (a, b) in sums.items()), key=lambda row: -abs(row[2] - row[1]))
     columns = (
         Column("op", "Op", "name", tuple(name for name, _, _ in rows), fold=True),
-        Column("a", names[0], "ns", tuple(a for _, a, _ in rows)),
-        Column("b", names[1], "ns", tuple(b for _, _, b in rows)),
+        Column("a", NAMES[0], "ns", tuple(a for _, a, _ in rows)),
+        Column("b", NAMES[1], "ns", tuple(b for _, _, b in rows)),
         Column("difference", "difference", "ns", tuple(b - a for _, a, b in rows)),
     )
     rest, remark = f"and {len(rows) - KINDS} more kinds of op", "largest difference first; runs that both have"
     yield Table(key="kinds", title="By op", remark=remark, columns=columns, top=KINDS, rest=rest)
 
 
-def _curve(found: Difference, names: tuple[str, str]) -> Iterator[Curve]:
+def _curve(found: Difference) -> Iterator[Curve]:
     """Bytes resident during the runs that both have, over the op numbers of the first."""
     count = len(found.a_run)
     if not count:
         return
     at = [count * i // POINTS for i in range(POINTS)] if count > POINTS else list(range(count))
-    a = Series("a", names[0], tuple(found.a.resident[found.a_run][at].tolist()))
-    b = Series("b", names[1], tuple(found.b.resident[found.b_run][at].tolist()))
+    a = Series("a", NAMES[0], tuple(found.a.resident[found.a_run][at].tolist()))
+    b = Series("b", NAMES[1], tuple(found.b.resident[found.b_run][at].tolist()))
     yield Curve(key="resident", title="Resident bytes", x=(*at, count), x_unit="op", stack=(a,), lines=(b,))

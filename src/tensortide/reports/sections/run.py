@@ -64,9 +64,4 @@ def _compared(found: Compared) -> Section:
     if found.elsewhere_bytes:
         extra = format_bytes(found.elsewhere_bytes)
         notes.append(Note(text=f"Both peaks include {extra} that the captured step does not have."))
-    names = ("predicted", "measured")
-    if found.difference is None:
-        blocks = (difference.figures_table(found.predicted, found.measured, names),)
-        return Section("difference", "Predicted and measured", blocks=(*blocks, *notes))
-    made = difference.section(found.difference, found.predicted, found.measured, names=names)
-    return Section(made.key, made.title, blocks=(*made.blocks, *notes))
+    return difference.section(found.difference, found.predicted, found.measured, notes)
