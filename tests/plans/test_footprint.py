@@ -12,14 +12,12 @@ from tensortide.errors import GraphError
 from tensortide.graph import Graph, Phase, Role
 from tensortide.plans import MinimalFootprint
 from tensortide.plans.order import branch
-from tensortide.plans.order.budget import Budget, Exhausted
 from tensortide.plans.order.cuts import cut_of, unavoidable
-from tensortide.plans.order.incumbent import Incumbent
+from tensortide.plans.order.incumbent import Budget, Exhausted, Incumbent
 from tensortide.plans.order.layers import bisect
-from tensortide.plans.order.lists import by_rank, ranks
+from tensortide.plans.order.orders import by_rank, improve, ranks
 from tensortide.plans.order.problem import Problem, problem
 from tensortide.plans.order.proof import verify
-from tensortide.plans.order.refine import improve
 from tensortide.plans.order.search import explore
 from tensortide.replays import replay
 from tests.graphs import Builder, graphs
@@ -104,7 +102,8 @@ def test_each_method_is_right_by_itself(graph: Graph, forward: bool) -> None:
     assert verify(graph, layered.proof, device="cpu") == least
     explore(searched, unlimited(), forward=forward, states=10**6)
     assert (searched.lower, searched.upper) == (least, least)
-    branch.solve(branched, unlimited())
+    root = branch.studied(branched, branch.Case(branched.lower, branched.proof), unlimited())
+    branch.solve(branched, root, unlimited())
     assert branched.lower <= least <= branched.upper
     assert verify(graph, branched.proof, device="cpu") == branched.lower
 
@@ -150,10 +149,10 @@ def test_what_is_unavoidable_is_resident_in_every_order(graph: Graph, chance: ob
     order = by_rank(stated, rank, 0)
     size = {index: storage.nbytes for index, storage in enumerate(graph.storages)}
     levels = stated.levels(order)
-    for position, (op, resident) in enumerate(zip(order, stated.resident(order), strict=True)):
-        sure = unavoidable(stated, op)
+    for position, op in enumerate(order):
+        sure, resident = unavoidable(stated, op), stated.resident_at(order, position)
         assert set(sure) <= set(resident)
-        least = stated.base + cut_of(stated, op, unlimited()).held + stated.needs[op]
+        least = cut_of(stated, op, unlimited()).nbytes + stated.needs[op]
         assert sum(size[s] for s in sure) <= least <= levels[position] == sum(size[s] for s in resident)
 
 

@@ -14,7 +14,7 @@ from tensortide.errors import PlanError
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.tf1.building.convert import graph_of_program
 from tensortide.plans.order import together
-from tensortide.plans.order.lists import by_rank
+from tensortide.plans.order.orders import by_rank
 from tensortide.plans.order.problem import Problem, problem
 from tensortide.plans.order.proof import verify
 from tensortide.plans.order.together import Stated, stated

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tensortide.errors import PlanError
 from tensortide.graph import Graph, validate
 from tensortide.plans import in_order
-from tensortide.plans.order.lists import by_rank
+from tensortide.plans.order.orders import by_rank
 from tensortide.plans.order.problem import problem
 from tensortide.replays import executed, replay
 from tests.graphs import graphs
@@ -26,9 +26,9 @@ def test_replay_agrees_with_the_levels_of_the_planner(graph: Graph, chance: obje
     order = by_rank(stated, rank, 0)
     played = replay(graph, in_order(graph, order, device))
     assert played.resident.tolist() == stated.levels(order)
-    assert [[item.storage for item in sorted(played.alive(i), key=lambda r: r.storage)] for i in range(len(graph))] == (
-        stated.resident(order)
-    )
+    for position in range(len(graph)):
+        alive = sorted(item.storage for item in played.alive(position))
+        assert alive == stated.resident_at(order, position)
     validate(played.graph)
     assert played.graph.ops == tuple(graph.ops[op] for op in order)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
@@ -45,9 +46,8 @@ def validate(plan: Plan, graph: Graph) -> None:
         for storage, state in needs.found.items():
             if states.get(storage) != state and not (recompute and storage in needs.blind):
                 raise PlanError(_wrong(graph, number, step.op, storage, states.get(storage), state))
-        tensors = needs.tensors
-        if not made >= tensors:
-            tensor = min(tensors - made)
+        if not made >= needs.tensors:
+            tensor = min(needs.tensors - made)
             raise PlanError(f"step {number} computes op {step.op} before the op that makes its input tensor {tensor}")
         kept = {s for s in needs.allocated if s in states} | needs.blind if recompute else ()
         states.update({s: step.op for s in needs.writes if s not in kept})
@@ -58,21 +58,16 @@ def validate(plan: Plan, graph: Graph) -> None:
         raise PlanError(f"op {absent} ({graph[absent].name}) is never computed")
 
 
-class _Needs:
+class _Needs(NamedTuple):
     """Requirements and effects of an op: the last writer of each storage it touches; its input tensors that
     ops make; the storages that it writes (allocating is a write), those of them that it allocates, and those that it
     updates without its outputs depending on their old value."""
 
-    __slots__ = ("allocated", "blind", "found", "tensors", "writes")
-
-    def __init__(
-        self, found: dict[int, int], tensors: set[int], writes: Sequence[int], allocated: Set[int], blind: Set[int]
-    ) -> None:
-        self.found = found
-        self.tensors = tensors
-        self.writes = writes
-        self.allocated = allocated
-        self.blind = blind
+    found: dict[int, int]
+    tensors: set[int]
+    writes: tuple[int, ...]
+    allocated: set[int]
+    blind: set[int]
 
 
 def _expected(graph: Graph) -> Iterator[_Needs]:

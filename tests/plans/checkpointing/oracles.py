@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from hypothesis import strategies as st
 
-from tensortide.plans.checkpointing import Free, StaticGraph, StaticPlan
+from tensortide.plans import Evict
+from tensortide.plans.checkpointing import StaticGraph, StaticPlan
 
 SIZES = st.one_of(st.integers(0, 9), st.integers(0, 10**10))
 
@@ -37,15 +38,16 @@ def interpreted(static: StaticGraph, plan: StaticPlan) -> tuple[int, int]:
     order: list[int] = []
     levels = [0]
     for step in plan.steps:
-        if isinstance(step, Free):
-            resident.remove(step.node)
+        if isinstance(step, Evict):
+            resident.remove(step.storage)
             continue
-        assert step.node not in resident
-        assert resident.issuperset(static.parents[step.node])
-        if step.node in order:
-            assert len(set(order)) <= static.until[step.node]
-        order.append(step.node)
-        resident.add(step.node)
+        node = step.op
+        assert node not in resident
+        assert resident.issuperset(static.parents[node])
+        if node in order:
+            assert len(set(order)) <= static.until[node]
+        order.append(node)
+        resident.add(node)
         levels.append(sum(static.nbytes[node] for node in resident))
     assert list(dict.fromkeys(order)) == list(range(len(static)))
     assert resident >= static.kept

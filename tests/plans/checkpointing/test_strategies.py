@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.errors import PlanError
+from tensortide.plans import Compute, Evict
 from tensortide.plans.checkpointing import (
-    Free,
-    Make,
     StaticGraph,
     StaticPlan,
     candidates,
@@ -24,14 +23,10 @@ from tensortide.plans.checkpointing import (
     chen_greedy,
     chen_greedy_sweep,
     chen_sqrt,
-    evaluations,
-    execute,
-    measured,
     no_recompute,
     revolve,
-    treeverse,
 )
-from tensortide.plans.checkpointing.stages import complete, nothing_kept, tightened
+from tensortide.plans.checkpointing.stages import StaticStep, measured, nothing_kept, planned
 from tests.plans.checkpointing.oracles import interpreted, static_graphs
 
 
@@ -60,12 +55,27 @@ def test_any_retention_can_be_completed(static: StaticGraph, data: st.DataObject
     keep = nothing_kept(static)
     for stage, node in data.draw(st.sets(st.tuples(*[st.integers(0, len(static) - 1)] * 2))):
         keep[stage, node] = True
-    stages = complete(static, keep)
-    assert interpreted(static, execute(static, stages, "any")) is not None
+    loose, tight = (planned(static, keep, "any", tight=tight) for tight in (False, True))
+    found = found_resident(static, loose)
     for stage in range(len(static)):
-        assert all(stages.keep[stage, node] for node in range(stage) if keep[stage, node])
-    again = complete(static, tightened(static, stages).keep)
-    assert execute(static, again, "").cost_ns <= execute(static, stages, "").cost_ns
+        assert all(node in found[stage] for node in range(stage) if keep[stage, node])
+    assert interpreted(static, loose) == (loose.cost_ns, loose.activation_bytes)
+    assert interpreted(static, tight) == (tight.cost_ns, tight.activation_bytes)
+    assert tight.cost_ns <= loose.cost_ns
+    assert tight.peak_bytes <= loose.peak_bytes
+
+
+def found_resident(static: StaticGraph, plan: StaticPlan) -> list[set[int]]:
+    """What each stage finds resident when its first computation, or the one before it, begins."""
+    found, resident = [set[int]()], set[int]()
+    for step in plan.steps:
+        if isinstance(step, Evict):
+            resident.remove(step.storage)
+            continue
+        resident.add(step.op)
+        if step.op == len(found) - 1:
+            found.append(set(resident))
+    return found
 
 
 def test_checkpoints_of_a_branching_forward_pass() -> None:
@@ -80,28 +90,32 @@ def test_checkpoints_of_a_branching_forward_pass() -> None:
     assert candidates(static, articulation=True) == [0, 1]
 
 
+def computed(plan: StaticPlan) -> list[int]:
+    return [step.op for step in plan.steps if isinstance(step, Compute)]
+
+
 def test_what_is_computed_once_stays() -> None:
     """Node 0 may not be computed again once node 2 ran: a plan that would do so keeps it instead."""
     free = StaticGraph(cost_ns=(1,) * 5, nbytes=(1,) * 5, parents=((), (0,), (1,), (2,), (0, 3)), backward=(False,) * 5)
     static = dataclasses.replace(free, until=(2, 4, 4, 4, 4))
-    assert list(checkpoint_last(free).made) == [0, 1, 2, 3, 0, 4]
-    assert list(checkpoint_last(static).made) == [0, 1, 2, 3, 4]
+    assert computed(checkpoint_last(free)) == [0, 1, 2, 3, 0, 4]
+    assert computed(checkpoint_last(static)) == [0, 1, 2, 3, 4]
     assert interpreted(static, checkpoint_last(static)) == (5, 3)
     with pytest.raises(PlanError, match="recomputes node 0 after node 2"):
-        measured(static, [*map(Make, range(3)), Free(0), Make(0)], "")
+        measured(static, [*map(Compute, range(3)), Evict(0), Compute(0)], "")
 
 
 @pytest.mark.parametrize(
     ("steps", "what"),
     [
-        ([Make(0), Make(2)], "node 2, whose turn it is not"),
-        ([Make(0), Make(0)], "node 0, whose turn it is not"),
-        ([Make(0), Free(0), Make(1)], "reads node 0; it is not resident"),
-        ([Make(0), Free(1)], "frees node 1, which is not resident"),
-        ([Make(0), Make(1)], "does not compute every node"),
+        ([Compute(0), Compute(2)], "node 2, whose turn it is not"),
+        ([Compute(0), Compute(0)], "node 0, whose turn it is not"),
+        ([Compute(0), Evict(0), Compute(1)], "reads node 0; it is not resident"),
+        ([Compute(0), Evict(1)], "frees node 1, which is not resident"),
+        ([Compute(0), Compute(1)], "does not compute every node"),
     ],
 )
-def test_what_does_not_execute_is_refused(steps: list[Make | Free], what: str) -> None:
+def test_what_does_not_execute_is_refused(steps: list[StaticStep], what: str) -> None:
     with pytest.raises(PlanError, match=what):
         measured(chain(1), steps, "")
 
@@ -120,7 +134,6 @@ def test_revolve_needs_the_binomial_number_of_evaluations(length: int, slots: in
     expected = sweeps * (length + 1) - math.comb(slots + 1 + sweeps, slots + 2)
     static = chain(length)
     plan = revolve(static, slots)
-    assert evaluations(length, slots) == expected
     assert plan.cost_ns == expected + length + 1
     assert interpreted(static, plan) == (plan.cost_ns, plan.activation_bytes)
     assert plan.activation_bytes <= min(slots, length) + 3
@@ -134,10 +147,6 @@ def test_revolve_wants_a_chain() -> None:
         )
     with pytest.raises(PlanError, match="too few"):
         revolve(chain(4), -1)
-
-
-def test_treeverse_is_n_log_n() -> None:
-    assert [treeverse(n) for n in (0, 1, 2, 4, 64)] == [0, 1, 3, 8, 64 * 6 // 2 + 64]
 
 
 def test_a_greedy_sweep_goes_from_all_to_none() -> None:

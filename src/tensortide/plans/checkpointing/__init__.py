@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from tensortide.plans.checkpointing.collapse import static_graph
-from tensortide.plans.checkpointing.emit import to_plan
-from tensortide.plans.checkpointing.optimum import Optimum, cheapest, heuristics, optimum, unavoidable_bytes
-from tensortide.plans.checkpointing.revolve import evaluations, revolve, treeverse
-from tensortide.plans.checkpointing.rounding import rounded
+from tensortide.plans.checkpointing.optimum import Optimum, cheapest, optimum, rounded, unavoidable_bytes
+from tensortide.plans.checkpointing.revolve import revolve
 from tensortide.plans.checkpointing.segments import (
     candidates,
     checkpoint_all,
@@ -17,12 +15,10 @@ from tensortide.plans.checkpointing.segments import (
     chen_sqrt,
     no_recompute,
 )
-from tensortide.plans.checkpointing.stages import Free, Make, StaticPlan, complete, execute, measured, tightened
+from tensortide.plans.checkpointing.stages import StaticPlan, to_plan
 from tensortide.plans.checkpointing.static import StaticGraph, chain
 
 __all__ = [
-    "Free",
-    "Make",
     "Optimum",
     "StaticGraph",
     "StaticPlan",
@@ -35,18 +31,11 @@ __all__ = [
     "chen_greedy",
     "chen_greedy_sweep",
     "chen_sqrt",
-    "complete",
-    "evaluations",
-    "execute",
-    "heuristics",
-    "measured",
     "no_recompute",
     "optimum",
     "revolve",
     "rounded",
     "static_graph",
-    "tightened",
     "to_plan",
-    "treeverse",
     "unavoidable_bytes",
 ]

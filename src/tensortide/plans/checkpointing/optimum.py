@@ -1,15 +1,15 @@
-"""The cheapest schedule within a budget, proved, by integer programming (Jain et al. 2020, "Checkmate")."""
+"""The cheapest schedule within a budget by integer programming, proved or rounded (Jain et al. 2020, "Checkmate")."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from tensortide.plans.checkpointing.formulation import ONE, formulate
+from tensortide.plans.checkpointing.formulation import ONE, Program, Term, formulate
 from tensortide.plans.checkpointing.revolve import is_chain, revolve
 from tensortide.plans.checkpointing.segments import (
     checkpoint_all,
@@ -18,14 +18,9 @@ from tensortide.plans.checkpointing.segments import (
     chen_sqrt,
     no_recompute,
 )
-from tensortide.plans.checkpointing.stages import (
-    StaticPlan,
-    complete,
-    execute,
-    nothing_kept,
-    tightened,
-)
+from tensortide.plans.checkpointing.stages import StaticPlan, nothing_kept, planned
 from tensortide.plans.checkpointing.static import StaticGraph
+from tensortide.plans.model import Compute
 
 Status: TypeAlias = Literal["proved", "feasible", "infeasible", "unknown"]
 """The plan is optimal; it is the best found; there is none; none was found, and there may be one."""
@@ -33,9 +28,11 @@ Status: TypeAlias = Literal["proved", "feasible", "infeasible", "unknown"]
 NODES = 200
 """Up to so many nodes the program is built: its rows hold about n**3 / 3 terms."""
 
-
 SLOTS = 32
 """Up to so many checkpoints ``heuristics`` tries on chains."""
+
+SLACK = (0, 10, 25, 50)
+"""Percents of the budget that the relaxation is denied, so that what rounding adds still fits."""
 
 
 class Optimum(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,21 +60,17 @@ def optimum(static: StaticGraph, budget_bytes: int, time_s: float = 60.0, *, nod
     """
     start = time.monotonic()
     best = cheapest(static, budget_bytes, time_s)
-    base = static.base_ns
-    if best is not None and best.cost_ns == base:
-        return Optimum(status="proved", plan=best, bound_ns=base, budget_bytes=budget_bytes, time_s=_since(start))
-    if unavoidable_bytes(static) > budget_bytes:
-        return Optimum(status="infeasible", plan=None, bound_ns=base, budget_bytes=budget_bytes, time_s=_since(start))
     status: Status = "feasible" if best else "unknown"
-    bound = base
-    if len(static) <= nodes:
-        left = max(1.0, time_s - _since(start))
+    bound = static.base_ns
+    if best is not None and best.cost_ns == bound:
+        status = "proved"
+    elif unavoidable_bytes(static) > budget_bytes:
+        status, best = "infeasible", None
+    elif len(static) <= nodes:
+        left = max(1.0, time_s - (time.monotonic() - start))
         status, best, bound = _solved(static, budget_bytes, best, left)
-    return Optimum(status=status, plan=best, bound_ns=bound, budget_bytes=budget_bytes, time_s=_since(start))
-
-
-def _since(start: float) -> float:
-    return round(time.monotonic() - start, 3)
+    spent = round(time.monotonic() - start, 3)
+    return Optimum(status=status, plan=best, bound_ns=bound, budget_bytes=budget_bytes, time_s=spent)
 
 
 def unavoidable_bytes(static: StaticGraph) -> int:
@@ -144,10 +137,7 @@ def _solved(
     bound = max(static.base_ns, math.ceil(solver.best_objective_bound - 1e-6) * program.ns)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return ("feasible" if hint else "unknown"), hint, bound
-    keep = nothing_kept(static)
-    for (stage, node), var in program.kept.items():
-        keep[stage, node] = solver.boolean_value(variables[var])
-    plan = execute(static, tightened(static, complete(static, keep)), "optimum")
+    plan = _retaining(static, program, [solver.boolean_value(variable) for variable in variables], "optimum")
     if hint is not None and hint.cost_ns < plan.cost_ns:
         plan = hint
     return ("proved" if plan.cost_ns <= bound else "feasible"), plan, bound
@@ -156,7 +146,58 @@ def _solved(
 def _stages_of(static: StaticGraph, plan: StaticPlan) -> set[tuple[int, int]]:
     """The computations of a schedule as pairs of stage and node."""
     found, stage = set(), 0
-    for node in plan.made:
-        found.add((stage, node))
-        stage += node == stage
+    for step in plan.steps:
+        if isinstance(step, Compute):
+            found.add((stage, step.op))
+            stage += step.op == stage
     return found
+
+
+def _retaining(static: StaticGraph, program: Program, chosen: Sequence[bool], strategy: str) -> StaticPlan:
+    """The schedule that keeps what the ``chosen`` variables say."""
+    keep = nothing_kept(static)
+    for (stage, node), var in program.kept.items():
+        keep[stage, node] = chosen[var]
+    return planned(static, keep, strategy)
+
+
+def rounded(static: StaticGraph, budget_bytes: int, time_s: float = 60.0) -> StaticPlan | None:
+    """The cheapest schedule within ``budget_bytes`` that rounding finds; None if it finds none.
+
+    The linear relaxation says what to keep (Jain et al. 2020, section 5): what it keeps to a half or more is kept, and
+    the computations are completed, once for each slack; each relaxation gets at most ``time_s`` seconds.
+
+    Needs the extra ``solve``.
+    """
+    found: list[StaticPlan] = []
+    for percent in SLACK:
+        program = formulate(static, (budget_bytes - static.fixed_bytes) * (100 - percent) // 100)
+        values = _relaxed(program, time_s)
+        if values is None:
+            break
+        found.append(_retaining(static, program, [value >= 0.5 for value in values], "LP rounding"))
+    fitting = (plan for plan in found if plan.peak_bytes <= budget_bytes)
+    return min(fitting, key=lambda plan: plan.cost_ns, default=None)
+
+
+def _relaxed(program: Program, time_s: float) -> list[float] | None:
+    """The values of the variables in an optimum of the linear relaxation; None if there is none or no time."""
+    from ortools.linear_solver.python import model_builder
+
+    model = model_builder.Model()  # type: ignore[no-untyped-call]
+    variables = [model.new_num_var(float(number == ONE), 1.0, "") for number in range(program.count)]
+
+    def weighted(terms: Iterable[Term]) -> model_builder.LinearExprT:
+        weights: dict[int, int] = {}
+        for weight, var in terms:
+            weights[var] = weights.get(var, 0) + weight
+        return model_builder.LinearExpr.weighted_sum([variables[v] for v in weights], list(weights.values()))
+
+    for terms, bound in program.rows:
+        model.add(weighted(terms) <= bound)
+    model.minimize(weighted(program.cost))
+    solver = model_builder.Solver("glop")
+    solver.set_time_limit_in_seconds(time_s)
+    if solver.solve(model) != model_builder.SolveStatus.OPTIMAL:
+        return None
+    return [solver.value(variable) for variable in variables]

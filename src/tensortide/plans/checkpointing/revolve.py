@@ -1,12 +1,13 @@
-"""Chains reversed with few checkpoints (Griewank & Walther 2000, "Revolve"), and a line to compare with."""
+"""Chains reversed with few checkpoints (Griewank & Walther 2000, "Revolve")."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tensortide.errors import PlanError
-from tensortide.plans.checkpointing.stages import Free, Make, StaticPlan, StaticStep, measured
+from tensortide.plans.checkpointing.stages import StaticPlan, StaticStep, measured
 from tensortide.plans.checkpointing.static import StaticGraph, chain
+from tensortide.plans.model import Compute, Evict
 
 
 def revolve(static: StaticGraph, slots: int) -> StaticPlan:
@@ -23,7 +24,7 @@ def revolve(static: StaticGraph, slots: int) -> StaticPlan:
     if slots < 0:
         raise PlanError(f"{slots} slots are too few")
     slots = min(slots, length)
-    steps = _reversed(_evaluations(length, slots), length, -1, length - 1, slots) if length else iter([Make(0)])
+    steps = _reversed(_evaluations(length, slots), length, -1, length - 1, slots) if length else iter([Compute(0)])
     return measured(static, steps, f"Revolve, {slots} slots")
 
 
@@ -34,14 +35,9 @@ def is_chain(static: StaticGraph) -> bool:
     return count % 2 == 1 and free and static.parents == chain(count // 2).parents
 
 
-def evaluations(length: int, slots: int) -> int:
-    """The fewest forward evaluations that reverse ``length`` nodes with ``slots`` checkpoints, the first pass
-    included."""
-    return _evaluations(length, min(slots, length))[-1][length]
-
-
 def _evaluations(length: int, slots: int) -> list[list[int]]:
-    """``evaluations`` for all numbers of slots and lengths up to these."""
+    """The fewest forward evaluations that reverse so many nodes with so many checkpoints, the first pass included: by
+    slots and length, up to these."""
     table = [[count * (count + 1) // 2 for count in range(length + 1)]]
     for _ in range(slots):
         fewer, row = table[-1], [0]
@@ -61,27 +57,14 @@ def _reversed(table: list[list[int]], length: int, before: int, last: int, slots
             split = next(m for m in range(1, count + 1) if m + fewer[count - m] + row[m - 1] == row[count])
         stored = before + split
         for node in range(before + 1, stored + 1):
-            yield Make(node)
+            yield Compute(node)
             if node - 1 > before:
-                yield Free(node - 1)
+                yield Evict(node - 1)
         if stored < last:
             yield from _reversed(table, length, stored, last, slots - 1)
         if stored == length - 1:
-            yield Make(length)
-        yield Make(2 * length - stored)
-        yield Free(2 * length - stored - 1)
-        yield Free(stored)
+            yield Compute(length)
+        yield Compute(2 * length - stored)
+        yield Evict(2 * length - stored - 1)
+        yield Evict(stored)
         last = stored - 1
-
-
-def treeverse(length: int) -> int:
-    """Operations of the Treeverse method on a linear network, as the line that DTR is drawn against: T(length) - length
-    where T(1) = 2 and T(m) = m/2 + 2 T(m/2) (Griewank 1992; an odd m is halved into unequal parts)."""
-    return _treeverse(length) - length if length > 0 else 0
-
-
-def _treeverse(length: int) -> int:
-    if length == 1:
-        return 2
-    half = length // 2
-    return half + _treeverse(half) + _treeverse(length - half)

@@ -7,21 +7,12 @@ while the backward pass is in a segment, all of the segment's values and gradien
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
 
-from tensortide.plans.checkpointing.stages import (
-    StaticPlan,
-    complete,
-    execute,
-    nothing_kept,
-    tightened,
-)
+from tensortide.plans.checkpointing.stages import StaticPlan, nothing_kept, planned
 from tensortide.plans.checkpointing.static import StaticGraph
-
-if TYPE_CHECKING:
-    from tensortide.plans.checkpointing.stages import Retention
 
 
 def no_recompute(static: StaticGraph) -> StaticPlan:
@@ -30,7 +21,7 @@ def no_recompute(static: StaticGraph) -> StaticPlan:
     for node, read_by in enumerate(static.children):
         if read_by:
             keep[node + 1 : read_by[-1] + 1, node] = True
-    return execute(static, complete(static, keep), "no recomputation")
+    return planned(static, keep, "no recomputation", tight=False)
 
 
 def checkpoint_all(static: StaticGraph, *, articulation: bool = False, tight: bool = False) -> StaticPlan:
@@ -44,7 +35,7 @@ def checkpoint_last(static: StaticGraph, *, tight: bool = False) -> StaticPlan:
     keep = nothing_kept(static)
     for node in range(len(static) - 1):
         keep[node + 1, node] = True
-    return _planned(static, keep, "checkpoint last", tight)
+    return planned(static, keep, "checkpoint last", tight=tight)
 
 
 def chen_sqrt(static: StaticGraph, *, articulation: bool = False, tight: bool = False) -> StaticPlan:
@@ -129,30 +120,26 @@ def checkpointed(
     tight: bool = False,
     segment_bytes: float = 0.0,
 ) -> StaticPlan:
-    """The schedule that keeps ``checkpoints``, forward nodes, and computes each segment between them once again."""
-    return _planned(static, _retention(static, sorted(checkpoints)), strategy, tight, segment_bytes)
+    """The schedule that keeps ``checkpoints``, forward nodes, and computes each segment between them once again.
 
-
-def _retention(static: StaticGraph, checkpoints: list[int]) -> Retention:
-    """Retain checkpoints, gradients until they are read, values that are read next, and the segment of each stage."""
-    keep = nothing_kept(static)
+    Retained are checkpoints, gradients until they are read, values that are read next, and the segment of each stage.
+    """
+    keep, cuts = nothing_kept(static), sorted(checkpoints)
     for node, read in enumerate(static.parents):
         for parent in read:
             keep[node, parent] = True
             if static.backward[parent] and static.backward[node]:
                 keep[parent + 1 : node, parent] = True
-    for node in checkpoints:
+    for node in cuts:
         keep[node + 1 : len(static), node] = True
-    home = _homes(static)
-    end = loss_of(static) + 1
-    for start, stop in zip([0, *checkpoints], [*checkpoints, max(end, *checkpoints, 0)], strict=True):
+    homes, end = _homes(static), max(loss_of(static) + 1, *cuts, 0)
+    for start, stop in itertools.pairwise([0, *cuts, end]):
         forward = [node for node in range(start, stop) if not static.backward[node]]
-        backward = [node for node, of in enumerate(home) if start <= of < stop]
+        backward = [node for node, home in enumerate(homes) if start <= home < stop]
         keep[start : stop + 1, forward] = True
         for number, stage in enumerate(backward):
-            keep[stage, forward] = True
-            keep[stage, backward[:number]] = True
-    return keep
+            keep[stage, forward + backward[:number]] = True
+    return planned(static, keep, strategy, tight=tight, segment_bytes=segment_bytes)
 
 
 def _homes(static: StaticGraph) -> list[int]:
@@ -164,10 +151,3 @@ def _homes(static: StaticGraph) -> list[int]:
             last = max((u for u in read if not static.backward[u]), default=last)
         homes.append(last if static.backward[node] else -1)
     return homes
-
-
-def _planned(
-    static: StaticGraph, keep: Retention, strategy: str, tight: bool, segment_bytes: float = 0.0
-) -> StaticPlan:
-    stages = complete(static, keep)
-    return execute(static, tightened(static, stages) if tight else stages, strategy, segment_bytes)

@@ -1,4 +1,4 @@
-"""Stages of a step, their completion from a retention matrix, and execution (Jain et al. 2020, section 3).
+"""Schedules of a StaticGraph in stages, made from a retention matrix (Jain et al. 2020, section 3), and as Plans.
 
 A step of n nodes is cut into n *stages*. In stage t node t is computed for the first time, and before it whatever nodes
 below t are recomputed, in the order of their numbers. A retention matrix says what stage t finds resident:
@@ -7,15 +7,16 @@ below t are recomputed, in the order of their numbers. A retention matrix says w
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from tensortide.errors import PlanError
+from tensortide.graph.model import Graph
+from tensortide.graph.unroll import unrolled
 from tensortide.plans.checkpointing.static import StaticGraph
+from tensortide.plans.model import Compute, Evict, Lane, Plan
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,27 +24,15 @@ if TYPE_CHECKING:
 
     Retention: TypeAlias = NDArray[np.bool_]
 
-
-class Make(msgspec.Struct, frozen=True, array_like=True, tag="make", gc=False):
-    """Compute a node: again, if it was computed before."""
-
-    node: int
-
-
-class Free(msgspec.Struct, frozen=True, array_like=True, tag="free", gc=False):
-    """Release what a node made."""
-
-    node: int
-
-
-StaticStep: TypeAlias = Make | Free
+StaticStep: TypeAlias = Compute | Evict
+"""As in a Plan, but of nodes: compute one, or release what it made."""
 
 
 class StaticPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule of a StaticGraph.
 
-    ``cost_ns``: time of all its ``Make`` steps. ``peak_bytes``: most bytes resident while a node is computed, what it
-    reads and what it makes included; ``activation_bytes`` without what is resident throughout. ``overhead``:
+    ``cost_ns``: time of all its ``Compute`` steps. ``peak_bytes``: most bytes resident while a node is computed, what
+    it reads and what it makes included; ``activation_bytes`` without what is resident throughout. ``overhead``:
     ``cost_ns`` over the cost of computing every node once. ``segment_bytes``: the setting of Chen's greedy strategy.
     """
 
@@ -54,19 +43,6 @@ class StaticPlan(msgspec.Struct, frozen=True, kw_only=True):
     peak_bytes: int
     overhead: float
     segment_bytes: float = 0.0
-
-    @property
-    def made(self) -> Iterator[int]:
-        """The nodes in the order in which they are computed."""
-        return (step.node for step in self.steps if isinstance(step, Make))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Stages:
-    """``rows[t]``: nodes computed in stage t, ascending. ``keep``: what each stage finds resident."""
-
-    rows: list[list[int]]
-    keep: Retention
 
 
 def nothing_kept(static: StaticGraph) -> Retention:
@@ -79,81 +55,62 @@ def nothing_kept(static: StaticGraph) -> Retention:
     return keep
 
 
-def complete(static: StaticGraph, keep: Retention) -> Stages:
-    """Complete ``keep`` with the fewest computations.
+def planned(
+    static: StaticGraph, keep: Retention, strategy: str, *, tight: bool = True, segment_bytes: float = 0.0
+) -> StaticPlan:
+    """The schedule whose stages find resident what ``keep`` says, with the fewest computations that this takes.
+
+    ``tight``: nothing is retained beyond its last use, and nothing computed for none.
+    """
+    rows, keep = _completed(static, keep)
+    return measured(static, _steps(static, rows, keep, tight), strategy, segment_bytes)
+
+
+def _completed(static: StaticGraph, keep: Retention) -> tuple[list[set[int]], Retention]:
+    """The nodes that each stage computes, and what it finds resident.
 
     Only nodes before a stage can be kept for it. A node that the next stage keeps and this one lacks is computed, and
-    so is, from later nodes to earlier ones, every node that is read and absent. A node that may no longer be computed
-    in a stage that asks for it is retained instead, from the last stage that had it.
+    so is every node that is read and absent. A node that may no longer be computed in a stage that asks for it is
+    retained instead, from the last stage that had it.
     """
     import numpy as np
 
-    keep, rows = np.tril(keep, -1), list[list[int]]()
+    keep, rows = np.tril(keep, -1), list[set[int]]()
     for stage in range(len(static)):
-        row = {stage}
-        todo = [-stage]
-
-        def ask(node: int, stage: int = stage, row: set[int] = row, todo: list[int] = todo) -> None:
+        row = set[int]()
+        rows.append(row)
+        asked = [stage, *(keep[stage + 1] & ~keep[stage]).nonzero()[0].tolist()]
+        for node in asked:  # which grows on the way
             if keep[stage, node] or node in row:
-                return
+                continue
             if stage > static.until[node]:
-                _retain(node, stage, rows, keep)
+                last = next(t for t in range(stage - 1, -1, -1) if keep[t, node] or node in rows[t])
+                keep[last + 1 : stage + 1, node] = True
             else:
                 row.add(node)
-                heapq.heappush(todo, -node)
-
-        for node in (keep[stage + 1] & ~keep[stage]).nonzero()[0].tolist():
-            ask(node)
-        while todo:
-            for parent in static.parents[-heapq.heappop(todo)]:
-                ask(parent)
-        rows.append(sorted(row))
-    return Stages(rows, keep)
+                asked += static.parents[node]
+    return rows, keep
 
 
-def _retain(node: int, stage: int, rows: list[list[int]], keep: Retention) -> None:
-    """Let ``stage`` find ``node``, from the last stage before it that has it."""
-    last = next(t for t in range(stage - 1, -1, -1) if keep[t, node] or node in rows[t])
-    keep[last + 1 : stage + 1, node] = True
+def _steps(static: StaticGraph, rows: list[set[int]], keep: Retention, tight: bool) -> list[StaticStep]:
+    """The computations of ``rows``, each value released once it is not needed any more: found from the last one back.
 
-
-def tightened(static: StaticGraph, stages: Stages) -> Stages:
-    """``stages`` without what is of no use: nothing is retained beyond its last use, nothing computed for none."""
-    keep = stages.keep.copy()
-    rows: list[list[int]] = [[] for _ in stages.rows]
+    Unless ``tight``, what a stage finds resident is needed until then, whether or not it is used.
+    """
+    steps: list[StaticStep] = []
+    needed = set(keep[len(static)].nonzero()[0].tolist())
     for stage in range(len(static) - 1, -1, -1):
-        needed = set(keep[stage + 1].nonzero()[0].tolist())
-        row = []
-        for node in reversed(stages.rows[stage]):
+        if not tight:
+            found = set(keep[stage + 1].nonzero()[0].tolist()) - needed
+            steps += map(Evict, sorted(found, reverse=True))
+            needed |= found
+        for node in sorted(rows[stage], reverse=True):
             if node == stage or node in needed:
-                row.append(node)
+                steps += [Evict(v) for v in (node, *reversed(static.parents[node])) if v not in needed]
+                steps.append(Compute(node))
                 needed.discard(node)
                 needed.update(static.parents[node])
-        rows[stage] = row[::-1]
-        keep[stage] = False
-        keep[stage, list(needed)] = True
-    return Stages(rows, keep)
-
-
-def execute(static: StaticGraph, stages: Stages, strategy: str, segment_bytes: float = 0.0) -> StaticPlan:
-    """Run the stages. A value goes once the stage does not read it any more and the next does not find it."""
-    steps: list[StaticStep] = []
-    resident: set[int] = set()
-
-    def free(nodes: Iterable[int], stage: int, wanted: dict[int, int], done: int) -> None:
-        for node in nodes:
-            if node in resident and not stages.keep[stage + 1, node] and wanted.get(node, -1) <= done:
-                resident.discard(node)
-                steps.append(Free(node))
-
-    for stage, row in enumerate(stages.rows):
-        last = {parent: node for node in row for parent in static.parents[node]}
-        free(sorted(resident), stage, last, -1)
-        for node in row:
-            resident.add(node)
-            steps.append(Make(node))
-            free((*static.parents[node], node), stage, last, node)
-    return measured(static, steps, strategy, segment_bytes)
+    return steps[::-1]
 
 
 def measured(static: StaticGraph, steps: Iterable[StaticStep], strategy: str, segment_bytes: float = 0.0) -> StaticPlan:
@@ -163,13 +120,13 @@ def measured(static: StaticGraph, steps: Iterable[StaticStep], strategy: str, se
     made: set[int] = set()
     held = peak = cost = 0
     for number, step in enumerate(steps):
-        node = step.node
-        if isinstance(step, Free):
-            if node not in resident:
-                raise PlanError(f"step {number} frees node {node}, which is not resident")
-            resident.discard(node)
-            held -= static.nbytes[node]
+        if isinstance(step, Evict):
+            if step.storage not in resident:
+                raise PlanError(f"step {number} frees node {step.storage}, which is not resident")
+            resident.discard(step.storage)
+            held -= static.nbytes[step.storage]
             continue
+        node = step.op
         if node in resident or (node not in made and node != len(made)):
             raise PlanError(f"step {number} computes node {node}, whose turn it is not")
         absent = next((u for u in static.parents[node] if u not in resident), None)
@@ -194,3 +151,42 @@ def measured(static: StaticGraph, steps: Iterable[StaticStep], strategy: str, se
         overhead=cost / base if base else 1.0,
         segment_bytes=segment_bytes,
     )
+
+
+def to_plan(static_plan: StaticPlan, static: StaticGraph, graph: Graph, device: str = "") -> Plan:
+    """The Plan of ``graph``, its loops written out, that computes the ops of each node as ``static_plan`` says.
+
+    ``static`` is ``static_graph(graph, ...)``. Views are computed with their source the first time, ops that no node
+    stands for at their place in the step. What is freed is evicted only if it is touched again. ``device`` names the
+    lane; default ``Index.main_device``.
+    """
+    graph = unrolled(graph)
+    steps: list[Compute | Evict] = []
+    later: set[int] = set()
+    for step in reversed(list(_spelled(static_plan, static, len(graph)))):
+        if isinstance(step, Compute):
+            later.update(graph.index.touches[step.op])
+        elif step.storage not in later:
+            continue
+        steps.append(step)
+    return Plan(graph.index.digest, (Lane(graph.index.device(device), tuple(reversed(steps))),))
+
+
+def _spelled(static_plan: StaticPlan, static: StaticGraph, count: int) -> Iterator[Compute | Evict]:
+    """The ops of each node; the evictions of all that is freed."""
+    loose = sorted(set(range(count)).difference(*static.ops), reverse=True)
+    made: set[int] = set()
+    for step in static_plan.steps:
+        if isinstance(step, Evict):
+            yield from map(Evict, static.storages[step.storage])
+            continue
+        ops = static.ops[step.op]
+        if step.op in made:
+            ops = tuple(op for op in ops if op not in static.views)
+        else:
+            place = max((op for op in ops if op not in static.views), default=max(ops, default=-1))
+            while loose and loose[-1] < place:
+                yield Compute(loose.pop())
+        made.add(step.op)
+        yield from map(Compute, ops)
+    yield from map(Compute, reversed(loose))

@@ -8,7 +8,6 @@ for which the order was found.
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -18,7 +17,7 @@ from tensortide.expr import Expr, constant, expr_of, maximum, total
 from tensortide.graph.model import Graph
 from tensortide.memory.workspace import workspace_of
 from tensortide.plans.order.minimal import footprint
-from tensortide.plans.order.problem import START, Problem, problem
+from tensortide.plans.order.problem import START, Problem, mask, problem
 
 __all__ = ["Bounds", "Moment", "bounds_of", "minimal_bounds"]
 
@@ -66,33 +65,26 @@ def minimal_bounds(graph: Graph, *, device: str | None = None, workspace: bool =
     recorded what they rely on. Raises what ``bounds_of`` does.
     """
     bounds = bounds_of(graph, device=device, workspace=workspace)
-    number: dict[Expr, int] = {}
-    kind = [number.setdefault(expr_of(storage.nbytes), len(number)) for storage in graph.storages]
-    sizes = list(number)
 
-    def largest(moments: Iterable[Moment]) -> Expr:
-        sums = []
-        for moment in moments:
-            extra = workspace_of(graph, moment.op, bounds.device) if workspace and moment.op >= 0 else 0
-            counts = Counter(map(kind.__getitem__, moment.storages))
-            sums.append(total([expr_of(extra), *(count * sizes[i] for i, count in counts.items())]))
-        return maximum(*sums)
+    def level(moment: Moment) -> Expr:
+        extra = workspace_of(graph, moment.op, bounds.device) if workspace and moment.op >= 0 else 0
+        return total(expr_of(nbytes) for nbytes in (extra, *(graph.storages[s].nbytes for s in moment.storages)))
 
-    return largest(bounds.lower), largest(bounds.upper)
+    return maximum(*map(level, bounds.lower)), maximum(*map(level, bounds.upper))
 
 
 def _unavoidable(stated: Problem) -> Iterator[tuple[int, int]]:
     """Each op with the blocks that are resident during it in every order, as a mask: allocated by it or what it must
     follow, and needed by it or what must follow it (``cuts.unavoidable``)."""
-    count = len(stated)
-    made, needed = [_given(stated)] * count, [0] * count
+    count, given = len(stated), mask(b for b, birth in enumerate(stated.birth) if birth == START)
+    made, needed = [given] * count, [0] * count
     for op in range(count):
         for earlier in stated.before[op]:
             made[op] |= made[earlier]
-        made[op] |= _mask(block for block in stated.uses[op] if stated.birth[block] == op)
-    kept = _mask(block for block, touching in enumerate(stated.users) if touching[-1] == count)
+        made[op] |= mask(block for block in stated.uses[op] if stated.birth[block] == op)
+    kept = mask(block for block, touching in enumerate(stated.users) if touching[-1] == count)
     for op in reversed(range(count)):
-        needed[op] = kept | _mask(stated.uses[op])
+        needed[op] = kept | mask(stated.uses[op])
         for later in stated.after[op]:
             needed[op] |= needed[later]
     return ((op, made[op] & needed[op]) for op in range(count))
@@ -101,26 +93,14 @@ def _unavoidable(stated: Problem) -> Iterator[tuple[int, int]]:
 def _resident(stated: Problem, order: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Each op of ``order`` with the blocks that are resident during it, as a mask."""
     left = [len(touching) for touching in stated.users]
-    held = _given(stated)
+    held = mask(b for b, birth in enumerate(stated.birth) if birth == START)
     for op in order:
-        held |= _mask(block for block in stated.uses[op] if stated.birth[block] == op)
+        held |= mask(block for block in stated.uses[op] if stated.birth[block] == op)
         yield op, held
         for block in stated.uses[op]:
             left[block] -= 1
             if not left[block]:
                 held ^= 1 << block
-
-
-def _given(stated: Problem) -> int:
-    """The blocks that are there at the start of the step, as a mask."""
-    return _mask(block for block, birth in enumerate(stated.birth) if birth == START)
-
-
-def _mask(blocks: Iterable[int]) -> int:
-    mask = 0
-    for block in blocks:
-        mask |= 1 << block
-    return mask
 
 
 def _largest(
@@ -134,18 +114,15 @@ def _largest(
         sizes[size] = sizes.get(size, 0) | 1 << block
     nbytes = [stated.nbytes[members.bit_length() - 1] for members in sizes.values()]
     found: dict[object, tuple[int, int, int, Expr]] = {}
-    for op, mask in moments:
-        counts = tuple([(mask & members).bit_count() for members in sizes.values()])
+    for op, blocks in moments:
+        counts = tuple([(blocks & members).bit_count() for members in sizes.values()])
         level = sum(map(operator.mul, counts, nbytes)) + int(extra[op])
-        found.setdefault((counts, expr_of(extra[op])), (-level, op, mask, expr_of(extra[op])))
+        found.setdefault((counts, expr_of(extra[op])), (-level, op, blocks, expr_of(extra[op])))
     kept: list[tuple[int, int, Expr]] = []
-    for _, op, mask, more in sorted(found.values(), key=lambda entry: entry[:2]):
-        if all(mask & ~other or more not in (constant(0), most) for _, other, most in kept):
-            kept.append((op, mask, more))
-    persistent = stated.persistent
-    if not kept:
-        return (Moment(-1, tuple(persistent)),)
+    for _, op, blocks, more in sorted(found.values(), key=lambda entry: entry[:2]):
+        if all(blocks & ~other or more not in (constant(0), most) for _, other, most in kept):
+            kept.append((op, blocks, more))
     return tuple(
-        Moment(op, tuple(sorted(persistent + [s for b, s in enumerate(stated.storage) if mask >> b & 1])))
-        for op, mask, _ in kept
+        Moment(op, tuple(sorted(stated.persistent + [s for b, s in enumerate(stated.storage) if blocks >> b & 1])))
+        for op, blocks, _ in kept or [(-1, 0, constant(0))]
     )

@@ -9,61 +9,94 @@ cuts.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from tensortide.plans.order.budget import Budget
 from tensortide.plans.order.cuts import cut_of
-from tensortide.plans.order.incumbent import Incumbent, as_proof
-from tensortide.plans.order.lists import by_rank
-from tensortide.plans.order.proof import Either, Proof, ordered
-from tensortide.plans.order.refine import improve
+from tensortide.plans.order.incumbent import Budget, Incumbent
+from tensortide.plans.order.orders import by_rank, improve
+from tensortide.plans.order.proof import Cut, Either, Proof, ordered
 
 _CUTS = 8
 """Cuts that are computed for a case, of the ops with the highest levels."""
 
 _PATIENCE = 4
-"""Cases that are split in a row without any gain before branching is given up."""
+"""Cases that are split in a row without any gain before branching is abandoned."""
 
 
-class _Case:
-    """A case: the ``pairs`` of ops whose order is fixed, a bound and its proof, and the next pair to decide."""
+@dataclass(eq=False, slots=True)
+class Case:
+    """A case: the ``pairs`` of ops whose order is fixed, a bound and its proof, and the next pair to decide.
 
-    __slots__ = ("cases", "lower", "pair", "pairs", "proof")
+    The case of no pairs is the problem itself.
+    """
 
-    def __init__(self, pairs: tuple[tuple[int, int], ...], lower: int, proof: Proof) -> None:
-        self.pairs = pairs
-        self.lower = lower
-        self.proof = proof
-        self.pair: tuple[int, int] | None = None
-        self.cases: list[_Case] = []
+    lower: int
+    proof: Proof
+    pairs: tuple[tuple[int, int], ...] = ()
+    pair: tuple[int, int] | None = None
+    cases: list[Case] = field(default_factory=list)
 
     def proven(self) -> tuple[int, Proof]:
         """The bound of all cases below this one."""
-        if self.pair is None or len(self.cases) < 2:
-            return self.lower, self.proof
-        (before, first), (after, second) = (case.proven() for case in self.cases)
-        if min(before, after) <= self.lower:
-            return self.lower, self.proof
-        return min(before, after), Either(*self.pair, first, second)
+        if self.pair is not None and len(self.cases) == 2:
+            (before, first), (after, second) = (case.proven() for case in self.cases)
+            if min(before, after) > self.lower:
+                return min(before, after), Either(*self.pair, first, second)
+        return self.lower, self.proof
 
 
-def solve(best: Incumbent, budget: Budget) -> None:
-    """Improve ``best``, order and bound, until it is proved or ``_PATIENCE`` is lost.
+def studied(best: Incumbent, case: Case, budget: Budget) -> Case:
+    """Find an order for ``case``, its bound, and the pair of ops to split it by; ``best`` takes what is better."""
+    problem, captured = best.problem, range(len(best.problem))
+    with ordered(problem, case.pairs):
+        lists = [by_rank(problem, captured, best.upper, depth_first=first) for first in (False, True)]
+        order = min(lists, key=problem.peak)
+        best.offer(order)
+        budget.spend(20 * len(problem))
+        _cut(best, case, order, 1, budget)
+        if case.lower < problem.peak(order):
+            order = improve(problem, order, case.lower, budget)
+            best.offer(order)
+            _cut(best, case, order, _CUTS, budget)
+    return case
 
-    The case of the lowest bound is split first. Raises budget.Exhausted if the budget is spent.
+
+def _cut(best: Incumbent, case: Case, order: Sequence[int], count: int, budget: Budget) -> None:
+    """Bound ``case`` by the cuts of the ``count`` ops with the highest levels in ``order``. The first that is not
+    reached gives the pair to split by."""
+    problem, levels = best.problem, best.problem.levels(order)
+    case.pair = None
+    for position in sorted(range(len(levels)), key=lambda i: (-levels[i], i))[:count]:
+        op = order[position]
+        if levels[position] <= case.lower:
+            break
+        cut = cut_of(problem, op, budget)
+        bound = cut.nbytes + problem.needs[op]
+        if case.pair is None and bound < levels[position]:
+            others = [i for i, v in enumerate(order) if i != position and (i < position) != (v in cut.done)]
+            case.pair = order[max(others, key=lambda i: (levels[i], -i))], op
+        if bound > case.lower:
+            case.lower, case.proof = bound, Cut(op, cut.storages, cut.waits)
+            if not case.pairs:
+                best.bound(case.lower, case.proof)
+
+
+def solve(best: Incumbent, root: Case, budget: Budget) -> None:
+    """Split ``root``, a case that is ``studied``, until ``best`` is proved or ``_PATIENCE`` is lost.
+
+    The case of the lowest bound is split first. Raises Exhausted if the budget is spent.
     """
-    root = _Case((), best.problem.base, best.proof)
+    heap = [(root.lower, 0, root)]
+    count, gained = 1, 0
     try:
-        _study(best, root, budget)
-        heap = [(root.lower, 0, root)]
-        count, gained = 1, 0
         while heap and heap[0][0] < best.upper and count <= gained + 2 * _PATIENCE:
             known = best.lower, best.upper
             case = heapq.heappop(heap)[2]
             if case.pair is None:
                 return
             for pair in (case.pair, case.pair[::-1]):
-                below = _Case((*case.pairs, pair), case.lower, case.proof)
-                _study(best, below, budget)
+                below = studied(best, Case(case.lower, case.proof, (*case.pairs, pair)), budget)
                 case.cases.append(below)
                 heapq.heappush(heap, (below.lower, count, below))
                 count += 1
@@ -72,26 +105,3 @@ def solve(best: Incumbent, budget: Budget) -> None:
                 gained = count
     finally:
         best.bound(*root.proven())
-
-
-def _study(best: Incumbent, case: _Case, budget: Budget) -> None:
-    """Find an order for ``case``, its bound, and the pair of ops to split it by."""
-    problem = best.problem
-    captured, limit = range(len(problem)), best.upper
-    with ordered(problem, case.pairs):
-        lists = [by_rank(problem, captured, limit, depth_first=first) for first in (False, True)]
-        budget.spend(20 * len(problem))
-        order = improve(problem, min(lists, key=problem.peak), case.lower, budget)
-        best.offer(order)
-        levels = problem.levels(order)
-        for position in sorted(captured, key=lambda i: (-levels[i], i))[:_CUTS]:
-            op = order[position]
-            if levels[position] <= case.lower:
-                break
-            cut = cut_of(problem, op, budget)
-            bound = problem.base + cut.held + problem.needs[op]
-            if case.pair is None and bound < levels[position]:
-                others = [i for i, v in enumerate(order) if i != position and (i < position) != (v in cut.done)]
-                case.pair = order[max(others, key=lambda i: (levels[i], -i))], op
-            if bound > case.lower:
-                case.lower, case.proof = bound, as_proof(problem, op, cut)

@@ -1,12 +1,58 @@
-"""State of a search: the best order and the best lower bound so far, each with its proof."""
+"""State of a search: the best order and bound so far, and what is left of its limits.
+
+Work is counted, so that answers repeat; wall-clock time and a listener are hard stops.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
 
-from tensortide.plans.order import proof
-from tensortide.plans.order.cuts import Cut
 from tensortide.plans.order.problem import Problem
+from tensortide.plans.order.proof import Persistent, Proof
+
+Stop: TypeAlias = Literal["proved", "work", "time", "stopped"]
+"""Reasons why a search ended: it is complete, its work or time is used up, or it was stopped."""
+
+Watch: TypeAlias = Callable[[int, int], bool]
+"""Called now and then with the lower bound and the best peak so far, in bytes; returns whether to go on."""
+
+_LOOK = 20_000
+
+
+class Exhausted(Exception):
+    """The budget is spent: the search ends with the best so far."""
+
+
+class Budget:
+    """``work`` steps, each about a microsecond of plain Python, and at most ``seconds``.
+
+    ``look`` is asked every now and then; the search ends where it answers False.
+    """
+
+    __slots__ = ("_deadline", "_left", "_look", "_next", "stop")
+
+    def __init__(self, work: int, seconds: float, look: Callable[[], bool]) -> None:
+        self._left = work
+        self._next = work - _LOOK
+        self._deadline = time.monotonic() + seconds
+        self._look = look
+        self.stop: Stop = "proved"
+
+    def spend(self, work: int) -> None:
+        """Account for ``work`` steps that are done now. Raises Exhausted when nothing is left."""
+        self._left -= work
+        if self._left < 0:
+            self.stop = "work"
+        elif self._left < self._next:
+            self._next = self._left - _LOOK
+            if time.monotonic() > self._deadline:
+                self.stop = "time"
+            elif not self._look():
+                self.stop = "stopped"
+        if self.stop != "proved":
+            raise Exhausted
 
 
 class Incumbent:
@@ -22,7 +68,7 @@ class Incumbent:
         self.order: list[int] = list(range(len(problem)))
         self.upper = problem.peak(self.order)
         self.lower = problem.base
-        self.proof: proof.Proof = proof.Persistent()
+        self.proof: Proof = Persistent()
 
     @property
     def proved(self) -> bool:
@@ -35,13 +81,7 @@ class Incumbent:
         if peak < self.upper:
             self.order, self.upper = list(order), peak
 
-    def bound(self, lower: int, why: proof.Proof) -> None:
+    def bound(self, lower: int, why: Proof) -> None:
         """Take the bound ``lower`` if it is better."""
         if lower > self.lower:
             self.lower, self.proof = lower, why
-
-
-def as_proof(problem: Problem, op: int, cut: Cut) -> proof.Cut:
-    """``cut`` of ``op`` in terms of the graph's storages."""
-    storages = tuple((problem.storage[block], user, nbytes) for block, user, nbytes in cut.blocks)
-    return proof.Cut(op, storages, cut.waits)

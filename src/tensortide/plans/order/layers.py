@@ -1,7 +1,7 @@
 """Exact search over the sets of ops done for steps of some hundred ops, set by set of equal size, on arrays.
 
 Whether an order stays within a limit is decided by all sets of one op, then of two, and so on, as far as they can be
-reached within it; of a set with a safe move (``lists``) only that is followed. If there come to be more than can be
+reached within it; of a set with a safe move (``orders``) only that is followed. If there come to be more than can be
 kept, those that hold least are: an order may still be found, but that none is proves nothing then. As in ``search``
 the step can be played from its end too. Bisection on the limit closes in on the smallest peak from both sides.
 """
@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from tensortide.plans.order.budget import Budget
-from tensortide.plans.order.incumbent import Incumbent
+from tensortide.plans.order.incumbent import Budget, Incumbent
 from tensortide.plans.order.problem import Problem
 from tensortide.plans.order.proof import Exhausted
 
@@ -34,7 +33,7 @@ sets may be kept twice, which costs time and nothing else."""
 def bisect(best: Incumbent, budget: Budget, *states: int) -> None:
     """Close the gap of ``best``, order and bound, with so many sets of ops of a size: more if few do not answer.
 
-    Raises budget.Exhausted if the budget is spent first.
+    Raises Exhausted if the budget is spent first.
     """
     ways = [_Layers(best.problem, forward) for forward in (True, False)]
     for unknown in ("above", "below"):
@@ -48,10 +47,8 @@ def bisect(best: Incumbent, budget: Budget, *states: int) -> None:
                 low = limit + 1
 
 
-def _ask(
-    best: Incumbent, ways: list[_Layers], limit: int, budget: Budget, states: tuple[int, ...]
-) -> Literal["found", "none", "unknown"]:
-    """Search for an order with a peak of ``limit`` or less."""
+def _ask(best: Incumbent, ways: list[_Layers], limit: int, budget: Budget, states: tuple[int, ...]) -> str:
+    """Search for an order with a peak of ``limit`` or less: ``found``, ``none`` if there is none, or ``unknown``."""
     for most, way in itertools.product(states, ways):
         order, complete = way.decide(limit, most, budget)
         if order is not None:
@@ -72,14 +69,6 @@ class _Layer(NamedTuple):
     op: Ints
 
 
-class _Moves(NamedTuple):
-    """One op played after the sets ``parent``: what changes in what is held."""
-
-    op: int
-    parent: Ints
-    change: Ints
-
-
 class _Layers:
     """The search from one end; ``gone`` are the ops played so far, from there."""
 
@@ -96,11 +85,8 @@ class _Layers:
         import numpy as np
 
         problem, complete = self.problem, True
-        stays = sum(nbytes for nbytes, kept in zip(problem.nbytes, self._stays, strict=True) if kept)
-        none = np.zeros(0, np.int64)
-        layer = _Layer(np.zeros((self._words, 1), np.uint64), none + 0, none, none)
-        start = problem.start if self.forward else problem.base + stays
-        layer = layer._replace(held=np.array([start], np.int64))
+        start = np.array([problem.start if self.forward else problem.end], np.int64)
+        layer = _Layer(np.zeros((self._words, 1), np.uint64), start, start[:0], start[:0])
         layers = []
         for _ in range(len(problem)):
             budget.spend(20 * len(problem) + len(layer.held))
@@ -119,23 +105,22 @@ class _Layers:
         import numpy as np
 
         moves = [self._moves(op, layer, limit) for op in range(len(self.problem))]
+        ops = np.repeat(np.arange(len(moves)), [len(parent) for parent, _ in moves])
+        parent, change = (np.concatenate(column) for column in zip(*moves, strict=True))
+        down = np.flatnonzero(change <= 0)
+        safe = np.sort(down[np.unique(parent[down], return_index=True)[1]])  # the first safe move of each set
         settled = np.zeros(len(layer.held), bool)
-        chosen = []
-        for op, parent, change in moves:
-            safe = (change <= 0) & ~settled[parent]
-            settled[parent[safe]] = True
-            chosen.append((op, parent[safe], change[safe]))
-        chosen += [(op, parent[~settled[parent]], change[~settled[parent]]) for op, parent, change in moves]
-        parent = np.concatenate([each for _, each, _ in chosen])
-        ops = np.repeat(np.array([op for op, _, _ in chosen], np.int64), [len(each) for _, each, _ in chosen])
-        held = layer.held[parent] + np.concatenate([change for _, _, change in chosen])
+        settled[parent[safe]] = True
+        kept = np.concatenate([safe, np.flatnonzero(~settled[parent])])
+        ops, parent, change = ops[kept], parent[kept], change[kept]
+        held = layer.held[parent] + change
         gone = layer.gone[:, parent]
         gone[ops // _WORD, np.arange(len(ops))] |= np.uint64(1) << (ops % _WORD).astype(np.uint64)
         first = _distinct(gone)
         return _Layer(gone[:, first], held[first], parent[first], ops[first])
 
-    def _moves(self, op: int, layer: _Layer, limit: int) -> _Moves:
-        """Return the moves that play ``op`` within ``limit``."""
+    def _moves(self, op: int, layer: _Layer, limit: int) -> tuple[Ints, Ints]:
+        """The sets that ``op`` can follow within ``limit``, and how each then changes what is held."""
         import numpy as np
 
         problem, (word, bit) = self.problem, divmod(op, _WORD)
@@ -151,7 +136,7 @@ class _Layers:
                 net -= np.where(_within(self._users[block], done), problem.nbytes[block], 0)
         level = layer.held[parent] + problem.needs[op] - (0 if self.forward else net)
         fits = level <= limit
-        return _Moves(op, parent[fits], (net if self.forward else -net)[fits])
+        return parent[fits], (net if self.forward else -net)[fits]
 
     def _order(self, layers: list[tuple[Ints, Ints]]) -> list[int]:
         at, order = 0, []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -10,29 +9,23 @@ import msgspec
 from tensortide.graph.model import Graph
 from tensortide.plans.model import Plan, in_order
 from tensortide.plans.order import branch
-from tensortide.plans.order.budget import Budget, Exhausted, Stop, Watch
-from tensortide.plans.order.cuts import cut_of, unavoidable
-from tensortide.plans.order.incumbent import Incumbent, as_proof
+from tensortide.plans.order.cuts import sure_blocks
+from tensortide.plans.order.incumbent import Budget, Exhausted, Incumbent, Stop, Watch
 from tensortide.plans.order.layers import bisect
-from tensortide.plans.order.lists import by_rank
 from tensortide.plans.order.problem import Problem
 from tensortide.plans.order.proof import Cut, Either, Persistent, Proof
 from tensortide.plans.order.proof import Exhausted as Searched
-from tensortide.plans.order.refine import improve
 from tensortide.plans.order.search import explore
 from tensortide.plans.order.together import Stated, stated
 
 WORK = 40_000_000
 """Default work limit: about half a minute of one core for large graphs, a minute for searches of small ones."""
 
-_CUTS = 8
-"""Ops of the refined order whose cuts are tried as bounds."""
-
 _SMALL = 256
-"""Up to so many ops the exact search goes far before branching is tried."""
+"""Up to so many ops the exact searches go far before branching is tried."""
 
 _STATES = (2_000,), (20_000, 400_000)
-"""Sets of ops of a size that it keeps: few to come close, then more."""
+"""Sets of ops of a size that the search by layers keeps: few to come close, then more."""
 
 _SETS = 60_000_000
 """The exact search keeps at most so many sets of ops, times ops: memory of some hundred MiB."""
@@ -112,7 +105,8 @@ def footprint(
         workspace: count what kernels take inside an op (``memory.workspace``), at that op only.
         work: limit of the search in counted steps of about a microsecond each.
         time_s: hard stop of the search in seconds.
-        watch: called with the bounds so far now and then; ends the search by returning False.
+        watch: called with the bounds so far now and then; ends the search by returning False. A search that is watched
+            is also ended by Ctrl-C.
 
     Loops are written out; a step of more than ``together.FREE`` ops then keeps each of them together. Raises GraphError
     if nothing of the graph is on ``device``, or if its loops are too long to be written out.
@@ -120,17 +114,21 @@ def footprint(
     asked = stated(graph, graph.index.device(device), workspace=workspace)
     best = Incumbent(asked.problem)
     budget = Budget(work, time_s, lambda: watch is None or watch(best.lower, best.upper))
-    with contextlib.suppress(Exhausted):
+    try:
         _search(best, budget)
+    except Exhausted:
+        pass
+    except KeyboardInterrupt:
+        if watch is None:
+            raise
+        budget.stop = "stopped"
     return _result(graph, asked, best, budget.stop, work, time_s)
 
 
 def _result(graph: Graph, asked: Stated, best: Incumbent, stop: Stop, work: int, time_s: float) -> MinimalFootprint:
     ops = asked.ops
-    captured = ops.peak(range(len(ops)))
-    order = asked.spelled(best.order)
-    if ops.peak(order) > captured:
-        order = list(range(len(ops)))
+    captured = list(range(len(ops)))
+    order = min(asked.spelled(best.order), captured, key=ops.peak)
     levels = ops.levels(order)
     upper = max(levels, default=ops.base)
     at = levels.index(upper) if levels else -1
@@ -140,12 +138,12 @@ def _result(graph: Graph, asked: Stated, best: Incumbent, stop: Stop, work: int,
         loops="none" if not graph.loops else "together" if asked.is_contracted else "written out",
         lower_bytes=best.lower,
         upper_bytes=upper,
-        captured_peak_bytes=captured,
+        captured_peak_bytes=ops.peak(captured),
         persistent_bytes=ops.base,
         footprint_bytes=ops.footprint,
         peak_op=peak_op,
         workspace_bytes=ops.needs[peak_op] - ops.born[peak_op] if levels else 0,
-        residents=tuple(ops.resident_at(order, at) if levels else sorted(ops.persistent)),
+        residents=tuple(ops.resident_at(order, at)),
         certificate=_kind(asked.problem, best.proof),
         stop="proved" if best.lower == upper else "work" if stop == "proved" else stop,
         work=work,
@@ -157,53 +155,23 @@ def _result(graph: Graph, asked: Stated, best: Incumbent, stop: Stop, work: int,
 
 def _search(best: Incumbent, budget: Budget) -> None:
     """Close the gap of ``best`` as far as ``budget`` goes: the cheap ways first."""
-    stated = best.problem
-    count = len(stated)
-    for depth_first in (False, True):
-        best.offer(by_rank(stated, range(count), best.upper, depth_first=depth_first))
-    _cut(best, budget, 1)
+    count = len(best.problem)
+    root = branch.studied(best, branch.Case(best.lower, best.proof), budget)
+    for states in (5_000, 50_000) if count <= _SMALL else (5_000,):
+        for forward in (True, False):
+            if not best.proved and states * count <= _SETS:
+                explore(best, budget, forward=forward, states=states)
+    for layer in _STATES if count <= _SMALL else ():
+        if not best.proved:
+            bisect(best, budget, *layer)
     if not best.proved:
-        best.offer(improve(stated, best.order, best.lower, budget))
-        _cut(best, budget, _CUTS)
-    _explore(best, budget, 5_000)
-    if count <= _SMALL:
-        _explore(best, budget, 50_000)
-        for states in _STATES:
-            if not best.proved:
-                bisect(best, budget, *states)
-    if not best.proved:
-        branch.solve(best, budget)
-
-
-def _explore(best: Incumbent, budget: Budget, states: int) -> None:
-    """Exact search from either end, where so many sets of ops can be kept."""
-    for forward in (True, False):
-        if not best.proved and states * len(best.problem) <= _SETS:
-            explore(best, budget, forward=forward, states=states)
-
-
-def _cut(best: Incumbent, budget: Budget, count: int) -> None:
-    """The bounds of the minimum cuts of the ``count`` ops with the highest levels in the best order."""
-    levels = best.problem.levels(best.order)
-    for position in sorted(range(len(levels)), key=lambda i: (-levels[i], i))[:count]:
-        if levels[position] > best.lower:
-            op = best.order[position]
-            cut = cut_of(best.problem, op, budget)
-            best.bound(best.problem.base + cut.held + best.problem.needs[op], as_proof(best.problem, op, cut))
+        branch.solve(best, root, budget)
 
 
 def _kind(asked: Problem, proof: Proof) -> str:
     """Name the kind of ``proof``."""
     if isinstance(proof, Cut):
-        size = dict(zip(asked.storage, asked.nbytes, strict=True))
-        sure = [
-            s for s in unavoidable(asked, proof.op) if s in size and asked.birth[asked.storage.index(s)] != proof.op
-        ]
-        plain = sum(size[s] for s in sure) == sum(nbytes for _, _, nbytes in proof.storages)
-        return "unavoidable set" if plain else "minimum cut"
-    if isinstance(proof, Persistent):
-        return "persistent bytes"
-    if isinstance(proof, Either):
-        return "minimum cuts by cases"
-    assert isinstance(proof, Searched)
-    return "exhaustive search"
+        sure = sum(asked.nbytes[block] for block in sure_blocks(asked, proof.op)) - asked.born[proof.op]
+        return "unavoidable set" if sure == sum(nbytes for _, _, nbytes in proof.storages) else "minimum cut"
+    kinds = {Persistent: "persistent bytes", Either: "minimum cuts by cases", Searched: "exhaustive search"}
+    return kinds[type(proof)]

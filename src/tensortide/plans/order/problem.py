@@ -7,7 +7,7 @@ set of ops that holds every dependency of its members. The bytes resident then d
 
 (the start of the step counts as in every D),
 and while op v runs from D there are ``held(D) + needs[v]``. ``held`` is submodular, held(A | B) + held(A & B) <=
-held(A) + held(B): what running an op adds can only shrink as more other ops are done. Safe moves (``lists``), minimum
+held(A) + held(B): what running an op adds can only shrink as more other ops are done. Safe moves (``orders``), minimum
 cuts (``cuts``) and the exact search (``search``) rest on that.
 """
 
@@ -32,13 +32,9 @@ class Problem:
     ``users[b]`` all ops that touch it, that one included, ascending; the number of ops stands for a user that never
     runs, which is how what the step leaves behind stays. ``uses[v]`` are the blocks that op v touches, ``born[v]`` the
     bytes it allocates, ``needs[v]`` those and its workspace. ``persistent`` are the storages resident throughout,
-    ``base`` their bytes, ``start`` those and the blocks there at the start; ``footprint`` is the sum of all storages.
+    ``base`` their bytes, ``start`` and ``end`` those and the blocks resident before and after the step, ``footprint``
+    the sum of all storages.
     """
-
-    __slots__ = (
-        "after", "base", "before", "birth", "born", "device", "footprint", "nbytes", "needs", "persistent", "start",
-        "storage", "users", "uses",
-    )  # fmt: skip
 
     def __init__(self, device: str, before: Sequence[Collection[int]], workspace: Iterable[int]) -> None:
         self.device = device
@@ -55,8 +51,7 @@ class Problem:
         self.users: list[tuple[int, ...]] = []
         self.nbytes: list[int] = []
         self.persistent: list[int] = []
-        self.base = self.start = 0
-        self.footprint = 0
+        self.base = self.start = self.end = self.footprint = 0
 
     def __len__(self) -> int:
         return len(self.before)
@@ -66,6 +61,7 @@ class Problem:
         self.persistent += storages
         self.base += nbytes
         self.start += nbytes
+        self.end += nbytes
 
     def add(self, storage: int, nbytes: int, users: Sequence[int], *, given: bool, kept: bool) -> None:
         """Add a storage whose life the order decides: there at the start if ``given``, else allocated by the first of
@@ -77,6 +73,8 @@ class Problem:
         else:
             self.born[users[0]] += nbytes
             self.needs[users[0]] += nbytes
+        if kept:
+            self.end += nbytes
         self.storage.append(storage)
         self.birth.append(START if given else users[0])
         self.users.append((*users, len(self)) if kept else tuple(users))
@@ -99,27 +97,11 @@ class Problem:
         """Most bytes resident during any op of ``order``; ``start`` if there is none."""
         return max(self.levels(order), default=self.start)
 
-    def resident(self, order: Sequence[int]) -> list[list[int]]:
-        """The storages of the graph that are resident during each op of ``order``, ascending, whatever their sizes."""
-        series = [list(self.persistent) for _ in order]
-        for block, (first, last) in enumerate(self._spans(order)):
-            for storages in series[first : last + 1]:
-                storages.append(self.storage[block])
-        return [sorted(storages) for storages in series]
-
     def resident_at(self, order: Sequence[int], position: int) -> list[int]:
         """The storages of the graph that are resident during the op at ``position`` of ``order``, ascending."""
-        spans = enumerate(self._spans(order))
-        return sorted(self.persistent + [self.storage[b] for b, (first, last) in spans if first <= position <= last])
-
-    def _spans(self, order: Sequence[int]) -> list[tuple[int, int]]:
-        """First and last position in ``order`` at which each block is resident."""
-        at = {START: 0, **{op: position for position, op in enumerate(order)}}
-        end = len(order) - 1
-        return [
-            (at[birth], max(at.get(op, end) for op in users))
-            for birth, users in zip(self.birth, self.users, strict=True)
-        ]
+        done, begun = set(order[:position]), {START, *order[: position + 1]}
+        blocks = [b for b, birth in enumerate(self.birth) if birth in begun and not done.issuperset(self.users[b])]
+        return sorted(self.persistent + [self.storage[block] for block in blocks])
 
     def ancestors(self, op: int) -> set[int]:
         """The ops that ``op`` must follow, directly or not."""
@@ -139,6 +121,14 @@ def _reached(op: int, edges: Sequence[Sequence[int]]) -> set[int]:
                 found.add(near)
                 stack.append(near)
     return found
+
+
+def mask(members: Iterable[int]) -> int:
+    """A set of small numbers as the bits of one."""
+    bits = 0
+    for member in members:
+        bits |= 1 << member
+    return bits
 
 
 def problem(graph: Graph, device: str, *, workspace: bool = True) -> Problem:

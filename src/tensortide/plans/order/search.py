@@ -3,7 +3,7 @@
 Between two ops only the set of ops done matters, so an order is a path through down-sets, and its peak the highest
 level on the way. A search that always goes on from the set reached with the lowest peak (Dijkstra's, with the maximum
 in place of the sum) reaches the end by a best order; until then the peak it has come to is a lower bound. Safe moves
-(``lists``) are made at once. Played backwards a step obeys the same rules, as they rest on submodularity alone, and one
+(``orders``) are made at once. Played backwards a step obeys the same rules, as they rest on submodularity alone, and one
 of the two directions is often far easier: joins are easy from the end, forks from the start.
 
 Runs of ops can be safe as one is: they start at a down-set D, stay within the limit, and end at a set E that holds no
@@ -12,20 +12,14 @@ precede all that come after it. Then E holds least of the down-sets between D an
 any other one the ops that it lacks before the next one that adds can be added at no cost, by submodularity, which makes
 it a set of the run or E. Take any order that goes on from D within the limit, and move the run to the front: a later
 set A becomes A | E, with held(A | E) <= held(A) + held(E) - held(A & E) <= held(A).
-
-An op that every other op must precede or follow is a pinch: all orders pass the same set of ops there, so whatever has
-not got that far when the first set beyond it is taken up cannot be better. The parts between pinches are thus solved
-one by one.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
 
-from tensortide.plans.order.budget import Budget
-from tensortide.plans.order.incumbent import Incumbent
-from tensortide.plans.order.problem import Problem
+from tensortide.plans.order.incumbent import Budget, Incumbent
+from tensortide.plans.order.problem import Problem, mask
 from tensortide.plans.order.proof import Exhausted
 
 _RUN = 16
@@ -55,30 +49,26 @@ class _Search:
         self.bound = problem.base
         self._full = (1 << len(problem)) - 1
         before, self._opens = (problem.before, problem.after) if forward else (problem.after, problem.before)
-        self._needs = [_mask(ops) for ops in before]
-        self._users = [_mask(ops) for ops in problem.users]
-        self._pinches = _pinches(problem)
+        self._needs = [mask(ops) for ops in before]
+        self._users = [mask(ops) for ops in problem.users]
         self._cost = 1 + len(problem) // 500
 
     def run(self, lower: int, upper: int, budget: Budget, states: int) -> list[int] | None:
         """An order with a peak below ``upper``, None if there is none or too many sets would have to be visited."""
-        problem, stage = self.problem, 0
-        stays = sum(problem.nbytes[b] for b, touching in enumerate(problem.users) if touching[-1] == len(problem))
-        start = problem.start if self.forward else problem.base + stays
+        start = self.problem.start if self.forward else self.problem.end
         ready = [op for op, needs in enumerate(self._needs) if not needs]
         came: dict[int, tuple[int, list[int]]] = {}
         reached = {0: lower}
         heap = [(lower, 0, 0, start, ready, -1, -1)]
         while heap:
             self.bound, _, gone, held, ready, parent, op = heapq.heappop(heap)
-            if reached[gone] < self.bound or (gone & self._pinches).bit_count() < stage:
+            if reached[gone] < self.bound:
                 continue
             budget.spend(self._cost * (5 + 3 * len(ready)))
             gone, held, ready, path = self._settle(gone, held, ready, op)
             if gone in came:
                 continue
             came[gone] = parent, path
-            stage = max(stage, (gone & self._pinches).bit_count())
             if gone == self._full:
                 return self._order(came, gone)
             if len(reached) > states:
@@ -155,26 +145,3 @@ class _Search:
             parts.append(path)
         order = [op for path in reversed(parts) for op in path]
         return order if self.forward else order[::-1]
-
-
-def _mask(ops: Iterable[int]) -> int:
-    mask = 0
-    for op in ops:
-        mask |= 1 << op
-    return mask
-
-
-def _pinches(problem: Problem) -> int:
-    """The ops that every other op must precede or follow, as a mask."""
-    count, last = len(problem), [0] * len(problem)
-    first: list[int] = []
-    for op, needed in enumerate(problem.before):
-        mask = 1 << op
-        for earlier in needed:
-            mask |= first[earlier]
-        first.append(mask)
-    for op in reversed(range(count)):
-        last[op] = 1 << op
-        for later in problem.after[op]:
-            last[op] |= last[later]
-    return _mask(op for op in range(count) if first[op].bit_count() + last[op].bit_count() == count + 1)

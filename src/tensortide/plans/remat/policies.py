@@ -86,7 +86,7 @@ class Heuristic:
     staleness: bool = False
 
     def begin(self) -> None:
-        """Forget nothing: nothing is remembered."""
+        """Do nothing: no state is kept between runs."""
 
     def choose(self, pool: Sequence[int], state: State) -> tuple[int, int]:
         best, found, looked = math.inf, NOTHING, 0
@@ -104,29 +104,19 @@ class Heuristic:
         last = state.last_access_ns[storage]
         if self.work is Work.LAST_ACCESS:
             return last
-        work, last = self._work(storage, state, last)
-        divisor = 1
-        if self.size:
-            divisor *= state.storage_bytes[storage]
-        if self.staleness:
-            divisor *= state.clock_ns - last
-        return work / divisor if divisor > 0 else math.inf
-
-    def _work(self, storage: int, state: State, last: int) -> tuple[int, int]:
-        if self.work is Work.ONE:
-            return 1, last
-        work = state.work_ns[storage]
+        work = 1 if self.work is Work.ONE else state.work_ns[storage]
         if self.work is Work.CLASSES:
             work += state.evicted_classes_ns(storage)
-        if self.work in (Work.ANCESTORS, Work.NEIGHBOURHOOD):
-            work += sum(state.work_ns[s] for s in state.evicted_ancestors(storage))
-        if self.work is Work.NEIGHBOURHOOD:
-            work += sum(state.work_ns[s] for s in state.evicted_descendants(storage))
-        if self.work is Work.UNION:
-            around = {*state.evicted_ancestors(storage), *state.evicted_descendants(storage)}
+        elif self.work >= Work.ANCESTORS:
+            around = [*state.evicted_ancestors(storage)]
+            if self.work is not Work.ANCESTORS:
+                around += state.evicted_descendants(storage)
+            if self.work is Work.UNION:
+                around = [*{*around}]
+                last = max(last, *(state.last_access_ns[s] for s in (storage, *around)))
             work += sum(state.work_ns[s] for s in around)
-            last = max((last, *(state.last_access_ns[s] for s in around)))
-        return work, last
+        divisor = (state.storage_bytes[storage] if self.size else 1) * (state.clock_ns - last if self.staleness else 1)
+        return work / divisor if divisor > 0 else math.inf
 
 
 NOTHING = -1

@@ -7,10 +7,10 @@ memory and has to be rederived after an eviction, as in DTR's simulator.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensortide.errors import GraphError
@@ -30,7 +30,7 @@ CONSTANT = "constant"
 """Tag of calls that stand for what the step was given, which cannot be recomputed."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
     """Recording compiled by ``schedule``. All arrays are int64; ops, values and storages are numbered anew, in the
     order in which the events create them.
@@ -123,11 +123,9 @@ class _Builder:
         self.sums = partial_sums(graph)
         self.owner, self.allocated = graph.index.owner, graph.index.allocated
         self.passing, self.watched = self._statistics()
-        self.ops: tuple[array[int], ...] = tuple(array("q") for _ in range(4))
-        self.inputs, self.input_ends, self.output_ends = array("q"), array("q", [0]), array("q", [0])
-        self.values: tuple[array[int], ...] = tuple(array("q") for _ in range(3))
-        self.storages: tuple[array[int], ...] = tuple(array("q") for _ in range(4))
-        self.events: tuple[array[int], ...] = (array("q"), array("q"))
+        self.columns = {field.name: array("q") for field in dataclasses.fields(Schedule)[2:]}
+        self.columns["input_ends"].append(0)
+        self.columns["output_ends"].append(0)
         self.ours: dict[int, int] = {}
         """Storage of the Graph -> ours."""
         self.newest: dict[int, int] = {}
@@ -148,7 +146,8 @@ class _Builder:
         return {s for s in updated if (storages[s].birth, storages[s].death) != (None, None)}, updated & read
 
     def build(self) -> Schedule:
-        for index, storage in enumerate(self.graph.storages):
+        graph = self.graph
+        for index, storage in enumerate(graph.storages):
             if storage.birth is None and storage.death != 0:
                 self._run(0, 0, NONE, ())
                 self._allocate(index, fixed=True)
@@ -160,16 +159,7 @@ class _Builder:
             self._follow_lifetimes()
         import numpy as np
 
-        columns = (
-            *self.ops,
-            self.inputs,
-            self.input_ends,
-            self.output_ends,
-            *self.values,
-            *self.storages,
-            *self.events,
-        )
-        return Schedule(self.graph, self.device, *(np.array(column, np.int64) for column in columns))
+        return Schedule(graph, self.device, **{n: np.array(column, np.int64) for n, column in self.columns.items()})
 
     def _follow_events(self) -> None:
         events = list(zip(self.recording.kinds.tolist(), self.recording.indexes.tolist(), strict=True))
@@ -260,27 +250,27 @@ class _Builder:
     def _allocate(self, storage: int, fixed: bool) -> None:
         record = self.graph.storages[storage]
         nbytes = record.nbytes if record.device == self.device else 0
-        self.ours[storage] = len(self.storages[0])
-        for column, entry in zip(self.storages, (nbytes, len(self.values[0]), storage, int(fixed)), strict=True):
-            column.append(entry)
+        self.ours[storage] = len(self.columns["root"])
+        self._add(storage_bytes=nbytes, root=len(self.columns["storage"]), storage_origin=storage, fixed=fixed)
         self._append(storage, nbytes, NONE)
 
     def _append(self, storage: int, nbytes: int, replaces: int) -> None:
-        self.newest[storage] = len(self.values[0])
-        for column, entry in zip(self.values, (self.ours[storage], nbytes, replaces), strict=True):
-            column.append(entry)
+        self.newest[storage] = len(self.columns["storage"])
+        self._add(storage=self.ours[storage], nbytes=nbytes, replaces=replaces)
 
     def _run(self, cost_ns: int, extra_bytes: int, origin: int, inputs: Iterable[int]) -> None:
-        facts = cost_ns, extra_bytes, origin, int(origin in self.sums)
-        for column, entry in zip(self.ops, facts, strict=True):
-            column.append(entry)
-        self.inputs.extend(inputs)
-        self.input_ends.append(len(self.inputs))
+        self._add(cost_ns=cost_ns, extra_bytes=extra_bytes, origin=origin, sums=origin in self.sums)
+        self.columns["inputs"].extend(inputs)
+        self.columns["input_ends"].append(len(self.columns["inputs"]))
 
     def _done(self) -> None:
-        self.output_ends.append(len(self.values[0]))
-        self._event(Event.COMPUTE, len(self.ops[0]) - 1)
+        self.columns["output_ends"].append(len(self.columns["storage"]))
+        self._event(Event.COMPUTE, len(self.columns["origin"]) - 1)
 
     def _event(self, kind: Event, index: int) -> None:
-        self.events[0].append(kind)
-        self.events[1].append(index)
+        self.columns["kinds"].append(kind)
+        self.columns["indexes"].append(index)
+
+    def _add(self, **entries: int) -> None:
+        for name, entry in entries.items():
+            self.columns[name].append(entry)

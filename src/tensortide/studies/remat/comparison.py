@@ -16,10 +16,9 @@ import msgspec
 from tensortide.errors import PlanError
 from tensortide.plans import Compute, Plan, in_order
 from tensortide.plans.checkpointing.collapse import static_graph
-from tensortide.plans.checkpointing.emit import to_plan
-from tensortide.plans.checkpointing.optimum import optimum
-from tensortide.plans.checkpointing.rounding import rounded
+from tensortide.plans.checkpointing.optimum import optimum, rounded
 from tensortide.plans.checkpointing.segments import no_recompute
+from tensortide.plans.checkpointing.stages import to_plan
 from tensortide.plans.remat.choice import policy
 from tensortide.plans.remat.policies import DEFAULT
 from tensortide.replays.executed import replay
