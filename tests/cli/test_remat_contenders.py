@@ -11,7 +11,7 @@ import pytest
 
 from tensortide.cli import main
 from tensortide.importers.dtrlog.write import write_log
-from tensortide.plans.checkpointing import chain
+from tensortide.plans.checkpointing.static import chain
 from tensortide.studies.remat.contenders import made_up
 
 CHAIN = [

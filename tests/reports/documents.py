@@ -34,6 +34,15 @@ VALUES = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | FLOATS | TEX
 UNIT = st.sampled_from(sorted(UNITS))
 LEVELS = st.integers(0, 2)
 KEYS = ("a", "b", "peak", "time", "ops", "birth")
+X_UNIT = st.sampled_from(["ns", "op"])
+
+
+def keys(most: int) -> st.SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(KEYS), unique=True, max_size=most)
+
+
+def few(items: st.SearchStrategy[Any], most: int = 2) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(items, max_size=most).map(tuple)
 
 
 def column(key: str, rows: int) -> st.SearchStrategy[Column]:
@@ -57,8 +66,10 @@ def column(key: str, rows: int) -> st.SearchStrategy[Column]:
 @st.composite
 def tables(draw: st.DrawFn) -> dict[str, Any]:
     rows = draw(st.integers(0, 6))
-    keys = draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=5))
-    return {"columns": tuple(draw(column(key, rows)) for key in keys), "top": draw(st.none() | st.integers(0, 4))}
+    return {
+        "columns": tuple(draw(column(key, rows)) for key in draw(keys(5))),
+        "top": draw(st.none() | st.integers(0, 4)),
+    }
 
 
 @st.composite
@@ -80,22 +91,22 @@ def curve(draw: st.DrawFn, key: str) -> Curve:
     values = st.tuples(*[INTS] * count)
 
     def series() -> tuple[Series, ...]:
-        keys = draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=4))
-        return tuple(Series(one, draw(TEXT), draw(values), draw(st.sampled_from(["", "low", "high"]))) for one in keys)
+        band = st.sampled_from(["", "low", "high"])
+        return tuple(Series(one, draw(TEXT), draw(values), draw(band)) for one in draw(keys(4)))
 
     steps = draw(st.lists(INTS, min_size=count + 1, max_size=count + 1))
     stretch = st.builds(lambda label, a, b: Stretch(label, min(a, b), max(a, b)), TEXT, entry, entry)
-    stretches = st.lists(stretch, max_size=2).map(tuple)
+    stretches = few(stretch)
     return Curve(
         key=key,
         title=draw(TEXT),
         x=tuple(sorted(steps)),
-        x_unit=draw(st.sampled_from(["ns", "op"])),
+        x_unit=draw(X_UNIT),
         unit=draw(st.sampled_from(["bytes", "count"])),
         stack=series(),
         lines=series(),
-        marks=draw(st.lists(st.builds(Mark, entry, TEXT), max_size=2).map(tuple)),
-        limits=draw(st.lists(st.builds(Limit, TEXT, INTS), max_size=2).map(tuple)),
+        marks=draw(few(st.builds(Mark, entry, TEXT))),
+        limits=draw(few(st.builds(Limit, TEXT, INTS))),
         shades=draw(stretches),
         bands=draw(stretches),
     )
@@ -111,9 +122,8 @@ def points(draw: st.DrawFn) -> Points:
 
 def scatter(key: str) -> st.SearchStrategy[Scatter]:
     axis = st.builds(Axis, TEXT, UNIT, st.booleans())
-    limits = st.lists(st.builds(Limit, TEXT, st.floats(1, 1e9)), max_size=2).map(tuple)
-    many = st.lists(points(), max_size=3).map(tuple)
-    return st.builds(Scatter, key=st.just(key), x=axis, y=axis, points=many, across=limits, down=limits)
+    limits = few(st.builds(Limit, TEXT, st.floats(1, 1e9)))
+    return st.builds(Scatter, key=st.just(key), x=axis, y=axis, points=few(points(), 3), across=limits, down=limits)
 
 
 @st.composite
@@ -125,15 +135,14 @@ def spans(draw: st.DrawFn, key: str) -> Spans:
         return Lane(draw(TEXT), tuple(edges[::2]), tuple(edges[1::2]), names, group=draw(TEXT))
 
     lanes = tuple(lane() for _ in range(draw(st.integers(0, 4))))
-    return Spans(key=key, x_unit=draw(st.sampled_from(["ns", "op"])), lanes=lanes, top=draw(st.integers(0, 3)))
+    return Spans(key=key, x_unit=draw(X_UNIT), lanes=lanes, top=draw(st.integers(0, 3)))
 
 
 @st.composite
 def facts(draw: st.DrawFn, number: int) -> Facts:
-    keys = draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=4))
     rows = [
         Fact(f"{key}{number}", draw(TEXT), draw(VALUES), draw(UNIT), draw(TEXT), draw(LEVELS), data=draw(st.booleans()))
-        for key in keys
+        for key in draw(keys(4))
     ]
     return Facts(rows=tuple(rows), compact=draw(st.booleans()), title=draw(TEXT))
 
@@ -158,7 +167,6 @@ def sections(draw: st.DrawFn, key: str) -> Section:
 
 @st.composite
 def documents(draw: st.DrawFn) -> Document:
-    keys = draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=3))
     settings = draw(st.dictionaries(TEXT, VALUES, max_size=2))
-    made = tuple(draw(sections(key)) for key in keys)
+    made = tuple(draw(sections(key)) for key in draw(keys(3)))
     return Document(title=draw(TEXT), subtitle=(draw(TEXT),), settings=settings, sections=made)

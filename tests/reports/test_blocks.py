@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -19,6 +20,7 @@ from rich.console import Console
 from tensortide.errors import OutputError
 from tensortide.reports import sections
 from tensortide.reports.blocks import (
+    AnyBlock,
     Axis,
     Column,
     Curve,
@@ -56,6 +58,23 @@ def text_of(document: Document, width: int = 100, *, ascii_only: bool = False) -
     file = Ascii() if ascii_only else io.StringIO()
     render_terminal(document, Console(file=file, width=width, no_color=True, highlight=False))
     return file.getvalue()
+
+
+def printed(result: object) -> str:
+    file = io.StringIO()
+    Console(file=file, width=80, highlight=False).print(result)
+    return file.getvalue()
+
+
+def of_blocks(*blocks: AnyBlock) -> Document:
+    return Document(title="t", sections=(Section("s", "S", blocks=blocks),))
+
+
+@pytest.fixture
+def new_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], object]:
+    """A function that adds the file of a section, by its name and text."""
+    monkeypatch.setattr(sections, "__path__", [*sections.__path__, str(tmp_path)])
+    return lambda name, text: (tmp_path / f"{name}.py").write_text(text)
 
 
 @settings(deadline=None, max_examples=40)
@@ -132,9 +151,8 @@ def of_step(step):
 """
 
 
-def test_a_new_section_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "toy.py").write_text(TOY)
-    monkeypatch.setattr(sections, "__path__", [*sections.__path__, str(tmp_path)])
+def test_a_new_section_is_one_file(new_section: Callable[[str, str], object]) -> None:
+    new_section("toy", TOY)
     builder = Builder()
     builder.op([], [builder.storage(8)])
     found = sections.sections_of(sections.Step(builder.graph()))
@@ -152,7 +170,7 @@ def simple(**options: Any) -> Document:
         Column("late", "Late", "count", (1, 2, 3), at_width=100),
         Column("raw", "Raw", "count", (7, 8, 9), data=True),
     )
-    return Document(title="t", sections=(Section("s", "S", blocks=(Table(key="t", columns=columns, **options),)),))
+    return of_blocks(Table(key="t", columns=columns, **options))
 
 
 def test_a_table_shows_what_fits_and_counts_the_rest() -> None:
@@ -197,9 +215,7 @@ def test_columns_are_of_one_length() -> None:
 
 def test_a_document_shows_itself() -> None:
     assert repr(simple()) == "<Document t>"
-    file = io.StringIO()
-    Console(file=file, width=80).print(simple())
-    assert "2.00 KiB" in file.getvalue()
+    assert "2.00 KiB" in printed(simple())
 
 
 class Counted(Shown, msgspec.Struct, frozen=True):
@@ -219,15 +235,12 @@ def document(found):
 """
 
 
-def test_a_result_shows_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "counted.py").write_text(COUNTED)
-    monkeypatch.setattr(sections, "__path__", [*sections.__path__, str(tmp_path)])
+def test_a_result_shows_itself(new_section: Callable[[str, str], object]) -> None:
+    new_section("counted", COUNTED)
     result = Counted(1234)
     assert repr(result) == "<Counted step: Ops 1,234>"
     assert result._repr_html_().startswith("<iframe srcdoc=")
-    file = io.StringIO()
-    Console(file=file, width=80, highlight=False).print(result)
-    assert "Ops  1,234" in file.getvalue()
+    assert "Ops  1,234" in printed(result)
 
 
 def test_a_figure_needs_something_to_draw(tmp_path: Path) -> None:
@@ -248,7 +261,7 @@ def charts(span: int, nbytes: int) -> Document:
     spans = Spans(key="spans", x_unit="ns", lanes=(Lane("one", (0,), (40 * span,)), Lane("two", (span,), (3 * span,))))
     points = (Points("mm", (1, 10**3, 10**7), (span, 9 * span, 10**4 * span), "line"),)
     scatter = Scatter(key="scatter", x=Axis("batch", "count", True), y=Axis("time", "ns", True), points=points)
-    return Document(title="t", sections=(Section("s", "S", blocks=(curve, spans, scatter)),))
+    return of_blocks(curve, spans, scatter)
 
 
 @pytest.mark.parametrize(("span", "nbytes"), [(1, 3), (123_457, 999_999), (86_400 * 10**9, 1 << 40)])

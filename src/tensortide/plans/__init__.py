@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from tensortide.plans.file import load_plan, save_plan
-from tensortide.plans.model import Compute, Evict, Fetch, Lane, Offload, Plan, Receive, Send, in_order
+from tensortide.plans.model import (
+    Compute,
+    Evict,
+    Fetch,
+    Lane,
+    Offload,
+    Plan,
+    Receive,
+    Send,
+    in_order,
+    load_plan,
+    save_plan,
+)
 from tensortide.plans.order.minimal import MinimalFootprint, footprint
 from tensortide.plans.validate import validate
 

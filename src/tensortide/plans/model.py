@@ -1,4 +1,4 @@
-"""Plans to execute a Graph: for each lane a sequence of steps, as frozen data.
+"""Plans to execute a Graph: for each lane a sequence of steps, as frozen data; and their file.
 
 Meaning of the steps, for every player:
 
@@ -18,13 +18,17 @@ Meaning of the steps, for every player:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
-from tensortide.errors import PlanError
+from tensortide.errors import PlanError, PlanFileError
 from tensortide.graph.model import Graph
+from tensortide.versioned import Format
+from tensortide.write import write_file
 
 
 class Compute(msgspec.Struct, frozen=True, array_like=True, tag="compute", gc=False):
@@ -89,15 +93,38 @@ class Plan(msgspec.Struct, frozen=True):
         """
         if len(self.lanes) != 1:
             raise PlanError(f"a plan of {len(self.lanes)} lanes is not an order of ops")
-        return tuple(self._computed())
-
-    def _computed(self) -> Iterator[int]:
-        for step in self.lanes[0].steps:
-            if not isinstance(step, Compute):
-                raise PlanError(f"a plan with the step {step} is not an order of ops")
-            yield step.op
+        steps = self.lanes[0].steps
+        found = tuple(step.op for step in steps if isinstance(step, Compute))
+        if len(found) < len(steps):
+            other = next(step for step in steps if not isinstance(step, Compute))
+            raise PlanError(f"a plan with the step {other} is not an order of ops")
+        return found
 
 
 def in_order(graph: Graph, order: Iterable[int], device: str) -> Plan:
     """The Plan that runs the ops of ``graph`` one after the other in ``order``."""
     return Plan(graph.index.digest, (Lane(device, tuple(map(Compute, order))),))
+
+
+FORMAT = Format(
+    *("plan", "tensortide plan", (1,), PlanFileError, "make it again"),
+    source="write one with `tensortide plan order TARGET --plan FILE`",
+)
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of the file."""
+
+    format: str = FORMAT.tag
+    version: int = FORMAT.version
+    plan: Plan
+
+
+def save_plan(plan: Plan, path: str | os.PathLike[str]) -> Path:
+    """Write ``plan`` to ``path``, all or nothing. Raises OutputError if it cannot be written."""
+    return write_file(path, msgspec.json.encode(_File(plan=plan)) + b"\n")
+
+
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """Read a Plan. Raises PlanFileError if the file is missing, foreign, damaged or of another version."""
+    return FORMAT.load(path, _File).plan

@@ -26,7 +26,7 @@ _LAUNCHES = ("_runtime", "_driver")
 
 
 class HostOp(msgspec.Struct, frozen=True):
-    """A call of an op on the host. ``shapes`` of its tensors of one dimension and more; None: not recorded."""
+    """A call of an op on the host. ``shapes``: those of its tensors with dimensions; None if not recorded."""
 
     name: str
     start_ns: int

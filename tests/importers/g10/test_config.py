@@ -91,7 +91,7 @@ def test_it_is_a_target_and_names_the_folder_of_results(project: Path) -> None:
     ("line", "said"),
     [
         ("is_tensorflow 1", "line 10: unknown key is_tensorflow (known: output_folder, nn_model_input_forward, "),
-        ("is_pytorch 1", "line 10: is_pytorch is there twice, first in line 3: 'is_pytorch 1'"),
+        ("is_pytorch 1", "line 10: is_pytorch is given twice, first in line 3: 'is_pytorch 1'"),
         ("", None),
     ],
 )

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from hypothesis import strategies as st
 
 from tensortide.plans import Evict
-from tensortide.plans.checkpointing import StaticGraph, StaticPlan
+from tensortide.plans.checkpointing.stages import StaticPlan
+from tensortide.plans.checkpointing.static import StaticGraph
 
 SIZES = st.one_of(st.integers(0, 9), st.integers(0, 10**10))
 

@@ -8,17 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensortide.plans.checkpointing import (
-    StaticGraph,
-    chain,
-    cheapest,
-    chen_sqrt,
-    no_recompute,
-    optimum,
-    revolve,
-    rounded,
-    unavoidable_bytes,
-)
+from tensortide.plans.checkpointing.optimum import cheapest, optimum, rounded, unavoidable_bytes
+from tensortide.plans.checkpointing.segments import chen_sqrt, no_recompute, revolve
+from tensortide.plans.checkpointing.static import StaticGraph, chain
 from tests.plans.checkpointing.oracles import cheapest_of_all, interpreted, static_graphs
 
 

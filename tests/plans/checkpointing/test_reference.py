@@ -8,16 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tensortide.plans.checkpointing import (
-    StaticGraph,
-    StaticPlan,
-    chain,
-    checkpoint_all,
-    checkpoint_last,
-    chen_greedy,
-    chen_sqrt,
-    optimum,
-)
+from tensortide.plans.checkpointing.optimum import optimum
+from tensortide.plans.checkpointing.segments import checkpoint_all, checkpoint_last, chen_greedy, chen_sqrt
+from tensortide.plans.checkpointing.stages import StaticPlan
+from tensortide.plans.checkpointing.static import StaticGraph, chain
 
 STRATEGIES: dict[str, Callable[[StaticGraph, float], StaticPlan]] = {
     "CHECKPOINT_ALL": lambda static, _: checkpoint_all(static),

@@ -12,11 +12,8 @@ from hypothesis import strategies as st
 
 from tensortide.errors import PlanError
 from tensortide.plans import Compute, Evict
-from tensortide.plans.checkpointing import (
-    StaticGraph,
-    StaticPlan,
+from tensortide.plans.checkpointing.segments import (
     candidates,
-    chain,
     checkpoint_all,
     checkpoint_last,
     checkpointed,
@@ -26,7 +23,8 @@ from tensortide.plans.checkpointing import (
     no_recompute,
     revolve,
 )
-from tensortide.plans.checkpointing.stages import StaticStep, measured, nothing_kept, planned
+from tensortide.plans.checkpointing.stages import StaticPlan, StaticStep, measured, nothing_kept, planned
+from tensortide.plans.checkpointing.static import StaticGraph, chain
 from tests.plans.checkpointing.oracles import interpreted, static_graphs
 
 

@@ -6,7 +6,7 @@ import base64
 import gzip
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
@@ -36,7 +36,7 @@ from tensortide.reports.blocks import (
 from tensortide.reports.render.html import render_frame, render_html
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 DATA = re.compile(r'<script type="application/json" id="data" data-encoding="(\w+)">(.*?)</script>', re.DOTALL)
 PAGE = Path(__file__).parents[3] / "src" / "tensortide" / "reports" / "page"
@@ -140,45 +140,10 @@ def test_the_page_has_a_row_for_every_unit() -> None:
     assert set(rows) == set(get_args(UnitName))
 
 
-playwright = pytest.importorskip("playwright.sync_api")
-
-
-@pytest.fixture(scope="module")
-def browser(chromium_path: Path) -> Iterator[Browser]:
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=str(chromium_path),
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """A function that opens a document. Any error or any request that leaves the file fails the test."""
-    problems: list[str] = []
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, offline=True)
-
-    def outside(url: str) -> list[str]:
-        return [] if url.startswith(("file:", "data:", "blob:")) else [f"request: {url}"]
-
-    def opened(document: Document) -> Page:
-        path = tmp_path / "report.html"
-        path.write_text(render_html(document), "utf-8")
-        page = context.new_page()
-        page.on(
-            "request", lambda r: problems.append(r.url) if not r.url.startswith(("file:", "data:", "blob:")) else None
-        )
-        page.on("console", lambda message: problems.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: problems.append(f"error: {error}"))
-        page.goto(path.as_uri())
-        page.wait_for_selector("html[data-ready]", timeout=30_000)
-        return page
-
-    yield opened
-    context.close()
-    assert problems == []
+def open_page(open_html: Callable[[str], Page]) -> Open:
+    """A function that opens a document as ``open_html`` does."""
+    return lambda document: open_html(render_html(document))
 
 
 def test_every_block_is_drawn(open_page: Open) -> None:

@@ -78,7 +78,7 @@ def _recording(
     made_up_chain = re.fullmatch(r"chain:(\d+)", target, re.ASCII)
     if made_up_chain is None:
         return recording_of(target, options, times, quiet=quiet, copy_on_write=copy_on_write)
-    from tensortide.plans.checkpointing import chain
+    from tensortide.plans.checkpointing.static import chain
     from tensortide.studies.remat.contenders import made_up
 
     if options != CaptureOptions() or times != TimeOptions():

@@ -38,7 +38,7 @@ def read_config(path: str | os.PathLike[str]) -> LivenessConfig:
     directory, from that. ``GPU_memory_size_GB`` is in GiB.
 
     Raises:
-        TraceError: it cannot be read, a line is no ``key value``, a key is unknown or there twice, a value is none of
+        TraceError: it cannot be read, a line is no ``key value``, a key is unknown or given twice, a value is none of
             its key, ``output_folder`` or ``nn_model_input_forward`` is missing, an input is not there.
     """
     file, folder = read_text(path), Path(path).resolve().parent
@@ -51,7 +51,7 @@ def read_config(path: str | os.PathLike[str]) -> LivenessConfig:
         if key not in _KEYS:
             raise file.wrong(index, f"unknown key {key[:60]} (known: {', '.join(_KEYS)})")
         if key in lines:
-            raise file.wrong(index, f"{key} is there twice, first in line {lines[key] + 1}")
+            raise file.wrong(index, f"{key} is given twice, first in line {lines[key] + 1}")
         if not value.strip():
             raise file.error(index, f"a value after {key}")
         field, read = _KEYS[key]

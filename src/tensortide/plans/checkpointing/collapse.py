@@ -73,7 +73,7 @@ class _Collapse:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.owner, self.allocated = graph.index.owner, graph.index.allocated
+        self.allocated = graph.index.allocated
         self.constant = {s for s, storage in enumerate(graph.storages) if storage.birth is None}
         later = (i for i, op in enumerate(graph.ops) if op.phase in (Phase.BACKWARD, Phase.OPTIMIZER))
         self.first = next(later, len(graph))
@@ -105,7 +105,7 @@ class _Collapse:
         node.ops.append(index)
         node.last = index
         node.storages += self.allocated[index]
-        node.renamed.update(self.renamed[tensor] for tensor in op.inputs if tensor in self.renamed)
+        node.renamed |= self._renamed(index)
         self.maker.update(dict.fromkeys(self.allocated[index], node))
         self._overwrite(node, (written if node.once else set()) | unseen)
         self._read(node, read)
@@ -118,9 +118,8 @@ class _Collapse:
                     node.reads.add(storage)
 
     def _view(self, index: int, read: set[int]) -> None:
-        op = self.graph.ops[index]
         self.views.add(index)
-        renamed = {self.renamed[tensor] for tensor in op.inputs if tensor in self.renamed}
+        renamed = self._renamed(index)
         sources = renamed | {self.maker[storage] for storage in read if storage in self.maker}
         if not sources:
             return
@@ -129,8 +128,12 @@ class _Collapse:
             return
         node = _Node([index], renamed=renamed, last=index)
         self.nodes.append(node)
-        self.renamed.update(dict.fromkeys(op.outputs, node))
+        self.renamed.update(dict.fromkeys(self.graph.ops[index].outputs, node))
         self._read(node, read)
+
+    def _renamed(self, index: int) -> set[_Node]:
+        """The nodes of views that op ``index`` reads."""
+        return {self.renamed[tensor] for tensor in self.graph.ops[index].inputs if tensor in self.renamed}
 
     def _written_within(self, written: set[int], index: int) -> _Node | None:
         """The node that may take up op ``index``, which writes ``written``; None if the op is a node of its own."""

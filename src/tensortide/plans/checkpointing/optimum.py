@@ -10,13 +10,14 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from tensortide.plans.checkpointing.formulation import ONE, Program, Term, formulate
-from tensortide.plans.checkpointing.revolve import is_chain, revolve
 from tensortide.plans.checkpointing.segments import (
     checkpoint_all,
     checkpoint_last,
     chen_greedy_sweep,
     chen_sqrt,
+    is_chain,
     no_recompute,
+    revolve,
 )
 from tensortide.plans.checkpointing.stages import StaticPlan, nothing_kept, planned
 from tensortide.plans.checkpointing.static import StaticGraph

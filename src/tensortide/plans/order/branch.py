@@ -50,9 +50,11 @@ def studied(best: Incumbent, case: Case, budget: Budget) -> Case:
     """Find an order for ``case``, its bound, and the pair of ops to split it by; ``best`` takes what is better."""
     problem, captured = best.problem, range(len(best.problem))
     with ordered(problem, case.pairs):
-        lists = [by_rank(problem, captured, best.upper, depth_first=first) for first in (False, True)]
-        order = min(lists, key=problem.peak)
-        best.offer(order)
+        lists = []
+        for depth_first in (False, True):
+            lists.append(by_rank(problem, captured, best.upper, depth_first=depth_first))
+            best.offer(lists[-1])
+        order = min(lists, key=problem.peak) if case.pairs else best.order
         budget.spend(20 * len(problem))
         _cut(best, case, order, 1, budget)
         if case.lower < problem.peak(order):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -105,8 +106,7 @@ def footprint(
         workspace: count what kernels take inside an op (``memory.workspace``), at that op only.
         work: limit of the search in counted steps of about a microsecond each.
         time_s: hard stop of the search in seconds.
-        watch: called with the bounds so far now and then; ends the search by returning False. A search that is watched
-            is also ended by Ctrl-C.
+        watch: called with the bounds so far now and then; ends the search by returning False.
 
     Loops are written out; a step of more than ``together.FREE`` ops then keeps each of them together. Raises GraphError
     if nothing of the graph is on ``device``, or if its loops are too long to be written out.
@@ -114,14 +114,8 @@ def footprint(
     asked = stated(graph, graph.index.device(device), workspace=workspace)
     best = Incumbent(asked.problem)
     budget = Budget(work, time_s, lambda: watch is None or watch(best.lower, best.upper))
-    try:
+    with contextlib.suppress(Exhausted):
         _search(best, budget)
-    except Exhausted:
-        pass
-    except KeyboardInterrupt:
-        if watch is None:
-            raise
-        budget.stop = "stopped"
     return _result(graph, asked, best, budget.stop, work, time_s)
 
 

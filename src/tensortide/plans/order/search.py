@@ -3,8 +3,8 @@
 Between two ops only the set of ops done matters, so an order is a path through down-sets, and its peak the highest
 level on the way. A search that always goes on from the set reached with the lowest peak (Dijkstra's, with the maximum
 in place of the sum) reaches the end by a best order; until then the peak it has come to is a lower bound. Safe moves
-(``orders``) are made at once. Played backwards a step obeys the same rules, as they rest on submodularity alone, and one
-of the two directions is often far easier: joins are easy from the end, forks from the start.
+(``orders``) are made at once. Played backwards a step obeys the same rules, as they rest on submodularity alone, and
+one of the two directions is often far easier: joins are easy from the end, forks from the start.
 
 Runs of ops can be safe as one is: they start at a down-set D, stay within the limit, and end at a set E that holds no
 more than D, each set between them holding more; and every op of a run that adds something, its first op included, must

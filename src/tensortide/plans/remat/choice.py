@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tensortide.errors import PlanError
-from tensortide.plans.file import load_plan
-from tensortide.plans.model import Plan
+from tensortide.plans.model import Plan, load_plan
 from tensortide.plans.remat import policies
 from tensortide.plans.remat.policies import POLICIES, Heuristic, Policy, State
 from tensortide.python_object import is_path, load_object, names_object, near

@@ -83,7 +83,7 @@ class Simulator:
 
     @functools.cached_property
     def unlimited_bytes(self) -> int:
-        """Peak without a budget, with this ``deallocation``: with so much there is nothing to choose."""
+        """Peak without a budget, under this ``deallocation``: within that many bytes nothing is ever evicted."""
         return self.run("lru").peak_bytes
 
     def run(

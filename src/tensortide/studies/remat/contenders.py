@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tensortide.graph.model import TENSOR, Call, Graph, Meta, Op, Phase, Role, Storage, Tensor
 from tensortide.plans.checkpointing.optimum import NODES
-from tensortide.plans.checkpointing.revolve import is_chain, revolve
 from tensortide.plans.checkpointing.segments import (
     candidates,
     checkpoint_all,
     checkpoint_last,
     chen_greedy_sweep,
     chen_sqrt,
+    is_chain,
+    revolve,
 )
 from tensortide.plans.remat.schedule import recorded
 

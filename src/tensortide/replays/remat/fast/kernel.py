@@ -113,7 +113,7 @@ def _gathered(s: Step, w: World, op: int) -> int:
 
 @compiled
 def _connect(w: World, made: int, count: int) -> None:
-    """``made`` is made of ``count`` storages more."""
+    """Link ``made`` to the ``count`` more storages that it is computed from."""
     known = w.storages[made].up_end
     w.storages[made].up_end += count
     for edge in range(known, known + count):

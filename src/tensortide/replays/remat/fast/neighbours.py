@@ -1,4 +1,4 @@
-"""Neighbours of storages in a Schedule, compiled: those each is made of, and those made of it."""
+"""Neighbours of storages in a Schedule, compiled: those each is computed from, and those computed from it."""
 
 from __future__ import annotations
 
