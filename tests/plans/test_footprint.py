@@ -102,8 +102,7 @@ def test_each_method_is_right_by_itself(graph: Graph, forward: bool) -> None:
     assert verify(graph, layered.proof, device="cpu") == least
     explore(searched, unlimited(), forward=forward, states=10**6)
     assert (searched.lower, searched.upper) == (least, least)
-    root = branch.studied(branched, branch.Case(branched.lower, branched.proof), unlimited())
-    branch.solve(branched, root, unlimited())
+    branch.solve(branched, unlimited())
     assert branched.lower <= least <= branched.upper
     assert verify(graph, branched.proof, device="cpu") == branched.lower
 

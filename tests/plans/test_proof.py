@@ -78,8 +78,7 @@ def test_cases_are_both_needed() -> None:
     graph = joined_chains(6, 3)
     stated = problem(graph, "cpu")
     best = Incumbent(stated)
-    budget = Budget(10**9, 60, lambda: True)
-    branch.solve(best, branch.studied(best, branch.Case(best.lower, best.proof), budget), budget)
+    branch.solve(best, Budget(10**9, 60, lambda: True))
     assert isinstance(best.proof, Either)
     assert verify(graph, best.proof, device="cpu") == best.lower == best.upper
     with pytest.raises(PlanError, match="neither before nor after itself"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 
@@ -34,7 +34,7 @@ VALUES = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | FLOATS | TEX
 UNIT = st.sampled_from(sorted(UNITS))
 LEVELS = st.integers(0, 2)
 KEYS = ("a", "b", "peak", "time", "ops", "birth")
-X_UNIT = st.sampled_from(["ns", "op"])
+X_UNIT: st.SearchStrategy[Literal["ns", "op"]] = st.sampled_from(["ns", "op"])
 
 
 def keys(most: int) -> st.SearchStrategy[list[str]]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tensortide.plans.order.cuts import cut_of
 from tensortide.plans.order.incumbent import Budget, Incumbent
 from tensortide.plans.order.orders import by_rank, improve
-from tensortide.plans.order.proof import Cut, Either, Proof, ordered
+from tensortide.plans.order.proof import Cut, Either, Persistent, Proof, ordered
 
 _CUTS = 8
 """Cuts that are computed for a case, of the ops with the highest levels."""
@@ -46,17 +46,20 @@ class Case:
         return self.lower, self.proof
 
 
-def studied(best: Incumbent, case: Case, budget: Budget) -> Case:
-    """Find an order for ``case``, its bound, and the pair of ops to split it by; ``best`` takes what is better."""
+def studied(best: Incumbent, case: Case, budget: Budget, *, anew: bool = True) -> Case:
+    """Find an order for ``case``, its bound, and the pair of ops to split it by; ``best`` takes what is better.
+
+    The order is refined from one made ``anew``, or else from the best so far."""
     problem, captured = best.problem, range(len(best.problem))
     with ordered(problem, case.pairs):
         lists = []
         for depth_first in (False, True):
             lists.append(by_rank(problem, captured, best.upper, depth_first=depth_first))
             best.offer(lists[-1])
-        order = min(lists, key=problem.peak) if case.pairs else best.order
+        order = min(lists, key=problem.peak) if anew else best.order
         budget.spend(20 * len(problem))
-        _cut(best, case, order, 1, budget)
+        if not anew:  # the cut of the peak alone often proves it
+            _cut(best, case, order, 1, budget)
         if case.lower < problem.peak(order):
             order = improve(problem, order, case.lower, budget)
             best.offer(order)
@@ -84,11 +87,12 @@ def _cut(best: Incumbent, case: Case, order: Sequence[int], count: int, budget: 
                 best.bound(case.lower, case.proof)
 
 
-def solve(best: Incumbent, root: Case, budget: Budget) -> None:
-    """Split ``root``, a case that is ``studied``, until ``best`` is proved or ``_PATIENCE`` is lost.
+def solve(best: Incumbent, budget: Budget) -> None:
+    """Improve ``best``, order and bound, until it is proved or ``_PATIENCE`` is lost.
 
     The case of the lowest bound is split first. Raises Exhausted if the budget is spent.
     """
+    root = studied(best, Case(best.problem.base, Persistent()), budget)
     heap = [(root.lower, 0, root)]
     count, gained = 1, 0
     try:

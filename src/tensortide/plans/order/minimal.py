@@ -150,7 +150,7 @@ def _result(graph: Graph, asked: Stated, best: Incumbent, stop: Stop, work: int,
 def _search(best: Incumbent, budget: Budget) -> None:
     """Close the gap of ``best`` as far as ``budget`` goes: the cheap ways first."""
     count = len(best.problem)
-    root = branch.studied(best, branch.Case(best.lower, best.proof), budget)
+    branch.studied(best, branch.Case(best.lower, best.proof), budget, anew=False)
     for states in (5_000, 50_000) if count <= _SMALL else (5_000,):
         for forward in (True, False):
             if not best.proved and states * count <= _SETS:
@@ -159,7 +159,7 @@ def _search(best: Incumbent, budget: Budget) -> None:
         if not best.proved:
             bisect(best, budget, *layer)
     if not best.proved:
-        branch.solve(best, root, budget)
+        branch.solve(best, budget)
 
 
 def _kind(asked: Problem, proof: Proof) -> str:
