@@ -13,7 +13,7 @@ from torch import nn
 
 from tensortide.errors import BudgetInfeasible
 from tensortide.run.budget import Budget, Usage
-from tensortide.run.sizes import sizes_on
+from tensortide.run.operators import sizes_on
 
 UNLIMITED = 1 << 60
 

@@ -6,6 +6,7 @@ import contextlib
 import platform
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
+from typing import Any
 
 import msgspec
 import torch
@@ -83,18 +84,14 @@ def chosen_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@contextlib.contextmanager
-def device_context(device: str) -> Iterator[None]:
+def device_context(device: str) -> contextlib.AbstractContextManager[Any]:
     """Tensors are made on ``device`` unless the workload says where. Raises CaptureError if it is not here."""
     if device == "cpu":
-        yield
-        return
+        return contextlib.nullcontext()
     kind = device.partition(":")[0]
-    present = kind == "cuda" and torch.cuda.is_available()
-    if not present:
+    if kind != "cuda" or not torch.cuda.is_available():
         raise CaptureError(
             f"there is no device {device} here: this PyTorch ({torch.__version__}) "
             + ("sees no GPU." if kind == "cuda" else "measures on cpu and cuda.")
         )
-    with torch.device(device):
-        yield
+    return torch.device(device)

@@ -13,7 +13,7 @@ import torch.utils._pytree as pytree
 from tensortide.errors import CaptureError, GraphError
 from tensortide.graph.model import Graph, Op, OpView
 from tensortide.profile.host import chosen_threads, describe, device_context, machine_of
-from tensortide.profile.stopwatch import Clocks, Pair, columns, reading, samples
+from tensortide.profile.stopwatch import Clocks, Pair, columns, median, reading, samples
 from tensortide.recorder.execute import Operands, arguments, function
 from tensortide.recorder.fallback import fallback
 from tensortide.recorder.surroundings import undisturbed
@@ -127,8 +127,7 @@ class _Bench:
         self._wait = torch.accelerator.synchronize if device != "cpu" else lambda: None
         self._reading = reading(clocks)
         nothing, operand = torch.ops.aten.alias.default, torch.ones(4)
-        calls = [self._call(nothing, [operand], {}) for _ in range(501)]
-        self._calling = Pair(*(sorted(column)[250] for column in zip(*calls, strict=True)))
+        self._calling = median([self._call(nothing, [operand], {}) for _ in range(501)])
 
     def time(self, op: OpView) -> _Timed:
         """One op: warmed up once, then repeated."""

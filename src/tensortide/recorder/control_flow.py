@@ -90,12 +90,8 @@ def _value(predicate: Any) -> bool | None:
     """Truth of a predicate, None if it is not known."""
     if isinstance(predicate, FakeTensor):
         predicate = predicate.constant
-        if predicate is None:
-            return None
-    if isinstance(predicate, torch.Tensor):
-        with _disable_current_modes():
-            return bool(predicate)
-    return bool(predicate)
+    with _disable_current_modes():
+        return None if predicate is None else bool(predicate)
 
 
 def _while_loop(condition: Callable[..., Any], body: Callable[..., Any], carried: Any, extra: Any = ()) -> Any:

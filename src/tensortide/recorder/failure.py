@@ -41,7 +41,9 @@ def explained(what: str, name: str, real: bool, tracker: Tracker | None = None) 
 def _explain(what: str, name: str, real: bool, error: BaseException, tracker: Tracker | None) -> CaptureError:
     where = _where(error.__traceback__, tracker)
     cause = _cause(error)
-    read = getattr(cause, "func", None) if isinstance(cause, _NEEDS_VALUE) else _unasked(error)
+    read = getattr(cause, "func", None) if isinstance(cause, _NEEDS_VALUE) else None
+    if read is None:  # a value or property that a fake tensor refused to give before any op ran
+        read = next((asked for refusal, asked in _REFUSALS.items() if refusal in str(error)), None)
     if read is not None:
         return DataDependent(
             f"the {what} of {name} needs the value of a tensor: {read}\n{where}\n"
@@ -62,11 +64,6 @@ def _explain(what: str, name: str, real: bool, error: BaseException, tracker: Tr
     text = str(error).strip().split("\n")[0] or "no message"
     hint = "" if real else "\nIf it only fails on fake tensors, try --real (real=True)."
     return CaptureError(f"the {what} of {name} raised {type(error).__name__}: {text}\n{where}{hint}")
-
-
-def _unasked(error: BaseException) -> str | None:
-    """Value or property that a fake tensor refused to give before any op ran."""
-    return next((asked for refusal, asked in _REFUSALS.items() if refusal in str(error)), None)
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -24,8 +24,7 @@ from tensortide.recorder.schema import schema_of
 from tensortide.replays.remat.outcome import UNLIMITED
 from tensortide.run.budget import Usage, current
 from tensortide.run.limit import budget_bytes
-from tensortide.run.operators import Operator
-from tensortide.run.sizes import NO_ROOM
+from tensortide.run.operators import NO_ROOM, Operator
 from tensortide.run.template import storage_of
 from tensortide.write import check_writable
 

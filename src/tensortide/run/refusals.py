@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tensortide.errors import BudgetInfeasible
@@ -61,23 +62,18 @@ def infeasible(runtime: Runtime, func: Any, shortage: Shortage | None) -> Budget
     """The error for ``func``, which asked for more than there is."""
     assert shortage is not None
     engine = runtime.engine
-    given = made = locked = 0
+    nbytes: Counter[str] = Counter()
     for storage, memory in enumerate(engine.memories):
-        nbytes = engine.storage_bytes[storage]
-        if memory is None or not engine.resident[storage]:
-            continue
-        if not engine.pinned[storage]:
-            locked += nbytes
-        elif memory.given:
-            given += nbytes
-        else:
-            made += nbytes
+        if memory is not None and engine.resident[storage]:
+            kind = "locked" if not engine.pinned[storage] else "given" if memory.given else "made"
+            nbytes[kind] += engine.storage_bytes[storage]
+    given, made, locked = (format_bytes(nbytes[kind]) for kind in ("given", "made", "locked"))
     would_do = shortage.asked_bytes + shortage.held_bytes
     asked, held, budget = map(format_bytes, (shortage.asked_bytes, shortage.held_bytes, shortage.budget_bytes))
     return BudgetInfeasible(
         f"{func} asks for {asked}, and {held} of the budget of {budget} cannot be evicted:\n"
-        f"  {format_bytes(given)} existed before the budget was opened (parameters, optimizer state, inputs),\n"
-        f"  {format_bytes(made)} cannot be recomputed: inputs were overwritten, or somebody holds the bytes,\n"
-        f"  {format_bytes(locked)} are needed by this very op or by what has to be recomputed for it.\n"
+        f"  {given} existed before the budget was opened (parameters, optimizer state, inputs),\n"
+        f"  {made} cannot be recomputed: inputs were overwritten, or somebody holds the bytes,\n"
+        f"  {locked} are needed by this very op or by what has to be recomputed for it.\n"
         f"A budget of {format_bytes(would_do)} gets past this op. Or make the batch smaller."
     )

@@ -17,9 +17,8 @@ from tensortide.recorder.recorder import Mode
 from tensortide.replays.remat.outcome import OutOfMemory, Thrashing
 from tensortide.run.block import PENDING, Recomputable, Value
 from tensortide.run.engine import LiveEngine
-from tensortide.run.operators import Operator, generators_of, operators
+from tensortide.run.operators import NO_ROOM, Operator, Room, generators_of, operators, sizes_on
 from tensortide.run.refusals import infeasible, refusal
-from tensortide.run.sizes import NO_ROOM, Room, sizes_on
 from tensortide.run.storages import Storages
 from tensortide.run.template import Storage, Template, frozen, storage_of, stored, tensors_of
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tensortide.graph.model import Graph
-from tensortide.plans.remat.schedule import Schedule
+from tensortide.plans.remat.schedule import recorded, schedule
 from tensortide.replays.remat.collecting import CollectingEngine
 from tensortide.replays.remat.outcome import Rules
 
@@ -23,7 +21,9 @@ class Tables(CollectingEngine):
     """A CollectingEngine whose schedule is not known in advance: storages, values and ops come as they happen."""
 
     def __init__(self, policy: Policy, budget_bytes: int) -> None:
-        super().__init__(_nothing(), policy, Rules(budget_bytes=budget_bytes, overrun_bytes=0))
+        super().__init__(
+            schedule(recorded(Graph((), (), (), ()), ())), policy, Rules(budget_bytes=budget_bytes, overrun_bytes=0)
+        )
         self.memories: list[Block | None] = []
         self.depth: list[int] = []
         """Per storage: ops in the longest chain that recomputing it may take."""
@@ -135,10 +135,3 @@ def _grow(*columns: list[Any]) -> int:
     for column in columns:
         column.append(None)
     return len(columns[0]) - 1
-
-
-def _nothing() -> Schedule:
-    none = np.zeros(0, np.int64)
-    start = np.zeros(1, np.int64)
-    graph = Graph((), (), (), ())
-    return Schedule(graph, "", none, none, none, none, start, start, *(none,) * 10)
