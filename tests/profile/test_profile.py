@@ -14,7 +14,7 @@ from tensortide.profile.measure import measure
 from tensortide.profile.stopwatch import Clocks
 from tensortide.recorder import capture
 from tensortide.timing import Durations
-from tensortide.timing.measurement import Measurement
+from tensortide.timing.durations import Measurement
 from tensortide.timing.traced import from_trace
 from tests.recorder.workloads import classifier
 

@@ -11,9 +11,9 @@ import pytest
 
 from tensortide.errors import TimesError
 from tensortide.graph import Graph, Role
+from tensortide.timing.durations import Measurement
 from tensortide.timing.kineto import read_trace
 from tensortide.timing.listed import from_list
-from tensortide.timing.measurement import Measurement
 from tensortide.timing.traced import from_trace
 from tests.graphs import Builder
 

@@ -93,8 +93,7 @@ class G10Options:
 
 def _results(path: Path) -> Path | None:
     """Find the folder that a configuration file at ``path`` names for its results."""
-    from tensortide.importers.g10.config import read_config
-    from tensortide.importers.g10.importer import is_config
+    from tensortide.importers.g10.importer import is_config, read_config
 
     return read_config(path).output_folder if is_config(path) else None
 

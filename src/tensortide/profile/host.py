@@ -13,8 +13,8 @@ import torch
 
 from tensortide.errors import CaptureError
 from tensortide.graph.model import Graph
+from tensortide.timing.durations import Measurement, Platform
 from tensortide.timing.host import cores, cpu_name, governor, load_average
-from tensortide.timing.measurement import Measurement, Platform
 from tensortide.units import format_percent, format_seconds
 
 __all__ = ["accelerators", "chosen_threads", "describe", "device_context", "machine_of", "source_of"]

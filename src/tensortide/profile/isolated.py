@@ -18,8 +18,8 @@ from tensortide.recorder.execute import Operands, arguments, function
 from tensortide.recorder.fallback import fallback
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.timing import Durations, identity
+from tensortide.timing.durations import Ceilings, Measurement, Sample
 from tensortide.timing.host import available_bytes
-from tensortide.timing.measurement import Ceilings, Measurement, Sample
 from tensortide.timing.standins import stand_in
 from tensortide.units import format_bytes
 

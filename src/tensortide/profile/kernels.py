@@ -15,8 +15,8 @@ from tensortide.graph.model import Graph
 from tensortide.profile.host import accelerators, machine_of, source_of
 from tensortide.recorder.fallback import fallback
 from tensortide.timing import Durations
+from tensortide.timing.durations import sample
 from tensortide.timing.kineto import Trace, read_trace
-from tensortide.timing.measurement import sample
 from tensortide.timing.traced import from_trace
 
 __all__ = ["measure_kernels", "profiled"]

@@ -12,7 +12,7 @@ import torch
 from tensortide.graph.model import Graph
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.schema import Schema
-from tensortide.timing.measurement import Measurement, Sample, sample
+from tensortide.timing.durations import Measurement, Sample, sample
 
 Clock: TypeAlias = Callable[[], int]
 

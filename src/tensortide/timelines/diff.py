@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
@@ -85,24 +86,19 @@ def diff(a: Timeline, b: Timeline) -> Difference:
 
     if a.recorded is not b.recorded and a.recorded.index.digest != b.recorded.index.digest:
         raise GraphError("two timelines of different steps cannot be compared op by op")
-    at = {key: position for position, key in enumerate(_occurrences(b))}
-    pairs, only_a = [], []
-    for position, key in enumerate(_occurrences(a)):
-        found = at.pop(key, None)
-        if found is None:
-            only_a.append(position)
-        else:
-            pairs.append((position, found))
+    in_a, in_b = _occurrences(a), _occurrences(b)
+    pairs = [(position, in_b[key]) for key, position in in_a.items() if key in in_b]
     both = np.array(pairs, np.int64).reshape(-1, 2)
-    rest = (np.array(sorted(left), np.int64) for left in (only_a, at.values()))
-    return Difference(a, b, both[:, 0], both[:, 1], *rest)
+    only_a = [position for key, position in in_a.items() if key not in in_b]
+    only_b = [position for key, position in in_b.items() if key not in in_a]
+    return Difference(a, b, both[:, 0], both[:, 1], np.array(only_a, np.int64), np.array(only_b, np.int64))
 
 
-def _occurrences(line: Timeline) -> list[tuple[int, int]]:
-    """For each op run the op and how often it ran before."""
-    seen: dict[int, int] = {}
-    keys = []
-    for op in line.run_op.tolist():
-        keys.append((op, seen.get(op, 0)))
-        seen[op] = seen.get(op, 0) + 1
-    return keys
+def _occurrences(line: Timeline) -> dict[tuple[int, int], int]:
+    """Positions of the op runs by their op and how often it ran before."""
+    seen = Counter[int]()
+    found = {}
+    for position, op in enumerate(line.run_op.tolist()):
+        found[op, seen[op]] = position
+        seen[op] += 1
+    return found

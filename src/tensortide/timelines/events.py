@@ -73,8 +73,7 @@ def events_of(
     """The events of the only lane of a Timeline."""
     import numpy as np
 
-    def column(values: Sequence[int]) -> Ints:
-        return np.asarray(values, np.int64)
-
-    lane = np.zeros(len(kind), np.int64)
-    return Events(column(kind), column(index), lane, column(start_ns), column(end_ns), column(resident_bytes))
+    kinds, indexes, starts, ends, levels = (
+        np.asarray(column, np.int64) for column in (kind, index, start_ns, end_ns, resident_bytes)
+    )
+    return Events(kinds, indexes, 0 * kinds, starts, ends, levels)

@@ -235,12 +235,8 @@ class StorageTimeline(Timeline):
     @property
     def peak_by_phase(self) -> dict[Phase, int]:
         """Most bytes resident during any op of each phase that occurs."""
-        import numpy as np
-
-        order = list(Phase)
-        numbers = {phase: i for i, phase in enumerate(order)}
-        phases = np.fromiter((numbers[op.phase] for op in self.graph.ops), np.int64, len(self.graph))
-        return {order[i]: int(self.resident[phases == i].max()) for i in np.unique(phases)}
+        phases = [op.phase for op in self.graph.ops]
+        return {phase: int(self.resident[[one is phase for one in phases]].max()) for phase in Phase if phase in phases}
 
     @property
     def footprint_bytes(self) -> int:

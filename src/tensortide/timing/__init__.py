@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from tensortide.timing.catalogue import Device, catalogue, device
-from tensortide.timing.durations import Durations, beside, identity, load_durations, save_durations
+from tensortide.timing.durations import (
+    Durations,
+    Measurement,
+    Platform,
+    Sample,
+    beside,
+    identity,
+    load_durations,
+    save_durations,
+)
 from tensortide.timing.machine import LINKS, Link, Machine, MachineDevice, Roof, link, machine
-from tensortide.timing.measurement import Measurement, Platform, Sample
 from tensortide.timing.roofline import estimate
 
 __all__ = [

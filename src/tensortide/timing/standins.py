@@ -10,8 +10,7 @@ from tensortide.cost import Resolver, count
 from tensortide.errors import UnknownCost
 from tensortide.graph.model import Graph
 from tensortide.timing.catalogue import Device
-from tensortide.timing.durations import Durations, identity
-from tensortide.timing.measurement import Ceilings, Measurement, sample
+from tensortide.timing.durations import Ceilings, Durations, Measurement, identity, sample
 from tensortide.timing.roofline import estimate
 
 _LARGE = 1 << 20

@@ -5,15 +5,14 @@ from __future__ import annotations
 import functools
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 from tensortide.cost import Resolver
 from tensortide.errors import TimesError
 from tensortide.graph.model import Graph
-from tensortide.timing.durations import Durations
+from tensortide.timing.durations import Durations, Platform, sample
 from tensortide.timing.kineto import HostOp, Kernel, Shapes, Trace
-from tensortide.timing.measurement import Platform, sample
 from tensortide.timing.standins import from_samples
 
 _SLACK = 64
@@ -107,10 +106,9 @@ def from_trace(graph: Graph, trace: Trace, *, resolver: Resolver | None = None) 
             f"{trace.path} is a trace of other sizes: of {found.found:,} ops found by name {found.by_shape:,} have the "
             "shapes of the graph.\nGive the graph the settings of the step that was traced."
         )
-    timer = _Timer(graph, trace)
+    time = _timer(graph, trace)
     samples = [
-        [timer.ns(index, op) for match in matches if (op := match.ops[index]) is not None]
-        for index in range(len(graph))
+        [time(index, op) for match in matches if (op := match.ops[index]) is not None] for index in range(len(graph))
     ]
     notes = [f"{trace.orphans:,} kernels in the trace have no launch: their time is in no op"] if trace.orphans else []
     return from_samples(
@@ -200,28 +198,22 @@ def _matched(wanted: Sequence[tuple[str, Shapes]], calls: Sequence[HostOp]) -> _
 # -- how long it took -------------------------------------------------------------------------------
 
 
-class _Timer:
-    """The time of a call: that of the kernels it launched, or its own."""
+def _timer(graph: Graph, trace: Trace) -> Callable[[int, HostOp], int]:
+    """Return the time of an op in a call: from the first kernel that it launched to the last, or of the call itself."""
+    launched: defaultdict[object, list[Kernel]] = defaultdict(list)
+    for kernel in sorted(trace.kernels, key=lambda kernel: kernel.launched_ns):
+        launched[kernel.thread].append(kernel)
 
-    def __init__(self, graph: Graph, trace: Trace) -> None:
-        self._graph = graph
-        self._launched: dict[object, list[Kernel]] = {}
-        for kernel in sorted(trace.kernels, key=lambda kernel: kernel.launched_ns):
-            self._launched.setdefault(kernel.thread, []).append(kernel)
-
-    def ns(self, index: int, op: HostOp) -> int:
-        """Nanoseconds of op ``index`` in the call ``op``."""
-        if not self._launched:
-            return op.end_ns - op.start_ns
-        kernels = self._launched.get(op.thread, [])
+    def ns(index: int, call: HostOp) -> int:
         first, after = (
-            bisect_right(kernels, t, key=lambda kernel: kernel.launched_ns) for t in (op.start_ns - 1, op.end_ns)
+            bisect_right(launched[call.thread], t, key=lambda kernel: kernel.launched_ns)
+            for t in (call.start_ns - 1, call.end_ns)
         )
-        mine = kernels[first:after]
-        if mine:
+        if mine := launched[call.thread][first:after]:
             return max(kernel.end_ns for kernel in mine) - min(kernel.start_ns for kernel in mine)
-        return 0 if self._on_device(index) else op.end_ns - op.start_ns
+        op, storages, tensors = graph.ops[index], graph.storages, graph.tensors
+        if trace.kernels and any(storages[tensors[t].storage].device != "cpu" for t in op.inputs + op.outputs):
+            return 0
+        return call.end_ns - call.start_ns
 
-    def _on_device(self, index: int) -> bool:
-        op, graph = self._graph.ops[index], self._graph
-        return any(graph.storages[graph.tensors[t].storage].device != "cpu" for t in op.inputs + op.outputs)
+    return ns

@@ -10,8 +10,8 @@ from hypothesis import given
 
 from tensortide.errors import TraceError
 from tensortide.importers.door import open
-from tensortide.importers.g10.config import LivenessConfig, read_config
 from tensortide.importers.g10.export import write_liveness_files
+from tensortide.importers.g10.importer import LivenessConfig, read_config
 from tensortide.timing.durations import Times
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT
 from tests.recorder.mutations import damaged

@@ -122,10 +122,7 @@ def _graph(workload: str, kernels: Sequence[Kernel], tensors: Sequence[TensorLin
         ops.append(
             Op(kinds[kind], inputs, outputs, phase, module, label="" if kernel.parent is None else kernel.parent[1])
         )
-    storages = tuple(
-        Storage(tensor.nbytes, "cuda", _role(tensor, read, given), *_life(tensor, first, last, given), names[tensor.id])
-        for tensor in tensors
-    )
+    storages = tuple(_storage(tensor, names[tensor.id], first, last, read, given) for tensor in tensors)
     return Graph(
         ops=tuple(ops),
         calls=tuple(calls),
@@ -139,23 +136,18 @@ def _graph(workload: str, kernels: Sequence[Kernel], tensors: Sequence[TensorLin
 _ASSUMED = ("every tensor of a kernel trace is a storage of its own",)
 
 
-def _life(
-    tensor: TensorLine, first: dict[int, int], last: dict[int, int], given: set[int]
-) -> tuple[int | None, int | None]:
-    """Birth and death of the storage."""
+def _storage(
+    tensor: TensorLine, name: str, first: dict[int, int], last: dict[int, int], read: set[int], given: set[int]
+) -> Storage:
+    """From the first to the last kernel that uses it; what is global or given exists before, what is unused until."""
+    born, death, role = first.get(tensor.id), last.get(tensor.id, -1) + 1, Role.TEMPORARY
     if tensor.is_global:
-        return None, None
-    if tensor.id not in first:
-        return None, 0
-    return None if tensor.id in given else first[tensor.id], last[tensor.id] + 1
-
-
-def _role(tensor: TensorLine, read: set[int], given: set[int]) -> Role:
-    if tensor.is_global:
-        return Role.PARAMETER
+        return Storage(tensor.nbytes, "cuda", Role.PARAMETER, None, None, name)
     if tensor.id in given:
-        return Role.INPUT
-    return Role.ACTIVATION if tensor.id in read else Role.TEMPORARY
+        born, role = None, Role.INPUT
+    elif tensor.id in read:
+        role = Role.ACTIVATION
+    return Storage(tensor.nbytes, "cuda", role, born, death, name)
 
 
 def _tensor(tensor: TensorLine) -> Tensor:

@@ -116,11 +116,8 @@ class _Forward:
     """A module's ``forward`` in graphs; while they are traced it is the module's own."""
 
     def __init__(self, path: str, model: torch.nn.Module, mode: StepFakeMode, texts: dict[Phase, str]) -> None:
-        self._path = path
-        self._model = model
+        self._path, self._model, self._mode, self._texts = path, model, mode, texts
         self._original = model.forward
-        self._mode = mode
-        self._texts = texts
         self._tracing = False
         self._compiled: Callable[..., Any] | None = None
         self.names: list[Named] = []

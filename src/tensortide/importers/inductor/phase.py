@@ -28,9 +28,8 @@ class Reading:
     """The graph of one phase, as it is put into ``made``.
 
     ``names``: of each name the tensor, the Part of a result, or None if it is neither. ``arguments`` are the
-    parameters' tensors (None for what is no tensor), ``taken`` those alone, ``made`` what nodes defined; ``results``
-    are what it returns, in order, None for what is no tensor, and ``returned`` the tensors alone. ``first`` is its
-    first kernel.
+    parameters' tensors and ``results`` what it returns, in order, None for what is no tensor. ``first`` is its first
+    kernel.
     """
 
     def __init__(self, program: Program, phase: Phase, assembly: Assembly) -> None:
@@ -41,22 +40,6 @@ class Reading:
         self.names: dict[str, int | Part | None] = {}
         self.arguments: list[int | None] = []
         self.results: list[int | None] = []
-        self._start = len(assembly.tensors)
-
-    @property
-    def taken(self) -> list[int]:
-        """The tensors among the arguments."""
-        return [tensor for tensor in self.arguments if tensor is not None]
-
-    @property
-    def returned(self) -> list[int]:
-        """The tensors among the results."""
-        return [tensor for tensor in self.results if tensor is not None]
-
-    @property
-    def made(self) -> range:
-        """The tensors that came up here."""
-        return range(self._start, len(self.assembly.tensors))
 
     def parameters(self, known: Mapping[str, int | Part | None], local: bool = False) -> None:
         """Take the parameters: those that are ``known`` stand for these tensors. The others live across steps, or in

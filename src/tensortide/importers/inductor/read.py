@@ -64,6 +64,7 @@ def trace_of_texts(
     if not made.kernels:
         raise TraceError(f"{', '.join(text.path for text in texts.values())}: no kernel in it")
     _keep(readings, made)
+    _mark_written(made)
     if made.unknown:
         symbols = ", ".join(sorted(made.unbound))
         notes.append(f"the sizes of {len(made.unknown)} tensors are unknown and count 0 bytes: no value for {symbols}")
@@ -157,9 +158,9 @@ def _keep(readings: Mapping[Phase, Reading], made: Assembly) -> None:
     What the forward returns once and the backward takes is saved for it; what it returns twice is a result as well.
     """
     forward, backward = readings.get(Phase.FORWARD), readings.get(Phase.BACKWARD)
-    saved = set(backward.taken) if backward else set()
+    saved = {tensor for tensor in backward.arguments if tensor is not None} if backward else set()
     for reading in readings.values():
-        for tensor, times in Counter(reading.returned).items():
+        for tensor, times in Counter(tensor for tensor in reading.results if tensor is not None).items():
             block = made.block(tensor)
             if block.persistent or (reading is forward and times == 1 and tensor in saved):
                 continue
@@ -167,33 +168,26 @@ def _keep(readings: Mapping[Phase, Reading], made: Assembly) -> None:
             if block.role is Role.TEMPORARY:
                 block.role = _RETURNED[reading.phase]
     if forward and backward:
-        _mark_saved(saved & set(forward.made), backward.first, made)
+        for tensor in saved:  # resident when the backward pass starts
+            block = made.block(tensor)
+            block.until = max(block.until, backward.first)
+            if block.role is Role.TEMPORARY:
+                block.role = Role.ACTIVATION
         for weight, gradient in zip(forward.arguments, backward.results, strict=False):
             if weight is not None and gradient is not None:
                 made.block(weight).role = Role.PARAMETER
+
+
+def _mark_written(made: Assembly) -> None:
+    """Mark inputs that the forward pass writes as buffers, and those that the optimizer writes as its state."""
     for kernel in made.kernels:
-        _mark_written(kernel, made)
-
-
-def _mark_saved(saved: set[int], backward: int, made: Assembly) -> None:
-    """Mark saved activations as resident when the backward pass starts, at the kernel ``backward``."""
-    for tensor in saved:
-        block = made.block(tensor)
-        block.until = max(block.until, backward)
-        if block.role is Role.TEMPORARY:
-            block.role = Role.ACTIVATION
+        for _, tensor in kernel.outputs if kernel.name.endswith("copy_.default") else ():
+            block = made.block(tensor)
+            if block.persistent and block.role is Role.INPUT:
+                block.role = Role.BUFFER if kernel.phase is Phase.FORWARD else Role.OPTIMIZER_STATE
 
 
 _RETURNED = {Phase.FORWARD: Role.OUTPUT, Phase.BACKWARD: Role.GRADIENT, Phase.OPTIMIZER: Role.OPTIMIZER_STATE}
-
-
-def _mark_written(kernel: Kernel, made: Assembly) -> None:
-    """Mark inputs that the forward pass writes as buffers, and those that the optimizer writes as its state."""
-    for _, tensor in kernel.outputs:
-        block = made.block(tensor)
-        copied = kernel.name.endswith("copy_.default") and block.persistent and block.role is Role.INPUT
-        if copied:
-            block.role = Role.BUFFER if kernel.phase is Phase.FORWARD else Role.OPTIMIZER_STATE
 
 
 def _graph(made: Assembly, workload: str, notes: tuple[str, ...]) -> Graph:

@@ -119,7 +119,6 @@ _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
 }
 _FUNCTIONS: dict[str, Callable[..., int]] = {
     "Max": max,
@@ -138,7 +137,7 @@ def evaluated(dim: int | str, values: Mapping[str, int]) -> int:
     if isinstance(dim, int):
         return dim
     try:
-        value = _value(_parsed(dim), values)
+        value = _value(_parsed(dim), values.__getitem__)
     except KeyError as error:
         raise Bad(f"{dim}: {error.args[0]} has no value") from None
     except (ZeroDivisionError, OverflowError) as error:
@@ -166,45 +165,31 @@ def _check_expression(text: str, at: int) -> None:
     if not text or len(text) > _LONGEST:
         raise Bad("a dimension was expected", at)
     try:
-        _check(_parsed(text), 0)
+        _value(_parsed(text), lambda name: 1)
+    except ArithmeticError:
+        pass  # of these values
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise Bad(f"no dimension: {text[:60]}", at) from None
 
 
-def _check(node: ast.expr, depth: int) -> None:
+def _value(node: ast.expr, value_of: Callable[[str], int], depth: int = 0) -> int:
+    """The value of an expression of symbols. Raises ValueError for any other."""
     match node:
-        case ast.Constant(int() as value) if not isinstance(value, bool) and 0 <= value < 1 << 63:
-            return
-        case ast.Name():
-            return
-        case ast.UnaryOp(op=ast.USub()) if depth < 100:
-            _check(node.operand, depth + 1)
-        case ast.BinOp(op=ast.Pow(), right=ast.Constant(int() as power)) if 0 <= power < 64:
-            _check(node.left, depth + 1)
-        case ast.BinOp() if type(node.op) in _BINARY and not isinstance(node.op, ast.Pow) and depth < 100:
-            _check(node.left, depth + 1)
-            _check(node.right, depth + 1)
-        case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS and depth < 100:
-            low, high = _ARITIES.get(name, (2, 2))
-            if not low <= len(node.args) <= high:
-                raise ValueError
-            for argument in node.args:
-                _check(argument, depth + 1)
-        case _:
+        case _ if depth > 100:
             raise ValueError
-
-
-def _value(node: ast.expr, values: Mapping[str, int]) -> int:
-    match node:
-        case ast.Constant(int() as value):
+        case ast.Constant(int() as value) if not isinstance(value, bool) and 0 <= value < 1 << 63:
             return value
         case ast.Name():
-            return values[node.id]
-        case ast.UnaryOp():
-            return -_value(node.operand, values)
-        case ast.BinOp():
-            return _BINARY[type(node.op)](_value(node.left, values), _value(node.right, values))
-        case ast.Call(func=ast.Name(id=name)):
-            return _FUNCTIONS[name](*(_value(argument, values) for argument in node.args))
-        case _:
-            raise AssertionError(ast.dump(node))
+            return value_of(node.id)
+        case ast.UnaryOp(op=ast.USub()):
+            return -_value(node.operand, value_of, depth + 1)
+        case ast.BinOp(op=ast.Pow(), right=ast.Constant(int() as power)) if 0 <= power < 64:
+            return int(_value(node.left, value_of, depth + 1) ** power)
+        case ast.BinOp() if type(node.op) in _BINARY:
+            left, right = (_value(side, value_of, depth + 1) for side in (node.left, node.right))
+            return _BINARY[type(node.op)](left, right)
+        case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS:
+            low, high = _ARITIES.get(name, (2, 2))
+            if low <= len(node.args) <= high:
+                return _FUNCTIONS[name](*(_value(argument, value_of, depth + 1) for argument in node.args))
+    raise ValueError

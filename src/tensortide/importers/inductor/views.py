@@ -63,14 +63,11 @@ def _permuted(strides: tuple[int, ...], dims: tuple[Value, ...]) -> tuple[int, .
 
 
 def _swapped(strides: tuple[int, ...], first: Value, second: Value) -> tuple[int, ...] | None:
-    swapped = list(strides)
     if len(strides) < 2:
         return strides
-    for dim in (first, second):
-        if not isinstance(dim, int) or not -len(strides) <= dim < len(strides):
-            return None
-    assert isinstance(first, int)
-    assert isinstance(second, int)
+    swapped, dims = list(strides), range(-len(strides), len(strides))
+    if not (isinstance(first, int) and isinstance(second, int) and first in dims and second in dims):
+        return None
     swapped[first], swapped[second] = swapped[second], swapped[first]
     return tuple(swapped)
 
