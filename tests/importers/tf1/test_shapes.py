@@ -175,6 +175,22 @@ def test_values_of_shapes_reach_through_arithmetic() -> None:
     assert zeros.outputs[0].dtype == "float32"
 
 
+def test_a_part_of_a_table_has_not_its_elements() -> None:
+    """Paddings cut out of a table, a length picked behind an ellipsis: neither is known, and neither is wrong."""
+    graph = Graph()
+    graph.feed("x", 4, 5)
+    graph.node("table", "Const", dtype=INT, value=tensor([0, 0, 1, 2, 0, 3], (3, 2)))
+    graph.node("pads", "Slice", "table", graph.const("begin", 1, 0), graph.const("size", 2, 2), T=INT)
+    graph.node("padded", "Pad", "x", "pads", T=FLOAT)
+    bounds = [graph.const("from", 0, 1), graph.const("to", 0, 2), graph.const("by", 1, 1)]
+    graph.node("dims", "StridedSlice", graph.const("vector", 7, 9, 11), *bounds, ellipsis_mask=1)
+    graph.node("filled", "Fill", "dims", graph.scalar("zero", 0), T=INT)
+    graph.train("padded", "filled")
+    program = read_program(graph.data())
+    assert (sizes(program, "pads"), sizes(program, "dims")) == (["2", "2"], ["1"])
+    assert {"padded:0::elements", "filled:0::elements"} <= program.hints.keys()
+
+
 def test_dtypes() -> None:
     graph = Graph()
     graph.feed("x", 4, 9)

@@ -51,26 +51,9 @@ def free(op: OpCall) -> Cost:
     return FREE
 
 
-def _copied(op: OpCall) -> Bytes:
-    return Bytes(size(op.inputs), size(op.outputs))
-
-
-def _taken(op: OpCall) -> Bytes:
-    made = size(op.outputs)
-    return Bytes(made, made)
-
-
 def _scattered(op: OpCall) -> Bytes:
     value = op.tensor("value")
     return Bytes(value.region_bytes, value.numel * value.itemsize)
-
-
-def _filled(op: OpCall) -> Bytes:
-    return Bytes(size(op.inputs[:1]) if op.base == "OneHot" else 0, size(op.outputs))
-
-
-def _padded(op: OpCall) -> Bytes:
-    return Bytes(size([op.tensor("dy")] if op.has("dy") else op.inputs[:1]), size(op.outputs))
 
 
 def assigned(op: OpCall) -> Bytes:
@@ -87,11 +70,13 @@ def replaced_rows(op: OpCall) -> Bytes:
 @tf(
     "Cast Transpose Pack ParallelConcat Concat ConcatV2 ReverseV2 Reverse ReverseSequence Roll DynamicStitch "
     "DynamicPartition Unpack Split SplitV Tile SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace",
-    "0 FLOP: read and written", "A copy, in another order, layout or dtype.", bytes=_copied,
+    "0 FLOP: read and written", "A copy, in another order, layout or dtype.",
+    bytes=lambda op: Bytes(size(op.inputs), size(op.outputs)),
 )  # fmt: skip
 @tf(
     "Slice StridedSlice TensorArrayGatherV3 TensorArrayConcatV3", "0 FLOP: what is taken is read and written",
-    "A copy of a part, or of all elements of an array together.", bytes=_taken,
+    "A copy of a part, or of all elements of an array together.",
+    bytes=lambda op: Bytes(size(op.outputs), size(op.outputs)),
 )  # fmt: skip
 @tf(
     "TensorArrayScatterV3", "0 FLOP: the value is read, its parts written",
@@ -99,11 +84,12 @@ def replaced_rows(op: OpCall) -> Bytes:
 )  # fmt: skip
 @tf(
     "Fill ZerosLike OnesLike OneHot Zeros Ones Empty", "0 FLOP: written", "A fill; OneHot reads its indices.",
-    bytes=_filled,
+    bytes=lambda op: Bytes(size(op.inputs[:1]) if op.base == "OneHot" else 0, size(op.outputs)),
 )  # fmt: skip
 @tf(
     "Pad PadV2 MirrorPad StridedSliceGrad", "0 FLOP: zeros with the input copied into place",
-    "A tensor in a larger one.", bytes=_padded,
+    "A tensor in a larger one.",
+    bytes=lambda op: Bytes(size([op.tensor("dy")] if op.has("dy") else op.inputs[:1]), size(op.outputs)),
 )  # fmt: skip
 @tf(
     "Assign AssignVariableOp", "0 FLOP: value read, variable written", "A variable gets a value.", bytes=assigned

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tensortide.expr import Expr, ceil_ratio, constant
 from tensortide.importers.tf1.program import Shape
 from tensortide.importers.tf1.shapes.elementwise import broadcast
@@ -13,32 +11,21 @@ from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
 __all__ = ["einsum_terms"]
 
 
-def _matrices(op: Op, transposed: Sequence[bool]) -> list[Shape]:
-    """Return the shapes of both operands as they are multiplied."""
-    shapes = []
-    for i, swapped in enumerate(transposed):
+@shape_of("MatMul SparseMatMul BatchMatMul BatchMatMulV2 BatchMatMulV3")
+def matrix_product(op: Op) -> Result:
+    batched = op.type.startswith("Batch")
+    operands = []
+    for i, name in enumerate(("adj_x", "adj_y") if batched else ("transpose_a", "transpose_b")):
         shape = op.shape(i)
         if len(shape) < 2:
             raise Contradiction(f"a matrix of {len(shape)} dimensions")
-        shapes.append((*shape[:-2], shape[-1], shape[-2]) if swapped else shape)
-    return shapes
-
-
-@shape_of("MatMul SparseMatMul")
-def matrix_product(op: Op) -> Result:
-    a, b = _matrices(op, (op.attribute("transpose_a", False), op.attribute("transpose_b", False)))
-    if len(a) != 2 or len(b) != 2:
+        operands.append((*shape[:-2], shape[-1], shape[-2]) if op.attribute(name, False) else shape)
+    a, b = operands
+    if not batched and (len(a) != 2 or len(b) != 2):
         raise Contradiction(f"matrices of {len(a)} and {len(b)} dimensions")
-    op.equal(a[1], b[0])
-    return op.sizes.now(a[0]), op.sizes.now(b[1])
-
-
-@shape_of("BatchMatMul BatchMatMulV2 BatchMatMulV3")
-def batch_product(op: Op) -> Result:
-    a, b = _matrices(op, (op.attribute("adj_x", False), op.attribute("adj_y", False)))
     op.equal(a[-1], b[-2])
-    batch = op.same(a[:-2], b[:-2]) if op.type == "BatchMatMul" else broadcast(op, a[:-2], b[:-2])
-    return (*batch, a[-2], b[-1])
+    batch = broadcast(op, a[:-2], b[:-2]) if op.type[-2:] in ("V2", "V3") else op.same(a[:-2], b[:-2])
+    return (*batch, op.sizes.now(a[-2]), op.sizes.now(b[-1]))
 
 
 def einsum_terms(equation: str) -> tuple[list[str], str]:

@@ -6,7 +6,7 @@ in the end are the independent sizes of the model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
 from enum import IntEnum
 from fractions import Fraction
 
@@ -48,7 +48,8 @@ class Sizes:
         self.facts: list[tuple[Expr, int]] = []
         self.pending: list[tuple[Expr, Expr]] = []
         self.bounds: dict[str, Expr] = {}
-        self._primes = _primes(PRIMES)
+        odd = itertools.count(PRIMES, 2)
+        self._primes = (n for n in odd if all(n % divisor for divisor in range(3, int(n**0.5) + 1, 2)))
         self._numbers: dict[Expr, int | Fraction] = {}
 
     def new(self, name: str, hint: int | None, origin: Origin) -> Expr:
@@ -229,11 +230,3 @@ def _solved_for(difference: Expr, name: str) -> Expr | None:
 
 def _is_whole(expr: Expr) -> bool:
     return all(isinstance(c, int) and all(exponent > 0 for _, exponent in m) for m, c in expr.terms.items())
-
-
-def _primes(start: int) -> Iterator[int]:
-    number = start
-    while True:
-        if all(number % divisor for divisor in range(3, int(number**0.5) + 1, 2)):
-            yield number
-        number += 2
