@@ -27,37 +27,28 @@ def _sites(tensor: Tensor, weight: Tensor) -> int:
     return math.prod(shape[: -spatial - 1]) * math.prod(shape[len(shape) - spatial :])
 
 
-def convolve(op: OpCall, weight: Tensor, x: Tensor | None = None, transposed: bool | None = None) -> Cost:
+def convolve(op: OpCall, weight: Tensor, x: Tensor | None = None) -> Cost:
     """Forward: a convolution visits its output, a transposed one its input."""
-    transposed = "transpose" in op.base if transposed is None else transposed
+    transposed = op.arg("transposed", "transpose" in op.base)
     sites = _sites((x or op.first("input", "self")) if transposed else op.out, weight)
     op.let(sites=sites, weight=weight.numel)
     return product(op, sites * weight.numel, op.out.numel if op.has("bias") else 0)
 
 
-@aten("convolution _convolution convolution_overrideable", FORMULA)
-def convolution(op: OpCall) -> Cost:
-    """Convolution, or transposed convolution."""
-    return convolve(op, op.tensor("weight"), transposed=bool(op.arg("transposed", False)))
-
-
+@aten("convolution _convolution convolution_overrideable", FORMULA, meaning="Convolution, or transposed convolution.")
 @aten(
     "cudnn_convolution miopen_convolution miopen_depthwise_convolution mkldnn_convolution _mps_convolution "
     "_nnpack_spatial_convolution _conv_depthwise2d conv_depthwise3d slow_conv_dilated2d slow_conv_dilated3d "
     "slow_conv3d_forward _slow_conv2d_forward",
     FORMULA,
+    meaning="Convolution by one library's kernel.",
 )
-def backend_convolution(op: OpCall) -> Cost:
-    """Convolution by one library's kernel."""
-    return convolve(op, op.tensor("weight"))
-
-
 @aten(
     "cudnn_convolution_transpose miopen_convolution_transpose _mps_convolution_transpose slow_conv_transpose2d "
     "slow_conv_transpose3d",
     FORMULA,
 )
-def backend_transposed(op: OpCall) -> Cost:
+def convolution(op: OpCall) -> Cost:
     """Transposed convolution by one library's kernel."""
     return convolve(op, op.tensor("weight"))
 

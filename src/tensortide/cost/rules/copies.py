@@ -93,35 +93,31 @@ def padding_backward(op: OpCall) -> Cost:
     return Cost(elementwise_flops=max(0, op.tensor("grad_output").numel - op.out.numel))
 
 
-def _counted(op: OpCall, flops: int, special: int = 0) -> Cost:
-    count = op.out.numel
-    if dtype_kind(op.out.dtype) is Kind.INTEGER:
-        return Cost(int_ops=count)
-    return Cost(elementwise_flops=flops * count, transcendentals=special * count)
-
-
-@aten("arange range", "1 integer op (2 FLOP if floating) per element", bytes=writes_only)
-def arange(op: OpCall) -> Cost:
-    """Start plus index times step."""
-    return _counted(op, 2)
-
-
-@aten("linspace logspace", "2 FLOP per element (3 and a power for logspace)", bytes=writes_only)
-def linspace(op: OpCall) -> Cost:
-    """Evenly spaced points."""
-    return _counted(op, 3, 1) if op.base == "logspace" else _counted(op, 2)
-
-
+@aten(
+    "arange range",
+    "1 integer op (2 FLOP if floating) per element",
+    meaning="Start plus index times step.",
+    bytes=writes_only,
+)
+@aten(
+    "linspace logspace",
+    "2 FLOP per element (3 and a power for logspace)",
+    meaning="Evenly spaced points.",
+    bytes=writes_only,
+)
 @aten(
     "hann_window hamming_window blackman_window bartlett_window kaiser_window fft_fftfreq fft_rfftfreq",
     "4 per element",
     bytes=writes_only,
 )
-def window(op: OpCall) -> Cost:
+def generated(op: OpCall) -> Cost:
     """A window function: a multiple of the index, a cosine and a linear form of it."""
-    if "freq" in op.base:
-        return _counted(op, 2)
-    return _counted(op, 10 if "blackman" in op.base else 4, 1)
+    count = op.out.numel
+    if dtype_kind(op.out.dtype) is Kind.INTEGER:
+        return Cost(int_ops=count)
+    special = op.base == "logspace" or op.base.endswith("_window")
+    flops = {"logspace": 3, "blackman_window": 10}.get(op.base, 4 if special else 2)
+    return Cost(elementwise_flops=flops * count, transcendentals=special * count)
 
 
 # Communication between devices: copies, and the arithmetic of reductions on the way. How many devices take part is a

@@ -146,17 +146,18 @@ def linear_backward_part(op: OpCall) -> Cost:
     return product(op, gradient.numel * k, gradient.numel - gradient.shape[-1] if biased else 0)
 
 
-@aten("matmul", "B m n k MACs, B = product of the broadcast batch")
-def matmul(op: OpCall) -> Cost:
-    """Product of operands of any rank; a vector has m = 1 or n = 1."""
-    return product(op, op.out.numel * (1, *op.shape("self"))[-1])
-
-
+@aten(
+    "matmul",
+    "B m n k MACs, B = product of the broadcast batch",
+    meaning="Product of operands of any rank; a vector has m = 1 or n = 1.",
+)
 @aten("matmul_backward", "as the product, for each wanted gradient")
-def matmul_backward(op: OpCall) -> Cost:
+def matmul(op: OpCall) -> Cost:
     """Gradients of both operands, as wanted."""
-    macs = op.tensor("grad").numel * (1, *op.shape("self"))[-1]
-    return product(op, macs * sum(op.arg("mask", (True, True))))
+    k = (1, *op.shape("self"))[-1]
+    if op.base == "matmul":
+        return product(op, op.out.numel * k)
+    return product(op, op.tensor("grad").numel * k * sum(op.arg("mask", (True, True))))
 
 
 @aten("_trilinear", "R Oo I2 (I1 + 1) MACs: the first two factors are contracted, then the third")

@@ -46,20 +46,19 @@ def mean(op: OpCall) -> Cost:
     return rows_work(op, max(count, results), results)
 
 
-@aten("max min amax amin argmax argmin any all _is_all_true _is_any_true", "R (n - 1) comparisons")
+@aten(
+    "max min amax amin argmax argmin any all _is_all_true _is_any_true",
+    "R (n - 1) comparisons",
+    meaning="Largest or smallest, or its place; between two tensors, one comparison per element.",
+)
+@aten("aminmax _aminmax", "2 R (n - 1) comparisons")
 def extremum(op: OpCall) -> Cost:
-    """Largest or smallest, or its place; between two tensors, one comparison per element."""
+    """Smallest and largest."""
     if isinstance(op.arg("other"), Tensor):
         return elements(op, op.out.numel, Weights(1, 0, 1))
     count, results = sizes(op)
-    return elements(op, max(0, count - results), Weights(1, 0, 1), kind_of([op.tensor("self")]))
-
-
-@aten("aminmax _aminmax", "2 R (n - 1) comparisons")
-def both_extrema(op: OpCall) -> Cost:
-    """Smallest and largest."""
-    count, results = sizes(op)
-    return elements(op, 2 * max(0, count - results), Weights(1, 0, 1))
+    both, kind = "aminmax" in op.base, kind_of([op.tensor("self")])
+    return elements(op, (1 + both) * max(0, count - results), Weights(1, 0, 1), None if both else kind)
 
 
 @aten("count_nonzero", "R (2n - 1) integer ops")
@@ -191,11 +190,18 @@ def ceil_log2(n: int) -> int:
     return (n - 1).bit_length() if n > 1 else 0
 
 
-@aten("sort argsort msort", "R (n L - 2^L + 1) comparisons, L = ceil(log2 n)")
+@aten(
+    "sort argsort msort",
+    "R (n L - 2^L + 1) comparisons, L = ceil(log2 n)",
+    meaning="Merge sort of every row, worst case.",
+)
+@aten("median nanmedian mode", "as a sort of every row (bound)")
 def sort(op: OpCall) -> Cost:
-    """Merge sort of every row, worst case."""
-    rows, n = rows_of(op)
-    return elements(op, rows * merge_comparisons(n), COMPARED, kind_of([op.tensor("self")]))
+    """Middle or most frequent value; without a dimension, of all elements."""
+    whole = "median" in op.base and "dim" not in op.arguments
+    rows, n = (1, op.tensor("self").numel) if whole else rows_of(op)
+    cost = elements(op, rows * merge_comparisons(n), COMPARED, kind_of([op.tensor("self")]))
+    return cost if "sort" in op.base else msgspec.structs.replace(cost, exact=False, reason="bound: a full sort")
 
 
 @aten("topk kthvalue", "R n ceil(log2(k + 1)) comparisons")
@@ -205,14 +211,6 @@ def topk(op: OpCall) -> Cost:
     k = int(op.arg("k", 1))
     op.let(k=k)
     return elements(op, rows * n * ceil_log2(k + 1), COMPARED, kind_of([op.tensor("self")]))
-
-
-@aten("median nanmedian mode", "as a sort of every row (bound)")
-def median(op: OpCall) -> Cost:
-    """Middle or most frequent value; without a dimension, of all elements."""
-    rows, n = rows_of(op) if "dim" in op.arguments or op.base == "mode" else (1, op.tensor("self").numel)
-    cost = elements(op, rows * merge_comparisons(n), COMPARED, kind_of([op.tensor("self")]))
-    return msgspec.structs.replace(cost, exact=False, reason="bound: a full sort")
 
 
 @aten("searchsorted bucketize", "ceil(log2(n + 1)) comparisons per query")
