@@ -31,18 +31,8 @@ def write_file(path: str | os.PathLike[str], content: str | bytes, *, folders: b
     Raises:
         OutputError: the directory is missing, ``path`` is a directory, permission is missing, the disk is full.
     """
-    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-    target = check_writable(path, folders=folders)
-    made: list[Path] = []
-    try:
-        if folders:
-            _make_folders(target.parent, made)
-        _replace(target, data)
-    except OSError as error:
-        _remove_folders(made)
-        reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
-        raise OutputError(f"cannot write {target}: {reason}.") from error
-    return target
+    _write({Path(path): content}, folders=folders)
+    return Path(path)
 
 
 def write_files(files: Mapping[Path, str | bytes]) -> tuple[Path, ...]:
@@ -51,24 +41,35 @@ def write_files(files: Mapping[Path, str | bytes]) -> tuple[Path, ...]:
     Raises:
         OutputError: as ``write_file``; what was there before is as it was.
     """
+    _write(files, folders=True)
+    return tuple(files)
+
+
+def _write(files: Mapping[Path, str | bytes], *, folders: bool) -> None:
     made: list[Path] = []
     staged: dict[Path, Path] = {}
+    path = Path()
     try:
         for path, content in files.items():
-            _make_folders(path.parent, made)
-            target = check_writable(path).resolve()
-            staged[target] = _stage(target, content)
-        for target, temporary in staged.items():
-            temporary.replace(target)
-    except (OSError, OutputError) as error:
+            target = check_writable(path, folders=folders)
+            if folders:
+                _make_folders(path.parent, made)
+            data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+            if (target.exists() and not target.is_file()) or target.parts[:2] in (("/", "dev"), ("/", "proc")):
+                with target.open("ab") as stream:  # /dev/stdout and pipes cannot be replaced
+                    stream.write(data)
+            else:
+                target = target.resolve()  # a link stays a link: what it points to is replaced
+                staged[target] = _stage(target, data)
+        for path, temporary in staged.items():
+            temporary.replace(path)
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
+        raise OutputError(f"cannot write {path}: {reason}.") from error
+    finally:
         for temporary in staged.values():
             temporary.unlink(missing_ok=True)
-        _remove_folders(made)
-        if isinstance(error, OutputError):
-            raise
-        reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
-        raise OutputError(f"cannot write {error.filename or ', '.join(map(str, files))}: {reason}.") from error
-    return tuple(files)
+        _remove_empty(made)
 
 
 def check_writable(path: str | os.PathLike[str], *, folders: bool = False) -> Path:
@@ -95,26 +96,13 @@ def check_writable(path: str | os.PathLike[str], *, folders: bool = False) -> Pa
     return target
 
 
-def _replace(target: Path, data: bytes) -> None:
-    if (target.exists() and not target.is_file()) or target.parts[:2] in (("/", "dev"), ("/", "proc")):
-        with target.open("ab") as stream:  # /dev/stdout and pipes cannot be replaced
-            stream.write(data)
-        return
-    target = target.resolve()  # a link stays a link: what it points to is replaced
-    temporary = _stage(target, data)
-    try:
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _stage(target: Path, content: str | bytes) -> Path:
+def _stage(target: Path, content: bytes) -> Path:
     """A file beside ``target`` with ``content``, which can take its place; nothing is left if it cannot be written."""
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".tmp", dir=target.parent)
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
+            stream.write(content)
         temporary.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -130,9 +118,9 @@ def _make_folders(folder: Path, made: list[Path]) -> None:
         made.append(place)
 
 
-def _remove_folders(made: list[Path]) -> None:
+def _remove_empty(made: list[Path]) -> None:
     for folder in reversed(made):
-        with contextlib.suppress(OSError):  # no longer empty
+        with contextlib.suppress(OSError):  # it holds what was written
             folder.rmdir()
 
 

@@ -21,7 +21,10 @@ Weigh: TypeAlias = Callable[[OpCall], Weights]
 
 
 def aten(names: str, formula: str, **options: Any) -> Callable[[W], W]:
-    """Register the decorated function as the rule of the ops ``names`` of ATen, separated by spaces."""
+    """Register the decorated function as the rule of the ops ``names`` of ATen, separated by spaces.
+
+    Stacked, each decorator gives the ``meaning`` of its own ops; the docstring is that of those without.
+    """
     return rule(*(f"aten::{name}" for name in names.split()), formula=formula, **options)
 
 

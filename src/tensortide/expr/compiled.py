@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tensortide.expr.atoms import KINDS
@@ -14,13 +15,13 @@ __all__ = ["Compiled", "compiled"]
 Function: TypeAlias = Callable[..., list[int]]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
 class Compiled:
     """A list of expressions that is evaluated at many bindings; see ``compiled``."""
 
-    def __init__(self, expressions: Sequence[Expr], symbols: Sequence[str], function: Function) -> None:
-        self.expressions = tuple(expressions)
-        self.symbols = tuple(symbols)
-        self._function = function
+    expressions: tuple[Expr, ...]
+    symbols: tuple[str, ...]
+    _function: Function
 
     def __call__(self, bindings: Mapping[str, int]) -> list[int]:
         """The values, in the order of the expressions.
@@ -51,7 +52,7 @@ def compiled(expressions: Iterable[Expr]) -> Compiled:
     lines = [f"def evaluate({names}):", *(f"    {line}" for line in source.lines), f"    return [{', '.join(results)}]"]
     space: dict[str, Any] = {"exact": _exact, **{name: kind.value for name, kind in KINDS.items()}}
     exec(compile("\n".join(lines), "<expressions>", "exec"), space)  # our own text: numbers and names s0, s1, ...
-    return Compiled(expressions, symbols, space["evaluate"])
+    return Compiled(tuple(expressions), tuple(symbols), space["evaluate"])
 
 
 def _exact(numerator: int, denominator: int) -> int:

@@ -8,14 +8,14 @@ from tensortide.graph.model import DTYPE_BYTES, OUTSIDE, Call, Graph, Loop, Tens
 
 def validate(graph: Graph) -> None:
     """Check ``graph``; raises GraphError that says what is wrong and where."""
-    _check_storages(graph)
+    spans = _checked_spans(graph)
     for index, tensor in enumerate(graph.tensors):
         _check_tensor(graph, index, tensor)
     slots = [sum(count_slots(value) for _, value in call.arguments) for call in graph.calls]
     returned = [count_slots(call.returns) for call in graph.calls]
     for index, call in enumerate(graph.calls):
         _check_call(index, call, slots[index])
-    _check_ops(graph, slots, returned)
+    _check_ops(graph, slots, returned, spans)
     for index, branch in enumerate(graph.branches):
         if not OUTSIDE <= branch.parent < index:
             raise GraphError(f"branch {index} lies in branch {branch.parent}, which does not come before it")
@@ -26,8 +26,9 @@ def validate(graph: Graph) -> None:
             raise GraphError(f"name {entry.name!r} refers to tensor {entry.tensor} of {len(graph.tensors)}")
 
 
-def _check_storages(graph: Graph) -> None:
-    count = len(graph.ops)
+def _checked_spans(graph: Graph) -> list[tuple[int, int]]:
+    """The ops between which each storage is resident."""
+    count, spans = len(graph.ops), []
     for index, storage in enumerate(graph.storages):
         birth = -1 if storage.birth is None else storage.birth
         death = count if storage.death is None else storage.death
@@ -35,6 +36,8 @@ def _check_storages(graph: Graph) -> None:
             raise GraphError(f"storage {index} has {storage.nbytes} bytes")
         if not -1 <= birth < max(count, 1) or not 0 <= death <= count or death <= birth:
             raise GraphError(f"storage {index} lives from op {storage.birth} to {storage.death} of {count} ops")
+        spans.append((birth, death))
+    return spans
 
 
 def _check_tensor(graph: Graph, index: int, tensor: Tensor) -> None:
@@ -64,12 +67,9 @@ def _check_call(index: int, call: Call, slots: int) -> None:
         raise GraphError(f"call {index} ({call.op}) mutates holes {call.mutated} of {slots}")
 
 
-def _check_ops(graph: Graph, slots: list[int], returned: list[int]) -> None:
+def _check_ops(graph: Graph, slots: list[int], returned: list[int], spans: list[tuple[int, int]]) -> None:
     calls, modules, sources = len(graph.calls), len(graph.modules), len(graph.sources)
     tensors, branches = len(graph.tensors), len(graph.branches)
-    spans = [
-        (-1 if s.birth is None else s.birth, len(graph.ops) if s.death is None else s.death) for s in graph.storages
-    ]
     owner = [tensor.storage for tensor in graph.tensors]
     for index, op in enumerate(graph.ops):
         if not 0 <= op.call < calls:
