@@ -13,7 +13,7 @@ import sympy
 from tensortide.expr import Expr, as_expr, compiled, constant, latex, nonnegative, parse, text, to_sympy
 from tensortide.expr.atoms import ALONE, KINDS, MAX, Kind, called, raised
 from tensortide.expr.expr import Opaque, opaque
-from tensortide.expr.plain import from_plain, to_plain
+from tensortide.expr.parse import from_plain, to_plain
 from tensortide.formulas.invert import crossing
 
 SAMPLES: dict[str, list[tuple[str, ...]]] = {

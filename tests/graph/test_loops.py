@@ -12,7 +12,7 @@ import pytest
 from tensortide.cost import Cost, count, rule
 from tensortide.errors import GraphError, GraphFileError
 from tensortide.expr import Expr, expr_of, sized, symbol
-from tensortide.expr.plain import from_plain, to_plain
+from tensortide.expr.parse import from_plain, to_plain
 from tensortide.graph import OUTSIDE, TENSOR, Call, Graph, Loop, Op, Phase, Role, Storage, Tensor, load, save, validate
 from tensortide.graph.file import MAGIC
 from tensortide.memory import footprint_bytes

@@ -77,8 +77,9 @@ def rule(
     """
 
     def register(work: W) -> W:
+        first_line = (work.__doc__ or "").strip().split("\n")[0].rstrip(".")
         for name in names:
-            _add(Rule(name, formula or _first_line(work), work, bytes, meaning, asks_wanted, is_free))
+            _add(Rule(name, formula or first_line, work, bytes, meaning, asks_wanted, is_free))
         return work
 
     return register
@@ -92,10 +93,6 @@ def _add(entry: Rule) -> None:
     if known is not None:
         raise TensortideError(f"{entry.name} has a cost rule already: {known.work.__module__}.{known.work.__name__}")
     _table[entry.name] = entry
-
-
-def _first_line(work: Work) -> str:
-    return (work.__doc__ or "").strip().split("\n")[0].rstrip(".")
 
 
 def find(name: str) -> Rule | None:

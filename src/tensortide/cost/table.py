@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from tensortide.cost.count import Count
-from tensortide.cost.evaluate import How, rule_for
+from tensortide.cost.evaluate import rule_for
 from tensortide.cost.opcall import qualified
 from tensortide.expr import Expr, compiled, constant, expr_of, total
 from tensortide.graph.model import OUTSIDE, Graph, OpView, Phase, Role
@@ -129,6 +129,7 @@ def table_of(count: Count, hints: Mapping[str, int] | None = None) -> Table:
     for view, found in zip(graph, count.costs, strict=True):
         cost = found.cost if view.index in running else None
         own = storages.get(view.index, ())
+        rule = rule_for(qualified(view.name)) if found.how in ("rule", "view") else None
         rows.append(
             msgspec.structs.replace(
                 row_of(view),
@@ -138,16 +139,10 @@ def table_of(count: Count, hints: Mapping[str, int] | None = None) -> Table:
                 footprint=total(expr_of(graph.storages[i].nbytes) for i in own),
                 io=total(expr_of(graph.storages[i].nbytes) for i in own if i in fed or i in fetched),
                 known=found.cost is not None,
-                rule=_rule_text(view, found.how),
+                rule=found.how if rule is None else rule.formula,
             )
         )
     return Table(tuple(rows), dict(hints or {}), notes=graph.meta.assumptions)
-
-
-def _rule_text(view: OpView, how: How) -> str:
-    """Return the formula of the rule that priced an op, or what did instead of one."""
-    rule = rule_for(qualified(view.name)) if how in ("rule", "view") else None
-    return how if rule is None else rule.formula
 
 
 def known_sizes(graph: Graph) -> dict[str, int]:

@@ -45,7 +45,7 @@ def floor(value: Number) -> Expr:
     top, divisor = expr * bottom, bottom.value
     if isinstance(divisor, int):
         return _floor_by_number(top, divisor)
-    whole = Expr({m: math.floor(c) for m, c in expr.terms.items() if _is_whole(m)})
+    whole = Expr({m: math.floor(c) for m, c in expr.terms.items() if all(e > 0 for _, e in m)})
     return whole + opaque(FLOOR, (top - whole * bottom, bottom))
 
 
@@ -127,11 +127,6 @@ def _unnested(top: Expr, divisor: Expr) -> Expr | None:
             for inner, by in quotients(part := Expr({monomial: 1})):
                 return floor_ratio(inner + (top - part) * by, by * divisor)
     return None
-
-
-def _is_whole(monomial: Monomial) -> bool:
-    """Tell whether a monomial is an integer for all values of its atoms."""
-    return all(exponent > 0 for _, exponent in monomial)
 
 
 def quotients(expr: Expr) -> Iterator[tuple[Expr, Expr]]:

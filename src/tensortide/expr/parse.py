@@ -1,18 +1,20 @@
-"""Expressions from text: names (quoted if they are no identifiers), integers, arithmetic, floor, ceil, min and max."""
+"""Expressions from text: names (quoted if they are no identifiers), integers, arithmetic, floor, ceil, min and max;
+and from plain lists."""
 
 from __future__ import annotations
 
 import ast
 import operator
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, TypeVar
 
 from tensortide.errors import ExpressionError
-from tensortide.expr.atoms import Kind, called, power
-from tensortide.expr.expr import ONE, Expr, as_expr, constant, symbol
+from tensortide.expr.atoms import KINDS, Kind, called, power
+from tensortide.expr.expr import ONE, Atom, Expr, Monomial, Opaque, as_expr, constant, symbol
 from tensortide.expr.size import Condition, Relation
 
-__all__ = ["parse", "parse_condition"]
+__all__ = ["from_plain", "parse", "parse_condition", "to_plain"]
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Expr]] = {
     ast.Add: operator.add,
@@ -103,3 +105,32 @@ def _raised(base: Expr, exponent: Expr, text: str) -> Expr:
     if isinstance(bottom, int) and bottom >= 2 and number is None:
         return power(bottom, exponent)
     raise ExpressionError(f"cannot read the power {base}**({exponent}) in the expression {text!r}")
+
+
+# -- plain lists, for files: whatever the names of the symbols are ----------------------------------------
+
+
+def to_plain(expr: Expr) -> list[Any]:
+    """Terms ``[coefficient, [[atom, exponent], ...]]``; an atom is a symbol's name or ``[function, argument, ...]``."""
+    return [[str(c), [[_plain_atom(atom), exponent] for atom, exponent in m]] for m, c in expr.terms.items()]
+
+
+def _plain_atom(atom: Atom) -> Any:
+    return atom if isinstance(atom, str) else [atom.name, *map(to_plain, atom.arguments)]
+
+
+def from_plain(plain: Any) -> Expr:
+    """The expression of ``to_plain``'s lists. Raises ValueError or TypeError for anything else."""
+    terms: dict[Monomial, Fraction] = {}
+    for coefficient, powers in plain:
+        terms[tuple((_plain_to_atom(atom), int(exponent)) for atom, exponent in powers)] = Fraction(coefficient)
+    return Expr(terms)
+
+
+def _plain_to_atom(plain: Any) -> Atom:
+    if isinstance(plain, str):
+        return plain
+    name, *arguments = plain
+    if name not in KINDS:
+        raise ValueError(f"{name!r} is no function of expressions")
+    return Opaque(name, tuple(map(from_plain, arguments)))

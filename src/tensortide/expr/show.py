@@ -48,16 +48,11 @@ def _shown(form: Factored, style: Style) -> str:
 
 
 def _sum(parts: Iterable[Factored], style: Style) -> str:
-    ahead, *others = _leading(parts)
-    signed = ((part.coefficient < 0, _product(part, style)) for part in others)
-    return _product(ahead, style) + "".join(f" - {t[1:]}" if negative else f" + {t}" for negative, t in signed)
-
-
-def _leading(parts: Iterable[Factored]) -> list[Factored]:
-    """The parts with one that is not negative in front, if there is one."""
+    """The sum of ``parts``, with one that is not negative in front, if there is one."""
     parts = list(parts)
     first = next((part for part in parts if part.coefficient > 0), parts[0])
-    return [first, *(part for part in parts if part is not first)]
+    signed = ((part.coefficient < 0, _product(part, style)) for part in parts if part is not first)
+    return _product(first, style) + "".join(f" - {t[1:]}" if negative else f" + {t}" for negative, t in signed)
 
 
 def _product(form: Factored, style: Style) -> str:

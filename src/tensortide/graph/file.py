@@ -18,7 +18,7 @@ import msgspec
 from tensortide.collector import no_collection
 from tensortide.errors import GraphFileError
 from tensortide.expr import Size, sized
-from tensortide.expr.plain import from_plain, to_plain
+from tensortide.expr.parse import from_plain, to_plain
 from tensortide.graph.model import (
     TENSOR,
     Branch,

@@ -52,10 +52,7 @@ def layer_norm(op: OpCall) -> Cost:
     meaning="Gradients of layer normalization for input, weight and bias, as wanted.",
     bytes=reads("grad_out", "input", "mean", "rstd", "weight"),
 )
-@aten(
-    "native_group_norm_backward",
-    "input R (9n + n (weight)); weight 2 N C HW - C; bias N C HW - C, each if wanted",
-)
+@aten("native_group_norm_backward", "input R (9n + n (weight)); weight 2 N C HW - C; bias N C HW - C, each if wanted")
 def layer_norm_backward(op: OpCall) -> Cost:
     """Gradients of group normalization for input, weight and bias, as wanted."""
     rows, n, affine, total = _rows(op)

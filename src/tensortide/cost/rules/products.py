@@ -219,11 +219,7 @@ def grouped(op: OpCall) -> Cost:
     "m n k MACs, half active",
     meaning="A product with a 2:4 sparse left operand, stored at half its width.",
 )
-@aten(
-    "_cslt_sparse_mm",
-    "m n k MACs, half of them active",
-    meaning="A product with a compressed 2:4 sparse operand.",
-)
+@aten("_cslt_sparse_mm", "m n k MACs, half of them active", meaning="A product with a compressed 2:4 sparse operand.")
 def half_sparse(op: OpCall) -> Cost:
     """A product with an operand of which two of four weights are zero."""
     if "mat1" in op.arguments:
