@@ -13,6 +13,7 @@ from tensortide.graph.model import OUTSIDE, UNKNOWN_DEVICE, Graph, Op, Tensor, d
 from tensortide.graph.roles import looks
 from tensortide.reports.blocks import Column, Series
 from tensortide.reports.render.values import short, tidy
+from tensortide.timelines.resident import home_of
 
 if TYPE_CHECKING:
     from tensortide.timelines import Idleness, Life
@@ -63,16 +64,6 @@ def storage_homes(graph: Graph) -> list[int]:
         born = OUTSIDE if storage.birth is None else graph.ops[storage.birth].module
         homes.append(born if home == OUTSIDE else home)
     return homes
-
-
-def home_of(name: str, known: Mapping[str, int]) -> int:
-    """The module that owns the parameter, buffer, gradient or state ``name``: the longest known prefix of it."""
-    prefix = name
-    while prefix:
-        prefix = prefix.rpartition(".")[0]
-        if prefix in known:
-            return known[prefix]
-    return OUTSIDE
 
 
 def pattern(path: str) -> str:

@@ -7,14 +7,13 @@ that was evicted too. Planners weigh that; these lists say where to look first.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections import defaultdict
 from fractions import Fraction
 
 import msgspec
 
 from tensortide.graph.effects import blind_slots, draws_random, only_allocates
 from tensortide.timelines.idle import Idleness
-from tensortide.timelines.intervals import Life
 from tensortide.timing.machine import Link
 
 CHAIN = 16
@@ -116,26 +115,19 @@ class _History:
 
     def __init__(self, idle: Idleness) -> None:
         self._idle = idle
-        self._lives: dict[int, Life] = {life.index: life for life in idle.everywhere}
-        self._reads: list[frozenset[int]] = []
-        self._writers: dict[int, list[int]] = {}
-        for index, (reads, writes) in enumerate(self._effects()):
-            self._reads.append(reads)
-            for key in writes:
-                self._writers.setdefault(key, []).append(index)
-
-    def _effects(self) -> Iterator[tuple[frozenset[int], frozenset[int]]]:
-        """For each op what it must find as it was, and what it leaves changed or new; a view does neither."""
-        graph, by_storage = self._idle.graph, self._idle.mode == "storage"
+        self._reads: list[set[int]] = []  # by op, what it must find as it was
+        self._writers: defaultdict[int, list[int]] = defaultdict(list)
+        graph = idle.graph
+        keys = graph.index.owner if idle.mode == "storage" else range(len(graph.tensors))
         blind = [blind_slots(call) for call in graph.calls]
         shapes_only = [only_allocates(call) for call in graph.calls]
-        keys = graph.index.owner if by_storage else range(len(graph.tensors))
-        for op in graph.ops:
-            read = {keys[tensor] for slot, tensor in enumerate(op.inputs) if slot not in blind[op.call]}
-            inputs = {keys[tensor] for tensor in op.inputs}
-            mutated = {keys[op.inputs[slot]] for slot in graph.calls[op.call].mutated if slot not in blind[op.call]}
-            made = {keys[tensor] for tensor in op.outputs} - inputs
-            yield frozenset(() if shapes_only[op.call] else read), frozenset(mutated | made)
+        for index, op in enumerate(graph.ops):
+            seen = {slot: keys[tensor] for slot, tensor in enumerate(op.inputs) if slot not in blind[op.call]}
+            self._reads.append(set() if shapes_only[op.call] else {*seen.values()})
+            mutated = {seen[slot] for slot in graph.calls[op.call].mutated if slot in seen}
+            made = {keys[tensor] for tensor in op.outputs} - {keys[tensor] for tensor in op.inputs}
+            for key in mutated | made:  # changed or new: a view is neither
+                self._writers[key].append(index)
 
     def recomputation(self, key: int, end: int) -> set[int]:
         """The ops to run once more just before op ``end`` to have what ``key`` holds then; empty if that cannot be, or
@@ -144,8 +136,8 @@ class _History:
         wanted = [(key, end)]
         while wanted:
             item, time = wanted.pop()
-            writers = [op for op in self._writers.get(item, ()) if op < time]
-            if not writers or self._idle.role(self._lives[item]).row.given:
+            writers = [op for op in self._writers[item] if op < time]
+            if not writers or self._idle.role(self._idle.everywhere[item]).row.given:
                 return set()
             for op in writers:
                 if op not in ops:
@@ -158,5 +150,5 @@ class _History:
     def _is_intact(self, key: int, time: int, end: int) -> bool:
         """Return whether the value of ``key`` before op ``time`` is resident, unchanged, just before op ``end``. (An
         evicted value is not: the op that recomputes it last writes it after its other readers.)"""
-        life = self._lives[key]
-        return life.start < end < life.stop and not any(time <= op < end for op in self._writers.get(key, ()))
+        life = self._idle.everywhere[key]
+        return life.start < end < life.stop and not any(time <= op < end for op in self._writers[key])

@@ -33,7 +33,7 @@ class Resident(msgspec.Struct, frozen=True):
 def resident(graph: Graph, index: int, nbytes: int, death: int, paths: Mapping[str, int]) -> Resident:
     """Storage ``index`` of ``graph`` with its counted bytes and its death; ``paths`` are the modules by path."""
     storage = graph.storages[index]
-    op_name, module, source = "", _home(graph, storage.name, paths), None
+    op_name, module, source = "", graph.module_path(home_of(storage.name, paths)), None
     if storage.birth is not None:
         op = graph[storage.birth]
         op_name, module, source = op.name, op.module, op.source
@@ -51,10 +51,11 @@ def resident(graph: Graph, index: int, nbytes: int, death: int, paths: Mapping[s
     )
 
 
-def _home(graph: Graph, name: str, paths: Mapping[str, int]) -> str:
-    """Path for display of the module that owns the parameter, buffer, state or gradient ``name``."""
-    while name:
-        name = name.rpartition(".")[0]
-        if name in paths:
-            return graph.module_path(paths[name])
-    return graph.module_path(OUTSIDE)
+def home_of(name: str, known: Mapping[str, int]) -> int:
+    """The module that owns the parameter, buffer, gradient or state ``name``: the longest known prefix of it."""
+    prefix = name
+    while prefix:
+        prefix = prefix.rpartition(".")[0]
+        if prefix in known:
+            return known[prefix]
+    return OUTSIDE

@@ -164,11 +164,9 @@ def _lane(idle: Idleness, names: Names, life: Life, row: int, group: str) -> Lan
 
 def _stretches(uses: Sequence[int], clock: Sequence[int]) -> Iterator[tuple[int, int]]:
     """List the intervals of use: ops one after the other make one."""
-    start = 0
-    for i, op in enumerate(uses):
-        if i + 1 == len(uses) or uses[i + 1] != op + 1:
-            yield clock[uses[start]], clock[op + 1]
-            start = i + 1
+    for _, run in groupby(enumerate(uses), lambda one: one[1] - one[0]):
+        ops = [op for _, op in run]
+        yield clock[ops[0]], clock[ops[-1] + 1]
 
 
 def _seen(stretches: list[tuple[int, int]], step_ns: int) -> list[tuple[int, int]]:
