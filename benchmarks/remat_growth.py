@@ -27,7 +27,7 @@ import numpy as np
 from tensortide.graph import Call, Graph, Op, Phase, Role, Storage, Tensor
 from tensortide.plans.remat.policies import policy
 from tensortide.plans.remat.schedule import Schedule, recorded, schedule
-from tensortide.replays.remat.fast.load import kernel, prepared
+from tensortide.replays.remat.fast.run import kernel, prepared
 from tensortide.replays.remat.fast.run import run as play
 from tensortide.replays.remat.outcome import UNLIMITED, Rules
 from tensortide.timelines.events import Kind
@@ -185,7 +185,7 @@ def cell(net: str, ops: int, ratio: float) -> harness.Row:
         "seconds": seconds,
         "rate": (ran + recomputed) / max(seconds, 1e-9),
         "graph": sum(array.nbytes for array in arrays(step)) / made,
-        "shared": ready.nbytes / made,
+        "shared": sum(array.nbytes for array in ready[1:]) / made,
         "all": max(0, most_resident() - before) / made,
     }
 

@@ -11,7 +11,7 @@ from tensortide.errors import TensortideError
 from tensortide.formulas.file import FORMAT as FORMULAS
 from tensortide.graph.file import FORMAT as GRAPH
 from tensortide.plans.model import FORMAT as PLAN
-from tensortide.studies.remat.saved import FORMAT as RUNS
+from tensortide.studies.remat.grid import FORMAT as RUNS
 from tensortide.timing.durations import FORMAT as DURATIONS
 from tensortide.versioned import Format
 

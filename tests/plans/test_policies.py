@@ -25,8 +25,8 @@ from tensortide.plans.remat.policies import (
 )
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
-from tensortide.replays.remat.portfolio import best, candidates
-from tensortide.studies.remat import contest
+from tensortide.replays.remat.search import best, candidates
+from tensortide.studies.remat.designs import contest
 from tests.replays.remat.steps import random_graph
 
 

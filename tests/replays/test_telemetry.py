@@ -20,7 +20,7 @@ from tensortide.plans.remat.recording import Recording
 from tensortide.plans.remat.schedule import NONE, Schedule, recorded
 from tensortide.replays.executed import executed
 from tensortide.replays.remat import Deallocation, Simulation, Simulator
-from tensortide.replays.remat.smallest import least_bytes, smallest_budget
+from tensortide.replays.remat.search import least_bytes, smallest_budget
 from tensortide.replays.remat.telemetry import Telemetry, telemetry
 from tensortide.timelines.events import Kind
 from tests.graphs import graphs

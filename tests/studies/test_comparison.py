@@ -24,9 +24,10 @@ from tensortide.plans.remat.recording import Recording
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays import replay
 from tensortide.replays.remat import Simulator
-from tensortide.studies.remat import Subject, comparison, contenders
+from tensortide.studies.remat import comparison, contenders
 from tensortide.studies.remat.comparison import Comparison, Strategy, compare
 from tensortide.studies.remat.contenders import made_up, within
+from tensortide.studies.remat.subject import Subject
 from tests.graphs import Builder
 from tests.plans.checkpointing.test_graphs import training
 from tests.plans.dags import released

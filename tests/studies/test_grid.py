@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tensortide.errors import OutputError, PlanError, PlanFileError
-from tensortide.studies.remat import Saved, Study, Subject, ablation, budgets, conduct, contest
-from tensortide.studies.remat.grid import play_all
+from tensortide.studies.remat.budgets import budgets
+from tensortide.studies.remat.designs import ablation, conduct, contest
+from tensortide.studies.remat.grid import Saved, play_all
 from tensortide.studies.remat.linear import linear_network
-from tensortide.studies.remat.results import Cell, Row, Run
-from tensortide.studies.remat.subject import program_files
+from tensortide.studies.remat.results import Cell, Row, Run, Study
+from tensortide.studies.remat.subject import Subject, program_files
 
 POLICIES = ("dtr", "dtr-eq", "lru", "random", "dtr-local+sqrt", "size+large")
 

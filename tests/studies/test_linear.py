@@ -12,10 +12,10 @@ import pytest
 from tensortide.errors import PlanError
 from tensortide.plans.remat.policies import policy as policy_of
 from tensortide.replays.remat import Deallocation, Simulator
-from tensortide.studies.remat import Subject, asymptotics
 from tensortide.studies.remat.grid import play_all
-from tensortide.studies.remat.linear import LIMIT, budget_of, chen, linear_network, treeverse
+from tensortide.studies.remat.linear import LIMIT, asymptotics, budget_of, chen, linear_network, treeverse
 from tensortide.studies.remat.results import Cell
+from tensortide.studies.remat.subject import Subject
 
 DEALLOCATIONS: dict[str, Deallocation] = {"RuntimeV2EagerOptimized": "eager", "RuntimeV2Optimized": "none"}
 

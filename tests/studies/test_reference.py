@@ -12,9 +12,11 @@ import pytest
 from tensortide.importers.dtrlog.read import read_recording
 from tensortide.plans.remat.policies import policy as policy_of
 from tensortide.replays.remat import Deallocation
-from tensortide.studies.remat import Budget, Subject, banishing, budgets, conduct, contest
+from tensortide.studies.remat.budgets import Budget, budgets
+from tensortide.studies.remat.designs import banishing, conduct, contest
 from tensortide.studies.remat.grid import play_all
 from tensortide.studies.remat.results import Cell
+from tensortide.studies.remat.subject import Subject
 from tests.reference import dtr_log
 
 STALE = {

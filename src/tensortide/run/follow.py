@@ -15,7 +15,7 @@ from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans import Compute, Evict, Lane, Plan
 from tensortide.replays import replay
 from tensortide.replays.remat.outcome import OutOfMemory
-from tensortide.replays.remat.steps import steps
+from tensortide.replays.remat.simulation import steps
 from tensortide.run.step_match import LONGEST_START, Seen, StepMatch
 from tensortide.run.tables import NOTHING
 from tensortide.timelines import StorageTimeline, Timeline, events_of

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensortide.plans.remat.policies import Heuristic, policy
+from tensortide.plans.remat.policies import Heuristic, Random, policy
 from tensortide.plans.remat.schedule import recorded, schedule
 from tensortide.replays.remat.fast import run as running
 from tensortide.replays.remat.fast.costs import ratio
-from tensortide.replays.remat.fast.dice import below
-from tensortide.replays.remat.fast.load import kernel, prepared
-from tensortide.replays.remat.fast.run import words_of
-from tensortide.replays.remat.fast.state import FULL, TOKEN, TRACE, with_room
+from tensortide.replays.remat.fast.pool import below
+from tensortide.replays.remat.fast.run import kernel, prepared, words_of
+from tensortide.replays.remat.fast.state import FULL, REGISTERS, World, with_room
 from tensortide.replays.remat.outcome import Rules
 from tests.replays.remat.steps import random_graph
 
@@ -42,10 +42,24 @@ def test_many_quotients() -> None:
         assert ratio(work, nbytes, time) == work / (nbytes * time)
 
 
+def drawing(seed: int, words: int) -> World:
+    """A state in which the dice of ``seed`` are all that there is."""
+    none = np.zeros(0, np.int32)
+    reg = np.zeros(1, REGISTERS).view(np.recarray)
+    parts: dict[str, Any] = dict.fromkeys(World._fields, none) | {"reg": reg, "words": words_of(Random(seed), words)}
+    return World(**parts)
+
+
 @given(seed=st.integers(0, 2**64), counts=st.lists(st.integers(1, 2**31), min_size=1, max_size=1500))
 def test_dice_fall_as_those_of_python(seed: int, counts: list[int]) -> None:
-    words, dice = words_of(seed), random.Random(seed)
-    assert [below(words, count) for count in counts] == [dice.randrange(count) for count in counts]
+    dice, world = random.Random(seed), drawing(seed, 64 * len(counts))
+    assert [below.py_func(world, count) for count in counts] == [dice.randrange(count) for count in counts]
+
+
+def test_dice_that_run_out_end_the_run_to_be_repeated_with_more() -> None:
+    world = drawing(1, 3)._replace(trace=np.zeros(5, np.int32))
+    assert [below.py_func(world, 1 << 31) for _ in range(8)].count(0) >= 5
+    assert world.reg["traced"] == 5
 
 
 def test_stamps_start_anew_when_their_numbers_run_out() -> None:
@@ -56,12 +70,12 @@ def test_stamps_start_anew_when_their_numbers_run_out() -> None:
         peak = running.run(made, heuristic(name), Rules(), ready).peak_bytes
         traces = []
         for used in (0, np.iinfo(np.int32).max - 9):
-            step, state = with_room(ready, 10_000, words_of(0))
+            step, state = with_room(ready, 10_000, words_of(heuristic(name), 0))
             running._set(state, heuristic(name), Rules(budget_bytes=int(peak * 0.7)))
-            state.reg[TOKEN] = used
+            state.reg["token"] = used
             play(step, state)
-            assert used == 0 or state.reg[TOKEN] < used
-            traces.append(state.trace[: state.reg[TRACE]].tolist())
+            assert used == 0 or state.reg["token"] < used
+            traces.append(state.trace[: state.reg["traced"][0]].tolist())
         assert traces[0] == traces[1]
 
 
@@ -74,14 +88,14 @@ def test_a_run_that_needs_more_room_gets_it() -> None:
     play = kernel()
     room, rooms = 1, []
     while True:
-        step, state = with_room(ready, room, words_of(0))
+        step, state = with_room(ready, room, words_of(heuristic("dtr-eq"), 0))
         running._set(state, heuristic("dtr-eq"), rules)
         status = play(step, state)
         rooms.append(status)
         if status != FULL:
             break
         room += 7
-    found = running._outcome(state.reg, state.trace, status, rules)
+    found = running._outcome(state.reg[0], state.trace, status, rules)
     assert len(rooms) > 10
     assert (found.status, found.clock_ns, found.peak_bytes) == (whole.status, whole.clock_ns, whole.peak_bytes)
     assert np.array_equal(found.kinds, whole.kinds)

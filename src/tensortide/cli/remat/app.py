@@ -5,9 +5,8 @@ from __future__ import annotations
 from cyclopts import App
 
 from tensortide.cli.remat.contenders import contenders
-from tensortide.cli.remat.experiments import ablation, accesses, banishing, sweep
+from tensortide.cli.remat.experiments import ablation, accesses, banishing, growth, sweep
 from tensortide.cli.remat.figures import figures
-from tensortide.cli.remat.growth import growth
 from tensortide.cli.remat.simulate import simulate
 
 remat = App(

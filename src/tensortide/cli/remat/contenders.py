@@ -13,9 +13,9 @@ from tensortide.cli.remat.target import RuleOptions, recording_of
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, progress
 from tensortide.errors import WorkloadError
-from tensortide.studies.remat import Subject
-from tensortide.studies.remat import budgets as parse_budgets
+from tensortide.studies.remat.budgets import budgets as parse_budgets
 from tensortide.studies.remat.budgets import resolved
+from tensortide.studies.remat.subject import Subject
 
 if TYPE_CHECKING:
     from tensortide.plans.remat.recording import Recording
@@ -55,7 +55,7 @@ def contenders(
 
     files.check()
     wanted = parse_budgets(budgets)
-    recording = _recording(target, options, times, quiet=out.quiet, copy_on_write=rules.compat)
+    recording = _recording(target, options, times, rules, quiet=out.quiet)
     name = " ".join([name_of(target), *options.set])
     subject = Subject(name, recording, compat=rules.compat, device=rules.device or "")
     with progress(out.quiet) as say:
@@ -73,11 +73,11 @@ def contenders(
 
 
 def _recording(
-    target: str, options: CaptureOptions, times: TimeOptions, *, quiet: bool, copy_on_write: bool
+    target: str, options: CaptureOptions, times: TimeOptions, rules: RuleOptions, *, quiet: bool
 ) -> Recording:
     made_up_chain = re.fullmatch(r"chain:(\d+)", target, re.ASCII)
     if made_up_chain is None:
-        return recording_of(target, options, times, quiet=quiet, copy_on_write=copy_on_write)
+        return recording_of(target, options, times, rules, quiet=quiet)
     from tensortide.plans.checkpointing.static import chain
     from tensortide.studies.remat.contenders import made_up
 

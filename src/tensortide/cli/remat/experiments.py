@@ -1,4 +1,4 @@
-"""Experiments on steps: ``tensortide remat sweep``, ``ablation``, ``banishing`` and ``accesses``; their options."""
+"""Experiments: ``tensortide remat sweep``, ``ablation``, ``banishing``, ``accesses`` and ``growth``; their options."""
 
 from __future__ import annotations
 
@@ -15,9 +15,16 @@ from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.target import RuleOptions, StepRules, recording_of
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, option, progress
+from tensortide.errors import PlanError
 from tensortide.plans.remat.policies import contenders
-from tensortide.studies.remat import Line, Play, Saved, Subject, conduct, designs, play_all
-from tensortide.studies.remat import budgets as parse_budgets
+from tensortide.replays.remat import Simulator
+from tensortide.studies.remat import designs
+from tensortide.studies.remat.budgets import budgets as parse_budgets
+from tensortide.studies.remat.designs import Line, conduct
+from tensortide.studies.remat.grid import Play, Saved, play_all
+from tensortide.studies.remat.linear import LIMIT, RULES, asymptotics, budget_of, linear_network
+from tensortide.studies.remat.results import Study
+from tensortide.studies.remat.subject import Subject
 
 Targets = Annotated[tuple[str, ...], Parameter(help=f"{TARGET}. Several make a panel each.")]
 Budgets = Annotated[
@@ -38,6 +45,11 @@ Limit = Annotated[
     ),
 ]
 POLICY_LIST = ",".join(contenders())
+SIZES = "16,32,64,128,256,512"
+RULE_LIST = "n/2,2sqrt,sqrt+3,log2"
+GROWTH_POLICIES = ",".join(contenders(seeded=False))
+LARGEST_MAP = 128
+MOST = 100_000
 
 
 @Parameter(name="*")
@@ -82,7 +94,7 @@ class StepOptions:
         """Read the steps of ``targets``."""
         subjects = []
         for target in targets:
-            recording = recording_of(target, self.options, self.times, quiet=quiet, copy_on_write=rules.compat)
+            recording = recording_of(target, self.options, self.times, rules, quiet=quiet)
             name = " ".join([name_of(target), *([] if len(targets) > 1 else self.options.set)])
             subjects.append(Subject(name, recording, compat=rules.compat, device=rules.device or ""))
         return subjects
@@ -147,6 +159,62 @@ def accesses(
 ) -> None:
     """Count the storages that policies look at to choose what to evict: every candidate, and with bounds."""
     asked.conduct("accesses", targets, designs.accesses(words(policies), deallocation=asked.rules.deallocation))
+
+
+def growth(
+    *,
+    sizes: Annotated[str, Parameter(help="Numbers of layers.")] = SIZES,
+    budgets: Annotated[str, Parameter(help=f"Budgets as functions of them: {', '.join(RULES)}.")] = RULE_LIST,
+    policies: Annotated[str, Parameter(help="Policies, separated by commas.")] = GROWTH_POLICIES,
+    limit: Limit = LIMIT,
+    compat: Annotated[bool, option("--compat", "Play by the rules of DTR's own simulator (docs/remat.md).")] = False,
+    heatmap: Annotated[
+        Path | None, option("--heatmap", "Draw which tensor is resident when, for one length (.png, .svg, .pdf).")
+    ] = None,
+    play: PlayOptions = PlayOptions(),
+) -> None:
+    """Count the recomputed ops in linear networks of growing length, against what Chen et al. and Griewank need.
+
+    --heatmap draws the first policy, on the longest network of at most 128 layers.
+    """
+    from tensortide.reports.render.figure import check_figure
+    from tensortide.reports.sections.experiments import document
+
+    play.files.check()
+    lengths, rules, names = lengths_of(sizes), words(budgets), words(policies)
+    if heatmap is not None:
+        check_figure(heatmap)
+    with play.playing() as playing:
+        found = asymptotics(lengths, rules, names, compat=compat, overhead_limit=limit, play=playing)
+    made = document(found)
+    wrote = play.files.write(made, table="runs")
+    if heatmap is not None:
+        wrote.append(draw_heatmap(found, heatmap))
+    show(made, play.out, wrote=wrote)
+
+
+def lengths_of(text: str) -> list[int]:
+    """Read whole numbers above 0, and sort them. Raises PlanError for anything else."""
+    parts = words(text)
+    if not parts or not all(part.isdecimal() and 0 < int(part) <= MOST for part in parts):
+        raise PlanError(f"--sizes takes numbers of layers from 1 to {MOST:,}, as in {SIZES}, not {text!r}")
+    return sorted({int(part) for part in parts})
+
+
+def draw_heatmap(growth: Study, path: Path) -> Path:
+    """Draw which tensor is resident when, a panel for each budget of ``growth``."""
+    from tensortide.reports.render.figure import render_figure
+    from tensortide.reports.sections.experiments import residency_document
+
+    sizes = [int(trial.at) for trial in growth.trials]
+    n = max((n for n in sizes if n <= LARGEST_MAP), default=min(sizes))
+    simulator, name = Simulator(linear_network(n), compat=growth.compat), growth.trials[0].cell.policy
+    runs = []
+    for rule in growth.panels:
+        run = simulator.run(name, budget_of(rule, n), overhead_limit=growth.overhead_limit)
+        failed = "" if run.status == "ok" else f" ({run.status})"
+        runs.append((f"{name}, {n} layers, {RULES[rule][0]}{failed}", run))
+    return render_figure(residency_document(runs), path)
 
 
 def words(text: str) -> list[str]:

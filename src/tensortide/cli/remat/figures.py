@@ -8,15 +8,26 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from tensortide.cli.remat.experiments import POLICY_LIST, PlayOptions, Policies, StepOptions, Targets, words
-from tensortide.cli.remat.growth import POLICIES as GROWTH_POLICIES
-from tensortide.cli.remat.growth import RULE_LIST, SIZES, draw_heatmap, lengths_of
+from tensortide.cli.remat.experiments import (
+    GROWTH_POLICIES,
+    POLICY_LIST,
+    RULE_LIST,
+    SIZES,
+    PlayOptions,
+    Policies,
+    StepOptions,
+    Targets,
+    draw_heatmap,
+    lengths_of,
+    words,
+)
 from tensortide.cli.remat.target import StepRules
 from tensortide.cli.show import Files
 from tensortide.cli.source import OutputOptions, console, print_json, progress
 from tensortide.errors import OutputError
-from tensortide.studies.remat import ablation, accesses, asymptotics, banishing, conduct, contest
-from tensortide.studies.remat import budgets as parse_budgets
+from tensortide.studies.remat.budgets import budgets as parse_budgets
+from tensortide.studies.remat.designs import ablation, accesses, banishing, conduct, contest
+from tensortide.studies.remat.linear import asymptotics
 from tensortide.write import write_file
 
 if TYPE_CHECKING:

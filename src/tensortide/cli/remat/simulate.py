@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import Parameter, validators
 
 from tensortide.cli.durations import TimeOptions
-from tensortide.cli.remat.target import RuleOptions, simulator_of
+from tensortide.cli.remat.target import RuleOptions, recording_of
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import (
     CaptureOptions,
@@ -28,17 +28,13 @@ from tensortide.plans.remat.choice import policy as find_policy
 from tensortide.plans.remat.policies import DEFAULT, contenders
 from tensortide.recorder import resolver
 from tensortide.replays.remat import Simulator
-from tensortide.replays.remat.portfolio import best
-from tensortide.replays.remat.smallest import smallest_budget
+from tensortide.replays.remat.search import AUTO, play, smallest_budget
 from tensortide.reports.budgeted import Budgeted, of_plan, of_policy
-from tensortide.studies.remat import Budget, budgets
+from tensortide.studies.remat.budgets import Budget, budgets
 from tensortide.write import check_writable
 
 if TYPE_CHECKING:
-    from tensortide.replays.remat import Simulation
     from tensortide.reports.blocks import Document
-
-AUTO = "auto"
 
 
 def simulate(
@@ -83,7 +79,8 @@ def simulate(
         check_writable(written)
     plan = _plan_of(policy)
     wanted = None if plan is not None and budget is None else _budget_of(budget)
-    simulator = simulator_of(target, options, times, rules, quiet=out.quiet)
+    recording = recording_of(target, options, times, rules, quiet=out.quiet)
+    simulator = Simulator(recording, compat=rules.compat, deallocation=rules.deallocation, device=rules.device or "")
     nbytes = None if wanted is None else wanted.bytes_of(simulator.baseline_bytes)
     with progress(out.quiet) as say:
         if plan is not None:
@@ -128,11 +125,7 @@ def _replay(simulator: Simulator, plan: Plan, name: str, budget: int | None) -> 
 
 def _play(simulator: Simulator, policy: str, budget: int, limit: float, say: Callable[[str], None]) -> Budgeted:
     say("simulating")
-    others: tuple[Simulation, ...] = ()
-    if policy == AUTO:
-        run, others = best(simulator, budget, overhead_limit=limit)
-    else:
-        run = simulator.run(policy, budget, overhead_limit=limit)
+    run, others = play(simulator, policy, budget, overhead_limit=limit)
     smallest = None
     if run.status != "ok":
         say("looking for what would do")

@@ -15,7 +15,7 @@ from tensortide.importers.door import File, resolve
 from tensortide.importers.dtrlog.read import read_recording
 from tensortide.importers.dtrlog.write import write_log
 from tensortide.plans.remat.schedule import recorded
-from tensortide.replays.remat import Deallocation, Simulator
+from tensortide.replays.remat import Deallocation
 
 if TYPE_CHECKING:
     from tensortide.plans.remat.recording import Recording
@@ -48,30 +48,22 @@ class RuleOptions(StepRules):
     ] = "eager"
 
 
-def simulator_of(
-    target: str, options: CaptureOptions, times: TimeOptions, rules: RuleOptions, *, quiet: bool
-) -> Simulator:
-    """The step of ``target``, ready to be played."""
-    recording = recording_of(target, options, times, quiet=quiet, copy_on_write=rules.compat)
-    return Simulator(recording, compat=rules.compat, deallocation=rules.deallocation, device=rules.device or "")
-
-
 def recording_of(
-    target: str, options: CaptureOptions, times: TimeOptions, *, quiet: bool, copy_on_write: bool = False
+    target: str, options: CaptureOptions, times: TimeOptions, rules: StepRules, *, quiet: bool
 ) -> Recording:
     """The step of ``target`` with durations: those of a log, measured ones, those of a file, or estimated ones.
 
-    ``copy_on_write``: as DTR's simulator sees it, which a captured step reaches by way of a log.
+    DTR's simulator sees it with copy on write, which a captured step reaches by way of a log.
     """
     found = resolve(target)
     has_events = isinstance(found, File) and found.importer.has("copy_on_write")
-    reading = {"copy_on_write": True} if has_events and copy_on_write else {}
+    reading = {"copy_on_write": True} if has_events and rules.compat else {}
     step = timed(found, options, times, quiet=quiet, **reading)
     if step.events is not None:
         return step.events
     assert step.durations is not None
     recording = recorded(step.graph, step.durations.ns, step.durations.source)
-    if not copy_on_write:
+    if not rules.compat:
         return recording
     with tempfile.TemporaryDirectory() as folder:
         path = write_log(recording.graph, recording.durations_ns, Path(folder) / "step.log")

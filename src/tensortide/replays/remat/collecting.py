@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tensortide.replays.remat.engine import Engine, Frame
-from tensortide.replays.remat.outcome import UNLIMITED, OutOfMemory, Rules
+from tensortide.replays.remat.outcome import UNLIMITED, Rules
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
@@ -111,16 +111,6 @@ class CollectingEngine(Engine):
                         seen.add(near)
                         (held if self.references[near] else queue).append(near)
         return held
-
-    def make_room(self, nbytes: int, extra_bytes: int = 0) -> None:
-        while True:
-            try:
-                super().make_room(nbytes, extra_bytes)
-            except OutOfMemory:
-                if not self.give_up():
-                    raise
-            else:
-                return
 
     def give_up(self) -> bool:
         """The last resort: evict sums of gradients; or drop what only waits to make something again, and never evict

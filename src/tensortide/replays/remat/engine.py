@@ -6,8 +6,8 @@ both play, they play alike.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensortide.errors import GraphError
@@ -21,18 +21,16 @@ if TYPE_CHECKING:
     from tensortide.plans.remat.schedule import Schedule
 
 
+@dataclass(slots=True)
 class Frame:
     """An op that waits to run, with the parents that it waits for."""
 
-    __slots__ = ("missing", "op", "parents", "wanted")
-
-    def __init__(self, op: int, wanted: int, parents: list[int], missing: list[int]) -> None:
-        self.op = op
-        self.wanted = wanted
-        """The value to recompute; -1 in the model's own execution."""
-        self.parents = parents
-        self.missing = missing
-        """Parents that were not resident at first, the next one last."""
+    op: int
+    wanted: int
+    """The value to recompute; -1 in the model's own execution."""
+    parents: list[int]
+    missing: list[int]
+    """Parents that were not resident at first, the next one last."""
 
 
 class Engine:
@@ -66,17 +64,15 @@ class Engine:
         self.cost_ns = schedule.cost_ns.tolist()
         self.extra_bytes = schedule.extra_bytes.tolist()
         self.sums: list[int] = schedule.sums.tolist()
-        ends, flat = schedule.input_ends.tolist(), schedule.inputs.tolist()
-        self.inputs: list[list[int]] = [flat[a:b] for a, b in itertools.pairwise(ends)]
-        ends = schedule.output_ends.tolist()
-        self.outputs: list[Sequence[int]] = [range(a, b) for a, b in itertools.pairwise(ends)]
+        self.inputs: list[list[int]] = [read for read, _ in schedule.ops()]
+        self.outputs: list[Sequence[int]] = [made for _, made in schedule.ops()]
         self.storage: list[int] = schedule.storage.tolist()
         self.nbytes: list[int] = schedule.nbytes.tolist()
         self.replaces: list[int] = schedule.replaces.tolist()
         self.storage_bytes: list[int] = schedule.storage_bytes.tolist()
         self.fixed: list[int] = schedule.fixed.tolist()
         self.events = list(zip(schedule.kinds.tolist(), schedule.indexes.tolist(), strict=True))
-        self.op_of = [op for op, outputs in enumerate(self.outputs) for _ in outputs]
+        self.op_of: list[int] = schedule.op_of.tolist()
         self.totals = [sum(self.nbytes[v] for v in outputs) for outputs in self.outputs]
         self.values: list[list[int]] = [[] for _ in self.storage_bytes]
         for value, storage in enumerate(self.storage):
@@ -212,16 +208,20 @@ class Engine:
         they may go, or have gone before, since that takes no more than was taken already."""
         needed = nbytes + extra_bytes
         while self.memory + nbytes > self.budget or self.memory + needed > self.budget + self.overrun_bytes:
-            if not self.pool:
-                if self.rules.overrun_bytes is None:
-                    raise OutOfMemory(needed, self.memory, self.budget)
-                if self.memory + nbytes > self.budget:
-                    raise OutOfMemory(nbytes, self.memory, self.budget)
+            if self.pool:
+                storage, looked = self.policy.choose(list(self.pool), self)
+                self.evaluations += looked
+                self.evict(storage)
+                continue
+            least = needed if self.rules.overrun_bytes is None else nbytes
+            if self.memory + least <= self.budget:
                 self.overrun_bytes = self.memory + needed - self.budget
-                return
-            storage, looked = self.policy.choose(list(self.pool), self)
-            self.evaluations += looked
-            self.evict(storage)
+            elif not self.give_up():
+                raise OutOfMemory(least, self.memory, self.budget)
+
+    def give_up(self) -> bool:
+        """Make room where nothing is left to evict; False if that is impossible."""
+        return False
 
     def finish(self, frame: Frame) -> None:
         """Run the op of ``frame``: its inputs are resident, and there is room for its outputs."""

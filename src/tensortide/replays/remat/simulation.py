@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
-from tensortide.plans import Lane, Plan
+from tensortide.memory.lifetimes import Residence, residences
+from tensortide.plans import Compute, Evict, Lane, Plan
 from tensortide.plans.remat.schedule import NONE, Schedule
 from tensortide.replays.executed import replay
 from tensortide.replays.remat.outcome import Outcome, Rules
-from tensortide.replays.remat.steps import steps
 from tensortide.timelines.diff import Figures
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from tensortide.graph.model import Graph
+    from tensortide.plans.model import Step
     from tensortide.timelines import StorageTimeline
 
 
@@ -114,3 +116,25 @@ class Simulation(Outcome):
             if op != NONE:
                 durations[op] = ns
         return replay(graph, self.plan(), durations_ns=durations, workspace=self.workspace)
+
+
+def steps(graph: Graph, happened: Iterable[tuple[int, int]], *, collect: bool = True) -> Iterator[Step]:
+    """The steps of the Plan of ``graph`` that amounts to what ``happened``: kinds of a trace (``outcome.RUN``, ...),
+    each with an op or a storage of ``graph``. ``collect``: what was dropped for good never comes back."""
+    resident = {i: None for i, s in enumerate(graph.storages) if s.birth is None and s.death != 0}
+    allocated = graph.index.allocated
+    dropped: set[int] = set()
+    yield from (Evict(i) for i, s in enumerate(graph.storages) if s.birth is None and s.death == 0)
+    for kind, index in happened:
+        if kind in (Kind.EVICT, Kind.BANISH, Kind.DEAD):
+            if kind != Kind.EVICT and collect:
+                dropped.add(index)
+            if kind != Kind.DEAD:
+                del resident[index]
+                yield Evict(index)
+            continue
+        yield Compute(index)
+        resident.update(dict.fromkeys(s for s in allocated[index] if s not in dropped))
+        yield from (Evict(s) for s in allocated[index] if s in dropped)
+    residence = residences(graph)
+    yield from (Evict(s) for s in resident if residence[s] in (Residence.LOCAL, Residence.NEVER))

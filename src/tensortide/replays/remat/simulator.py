@@ -70,7 +70,7 @@ class Simulator:
 
     @functools.cached_property
     def _ready(self) -> Prepared:
-        from tensortide.replays.remat.fast.load import prepared
+        from tensortide.replays.remat.fast.run import prepared
 
         return prepared(self._heard)
 
@@ -108,7 +108,7 @@ class Simulator:
         chosen = _policy(policy)
         if budget_bytes is not None and budget_bytes < 0:
             raise PlanError(f"a budget of {budget_bytes} bytes is no budget")
-        if overhead_limit is not None and overhead_limit < 1:
+        if overhead_limit is not None and not overhead_limit >= 1:
             raise PlanError(f"an overhead limit of {overhead_limit} is below 1, the step without recomputation")
         limited = budget_bytes is not None and (self.compat or budget_bytes < self.unlimited_bytes)
         rules = Rules(

@@ -23,19 +23,13 @@ from tensortide.reports.blocks import (
     Value,
 )
 from tensortide.reports.sections.experiments import BEST, COMPAT, data_table, ranges_of, steps_table
-from tensortide.studies.remat.comparison import Comparison, Entry, Point, Strategy
+from tensortide.studies.remat.comparison import Comparison, Entry, Point, Strategy, unbeaten
 from tensortide.units import format_bytes
 
 __all__ = ["document", "section"]
 
-WORDS = {
-    "oom": "oom",
-    "thrash": "thrash",
-    "no fit": "no fit",
-    "infeasible": "no plan",
-    "none found": "?",
-}
-"""Cells without a schedule."""
+WORDS = {"infeasible": "no plan", "none found": "?"}
+"""Cells without a schedule, where they are other than the verdict."""
 AT_LEAST, IN_NODES = "  at least", "  in its node model"
 """Rows below a planner: what no schedule takes less than, and for which budgets it proved that its own model of the
 step has no schedule."""
@@ -89,7 +83,7 @@ def _rows(found: Comparison, played: Sequence[Strategy]) -> Iterator[tuple[str, 
 def _cell(entry: Entry, found: Comparison, number: int) -> tuple[Value, str]:
     """Return the overhead and its signs, or the word that stands for it."""
     if entry.verdict != "ok" or entry.point is None:
-        return WORDS[entry.verdict], "  "
+        return WORDS.get(entry.verdict, entry.verdict), "  "
     over = entry.point.overhead > found.overhead_limit
     best = not over and entry.point.clock_ns == found.best_ns(number)
     return f"{entry.point.overhead:.3f}", ("!" if over else BEST if best else " ") + ("=" if entry.proved else " ")
@@ -198,7 +192,7 @@ def _picture(found: Comparison, played: Sequence[Strategy]) -> Scatter:
     the limit stand at the upper edge, with their least overhead.
     """
     whole = found.step.baseline_bytes or 1
-    fronts = {s.name: _front([p for p in s.points if p.overhead <= found.overhead_limit]) for s in played}
+    fronts = {s.name: unbeaten(p for p in s.points if p.overhead <= found.overhead_limit)[::-1] for s in played}
     top = max((p.overhead for front in fronts.values() for p in front), default=found.overhead_limit)
     lines: list[Points] = []
     for strategy in (one for one in played if one.points):
@@ -221,15 +215,6 @@ def _picture(found: Comparison, played: Sequence[Strategy]) -> Scatter:
         across=(Limit("without recomputation", 1),),
         ranges=ranges_of(found.step),
     )
-
-
-def _front(points: Sequence[Point]) -> list[Point]:
-    """Keep what no other one beats, by peak."""
-    front: list[Point] = []
-    for point in sorted(points, key=lambda p: (p.peak_bytes, p.overhead)):
-        if not front or point.overhead < front[-1].overhead:
-            front.append(point)
-    return front
 
 
 def _open(strategy: Strategy, found: Comparison, whole: int) -> Iterator[Points]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,6 +25,7 @@ from tensortide.reports.blocks import (
 )
 from tensortide.reports.budgeted import Budgeted, advice, policy_name, verdict
 from tensortide.reports.names import device_text, op_text, pattern, phase_of, shared, source_place
+from tensortide.reports.sections.ops import stretches
 from tensortide.timelines.events import Kind
 from tensortide.units import format_bytes, format_percent, format_seconds
 
@@ -147,8 +147,8 @@ def _curve(run: Budgeted) -> Curve:
     """Show memory under the budget as areas and without it as a line; recomputation is shaded."""
     line, timed = run.line, run.clock_ns > 0
     starts = line.run_start_ns.tolist()
-    phases = [phase_of(run.graph.ops[op]) for op in run.at_hand]
-    again = ["recomputed" if flag else "" for flag in line.is_recompute.tolist()]
+    phases = [(phase_of(run.graph.ops[op]),) for op in run.at_hand]
+    again = [("recomputed",) if flag else () for flag in line.is_recompute.tolist()]
     limit = run.budget_bytes
     return Curve(
         key="memory",
@@ -160,19 +160,10 @@ def _curve(run: Budgeted) -> Curve:
         stack=tuple(Series(key, key.replace("_", " "), tuple(values), "after") for key, values in run.resident.items()),
         lines=(Series("before", "before", run.before_bytes),),
         limits=() if limit is None else (Limit(f"budget, {format_bytes(limit)}", limit),),
-        shades=tuple(_stretches(again)),
-        bands=tuple(_stretches(phases)),
+        shades=tuple(Stretch(*found) for found in stretches(again)),
+        bands=tuple(Stretch(*found) for found in stretches(phases)),
         table="step",
     )
-
-
-def _stretches(labels: Sequence[str]) -> Iterator[Stretch]:
-    at = 0
-    for label, members in groupby(labels):
-        length = sum(1 for _ in members)
-        if label:
-            yield Stretch(label, at, at + length)
-        at += length
 
 
 def _step(run: Budgeted) -> Table:

@@ -9,6 +9,7 @@ given what it takes for the replay to fit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -22,7 +23,7 @@ from tensortide.plans.checkpointing.stages import to_plan
 from tensortide.plans.remat.choice import policy
 from tensortide.plans.remat.policies import DEFAULT
 from tensortide.replays.executed import replay
-from tensortide.replays.remat.portfolio import best
+from tensortide.replays.remat.search import AUTO, play
 from tensortide.studies.remat.contenders import contenders, why_no_program, within
 from tensortide.studies.remat.results import Step
 
@@ -33,10 +34,8 @@ if TYPE_CHECKING:
     from tensortide.replays.remat.simulator import Simulator
     from tensortide.studies.remat.subject import Subject
 
-__all__ = ["AUTO", "Comparison", "Entry", "Point", "Strategy", "compare"]
+__all__ = ["Comparison", "Entry", "Point", "Strategy", "compare", "unbeaten"]
 
-AUTO = "auto"
-"""The best of many policies (``portfolio``)."""
 OPTIMUM, ROUNDING = "Checkmate", "LP rounding"
 ATTEMPTS = 4
 """Calls of a planner per budget. Each retry lowers its budget by the overshoot of its last plan when replayed."""
@@ -129,11 +128,10 @@ def compare(
     for name in policies:
         if name != AUTO:
             policy(name)
-    if not overhead_limit >= 1:
-        raise PlanError(f"an overhead limit of {overhead_limit} is below 1, the step without recomputation")
     if not optimum_time_s >= 0:
         raise PlanError(f"{optimum_time_s} seconds are no time to plan in")
-    contest = _Contest(subject, budgets, subject.simulator(deallocation), overhead_limit, progress or _silent)
+    say = progress or (lambda message: None)
+    contest = _Contest(subject, budgets, subject.simulator(deallocation), overhead_limit, say)
     online = [contest.online(name) for name in policies]
     static = contest.static(optimum_time_s)
     return Comparison(
@@ -146,25 +144,19 @@ def compare(
     )
 
 
-def _silent(message: str) -> None:
-    del message
-
-
+@dataclass
 class _Contest:
     """A step with its budgets, on which strategies are tried one by one."""
 
-    def __init__(
-        self,
-        subject: Subject,
-        budgets: Sequence[tuple[int, float]],
-        simulator: Simulator,
-        limit: float,
-        say: Callable[[str], None],
-    ) -> None:
-        self.budgets, self.simulator, self.limit, self.say = budgets, simulator, limit, say
-        self.graph, self.durations = subject.recording.graph, subject.recording.durations_ns
-        self.device = simulator.schedule.device
-        self.model_ns = simulator.schedule.model_ns
+    subject: Subject
+    budgets: Sequence[tuple[int, float]]
+    simulator: Simulator
+    limit: float
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self.graph, self.durations = self.subject.recording.graph, self.subject.recording.durations_ns
+        self.device, self.model_ns = self.simulator.schedule.device, self.simulator.schedule.model_ns
         self.nodes = static_graph(self.graph, self.durations, self.device)
 
     def static(self, time_s: float) -> list[Strategy]:
@@ -174,7 +166,7 @@ class _Contest:
         for name, plans, skipped in contenders(self.nodes):
             self.say(f"planning: {name}")
             kept, complete = within(plans, max(time_s, 1.0))
-            points = _unbeaten(map(self.played, kept))
+            points = unbeaten(map(self.played, kept))
             found.append(self._strategy(name, points, skipped, cut=not complete))
         reason = why_no_program(self.nodes) if time_s else "no time was given to it"
         return [*found, self.programmed(OPTIMUM, reason, time_s), self.programmed(ROUNDING, reason, time_s)]
@@ -234,18 +226,13 @@ class _Contest:
 
     def online(self, name: str) -> Strategy:
         """The policy ``name`` under each budget."""
-        runs = []
+        entries = []
         for budget, _ in self.budgets:
             self.say(f"playing: {name} at {budget:,} bytes")
-            runs.append(self._run(name, budget))
-        entries = tuple(Entry(verdict=run.status, point=self._ran(run) if run.status == "ok" else None) for run in runs)
+            run = play(self.simulator, name, budget, overhead_limit=self.limit)[0]
+            entries.append(Entry(verdict=run.status, point=self._ran(run) if run.status == "ok" else None))
         points = dict.fromkeys(entry.point for entry in entries if entry.point is not None)
-        return Strategy(name=name, kind="online", points=tuple(points), entries=entries)
-
-    def _run(self, name: str, budget: int) -> Simulation:
-        if name == AUTO:
-            return best(self.simulator, budget, overhead_limit=self.limit)[0]
-        return self.simulator.run(name, budget, overhead_limit=self.limit)
+        return Strategy(name=name, kind="online", points=tuple(points), entries=tuple(entries))
 
     def _ran(self, run: Simulation) -> Point:
         clock = run.clock_ns - int(self.simulator.compat)  # DTR's simulator starts at 1 ns
@@ -258,7 +245,7 @@ def _setting(made: StaticPlan) -> str:
     return "" if made.strategy == "optimum" else made.strategy
 
 
-def _unbeaten(points: Iterable[Point]) -> tuple[Point, ...]:
+def unbeaten(points: Iterable[Point]) -> tuple[Point, ...]:
     """Return the points that no other beats in time and peak, the fastest first."""
     front: list[Point] = []
     for point in sorted(points, key=lambda point: (point.clock_ns, point.peak_bytes)):

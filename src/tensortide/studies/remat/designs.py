@@ -50,11 +50,9 @@ def contest(names: Iterable[str], *, deallocation: Deallocation = "eager", trial
     return tuple(lines.values())
 
 
-def ablation(*, deallocation: Deallocation = "eager", trials: int = TRIALS) -> tuple[Line, ...]:
+def ablation(*, deallocation: Deallocation = "eager") -> tuple[Line, ...]:
     """All cells of the ablation, row by row; the one with nothing in it is drawing lots."""
-    return contest(
-        [*(name for name, row in POLICIES.items() if row.cell), "random"], deallocation=deallocation, trials=trials
-    )
+    return contest([*(name for name, row in POLICIES.items() if row.cell), "random"], deallocation=deallocation)
 
 
 def banishing() -> tuple[Line, ...]:

@@ -11,8 +11,8 @@ import msgspec
 
 from tensortide.plans.remat.choice import policy, source_digest
 from tensortide.replays.remat.outcome import Deallocation
+from tensortide.replays.remat.search import op_bytes
 from tensortide.replays.remat.simulator import Simulator
-from tensortide.replays.remat.smallest import op_bytes
 from tensortide.studies.remat.results import Cell, Run, Step
 
 if TYPE_CHECKING:
@@ -105,6 +105,5 @@ def _program() -> str:
 def program_files() -> list[Path]:
     """The sources that results depend on: policies, engines and this room."""
     room = Path(__file__).parent
-    package = room.parent.parent
-    folders = (package / "plans" / "remat", package / "replays" / "remat", package / "replays" / "remat" / "fast", room)
-    return [path for folder in folders for path in sorted(folder.glob("*.py"))]
+    folders = (room.parent.parent / "plans" / "remat", room.parent.parent / "replays" / "remat", room)
+    return [path for folder in folders for path in sorted(folder.rglob("*.py"))]

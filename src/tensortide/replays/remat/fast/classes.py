@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensortide.replays.remat.fast.costs import root, span
 from tensortide.replays.remat.fast.jit import compiled
 from tensortide.replays.remat.fast.pool import cheaper
-from tensortide.replays.remat.fast.state import EXHAUSTIVE, FEW_NODES, NODE_LIMIT, NODES, World
+from tensortide.replays.remat.fast.state import FEW_NODES, World
 
 
 @compiled
@@ -46,7 +46,7 @@ def leave_class(w: World, storage: int) -> None:
         return
     w.nodes[top].value -= w.storages[storage].work
     if w.nodes[top].value < 0 and w.nodes[top].following != top:
-        w.reg[EXHAUSTIVE] = 1
+        w.reg[0].exhaustive = 1
     w.storages[storage].place = -1
     value = w.nodes[top].value
     if value >= w.nodes[top].floor:
@@ -78,8 +78,8 @@ def _relax(w: World, storage: int) -> None:
 @compiled
 def _node(w: World, storage: int, work: int) -> int:
     """``storage``, which is not resident, is a class of its own."""
-    node = w.reg[NODES]
-    w.reg[NODES] += 1
+    node = w.reg[0].nodes
+    w.reg[0].nodes += 1
     w.storages[storage].place = node
     w.nodes[node].member = storage
     w.nodes[node].stamp = 0
@@ -98,17 +98,18 @@ def _in_class(w: World, node: int) -> bool:
 @compiled
 def _room(w: World, storage: int) -> None:
     """See to it that ``storage`` and all that is next to it can get nodes."""
-    reg, record = w.reg, w.storages[storage]
+    reg = w.reg[0]
+    record = w.storages[storage]
     wanted = 1 + record.up_end - record.up + record.down_end - record.down
-    if reg[NODES] + wanted > reg[NODE_LIMIT]:
+    if reg.nodes + wanted > reg.node_limit:
         _tidy(w)
-        reg[NODE_LIMIT] = min(reg[NODES] + reg[NODES] // 4 + wanted + FEW_NODES, len(w.nodes))
+        reg.node_limit = min(reg.nodes + reg.nodes // 4 + wanted + FEW_NODES, len(w.nodes))
 
 
 @compiled
 def _tidy(w: World) -> None:
     """Forget nodes that stand for no storage any more. A class whose top is such a one gets another."""
-    count = w.reg[NODES]
+    count = w.reg[0].nodes
     for node in range(count):
         if not _in_class(w, node):
             continue
@@ -132,4 +133,4 @@ def _tidy(w: World) -> None:
         if node != top:
             w.nodes[node].following = w.nodes[top].following
             w.nodes[top].following = node
-    w.reg[NODES] = kept
+    w.reg[0].nodes = kept

@@ -8,7 +8,7 @@ import numpy as np
 
 from tensortide.plans.remat.policies import Work
 from tensortide.replays.remat.fast.jit import compiled
-from tensortide.replays.remat.fast.state import ACCESSES, BY_SIZE, BY_STALENESS, CLOCK, NODES, QUEUE, TOKEN, WORK, World
+from tensortide.replays.remat.fast.state import QUEUE, World
 
 _SPLIT = 134217729.0
 _EXACT = 9007199254740992.0
@@ -18,26 +18,26 @@ _UPWARDS = 1 + 2e-7
 
 @compiled
 def token(w: World) -> int:
-    """A number that no storage and no node is stamped with; nor is the next one."""
-    w.reg[TOKEN] += 2
-    if w.reg[TOKEN] >= _LAST_TOKEN:
+    """A number that no storage and no node is stamped with."""
+    w.reg[0].token += 1
+    if w.reg[0].token >= _LAST_TOKEN:
         for storage in range(len(w.storages)):
             w.storages[storage].stamp = 0
-        for node in range(w.reg[NODES]):
+        for node in range(w.reg[0].nodes):
             w.nodes[node].stamp = 0
-        w.reg[TOKEN] = 1
-    return int(w.reg[TOKEN])
+        w.reg[0].token = 1
+    return int(w.reg[0].token)
 
 
 @compiled
 def gain(w: World, storage: int, least: int) -> np.float32:
     """Most bytes per ns that evicting ``storage`` may bring if it causes ``least`` ns of work or more, rounded up."""
-    if w.reg[WORK] == Work.LAST_ACCESS:
+    if w.reg[0].work == Work.LAST_ACCESS:
         return np.float32(1)
-    nbytes = w.sizes[storage] if w.reg[BY_SIZE] else 1
+    nbytes = w.sizes[storage] if w.reg[0].by_size else 1
     if nbytes == 0:
         return np.float32(0)
-    if w.reg[WORK] == Work.ONE:
+    if w.reg[0].work == Work.ONE:
         least = 1
     if least <= 0:
         return np.float32(math.inf)
@@ -75,8 +75,8 @@ def _product_error(a: float, b: float, product: float) -> float:
 @compiled
 def cost(w: World, storage: int) -> float:
     """Cost of evicting ``storage`` now (``policies.Heuristic.cost``); its record learns what bounds can count on."""
-    reg = w.reg
-    kind = reg[WORK]
+    reg = w.reg[0]
+    kind = reg.work
     last = w.storages[storage].last
     if kind == Work.LAST_ACCESS:
         return float(last)
@@ -87,15 +87,15 @@ def cost(w: World, storage: int) -> float:
             around, slack = _classes(w, storage)
             work += around
         elif kind == Work.ANCESTORS:
-            work += reach(w, storage, True)
+            work += _around(w, storage, True)
         elif kind == Work.NEIGHBOURHOOD:
-            work += reach(w, storage, True) + reach(w, storage, False)
+            work += _around(w, storage, True) + _around(w, storage, False)
         elif kind == Work.UNION:
             last, around = _union(w, storage)
             work += around
     w.storages[storage].gain = min(w.storages[storage].gain, gain(w, storage, work - slack))
-    nbytes = w.sizes[storage] if reg[BY_SIZE] else 1
-    time = reg[CLOCK] - last if reg[BY_STALENESS] else 1
+    nbytes = w.sizes[storage] if reg.by_size else 1
+    time = reg.clock - last if reg.by_staleness else 1
     if nbytes <= 0 or time <= 0:
         return math.inf
     return ratio(work, nbytes, time)
@@ -110,57 +110,50 @@ def span(w: World, storage: int, upwards: bool) -> tuple[int, int]:
 
 
 @compiled
-def reach(w: World, storage: int, upwards: bool) -> int:
-    """Work of the storages that are not resident and that ``storage`` reaches through such ones."""
+def reach(w: World, storage: int, upwards: bool, count: int) -> tuple[int, int, int]:
+    """Append to the first ``count`` of the QUEUE the storages that are not resident and that ``storage`` reaches
+    through such ones. Returns how many it has then, the work of the new ones, and how many neighbours were looked
+    at."""
     mark = token(w)
     work = looked = 0
-    found = -1
-    at = storage
-    head = 0
+    head, at = count, storage
     while True:
         start, end = span(w, at, upwards)
+        looked += end - start
         for edge in range(start, end):
-            looked += 1
             other = w.near[edge]
             if not w.storages[other].resident and not w.storages[other].dead and w.storages[other].stamp != mark:
                 w.storages[other].stamp = mark
-                found += 1
-                w.lists[QUEUE, found] = other
+                w.lists[QUEUE, count] = other
+                count += 1
                 work += w.storages[other].work
-        if head > found:
-            break
+        if head == count:
+            return count, work, looked
         at = w.lists[QUEUE, head]
         head += 1
-    w.reg[ACCESSES] += looked
+
+
+@compiled
+def _around(w: World, storage: int, upwards: bool) -> int:
+    """Work of what ``reach`` finds."""
+    _, work, looked = reach(w, storage, upwards, 0)
+    w.reg[0].accesses += looked
     return work
 
 
 @compiled
 def _union(w: World, storage: int) -> tuple[int, int]:
     """The youngest last access in the neighbourhood of ``storage``, and the work of the rest of it."""
-    reg = w.reg
-    last, work = w.storages[storage].last, 0
-    seen = token(w)
-    for upwards in (True, False):
-        mark = seen if upwards else seen + 1
-        found, head, at = -1, 0, storage
-        while True:
-            start, end = span(w, at, upwards)
-            for edge in range(start, end):
-                reg[ACCESSES] += 1
-                other = w.near[edge]
-                if w.storages[other].resident or w.storages[other].dead or w.storages[other].stamp == mark:
-                    continue
-                if w.storages[other].stamp != seen:
-                    work += w.storages[other].work
-                    last = max(last, w.storages[other].last)
-                w.storages[other].stamp = mark
-                found += 1
-                w.lists[QUEUE, found] = other
-            if head > found:
-                break
-            at = w.lists[QUEUE, head]
-            head += 1
+    above, _, looked = reach(w, storage, True, 0)
+    count, _, more = reach(w, storage, False, above)
+    w.reg[0].accesses += looked + more
+    mark, last, work = token(w), w.storages[storage].last, 0
+    for i in range(count):
+        other = w.lists[QUEUE, i]
+        if w.storages[other].stamp != mark:
+            w.storages[other].stamp = mark
+            work += w.storages[other].work
+            last = max(last, w.storages[other].last)
     return last, work
 
 
@@ -173,7 +166,7 @@ def root(w: World, storage: int) -> int:
     top = node
     while w.nodes[top].above != top:
         top = w.nodes[top].above
-        w.reg[ACCESSES] += 1
+        w.reg[0].accesses += 1
     while w.nodes[node].above != top:
         following = w.nodes[node].above
         w.nodes[node].above = top
@@ -189,7 +182,7 @@ def _classes(w: World, storage: int) -> tuple[int, int]:
     for upwards in (True, False):
         start, end = span(w, storage, upwards)
         for edge in range(start, end):
-            w.reg[ACCESSES] += 1
+            w.reg[0].accesses += 1
             other = w.near[edge]
             if w.storages[other].resident or w.storages[other].dead:
                 continue

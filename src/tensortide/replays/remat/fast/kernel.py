@@ -6,28 +6,7 @@ from tensortide.plans.remat.recording import Event
 from tensortide.replays.remat.fast.costs import gain, token
 from tensortide.replays.remat.fast.jit import compiled
 from tensortide.replays.remat.fast.pool import choose, enter
-from tensortide.replays.remat.fast.state import (
-    ASKED,
-    BUDGET,
-    CLOCK,
-    COLLECT,
-    EAGER,
-    FULL,
-    HELD,
-    LIMIT,
-    MEMORY,
-    OK,
-    OOM,
-    OVERRUN,
-    OVERRUNS,
-    PEAK,
-    POOL_LIVE,
-    REMAT,
-    THRASH,
-    TRACE,
-    Step,
-    World,
-)
+from tensortide.replays.remat.fast.state import FULL, HELD, OK, OOM, THRASH, Step, World
 from tensortide.replays.remat.fast.storages import (
     evict,
     give_up,
@@ -62,7 +41,7 @@ def play(s: Step, w: World) -> int:
                 status = _execute(s, w, s.made[index], index)
             if status == OK:
                 pin(w, s.storage[index])
-        if w.reg[TRACE] == len(w.trace):
+        if w.reg[0].traced == len(w.trace):
             return FULL
         if status != OK:
             return status
@@ -76,7 +55,7 @@ def _compute(s: Step, w: World, op: int) -> int:
     overwrites = False
     for value in range(first, end):
         overwrites = overwrites or s.replaces[value] >= 0
-    if overwrites and w.reg[COLLECT]:
+    if overwrites and w.reg[0].collect:
         status = _secure(s, w, first, end)
         if status != OK:
             return status
@@ -95,7 +74,7 @@ def _compute(s: Step, w: World, op: int) -> int:
     status = _execute(s, w, op, -1)
     if status == OK and gathered >= 0:
         spare(w, gathered)
-    if status == OK and overwrites and w.reg[COLLECT]:
+    if status == OK and overwrites and w.reg[0].collect:
         _settle(s, w, op)
     return status
 
@@ -104,7 +83,7 @@ def _compute(s: Step, w: World, op: int) -> int:
 def _gathered(s: Step, w: World, op: int) -> int:
     """Return the storage in which ``op`` is about to sum gradients, if it is the only op to use the sum so far; else
     -1."""
-    if s.sums[op] and w.reg[COLLECT] and w.reg[EAGER]:
+    if s.sums[op] and w.reg[0].collect and w.reg[0].eager:
         before = s.storage[s.inputs[s.input_ends[op]]]
         if not w.storages[before].dependents:
             return int(s.storage[s.output_ends[op]])
@@ -162,7 +141,7 @@ def _settle(s: Step, w: World, op: int) -> None:
 @compiled
 def _execute(s: Step, w: World, op: int, wanted: int) -> int:
     """Run ``op``, and before it whatever it needs that is not there."""
-    reg = w.reg
+    reg = w.reg[0]
     s.missing[0] = 0
     depth = _begin(s, w, 0, 0, op, wanted)
     top = 0
@@ -181,24 +160,24 @@ def _execute(s: Step, w: World, op: int, wanted: int) -> int:
         for value in range(s.output_ends[op], s.output_ends[op + 1]):
             total += s.nbytes[value]
         need = total + s.extra_bytes[op]
-        least = total if reg[OVERRUNS] else need
-        while reg[MEMORY] + total > reg[BUDGET] or reg[MEMORY] + need > reg[BUDGET] + reg[OVERRUN]:
-            if not reg[POOL_LIVE]:
-                if reg[MEMORY] + least <= reg[BUDGET]:
-                    reg[OVERRUN] = reg[MEMORY] + need - reg[BUDGET]
+        least = total if reg.overruns else need
+        while reg.memory + total > reg.budget or reg.memory + need > reg.budget + reg.overrun:
+            if not reg.pool_live:
+                if reg.memory + least <= reg.budget:
+                    reg.overrun = reg.memory + need - reg.budget
                     break
-                if reg[COLLECT] and give_up(w):
+                if reg.collect and give_up(w):
                     continue
-                reg[ASKED] = least
+                reg.asked = least
                 return OOM
-            if reg[TRACE] + 1 >= len(w.trace):
+            if reg.traced + 1 >= len(w.trace):
                 return FULL
             evict(w, choose(w))
-        if reg[TRACE] + 1 >= len(w.trace):
+        if reg.traced + 1 >= len(w.trace):
             return FULL
         _run(s, w, op, wanted, total)
         top -= 1
-        if reg[REMAT] > reg[LIMIT]:
+        if reg.remat > reg.limit:
             return THRASH
     return OK
 
@@ -206,17 +185,16 @@ def _execute(s: Step, w: World, op: int, wanted: int) -> int:
 @compiled
 def _begin(s: Step, w: World, top: int, depth: int, op: int, wanted: int) -> int:
     """Push a frame; returns the new depth of ``s.missing``."""
-    clock = w.reg[CLOCK]
+    clock = w.reg[0].clock
     first, end = s.input_ends[op], s.input_ends[op + 1]
-    for i in range(first, end):
-        w.storages[s.storage[s.inputs[i]]].last = clock
     s.frames[top].op, s.frames[top].wanted, s.frames[top].base = op, wanted, depth
-    for i in range(first, end):
-        if w.defined[s.inputs[i]]:
-            lock(w, s.storage[s.inputs[i]])
     for i in range(end - 1, first - 1, -1):
-        if not w.defined[s.inputs[i]]:
-            s.missing[depth] = s.inputs[i]
+        value = s.inputs[i]
+        w.storages[s.storage[value]].last = clock
+        if w.defined[value]:
+            lock(w, s.storage[value])
+        else:
+            s.missing[depth] = value
             depth += 1
     return depth
 
@@ -224,17 +202,17 @@ def _begin(s: Step, w: World, top: int, depth: int, op: int, wanted: int) -> int
 @compiled
 def _run(s: Step, w: World, op: int, wanted: int, total: int) -> None:
     """Run ``op``: its inputs are there, and so is the room for its outputs."""
-    reg = w.reg
+    reg = w.reg[0]
     note(w, Kind.RUN if wanted < 0 else Kind.RECOMPUTE, op if wanted < 0 else wanted)
-    reg[CLOCK] += s.cost_ns[op]
+    reg.clock += s.cost_ns[op]
     if wanted >= 0:
-        reg[REMAT] += s.cost_ns[op]
-    reg[MEMORY] += total
-    reg[PEAK] = max(reg[PEAK], reg[MEMORY] + s.extra_bytes[op])
+        reg.remat += s.cost_ns[op]
+    reg.memory += total
+    reg.peak = max(reg.peak, reg.memory + s.extra_bytes[op])
     first, end = s.output_ends[op], s.output_ends[op + 1]
     if wanted < 0:
         for value in range(first, end):
-            w.storages[s.storage[value]].last = reg[CLOCK]
+            w.storages[s.storage[value]].last = reg.clock
     asked = first if wanted < 0 else wanted
     for value in range(first, end):
         if value != asked:
@@ -250,7 +228,7 @@ def _define(s: Step, w: World, value: int) -> None:
     storage = s.storage[value]
     intact = w.storages[storage].resident and s.root[storage] == value
     if intact or w.defined[value] or w.storages[storage].dead:
-        w.reg[MEMORY] -= s.nbytes[value]
+        w.reg[0].memory -= s.nbytes[value]
         return
     if s.replaces[value] >= 0:
         w.defined[s.replaces[value]] = 0

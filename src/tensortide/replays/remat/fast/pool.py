@@ -15,22 +15,8 @@ import numpy as np
 
 from tensortide.plans.remat.policies import Work
 from tensortide.replays.remat.fast.costs import cost, gain
-from tensortide.replays.remat.fast.dice import below
 from tensortide.replays.remat.fast.jit import compiled
-from tensortide.replays.remat.fast.state import (
-    BY_STALENESS,
-    CLOCK,
-    DICE,
-    EVALUATIONS,
-    EXHAUSTIVE,
-    FAN,
-    HEIGHT,
-    LEVELS,
-    POOL_END,
-    POOL_LIVE,
-    WORK,
-    World,
-)
+from tensortide.replays.remat.fast.state import FAN, World
 
 _LATEST = np.iinfo(np.int64).max
 _FAR = 4e18
@@ -40,24 +26,24 @@ _SAFE = 1 - 1e-9
 @compiled
 def worth(w: World, most: float, last: int) -> float:
     """Compute the worth of an entry of this gain and last access now: the reciprocal of its cost."""
-    reg = w.reg
-    if reg[WORK] == Work.LAST_ACCESS:
+    reg = w.reg[0]
+    if reg.work == Work.LAST_ACCESS:
         return -float(last)
-    if not reg[BY_STALENESS]:
+    if not reg.by_staleness:
         return float(most)
-    time = reg[CLOCK] - last
+    time = reg.clock - last
     return most * float(time) if time > 0 else 0.0
 
 
 @compiled
 def bound(w: World, value: float) -> float:
     """Least that entries can cost which are worth at most ``value``."""
-    reg = w.reg
-    if reg[WORK] == Work.LAST_ACCESS:
+    reg = w.reg[0]
+    if reg.work == Work.LAST_ACCESS:
         return -value
     if value <= 0:
         return math.inf
-    if reg[WORK] == Work.ONE and not reg[BY_STALENESS]:
+    if reg.work == Work.ONE and not reg.by_staleness:
         return 1 / value
     return _SAFE / value
 
@@ -65,25 +51,25 @@ def bound(w: World, value: float) -> float:
 @compiled
 def enter(w: World, storage: int) -> None:
     """Append ``storage`` to the pool."""
-    if w.reg[POOL_END] == len(w.slot):
+    if w.reg[0].pool_end == len(w.slot):
         _compact(w)
     _append(w, storage)
 
 
 @compiled
 def _append(w: World, storage: int) -> None:
-    reg = w.reg
-    at = reg[POOL_END]
-    reg[POOL_END] += 1
-    reg[POOL_LIVE] += 1
+    reg = w.reg[0]
+    at = reg.pool_end
+    reg.pool_end += 1
+    reg.pool_live += 1
     w.slot[at] = storage
     w.storages[storage].place = at
     most, last = w.storages[storage].gain, w.storages[storage].last
     opens = True
-    for level in range(reg[HEIGHT]):
+    for level in range(reg.height):
         opens = opens and at % FAN == 0
         at //= FAN
-        block = reg[LEVELS + level] + at
+        block = reg.levels[level] + at
         if opens:
             _empty(w, block)
             w.blocks[block].live = 0
@@ -105,10 +91,10 @@ def _raise(w: World, block: int, most: float, last: int) -> None:
     if trailing > leading or (trailing == leading and most > top):
         w.blocks[block].gain, w.blocks[block].last = most, last
         leading, trailing, top, most = trailing, leading, most, top
-    if most > top and w.reg[BY_STALENESS]:
+    if most > top and w.reg[0].by_staleness:
         ahead = (leading - trailing) / (float(most) - float(top))
         if ahead < _FAR:
-            w.blocks[block].until = min(w.blocks[block].until, w.reg[CLOCK] + int(ahead))
+            w.blocks[block].until = min(w.blocks[block].until, w.reg[0].clock + int(ahead))
 
 
 @compiled
@@ -119,10 +105,10 @@ def leave(w: World, storage: int) -> None:
         return
     w.storages[storage].place = -1
     w.slot[at] = -1
-    w.reg[POOL_LIVE] -= 1
-    for level in range(w.reg[HEIGHT]):
+    w.reg[0].pool_live -= 1
+    for level in range(w.reg[0].height):
         at //= FAN
-        w.blocks[w.reg[LEVELS + level] + at].live -= 1
+        w.blocks[w.reg[0].levels[level] + at].live -= 1
 
 
 @compiled
@@ -135,16 +121,16 @@ def cheaper(w: World, storage: int) -> None:
     at = w.storages[storage].place
     if at < 0:
         return
-    for level in range(w.reg[HEIGHT]):
+    for level in range(w.reg[0].height):
         at //= FAN
-        _raise(w, w.reg[LEVELS + level] + at, most, w.storages[storage].last)
+        _raise(w, w.reg[0].levels[level] + at, most, w.storages[storage].last)
 
 
 @compiled
 def _compact(w: World) -> None:
-    reg = w.reg
-    end = reg[POOL_END]
-    reg[POOL_END] = reg[POOL_LIVE] = 0
+    reg = w.reg[0]
+    end = reg.pool_end
+    reg.pool_end = reg.pool_live = 0
     for position in range(end):
         storage = w.slot[position]
         if storage >= 0:
@@ -155,17 +141,34 @@ def _compact(w: World) -> None:
 @compiled
 def choose(w: World) -> int:
     """The storage to evict next; the pool is not empty."""
-    reg = w.reg
-    if reg[DICE]:
-        reg[EVALUATIONS] += 1
-        return _ranked(w, below(w.words, reg[POOL_LIVE]))
-    if reg[EXHAUSTIVE]:
+    reg = w.reg[0]
+    if reg.dice:
+        reg.evaluations += 1
+        return _ranked(w, below(w, reg.pool_live))
+    if reg.exhaustive:
         found, evaluated = _scan(w)
     else:
         found, best = _sweep(w)
-        evaluated = reg[POOL_LIVE] if best else _rank(w, found) + 1
-    reg[EVALUATIONS] += evaluated
+        evaluated = reg.pool_live if best else _rank(w, found) + 1
+    reg.evaluations += evaluated
     return found
+
+
+@compiled
+def below(w: World, count: int) -> int:
+    """A number below ``count``, as ``random.Random.choice`` draws it. Without words left, the run ends as if the trace
+    were full, to be repeated with more."""
+    reg = w.reg[0]
+    bits = 0
+    while count >> bits:
+        bits += 1
+    while reg.drawn < len(w.words):
+        drawn = np.int64(w.words[reg.drawn]) >> (32 - bits)
+        reg.drawn += 1
+        if drawn < count:
+            return int(drawn)
+    reg.traced = len(w.trace)
+    return 0
 
 
 @compiled
@@ -175,7 +178,7 @@ def _scan(w: World) -> tuple[int, int]:
     Costs may be negative here, as classes may be: an entry of cost 0 ends the search, but need not be the cheapest.
     """
     found, best, evaluated = -1, math.inf, 0
-    for position in range(w.reg[POOL_END]):
+    for position in range(w.reg[0].pool_end):
         storage = w.slot[position]
         if storage >= 0:
             price = cost(w, storage)
@@ -191,8 +194,8 @@ def _scan(w: World) -> tuple[int, int]:
 def _sweep(w: World) -> tuple[int, float]:
     """The cheapest entry and its cost: first the block that promises most, then all that may hold a cheaper one, last
     ones first."""
-    reg = w.reg
-    top = reg[HEIGHT] - 1
+    reg = w.reg[0]
+    top = reg.height - 1
     first = 0
     for level in range(top, 0, -1):
         first = _leading(w, level - 1, first)
@@ -218,7 +221,7 @@ def _sweep(w: World) -> tuple[int, float]:
 @compiled
 def _last(w: World, level: int) -> int:
     """The last block of ``level`` that has had entries."""
-    at = w.reg[POOL_END] - 1
+    at = w.reg[0].pool_end - 1
     for _ in range(level + 1):
         at //= FAN
     return int(at)
@@ -227,7 +230,7 @@ def _last(w: World, level: int) -> int:
 @compiled
 def _leading(w: World, level: int, parent: int) -> int:
     """The block of ``level`` below ``parent`` whose line is on top."""
-    start, lead, most = w.reg[LEVELS + level], -1, -math.inf
+    start, lead, most = w.reg[0].levels[level], -1, -math.inf
     for at in range(parent * FAN, min(parent * FAN + FAN - 1, _last(w, level)) + 1):
         record = w.blocks[start + at]
         if record.live:
@@ -240,10 +243,10 @@ def _leading(w: World, level: int, parent: int) -> int:
 @compiled
 def _promises(w: World, level: int, at: int, found: int, best: float) -> bool:
     """Return whether a block may contain a better candidate for eviction than ``found``."""
-    record = w.blocks[w.reg[LEVELS + level] + at]
+    record = w.blocks[w.reg[0].levels[level] + at]
     if not record.live:
         return False
-    if record.until < w.reg[CLOCK]:
+    if record.until < w.reg[0].clock:
         return True
     least = bound(w, worth(w, record.gain, record.last))
     if least != best or best == 0:
@@ -257,7 +260,7 @@ def _promises(w: World, level: int, at: int, found: int, best: float) -> bool:
 @compiled
 def _renew(w: World, level: int, at: int) -> None:
     """Renew a block: the line of the blocks below that is on top, and until when."""
-    block, start = w.reg[LEVELS + level] + at, w.reg[LEVELS + level - 1]
+    block, start = w.reg[0].levels[level] + at, w.reg[0].levels[level - 1]
     lead = _leading(w, level - 1, at)
     _empty(w, block)
     if lead < 0:
@@ -272,7 +275,7 @@ def _renew(w: World, level: int, at: int) -> None:
 @compiled
 def _search_block(w: World, block: int, found: int, best: float) -> tuple[int, float]:
     """Look through a lowest ``block``, and renew it."""
-    start, end = block * FAN, min(block * FAN + FAN, w.reg[POOL_END])
+    start, end = block * FAN, min(block * FAN + FAN, w.reg[0].pool_end)
     found, best = _search(w, start, end, found, best)
     _empty(w, block)
     lead, most = -1, -math.inf
@@ -316,10 +319,10 @@ def _rank(w: World, storage: int) -> int:
     count = 0
     for position in range(at // FAN * FAN, at):
         count += w.slot[position] >= 0
-    for level in range(w.reg[HEIGHT]):
+    for level in range(w.reg[0].height):
         at //= FAN
         for before in range(at // FAN * FAN, at):
-            count += w.blocks[w.reg[LEVELS + level] + before].live
+            count += w.blocks[w.reg[0].levels[level] + before].live
     return count
 
 
@@ -327,10 +330,10 @@ def _rank(w: World, storage: int) -> int:
 def _ranked(w: World, rank: int) -> int:
     """The entry that ``rank`` others come before."""
     at = 0
-    for level in range(w.reg[HEIGHT] - 2, -1, -1):
+    for level in range(w.reg[0].height - 2, -1, -1):
         at *= FAN
-        while rank >= w.blocks[w.reg[LEVELS + level] + at].live:
-            rank -= w.blocks[w.reg[LEVELS + level] + at].live
+        while rank >= w.blocks[w.reg[0].levels[level] + at].live:
+            rank -= w.blocks[w.reg[0].levels[level] + at].live
             at += 1
     at *= FAN
     while True:

@@ -24,40 +24,6 @@ FAN = 16
 FEW_NODES = 64
 """Classes are tidied up when they have this many nodes, and then whenever there are a quarter more."""
 
-# Registers; from LEVELS on: where the blocks of each level of the pool begin
-(
-    CLOCK,
-    MEMORY,
-    PEAK,
-    REMAT,
-    EVALUATIONS,
-    ACCESSES,
-    BUDGET,
-    LIMIT,
-    POOL_END,
-    POOL_LIVE,
-    HEIGHT,
-    NODES,
-    NODE_LIMIT,
-    TRACE,
-    TOKEN,
-    EXHAUSTIVE,
-    ASKED,
-    EAGER,
-    COLLECT,
-    WORK,
-    BY_SIZE,
-    BY_STALENESS,
-    DICE,
-    HOLD,
-    WAITING,
-    SPARED,
-    OVERRUN,
-    OVERRUNS,
-    LEVELS,
-) = range(29)
-REGISTERS = LEVELS + 10
-
 OK, OOM, THRASH, FULL = range(4)
 """Outcomes of a run; FULL: the trace is full, and the run is to be repeated with more room."""
 
@@ -66,18 +32,21 @@ def _record(**fields: str) -> np.dtype[np.void]:
     return np.dtype([(name, code) for code, names in fields.items() for name in names.split()], align=True)
 
 
-STORAGE = np.dtype(
-    [
-        *((name, "i8") for name in ("last", "work")),
-        ("gain", "f4"),
-        *((name, "u1") for name in ("resident", "dead", "pinned", "fixed")),
-        *((name, "i4") for name in ("stamp", "place", "up", "up_end", "down", "down_end")),
-        *((name, "i4") for name in ("newest", "locks", "references", "dependents")),
-    ]
+_SINGLE = _record(
+    i8="clock memory peak remat evaluations accesses budget limit pool_end pool_live height nodes node_limit traced "
+    "token exhaustive asked eager collect work by_size by_staleness dice drawn hold waiting spared overrun overruns"
+)
+REGISTERS = np.dtype([*_SINGLE.descr, ("levels", "i8", (10,))])
+"""Single numbers; ``levels``: where the blocks of each level of the pool begin."""
+STORAGE = _record(
+    i8="last work",
+    f4="gain",
+    u1="resident dead pinned fixed",
+    i4="stamp place up up_end down down_end newest locks references dependents",
 )
 """Fields that are searched first, in 64 bytes. ``last``: time of the last access. ``work``: that of its ops. ``gain``:
 upper bound of the bytes per ns of work freed by evicting it. ``fixed``: not recomputable; 2: and in ``WAITS``.
-``pinned``: 2 if it is a sum of gradients and spared, one of as many as the register SPARED says.
+``pinned``: 2 if it is a sum of gradients and spared, one of as many as the register ``spared`` says.
 ``place``: in the pool while it is resident, or of its class while it is not; -1: none. ``near[up:up_end]``,
 ``near[down:down_end]``: what it is made of and what is made of it. ``newest``: its newest value. ``dependents``:
 live storages made of it."""
@@ -115,10 +84,10 @@ class Step(NamedTuple):
 
 
 class World(NamedTuple):
-    """Storages and everything else that changes while a step is played. ``sizes``, ``following`` (the next value of
-    the same storage, in a ring) and ``near`` are shared by runs."""
+    """Storages and everything else that changes while a step is played: ``reg`` has the only record of registers.
+    ``sizes``, ``following`` (the next value of the same storage, in a ring) and ``near`` are shared by runs."""
 
-    reg: Ints
+    reg: Records
     storages: Records
     sizes: Ints
     following: Small
@@ -141,11 +110,6 @@ class Prepared(NamedTuple):
     following: Small
     near: Small
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays beside those of the Schedule."""
-        return sum(part.nbytes for part in self[1:])
-
 
 def with_room(prepared: Prepared, room: int, words: NDArray[np.uint32]) -> tuple[Step, World]:
     """Everything for one run, with room for ``room`` entries of the trace, and dice.
@@ -155,10 +119,9 @@ def with_room(prepared: Prepared, room: int, words: NDArray[np.uint32]) -> tuple
     schedule, storages = prepared.schedule, len(prepared.schedule.root)
     spare = storages // 4 + FEW_NODES
     starts = _levels(storages + spare)
-    reg = np.zeros(REGISTERS, np.int64)
-    reg[HEIGHT] = len(starts) - 1
-    reg[LEVELS : LEVELS + len(starts)] = starts
-    reg[NODE_LIMIT] = FEW_NODES
+    reg = np.zeros(1, REGISTERS)
+    reg["height"], reg["node_limit"] = len(starts) - 1, FEW_NODES
+    reg["levels"][0, : len(starts)] = starts
     step = Step._make(
         [
             *(getattr(schedule, name) for name in Step._fields[:12]),
@@ -175,7 +138,7 @@ def with_room(prepared: Prepared, room: int, words: NDArray[np.uint32]) -> tuple
         following=prepared.following,
         near=prepared.near,
         defined=np.zeros(len(schedule.storage), np.uint8),
-        lists=np.empty((PARTS, storages), np.int32),
+        lists=np.empty((PARTS, 2 * storages), np.int32),
         slot=np.empty(storages + spare, np.int32),
         blocks=np.empty(starts[-1], BLOCK),
         nodes=np.empty(storages + spare, NODE),
@@ -195,10 +158,11 @@ def _levels(slots: int) -> list[int]:
 
 
 def _storages(prepared: Prepared) -> Records:
-    from tensortide.replays.remat.fast.neighbours import begin
-
-    records = np.zeros(len(prepared.schedule.root), STORAGE)
+    near, records = prepared.near, np.zeros(len(prepared.schedule.root), STORAGE)
     records["fixed"] = prepared.schedule.fixed
     records["place"] = -1
-    begin(records, prepared.schedule.storage, prepared.added, prepared.near)
+    middle = len(near) // 2
+    for name, start, listed in (("up", 0, near[middle:]), ("down", middle, near[:middle])):
+        counts = np.bincount(listed, minlength=len(records))
+        records[name] = records[f"{name}_end"] = start + np.cumsum(counts) - counts
     return records

@@ -7,29 +7,14 @@ from tensortide.replays.remat.fast.classes import join, leave_class
 from tensortide.replays.remat.fast.costs import span, token
 from tensortide.replays.remat.fast.jit import compiled
 from tensortide.replays.remat.fast.pool import cheaper, enter, leave
-from tensortide.replays.remat.fast.state import (
-    BURIED,
-    COLLECT,
-    EAGER,
-    HELD,
-    HOLD,
-    MEMORY,
-    POOL_LIVE,
-    QUEUE,
-    SPARED,
-    TRACE,
-    WAITING,
-    WAITS,
-    WORK,
-    World,
-)
+from tensortide.replays.remat.fast.state import BURIED, HELD, QUEUE, WAITS, World
 from tensortide.timelines.events import Kind
 
 
 @compiled
 def withdraw(w: World, storage: int) -> None:
     """Withdraw the evicted ``storage``, which needs no recomputation any more: evicting others may become cheaper."""
-    kind = w.reg[WORK]
+    kind = w.reg[0].work
     if kind == Work.CLASSES:
         leave_class(w, storage)
     if kind in (Work.ANCESTORS, Work.NEIGHBOURHOOD, Work.UNION):
@@ -64,10 +49,10 @@ def _relax(w: World, storage: int, upwards: bool) -> None:
 @compiled
 def note(w: World, kind: int, index: int) -> None:
     """Append to the trace."""
-    at = w.reg[TRACE]
+    at = w.reg[0].traced
     if at < len(w.trace):
         w.trace[at] = index << 3 | kind
-        w.reg[TRACE] += 1
+        w.reg[0].traced += 1
 
 
 @compiled
@@ -91,7 +76,7 @@ def pin(w: World, storage: int) -> None:
     """``storage`` must never be evicted again."""
     if not w.storages[storage].pinned:
         lock(w, storage)
-    w.reg[SPARED] -= w.storages[storage].pinned == 2
+    w.reg[0].spared -= w.storages[storage].pinned == 2
     w.storages[storage].pinned = 1
 
 
@@ -100,7 +85,7 @@ def spare(w: World, storage: int) -> None:
     """Do not evict ``storage`` before everything else."""
     if not w.storages[storage].pinned:
         w.storages[storage].pinned = 2
-        w.reg[SPARED] += 1
+        w.reg[0].spared += 1
         lock(w, storage)
 
 
@@ -109,7 +94,7 @@ def _unspare(w: World, storage: int) -> None:
     """Allow the eviction of ``storage``, if it is spared."""
     if w.storages[storage].pinned == 2:
         w.storages[storage].pinned = 0
-        w.reg[SPARED] -= 1
+        w.reg[0].spared -= 1
         unlock(w, storage)
 
 
@@ -124,7 +109,7 @@ def _clear(w: World, storage: int) -> None:
         value = w.following[value]
         if value == newest:
             break
-    w.reg[MEMORY] -= w.sizes[storage]
+    w.reg[0].memory -= w.sizes[storage]
 
 
 @compiled
@@ -132,7 +117,7 @@ def evict(w: World, storage: int) -> None:
     """``storage`` leaves memory, and can come back."""
     note(w, Kind.EVICT, storage)
     _clear(w, storage)
-    if w.reg[WORK] == Work.CLASSES:
+    if w.reg[0].work == Work.CLASSES:
         join(w, storage)
 
 
@@ -141,19 +126,19 @@ def released(w: World, storage: int) -> None:
     """The program has dropped one reference."""
     if w.storages[storage].references or w.storages[storage].dead:
         return
-    if w.reg[COLLECT]:
+    if w.reg[0].collect:
         _unspare(w, storage)
-        unheld = w.storages[storage].fixed and not w.reg[HOLD]
+        unheld = w.storages[storage].fixed and not w.reg[0].hold
         if unheld or not w.storages[storage].dependents:
             bury(w, storage)
             return
         if w.storages[storage].fixed:
             if w.storages[storage].fixed == 1:
                 w.storages[storage].fixed = 2
-                w.lists[WAITS, w.reg[WAITING]] = storage
-                w.reg[WAITING] += 1
+                w.lists[WAITS, w.reg[0].waiting] = storage
+                w.reg[0].waiting += 1
             return
-    if w.reg[EAGER] and w.storages[storage].resident and not w.storages[storage].locks:
+    if w.reg[0].eager and w.storages[storage].resident and not w.storages[storage].locks:
         evict(w, storage)
 
 
@@ -231,12 +216,12 @@ def held_below(w: World, storage: int, mark: int, count: int) -> int:
 def give_up(w: World) -> bool:
     """The last resort: evict sums of gradients; or drop what only waits to make something again, and never evict what
     is made of it."""
-    if w.reg[SPARED]:
+    if w.reg[0].spared:
         for storage in range(len(w.storages)):
             _unspare(w, storage)
-        if w.reg[POOL_LIVE]:
+        if w.reg[0].pool_live:
             return True
-    for i in range(w.reg[WAITING]):
+    for i in range(w.reg[0].waiting):
         storage = w.lists[WAITS, i]
         record = w.storages[storage]
         if record.dead or record.references or record.locks > record.pinned or not _all_there(w, storage):

@@ -1,18 +1,72 @@
-"""Smallest sufficient budget: the bound below which no policy finishes, and the smallest budget found to suffice."""
+"""Searches over runs: the best of many policies, the smallest budget that is enough, and what no policy goes below."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from tensortide.plans.remat.policies import DEFAULT, POLICIES, policy
 from tensortide.replays.remat.simulation import Simulation
 from tensortide.replays.remat.simulator import Simulator
 
 if TYPE_CHECKING:
     from tensortide.plans.remat.schedule import Schedule
 
+AUTO = "auto"
+"""The best of many policies (``best``)."""
+_SEEDS = 4
+"""Seeds that are tried of a policy that draws lots."""
+_BANISHING_OPS = 20_000
+"""Longest step on which banishing, which only the plain engine plays, is tried too."""
 _PARTS = 512
 """Budgets that are tried are multiples of a power of two that is at least this part of the largest."""
+
+
+def play(
+    simulator: Simulator, policy: str, budget_bytes: int | None, *, overhead_limit: float | None = None
+) -> tuple[Simulation, tuple[Simulation, ...]]:
+    """The run by ``policy``; of ``auto`` the best one, and all runs."""
+    if policy == AUTO:
+        return best(simulator, budget_bytes, overhead_limit=overhead_limit)
+    return simulator.run(policy, budget_bytes, overhead_limit=overhead_limit), ()
+
+
+def candidates() -> tuple[str, ...]:
+    """The policies that are tried, the default one first; of equals the first wins."""
+    plain = (name for name, row in POLICIES.items() if not row.seeded and name != DEFAULT)
+    return DEFAULT, *plain, *(f"{n}:{seed}" for n, row in POLICIES.items() if row.seeded for seed in range(_SEEDS))
+
+
+def best(
+    simulator: Simulator, budget_bytes: int | None = None, *, overhead_limit: float | None = None
+) -> tuple[Simulation, tuple[Simulation, ...]]:
+    """The run that takes the least time, of equals the one with fewer evictions; and all runs, in the order tried.
+
+    Every policy of the table is played, and, where the rules allow and the step is short, the local one with
+    banishing. So the result is never slower than ``dtr-eq``, and ends whenever one of them does; if none does, it is
+    the run of ``dtr-eq``.
+    """
+    names = [name for name in candidates() if simulator.deallocation != "banish" or _plays_banishing(name, simulator)]
+
+    def play(name: str) -> Simulation:
+        return simulator.run(name, budget_bytes, overhead_limit=overhead_limit)
+
+    first = play(names[0])
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = [first, *pool.map(play, names[1:])]
+    if simulator.deallocation == "eager" and not simulator.compat and len(simulator.schedule.cost_ns) <= _BANISHING_OPS:
+        runs.append(simulator.by("banish").run("dtr-local", budget_bytes, overhead_limit=overhead_limit))
+    ended = [run for run in runs if run.status == "ok"]
+    found = min(ended, key=lambda run: (run.clock_ns, run.evictions), default=first)
+    return found, tuple(runs)
+
+
+def _plays_banishing(name: str, simulator: Simulator) -> bool:
+    """Tell whether DTR's first runtime, which keeps no classes and no regions, can play it where its rules count."""
+    row = POLICIES.get(policy(name).name)
+    return not simulator.compat or (row is not None and row.banishes)
 
 
 def op_bytes(schedule: Schedule, compat: bool, *, constants: bool = True) -> Iterator[int]:
