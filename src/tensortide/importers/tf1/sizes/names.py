@@ -123,16 +123,14 @@ class Independent:
                 continue
             ratio = left / right
             ((monomial, coefficient),) = ratio.terms.items()
-            above = self._in_one_feed([atom for atom, e in monomial if e == 1 and isinstance(atom, str)])
-            below = self._in_one_feed([atom for atom, e in monomial if e == -1 and isinstance(atom, str)])
-            if (
-                coefficient == 1
-                and len(above[1]) == len(below[1])
-                and len(above[1]) + len(below[1]) == len(monomial) > 0
-            ):
-                for x, y in zip(above[1], below[1], strict=True):
+            (one, above), (other, below) = (
+                self._in_one_feed([atom for atom, e in monomial if e == power and isinstance(atom, str)])
+                for power in (1, -1)
+            )
+            if coefficient == 1 and len(above) == len(below) and len(above) + len(below) == len(monomial) > 0:
+                for x, y in zip(above, below, strict=True):
                     self._same(x, symbol(y))
-                self.notes.append(f"{above[0]} and {below[0]} are taken to have equal sizes in the same order")
+                self.notes.append(f"{one} and {other} are taken to have equal sizes in the same order")
 
     def _in_one_feed(self, names: Sequence[str]) -> tuple[str, list[str]]:
         """Return a fed tensor with all these open sizes, and they in its order; nothing if there is none."""
