@@ -12,11 +12,13 @@ import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from tensortide.errors import WorkloadError
 
 __all__ = ["is_path", "load_object", "names_object", "near"]
+
+T = TypeVar("T")
 
 _NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _OBJECT = re.compile(rf"(?:.*\.py|{_NAME}):{_NAME}")
@@ -83,14 +85,12 @@ def _from_package(name: str) -> ModuleType:
         known = False
     if not known:
         raise WorkloadError(f"there is no module {name!r} (looked in this folder and the installed packages)")
-    module: list[ModuleType] = []
-    _run(lambda: module.append(importlib.import_module(name)), name)
-    return module[0]
+    return _run(lambda: importlib.import_module(name), name)
 
 
-def _run(load: Callable[[], Any], name: str) -> None:
+def _run(load: Callable[[], T], name: str) -> T:
     try:
-        load()
+        return load()
     except SystemExit as error:
         raise WorkloadError(f"{name} ended the program while it was imported (exit {error.code})") from error
     except Exception as error:

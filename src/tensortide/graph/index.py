@@ -93,11 +93,7 @@ class Index:
     @functools.cached_property
     def touches(self) -> Groups:
         """For each op the storages that it touches, ascending."""
-        found: list[list[int]] = [[] for _ in self._graph.ops]
-        for storage, ops in enumerate(self.users):
-            for op in ops:
-                found[op].append(storage)
-        return tuple(map(tuple, found))
+        return _grouped(((storage, op) for storage, ops in enumerate(self.users) for op in ops), len(self._graph))
 
     # Ops by storage
 
