@@ -37,7 +37,7 @@ def compared(name: str, settings: int) -> harness.Row:
     from tensortide import capture, symbolic
     from tensortide.errors import ExpressionError, TensortideError
     from tensortide.examples import find
-    from tensortide.formulas.space import Space
+    from tensortide.formulas.sampler import Space
 
     workload = find(name).load()
     over = [n for n, parameter in inspect.signature(workload).parameters.items() if type(parameter.default) is int]

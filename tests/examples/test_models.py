@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tensortide.examples import find
-from tensortide.examples.decoders import rotary_table, rotate
-from tensortide.examples.mixtral import MixtureOfExperts
+from tensortide.examples.decoders import MixtureOfExperts, rotary_table, rotate
 from tensortide.examples.recurrent import HighwayStep, LSTMCell, WordLM
 from tensortide.examples.seq2seq import Encoder
 from tensortide.examples.speech import BidirectionalLSTM

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tensortide.errors import ExpressionError
 from tensortide.expr import parse, symbol
 from tensortide.formulas import Formulas, asymptotics, shares
-from tensortide.formulas.ratio import Ratio, Term
+from tensortide.formulas.asymptotics import Ratio, Term
 from tests.formulas.samples import made, transformer, word_lm
 
 b, s = symbol("b"), symbol("s")

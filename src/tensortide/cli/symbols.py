@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from tensortide.cli.source import CaptureOptions, option, progress, settings_of, step_of
 from tensortide.errors import UnknownCost, WorkloadError
 from tensortide.formulas import Symbolic, symbolic
-from tensortide.formulas.file import save_formulas
+from tensortide.formulas.formulas import save_formulas
 from tensortide.recorder import resolver
 from tensortide.recorder.target import Scalar, Workload
 from tensortide.write import write_file

@@ -74,7 +74,7 @@ _EXAMPLES = tuple(
         ("bert", "encoders", "BERT encoder with pooler; base by default, 109 M parameters."),
         ("gpt2", "decoders", "GPT-2 language model with a tied head; small by default, 124 M parameters."),
         ("llama", "decoders", "Llama language model with grouped-query attention; 55 M parameters by default."),
-        ("mixtral", "mixtral", "Mixtral-style language model: Llama with a top-2 mixture of 8 experts."),
+        ("mixtral", "decoders", "Mixtral-style language model: Llama with a top-2 mixture of 8 experts."),
         ("transformer", "seq2seq", "Encoder-decoder transformer for translation; base by default, 63 M parameters."),
         ("lstm", "recurrent", "Sequence classifier on PyTorch's LSTM layers."),
         ("gru", "recurrent", "Language model on PyTorch's gated recurrent layers."),

@@ -16,7 +16,7 @@ __all__ = ["alexnet", "densenet", "mobilenet_v2", "vgg"]
 _VGG_STAGES = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 
 
-class Classifier(nn.Module):
+class Classifier(nn.Sequential):
     """(B, 3, H, W) -> (B, classes): features, pooled to (channels, side, side), then three linear layers."""
 
     def __init__(self, features: nn.Sequential, channels: int, side: int, hidden: int, classes: int) -> None:
@@ -29,9 +29,6 @@ class Classifier(nn.Module):
             self.head.extend([nn.Linear(width, hidden), nn.ReLU(inplace=True), nn.Dropout(0.5)])
             width = hidden
         self.head.append(nn.Linear(width, classes))
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.pool(self.features(images)))
 
 
 @legal("image >= 63")
@@ -120,7 +117,7 @@ class DenseBlock(nn.ModuleList):
         return torch.cat(features, 1)
 
 
-class DenseNet(nn.Module):
+class DenseNet(nn.Sequential):
     """(B, 3, H, W) -> (B, classes)."""
 
     def __init__(self, blocks: tuple[int, ...], growth: int, stem: int, classes: int) -> None:
@@ -138,9 +135,6 @@ class DenseNet(nn.Module):
             width += layers * growth
         self.head = nn.Sequential(nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.classifier = nn.Linear(width, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.classifier(self.head(self.blocks(self.stem(images))))
 
 
 @legal("batch * floor((image + 3) / 32) >= 2", depth=tuple(_BLOCKS))
@@ -198,7 +192,7 @@ class InvertedResidual(nn.Module):
         return x + out if self.residual else out
 
 
-class MobileNetV2(nn.Module):
+class MobileNetV2(nn.Sequential):
     """(B, 3, H, W) -> (B, classes)."""
 
     def __init__(self, width: float, classes: int, dropout: float) -> None:
@@ -214,9 +208,6 @@ class MobileNetV2(nn.Module):
         self.features.append(Conv(inputs, last, 1))
         self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout))
         self.classifier = nn.Linear(last, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.classifier(self.head(self.features(images)))
 
 
 @legal("batch * ceil(image / 32) >= 2")

@@ -69,22 +69,10 @@ class EncoderLayer(nn.Module):
 class Bert(nn.Module):
     """Token and segment ids (B, S) -> pooled (B, hidden) and all positions (B, S, hidden)."""
 
-    def __init__(
-        self,
-        vocab: int,
-        positions: int,
-        hidden: int,
-        layers: int,
-        heads: int,
-        intermediate: int,
-        dropout: float,
-        attention: str,
-    ) -> None:
+    def __init__(self, embeddings: Embeddings, layers: list[EncoderLayer], hidden: int) -> None:
         super().__init__()
-        self.embeddings = Embeddings(vocab, positions, hidden, dropout)
-        self.layers = nn.Sequential(
-            *(EncoderLayer(hidden, heads, intermediate, dropout, attention) for _ in range(layers))
-        )
+        self.embeddings = embeddings
+        self.layers = nn.Sequential(*layers)
         self.pooler = nn.Linear(hidden, hidden)
         draw_weights(self)
 
@@ -118,7 +106,9 @@ def bert(
     choose("objective", objective, ("pooled", "masked"))
     check_attention(attention)
     with default_dtype(dtype):
-        model = Bert(vocab, positions, hidden, layers, heads, intermediate, dropout, attention)
+        embeddings = Embeddings(vocab, positions, hidden, dropout)
+        shape = (hidden, heads, intermediate, dropout, attention)
+        model = Bert(embeddings, [EncoderLayer(*shape) for _ in range(layers)], hidden)
         wanted = torch.randn(batch, hidden)
     ids, segments, labels = tokens(vocab, batch, seq), tokens(2, batch, seq), tokens(vocab, batch, seq)
 
@@ -155,23 +145,14 @@ class ViT(nn.Module):
     """(B, 3, image, image) -> (B, classes), read from the class token in front of the patches."""
 
     def __init__(
-        self,
-        image: int,
-        patch: int,
-        hidden: int,
-        layers: int,
-        heads: int,
-        intermediate: int,
-        classes: int,
-        dropout: float,
+        self, side: int, patch: int, hidden: int, blocks: list[EncoderBlock], classes: int, dropout: float
     ) -> None:
         super().__init__()
-        side = divide("image", image, "patch", patch)
         self.patches = nn.Conv2d(3, hidden, patch, stride=patch)
         self.class_token = nn.Parameter(torch.zeros(1, 1, hidden))
         self.positions = nn.Parameter(torch.randn(1, side * side + 1, hidden) * 0.02)
         self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.Sequential(*(EncoderBlock(hidden, heads, intermediate, dropout) for _ in range(layers)))
+        self.blocks = nn.Sequential(*blocks)
         self.norm = nn.LayerNorm(hidden, eps=1e-6)
         self.head = nn.Linear(hidden, classes)
 
@@ -197,5 +178,7 @@ def vit(
 ) -> Parts:
     """Vision transformer on image patches; B/16 by default, 86.6 M parameters."""
     divide("hidden", hidden, "heads", heads)
-    model = ViT(image, patch, hidden, layers, heads, intermediate, classes, dropout)
+    side = divide("image", image, "patch", patch)
+    blocks = [EncoderBlock(hidden, heads, intermediate, dropout) for _ in range(layers)]
+    model = ViT(side, patch, hidden, blocks, classes, dropout)
     return classifier(model, torch.randn(batch, 3, image, image), classes)

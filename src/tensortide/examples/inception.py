@@ -29,6 +29,9 @@ class Conv(nn.Sequential):
 class Branches(nn.ModuleList):
     """(B, C, H, W) -> the branches' outputs, concatenated over channels."""
 
+    def __init__(self, *branches: nn.Module) -> None:
+        super().__init__(branches)
+
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([branch(x) for branch in self], 1)
 
@@ -47,7 +50,7 @@ def _pooled(inputs: int, outputs: int) -> nn.Sequential:
 
 
 def _split(inputs: int, outputs: int) -> Branches:
-    return Branches([Conv(inputs, outputs, (1, 3)), Conv(inputs, outputs, (3, 1))])
+    return Branches(Conv(inputs, outputs, (1, 3)), Conv(inputs, outputs, (3, 1)))
 
 
 class InceptionV3(nn.Module):
@@ -73,22 +76,18 @@ class InceptionV3(nn.Module):
             self.blocks.append(_block_35(c(inputs), c(64), c(48), c(96), c(pool)))
         self.blocks.append(
             Branches(
-                [
-                    Conv(c(288), c(384), 3, stride=2),
-                    _chain(c(288), (c(64), 1), (c(96), 3), (c(96), 3), stride=2),
-                    nn.MaxPool2d(3, 2),
-                ]
+                Conv(c(288), c(384), 3, stride=2),
+                _chain(c(288), (c(64), 1), (c(96), 3), (c(96), 3), stride=2),
+                nn.MaxPool2d(3, 2),
             )
         )
         for inner in (128, 160, 160, 192):
             self.blocks.append(_block_17(c(768), c(inner), c(192)))
         self.last = nn.Sequential(
             Branches(
-                [
-                    _chain(c(768), (c(192), 1), (c(320), 3), stride=2),
-                    _chain(c(768), (c(192), 1), (c(192), (1, 7)), (c(192), (7, 1)), (c(192), 3), stride=2),
-                    nn.MaxPool2d(3, 2),
-                ]
+                _chain(c(768), (c(192), 1), (c(320), 3), stride=2),
+                _chain(c(768), (c(192), 1), (c(192), (1, 7)), (c(192), (7, 1)), (c(192), 3), stride=2),
+                nn.MaxPool2d(3, 2),
             ),
             _block_8(c(1280), c(320), c(384), c(448), c(192)),
             _block_8(c(2048), c(320), c(384), c(448), c(192)),
@@ -108,12 +107,10 @@ class InceptionV3(nn.Module):
 def _block_35(inputs: int, direct: int, reduced: int, double: int, pool: int) -> Branches:
     """The block on the 35 x 35 grid: 1x1, 5x5, double 3x3, pool."""
     return Branches(
-        [
-            Conv(inputs, direct, 1),
-            _chain(inputs, (reduced, 1), (direct, 5)),
-            _chain(inputs, (direct, 1), (double, 3), (double, 3)),
-            _pooled(inputs, pool),
-        ]
+        Conv(inputs, direct, 1),
+        _chain(inputs, (reduced, 1), (direct, 5)),
+        _chain(inputs, (direct, 1), (double, 3), (double, 3)),
+        _pooled(inputs, pool),
     )
 
 
@@ -121,24 +118,20 @@ def _block_17(inputs: int, inner: int, outer: int) -> Branches:
     """The block on the 17 x 17 grid: 7x7 convolutions factored into 1x7 and 7x1."""
     wide, tall = (1, 7), (7, 1)
     return Branches(
-        [
-            Conv(inputs, outer, 1),
-            _chain(inputs, (inner, 1), (inner, wide), (outer, tall)),
-            _chain(inputs, (inner, 1), (inner, tall), (inner, wide), (inner, tall), (outer, wide)),
-            _pooled(inputs, outer),
-        ]
+        Conv(inputs, outer, 1),
+        _chain(inputs, (inner, 1), (inner, wide), (outer, tall)),
+        _chain(inputs, (inner, 1), (inner, tall), (inner, wide), (inner, tall), (outer, wide)),
+        _pooled(inputs, outer),
     )
 
 
 def _block_8(inputs: int, direct: int, spread: int, double: int, pool: int) -> Branches:
     """The block on the 8 x 8 grid: 3x3 convolutions spread into 1x3 and 3x1 side by side."""
     return Branches(
-        [
-            Conv(inputs, direct, 1),
-            nn.Sequential(Conv(inputs, spread, 1), _split(spread, spread)),
-            nn.Sequential(Conv(inputs, double, 1), Conv(double, spread, 3), _split(spread, spread)),
-            _pooled(inputs, pool),
-        ]
+        Conv(inputs, direct, 1),
+        nn.Sequential(Conv(inputs, spread, 1), _split(spread, spread)),
+        nn.Sequential(Conv(inputs, double, 1), Conv(double, spread, 3), _split(spread, spread)),
+        _pooled(inputs, pool),
     )
 
 

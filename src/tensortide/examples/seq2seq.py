@@ -157,23 +157,13 @@ class Transformer(nn.Module):
     positions: Tensor
 
     def __init__(
-        self,
-        vocab: int,
-        seq: int,
-        hidden: int,
-        layers: int,
-        heads: int,
-        intermediate: int,
-        dropout: float,
-        attention: str,
+        self, vocab: int, seq: int, hidden: int, encoder: list[Layer], decoder: list[Layer], dropout: float
     ) -> None:
         super().__init__()
-        shape = (hidden, heads, intermediate, dropout, attention)
         self.scale = math.sqrt(hidden)
         self.tokens = nn.Embedding(vocab, hidden)
         nn.init.normal_(self.tokens.weight, std=hidden**-0.5)
-        self.encoder = nn.ModuleList(Layer(*shape, decoder=False) for _ in range(layers))
-        self.decoder = nn.ModuleList(Layer(*shape, decoder=True) for _ in range(layers))
+        self.encoder, self.decoder = nn.ModuleList(encoder), nn.ModuleList(decoder)
         self.dropout = nn.Dropout(dropout)
         self.register_buffer("positions", sinusoids(seq, hidden), persistent=False)
 
@@ -219,7 +209,9 @@ def transformer(
     divide("hidden", hidden, "heads", heads)
     divide("hidden", hidden, "sines and cosines", 2)
     longest = max(source_seq, target_seq)
-    model = Transformer(vocab, longest, hidden, layers, heads, intermediate, dropout, check_attention(attention))
+    shape = (hidden, heads, intermediate, dropout, check_attention(attention))
+    encoder, decoder = ([Layer(*shape, decoder=kind) for _ in range(layers)] for kind in (False, True))
+    model = Transformer(vocab, longest, hidden, encoder, decoder, dropout)
     source, target, labels = tokens(vocab, batch, source_seq), *tokens(vocab, 2, batch, target_seq).unbind()
     lengths = torch.randint(source_seq // 2, source_seq + 1, (batch, 1))
     mask = torch.arange(source_seq) < lengths.clamp(min=1)

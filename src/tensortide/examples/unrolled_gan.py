@@ -22,16 +22,13 @@ def _mlp(inputs: int, hidden: int, layers: int, outputs: int) -> nn.Sequential:
     return mlp.append(nn.Linear(inputs, outputs))
 
 
-class GAN(nn.Module):
+class GAN(nn.Sequential):
     """Noise (B, latent) -> the discriminator's logits (B, 1) for the generator's points (B, points)."""
 
     def __init__(self, latent: int, hidden: int, layers: int, points: int) -> None:
         super().__init__()
         self.generator = _mlp(latent, hidden, layers, points)
         self.discriminator = _mlp(points, hidden, layers, 1)
-
-    def forward(self, noise: Tensor) -> Tensor:
-        return self.discriminator(self.generator(noise))
 
 
 def _adversarial_loss(real: Tensor, fake: Tensor) -> Tensor:

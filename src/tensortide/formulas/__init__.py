@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tensortide.formulas.asymptotics import Asymptotics, asymptotics
 from tensortide.formulas.derive import symbolic
-from tensortide.formulas.file import load_formulas, save_formulas
-from tensortide.formulas.formulas import QUANTITIES, Formulas, Share, shares
+from tensortide.formulas.formulas import QUANTITIES, Formulas, Share, load_formulas, save_formulas, shares
 from tensortide.formulas.invert import Solution, solve
 from tensortide.formulas.projection import DOMAINS, PPOPP19, Domain, Projection, project
 from tensortide.formulas.result import Regime, Row, Symbolic

@@ -9,8 +9,7 @@ from tensortide.expr.atoms import alternatives
 from tensortide.formulas.measure import Figure, Figures, Group, Moment, numeric
 from tensortide.formulas.peaks import SEARCHED_OPS, falls_short, largest
 from tensortide.formulas.region import quotients, sizes
-from tensortide.formulas.sampler import Sample, Sampler, shown
-from tensortide.formulas.space import Setting
+from tensortide.formulas.sampler import Sample, Sampler, Setting, shown
 from tensortide.formulas.structure import Structures
 from tensortide.timelines import timeline
 

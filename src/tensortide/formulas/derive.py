@@ -19,8 +19,7 @@ from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.measure import FOOTPRINT, MEASURES, Figure, Group, Moment
 from tensortide.formulas.region import divisible, quotients, simplified, sizes
 from tensortide.formulas.result import Regime, Row, Symbolic
-from tensortide.formulas.sampler import Sample, Sampler, shown
-from tensortide.formulas.space import Scalar, Space
+from tensortide.formulas.sampler import Sample, Sampler, Scalar, Space, shown
 from tensortide.formulas.structure import Structures, structural
 from tensortide.graph.model import Graph
 from tensortide.memory import footprint_bytes

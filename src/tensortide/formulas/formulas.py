@@ -1,25 +1,55 @@
-"""Formulas: what a step costs as exact expressions in its hyperparameters, and where they hold."""
+"""Formulas: what a step costs as exact expressions in its hyperparameters, and where they hold.
+
+Their file is JSON that people read and other programs write.
+"""
 
 from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from tensortide.errors import ExpressionError
-from tensortide.expr import Compiled, Condition, Expr, as_expr, compiled, constant, latex, text, to_sympy
+from tensortide.expr import (
+    Compiled,
+    Condition,
+    Expr,
+    as_expr,
+    compiled,
+    constant,
+    latex,
+    parse,
+    parse_condition,
+    text,
+    to_sympy,
+)
 from tensortide.expr.atoms import KINDS
 from tensortide.expr.expr import Opaque, denominator
+from tensortide.importers.textfile import head
+from tensortide.versioned import Format
+from tensortide.write import write_file
 
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["QUANTITIES", "Formulas", "Share", "shares"]
+__all__ = [
+    "QUANTITIES",
+    "Formulas",
+    "Share",
+    "is_formulas_file",
+    "load_formulas",
+    "save_formulas",
+    "shares",
+    "value_at",
+    "with_atoms",
+]
 
 QUANTITIES: dict[str, str] = {
     "parameters": "trainable elements, tied weights once",
@@ -187,24 +217,95 @@ def shares(formulas: Formulas, total: str, /, **at: int) -> tuple[Share, ...]:
     if whole is None:
         raise ExpressionError(f"{total} does not hold at this setting: it needs {formulas.only[total][0]}")
     parts = [Expr({monomial: c}) for monomial, c in _opened(formulas.totals[total], setting).terms.items()]
-    valued = [(text(part), _value(part, setting)) for part in parts]
+    valued = [(text(part), value_at(part, setting)) for part in parts]
     ranked = sorted(valued, key=lambda term: (-abs(term[1]), term[0]))
     return tuple(Share(shown, float(value), float(value / whole) if whole else 0.0) for shown, value in ranked)
 
 
 def _opened(expr: Expr, setting: Mapping[str, int]) -> Expr:
     """The expression with the arguments that win in place of maxima and minima."""
+
+    def opened(atom: Opaque) -> Expr | None:
+        choose = KINDS[atom.name].choose
+        won = choose and choose(atom.arguments, key=lambda argument: value_at(argument, setting))
+        return won and _opened(won, setting)
+
+    return with_atoms(expr, opened)
+
+
+def with_atoms(expr: Expr, instead: Callable[[Opaque], Expr | None]) -> Expr:
+    """The expression with other ones in place of its opaque atoms; None: the atom stays."""
     result = constant(0)
     for monomial, coefficient in expr.terms.items():
         term = constant(coefficient)
         for atom, exponent in monomial:
-            base = Expr({((atom, 1),): 1})
-            if isinstance(atom, Opaque) and (choose := KINDS[atom.name].choose):
-                base = _opened(choose(atom.arguments, key=lambda argument: _value(argument, setting)), setting)
-            term = term * base**exponent
+            base = instead(atom) if isinstance(atom, Opaque) else None
+            term = term * (Expr({((atom, 1),): 1}) if base is None else base) ** exponent
         result = result + term
     return result
 
 
-def _value(expr: Expr, setting: Mapping[str, int]) -> Fraction:
+def value_at(expr: Expr, setting: Mapping[str, int]) -> Fraction:
+    """The value of an expression, which need not be whole."""
     return Fraction(expr.subs(setting).value or 0)
+
+
+FORMAT = Format("formulas", "tensortide.formulas", (1,), ExpressionError, "derive them again")
+
+T = TypeVar("T")
+
+
+class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    format: str
+    workload: str = ""
+    defaults: dict[str, int]
+    totals: dict[str, str]
+    region: list[str] = []
+    only: dict[str, list[str]] = {}
+
+
+def save_formulas(formulas: Formulas, path: str | os.PathLike[str]) -> Path:
+    """Write ``formulas`` to ``path``, the totals as text, factored; the whole file or nothing. Raises OutputError."""
+    file = _File(
+        format=f"{FORMAT.tag}/{FORMAT.version}",
+        workload=formulas.workload,
+        defaults=dict(formulas.defaults),
+        totals={name: text(expr) for name, expr in formulas.totals.items()},
+        region=[str(condition) for condition in formulas.region],
+        only={name: [str(condition) for condition in asked] for name, asked in formulas.only.items()},
+    )
+    return write_file(path, msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n")
+
+
+def is_formulas_file(path: str | os.PathLike[str]) -> bool:
+    """Tell a file of formulas, of whatever version, by its content."""
+    return f'"{FORMAT.tag}/'.encode() in head(Path(path))
+
+
+def load_formulas(path: str | os.PathLike[str]) -> Formulas:
+    """Read a file of formulas. Raises ExpressionError that says what is wrong with it, and where."""
+    file = FORMAT.load(path, _File)
+    formulas = Formulas(
+        totals={name: _read(path, f"totals.{name}", parse, shown) for name, shown in file.totals.items()},
+        defaults=file.defaults,
+        region=tuple(_read(path, "region", parse_condition, shown) for shown in file.region),
+        only={
+            name: tuple(_read(path, f"only.{name}", parse_condition, shown) for shown in asked)
+            for name, asked in file.only.items()
+        },
+        workload=file.workload,
+    )
+    used = {name for expr in formulas.totals.values() for name in expr.symbols}
+    used |= {name for condition in formulas.region_of(formulas.only) for name in condition.expr.symbols}
+    if unbound := sorted(used - file.defaults.keys()):
+        raise ExpressionError(f"{path} has no default for {', '.join(unbound)}")
+    if bad := [name for name, value in file.defaults.items() if value < 1]:
+        raise ExpressionError(f"{path}: the default of {bad[0]} must be a positive integer")
+    return formulas
+
+
+def _read(path: str | os.PathLike[str], where: str, read: Callable[[str], T], shown: str) -> T:
+    try:
+        return read(shown)
+    except ExpressionError as error:
+        raise ExpressionError(f"{path}, {where}: {error}") from None

@@ -147,7 +147,7 @@ PPOPP19 = Machine(
 class Requirement(msgspec.Struct, frozen=True, kw_only=True):
     """Requirements of one model. ``samples`` and ``parameters`` are the request; ``setting`` is the nearest model.
 
-    ``epoch_s`` is one pass over the samples at ``samples_per_step``; ``held_bytes`` the total ``Projection.held``.
+    ``held_bytes`` is the total ``Projection.held``.
     """
 
     label: str
@@ -158,9 +158,17 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True):
     samples_per_step: int
     compute_s: float
     memory_s: float
-    step_s: float
-    epoch_s: float
     held_bytes: int | None
+
+    @property
+    def step_s(self) -> float:
+        """The longer of compute and memory."""
+        return max(self.compute_s, self.memory_s)
+
+    @property
+    def epoch_s(self) -> float:
+        """One pass over the samples at ``samples_per_step``."""
+        return self.step_s * self.samples / self.samples_per_step
 
 
 class Projection(Shown, msgspec.Struct, frozen=True, kw_only=True):
@@ -275,18 +283,14 @@ def _requirement(
 ) -> Requirement:
     setting, totals = dict(formulas.defaults), formulas.evaluate()
     compute_s, memory_s = roof.seconds(totals["flops"], totals["bytes"])
-    per_step = trained.evaluate(setting)
-    step_s = max(compute_s, memory_s)
     return Requirement(
         label=label,
         samples=model[0],
         parameters=model[1],
         setting=setting,
         totals=totals,
-        samples_per_step=per_step,
+        samples_per_step=trained.evaluate(setting),
         compute_s=compute_s,
         memory_s=memory_s,
-        step_s=step_s,
-        epoch_s=step_s * model[0] / per_step,
         held_bytes=totals[held] if held else None,
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 
 import msgspec
 
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, constant, total
-from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.formulas import Formulas, value_at
+from tensortide.formulas.invert import HIGHEST
 from tensortide.shown import Shown
 
 __all__ = ["Regime", "Row", "Symbolic"]
@@ -104,10 +104,10 @@ class Symbolic(Shown, msgspec.Struct, frozen=True, kw_only=True):
 
         def same(value: int) -> bool:
             at = {**setting, symbol: value}
-            return all(_at(regime.bytes, at) >= _at(other.bytes, at) for other in self.regimes)
+            return all(value_at(regime.bytes, at) >= value_at(other.bytes, at) for other in self.regimes)
 
-        low, top = _furthest(same, setting[symbol], 1), _furthest(same, setting[symbol], _FAR)
-        return low, None if top == _FAR else top
+        low, top = _furthest(same, setting[symbol], 1), _furthest(same, setting[symbol], HIGHEST)
+        return low, None if top == HIGHEST else top
 
     def by(self, key: Callable[[Row], str], measure: str = "flops") -> dict[str, Expr | None]:
         """Sums of a measure (an attribute of Row) over the rows that share a ``key``; None where one has no
@@ -135,13 +135,6 @@ class Symbolic(Shown, msgspec.Struct, frozen=True, kw_only=True):
                 known = sums.get(inside, constant(0))
                 sums[inside] = None if known is None or own is None else known + own
         return sums
-
-
-_FAR = 1 << 40
-
-
-def _at(expr: Expr, setting: Mapping[str, int]) -> Fraction:
-    return Fraction(expr.subs(setting).value or 0)
 
 
 def _furthest(holds: Callable[[int], bool], start: int, end: int) -> int:

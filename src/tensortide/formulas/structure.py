@@ -6,12 +6,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from tensortide.expr import Expr, constant
-from tensortide.formulas.fit import BASES, Basis, basis_terms, determined, fitted
 from tensortide.formulas.lift import difference
 from tensortide.formulas.measure import Figures, Moment
-from tensortide.formulas.sampler import Sample, Sampler
-from tensortide.formulas.space import SMALL
+from tensortide.formulas.sampler import SMALL, Sample, Sampler
 from tensortide.formulas.study import Study, study
+from tensortide.formulas.terms import BASES, Basis, basis_terms, determined, fitted
 
 __all__ = ["Structures", "structural"]
 

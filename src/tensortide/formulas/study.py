@@ -13,8 +13,7 @@ from tensortide.formulas.lift import difference, lift
 from tensortide.formulas.measure import Figures, measure
 from tensortide.formulas.peaks import memory
 from tensortide.formulas.region import quotients, sizes
-from tensortide.formulas.sampler import Sample, Sampler, shown
-from tensortide.formulas.space import Setting
+from tensortide.formulas.sampler import Sample, Sampler, Setting, shown
 from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
 

@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 from tensortide.errors import ExpressionError, TensortideError
 from tensortide.expr import Expr, constant, parse
 from tensortide.expr.expr import denominator
+from tensortide.formulas.asymptotics import Ratio
 from tensortide.formulas.formulas import Formulas
-from tensortide.formulas.ratio import Ratio
 from tensortide.units import parse_bytes
 
 __all__ = ["Target", "amount", "ratio_of", "target_of"]

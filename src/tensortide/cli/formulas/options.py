@@ -16,8 +16,7 @@ from tensortide.cost.table import known_sizes
 from tensortide.errors import ExpressionError, WorkloadError
 from tensortide.expr import Expr, parse
 from tensortide.formulas.derive import formulas_of_graph
-from tensortide.formulas.file import is_formulas_file, load_formulas
-from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.formulas import Formulas, is_formulas_file, load_formulas
 from tensortide.importers.door import File, resolve
 from tensortide.recorder.target import find_workload, parse_settings
 

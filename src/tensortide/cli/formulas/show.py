@@ -10,7 +10,7 @@ from tensortide.cli.show import show as show_document
 from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Strict, Top
 from tensortide.cli.symbols import ALL, SymbolOptions, count_symbols
 from tensortide.errors import WorkloadError
-from tensortide.formulas.file import is_formulas_file, load_formulas
+from tensortide.formulas.formulas import is_formulas_file, load_formulas
 from tensortide.recorder.target import find_workload
 
 
