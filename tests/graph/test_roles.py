@@ -13,7 +13,7 @@ from tensortide.graph import Role
 from tensortide.graph.model import Graph, Named
 from tensortide.graph.roles import BANDS, WORKSPACE, Look, Row, looks, stacked
 from tensortide.reports import report
-from tensortide.reports.blocks import Curve
+from tensortide.reports.pictures import Curve
 from tensortide.reports.render.chart import curve_lines
 from tensortide.reports.render.html import render_html
 from tensortide.timelines import timeline

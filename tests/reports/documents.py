@@ -6,25 +6,8 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 
-from tensortide.reports.blocks import (
-    Axis,
-    Column,
-    Curve,
-    Document,
-    Fact,
-    Facts,
-    Lane,
-    Limit,
-    Mark,
-    Note,
-    Points,
-    Scatter,
-    Section,
-    Series,
-    Spans,
-    Stretch,
-    Table,
-)
+from tensortide.reports.blocks import Column, Document, Fact, Facts, Note, Section, Table
+from tensortide.reports.pictures import Axis, Curve, Lane, Limit, Mark, Points, Scatter, Series, Spans, Stretch
 from tensortide.reports.render.values import UNITS
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30) | st.sampled_from(["a|b", "<b>", "[bold]x", "$x$", "x" * 200])

@@ -19,26 +19,8 @@ from rich.console import Console
 
 from tensortide.errors import OutputError
 from tensortide.reports import sections
-from tensortide.reports.blocks import (
-    AnyBlock,
-    Axis,
-    Column,
-    Curve,
-    Document,
-    Fact,
-    Facts,
-    Lane,
-    Limit,
-    Note,
-    Points,
-    Scatter,
-    Section,
-    Series,
-    Spans,
-    Stretch,
-    Table,
-    UnitName,
-)
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, UnitName
+from tensortide.reports.pictures import Axis, Curve, Lane, Limit, Points, Scatter, Series, Spans, Stretch
 from tensortide.reports.render.csv import render_csv, tables
 from tensortide.reports.render.figure import draw, render_figure
 from tensortide.reports.render.json import encode, render_json

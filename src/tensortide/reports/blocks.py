@@ -27,27 +27,19 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from tensortide.reports.base import Block as Block
+from tensortide.reports.base import Data, Ints, Strings
+from tensortide.reports.base import UnitName as UnitName
+from tensortide.reports.base import Value as Value
+from tensortide.reports.pictures import Curve, Scatter, Spans
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 FORMAT = "tensortide.document/1"
 
-Value: TypeAlias = int | float | str | bool | None
-Number: TypeAlias = int | float
-Ints: TypeAlias = tuple[int, ...]
-Strings: TypeAlias = tuple[str, ...]
-TextUnit: TypeAlias = Literal["text", "name", "path", "code", "role", "flag"]
-AmountUnit: TypeAlias = Literal["bytes", "ns", "s", "byte_ns", "flops", "macs", "count", "amount", "number", "op"]
-RateUnit: TypeAlias = Literal["ratio", "share", "change", "factor", "flops_per_s", "bytes_per_s", "flops_per_byte"]
-UnitName: TypeAlias = Literal[TextUnit, AmountUnit, RateUnit]
-"""Rows of ``UNITS`` in ``render/values.py``: texts, then numbers, which are aligned right."""
 
-
-class _Data(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Data of a document; defaults are left out where it is encoded."""
-
-
-class Fact(_Data, frozen=True):
+class Fact(Data, frozen=True):
     """One named value. A fact of ``level`` 1 details the fact of level 0 above it; ``before`` is ``>=`` or ``~``.
 
     ``data`` keeps it to JSON, for what the page says in other words.
@@ -63,7 +55,7 @@ class Fact(_Data, frozen=True):
     data: bool = False
 
 
-class Column(_Data, frozen=True):
+class Column(Data, frozen=True):
     """A column of a Table. ``fold`` wraps text; ``dim`` is for text of less weight.
 
     ``at_width`` is the least terminal width at which it is shown; ``bar`` that at which a bar shows its share beside it
@@ -86,19 +78,6 @@ class Column(_Data, frozen=True):
     data: bool = False
     sum: bool = False
     pick: bool = False
-
-
-class Block(_Data, frozen=True, kw_only=True, tag_field="block", tag=str.lower):
-    """Anything a Section shows. ``key`` names it in JSON, CSV and links; ``remark`` stands beside its title.
-
-    ``only`` keeps it to some views: ``text`` (terminal, Markdown) where the page has the same in full, ``page`` where
-    it is too long for text. JSON has both.
-    """
-
-    key: str = ""
-    title: str = ""
-    remark: str = ""
-    only: Literal["", "text", "page"] = ""
 
 
 class Facts(Block, frozen=True, kw_only=True):
@@ -166,151 +145,6 @@ class Table(Block, frozen=True, kw_only=True):
         return rows[:most], (self.rest or f"and {count:,} more row{'s' * (count > 1)}") if count else ""
 
 
-class Series(_Data, frozen=True):
-    """Values of a Curve, one for each of its entries. Text charts shade the series of one ``group`` alike."""
-
-    key: str
-    label: str
-    values: tuple[Number, ...]
-    group: str = ""
-
-
-class Mark(_Data, frozen=True):
-    """An entry of a Curve that is pointed at, such as its peak."""
-
-    at: int
-    label: str
-
-
-class Limit(_Data, frozen=True):
-    """A value drawn across, such as a budget."""
-
-    label: str
-    value: Number
-
-
-class Stretch(_Data, frozen=True):
-    """Entries ``start`` to ``end`` (exclusive) of a Curve: a phase, or a stretch of recomputation."""
-
-    label: str
-    start: int
-    end: int
-
-
-class Curve(Block, frozen=True, kw_only=True):
-    """Values over the step, in steps: entry ``i`` holds from ``x[i]`` to ``x[i + 1]``.
-
-    ``x`` is in ns wherever durations are known, else op numbers. ``ops`` are the op numbers of the entries (empty:
-    entry ``i`` is op ``i``). ``stack`` is summed; ``lines`` are drawn over it. ``bands`` label the axis; ``shades`` are
-    highlighted. ``table`` is the key of a table with a row per op, in any section; ``alive`` that of a table with
-    columns ``birth`` and ``death`` (or as ``death`` names it), whose rows the page names under the pointer. Of several
-    Curves in a row that have a ``variant``, the page shows one at a time.
-    """
-
-    x: Ints
-    x_unit: Literal["ns", "op"]
-    stack: tuple[Series, ...]
-    unit: UnitName = "bytes"
-    ops: Ints = ()
-    lines: tuple[Series, ...] = ()
-    marks: tuple[Mark, ...] = ()
-    limits: tuple[Limit, ...] = ()
-    shades: tuple[Stretch, ...] = ()
-    bands: tuple[Stretch, ...] = ()
-    table: str = ""
-    alive: str = ""
-    death: str = "death"
-    variant: str = ""
-
-    def __post_init__(self) -> None:
-        series = (*self.stack, *self.lines)
-        if not self.x or any(len(one.values) != len(self) for one in series) or len(self.ops) not in (0, len(self)):
-            raise ValueError(f"curve {self.key!r} needs an edge more in x than it has entries")
-
-    def __len__(self) -> int:
-        return len(self.x) - 1
-
-    def totals(self) -> list[Number]:
-        """Sum the stack at each entry."""
-        return [sum(values) for values in zip(*(one.values for one in self.stack), strict=True)] or [0] * len(self)
-
-
-class Axis(_Data, frozen=True):
-    """An axis of a Scatter."""
-
-    label: str
-    unit: UnitName = "number"
-    log: bool = False
-
-
-class Points(_Data, frozen=True):
-    """Points of a Scatter that belong together; ``joined`` by a line, or by steps that hold until the next x.
-
-    ``low`` and ``high`` are the ends of a range around each y, such as that over seeds.
-    """
-
-    label: str
-    x: tuple[Number, ...]
-    y: tuple[Number | None, ...]
-    joined: Literal["", "line", "step"] = ""
-    names: Strings = ()
-    low: tuple[Number | None, ...] = ()
-    high: tuple[Number | None, ...] = ()
-
-
-class Range(_Data, frozen=True):
-    """A range of x that is shaded in a Scatter."""
-
-    label: str
-    start: Number
-    end: Number
-
-
-class Scatter(Block, frozen=True, kw_only=True):
-    """Points and lines over two axes. ``across`` are limits in y, ``down`` limits in x; ``ranges`` of x are shaded."""
-
-    x: Axis
-    y: Axis
-    points: tuple[Points, ...]
-    across: tuple[Limit, ...] = ()
-    down: tuple[Limit, ...] = ()
-    ranges: tuple[Range, ...] = ()
-
-    def __post_init__(self) -> None:
-        optional = [(len(one.x), len(part)) for one in self.points for part in (one.names, one.low, one.high)]
-        if any(len(one.x) != len(one.y) for one in self.points) or any(part not in (0, n) for n, part in optional):
-            raise ValueError(f"points of scatter {self.key!r} differ in length")
-
-
-class Lane(_Data, frozen=True):
-    """Intervals in time that share a line; ``names`` and ``kinds`` (colours) one for each, or none.
-
-    ``rows`` are the rows of the table of its Spans that describe the intervals. ``group`` is its process in a trace.
-    """
-
-    label: str
-    start: Ints
-    end: Ints
-    names: Strings = ()
-    kinds: Strings = ()
-    rows: Ints = ()
-    group: str = ""
-
-    def __post_init__(self) -> None:
-        count = len(self.start)
-        if len(self.end) != count or any(len(part) not in (0, count) for part in (self.names, self.kinds, self.rows)):
-            raise ValueError(f"intervals of lane {self.label!r} differ in length")
-
-
-class Spans(Block, frozen=True, kw_only=True):
-    """Lanes of intervals: ops and transfers, lifetimes of storages. The terminal shows ``top`` lanes."""
-
-    x_unit: Literal["ns", "op"]
-    lanes: tuple[Lane, ...]
-    table: str = ""
-    top: int = 12
-
-
 class Note(Block, frozen=True, kw_only=True):
     """A sentence or more. ``failure`` is a verdict that says no."""
 
@@ -321,7 +155,7 @@ class Note(Block, frozen=True, kw_only=True):
 AnyBlock: TypeAlias = Facts | Table | Curve | Scatter | Spans | Note
 
 
-class Section(_Data, frozen=True):
+class Section(Data, frozen=True):
     """Blocks of one capability. Keys of its blocks are unique, and so are those of its facts."""
 
     key: str
@@ -355,13 +189,13 @@ class Section(_Data, frozen=True):
         return next(fact.value for fact in rows if fact.key == key)
 
 
-class Document(_Data, frozen=True, kw_only=True):
+class Document(Data, frozen=True, kw_only=True):
     """Sections under one title. ``subtitle`` are lines below it; ``settings`` name what the step was made with."""
 
     format: str = FORMAT
     title: str
     subtitle: Strings = ()
-    settings: dict[str, Value] = {}
+    settings: dict[str, Value] = msgspec.field(default_factory=dict)
     sections: tuple[Section, ...]
 
     def __post_init__(self) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tensortide.graph.effects import only_allocates
 from tensortide.graph.model import OUTSIDE, UNKNOWN_DEVICE, Graph, Op, Tensor, describe
 from tensortide.graph.roles import looks
-from tensortide.reports.blocks import Column, Series
+from tensortide.reports.blocks import Column
+from tensortide.reports.pictures import Series
 from tensortide.reports.render.values import short, tidy
 from tensortide.timelines.resident import home_of
 

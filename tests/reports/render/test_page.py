@@ -13,26 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 import msgspec
 import pytest
 
-from tensortide.reports.blocks import (
-    Axis,
-    Column,
-    Curve,
-    Document,
-    Fact,
-    Facts,
-    Lane,
-    Limit,
-    Mark,
-    Note,
-    Points,
-    Scatter,
-    Section,
-    Series,
-    Spans,
-    Stretch,
-    Table,
-    UnitName,
-)
+from tensortide.reports.blocks import Column, Document, Fact, Facts, Note, Section, Table, UnitName
+from tensortide.reports.pictures import Axis, Curve, Lane, Limit, Mark, Points, Scatter, Series, Spans, Stretch
 from tensortide.reports.render.html import render_frame, render_html
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from tensortide.replays.remat import Deallocation, Simulator
-from tensortide.reports.blocks import Scatter, Spans
+from tensortide.reports.pictures import Scatter, Spans
 from tensortide.reports.render.figure import draw, render_figure
 from tensortide.reports.render.terminal import render_terminal
 from tensortide.reports.sections.experiments import BEST, document, residency_document

@@ -18,7 +18,8 @@ from rich.console import Console
 
 import tensortide
 from tensortide.graph.model import Graph
-from tensortide.reports.blocks import Curve, Document, Note, Scatter, Spans, Table
+from tensortide.reports.blocks import Document, Note, Table
+from tensortide.reports.pictures import Curve, Scatter, Spans
 from tensortide.reports.render.csv import render_csv
 from tensortide.reports.render.figure import render_figure
 from tensortide.reports.render.html import render_html

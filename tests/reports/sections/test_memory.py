@@ -6,7 +6,8 @@ import pytest
 
 from tensortide.graph.model import Graph
 from tensortide.memory import reserve
-from tensortide.reports.blocks import Curve, Document
+from tensortide.reports.blocks import Document
+from tensortide.reports.pictures import Curve
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.memory import document as memory_document
 from tensortide.reports.sections.memory import section

@@ -18,8 +18,9 @@ from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulation, Simulator
 from tensortide.replays.remat.search import smallest_budget
 from tensortide.replays.remat.telemetry import telemetry
-from tensortide.reports.blocks import Curve, Document, Section
+from tensortide.reports.blocks import Document, Section
 from tensortide.reports.budgeted import Budgeted, advice, budget_text, of_plan, of_policy, verdict
+from tensortide.reports.pictures import Curve
 from tensortide.reports.render.csv import render_csv
 from tensortide.reports.render.figure import render_figure
 from tensortide.reports.render.html import render_html

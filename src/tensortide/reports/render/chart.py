@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from tensortide.reports.blocks import Curve, Spans
+from tensortide.reports.pictures import Curve, Spans
 from tensortide.reports.render.values import tidy, value_text
 
 __all__ = ["curve_lines", "span_lines"]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tensortide.errors import OutputError
 from tensortide.graph.roles import looks
-from tensortide.reports.blocks import Axis, Curve, Document, Points, Scatter, Spans, UnitName
+from tensortide.reports.blocks import Document, UnitName
+from tensortide.reports.pictures import Axis, Curve, Points, Scatter, Spans
 from tensortide.reports.render.values import tidy, value_text
 from tensortide.write import check_writable, write_file
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from tensortide.reports.blocks import Block, Curve, Document, Facts, Note, Scatter, Section, Spans, Table
+from tensortide.reports.blocks import Block, Document, Facts, Note, Section, Table
+from tensortide.reports.pictures import Curve, Scatter, Spans
 from tensortide.reports.render.csv import columns_of
 from tensortide.reports.render.values import data_key
 

@@ -11,7 +11,8 @@ from rich.segment import Segment
 from rich.table import Table as Grid
 from rich.text import Text
 
-from tensortide.reports.blocks import Block, Column, Curve, Document, Facts, Note, Section, Spans, Table, Value
+from tensortide.reports.blocks import Block, Column, Document, Facts, Note, Section, Table, Value
+from tensortide.reports.pictures import Curve, Spans
 from tensortide.reports.render.chart import curve_lines, span_lines
 from tensortide.reports.render.values import UNITS, fact_text, texts, tidy, value_text
 

@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from tensortide.reports.blocks import Curve, Document, Series, Spans, Table
+from tensortide.reports.blocks import Document, Table
+from tensortide.reports.pictures import Curve, Series, Spans
 from tensortide.reports.render.csv import columns_of, tables
 from tensortide.reports.render.json import encode
 

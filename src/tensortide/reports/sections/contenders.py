@@ -7,21 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from tensortide.reports.blocks import (
-    AnyBlock,
-    Axis,
-    Column,
-    Document,
-    Fact,
-    Facts,
-    Limit,
-    Note,
-    Points,
-    Scatter,
-    Section,
-    Table,
-    Value,
-)
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value
+from tensortide.reports.pictures import Axis, Limit, Points, Scatter
 from tensortide.reports.sections.experiments import BEST, COMPAT, data_table, ranges_of, steps_table
 from tensortide.studies.remat.comparison import Comparison, Entry, Point, Strategy, unbeaten
 from tensortide.units import format_bytes

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tensortide.reports.blocks import (
-    AnyBlock,
-    Column,
-    Curve,
-    Document,
-    Fact,
-    Facts,
-    Note,
-    Section,
-    Series,
-    Table,
-    UnitName,
-)
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, UnitName
+from tensortide.reports.pictures import Curve, Series
 from tensortide.reports.render.values import fact_text
 from tensortide.timelines import Difference, Figures
 

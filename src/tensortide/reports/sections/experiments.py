@@ -8,23 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 
 from tensortide.plans.remat.policies import CELL_ROWS
-from tensortide.reports.blocks import (
-    AnyBlock,
-    Axis,
-    Column,
-    Document,
-    Lane,
-    Limit,
-    Note,
-    Points,
-    Range,
-    Scatter,
-    Section,
-    Spans,
-    Table,
-    UnitName,
-    Value,
-)
+from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table, UnitName, Value
+from tensortide.reports.pictures import Axis, Lane, Limit, Points, Range, Scatter, Spans
 from tensortide.studies.remat.linear import RULES, chen, treeverse
 from tensortide.studies.remat.results import Row, Run, Step, Study
 from tensortide.timelines.events import Kind

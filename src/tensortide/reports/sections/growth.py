@@ -10,20 +10,8 @@ from tensortide.expr import text
 from tensortide.formulas.asymptotics import Asymptotics, Growth, Intensity
 from tensortide.formulas.formulas import Formulas, Share
 from tensortide.formulas.sweep import geometric
-from tensortide.reports.blocks import (
-    AnyBlock,
-    Axis,
-    Column,
-    Document,
-    Limit,
-    Note,
-    Points,
-    Scatter,
-    Section,
-    Table,
-    UnitName,
-    Value,
-)
+from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table, UnitName, Value
+from tensortide.reports.pictures import Axis, Limit, Points, Scatter
 from tensortide.reports.sections.formulas import TITLES, formula_table, ranked
 from tensortide.timing.machine import Roof
 

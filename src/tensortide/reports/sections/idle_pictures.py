@@ -7,20 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, groupby
 
 from tensortide.graph.roles import looks
-from tensortide.reports.blocks import (
-    Axis,
-    Column,
-    Curve,
-    Lane,
-    Mark,
-    Points,
-    Scatter,
-    Series,
-    Spans,
-    Stretch,
-    Table,
-)
+from tensortide.reports.blocks import Column, Table
 from tensortide.reports.names import Names, phase_of, role_series, stored_columns
+from tensortide.reports.pictures import Axis, Curve, Lane, Mark, Points, Scatter, Series, Spans, Stretch
 from tensortide.reports.render.values import short
 from tensortide.timelines import Idleness, Life
 from tensortide.timelines.idle import IdleInterval, byte_ns

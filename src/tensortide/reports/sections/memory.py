@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from tensortide.cost import PHASES
 from tensortide.memory import EXACT, allocator, reserve
 from tensortide.memory.lifetimes import lifetimes
-from tensortide.reports.blocks import AnyBlock, Column, Curve, Document, Fact, Facts, Mark, Section, Stretch, Table
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Section, Table
 from tensortide.reports.names import pattern, role_series, shared, source_place, storage_homes, widest_tensors
+from tensortide.reports.pictures import Curve, Mark, Stretch
 from tensortide.reports.sections import Step, modules, ops
 from tensortide.timelines import Resident, StorageTimeline
 from tensortide.units import format_bytes, format_percent

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Literal
 
-from tensortide.reports.blocks import Column, Lane, Section, Spans, Table
+from tensortide.reports.blocks import Column, Section, Table
 from tensortide.reports.names import pattern, shared, signatures, source_place
+from tensortide.reports.pictures import Lane, Spans
 from tensortide.reports.sections import Step
 
 __all__ = ["ORDER", "edges", "of_step", "ratio", "schedule", "stretches"]

@@ -9,8 +9,9 @@ import msgspec
 
 from tensortide.graph.roles import WORKSPACE
 from tensortide.replays import replay
-from tensortide.reports.blocks import AnyBlock, Column, Curve, Document, Fact, Facts, Mark, Note, Section, Series, Table
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
 from tensortide.reports.names import device_text, pattern, role_series, shared
+from tensortide.reports.pictures import Curve, Mark, Series
 from tensortide.reports.render.values import short
 from tensortide.timelines import Resident, StorageTimeline, timeline
 from tensortide.units import format_bytes, format_percent

@@ -3,20 +3,8 @@
 from __future__ import annotations
 
 from tensortide.formulas.projection import Interval, Projection
-from tensortide.reports.blocks import (
-    AnyBlock,
-    Axis,
-    Column,
-    Document,
-    Fact,
-    Facts,
-    Limit,
-    Note,
-    Points,
-    Scatter,
-    Section,
-    Table,
-)
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
+from tensortide.reports.pictures import Axis, Limit, Points, Scatter
 from tensortide.reports.sections.formulas import TITLES
 from tensortide.units import format_count
 

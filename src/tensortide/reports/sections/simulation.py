@@ -8,23 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tensortide.reports.blocks import (
-    AnyBlock,
-    Column,
-    Curve,
-    Document,
-    Fact,
-    Facts,
-    Limit,
-    Note,
-    Section,
-    Series,
-    Stretch,
-    Table,
-    Value,
-)
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value
 from tensortide.reports.budgeted import Budgeted, advice, policy_name, verdict
 from tensortide.reports.names import device_text, op_text, pattern, phase_of, shared, source_place
+from tensortide.reports.pictures import Curve, Limit, Series, Stretch
 from tensortide.reports.sections.ops import stretches
 from tensortide.timelines.events import Kind
 from tensortide.units import format_bytes, format_percent, format_seconds

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from tensortide.errors import ExpressionError
 from tensortide.formulas.sweep import Sweep
-from tensortide.reports.blocks import AnyBlock, Axis, Column, Document, Note, Points, Scatter, Section, Table
+from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table
+from tensortide.reports.pictures import Axis, Points, Scatter
 from tensortide.reports.sections.formulas import TITLES, ranked, unit_of
 
 __all__ = ["check_drawable", "document"]

@@ -1,0 +1,152 @@
+"""Blocks that are drawn: curves over a step, points over two axes, and lanes of intervals."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tensortide.reports.base import Block, Data, Ints, Number, Strings, UnitName
+
+
+class Series(Data, frozen=True):
+    """Values of a Curve, one for each of its entries. Text charts shade the series of one ``group`` alike."""
+
+    key: str
+    label: str
+    values: tuple[Number, ...]
+    group: str = ""
+
+
+class Mark(Data, frozen=True):
+    """An entry of a Curve that is pointed at, such as its peak."""
+
+    at: int
+    label: str
+
+
+class Limit(Data, frozen=True):
+    """A value drawn across, such as a budget."""
+
+    label: str
+    value: Number
+
+
+class Stretch(Data, frozen=True):
+    """Entries ``start`` to ``end`` (exclusive) of a Curve: a phase, or a stretch of recomputation."""
+
+    label: str
+    start: int
+    end: int
+
+
+class Curve(Block, frozen=True, kw_only=True):
+    """Values over the step, in steps: entry ``i`` holds from ``x[i]`` to ``x[i + 1]``.
+
+    ``x`` is in ns wherever durations are known, else op numbers. ``ops`` are the op numbers of the entries (empty:
+    entry ``i`` is op ``i``). ``stack`` is summed; ``lines`` are drawn over it. ``bands`` label the axis; ``shades`` are
+    highlighted. ``table`` is the key of a table with a row per op, in any section; ``alive`` that of a table with
+    columns ``birth`` and ``death`` (or as ``death`` names it), whose rows the page names under the pointer. Of several
+    Curves in a row that have a ``variant``, the page shows one at a time.
+    """
+
+    x: Ints
+    x_unit: Literal["ns", "op"]
+    stack: tuple[Series, ...]
+    unit: UnitName = "bytes"
+    ops: Ints = ()
+    lines: tuple[Series, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    shades: tuple[Stretch, ...] = ()
+    bands: tuple[Stretch, ...] = ()
+    table: str = ""
+    alive: str = ""
+    death: str = "death"
+    variant: str = ""
+
+    def __post_init__(self) -> None:
+        series = (*self.stack, *self.lines)
+        if not self.x or any(len(one.values) != len(self) for one in series) or len(self.ops) not in (0, len(self)):
+            raise ValueError(f"curve {self.key!r} needs an edge more in x than it has entries")
+
+    def __len__(self) -> int:
+        return len(self.x) - 1
+
+    def totals(self) -> list[Number]:
+        """Sum the stack at each entry."""
+        return [sum(values) for values in zip(*(one.values for one in self.stack), strict=True)] or [0] * len(self)
+
+
+class Axis(Data, frozen=True):
+    """An axis of a Scatter."""
+
+    label: str
+    unit: UnitName = "number"
+    log: bool = False
+
+
+class Points(Data, frozen=True):
+    """Points of a Scatter that belong together; ``joined`` by a line, or by steps that hold until the next x.
+
+    ``low`` and ``high`` are the ends of a range around each y, such as that over seeds.
+    """
+
+    label: str
+    x: tuple[Number, ...]
+    y: tuple[Number | None, ...]
+    joined: Literal["", "line", "step"] = ""
+    names: Strings = ()
+    low: tuple[Number | None, ...] = ()
+    high: tuple[Number | None, ...] = ()
+
+
+class Range(Data, frozen=True):
+    """A range of x that is shaded in a Scatter."""
+
+    label: str
+    start: Number
+    end: Number
+
+
+class Scatter(Block, frozen=True, kw_only=True):
+    """Points and lines over two axes. ``across`` are limits in y, ``down`` limits in x; ``ranges`` of x are shaded."""
+
+    x: Axis
+    y: Axis
+    points: tuple[Points, ...]
+    across: tuple[Limit, ...] = ()
+    down: tuple[Limit, ...] = ()
+    ranges: tuple[Range, ...] = ()
+
+    def __post_init__(self) -> None:
+        optional = [(len(one.x), len(part)) for one in self.points for part in (one.names, one.low, one.high)]
+        if any(len(one.x) != len(one.y) for one in self.points) or any(part not in (0, n) for n, part in optional):
+            raise ValueError(f"points of scatter {self.key!r} differ in length")
+
+
+class Lane(Data, frozen=True):
+    """Intervals in time that share a line; ``names`` and ``kinds`` (colours) one for each, or none.
+
+    ``rows`` are the rows of the table of its Spans that describe the intervals. ``group`` is its process in a trace.
+    """
+
+    label: str
+    start: Ints
+    end: Ints
+    names: Strings = ()
+    kinds: Strings = ()
+    rows: Ints = ()
+    group: str = ""
+
+    def __post_init__(self) -> None:
+        count = len(self.start)
+        if len(self.end) != count or any(len(part) not in (0, count) for part in (self.names, self.kinds, self.rows)):
+            raise ValueError(f"intervals of lane {self.label!r} differ in length")
+
+
+class Spans(Block, frozen=True, kw_only=True):
+    """Lanes of intervals: ops and transfers, lifetimes of storages. The terminal shows ``top`` lanes."""
+
+    x_unit: Literal["ns", "op"]
+    lanes: tuple[Lane, ...]
+    table: str = ""
+    top: int = 12
