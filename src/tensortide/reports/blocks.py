@@ -22,7 +22,7 @@ A section that has ``of_step(step)`` and ``ORDER`` stands in every report: see `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -53,6 +53,11 @@ class Fact(Data, frozen=True):
     level: int = 0
     before: str = ""
     data: bool = False
+
+
+def data_facts(unit: UnitName, **values: Value) -> Iterator[Fact]:
+    """Make facts of one unit that are for data alone."""
+    return (Fact(key, "", value, unit, data=True) for key, value in values.items())
 
 
 class Column(Data, frozen=True):
@@ -171,6 +176,10 @@ class Section(Data, frozen=True):
                 raise ValueError(f"section {self.key!r} has two of {', '.join(double)}")
         if any(not block.key and not isinstance(block, Facts | Note) for block in self.blocks):
             raise ValueError(f"section {self.key!r} has a block without a key")
+
+    def document(self, title: str, *subtitle: str, settings: Mapping[str, Value] | None = None) -> Document:
+        """Make a Document of this section alone."""
+        return Document(title=title, subtitle=subtitle, settings=dict(settings or {}), sections=(self,))
 
     def __getitem__(self, key: str) -> AnyBlock:
         """Return the block called ``key``."""

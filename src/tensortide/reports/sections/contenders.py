@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value
+from tensortide.reports.blocks import AnyBlock, Column, Document, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter
 from tensortide.reports.sections.experiments import BEST, COMPAT, data_table, ranges_of, steps_table
 from tensortide.studies.remat.comparison import Comparison, Entry, Point, Strategy, unbeaten
@@ -31,12 +31,9 @@ def section(found: Comparison) -> Section:
     """Make the section of ``found``: overheads under each budget, and the schedule of each that takes least memory."""
     played = [strategy for strategy in found.strategies if not strategy.skipped]
     blocks: list[AnyBlock] = [steps_table([found.step])]
-    facts = (
-        Fact("nodes", "Nodes for planners", found.nodes, "count", data=True),
-        Fact("workspace", "Workspace is counted", found.workspace, "flag", data=True),
-        Fact("overhead_limit", "Limit of overhead", found.overhead_limit, "number", data=True),
-    )
-    blocks += [Facts(rows=facts), _overheads(found, played), _leanest(found, played), _picture(found, played)]
+    facts = [*data_facts("count", nodes=found.nodes), *data_facts("flag", workspace=found.workspace)]
+    facts += data_facts("number", overhead_limit=found.overhead_limit)
+    blocks += [Facts(rows=tuple(facts)), _overheads(found, played), _leanest(found, played), _picture(found, played)]
     blocks += [_entries(found), _points(found)]
     blocks += [Note(text=text) for text in _notes(found)]
     return Section("contenders", "Plans against policies", blocks=tuple(blocks))

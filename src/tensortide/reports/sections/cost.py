@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tensortide.cost.coverage import OpGroup
-from tensortide.reports.blocks import AnyBlock, Column, Fact, Facts, Note, Section, Table
+from tensortide.reports.blocks import AnyBlock, Column, Fact, Facts, Note, Section, Table, data_facts
 from tensortide.reports.sections import Step, memory
 from tensortide.reports.sections.ops import ratio
 from tensortide.units import format_bytes, format_count
@@ -63,20 +63,15 @@ def _facts(step: Step) -> Iterator[Fact]:
 def _data(step: Step) -> Iterator[Fact]:
     """Name what JSON has beside the facts that are shown."""
     total, coverage = step.counted.total, step.counted.coverage
-    for key in COUNTS:
-        yield Fact(key, "", getattr(total.cost, key), "count", data=True)
-    yield Fact("macs", "", total.cost.macs, "macs", data=True)
-    yield Fact("read", "", total.cost.bytes_read, "bytes", data=True)
-    yield Fact("written", "", total.cost.bytes_written, "bytes", data=True)
-    yield Fact("intensity", "", ratio(total.flops, total.bytes) or 0.0, "flops_per_byte", data=True)
-    for key, nbytes in msgspec.structs.asdict(step.counted.sizes).items():
-        if key.endswith("_bytes"):
-            yield Fact(key.removesuffix("_bytes") + "_size", "", nbytes, "bytes", data=True)
-    yield Fact("trainable_parameters", "", step.counted.sizes.trainable, "count", data=True)
-    counts = {"unknown_ops": total.unknown, "costed_ops": coverage.ops, "covered_ops": coverage.covered}
-    yield from (Fact(key, "", count, "count", data=True) for key, count in counts.items())
-    yield Fact("costed", "", coverage.nbytes, "bytes", data=True)
-    yield Fact("covered", "", coverage.covered_bytes, "bytes", data=True)
+    sizes = msgspec.structs.asdict(step.counted.sizes)
+    yield from data_facts("count", **{key: getattr(total.cost, key) for key in COUNTS})
+    yield from data_facts("macs", macs=total.cost.macs)
+    yield from data_facts("bytes", read=total.cost.bytes_read, written=total.cost.bytes_written)
+    yield from data_facts("flops_per_byte", intensity=ratio(total.flops, total.bytes) or 0.0)
+    yield from data_facts("bytes", **{f"{k[:-6]}_size": n for k, n in sizes.items() if k.endswith("_bytes")})
+    yield from data_facts("count", trainable_parameters=step.counted.sizes.trainable, unknown_ops=total.unknown)
+    yield from data_facts("count", costed_ops=coverage.ops, covered_ops=coverage.covered)
+    yield from data_facts("bytes", costed=coverage.nbytes, covered=coverage.covered_bytes)
 
 
 def _phases(step: Step) -> Table:

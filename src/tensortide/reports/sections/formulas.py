@@ -85,7 +85,7 @@ def document(found: Symbolic, *, depth: int = 3, top: int = 15) -> Document:
     for measure, unit in MEASURES.items():
         if measure in found.formulas.totals:
             blocks += _breakdowns(found, measure, unit, depth, top)
-    blocks += [_rows(found), _remarks(found)]
+    blocks += [_rows(found), _region(("kind", "remark"), (*_conditions(found), *_limits(found)))]
     return _document(found.formulas, blocks, f"formulas in {', '.join(found.symbols)}")
 
 
@@ -95,24 +95,19 @@ def document_of_file(formulas: Formulas) -> Document:
     totals = [(TITLES.get(n, n), text(e), values.get(n), unit_of(n)) for n, e in formulas.totals.items()]
     conditions = [(condition_text(condition), "") for condition in formulas.region]
     conditions += [(condition_text(c), f"for {TITLES.get(n, n)}") for n, asked in formulas.only.items() for c in asked]
-    region = Table(
-        key="region",
-        title="Where they hold",
-        columns=(
-            Column("condition", "", "text", tuple(condition for condition, _ in conditions), fold=True),
-            Column("only", "", "text", tuple(only for _, only in conditions)),
-        ),
-    )
-    return _document(formulas, [formula_table("totals", "Totals", totals), *[region][: len(conditions)]])
+    region = [_region(("condition", "only"), conditions)] if conditions else []
+    return _document(formulas, [formula_table("totals", "Totals", totals), *region])
 
 
 def _document(formulas: Formulas, blocks: Iterable[AnyBlock], *subtitle: str) -> Document:
-    return Document(
-        title=formulas.workload or "formulas",
-        subtitle=subtitle,
-        settings=dict(formulas.defaults),
-        sections=(Section("formulas", "Formulas", blocks=tuple(blocks)),),
-    )
+    made = Section("formulas", "Formulas", blocks=tuple(blocks))
+    return made.document(formulas.workload or "formulas", *subtitle, settings=formulas.defaults)
+
+
+def _region(keys: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Table:
+    first, second = zip(*rows, strict=True)
+    columns = (Column(keys[0], "", "text", first, fold=True), Column(keys[1], "", "text", second, fold=True))
+    return Table(key="region", title="Where they hold", columns=columns)
 
 
 def _totals(found: Symbolic) -> Table:
@@ -198,18 +193,6 @@ def _rows(found: Symbolic) -> Table:
 
 def _shown(expr: Expr | None) -> str | None:
     return None if expr is None else text(expr)
-
-
-def _remarks(found: Symbolic) -> Table:
-    rows = [*_conditions(found), *_limits(found)]
-    return Table(
-        key="region",
-        title="Where they hold",
-        columns=(
-            Column("kind", "", "text", tuple(kind for kind, _ in rows)),
-            Column("remark", "", "text", tuple(remark for _, remark in rows), fold=True),
-        ),
-    )
 
 
 def _conditions(found: Symbolic) -> Iterator[tuple[str, str]]:

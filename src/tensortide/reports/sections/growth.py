@@ -38,12 +38,8 @@ def document(
     blocks += [Note(text=f"note: {_short(note, 400)}") for note in found.notes]
     if intensity is not None:
         blocks.append(intensity)
-    return Document(
-        title=found.workload or "formulas",
-        subtitle=(f"as {found.growth} grows, with p parameters",),
-        settings=dict(found.setting),
-        sections=(Section("growth", "Growth", blocks=tuple(blocks)),),
-    )
+    made, grows = Section("growth", "Growth", blocks=tuple(blocks)), f"as {found.growth} grows, with p parameters"
+    return made.document(found.workload or "formulas", grows, settings=found.setting)
 
 
 Row: TypeAlias = tuple[str, str, Value, UnitName]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from tensortide.reports.blocks import AnyBlock, Document, Fact, Facts, Note, Section
+from tensortide.reports.blocks import AnyBlock, Document, Fact, Facts, Note, Section, data_facts
 from tensortide.reports.names import device_text, op_text
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.difference import facts_of, facts_table
@@ -51,12 +51,11 @@ def document(
     if capacity_bytes is not None:
         share = format_percent(int(made.fact("peak") or 0), capacity_bytes)
         notes.append(Note(text=f"The peak is {share} of the {format_bytes(capacity_bytes)} that the device has."))
-    return Document(
-        title=meta.workload or "unnamed step",
-        subtitle=(*lines, f"durations {durations or 'unknown'}"),
-        settings=dict(meta.hyperparameters),
-        sections=(Section(made.key, made.title, blocks=(*made.blocks, *notes)),),
+    whole, lines = (
+        Section(made.key, made.title, blocks=(*made.blocks, *notes)),
+        [*lines, f"durations {durations or 'unknown'}"],
     )
+    return whole.document(meta.workload or "unnamed step", *lines, settings=meta.hyperparameters)
 
 
 def section(idle: Idleness, link: Link = LINKS[LINK], *, top: int = 10, storages: bool = False) -> Section:
@@ -86,9 +85,7 @@ def compared(a: Document, b: Document) -> Document:
         facts_table([fact for fact in first if fact.key not in never], second),
         facts_table(ours, theirs, key="roles", title="Live by role, on average over the step"),
     )
-    return Document(
-        title="A and B", subtitle=tuple(lines), sections=(Section("idle", "How long memory lies idle", blocks=blocks),)
-    )
+    return Section("idle", "How long memory lies idle", blocks=blocks).document("A and B", *lines)
 
 
 def _by_role(made: Section) -> dict[str, int]:
@@ -185,8 +182,7 @@ def _facts(view: View) -> Iterator[Fact]:
     yield Fact("storages", kind, len(idle.lives), "count", level=1, data=True)
     yield Fact("persistent", "persistent", persistent, "count", level=1, data=True)
     yield from _intervals(view)
-    for key, value in (("mode", idle.mode), ("device", idle.device), ("link", view.link.name)):
-        yield Fact(key, "", value, data=True)
+    yield from data_facts("text", mode=idle.mode, device=idle.device, link=view.link.name)
 
 
 def _peak(view: View) -> Iterator[Fact]:

@@ -9,7 +9,7 @@ import msgspec
 
 from tensortide.graph.roles import WORKSPACE
 from tensortide.replays import replay
-from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, data_facts
 from tensortide.reports.names import device_text, pattern, role_series, shared
 from tensortide.reports.pictures import Curve, Mark, Series
 from tensortide.reports.render.values import short
@@ -51,8 +51,7 @@ def document(graph: Graph, found: MinimalFootprint, *, top: int = 15) -> Documen
     """Show ``found``, the minimal footprint of ``graph`` (loops written out), with the ``top`` groups of storages at
     its peak."""
     subtitle, meta = f"{len(graph):,} ops on {device_text(found.device)}", graph.meta
-    made = section(graph, found, top=top)
-    return Document(title=meta.workload, subtitle=(subtitle,), settings=meta.hyperparameters, sections=(made,))
+    return section(graph, found, top=top).document(meta.workload, subtitle, settings=meta.hyperparameters)
 
 
 def section(graph: Graph, found: MinimalFootprint, *, top: int = 15) -> Section:
@@ -83,14 +82,13 @@ def _facts(found: MinimalFootprint) -> Iterator[Fact]:
     yield Fact("captured_peak", "Recorded order", found.captured_peak_bytes, "bytes", recorded)
     yield Fact("persistent", "Persistent", found.persistent_bytes, "bytes", resident)
     yield Fact("footprint", "All storages", found.footprint_bytes, "bytes", "summed, whether or not resident together")
-    yield Fact("gap", "Gap", found.gap_bytes, "bytes", data=True)
-    yield Fact("workspace", "Workspace at the peak", found.workspace_bytes, "bytes", data=True)
-    for key in ("proved", "device", "loops", "certificate", "stop"):
-        yield Fact(key, key.capitalize(), getattr(found, key), "flag" if key == "proved" else "text", data=True)
-    yield Fact("peak_op", "Op at the peak", found.peak_op, "op", data=True)
-    yield Fact("work", "Search limit, in steps", found.work, "count", data=True)
-    yield Fact("time", "Search limit, in seconds", found.time_s, "s", data=True)
-    yield Fact("proof", "Proof", msgspec.json.encode(found.proof).decode(), "code", data=True)
+    yield from data_facts("bytes", gap=found.gap_bytes, workspace=found.workspace_bytes)
+    yield from data_facts("flag", proved=found.proved)
+    yield from data_facts("text", **{key: getattr(found, key) for key in ("device", "loops", "certificate", "stop")})
+    yield from data_facts("op", peak_op=found.peak_op)
+    yield from data_facts("count", work=found.work)
+    yield from data_facts("s", time=found.time_s)
+    yield from data_facts("code", proof=msgspec.json.encode(found.proof).decode())
 
 
 def _curve(graph: Graph, found: MinimalFootprint, played: StorageTimeline) -> Curve:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensortide.formulas.projection import Interval, Projection
-from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
+from tensortide.reports.blocks import AnyBlock, Column, Document, Facts, Note, Section, Table, data_facts
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter
 from tensortide.reports.sections.formulas import TITLES
 from tensortide.units import format_count
@@ -23,16 +23,13 @@ def document(projection: Projection) -> Document:
         f"{roof.name}: {format_count(roof.flops_per_s)}FLOP/s and {format_count(roof.bytes_per_s)}B/s reached, "
         f"ridge {roof.ridge:.1f} FLOP/B{balance}"
     )
+    intervals = (("samples", projection.samples), ("parameters", projection.parameters))
+    ranges = {f"{key}_{name}": value for key, one in intervals for name, value in one._asdict().items()}
     facts = (
-        Fact("domain", "", domain.name, data=True),
-        Fact("target", "", projection.target, data=True),
-        *(
-            Fact(f"{key}_{name}", "", value, "number", data=True)
-            for key, interval in (("samples", projection.samples), ("parameters", projection.parameters))
-            for name, value in interval._asdict().items()
-        ),
-        Fact("ridge", "", roof.ridge, "flops_per_byte", data=True),
-        Fact("ridge_batch", "", projection.ridge_batch, "count", data=True),
+        *data_facts("text", domain=domain.name, target=projection.target),
+        *data_facts("number", **ranges),
+        *data_facts("flops_per_byte", ridge=roof.ridge),
+        *data_facts("count", ridge_batch=projection.ridge_batch),
     )
     blocks: tuple[AnyBlock, ...] = (
         _requirements(projection),
@@ -42,11 +39,8 @@ def document(projection: Projection) -> Document:
         _learning_curve(projection),
         _step(projection),
     )
-    return Document(
-        title=projection.workload or "formulas",
-        subtitle=(f"projected for {domain.model}", reached),
-        sections=(Section("projection", "Projection", blocks=blocks),),
-    )
+    made = Section("projection", "Projection", blocks=blocks)
+    return made.document(projection.workload or "formulas", f"projected for {domain.model}", reached)
 
 
 def _range(interval: Interval, unit: str) -> str:

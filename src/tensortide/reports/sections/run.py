@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tensortide.reports.blocks import Document, Fact, Facts, Note, Section
+from tensortide.reports.blocks import Document, Fact, Facts, Note, Section, data_facts
 from tensortide.reports.sections import difference
 from tensortide.units import format_bytes
 
@@ -37,8 +37,8 @@ def _facts(result: Measured) -> Iterator[Fact]:
     yield Fact("budget", "Budget", result.budget_bytes, "bytes")
     yield Fact("peak", "Peak", step.peak_bytes, "bytes")
     yield Fact("before", "Resident before", result.before_bytes, "bytes")
-    yield Fact("policy", "Policy", result.policy, data=True)
-    yield Fact("slowdown", "Slowdown", result.slowdown, "factor", data=True)
+    yield from data_facts("text", policy=result.policy)
+    yield from data_facts("factor", slowdown=result.slowdown)
     if result.plain_ns is not None:
         yield Fact("plain", "Ordinary step", result.plain_ns, "ns")
     yield Fact("step", "Step under the budget", step.open_ns, "ns", slowdown)
@@ -47,9 +47,7 @@ def _facts(result: Measured) -> Iterator[Fact]:
     yield Fact("arguments", "assembling their arguments", step.arguments_ns, "ns", level=1)
     yield Fact("search", "making room", step.search_ns, "ns", f"{step.evictions} evictions", level=1)
     yield Fact("overhead", "everything else", step.overhead_ns, "ns", level=1)
-    yield Fact("ops", "Ops", step.ops, "count", data=True)
-    yield Fact("recomputations", "Recomputed ops", step.recomputations, "count", data=True)
-    yield Fact("evictions", "Evictions", step.evictions, "count", data=True)
+    yield from data_facts("count", ops=step.ops, recomputations=step.recomputations, evictions=step.evictions)
     if step.followed_steps or step.left_steps:
         steps = step.followed_steps + step.left_steps
         yield Fact("followed_steps", "Steps by the plan", step.followed_steps, "count", f"of {steps}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.budgeted import Budgeted, advice, policy_name, verdict
 from tensortide.reports.names import device_text, op_text, pattern, phase_of, shared, source_place
 from tensortide.reports.pictures import Curve, Limit, Series, Stretch
@@ -27,15 +27,11 @@ NOWHERE = ("", "(outside)")
 
 def document(run: Budgeted, *, top: int = 15) -> Document:
     """Show ``run`` with the ``top`` rows of each list."""
-    meta, device = run.graph.meta, device_text(run.simulator.schedule.device)
-    made = section(run, top=top)
+    meta, made = run.graph.meta, section(run, top=top)
     budget = "" if run.budget_bytes is None else f" under {format_bytes(run.budget_bytes)}"
-    return Document(
-        title=f"{meta.workload or 'unnamed step'}{budget}, {run.policy}",
-        subtitle=(f"one step of {len(run.graph):,} ops, memory of {device}", made.about),
-        settings=meta.hyperparameters,
-        sections=(made,),
-    )
+    title = f"{meta.workload or 'unnamed step'}{budget}, {run.policy}"
+    about = f"one step of {len(run.graph):,} ops, memory of {device_text(run.simulator.schedule.device)}"
+    return made.document(title, about, made.about, settings=meta.hyperparameters)
 
 
 def section(run: Budgeted, *, top: int = 15) -> Section:
@@ -90,41 +86,36 @@ def _work(run: Budgeted) -> Iterator[Fact]:
     )
     ways = f"{forced:,} to make room, {found.evictions - forced:,} as the program dropped them"
     yield Fact("evictions", "Evictions", found.evictions, "count", ways)
-    yield Fact("forced", "", forced, "count", data=True)
     banished, lost = "what nothing could need any more, not among them", found.counts[Kind.BANISH]
     yield Fact("banished", "for good", lost, "count", banished, level=1, data=not lost)
     needed = f"tensors: {direct:,} that were needed, {collateral:,} recomputed with them"
     yield Fact("recomputed_tensors", "Recomputed", direct + collateral, "count", needed, data=not direct)
-    yield Fact("direct_remats", "", direct, "count", data=True)
-    yield Fact("collateral_remats", "", collateral, "count", data=True)
     most = "what it reads, makes and takes while it runs"
     yield Fact("bottleneck", "most for one op", told.bottleneck_bytes, "bytes", most, level=1, data=not direct)
     weighed = f"candidates weighed, {found.accesses:,} storages looked at"
     yield Fact("evaluations", "Search", found.evaluations, "count", weighed)
-    yield Fact("accesses", "", found.accesses, "count", data=True)
+    remats = {"direct_remats": direct, "collateral_remats": collateral}
+    yield from data_facts("count", forced=forced, accesses=found.accesses, **remats)
 
 
 def _data(run: Budgeted) -> Iterator[Fact]:
     """Name how the run was made, and the smallest budget that is enough, as data."""
     limit = run.simulation.overhead_limit if run.simulation else None
-    texts = {"status": run.status, "policy": run.policy, "rules": run.rules}
-    texts |= {"durations": run.simulator.recording.source, "device": run.simulator.schedule.device}
-    for key, text in texts.items():
-        yield Fact(key, "", text, data=True)
-    yield Fact("overhead_limit", "", limit, "number", data=True)
+    source, device = run.simulator.recording.source, run.simulator.schedule.device
+    yield from data_facts(
+        "text", status=run.status, policy=run.policy, rules=run.rules, durations=source, device=device
+    )
+    yield from data_facts("number", overhead_limit=limit)
     if found := run.smallest:
-        yield Fact("smallest_budget", "", found.budget_bytes, "bytes", data=True)
-        yield Fact("smallest_peak", "", found.peak_bytes, "bytes", data=True)
-        yield Fact("smallest_overhead", "", found.overhead, "number", data=True)
-        yield Fact("smallest_status", "", found.status, data=True)
+        yield from data_facts("bytes", smallest_budget=found.budget_bytes, smallest_peak=found.peak_bytes)
+        yield from data_facts("number", smallest_overhead=found.overhead)
+        yield from data_facts("text", smallest_status=found.status)
     if stop := run.telemetry and run.telemetry.stop:
         at, goal = (int(run.simulator.schedule.origin[op]) for op in (stop.op, stop.goal))
-        yield Fact("stop_op", "", at, "op", data=True)
-        yield Fact("stop_at", "", op_text(run.graph, at), data=True)
-        yield Fact("stop_goal_op", "", goal, "op", data=True)
-        yield Fact("stop_goal", "", op_text(run.graph, goal), data=True)
-        yield Fact("stop_waiting", "", len(stop.waiting), "count", data=True)
-        yield Fact("stop_asked", "", stop.asked_bytes, "bytes", data=True)
+        yield from data_facts("op", stop_op=at, stop_goal_op=goal)
+        yield from data_facts("text", stop_at=op_text(run.graph, at), stop_goal=op_text(run.graph, goal))
+        yield from data_facts("count", stop_waiting=len(stop.waiting))
+        yield from data_facts("bytes", stop_asked=stop.asked_bytes)
 
 
 # -- memory over the run ----------------------------------------------------------------------------

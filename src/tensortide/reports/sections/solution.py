@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensortide.formulas.invert import Solution
-from tensortide.reports.blocks import Column, Document, Fact, Facts, Note, Section, Table, UnitName
+from tensortide.reports.blocks import Column, Document, Facts, Note, Section, Table, UnitName, data_facts
 from tensortide.reports.render.values import value_text
 from tensortide.reports.sections.formulas import ranked, total_fact
 
@@ -14,19 +14,13 @@ def document(solution: Solution) -> Document:
     """Show the value, what it reaches and what its neighbour would, and the totals there."""
     unit: UnitName = "bytes" if solution.in_bytes else "amount"
     reached = f"reaches {value_text(solution.reached, unit)}"
-    facts = [
-        Fact("symbol", "", solution.symbol, data=True),
-        Fact("value", "", solution.value, "count", data=True),
-        Fact("target", "", solution.target, data=True),
-        Fact("kind", "", solution.kind, data=True),
-        Fact("reached", "", solution.reached, unit, data=True),
-        Fact("proved", "", solution.proved, "flag", data=True),
-    ]
+    facts = [*data_facts("text", symbol=solution.symbol, target=solution.target, kind=solution.kind)]
+    facts += [*data_facts("count", value=solution.value), *data_facts("flag", proved=solution.proved)]
+    facts += data_facts(unit, reached=solution.reached)
     if solution.beyond is not None:
         value, beyond = solution.beyond
         reached += f"; {solution.symbol} = {value:,} would reach {value_text(beyond, unit)}"
-        facts.append(Fact("beyond", "", value, "count", data=True))
-        facts.append(Fact("beyond_reached", "", beyond, unit, data=True))
+        facts += [*data_facts("count", beyond=value), *data_facts(unit, beyond_reached=beyond)]
     how = "proved by the shape of the formulas" if solution.proved else "found by scanning: nothing is proved"
     names = ranked(solution.totals)
     values = Column("value", "", "number", tuple(solution.totals[name] for name in names))
@@ -36,10 +30,8 @@ def document(solution: Solution) -> Document:
         Facts(title="Totals", key="totals", rows=tuple(total_fact(name, solution.totals[name]) for name in names)),
         Table(key="values", columns=(Column("total", "", "text", tuple(names)), values), top=0),
     )
+    made = Section("solution", "Solution", blocks=blocks)
+    title, settings = f"{solution.symbol} = {solution.value:,}", dict(solution.setting)
+    settings.pop(solution.symbol, None)
     relation = "nearest to" if solution.kind == "nearest" else f"{solution.kind} with"
-    return Document(
-        title=f"{solution.symbol} = {solution.value:,}",
-        subtitle=(f"{relation} {solution.target}",),
-        settings={name: value for name, value in solution.setting.items() if name != solution.symbol},
-        sections=(Section("solution", "Solution", blocks=blocks),),
-    )
+    return made.document(title, f"{relation} {solution.target}", settings=settings)

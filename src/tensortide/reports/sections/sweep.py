@@ -33,12 +33,8 @@ def document(sweep: Sweep) -> Document:
     if outside:
         count = f"{len(outside)} point{'s are' if len(outside) > 1 else ' is'} outside the region"
         blocks.append(Note(text=f"{count}: {outside[0]}", kind="warning"))
-    return Document(
-        title=sweep.workload or "formulas",
-        subtitle=(f"over {', '.join(sweep.over)}",),
-        settings=dict(sweep.fixed),
-        sections=(Section("sweep", "Sweep", blocks=tuple(blocks)),),
-    )
+    made = Section("sweep", "Sweep", blocks=tuple(blocks))
+    return made.document(sweep.workload or "formulas", f"over {', '.join(sweep.over)}", settings=sweep.fixed)
 
 
 def _points(sweep: Sweep) -> Table:
