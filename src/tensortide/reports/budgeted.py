@@ -99,11 +99,8 @@ class Budgeted:
     @cached_property
     def at_hand(self) -> tuple[int, ...]:
         """For each op run, the op of the step that comes next or is this one."""
-        found, position = [], 0
-        for again in self.line.is_recompute.tolist():
-            found.append(min(position, len(self.graph) - 1))
-            position += not again
-        return tuple(found)
+        own = ~self.line.is_recompute
+        return tuple(np.minimum(own.cumsum() - own, len(self.graph) - 1).tolist())
 
     @cached_property
     def least(self) -> tuple[int, int | None]:

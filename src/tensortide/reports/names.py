@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tensortide.graph.effects import only_allocates
 from tensortide.graph.model import OUTSIDE, UNKNOWN_DEVICE, Graph, Op, Tensor, describe
@@ -135,25 +136,17 @@ class Stored:
         return self.role, self.nbytes, pattern(self.full_name), pattern(self.module), self.op_name, self.source
 
 
-class Names:
-    """Names of the storages (tensors in mode ``compat``) of an analysis."""
+Names: TypeAlias = Callable[[int], Stored]
 
-    def __init__(self, idle: Idleness) -> None:
-        self._idle = idle
-        self._lives = {life.index: life for life in idle.lives}
-        self._homes, self._widest = storage_homes(idle.graph), widest_tensors(idle.graph)
-        self._known: dict[int, Stored] = {}
 
-    def __call__(self, index: int) -> Stored:
-        """Describe storage or tensor ``index``."""
-        if index not in self._known:
-            self._known[index] = self._stored(index)
-        return self._known[index]
+def names_of(idle: Idleness) -> Names:
+    """Make a function that describes a storage (a tensor in mode ``compat``) of an analysis by its index."""
+    graph, by_storage, lives = idle.graph, idle.mode == "storage", {life.index: life for life in idle.lives}
+    homes, widest = storage_homes(graph), widest_tensors(graph)
 
-    def _stored(self, index: int) -> Stored:
-        idle, graph, life = self._idle, self._idle.graph, self._lives[index]
-        by_storage = idle.mode == "storage"
-        storage = index if by_storage else graph.tensors[index].storage
+    @cache
+    def stored(index: int) -> Stored:
+        life, storage = lives[index], index if by_storage else graph.tensors[index].storage
         op, record = _filler(graph, life, storage), graph.storages[storage]
         view = None if op < 0 else graph[op]
         op_name = "" if view is None else short(view.name)
@@ -162,14 +155,16 @@ class Names:
             index=index,
             full_name=tidy(record.name) or (op_name if record.birth is not None else ""),
             role=record.role.value,
-            shape=self._widest.get(index, "") if by_storage else describe(graph.tensors[index]),
+            shape=widest.get(index, "") if by_storage else describe(graph.tensors[index]),
             nbytes=life.nbytes,
-            module=tidy(born_in or graph.module_path(self._homes[storage])),
+            module=tidy(born_in or graph.module_path(homes[storage])),
             op=op,
             op_name=op_name,
             source="" if view is None else tidy(source_place(graph, graph.ops[op].source)),
             code=tidy(view.source.code) if view is not None and view.source else "",
         )
+
+    return stored
 
 
 def _filler(graph: Graph, life: Life, storage: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 from tensortide.expr import Condition, Expr, text
 from tensortide.expr.atoms import alternatives
@@ -37,6 +38,7 @@ TITLES = {
 }
 """Headings of totals, the most telling first."""
 MEASURES = {"flops": "FLOPs", "bytes": "bytes"}
+Parts: TypeAlias = Mapping[str, Expr | None]
 REGIMES = 3
 """Other moments of the peak that are shown."""
 
@@ -155,26 +157,20 @@ def _peak(found: Symbolic) -> Iterator[AnyBlock]:
 def _breakdowns(found: Symbolic, measure: str, unit: str, depth: int, top: int) -> Iterator[Table]:
     modules = {path: expr for path, expr in found.by_module(measure).items() if path.count(".") < depth}
     inside = "what is inside included; * stands for the numbers of repeated modules"
-    yield _breakdown(found, found.by_phase(measure), measure, f"{unit} by phase", "phase", top)
-    yield _breakdown(found, modules, measure, f"{unit} by module", "module", None, inside)
-    yield _breakdown(found, found.by_op(measure), measure, f"{unit} by op", "op", top, f"the {top} largest")
+    yield _breakdown(found, measure, unit, "phase", found.by_phase(measure), top)
+    yield _breakdown(found, measure, unit, "module", modules, None, inside)
+    yield _breakdown(found, measure, unit, "op", found.by_op(measure), top, f"the {top} largest")
 
 
 def _breakdown(
-    found: Symbolic,
-    parts: Mapping[str, Expr | None],
-    measure: str,
-    title: str,
-    by: str,
-    top: int | None,
-    remark: str = "",
+    found: Symbolic, measure: str, unit: str, by: str, parts: Parts, top: int | None, remark: str = ""
 ) -> Table:
     setting = found.formulas.defaults
     valued = [(name, expr, None if expr is None else expr.evaluate(setting)) for name, expr in parts.items()]
     if top is not None:
         valued = sorted(valued, key=lambda part: 1 if part[2] is None else -part[2])
     rows = [(name, _shown(expr) or "no formula", value, unit_of(measure)) for name, expr, value in valued if value != 0]
-    return formula_table(f"{measure}_by_{by}", title, rows, remark=remark, top=top)
+    return formula_table(f"{measure}_by_{by}", f"{unit} by {by}", rows, remark=remark, top=top)
 
 
 def _rows(found: Symbolic) -> Table:

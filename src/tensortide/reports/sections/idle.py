@@ -10,7 +10,8 @@ from tensortide.reports.names import device_text, op_text
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.difference import facts_of, facts_table
 from tensortide.reports.sections.idle_pictures import curve, lifetimes, scatters
-from tensortide.reports.sections.idle_tables import RANDOM, Rows, View, ratio, storages_table, tables, total
+from tensortide.reports.sections.idle_tables import RANDOM, Rows, View, storages_table, tables, total
+from tensortide.reports.sections.ops import ratio
 from tensortide.timelines import Idleness, idleness
 from tensortide.timing import LINKS, Link
 from tensortide.units import format_bytes, format_percent, format_seconds
@@ -51,10 +52,8 @@ def document(
     if capacity_bytes is not None:
         share = format_percent(int(made.fact("peak") or 0), capacity_bytes)
         notes.append(Note(text=f"The peak is {share} of the {format_bytes(capacity_bytes)} that the device has."))
-    whole, lines = (
-        Section(made.key, made.title, blocks=(*made.blocks, *notes)),
-        [*lines, f"durations {durations or 'unknown'}"],
-    )
+    lines.append(f"durations {durations or 'unknown'}")
+    whole = Section(made.key, made.title, blocks=(*made.blocks, *notes))
     return whole.document(meta.workload or "unnamed step", *lines, settings=meta.hyperparameters)
 
 
@@ -225,16 +224,10 @@ def _intervals(view: View) -> Iterator[Fact]:
     for name, count in counts.items():
         yield Fact(f"longer_{name.replace(' ', '')}", f"longer than {name}", count, "count", level=1, data=True)
     yield Fact("hidden", f"hideable over {hidden.link.name}", hidden.count, "count", level=1)
-    yield Fact("hidden_share", "of all", ratio(hidden.count, number), "share", level=2, data=True)
-    yield Fact(
-        "hidden_bytes", "of their bytes", ratio(hidden.nbytes, hidden.interval_bytes), "share", level=2, data=True
+    shares = (
+        ("hidden_share", "of all", ratio(hidden.count, number)),
+        ("hidden_bytes", "of their bytes", ratio(hidden.nbytes, hidden.interval_bytes)),
+        ("hidden_time", "of their memory-time", ratio(hidden.byte_ns, hidden.interval_byte_ns)),
     )
-    yield Fact(
-        "hidden_time",
-        "of their memory-time",
-        ratio(hidden.byte_ns, hidden.interval_byte_ns),
-        "share",
-        level=2,
-        data=True,
-    )
+    yield from (Fact(key, label, share, "share", level=2, data=True) for key, label, share in shares)
     yield Fact("transfer", "all moves, each way", hidden.transfer_ns, "ns", level=2, data=True)

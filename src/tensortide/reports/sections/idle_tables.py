@@ -9,12 +9,13 @@ from typing import Any, TypeAlias, TypeVar
 
 from tensortide.graph.roles import WORKSPACE
 from tensortide.reports.blocks import Column, Table, UnitName, Value
-from tensortide.reports.names import Names, shared, source_columns, stored_columns
+from tensortide.reports.names import names_of, shared, source_columns, stored_columns
 from tensortide.reports.render.values import short
+from tensortide.reports.sections.ops import ratio
 from tensortide.timelines import Idleness, Offload, Recompute, offloads, recomputations
 from tensortide.timing import LINKS, Link
 
-__all__ = ["RANDOM", "View", "ratio", "storages_table", "tables", "total"]
+__all__ = ["RANDOM", "View", "storages_table", "tables", "total"]
 
 ROWS, LEAST_SHARE = 40, 1e-3
 """Most rows of advice, and the share of the peak below which storages alike, together, are not worth one."""
@@ -32,7 +33,7 @@ class View:
 
     def __init__(self, idle: Idleness, link: Link, top: int) -> None:
         self.idle, self.link, self.top = idle, link, top
-        self.names, self.step_ns = Names(idle), max(1, idle.step_ns)
+        self.names, self.step_ns = names_of(idle), max(1, idle.step_ns)
         self.links = [idle.hideable(one) for one in {**LINKS, link.name: link}.values()]
         self.hidden = next(one for one in self.links if one.link.name == link.name)
         self.peak_bytes = int(idle.live[idle.peak_op]) if len(idle.graph) else 0
@@ -76,11 +77,6 @@ class View:
 def total(rows: Rows, field: str) -> int:
     """Sum ``field`` over storages alike."""
     return sum(getattr(row, field) for row in rows)
-
-
-def ratio(part: int, whole: int) -> float | None:
-    """Divide; a share of nothing is unknown."""
-    return part / whole if whole else None
 
 
 def tables(view: View) -> Iterator[Table]:

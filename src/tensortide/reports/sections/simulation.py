@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.budgeted import Budgeted, advice, policy_name, verdict
@@ -203,35 +201,30 @@ def _recomputed(run: Budgeted, top: int) -> Iterator[Table]:
     graph = run.graph
     paths = [graph.module_path(op.module) for op in graph.ops]
     names = [graph.calls[op.call].op for op in graph.ops]
-    modules = _grouped(run, lambda op: pattern(paths[op]), lambda ops: shared(sorted({paths[op] for op in ops})))
-    kinds = _grouped(run, lambda op: names[op], lambda ops: names[ops[0]])
-    shown = top if any(name not in NOWHERE for name, _ in modules) else 0
+    modules, kinds = _grouped(run, list(map(pattern, paths))), _grouped(run, names)
+    places = Column("module", "Module", "path", tuple(shared([paths[op] for op in ops]) for ops in modules), fold=True)
+    shown = 0 if {*places.values} <= {*NOWHERE} else top
     together = "modules that differ by number together"
-    module, op = Column("module", "Module", "path", ()), Column("op", "Op", "name", ())
-    yield _times(run, "modules", "Recomputed, by module", together, module, modules, shown)
-    yield _times(run, "kinds", "Recomputed, by kind of op", "", op, kinds, top)
+    yield _times(run, "modules", "Recomputed, by module", together, places, modules, shown)
+    kind = Column("op", "Op", "name", tuple(names[ops[0]] for ops in kinds), fold=True)
+    yield _times(run, "kinds", "Recomputed, by kind of op", "", kind, kinds, top)
 
 
-def _grouped(
-    run: Budgeted, key: Callable[[int], Hashable], name: Callable[[list[int]], str]
-) -> list[tuple[str, list[int]]]:
-    """Group recomputed ops, those that take most time first."""
+def _grouped(run: Budgeted, kinds: Sequence[str]) -> list[list[int]]:
+    """Group recomputed ops by their kind, those that take most time first."""
     durations = run.simulator.recording.durations_ns
-    groups: defaultdict[Hashable, list[int]] = defaultdict(list)
+    groups: defaultdict[str, list[int]] = defaultdict(list)
     for op in run.recomputed:
-        groups[key(op)].append(op)
-    rows = sorted(groups.values(), key=lambda ops: (-sum(durations[op] for op in ops), -len(ops)))
-    return [(name(ops), ops) for ops in rows]
+        groups[kinds[op]].append(op)
+    return sorted(groups.values(), key=lambda ops: (-sum(durations[op] for op in ops), -len(ops)))
 
 
 def _times(
-    run: Budgeted, key: str, title: str, remark: str, names: Column, rows: Sequence[tuple[str, list[int]]], top: int
+    run: Budgeted, key: str, title: str, remark: str, names: Column, rows: Sequence[Sequence[int]], top: int
 ) -> Table:
     durations = run.simulator.recording.durations_ns
-    times = [sum(durations[op] for op in ops) for _, ops in rows]
-    whole = sum(times) or 1
-    rest = sum(times[top:])
-    runs = sum(len(ops) for _, ops in rows[top:])
+    times = [sum(durations[op] for op in ops) for ops in rows]
+    whole, rest, runs = sum(times) or 1, sum(times[top:]), sum(map(len, rows[top:]))
     return Table(
         key=key,
         title=title,
@@ -239,9 +232,9 @@ def _times(
         columns=(
             Column("time", "Time", "ns", tuple(times)),
             Column("share", "share", "share", tuple(ns / whole for ns in times), bar=1),
-            Column("runs", "Runs", "count", tuple(len(ops) for _, ops in rows)),
-            Column("ops", "of ops", "count", tuple(len(set(ops)) for _, ops in rows)),
-            msgspec.structs.replace(names, values=tuple(name for name, _ in rows), fold=True),
+            Column("runs", "Runs", "count", tuple(map(len, rows))),
+            Column("ops", "of ops", "count", tuple(len(set(ops)) for ops in rows)),
+            names,
         ),
         top=top,
         rest=f"and {len(rows) - top} more: {format_seconds(rest / 1e9)}, {format_percent(rest, whole)}, {runs:,} runs",
