@@ -9,19 +9,10 @@ from tensortide.expr import Condition, Expr, text
 from tensortide.expr.atoms import alternatives
 from tensortide.formulas.formulas import QUANTITIES, Formulas
 from tensortide.formulas.result import Symbolic
-from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Section, Table, UnitName, Value
+from tensortide.reports.blocks import AnyBlock, Column, Document, Section, Table, UnitName, Value
 from tensortide.reports.render.values import value_text
 
-__all__ = [
-    "TITLES",
-    "condition_text",
-    "document",
-    "document_of_file",
-    "formula_table",
-    "ranked",
-    "total_fact",
-    "unit_of",
-]
+__all__ = ["TITLES", "document", "document_of_file", "formula_table", "ranked", "unit_of"]
 
 TITLES = {
     "parameters": "Parameters",
@@ -52,11 +43,6 @@ def ranked(names: Iterable[str]) -> list[str]:
 def unit_of(name: str) -> UnitName:
     """The unit of the total ``name``."""
     return "bytes" if name.endswith("bytes") else "amount"
-
-
-def total_fact(name: str, value: Value) -> Fact:
-    """The total ``name`` as a fact."""
-    return Fact(name, TITLES.get(name, name), value, unit_of(name))
 
 
 def formula_table(
@@ -95,8 +81,8 @@ def document_of_file(formulas: Formulas) -> Document:
     """Show the totals of formulas that were read from a file, and where they hold."""
     values = formulas.evaluate()
     totals = [(TITLES.get(n, n), text(e), values.get(n), unit_of(n)) for n, e in formulas.totals.items()]
-    conditions = [(condition_text(condition), "") for condition in formulas.region]
-    conditions += [(condition_text(c), f"for {TITLES.get(n, n)}") for n, asked in formulas.only.items() for c in asked]
+    conditions = [(_condition_text(condition), "") for condition in formulas.region]
+    conditions += [(_condition_text(c), f"for {TITLES.get(n, n)}") for n, asked in formulas.only.items() for c in asked]
     region = [_region(("condition", "only"), conditions)] if conditions else []
     return _document(formulas, [formula_table("totals", "Totals", totals), *region])
 
@@ -192,13 +178,13 @@ def _shown(expr: Expr | None) -> str | None:
 
 
 def _conditions(found: Symbolic) -> Iterator[tuple[str, str]]:
-    yield from (("if", condition_text(condition)) for condition in found.formulas.region)
+    yield from (("if", _condition_text(condition)) for condition in found.formulas.region)
     further: dict[Condition, list[str]] = {}
     for name, asked in found.formulas.only.items():
         for condition in asked:
             further.setdefault(condition, []).append(TITLES.get(name, name))
     for condition, names in further.items():
-        yield "if", f"{condition_text(condition)}; for these only: {'; '.join(names)}"
+        yield "if", f"{_condition_text(condition)}; for these only: {'; '.join(names)}"
     if found.settings:
         yield "with", ", ".join(f"{name}={value}" for name, value in found.settings.items())
 
@@ -218,7 +204,7 @@ def _limits(found: Symbolic) -> Iterator[tuple[str, str]]:
     yield from (("note", note) for note in found.notes)
 
 
-def condition_text(condition: Condition) -> str:
+def _condition_text(condition: Condition) -> str:
     """A condition in words: ``12 divides hidden`` rather than a floor."""
     divisor = condition.divisor
     return str(condition) if divisor is None else f"{text(divisor[0])} divides {text(divisor[1])}"

@@ -11,6 +11,7 @@ from tensortide.reports.blocks import Column, Table
 from tensortide.reports.names import Names, phase_of, role_series, stored_columns
 from tensortide.reports.pictures import Axis, Curve, Lane, Mark, Points, Scatter, Series, Spans, Stretch
 from tensortide.reports.render.values import short
+from tensortide.reports.sections.ops import stretches
 from tensortide.timelines import Idleness, Life
 from tensortide.timelines.idle import IdleInterval, byte_ns
 from tensortide.timing import LINKS, Link
@@ -32,7 +33,6 @@ def curve(idle: Idleness, *, alive: str = "") -> Iterator[Curve]:
     ops, peak = idle.graph.ops, idle.peak_op
     if not ops:
         return
-    bands = [(phase, list(run)) for phase, run in groupby(range(len(ops)), lambda op: phase_of(ops[op]))]
     yield Curve(
         key="live",
         title="Memory over the step",
@@ -42,7 +42,7 @@ def curve(idle: Idleness, *, alive: str = "") -> Iterator[Curve]:
         stack=role_series(idle.live_by_role),
         lines=(Series("in_use", "in use", tuple(idle.active.tolist())),),
         marks=(Mark(peak, f"peak {format_bytes(int(idle.live[peak]))}"),),
-        bands=tuple(Stretch(phase, run[0], run[-1] + 1) for phase, run in bands),
+        bands=tuple(Stretch(*run) for run in stretches([(phase_of(op),) for op in ops])),
         table="ops",
         alive=alive,
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from tensortide.cost import PHASES
 from tensortide.memory import EXACT, allocator, reserve
@@ -62,10 +65,8 @@ def facts(step: Step, *, data: bool = False) -> Iterator[Fact]:
 
 def phase_peaks(line: StorageTimeline, phases: Sequence[str]) -> dict[str, int]:
     """Most bytes resident during any op of each phase that occurs."""
-    members: dict[str, list[int]] = {}
-    for i, phase in enumerate(phases):
-        members.setdefault(phase, []).append(i)
-    return {phase: int(line.resident[members[phase]].max()) for phase in PHASES if phase in members}
+    at = np.array(phases)
+    return {phase: int(line.resident[at == phase].max()) for phase in PHASES if phase in phases}
 
 
 def _phases(step: Step) -> Table:
@@ -138,9 +139,7 @@ def _storages(step: Step) -> Table:
 def _roles(step: Step, alive: Sequence[Resident]) -> Table:
     """Show the roles alive at the peak, the largest first."""
     op, peak = step.eager.peak_op, step.eager.peak_bytes
-    counts: dict[str, int] = {}
-    for storage in alive:
-        counts[storage.role.value] = counts.get(storage.role.value, 0) + 1
+    counts = Counter(storage.role.value for storage in alive)
     sums = {str(role): int(series[op]) for role, series in step.eager.by_role.items()}
     rows = sorted(((role, nbytes) for role, nbytes in sums.items() if nbytes), key=lambda row: -row[1])
     name = step.graph[op].name.removeprefix("aten.").removesuffix(".default")
@@ -150,7 +149,7 @@ def _roles(step: Step, alive: Sequence[Resident]) -> Table:
         remark=f"op {op}, {name} in {step.graph[op].module}",
         columns=(
             Column("role", "Role", "role", tuple(role for role, _ in rows)),
-            Column("count", "tensors", "count", tuple(counts.get(role, 0) for role, _ in rows), zero="-"),
+            Column("count", "tensors", "count", tuple(counts[role] for role, _ in rows), zero="-"),
             Column("size", "Bytes", "bytes", tuple(nbytes for _, nbytes in rows)),
             Column("share", "share", "share", tuple(nbytes / peak for _, nbytes in rows), bar=1),
         ),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tensortide.formulas.invert import Solution
-from tensortide.reports.blocks import Column, Document, Facts, Note, Section, Table, UnitName, data_facts
+from tensortide.reports.blocks import Column, Document, Fact, Facts, Note, Section, Table, UnitName, data_facts
 from tensortide.reports.render.values import value_text
-from tensortide.reports.sections.formulas import ranked, total_fact
+from tensortide.reports.sections.formulas import TITLES, ranked, unit_of
 
 __all__ = ["document"]
 
@@ -23,11 +23,12 @@ def document(solution: Solution) -> Document:
         facts += [*data_facts("count", beyond=value), *data_facts(unit, beyond_reached=beyond)]
     how = "proved by the shape of the formulas" if solution.proved else "found by scanning: nothing is proved"
     names = ranked(solution.totals)
+    totals = tuple(Fact(name, TITLES.get(name, name), solution.totals[name], unit_of(name)) for name in names)
     values = Column("value", "", "number", tuple(solution.totals[name] for name in names))
     blocks = (
         Note(text=f"{reached} ({how})"),
         Facts(rows=tuple(facts)),
-        Facts(title="Totals", key="totals", rows=tuple(total_fact(name, solution.totals[name]) for name in names)),
+        Facts(title="Totals", key="totals", rows=totals),
         Table(key="values", columns=(Column("total", "", "text", tuple(names)), values), top=0),
     )
     made = Section("solution", "Solution", blocks=blocks)

@@ -214,12 +214,7 @@ def _unexplained(found: Measurement) -> str:
 
 
 def _table(
-    key: str,
-    title: str,
-    first: str,
-    ops: Iterable[_Timed],
-    kind: Callable[[int], tuple[str, str, str]],
-    top: int | None,
+    key: str, title: str, first: str, ops: Iterable[_Timed], kind: Callable[[int], Kind], top: int | None
 ) -> Table:
     """Group ``ops`` by their ``kind``, those that take most time first."""
     groups: dict[Kind, list[_Timed]] = {}
