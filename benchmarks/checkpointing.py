@@ -13,10 +13,9 @@ from pathlib import Path
 import harness
 
 from tensortide.importers.dtrlog.read import read_recording
-from tensortide.plans.checkpointing.collapse import static_graph
 from tensortide.plans.checkpointing.optimum import cheapest, optimum
 from tensortide.plans.checkpointing.segments import no_recompute
-from tensortide.plans.checkpointing.static import StaticGraph, chain
+from tensortide.plans.checkpointing.static import StaticGraph, chain, static_graph
 
 CHAINS = {8: (8, 6, 4), 16: (14, 10, 7, 4), 32: (24, 14, 10), 64: (40, 22)}
 RATIOS = (0.8, 0.5)

@@ -35,9 +35,8 @@ from tensortide import footprint
 from tensortide.graph import Graph, Role, Storage
 from tensortide.importers.tf1.load import import_graph
 from tensortide.plans.order.cuts import unavoidable
-from tensortide.plans.order.problem import Problem
+from tensortide.plans.order.problem import Problem, stated
 from tensortide.plans.order.proof import Exhausted, verify
-from tensortide.plans.order.together import stated
 from tensortide.replays import replay
 
 

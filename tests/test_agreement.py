@@ -15,9 +15,9 @@ from hypothesis import given
 
 from tensortide.graph import Graph
 from tensortide.plans import in_order
-from tensortide.plans.checkpointing.collapse import static_graph
 from tensortide.plans.checkpointing.segments import no_recompute
 from tensortide.plans.checkpointing.stages import to_plan
+from tensortide.plans.checkpointing.static import static_graph
 from tensortide.plans.order.minimal import footprint
 from tensortide.plans.order.problem import problem
 from tensortide.plans.remat.schedule import recorded

@@ -9,9 +9,9 @@ from hypothesis import given
 from tensortide import timeline
 from tensortide.errors import GraphError
 from tensortide.graph import TENSOR, Call, Graph, Index, Op, Phase, Role, unrolled
-from tensortide.plans.checkpointing.collapse import static_graph
 from tensortide.plans.checkpointing.segments import no_recompute
 from tensortide.plans.checkpointing.stages import to_plan
+from tensortide.plans.checkpointing.static import static_graph
 from tensortide.plans.order.minimal import footprint
 from tensortide.plans.remat.schedule import recorded, schedule
 from tensortide.timelines import idleness

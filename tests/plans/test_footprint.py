@@ -14,11 +14,10 @@ from tensortide.plans import MinimalFootprint
 from tensortide.plans.order import branch
 from tensortide.plans.order.cuts import cut_of, unavoidable
 from tensortide.plans.order.incumbent import Budget, Exhausted, Incumbent
-from tensortide.plans.order.layers import bisect
 from tensortide.plans.order.orders import by_rank, improve, ranks
 from tensortide.plans.order.problem import Problem, problem
 from tensortide.plans.order.proof import verify
-from tensortide.plans.order.search import explore
+from tensortide.plans.order.search import bisect, explore
 from tensortide.replays import replay
 from tests.graphs import Builder, graphs
 from tests.plans.dags import all_peaks, by_constraints, joined_chains, random_dag, smallest_peak

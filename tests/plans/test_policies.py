@@ -25,7 +25,7 @@ from tensortide.plans.remat.policies import (
 )
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
-from tensortide.replays.remat.search import best, candidates
+from tensortide.replays.remat.simulator import best, candidates
 from tensortide.studies.remat.designs import contest
 from tests.replays.remat.steps import random_graph
 

@@ -13,11 +13,10 @@ from tensortide import footprint, timeline
 from tensortide.errors import PlanError
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.tf1.building.convert import graph_of_program
-from tensortide.plans.order import together
+from tensortide.plans.order import problem as together
 from tensortide.plans.order.orders import by_rank
-from tensortide.plans.order.problem import Problem, problem
+from tensortide.plans.order.problem import Problem, Stated, problem, stated
 from tensortide.plans.order.proof import verify
-from tensortide.plans.order.together import Stated, stated
 from tensortide.replays import replay
 from tests.graph.test_unroll import stashing
 from tests.graphs import graphs

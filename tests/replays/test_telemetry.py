@@ -16,11 +16,10 @@ from tensortide.errors import PlanError
 from tensortide.graph import Graph
 from tensortide.importers.dtrlog.read import read_recording
 from tensortide.plans import Compute
-from tensortide.plans.remat.recording import Recording
-from tensortide.plans.remat.schedule import NONE, Schedule, recorded
+from tensortide.plans.remat.schedule import NONE, Recording, Schedule, recorded
 from tensortide.replays.executed import executed
 from tensortide.replays.remat import Deallocation, Simulation, Simulator
-from tensortide.replays.remat.search import least_bytes, smallest_budget
+from tensortide.replays.remat.simulator import least_bytes, smallest_budget
 from tensortide.replays.remat.telemetry import Telemetry, telemetry
 from tensortide.timelines.events import Kind
 from tests.graphs import graphs

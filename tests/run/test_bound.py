@@ -15,8 +15,8 @@ import tensortide
 from tensortide.errors import BudgetInfeasible
 from tensortide.plans.remat.policies import State
 from tensortide.run import engine
+from tensortide.run.block import storage_of
 from tensortide.run.budget import Budget
-from tensortide.run.template import storage_of
 from tests.run.same import UNLIMITED, counting, identical
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -13,8 +13,8 @@ from tensortide import live
 from tensortide.errors import BudgetInfeasible, OutputError, RunError
 from tensortide.importers.dtrlog.read import read_recording
 from tensortide.replays.remat import Simulator
+from tensortide.run.block import storage_of
 from tensortide.run.budget import Budget
-from tensortide.run.template import storage_of
 from tests.run.same import UNLIMITED, counting, identical
 from tests.run.test_budget import KIB, chain, room
 from tests.run.test_follow import Build, built, example, tower

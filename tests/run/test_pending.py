@@ -13,7 +13,7 @@ from torch import nn
 
 from tensortide.run.block import Recomputable
 from tensortide.run.budget import Budget, current
-from tensortide.run.pending import SELDOM
+from tensortide.run.storages import SELDOM
 from tests.run import programs
 from tests.run.programs import Move, Program
 from tests.run.same import UNLIMITED, identical, run

@@ -16,12 +16,10 @@ import pytest
 from tensortide.errors import PlanError
 from tensortide.graph import Phase, Role
 from tensortide.plans import Compute
-from tensortide.plans.checkpointing.collapse import static_graph
 from tensortide.plans.checkpointing.optimum import optimum
 from tensortide.plans.checkpointing.segments import chen_sqrt, revolve
-from tensortide.plans.checkpointing.static import chain
-from tensortide.plans.remat.recording import Recording
-from tensortide.plans.remat.schedule import recorded
+from tensortide.plans.checkpointing.static import chain, static_graph
+from tensortide.plans.remat.schedule import Recording, recorded
 from tensortide.replays import replay
 from tensortide.replays.remat import Simulator
 from tensortide.studies.remat import comparison, contenders

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
-    from tensortide.plans.remat.recording import Recording
+    from tensortide.plans.remat.schedule import Recording
     from tensortide.timing.durations import Durations, Times
 
 

@@ -14,9 +14,9 @@ from tensortide.plans.model import (
     in_order,
     load_plan,
     save_plan,
+    validate,
 )
 from tensortide.plans.order.minimal import MinimalFootprint, footprint
-from tensortide.plans.validate import validate
 
 __all__ = [
     "Compute",

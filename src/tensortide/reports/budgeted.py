@@ -12,7 +12,7 @@ import numpy as np
 
 from tensortide.plans import Plan
 from tensortide.replays import replay
-from tensortide.replays.remat.search import least_bytes
+from tensortide.replays.remat.simulator import least_bytes
 from tensortide.replays.remat.telemetry import Telemetry, telemetry
 from tensortide.reports.names import op_text
 from tensortide.timelines import Timeline, timeline

@@ -23,11 +23,11 @@ from tensortide.plans import Plan, validate
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.choice import policy as named
 from tensortide.plans.remat.policies import DEFAULT, Policy
+from tensortide.run.block import stored
 from tensortide.run.follow import Follower, LiveStep, Tracer
 from tensortide.run.limit import budget_bytes, default_device
 from tensortide.run.reads import reads_seen, threads_guarded
 from tensortide.run.runtime import Runtime
-from tensortide.run.template import stored
 
 if TYPE_CHECKING:
     from tensortide.run.live import LiveLog

@@ -22,10 +22,10 @@ from tensortide.plans.remat.schedule import CONSTANT
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.schema import schema_of
 from tensortide.replays.remat.outcome import UNLIMITED
+from tensortide.run.block import storage_of
 from tensortide.run.budget import Usage, current
 from tensortide.run.limit import budget_bytes
 from tensortide.run.operators import NO_ROOM, Operator
-from tensortide.run.template import storage_of
 from tensortide.write import check_writable
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tensortide.graph.effects import NORMALISATIONS, STATISTICS
 from tensortide.memory.workspace import workspace_of
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.schema import PASSED_ON, schema_of
-from tensortide.run.template import Hole, Template
+from tensortide.run.block import Hole, Template
 
 _NO_MEMORY = "aten::_efficientzerotensor"
 _UNREPEATABLE = frozenset({"c10d", "profiler", "inductor"})

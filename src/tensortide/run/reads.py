@@ -12,8 +12,8 @@ import torch
 
 from tensortide.recorder.recorder import Mode
 from tensortide.recorder.surroundings import replaced
+from tensortide.run.block import tensors_of
 from tensortide.run.runtime import Runtime
-from tensortide.run.template import tensors_of
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 _LOOKS = ("tolist", "__repr__", "__deepcopy__")

@@ -15,12 +15,11 @@ from tensortide.errors import BudgetInfeasible, RunError
 from tensortide.plans.remat.policies import Policy
 from tensortide.recorder.recorder import Mode
 from tensortide.replays.remat.outcome import OutOfMemory, Thrashing
-from tensortide.run.block import PENDING, Recomputable, Value
+from tensortide.run.block import PENDING, Recomputable, Storage, Template, Value, frozen, storage_of, stored, tensors_of
 from tensortide.run.engine import LiveEngine
 from tensortide.run.operators import NO_ROOM, Operator, Room, generators_of, operators, sizes_on
 from tensortide.run.refusals import infeasible, refusal
 from tensortide.run.storages import Storages
-from tensortide.run.template import Storage, Template, frozen, storage_of, stored, tensors_of
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 MOST_WRITES = 64

@@ -11,10 +11,9 @@ import torch
 
 from tensortide.graph.model import Graph
 from tensortide.recorder.schema import schema_of
-from tensortide.run.block import Recomputable
+from tensortide.run.block import Recomputable, stored, tensors_of
 from tensortide.run.operators import Operator
 from tensortide.run.tables import NOTHING
-from tensortide.run.template import stored, tensors_of
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import tensortide
 from tensortide.graph import TENSOR, Phase, Role, validate
 from tensortide.importers.dtrlog.read import read_recording
 from tensortide.importers.dtrlog.write import is_log_file
-from tensortide.plans.remat.recording import Event, Recording
+from tensortide.plans.remat.schedule import Event, Recording
 from tests.importers.dtrlog.logs import MODELS, SYNTHETIC, WORKED, logs
 from tests.reference import dtr_log
 

@@ -17,8 +17,7 @@ from tensortide.graph import TENSOR, Call, Graph, Op, Phase, unrolled, validate
 from tensortide.graph.model import Value
 from tensortide.importers.dtrlog.read import read_recording
 from tensortide.importers.dtrlog.write import write_log
-from tensortide.plans.remat.recording import Recording
-from tensortide.plans.remat.schedule import recorded
+from tensortide.plans.remat.schedule import Recording, recorded
 from tests.examples.tiny import TINY
 from tests.graph.test_loops import looped
 from tests.graphs import Builder, graphs

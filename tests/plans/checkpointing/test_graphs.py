@@ -14,10 +14,10 @@ from tensortide.errors import PlanError
 from tensortide.graph import Graph, Phase, Role
 from tensortide.importers.dtrlog.read import read_recording
 from tensortide.plans import Compute, Evict, validate
-from tensortide.plans.checkpointing.collapse import static_graph
 from tensortide.plans.checkpointing.optimum import optimum
 from tensortide.plans.checkpointing.segments import checkpoint_last, chen_sqrt, no_recompute
 from tensortide.plans.checkpointing.stages import to_plan
+from tensortide.plans.checkpointing.static import static_graph
 from tensortide.replays import replay
 from tests.graphs import Builder, graphs
 from tests.plans.dags import random_dag, released

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tensortide.importers.dtrlog.read import read_recording
-from tensortide.plans.remat.recording import Event, Recording
-from tensortide.plans.remat.schedule import schedule
+from tensortide.plans.remat.schedule import Event, Recording, schedule
 from tensortide.replays.remat import Deallocation, Simulation, Simulator
 
 FILES = {

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from tensortide.graph import TENSOR, Call, Graph, Op, Phase, Role, Storage
-from tensortide.plans.remat.recording import Recording
-from tensortide.plans.remat.schedule import Schedule, recorded
+from tensortide.plans.remat.schedule import Recording, Schedule, recorded
 from tensortide.replays.remat import Simulation
 from tensortide.timelines.events import Kind
 from tests.graphs import Builder

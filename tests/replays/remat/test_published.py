@@ -12,7 +12,7 @@ from tensortide.importers.dtrlog.read import read_recording
 from tensortide.plans.remat.policies import policy
 from tensortide.plans.remat.schedule import schedule
 from tensortide.replays.remat import Deallocation, Simulation, Simulator
-from tensortide.replays.remat.banishing import BanishingEngine
+from tensortide.replays.remat.collecting import BanishingEngine
 from tensortide.replays.remat.outcome import Rules
 from tensortide.timelines.events import Kind
 from tests.importers.dtrlog.logs import SYNTHETIC, WORKED

@@ -21,8 +21,7 @@ from tensortide.graph import Graph, Role, validate
 from tensortide.importers.dtrlog.read import read_recording
 from tensortide.plans import load_plan, save_plan
 from tensortide.plans.remat.policies import POLICIES as TABLE
-from tensortide.plans.remat.recording import Recording
-from tensortide.plans.remat.schedule import recorded
+from tensortide.plans.remat.schedule import Recording, recorded
 from tensortide.replays.remat import Deallocation, Simulation, Simulator
 from tensortide.timelines import timeline
 from tests.graphs import Builder, graphs

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from tensortide.graph import Graph, Phase, Role
 from tensortide.memory.accumulate import accumulate_apart, partial_sums, sums_in_place
-from tensortide.plans.remat.recording import Recording
-from tensortide.plans.remat.schedule import recorded
+from tensortide.plans.remat.schedule import Recording, recorded
 from tensortide.replays.remat import Simulator
 from tensortide.timelines.events import Kind
 from tests.graphs import Builder

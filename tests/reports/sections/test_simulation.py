@@ -16,7 +16,7 @@ from tensortide.graph.model import Graph
 from tensortide.plans import in_order
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulation, Simulator
-from tensortide.replays.remat.search import smallest_budget
+from tensortide.replays.remat.simulator import smallest_budget
 from tensortide.replays.remat.telemetry import telemetry
 from tensortide.reports.blocks import Document, Section
 from tensortide.reports.budgeted import Budgeted, advice, budget_text, of_plan, of_policy, verdict

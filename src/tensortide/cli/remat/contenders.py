@@ -18,7 +18,7 @@ from tensortide.studies.remat.budgets import resolved
 from tensortide.studies.remat.subject import Subject
 
 if TYPE_CHECKING:
-    from tensortide.plans.remat.recording import Recording
+    from tensortide.plans.remat.schedule import Recording
 
 LAYERS = 10_000
 """Of the longest made-up chain."""

@@ -28,7 +28,7 @@ from tensortide.plans.remat.choice import policy as find_policy
 from tensortide.plans.remat.policies import DEFAULT, contenders
 from tensortide.recorder import resolver
 from tensortide.replays.remat import Simulator
-from tensortide.replays.remat.search import AUTO, play, smallest_budget
+from tensortide.replays.remat.simulator import AUTO, play, smallest_budget
 from tensortide.reports.budgeted import Budgeted, of_plan, of_policy
 from tensortide.studies.remat.budgets import Budget, budgets
 from tensortide.write import check_writable

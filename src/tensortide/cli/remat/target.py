@@ -18,7 +18,7 @@ from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Deallocation
 
 if TYPE_CHECKING:
-    from tensortide.plans.remat.recording import Recording
+    from tensortide.plans.remat.schedule import Recording
 
 
 @Parameter(name="*")

@@ -27,8 +27,7 @@ from tensortide.importers.dtrlog.lines import (
     opened,
 )
 from tensortide.importers.dtrlog.recording import COPY_ON_WRITE, WRITTEN, LogRecording
-from tensortide.plans.remat.recording import Event
-from tensortide.plans.remat.schedule import CONSTANT
+from tensortide.plans.remat.schedule import CONSTANT, Event
 
 _LARGEST = (1 << 63) - 1
 _BYTES = "Tensors are counted in bytes: the log has neither dtypes nor shapes."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tensortide.plans.remat.recording import Recording
+from tensortide.plans.remat.schedule import Recording
 
 COPY_ON_WRITE = "copy_on_write"
 """Tag of in-place ops that are read as ops with new outputs."""

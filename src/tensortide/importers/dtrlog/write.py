@@ -14,8 +14,7 @@ from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.importers.dtrlog.export import Exporting, Result, Text
 from tensortide.importers.dtrlog.recording import COPY_ON_WRITE, WRITTEN, LogRecording
-from tensortide.plans.remat.recording import Event, Recording
-from tensortide.plans.remat.schedule import CONSTANT
+from tensortide.plans.remat.schedule import CONSTANT, Event, Recording
 from tensortide.write import write_file
 
 _SUFFIXES = (".log", ".jsonl", ".log.gz", ".jsonl.gz")

@@ -12,12 +12,10 @@ from tensortide.plans.model import Plan, in_order
 from tensortide.plans.order import branch
 from tensortide.plans.order.cuts import sure_blocks
 from tensortide.plans.order.incumbent import Budget, Exhausted, Incumbent, Stop, Watch
-from tensortide.plans.order.layers import bisect
-from tensortide.plans.order.problem import Problem
+from tensortide.plans.order.problem import Problem, Stated, stated
 from tensortide.plans.order.proof import Cut, Either, Persistent, Proof
 from tensortide.plans.order.proof import Exhausted as Searched
-from tensortide.plans.order.search import explore
-from tensortide.plans.order.together import Stated, stated
+from tensortide.plans.order.search import bisect, explore
 
 WORK = 40_000_000
 """Default work limit: about half a minute of one core for large graphs, a minute for searches of small ones."""
@@ -108,7 +106,7 @@ def footprint(
         time_s: hard stop of the search in seconds.
         watch: called with the bounds so far now and then; ends the search by returning False.
 
-    Loops are written out; a step of more than ``together.FREE`` ops then keeps each of them together. Raises GraphError
+    Loops are written out; a step of more than ``problem.FREE`` ops then keeps each of them together. Raises GraphError
     if nothing of the graph is on ``device``, or if its loops are too long to be written out.
     """
     asked = stated(graph, graph.index.device(device), workspace=workspace)

@@ -11,7 +11,7 @@ import msgspec
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
 from tensortide.plans.order.problem import START, Problem
-from tensortide.plans.order.together import stated as state
+from tensortide.plans.order.problem import stated as state
 
 
 class Persistent(msgspec.Struct, frozen=True, tag="persistent"):
@@ -59,7 +59,7 @@ def verify(graph: Graph, proof: Proof, *, device: str, workspace: bool = True) -
     """The lower bound, in bytes, on the peak of every order of ``graph`` on ``device`` that ``proof`` proves.
 
     Flows are added up; an exhausted search is done again, by plain enumeration (which may take long). Of a step with
-    loops, ops are those of the loops written out, or units of them that stay together (``together``).
+    loops, ops are those of the loops written out, or units of them that stay together (``problem.Stated``).
     Raises PlanError if the proof does not hold.
     """
     return _bound(state(graph, device, workspace=workspace).problem, proof)

@@ -1,4 +1,5 @@
-"""A recorded step as an online policy meets it: ops, values and storages as flat arrays, and events in order.
+"""One step with durations, and which tensors the program holds on to when; and the same as an online policy meets it:
+ops, values and storages as flat arrays, and events in order.
 
 A *value* is what an op computes and others read: the contents of a storage from one write to the next. Views share
 the value of what they view, unless ``schedule`` is told otherwise: then each view is a value of its own that takes no
@@ -8,10 +9,12 @@ memory and has to be rederived after an eviction, as in DTR's simulator.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import itertools
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from tensortide.errors import GraphError
 from tensortide.graph.effects import blind_slots
@@ -19,10 +22,42 @@ from tensortide.graph.model import Graph, Op
 from tensortide.graph.unroll import unrolled
 from tensortide.memory.accumulate import partial_sums
 from tensortide.memory.workspace import workspace_bytes
-from tensortide.plans.remat.recording import Event, Recording
 
 if TYPE_CHECKING:
-    from tensortide.plans.remat.recording import Ints
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints: TypeAlias = NDArray[np.int64]
+
+
+class Event(enum.IntEnum):
+    """Event of a recorded step (section 2.1 of the grammar of DTR logs).
+
+    ``COMPUTE``: the op ``index`` runs; each of its outputs is then held once. ``GET``: the tensor ``index`` is held
+    once more. ``RELEASE``: once less. ``PIN``: it must be resident from here on.
+    """
+
+    COMPUTE = 0
+    GET = 1
+    RELEASE = 2
+    PIN = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recording:
+    """A Graph, the duration of each of its ops, and the events of the step in order.
+
+    ``kinds`` (values of Event) and ``indexes`` (of ops for COMPUTE, else of tensors) run in parallel. ``source`` says
+    where the durations come from. ``path`` is the file it was read from, if any.
+    """
+
+    graph: Graph
+    durations_ns: tuple[int, ...]
+    kinds: Ints
+    indexes: Ints
+    source: str = ""
+    path: str = ""
+
 
 NONE = -1
 """No value, or nothing in the Graph."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensortide.errors import GraphError
-from tensortide.plans.remat.recording import Event
+from tensortide.plans.remat.schedule import Event
 from tensortide.replays.remat.classes import Classes
 from tensortide.replays.remat.outcome import Failed, Outcome, OutOfMemory, Rules, Thrashing
 from tensortide.timelines.events import Kind

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
-from tensortide.plans.remat.recording import Event
-from tensortide.replays.remat.banishing import BanishingEngine
-from tensortide.replays.remat.collecting import CollectingEngine
+from tensortide.plans.remat.schedule import Event
+from tensortide.replays.remat.collecting import BanishingEngine, CollectingEngine
 from tensortide.replays.remat.engine import Engine, Frame
 from tensortide.replays.remat.outcome import OutOfMemory, Rules
 from tensortide.timelines.events import Kind

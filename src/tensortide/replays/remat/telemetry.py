@@ -11,7 +11,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, TypeAlias
 
 from tensortide.replays.remat.observed import MOMENTS, Observed, Stop, observed
-from tensortide.replays.remat.search import op_bytes
+from tensortide.replays.remat.simulator import op_bytes
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,14 +16,14 @@ import msgspec
 
 from tensortide.errors import PlanError
 from tensortide.plans import Compute, Plan, in_order
-from tensortide.plans.checkpointing.collapse import static_graph
 from tensortide.plans.checkpointing.optimum import optimum, rounded
 from tensortide.plans.checkpointing.segments import no_recompute
 from tensortide.plans.checkpointing.stages import to_plan
+from tensortide.plans.checkpointing.static import static_graph
 from tensortide.plans.remat.choice import policy
 from tensortide.plans.remat.policies import DEFAULT
 from tensortide.replays.executed import replay
-from tensortide.replays.remat.search import AUTO, play
+from tensortide.replays.remat.simulator import AUTO, play
 from tensortide.studies.remat.contenders import contenders, why_no_program, within
 from tensortide.studies.remat.results import Step
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tensortide.graph.model import Value
     from tensortide.plans.checkpointing.stages import StaticPlan
     from tensortide.plans.checkpointing.static import StaticGraph
-    from tensortide.plans.remat.recording import Recording
+    from tensortide.plans.remat.schedule import Recording
 
 Contender: TypeAlias = "tuple[str, Iterable[StaticPlan], str]"
 """A strategy: its name, its plans, and, if it has none, why."""

@@ -10,7 +10,7 @@ import numpy as np
 from tensortide.errors import PlanError
 from tensortide.plans.checkpointing.static import StaticGraph
 from tensortide.plans.remat.choice import policy
-from tensortide.plans.remat.recording import Event, Recording
+from tensortide.plans.remat.schedule import Event, Recording
 from tensortide.studies.remat.contenders import made_up
 from tensortide.studies.remat.grid import Play, play_all, study
 from tensortide.studies.remat.results import Cell, Study

@@ -11,14 +11,13 @@ import msgspec
 
 from tensortide.plans.remat.choice import policy, source_digest
 from tensortide.replays.remat.outcome import Deallocation
-from tensortide.replays.remat.search import op_bytes
-from tensortide.replays.remat.simulator import Simulator
+from tensortide.replays.remat.simulator import Simulator, op_bytes
 from tensortide.studies.remat.results import Cell, Run, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tensortide.plans.remat.recording import Recording
+    from tensortide.plans.remat.schedule import Recording
 
 __all__ = ["Subject"]
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tensortide.replays.remat.fast.costs import root, span
-from tensortide.replays.remat.fast.jit import compiled
 from tensortide.replays.remat.fast.pool import cheaper
-from tensortide.replays.remat.fast.state import FEW_NODES, World
+from tensortide.replays.remat.fast.state import FEW_NODES, World, compiled
 
 
 @compiled

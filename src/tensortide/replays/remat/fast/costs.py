@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from tensortide.plans.remat.policies import Work
-from tensortide.replays.remat.fast.jit import compiled
-from tensortide.replays.remat.fast.state import QUEUE, World
+from tensortide.replays.remat.fast.state import QUEUE, World, compiled
 
 _SPLIT = 134217729.0
 _EXACT = 9007199254740992.0

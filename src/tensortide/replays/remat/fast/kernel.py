@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tensortide.plans.remat.recording import Event
+from tensortide.plans.remat.schedule import Event
 from tensortide.replays.remat.fast.costs import gain, token
-from tensortide.replays.remat.fast.jit import compiled
 from tensortide.replays.remat.fast.pool import choose, enter
-from tensortide.replays.remat.fast.state import FULL, HELD, OK, OOM, THRASH, Step, World
+from tensortide.replays.remat.fast.state import FULL, HELD, OK, OOM, THRASH, Step, World, compiled
 from tensortide.replays.remat.fast.storages import (
     evict,
     give_up,

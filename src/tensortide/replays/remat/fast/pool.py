@@ -15,8 +15,7 @@ import numpy as np
 
 from tensortide.plans.remat.policies import Work
 from tensortide.replays.remat.fast.costs import cost, gain
-from tensortide.replays.remat.fast.jit import compiled
-from tensortide.replays.remat.fast.state import FAN, World
+from tensortide.replays.remat.fast.state import FAN, World, compiled
 
 _LATEST = np.iinfo(np.int64).max
 _FAR = 4e18

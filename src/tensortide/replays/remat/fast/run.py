@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensortide.plans.remat.policies import Work
-from tensortide.plans.remat.recording import Event
+from tensortide.plans.remat.schedule import Event
 from tensortide.replays.remat.fast.state import FULL, OK, OOM, THRASH, Prepared, Step, World, with_room
 from tensortide.replays.remat.outcome import UNLIMITED, Outcome, Rules, Shortage, Status
 from tensortide.timelines.events import Kind

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numba import njit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
     Small: TypeAlias = NDArray[np.int32]
     Records: TypeAlias = Any
+
+_options: Any = {"cache": True, "nogil": True, "_nrt": False}
+compiled = njit(**_options)
+"""Without counts of references: every call would count those of every array, and no function here makes an array or
+keeps one."""
+
 
 FAN = 16
 """Entries of the pool in a block, and blocks in a block of the next level."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from tensortide.plans.remat.policies import Work
 from tensortide.replays.remat.fast.classes import join, leave_class
 from tensortide.replays.remat.fast.costs import span, token
-from tensortide.replays.remat.fast.jit import compiled
 from tensortide.replays.remat.fast.pool import cheaper, enter, leave
-from tensortide.replays.remat.fast.state import BURIED, HELD, QUEUE, WAITS, World
+from tensortide.replays.remat.fast.state import BURIED, HELD, QUEUE, WAITS, World, compiled
 from tensortide.timelines.events import Kind
 
 
