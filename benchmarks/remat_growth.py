@@ -27,9 +27,9 @@ import numpy as np
 from tensortide.graph import Call, Graph, Op, Phase, Role, Storage, Tensor
 from tensortide.plans.remat.policies import policy
 from tensortide.plans.remat.schedule import Schedule, recorded, schedule
-from tensortide.replays.remat.fast.run import kernel, prepared
-from tensortide.replays.remat.fast.run import run as play
-from tensortide.replays.remat.outcome import UNLIMITED, Rules
+from tensortide.replays.remat.fast.state import kernel, prepared
+from tensortide.replays.remat.fast.state import run as play
+from tensortide.replays.remat.simulation import UNLIMITED, Rules
 from tensortide.timelines.events import Kind
 
 LENGTHS = (1_000, 10_000, 100_000, 1_000_000)

@@ -11,10 +11,9 @@ from tensortide import footprint, timeline
 from tensortide.errors import GraphError
 from tensortide.graph import Graph, Phase, Role
 from tensortide.plans import MinimalFootprint
-from tensortide.plans.order import branch
 from tensortide.plans.order.cuts import cut_of, unavoidable
 from tensortide.plans.order.incumbent import Budget, Exhausted, Incumbent
-from tensortide.plans.order.orders import by_rank, improve, ranks
+from tensortide.plans.order.orders import by_rank, improve, ranks, solve
 from tensortide.plans.order.problem import Problem, problem
 from tensortide.plans.order.proof import verify
 from tensortide.plans.order.search import bisect, explore
@@ -101,7 +100,7 @@ def test_each_method_is_right_by_itself(graph: Graph, forward: bool) -> None:
     assert verify(graph, layered.proof, device="cpu") == least
     explore(searched, unlimited(), forward=forward, states=10**6)
     assert (searched.lower, searched.upper) == (least, least)
-    branch.solve(branched, unlimited())
+    solve(branched, unlimited())
     assert branched.lower <= least <= branched.upper
     assert verify(graph, branched.proof, device="cpu") == branched.lower
 

@@ -8,8 +8,8 @@ import pytest
 from tensortide import footprint
 from tensortide.errors import PlanError
 from tensortide.graph import Graph, Role
-from tensortide.plans.order import branch
 from tensortide.plans.order.incumbent import Budget, Incumbent
+from tensortide.plans.order.orders import solve
 from tensortide.plans.order.problem import problem
 from tensortide.plans.order.proof import Cut, Either, Exhausted, Persistent, verify
 from tests.graphs import Builder
@@ -78,7 +78,7 @@ def test_cases_are_both_needed() -> None:
     graph = joined_chains(6, 3)
     stated = problem(graph, "cpu")
     best = Incumbent(stated)
-    branch.solve(best, Budget(10**9, 60, lambda: True))
+    solve(best, Budget(10**9, 60, lambda: True))
     assert isinstance(best.proof, Either)
     assert verify(graph, best.proof, device="cpu") == best.lower == best.upper
     with pytest.raises(PlanError, match="neither before nor after itself"):

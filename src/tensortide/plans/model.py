@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -149,7 +149,7 @@ def validate(plan: Plan, graph: Graph) -> None:
         raise PlanError("the plan was made for another graph")
     if len(plan.lanes) != 1:
         raise PlanError(f"a plan of {len(plan.lanes)} lanes cannot be checked yet")
-    expected = list(_expected(graph))
+    facts, expected = graph.index, list(_expected(graph))
     states = {i: _BEFORE for i, storage in enumerate(graph.storages) if storage.birth is None}
     made: set[int] = set()
     computed: set[int] = set()
@@ -162,16 +162,16 @@ def validate(plan: Plan, graph: Graph) -> None:
             raise PlanError(f"step {number} is {step}, which cannot be checked yet")
         if not 0 <= step.op < len(graph):
             raise PlanError(f"step {number} computes op {step.op} of {len(graph)}")
-        needs = expected[step.op]
-        recompute = step.op in computed
-        for storage, state in needs.found.items():
-            if states.get(storage) != state and not (recompute and storage in needs.blind):
+        found, tensors = expected[step.op]
+        recompute, blind = step.op in computed, facts.blind[step.op]
+        for storage, state in found.items():
+            if states.get(storage) != state and not (recompute and storage in blind):
                 raise PlanError(_wrong(graph, number, step.op, storage, states.get(storage), state))
-        if not made >= needs.tensors:
-            tensor = min(needs.tensors - made)
+        if not made >= tensors:
+            tensor = min(tensors - made)
             raise PlanError(f"step {number} computes op {step.op} before the op that makes its input tensor {tensor}")
-        kept = {s for s in needs.allocated if s in states} | needs.blind if recompute else ()
-        states.update({s: step.op for s in needs.writes if s not in kept})
+        kept = {*states.keys() & facts.allocated[step.op], *blind} if recompute else ()
+        states.update({s: step.op for s in facts.writes[step.op] if s not in kept})
         made.update(graph.ops[step.op].outputs)
         computed.add(step.op)
     if len(computed) < len(graph):
@@ -179,27 +179,16 @@ def validate(plan: Plan, graph: Graph) -> None:
         raise PlanError(f"op {absent} ({graph[absent].name}) is never computed")
 
 
-class _Needs(NamedTuple):
-    """Requirements and effects of an op: the last writer of each storage it touches; its input tensors that
-    ops make; the storages that it writes (allocating is a write), those of them that it allocates, and those that it
-    updates without its outputs depending on their old value."""
-
-    found: dict[int, int]
-    tensors: set[int]
-    writes: tuple[int, ...]
-    allocated: set[int]
-    blind: set[int]
-
-
-def _expected(graph: Graph) -> Iterator[_Needs]:
-    """Yield the requirements and effects of each op in the recorded step."""
+def _expected(graph: Graph) -> Iterator[tuple[dict[int, int], set[int]]]:
+    """For each op of the recorded step the last writer of each storage that it touches, those that it allocates aside;
+    and its input tensors that ops make."""
     facts = graph.index
     written = {i: _BEFORE for i, storage in enumerate(graph.storages) if storage.birth is None}
     made: set[int] = set()
     for index, op in enumerate(graph.ops):
-        writes, allocated = facts.writes[index], set(facts.allocated[index])
+        writes, allocated = facts.writes[index], {*facts.allocated[index]}
         found = {s: written[s] for s in (*facts.reads[index], *writes) if s not in allocated}
-        yield _Needs(found, made.intersection(op.inputs), writes, allocated, set(facts.blind[index]))
+        yield found, made.intersection(op.inputs)
         written.update(dict.fromkeys(writes, index))
         made.update(op.outputs)
 

@@ -103,9 +103,9 @@ class _Execution:
         spare: dict[int, int] = {}
         for storage in self.facts.allocated[index]:
             if storage in self.current:  # an output that is still there: the new copy of it is dropped at once
-                spare[storage] = self._add(self._fresh(storage, position, position + 1))
+                spare[storage] = self._open(storage, position, position + 1)
             else:
-                self._open(storage, position)
+                self.current[storage] = self._open(storage, position)
         for storage in self.facts.touches[index]:
             self.last[self.current[storage]] = position
         inputs = tuple(self._tensor(t, self.current[self.facts.owner[t]]) for t in op.inputs)
@@ -115,20 +115,13 @@ class _Execution:
             msgspec.structs.replace(op, inputs=inputs, outputs=outputs, recompute=recompute or op.recompute)
         )
 
-    def _fresh(self, storage: int, birth: int, death: int | None) -> Storage:
-        return msgspec.structs.replace(self.graph.storages[storage], birth=birth, death=death)
-
-    def _open(self, storage: int, position: int) -> None:
-        """``storage`` is allocated by the op at ``position``."""
-        fresh = self._fresh(storage, position, None)
+    def _open(self, storage: int, birth: int, death: int | None = None) -> int:
+        """``storage`` is allocated by the op at ``birth``; returns the storage of the result that it is."""
+        fresh = msgspec.structs.replace(self.graph.storages[storage], birth=birth, death=death)
         if self.storages[storage].birth is None:
             self.storages[storage] = fresh
-            self.current[storage] = storage
-        else:
-            self.current[storage] = self._add(fresh)
-
-    def _add(self, storage: Storage) -> int:
-        self.storages.append(storage)
+            return storage
+        self.storages.append(fresh)
         return len(self.storages) - 1
 
     def _close(self, storage: int, death: int) -> None:

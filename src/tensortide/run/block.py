@@ -18,7 +18,7 @@ storage_of = torch.Tensor.untyped_storage
 """As it was before anybody replaced it."""
 _EXACT = frozenset({int, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format})
 _PLAIN = frozenset({*_EXACT, bool, float, complex, list, tuple})
-_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 class Hole(NamedTuple):
@@ -51,7 +51,7 @@ def frozen(values: Iterable[Any], tensors: list[torch.Tensor], marks: list[Any])
     found: list[Template] = []
     for value in values:
         kind = type(value)
-        if kind in _TENSORS or (kind not in _PLAIN and isinstance(value, torch.Tensor)):
+        if kind in ORDINARY or (kind not in _PLAIN and isinstance(value, torch.Tensor)):
             hole = _hole(value, len(tensors))
             tensors.append(value)
             marks.append(hole)
@@ -115,7 +115,7 @@ def tensors_of(values: Iterable[Any]) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     for value in values:
         kind = type(value)
-        if kind in _TENSORS or (kind not in _EXACT and isinstance(value, torch.Tensor)):
+        if kind in ORDINARY or (kind not in _EXACT and isinstance(value, torch.Tensor)):
             found.append(value)
         elif kind is list or kind is tuple:
             found += tensors_of(value)

@@ -23,7 +23,7 @@ from tensortide.plans import Plan, validate
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.choice import policy as named
 from tensortide.plans.remat.policies import DEFAULT, Policy
-from tensortide.run.block import stored
+from tensortide.run.block import ORDINARY, stored
 from tensortide.run.follow import Follower, LiveStep, Tracer
 from tensortide.run.limit import budget_bytes, default_device
 from tensortide.run.reads import reads_seen, threads_guarded
@@ -71,7 +71,13 @@ class Usage:
 
 
 class Budget:
-    """A limit on the bytes that tensors take while the context is open; results stay what they are, bit for bit.
+    """A limit on the bytes that tensors take while the context is open, whatever the training loop inside does; results
+    stay what they are, bit for bit.
+
+    >>> with tensortide.budget("8GiB") as memory:
+    ...     for batch in loader:
+    ...         train(batch)
+    >>> memory.usage.peak_bytes
 
     ``limit``: bytes, a text such as ``"8GiB"`` or ``"60%"`` (of the device's memory), or ``"auto"``: what tensors
     have and what is free besides when it is entered, less a margin. ``policy``: which tensors go first
@@ -193,29 +199,15 @@ class Budget:
                 log.write()
 
 
+budget = Budget
+"""As programs write it."""
+
+
 def current() -> Budget:
     """The budget that is open. Raises RunError if none is."""
     if not _opened:
         raise RunError("no memory budget is open: this acts on the one of `with tensortide.budget(...):` around it")
     return _opened[0]
-
-
-def budget(
-    limit: int | str,
-    policy: str | os.PathLike[str] | Policy | Plan = DEFAULT,
-    *,
-    graph: Graph | str | os.PathLike[str] | None = None,
-    device: str | torch.device | None = None,
-    workspace: bool = True,
-) -> Budget:
-    """A context in which tensors take at most ``limit``, whatever the training loop inside does; see Budget.
-
-    >>> with tensortide.budget("8GiB") as memory:
-    ...     for batch in loader:
-    ...         train(batch)
-    >>> memory.usage.peak_bytes
-    """
-    return Budget(limit, policy, graph=graph, device=device, workspace=workspace)
 
 
 def _graph_of(given: Graph | str | os.PathLike[str] | None) -> Graph | None:
@@ -249,7 +241,7 @@ def _graph_of_plan(plan: Plan, name: str, graph: Graph | None) -> Graph:
 
 def _tensors() -> list[torch.Tensor]:
     """Every tensor that exists, with what sparse ones consist of."""
-    found = [t for t in gc.get_objects() if type(t) in (torch.Tensor, torch.nn.Parameter) and not t.is_meta]
+    found = [t for t in gc.get_objects() if type(t) in ORDINARY and not t.is_meta]
     return stored([*found, *(tensor.grad for tensor in found if tensor.is_leaf and tensor.grad is not None)])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensortide.replays.remat.engine import Frame
-from tensortide.replays.remat.outcome import UNLIMITED, Thrashing
+from tensortide.replays.remat.simulation import UNLIMITED, Thrashing
 from tensortide.run.tables import NOTHING, Tables
 from tensortide.timelines.events import Kind
 
@@ -51,7 +51,7 @@ class LiveEngine(Tables):
         self.taken_bytes = 0
         """Bytes that the latest op of the program took only while it ran."""
         self.listeners: list[Callable[[int, int], None]] = []
-        """Listeners to every event (``replays.remat.outcome``): kind, and value or storage."""
+        """Listeners to every event (``timelines.events.Kind``): kind, and value or storage."""
         self.evictions = self.recomputations = self.in_a_row = 0
         self.base_ns = self.recompute_ns = self.arguments_ns = self.search_ns = 0
         policy.begin()
@@ -79,27 +79,16 @@ class LiveEngine(Tables):
         try:
             if any(self.children[storage] for storage in overwritten):
                 self.secure(overwritten)
-            frame = self._await(inputs)
+            frame = self.wait(NOTHING, NOTHING, list(inputs))
+            for value in reversed(frame.missing):
+                if not self.defined[value]:
+                    self.execute(self.op_of[value], value)
+                self.lock(self.storage[value])
             self.make_room(nbytes, workspace_bytes)
         except BaseException:
             self.unlock_all()
             raise
         return frame
-
-    def _await(self, inputs: Sequence[int]) -> Frame:
-        for value in inputs:
-            self.touch(self.storage[value])
-        missing = []
-        for value in inputs:
-            if self.defined[value]:
-                self.lock(self.storage[value])
-            else:
-                missing.append(value)
-        for value in missing:
-            if not self.defined[value]:
-                self.execute(self.op_of[value], value)
-            self.lock(self.storage[value])
-        return Frame(NOTHING, NOTHING, list(inputs), [])
 
     def abandon(self, frame: Frame | None) -> None:
         """End the op of ``frame``, which has run or failed."""
@@ -158,11 +147,8 @@ class LiveEngine(Tables):
         self.pool[storage] = None
         self.work_ns[storage] = self.cost_ns[op]
         self.depth[storage] = deep
-        self.parents[storage] = dict.fromkeys(sources)
         for near in sources:
-            self.children[near][storage] = None
-            if self.fixed[near] and near not in self.waiting:
-                self._keep(near)  # its bytes outlive the program's interest in them
+            self.connect(storage, near)
         return value
 
     def _overwrite(self, op: int, storage: int, sources: Sequence[int], deep: int) -> int:
@@ -173,7 +159,7 @@ class LiveEngine(Tables):
         self.work_ns[storage] += self.cost_ns[op]
         self.depth[storage] = deep
         for near in sources:
-            if near != storage and near not in self.parents[storage]:
+            if near != storage:
                 self.connect(storage, near)
         return value
 
@@ -243,7 +229,7 @@ class LiveEngine(Tables):
         self.parents[made][near] = None
         self.children[near][made] = None
         if self.fixed[near] and near not in self.waiting:
-            self._keep(near)
+            self._keep(near)  # its bytes outlive the program's interest in them
 
     def sever(self, storage: int) -> None:
         super().sever(storage)
@@ -259,17 +245,12 @@ class LiveEngine(Tables):
         self.waiting[storage] = None
 
     def disown(self, storage: int) -> list[int]:
-        above, self.parents[storage] = self.parents[storage], {}
-        unneeded = []
+        above = list(self.parents[storage])
+        unneeded = super().disown(storage)
         for near in above:
-            below = self.children[near]
-            del below[storage]
-            if not below and not self.dead[near]:
-                if self.fixed[near]:
-                    self.waiting.pop(near, None)
-                    self._memory(near).keep(strongly=False)
-                if not self.references[near]:
-                    unneeded.append(near)
+            if self.fixed[near] and not self.children[near] and not self.dead[near]:
+                self.waiting.pop(near, None)
+                self._memory(near).keep(strongly=False)
         return unneeded
 
     def give_up(self) -> bool:
@@ -322,17 +303,19 @@ class LiveEngine(Tables):
                 if memory.read == self.epoch and not self.fixed[storage]:
                     self._set_aside(storage, memory)
                 else:
-                    self.references[storage] = 0
-                    self._replaced(storage)
-                    self.released(storage)
+                    self._let_go(storage)
+
+    def _let_go(self, storage: int) -> None:
+        """The program has no reference to ``storage`` any more."""
+        self.references[storage] = 0
+        self._replaced(storage)
+        self.released(storage)
 
     def _set_aside(self, storage: int, memory: Block) -> None:
         """Set aside ``storage``, whose bytes are freed while an op not yet reported has read it."""
         self.unsettled.append(memory)
         self.spared.pop(storage, None)
-        if self.pinned[storage]:
-            self.pinned[storage] = False
-            self.unlock(storage)
+        self.unpin(storage)
         if self.resident[storage]:
             self.evict(storage)
 
@@ -340,11 +323,8 @@ class LiveEngine(Tables):
         """Begin an epoch: all ops are reported; the program has released ``dropped`` of their results already."""
         self.epoch += 1
         for memory in (*self.unsettled, *dropped):
-            storage = memory.storage
-            if self.memories[storage] is memory:
-                self.references[storage] = 0
-                self._replaced(storage)
-                self.released(storage)
+            if self.memories[memory.storage] is memory:
+                self._let_go(memory.storage)
         self.unsettled.clear()
 
     def _sum(self, before: int, made: int) -> None:
@@ -363,9 +343,8 @@ class LiveEngine(Tables):
             self.spare(made)
 
     def released(self, storage: int) -> None:
-        if not (self.references[storage] or self.fixed[storage] or storage in self.spared) and self.pinned[storage]:
-            self.pinned[storage] = False  # somebody looked at its bytes, and is gone
-            self.unlock(storage)
+        if not (self.references[storage] or self.fixed[storage] or storage in self.spared):
+            self.unpin(storage)  # somebody may have looked at its bytes, and is gone
         super().released(storage)
 
     # When it ends

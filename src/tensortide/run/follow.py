@@ -14,8 +14,7 @@ from tensortide.memory.accumulate import accumulate_apart
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans import Compute, Evict, Lane, Plan
 from tensortide.replays import replay
-from tensortide.replays.remat.outcome import OutOfMemory
-from tensortide.replays.remat.simulation import steps
+from tensortide.replays.remat.simulation import OutOfMemory, steps
 from tensortide.run.step_match import LONGEST_START, Seen, StepMatch
 from tensortide.run.tables import NOTHING
 from tensortide.timelines import StorageTimeline, Timeline, events_of
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from tensortide.graph.model import Graph
     from tensortide.plans.model import Step
-    from tensortide.replays.remat.outcome import Deallocation
+    from tensortide.replays.remat.simulation import Deallocation
     from tensortide.run.runtime import Runtime
 
 

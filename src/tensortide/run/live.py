@@ -21,8 +21,8 @@ from tensortide.plans.remat.policies import Heuristic, Sampled
 from tensortide.plans.remat.schedule import CONSTANT
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.schema import schema_of
-from tensortide.replays.remat.outcome import UNLIMITED
-from tensortide.run.block import storage_of
+from tensortide.replays.remat.simulation import UNLIMITED
+from tensortide.run.block import ORDINARY, storage_of
 from tensortide.run.budget import Usage, current
 from tensortide.run.limit import budget_bytes
 from tensortide.run.operators import NO_ROOM, Operator
@@ -142,7 +142,7 @@ def _runtime() -> Runtime:
 
 
 def _strided(tensor: Any) -> torch.Tensor:
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
+    if type(tensor) not in ORDINARY or tensor.layout is not torch.strided:
         raise RunError(f"a {type(tensor).__name__} is no plain, strided tensor: only those are under a memory budget")
     return tensor  # type: ignore[no-any-return]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from tensortide.graph.model import Graph
     from tensortide.plans import Plan
     from tensortide.plans.remat.policies import Policy
-    from tensortide.replays.remat.outcome import Status
+    from tensortide.replays.remat.simulation import Status
     from tensortide.run.follow import LiveStep
     from tensortide.timelines import Timeline
 
@@ -89,12 +90,8 @@ def measured(
 
 
 def _built(target: str, workload: Callable[..., Any], settings: Mapping[str, Any]) -> Callable[[], Any]:
-    try:
+    with _failing(f"{target} failed while it was being built"):
         step: Callable[[], Any] = workload(**settings)
-    except TensortideError:
-        raise
-    except Exception as error:
-        raise WorkloadError(f"{target} failed while it was being built: {type(error).__name__}: {error}") from error
     if not callable(step):
         raise WorkloadError(
             f"{target} returned a {type(step).__name__}: a live run needs a workload that returns a step"
@@ -102,16 +99,22 @@ def _built(target: str, workload: Callable[..., Any], settings: Mapping[str, Any
     return step
 
 
+@contextlib.contextmanager
+def _failing(what: str) -> Iterator[None]:
+    try:
+        yield
+    except TensortideError:
+        raise
+    except Exception as error:
+        raise WorkloadError(f"{what}: {type(error).__name__}: {error}") from error
+
+
 def _timed(target: str, step: Callable[[], Any], device: torch.device, count: int) -> list[int]:
     times = []
     for _ in range(count):
         began = time.perf_counter_ns()
-        try:
+        with _failing(f"a step of {target} failed"):
             step()
-        except TensortideError:
-            raise
-        except Exception as error:
-            raise WorkloadError(f"a step of {target} failed: {type(error).__name__}: {error}") from error
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
         times.append(time.perf_counter_ns() - began)

@@ -12,10 +12,9 @@ import torch
 
 from tensortide.recorder.recorder import Mode
 from tensortide.recorder.surroundings import replaced
-from tensortide.run.block import tensors_of
+from tensortide.run.block import ORDINARY, tensors_of
 from tensortide.run.runtime import Runtime
 
-_ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 _LOOKS = ("tolist", "__repr__", "__deepcopy__")
 _HOLDS = (
     *("numpy", "data_ptr", "untyped_storage", "storage", "_typed_storage", "share_memory_"),
@@ -59,7 +58,7 @@ class _Guard(Mode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
         for tensor in tensors_of([*args, *kwargs.values()]):
-            if type(tensor) in _ORDINARY and tensor.layout is torch.strided:
+            if type(tensor) in ORDINARY and tensor.layout is torch.strided:
                 self.runtime.refuse(tensor)
         return func(*args, **kwargs)
 

@@ -9,7 +9,7 @@ from tensortide.errors import BudgetInfeasible
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
-    from tensortide.replays.remat.outcome import Shortage
+    from tensortide.replays.remat.simulation import Shortage
     from tensortide.run.runtime import Runtime
 
 _KNOWN = frozenset(

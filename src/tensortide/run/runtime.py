@@ -14,7 +14,7 @@ import torch
 from tensortide.errors import BudgetInfeasible, RunError
 from tensortide.plans.remat.policies import Policy
 from tensortide.recorder.recorder import Mode
-from tensortide.replays.remat.outcome import OutOfMemory, Thrashing
+from tensortide.replays.remat.simulation import OutOfMemory, Thrashing
 from tensortide.run.block import PENDING, Recomputable, Storage, Template, Value, frozen, storage_of, stored, tensors_of
 from tensortide.run.engine import LiveEngine
 from tensortide.run.operators import NO_ROOM, Operator, Room, generators_of, operators, sizes_on

@@ -115,7 +115,7 @@ class StepMatch:
         """The program ran op ``op`` of the graph."""
 
     def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
-        """An event (``replays.remat.outcome``): a storage of the graph went, or an op of it ran again; NOTHING: one
+        """An event (``timelines.events.Kind``): a storage of the graph went, or an op of it ran again; NOTHING: one
         that it does not have. For the latter, when it began and ended, and the bytes that were resident with it."""
 
     def ends(self) -> None:

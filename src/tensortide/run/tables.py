@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tensortide.graph.model import Graph
 from tensortide.plans.remat.schedule import recorded, schedule
 from tensortide.replays.remat.collecting import CollectingEngine
-from tensortide.replays.remat.outcome import Rules
+from tensortide.replays.remat.simulation import Rules
 
 if TYPE_CHECKING:
     from tensortide.plans.remat.policies import Policy

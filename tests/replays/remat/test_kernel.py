@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from tensortide.plans.remat.policies import Heuristic, Random, policy
 from tensortide.plans.remat.schedule import recorded, schedule
-from tensortide.replays.remat.fast import run as running
+from tensortide.replays.remat.fast import state as running
 from tensortide.replays.remat.fast.costs import ratio
 from tensortide.replays.remat.fast.pool import below
-from tensortide.replays.remat.fast.run import kernel, prepared, words_of
-from tensortide.replays.remat.fast.state import FULL, REGISTERS, World, with_room
-from tensortide.replays.remat.outcome import Rules
+from tensortide.replays.remat.fast.state import FULL, REGISTERS, World, kernel, prepared, with_room, words_of
+from tensortide.replays.remat.simulation import Rules
 from tests.replays.remat.steps import random_graph
 
 

@@ -13,7 +13,7 @@ from tensortide.plans.remat.policies import policy
 from tensortide.plans.remat.schedule import schedule
 from tensortide.replays.remat import Deallocation, Simulation, Simulator
 from tensortide.replays.remat.collecting import BanishingEngine
-from tensortide.replays.remat.outcome import Rules
+from tensortide.replays.remat.simulation import Rules
 from tensortide.timelines.events import Kind
 from tests.importers.dtrlog.logs import SYNTHETIC, WORKED
 from tests.marks import some_slow

@@ -9,9 +9,9 @@ import msgspec
 
 from tensortide.graph.model import Graph
 from tensortide.plans.model import Plan, in_order
-from tensortide.plans.order import branch
 from tensortide.plans.order.cuts import sure_blocks
 from tensortide.plans.order.incumbent import Budget, Exhausted, Incumbent, Stop, Watch
+from tensortide.plans.order.orders import Case, solve, studied
 from tensortide.plans.order.problem import Problem, Stated, stated
 from tensortide.plans.order.proof import Cut, Either, Persistent, Proof
 from tensortide.plans.order.proof import Exhausted as Searched
@@ -148,7 +148,7 @@ def _result(graph: Graph, asked: Stated, best: Incumbent, stop: Stop, work: int,
 def _search(best: Incumbent, budget: Budget) -> None:
     """Close the gap of ``best`` as far as ``budget`` goes: the cheap ways first."""
     count = len(best.problem)
-    branch.studied(best, branch.Case(best.lower, best.proof), budget, anew=False)
+    studied(best, Case(best.lower, best.proof), budget, anew=False)
     for states in (5_000, 50_000) if count <= _SMALL else (5_000,):
         for forward in (True, False):
             if not best.proved and states * count <= _SETS:
@@ -157,7 +157,7 @@ def _search(best: Incumbent, budget: Budget) -> None:
         if not best.proved:
             bisect(best, budget, *layer)
     if not best.proved:
-        branch.solve(best, budget)
+        solve(best, budget)
 
 
 def _kind(asked: Problem, proof: Proof) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.replays.remat.outcome import Deallocation, Shortage, Status
-from tensortide.replays.remat.simulation import Simulation
+from tensortide.replays.remat.simulation import Deallocation, Shortage, Simulation, Status
 from tensortide.replays.remat.simulator import Simulator
 
 __all__ = ["Deallocation", "Shortage", "Simulation", "Simulator", "Status"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tensortide.replays.remat.engine import Engine, Frame
-from tensortide.replays.remat.outcome import UNLIMITED, Rules
+from tensortide.replays.remat.simulation import UNLIMITED, Rules
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ class CollectingEngine(Engine):
 
     def compute(self, op: int) -> None:
         outputs = self.outputs[op]
-        overwritten = {self.storage[v] for v in outputs if self.replaces[v] >= 0}
-        self.secure(dict.fromkeys(self.storage[v] for v in outputs if self.replaces[v] >= 0))
+        overwritten = dict.fromkeys(self.storage[v] for v in outputs if self.replaces[v] >= 0)
+        self.secure(overwritten)
         gathered = self.gathered(op)
         super().compute(op)
         if gathered is not None:
             self.spare(gathered)
         for made in dict.fromkeys(self.storage[v] for v in outputs):
-            if overwritten - {made} and not self.fixed[made]:
+            if overwritten.keys() - {made} and not self.fixed[made]:
                 self.pin(made)
                 self.sever(made)
 
@@ -70,8 +70,7 @@ class CollectingEngine(Engine):
         """``storages``, which are spared, may be evicted after all."""
         for storage in storages:
             del self.spared[storage]
-            self.pinned[storage] = False
-            self.unlock(storage)
+            self.unpin(storage)
 
     def connect(self, made: int, near: int) -> None:
         if not self.fixed[made]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tensortide.errors import GraphError
 from tensortide.plans.remat.schedule import Event
 from tensortide.replays.remat.classes import Classes
-from tensortide.replays.remat.outcome import Failed, Outcome, OutOfMemory, Rules, Thrashing
+from tensortide.replays.remat.simulation import Failed, Outcome, OutOfMemory, Rules, Thrashing
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
@@ -185,7 +185,10 @@ class Engine:
             stack.pop()
 
     def enter(self, op: int, wanted: int) -> Frame:
-        parents = self.parents_of(op, wanted)
+        return self.wait(op, wanted, self.parents_of(op, wanted))
+
+    def wait(self, op: int, wanted: int, parents: list[int]) -> Frame:
+        """Lock ``parents`` as far as they are resident."""
         for value in parents:
             self.touch(self.storage[value])
         missing: list[int] = []
@@ -274,6 +277,11 @@ class Engine:
         if not self.pinned[storage]:
             self.pinned[storage] = True
             self.lock(storage)
+
+    def unpin(self, storage: int) -> None:
+        if self.pinned[storage]:
+            self.pinned[storage] = False
+            self.unlock(storage)
 
     def evict(self, storage: int) -> None:
         self.trace(Kind.EVICT, storage)

@@ -9,7 +9,7 @@ from tensortide.errors import PlanError
 from tensortide.plans.remat.schedule import Event
 from tensortide.replays.remat.collecting import BanishingEngine, CollectingEngine
 from tensortide.replays.remat.engine import Engine, Frame
-from tensortide.replays.remat.outcome import OutOfMemory, Rules
+from tensortide.replays.remat.simulation import OutOfMemory, Rules
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:

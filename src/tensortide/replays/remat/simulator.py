@@ -17,8 +17,7 @@ from tensortide.plans.remat.policies import DEFAULT, POLICIES, Heuristic, Policy
 from tensortide.plans.remat.schedule import Event, Recording, Schedule, schedule
 from tensortide.replays.remat.collecting import BanishingEngine, CollectingEngine
 from tensortide.replays.remat.engine import Engine
-from tensortide.replays.remat.outcome import UNLIMITED, Deallocation, Outcome, Rules
-from tensortide.replays.remat.simulation import Simulation
+from tensortide.replays.remat.simulation import UNLIMITED, Deallocation, Outcome, Rules, Simulation
 
 if TYPE_CHECKING:
     from tensortide.plans.remat.schedule import Schedule
@@ -73,7 +72,7 @@ class Simulator:
 
     @functools.cached_property
     def _ready(self) -> Prepared:
-        from tensortide.replays.remat.fast.run import prepared
+        from tensortide.replays.remat.fast.state import prepared
 
         return prepared(self._heard)
 
@@ -143,7 +142,7 @@ class Simulator:
     def _fast(self, policy: Policy, rules: Rules) -> Outcome:
         if not isinstance(policy, Heuristic | Random) or self.deallocation == "banish":
             raise PlanError(f"the compiled engine does not play {policy.name!r} with {self.deallocation!r}")
-        from tensortide.replays.remat.fast.run import run
+        from tensortide.replays.remat.fast.state import run
 
         return run(self._heard, policy, rules, self._ready)
 

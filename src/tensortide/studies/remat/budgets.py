@@ -9,7 +9,7 @@ from fractions import Fraction
 import msgspec
 
 from tensortide.errors import PlanError, TensortideError
-from tensortide.replays.remat.outcome import UNLIMITED
+from tensortide.replays.remat.simulation import UNLIMITED
 from tensortide.units import parse_bytes
 
 __all__ = ["Budget", "budgets", "resolved"]

@@ -29,8 +29,7 @@ from tensortide.studies.remat.results import Step
 
 if TYPE_CHECKING:
     from tensortide.plans.checkpointing.stages import StaticPlan
-    from tensortide.replays.remat.outcome import Deallocation
-    from tensortide.replays.remat.simulation import Simulation
+    from tensortide.replays.remat.simulation import Deallocation, Simulation
     from tensortide.replays.remat.simulator import Simulator
     from tensortide.studies.remat.subject import Subject
 

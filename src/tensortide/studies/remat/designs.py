@@ -9,7 +9,7 @@ import msgspec
 from tensortide.errors import PlanError
 from tensortide.plans.remat.choice import policy
 from tensortide.plans.remat.policies import POLICIES, Work
-from tensortide.replays.remat.outcome import Deallocation
+from tensortide.replays.remat.simulation import Deallocation
 from tensortide.studies.remat.budgets import Budget, resolved
 from tensortide.studies.remat.grid import Play, play_all, study
 from tensortide.studies.remat.results import Cell, Study

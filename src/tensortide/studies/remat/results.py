@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tensortide.replays.remat.outcome import Deallocation, Status
+from tensortide.replays.remat.simulation import Deallocation, Status
 
 __all__ = ["Cell", "Row", "Run", "Step", "Study", "Trial"]
 

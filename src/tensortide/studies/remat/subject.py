@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tensortide.plans.remat.choice import policy, source_digest
-from tensortide.replays.remat.outcome import Deallocation
+from tensortide.replays.remat.simulation import Deallocation
 from tensortide.replays.remat.simulator import Simulator, op_bytes
 from tensortide.studies.remat.results import Cell, Run, Step
 
