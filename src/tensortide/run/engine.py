@@ -44,8 +44,6 @@ class LiveEngine(Tables):
         self.summed: dict[int, int] = {}
         """First operand and sum of each of the latest ops that summed gradients."""
         self.made: dict[int, Any] = {}
-        self.frames: list[Frame] = []
-        """Ops to be recomputed, each waiting for the next."""
         self.loose = 0
         """Number of the first ``frames`` that had to unlock their inputs."""
         self.taken_bytes = 0
@@ -170,11 +168,6 @@ class LiveEngine(Tables):
 
     # Real memory
 
-    def enter(self, op: int, wanted: int) -> Frame:
-        frame = super().enter(op, wanted)
-        self.frames.append(frame)
-        return frame
-
     def finish(self, frame: Frame) -> None:
         call = self.calls[frame.op]
         if self.in_a_row >= self.most_recomputed and self.budget < UNLIMITED:
@@ -192,8 +185,7 @@ class LiveEngine(Tables):
             self.made = {}
         assert self.defined[frame.wanted]  # or it would be asked for without end
         self.memory -= self.spare_bytes[frame.op]
-        self.frames.pop()
-        self.loose = min(self.loose, len(self.frames))
+        self.loose = min(self.loose, len(self.frames) - 1)
 
     @property
     def most_recomputed(self) -> int:

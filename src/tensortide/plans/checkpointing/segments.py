@@ -11,6 +11,8 @@ import itertools
 import math
 from collections.abc import Collection, Iterator
 
+from msgspec.structs import replace
+
 from tensortide.errors import PlanError
 from tensortide.plans.checkpointing.stages import StaticPlan, StaticStep, measured, nothing_kept, planned
 from tensortide.plans.checkpointing.static import StaticGraph, chain
@@ -52,7 +54,8 @@ def chen_greedy(
 ) -> StaticPlan:
     """A candidate is a checkpoint once the forward nodes since the last one make more than ``segment_bytes``."""
     nodes = _cuts(static, segment_bytes, candidates(static, articulation=articulation))
-    return checkpointed(static, nodes, "Chen greedy" + _suffix(articulation), tight=tight, segment_bytes=segment_bytes)
+    plan = checkpointed(static, nodes, "Chen greedy" + _suffix(articulation), tight=tight)
+    return replace(plan, segment_bytes=segment_bytes)
 
 
 def chen_greedy_sweep(static: StaticGraph, *, articulation: bool = False, tight: bool = False) -> Iterator[StaticPlan]:
@@ -60,13 +63,13 @@ def chen_greedy_sweep(static: StaticGraph, *, articulation: bool = False, tight:
     checkpoints once."""
     nodes = candidates(static, articulation=articulation)
     activation = checkpoint_all(static, articulation=articulation).activation_bytes
-    name, seen = "Chen greedy" + _suffix(articulation), set[tuple[int, ...]]()
+    seen = set[tuple[int, ...]]()
     for percent in range(300):
         segment_bytes = activation * percent / 100
         cuts = tuple(_cuts(static, segment_bytes, nodes))
         if cuts not in seen:
             seen.add(cuts)
-            yield checkpointed(static, cuts, name, tight=tight, segment_bytes=segment_bytes)
+            yield chen_greedy(static, segment_bytes, articulation=articulation, tight=tight)
 
 
 def _suffix(articulation: bool) -> str:
@@ -115,12 +118,7 @@ def candidates(static: StaticGraph, *, articulation: bool = False) -> list[int]:
 
 
 def checkpointed(
-    static: StaticGraph,
-    checkpoints: Collection[int],
-    strategy: str = "checkpoints",
-    *,
-    tight: bool = False,
-    segment_bytes: float = 0.0,
+    static: StaticGraph, checkpoints: Collection[int], strategy: str = "checkpoints", *, tight: bool = False
 ) -> StaticPlan:
     """The schedule that keeps ``checkpoints``, forward nodes, and computes each segment between them once again.
 
@@ -141,7 +139,7 @@ def checkpointed(
         keep[start : stop + 1, forward] = True
         for number, stage in enumerate(backward):
             keep[stage, forward + backward[:number]] = True
-    return planned(static, keep, strategy, tight=tight, segment_bytes=segment_bytes)
+    return planned(static, keep, strategy, tight=tight)
 
 
 def _homes(static: StaticGraph) -> list[int]:

@@ -55,15 +55,13 @@ def nothing_kept(static: StaticGraph) -> Retention:
     return keep
 
 
-def planned(
-    static: StaticGraph, keep: Retention, strategy: str, *, tight: bool = True, segment_bytes: float = 0.0
-) -> StaticPlan:
+def planned(static: StaticGraph, keep: Retention, strategy: str, *, tight: bool = True) -> StaticPlan:
     """The schedule whose stages find resident what ``keep`` says, with the fewest computations that this takes.
 
     ``tight``: nothing is retained beyond its last use, and nothing computed for none.
     """
     rows, keep = _completed(static, keep)
-    return measured(static, _steps(static, rows, keep, tight), strategy, segment_bytes)
+    return measured(static, _steps(static, rows, keep, tight), strategy)
 
 
 def _completed(static: StaticGraph, keep: Retention) -> tuple[list[set[int]], Retention]:
@@ -113,7 +111,7 @@ def _steps(static: StaticGraph, rows: list[set[int]], keep: Retention, tight: bo
     return steps[::-1]
 
 
-def measured(static: StaticGraph, steps: Iterable[StaticStep], strategy: str, segment_bytes: float = 0.0) -> StaticPlan:
+def measured(static: StaticGraph, steps: Iterable[StaticStep], strategy: str) -> StaticPlan:
     """``steps`` with what they cost. Raises PlanError if they do not execute ``static``."""
     steps = tuple(steps)
     resident: set[int] = set()
@@ -149,7 +147,6 @@ def measured(static: StaticGraph, steps: Iterable[StaticStep], strategy: str, se
         activation_bytes=peak,
         peak_bytes=peak + static.fixed_bytes,
         overhead=cost / base if base else 1.0,
-        segment_bytes=segment_bytes,
     )
 
 

@@ -19,8 +19,6 @@ from tensortide.memory.workspace import workspace_of
 from tensortide.plans.order.minimal import footprint
 from tensortide.plans.order.problem import START, Problem, mask, problem
 
-__all__ = ["Bounds", "Moment", "bounds_of", "minimal_bounds"]
-
 
 class Moment(msgspec.Struct, frozen=True):
     """Storages resident together while op ``op`` runs, ascending; its workspace counts beside them."""

@@ -21,8 +21,6 @@ from tensortide.plans.remat import policies
 from tensortide.plans.remat.policies import POLICIES, Heuristic, Policy, State
 from tensortide.python_object import is_path, load_object, names_object, near
 
-__all__ = ["decision", "policy", "source_digest"]
-
 
 @dataclass
 class _Own:

@@ -55,6 +55,8 @@ class Engine:
         self.children: list[dict[int, None]] = [{} for _ in range(storages)]
         self.pool: dict[int, None] = {}
         self.classes = Classes(storages)
+        self.frames: list[Frame] = []
+        """Ops to be run, each waiting for the next."""
         self.created = 0
         self.trace_kinds: list[int] = []
         self.trace_indexes: list[int] = []
@@ -167,25 +169,27 @@ class Engine:
 
     def execute(self, op: int, wanted: int) -> None:
         """Run ``op``, after recomputing its inputs that are not resident."""
-        stack = [self.enter(op, wanted)]
-        while stack:
-            frame = stack[-1]
+        frames, below = self.frames, len(self.frames)
+        self.enter(op, wanted)
+        while len(frames) > below:
+            frame = frames[-1]
             if frame.missing:
                 value = frame.missing[-1]
                 if self.defined[value]:
                     frame.missing.pop()
                     self.lock(self.storage[value])
                 else:
-                    stack.append(self.enter(self.op_of[value], value))
+                    self.enter(self.op_of[value], value)
                 continue
             self.make_room(self.totals[frame.op], self.extra_bytes[frame.op])
             self.finish(frame)
             if frame.wanted >= 0 and not self.defined[frame.wanted]:
                 raise GraphError("the step uses a storage after its last release, which frees it at once")
-            stack.pop()
+            frames.pop()
 
-    def enter(self, op: int, wanted: int) -> Frame:
-        return self.wait(op, wanted, self.parents_of(op, wanted))
+    def enter(self, op: int, wanted: int) -> None:
+        """``op`` has to run next, before the ops that wait already."""
+        self.frames.append(self.wait(op, wanted, self.parents_of(op, wanted)))
 
     def wait(self, op: int, wanted: int, parents: list[int]) -> Frame:
         """Lock ``parents`` as far as they are resident."""

@@ -134,7 +134,6 @@ class Observed(Engine):
         self.state = [_GONE] * storages
         self.state_bytes = [0, 0, 0, 0]
         """Bytes of the storages in each state."""
-        self.frames: list[Frame] = []
         self.goal = 0
         self.asked = 0
         self.stop: Stop | None = None
@@ -176,11 +175,6 @@ class Observed(Engine):
             self.goal = index
         super().event(kind, index)
 
-    def enter(self, op: int, wanted: int) -> Frame:
-        frame = super().enter(op, wanted)
-        self.frames.append(frame)
-        return frame
-
     def make_room(self, nbytes: int, extra_bytes: int = 0) -> None:
         self.asked = nbytes + extra_bytes
         try:
@@ -208,7 +202,6 @@ class Observed(Engine):
         if self.remat_ns + (0 if model else self.cost_ns[frame.op]) > self.rules.remat_limit_ns:
             self.stop = self.stopped(0)
         super().finish(frame)
-        self.frames.pop()
 
     def define(self, value: int) -> None:
         storage, before, resident = self.storage[value], self.defined[value], self.resident[self.storage[value]]

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     Columns: TypeAlias = Mapping[str, Sequence[int | str | None]]
     Ints: TypeAlias = NDArray[np.int64]
 
-__all__ = ["Telemetry", "telemetry"]
-
 
 @dataclass(frozen=True, eq=False)
 class Telemetry:
