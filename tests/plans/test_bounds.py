@@ -12,8 +12,8 @@ from tensortide.errors import PlanError
 from tensortide.expr import Expr, compiled, constant, parse, sized, symbol
 from tensortide.graph import Graph
 from tensortide.graph.model import Loop
-from tensortide.plans.order.bounds import bounds_of, minimal_bounds
 from tensortide.plans.order.cuts import unavoidable
+from tensortide.plans.order.minimal import bounds_of, minimal_bounds
 from tensortide.plans.order.problem import problem
 from tests.graphs import Builder, graphs
 from tests.plans.dags import random_dag, smallest_peak

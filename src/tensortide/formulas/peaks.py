@@ -22,7 +22,7 @@ from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
 from tensortide.memory.lifetimes import Lifetimes, lifetimes
 from tensortide.memory.workspace import workspace_of
-from tensortide.plans.order.bounds import bounds_of
+from tensortide.plans.order.minimal import bounds_of
 from tensortide.timelines import timeline
 
 __all__ = ["SEARCHED_OPS", "falls_short", "largest", "memory"]

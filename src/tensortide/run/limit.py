@@ -1,17 +1,22 @@
-"""A memory limit as people write it."""
+"""A memory limit as people write it, and the error for an op that does not fit."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from tensortide.errors import RunError, TensortideError
-from tensortide.units import parse_bytes
+from tensortide.errors import BudgetInfeasible, RunError, TensortideError
+from tensortide.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from tensortide.replays.remat.simulation import Shortage
+    from tensortide.run.runtime import Runtime
 
 Limits: TypeAlias = tuple[int, int]
 """Bytes that may be had, and those that are."""
@@ -104,3 +109,24 @@ def _control_group(folder: Path, limit: str, usage: str) -> Iterator[Limits]:
         return
     if most != "max":
         yield int(most), int(used)
+
+
+def infeasible(runtime: Runtime, func: Any, shortage: Shortage | None) -> BudgetInfeasible:
+    """The error for ``func``, which asked for more than there is."""
+    assert shortage is not None
+    engine = runtime.engine
+    nbytes: Counter[str] = Counter()
+    for storage, memory in enumerate(engine.memories):
+        if memory is not None and engine.resident[storage]:
+            kind = "locked" if not engine.pinned[storage] else "given" if memory.given else "made"
+            nbytes[kind] += engine.storage_bytes[storage]
+    given, made, locked = (format_bytes(nbytes[kind]) for kind in ("given", "made", "locked"))
+    would_do = shortage.asked_bytes + shortage.held_bytes
+    asked, held, budget = map(format_bytes, (shortage.asked_bytes, shortage.held_bytes, shortage.budget_bytes))
+    return BudgetInfeasible(
+        f"{func} asks for {asked}, and {held} of the budget of {budget} cannot be evicted:\n"
+        f"  {given} existed before the budget was opened (parameters, optimizer state, inputs),\n"
+        f"  {made} cannot be recomputed: inputs were overwritten, or somebody holds the bytes,\n"
+        f"  {locked} are needed by this very op or by what has to be recomputed for it.\n"
+        f"A budget of {format_bytes(would_do)} gets past this op. Or make the batch smaller."
+    )

@@ -125,6 +125,54 @@ operators: dict[int, Operator] = {}
 """The Operator of every op overload that was seen, by its ``id``."""
 
 
+# -- ops that must not run ---------------------------------------------------------------------------
+
+_KNOWN = frozenset(
+    {
+        *("aten", "prim", "prims", "inductor_prims", "debugprims", "rngprims", "profiler"),
+        *("quantized", "_quantized", "quantized_decomposed", "sparse"),
+        *("mkl", "mkldnn", "mkldnn_prepacked", "onednn", "prepacked", "xnnpack"),
+    }
+)
+"""Namespaces whose schemas say truly what an op writes, and whose ops are done when they return."""
+_COMMUNICATION = frozenset(
+    {"c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor", "symm_mem"}
+)
+_SYNCHRONIZATION = frozenset({"c10d::barrier", "c10d::monitored_barrier_"})
+_INSTEAD = "call it outside of `with tensortide.budget(...)`"
+
+
+def refusal(func: Any) -> str:
+    """Reason why the op overload ``func`` must not run under a budget, on one line; empty if it may.
+
+    Communication goes on after its op has returned, and its schemas declare no writes.
+    """
+    schema = func._schema
+    namespace = schema.name.partition("::")[0]
+    if namespace in _KNOWN or schema.name in _SYNCHRONIZATION:
+        return ""
+    if namespace in _COMMUNICATION:
+        return (
+            f"{func} communicates: a memory budget cannot follow what it reads and writes, and results could be wrong; "
+            f"{_INSTEAD}"
+        )
+    if _writes(schema):
+        return (
+            f"{func} writes memory: a memory budget cannot follow the writes of ops of {namespace!r}, and results "
+            f"could be wrong; let it return new tensors, or {_INSTEAD}"
+        )
+    return ""
+
+
+def _writes(schema: Any) -> bool:
+    """True if the schema declares a write or, inferred from a signature, hides one: such an op ends in an underscore
+    or returns nothing."""
+    if schema.is_mutable:
+        return True
+    takes = any("Tensor" in str(argument.type) for argument in schema.arguments)
+    return takes and (not schema.returns or schema.name.endswith("_"))
+
+
 def written_by(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], list[Any]]:
     """The arguments that a call writes, and those of them whose old contents its results do not depend on."""
     given = len(args)

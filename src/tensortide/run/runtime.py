@@ -17,8 +17,8 @@ from tensortide.recorder.recorder import Mode
 from tensortide.replays.remat.simulation import OutOfMemory, Thrashing
 from tensortide.run.block import PENDING, Recomputable, Storage, Template, Value, frozen, storage_of, stored, tensors_of
 from tensortide.run.engine import LiveEngine
-from tensortide.run.operators import NO_ROOM, Operator, Room, generators_of, operators, sizes_on
-from tensortide.run.refusals import infeasible, refusal
+from tensortide.run.limit import infeasible
+from tensortide.run.operators import NO_ROOM, Operator, Room, generators_of, operators, refusal, sizes_on
 from tensortide.run.storages import Storages
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
