@@ -71,13 +71,7 @@ class Usage:
 
 
 class Budget:
-    """A limit on the bytes that tensors take while the context is open, whatever the training loop inside does; results
-    stay what they are, bit for bit.
-
-    >>> with tensortide.budget("8GiB") as memory:
-    ...     for batch in loader:
-    ...         train(batch)
-    >>> memory.usage.peak_bytes
+    """A limit on the bytes that tensors take while the context is open; results stay what they are, bit for bit.
 
     ``limit``: bytes, a text such as ``"8GiB"`` or ``"60%"`` (of the device's memory), or ``"auto"``: what tensors
     have and what is free besides when it is entered, less a margin. ``policy``: which tensors go first
@@ -199,8 +193,22 @@ class Budget:
                 log.write()
 
 
-budget = Budget
-"""As programs write it."""
+def budget(
+    limit: int | str,
+    policy: str | os.PathLike[str] | Policy | Plan = DEFAULT,
+    *,
+    graph: Graph | str | os.PathLike[str] | None = None,
+    device: str | torch.device | None = None,
+    workspace: bool = True,
+) -> Budget:
+    """A context in which tensors take at most ``limit``, whatever the training loop inside does; see Budget.
+
+    >>> with tensortide.budget("8GiB") as memory:
+    ...     for batch in loader:
+    ...         train(batch)
+    >>> memory.usage.peak_bytes
+    """
+    return Budget(limit, policy, graph=graph, device=device, workspace=workspace)
 
 
 def current() -> Budget:
