@@ -9,15 +9,25 @@ from cyclopts import App, Group
 import tensortide
 from tensortide.cli.capture import capture
 from tensortide.cli.count import count
-from tensortide.cli.formulas.app import formulas
+from tensortide.cli.formulas import formulas
 from tensortide.cli.memory import memory
 from tensortide.cli.plan import plan
-from tensortide.cli.remat.app import remat
+from tensortide.cli.remat.experiments import ablation, accesses, banishing, growth, sweep
+from tensortide.cli.remat.figures import figures
+from tensortide.cli.remat.simulate import contenders, simulate
 from tensortide.cli.report import report
 from tensortide.cli.run import run
 from tensortide.cli.time import time
 
 __all__ = ["MOVED", "VERBS", "app", "moved"]
+
+remat = App(
+    name="remat",
+    help="Evict tensors and recompute them to fit a step into less memory: what it costs, under which policy.",
+    help_format="plaintext",
+)
+for each in (simulate, sweep, contenders, ablation, banishing, accesses, growth, figures):
+    remat.command(each)
 
 VERBS: dict[str, tuple[Callable[..., None] | App, ...]] = {
     "The answer": (report,),

@@ -10,21 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from tensortide.cli.durations import TimeOptions, timed, with_durations
-from tensortide.cli.reading import KINDS
-from tensortide.cli.show import show
+from tensortide.cli.show import show, tell
 from tensortide.cli.source import (
+    KINDS,
     OutputOptions,
     ShownOptions,
-    console,
     is_stdout,
     opened,
     option,
-    print_json,
-    progress,
     settings_of,
     step_of,
+    with_progress,
 )
+from tensortide.cli.time import TimeOptions, timed, with_durations
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, save
 from tensortide.graph.file import SUFFIX
@@ -69,7 +67,9 @@ class G10Options:
             raise WorkloadError("-o and --g10 write different files: capture once for each")
         found = self.g10
         if found is None and output is None and isinstance(file := resolve(target), File):
-            found = _results(file.path)
+            from tensortide.importers.g10.importer import is_config, read_config
+
+            found = read_config(file.path).output_folder if is_config(file.path) else None
         if found is None and self != G10Options():
             raise WorkloadError("--format, --with-times and --period-order go with --g10")
         return found
@@ -91,28 +91,18 @@ class G10Options:
         )
 
 
-def _results(path: Path) -> Path | None:
-    """Find the folder that a configuration file at ``path`` names for its results."""
-    from tensortide.importers.g10.importer import is_config, read_config
-
-    return read_config(path).output_folder if is_config(path) else None
-
-
 def capture(
     target: Annotated[
         str,
-        Parameter(
-            show_default=False,
-            help=f"An example, file.py:function, package.module:function, or a file or folder: {KINDS}.",
-        ),
+        option("", f"An example, file.py:function, package.module:function, or a file or folder: {KINDS}."),
     ] = "",
     /,
     *,
     output: Annotated[
         Path | None,
-        Parameter(
-            name=["--output", "-o"],
-            help="File to write (default: NAME.tide). A .log or .jsonl (also .gz) is a DTR log with durations.",
+        option(
+            "--output -o",
+            "File to write (default: NAME.tide). A .log or .jsonl (also .gz) is a DTR log with durations.",
         ),
     ] = None,
     listed: Annotated[
@@ -146,24 +136,19 @@ def capture(
         write_log(step.events or step.graph, step.durations.ns if step.durations else None, path)
     if is_stdout(path):
         return
-    if out.json:
-        print_json(_summary(step.graph, path))
-    elif not out.quiet:
-        facts = _summary(step.graph, path)
-        console().print(
-            f"{facts['ops']:,} ops, {facts['storages']:,} storages, {facts['modules']:,} modules -> {path}",
-            soft_wrap=True,
-        )
+    facts = _summary(step.graph, path)
+    counts = ", ".join(f"{facts[name]:,} {name}" for name in ("ops", "storages", "modules"))
+    tell(facts, [f"{counts} -> {path}"], out)
 
 
 def _step(target: str, options: ShownOptions, times: TimeOptions | None, *, compiled: bool, quiet: bool) -> Imported:
     """Capture or read ``target``, with durations if ``times`` are given."""
-    if compiled:
-        step = _compiled(target, options, quiet=quiet)
-        return step if times is None else with_durations(step, times, quiet=quiet)
-    if times is not None:
+    if times is not None and not compiled:
         return timed(resolve(target), options, times, quiet=quiet)
-    return opened(resolve(target), options, quiet=quiet, durations=False)
+    if not compiled:
+        return opened(resolve(target), options, quiet=quiet, durations=False)
+    step = _compiled(target, options, quiet=quiet)
+    return step if times is None else with_durations(step, times, quiet=quiet)
 
 
 def _compiled(target: str, options: ShownOptions, *, quiet: bool) -> Imported:
@@ -173,9 +158,7 @@ def _compiled(target: str, options: ShownOptions, *, quiet: bool) -> Imported:
         raise WorkloadError("--compiled traces a model on fake tensors: leave out --real and --first-step")
     from tensortide.importers.inductor.compiled import compiled_trace
 
-    settings = settings_of(workload, options)
-    with progress(quiet) as say:
-        return compiled_trace(workload.function, hyperparameters=settings, name=workload.name, progress=say)
+    return with_progress(compiled_trace, workload, settings_of(workload, options), quiet=quiet)
 
 
 def _list(name: str, out: OutputOptions) -> None:

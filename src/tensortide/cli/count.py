@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Strict, Target, Top, opened, option, symbols_of
-from tensortide.cli.symbols import SymbolOptions, count_symbols
-from tensortide.errors import WorkloadError
+from tensortide.cli.source import (
+    CaptureOptions,
+    Depth,
+    OutputOptions,
+    Strict,
+    Target,
+    Top,
+    opened,
+    option,
+    settings_of,
+    step_of,
+    symbols_of,
+    with_progress,
+)
+from tensortide.errors import UnknownCost, WorkloadError
+from tensortide.formulas import Symbolic, symbolic
+from tensortide.formulas.formulas import save_formulas
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.door import File, resolve
 from tensortide.importers.table import importers
 from tensortide.recorder import resolver
+from tensortide.write import write_file
 
 if TYPE_CHECKING:
     from tensortide.cost.differences import Comparison
@@ -23,6 +42,8 @@ if TYPE_CHECKING:
     from tensortide.recorder.target import Workload
     from tensortide.reports.blocks import Document
 
+ALL = "all"
+"""In place of names: every hyperparameter that is an integer."""
 OURS = "tensortide"
 THEIRS = "; ".join(f"{', '.join(importer.tables)}, for {importer.kind}" for importer in importers() if importer.tables)
 
@@ -34,6 +55,24 @@ class TableOptions:
 
     table: Annotated[str, option("--table", f"Of a file: count by another tool's table ({THEIRS}).")] = OURS
     ops: Annotated[bool, option("--ops", "Of a file: a row for every op.")] = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class SymbolOptions:
+    """Counts as formulas in hyperparameters."""
+
+    symbols: Annotated[
+        str, option("--symbols", "Hyperparameters that stay symbols: batch,seq,hidden. Or all (the integers).")
+    ] = ""
+    condition: Annotated[
+        tuple[str, ...], option("--condition", 'What legal settings meet: "hidden % heads == 0".')
+    ] = ()
+    values: Annotated[
+        tuple[str, ...], option("--values", "Legal values of one symbol: --values hidden=64,128,192.")
+    ] = ()
+    formulas: Annotated[Path | None, option("--formulas", "Write the formulas to a file that other verbs read.")] = None
+    latex: Annotated[Path | None, option("--latex", "Write the totals as LaTeX.")] = None
 
 
 def count(
@@ -49,7 +88,7 @@ def count(
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     strict: Strict = False,
     tables: TableOptions = TableOptions(),
-    chosen: SymbolOptions = SymbolOptions(),  # noqa: B008
+    chosen: SymbolOptions = SymbolOptions(),
     files: Files = Files(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
@@ -137,3 +176,51 @@ def _missing(graph: Graph) -> tuple[Document, str, str]:
     unknown, coverage = missing(graph, resolver=resolver), count(graph, resolver=resolver).coverage
     text = "\n\n".join([coverage.line(), *map(str, unknown)]) + "\nevery op has a cost rule" * (not unknown)
     return missing_rules(unknown, coverage, title=graph.meta.workload), "missing", text
+
+
+def count_symbols(
+    target: str, chosen: SymbolOptions, options: CaptureOptions, *, strict: bool, depth: int, top: int, quiet: bool
+) -> Document:
+    """Return the formulas of ``target``, and write the files of them that were asked for."""
+    from tensortide.reports.sections.formulas import document
+
+    if options.real or options.first_step:
+        raise WorkloadError("--symbols does not go with --real or --first-step: formulas are of the steady step")
+    workload = step_of(target, "--symbols")
+    over, settings = names_of(chosen.symbols, workload.function), settings_of(workload, options)
+    domain = {"over": over, "where": chosen.condition, "values": dict(map(_values, chosen.values))}
+    found = with_progress(symbolic, workload, settings, quiet=quiet, resolver=resolver, **domain)
+    if strict:
+        _refuse(found)
+    if chosen.formulas is not None:
+        save_formulas(found.formulas, chosen.formulas)
+    if chosen.latex is not None:
+        write_file(chosen.latex, found.formulas.latex().encode())
+    return document(found, depth=depth, top=top)
+
+
+def names_of(text: str, workload: Callable[..., Any]) -> list[str]:
+    """The hyperparameters that ``text`` names, or all that are integers. Raises WorkloadError if there is none."""
+    if text.strip() != ALL:
+        return [name for name in re.split(r"[,\s]+", text) if name]
+    names = [name for name, p in inspect.signature(workload).parameters.items() if type(p.default) is int]
+    if not names:
+        raise WorkloadError("the workload has no hyperparameter that is an integer")
+    return names
+
+
+def _values(text: str) -> tuple[str, list[int]]:
+    name, _, values = text.partition("=")
+    try:
+        return name.strip(), [int(value) for value in values.split(",")]
+    except ValueError:
+        raise WorkloadError(f"--values takes name=1,2,3, not {text!r}") from None
+
+
+def _refuse(found: Symbolic) -> None:
+    """Under ``--strict`` whatever has no formula or no rule is an error."""
+    missing = [f"  {remark}" for remark in found.numeric]
+    missing += [f"  {name} x{count} has no cost rule" for name, count in found.unknown.items()]
+    missing += [f"  {name} is held: {reason}" for name, reason in found.held.items()]
+    if missing:
+        raise UnknownCost("not everything has a formula:\n" + "\n".join(missing))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from tensortide.cli.durations import TimeOptions, timed
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Target, Top, option, progress
+from tensortide.cli.time import TimeOptions, timed
 from tensortide.errors import WorkloadError
 from tensortide.importers.door import File, resolve
 from tensortide.memory import ALLOCATORS, EXACT
@@ -60,28 +60,18 @@ class IdleOptions:
             raise WorkloadError("--link, --mode, --device and --compare go with --idle")
 
 
-def show_idle(
-    target: str,
-    asked: IdleOptions,
-    files: Files,
-    options: CaptureOptions,
-    times: TimeOptions,
-    out: OutputOptions,
-    *,
-    top: int,
-) -> None:
-    """Show how long the memory of ``target`` lies idle, or that of two targets side by side."""
-    from tensortide.reports.sections.idle import FIGURES, compared
+def idle_document(
+    target: str, asked: IdleOptions, options: CaptureOptions, times: TimeOptions, *, top: int, quiet: bool
+) -> Document:
+    """How long the memory of ``target`` lies idle, or that of two targets side by side."""
+    from tensortide.reports.sections.idle import compared
 
     over = link(asked.link)
-    made = _document(target, asked, over, options, times, top=top, quiet=out.quiet)
-    if asked.compare is not None:
-        other, theirs = _other(target, asked.compare, options)
-        made = compared(made, _document(other, asked, over, theirs, times, top=top, quiet=out.quiet))
-    with progress(out.quiet) as say:
-        say("writing")
-        wrote = files.write(made, table="storages" if asked.compare is None else "figures", keys=FIGURES)
-    show(made, out, wrote=wrote)
+    made = _document(target, asked, over, options, times, top=top, quiet=quiet)
+    if asked.compare is None:
+        return made
+    other, theirs = _other(target, asked.compare, options)
+    return compared(made, _document(other, asked, over, theirs, times, top=top, quiet=quiet))
 
 
 def _document(
@@ -129,13 +119,18 @@ def memory(
 ) -> None:
     """Show memory over one step: its peak, by phase and by module, over time, and what is resident at the peak."""
     from tensortide.reports.sections import Step
+    from tensortide.reports.sections.idle import FIGURES
     from tensortide.reports.sections.memory import document
 
     idle.check()
     files.check()
     if idle.idle:
-        show_idle(target, idle, files, options, times, out, top=top)
-        return
-    found = timed(resolve(target), options, times, quiet=out.quiet)
-    made = document(Step(found.graph, found.durations, resolver, top=top, depth=depth), allocator=allocator)
-    show(made, out, wrote=files.write(made, table="storages"))
+        made = idle_document(target, idle, options, times, top=top, quiet=out.quiet)
+    else:
+        found = timed(resolve(target), options, times, quiet=out.quiet)
+        made = document(Step(found.graph, found.durations, resolver, top=top, depth=depth), allocator=allocator)
+    with progress(out.quiet) as say:
+        say("writing")
+        keys = FIGURES if idle.idle else ()
+        wrote = files.write(made, table="figures" if idle.compare else "storages", keys=keys)
+    show(made, out, wrote=wrote)

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import msgspec
 
-from tensortide.cli.durations import TimeOptions, timed
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Strict, Target, Top, option, progress
+from tensortide.cli.time import TimeOptions, timed
 from tensortide.importers.door import resolve
 from tensortide.recorder import resolver
 from tensortide.write import check_writable, write_file

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, get_args, get_type_hints
 
+import msgspec
 from cyclopts import Parameter
 
 from tensortide.cli.source import OutputOptions, console, is_stdout, option
@@ -20,7 +21,7 @@ from tensortide.write import check_writable, write_file, write_files
 if TYPE_CHECKING:
     from tensortide.reports.blocks import Document
 
-__all__ = ["Files", "show"]
+__all__ = ["Files", "show", "tell"]
 
 
 class Format(NamedTuple):
@@ -130,6 +131,15 @@ class Files:
         return [path for _, _, path in self._asked()]
 
 
+def tell(data: object, lines: Iterable[str], out: OutputOptions) -> None:
+    """Print ``data`` (structs, dataclasses, plain data) as JSON if ``out`` asks, else ``lines`` unless it is quiet."""
+    if out.json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
+    elif not out.quiet:
+        for line in lines:
+            console().print(line, soft_wrap=True)
+
+
 def show(document: Document, out: OutputOptions, *, wrote: Sequence[Path] = (), text: str | None = None) -> None:
     """Print ``document`` as ``out`` asks, then name the files that the verb ``wrote``; nothing if one is stdout.
 
@@ -148,6 +158,4 @@ def show(document: Document, out: OutputOptions, *, wrote: Sequence[Path] = (), 
         render_terminal(document, screen)
     else:
         screen.print(text, markup=False, soft_wrap=True)
-    if not out.quiet:
-        for path in wrote:
-            screen.print(f"wrote {path}", soft_wrap=True)
+    tell(None, (f"wrote {path}" for path in wrote), out)

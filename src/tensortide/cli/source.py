@@ -1,27 +1,31 @@
-"""The options every verb shares, and the Graph they lead to."""
+"""The options every verb shares, those of importers among them, and the Graph they lead to."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
 
-from cyclopts import Parameter, validators
+from cyclopts import Group, Parameter, validators
 
-from tensortide.cli.reading import ReadingOptions
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph
 from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
+from tensortide.importers.table import importers
 from tensortide.recorder import capture
 from tensortide.recorder.target import Scalar, Workload, parse_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+Made = TypeVar("Made")
 
 
 def option(names: str, text: str) -> Parameter:
@@ -41,6 +45,44 @@ Settings = Annotated[tuple[str, ...], option("--set", SETTINGS)]
 Strict = Annotated[bool, option("--strict", "An op without a cost rule is an error.")]
 
 
+KINDS = "; ".join(importer.kind for importer in importers())
+"""The files that are read, for help."""
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """Options of reading a file: those of all importers, each in a group of its own."""
+
+    def given(self) -> dict[str, object]:
+        """Return those that are not at their default."""
+        fields = dataclasses.fields(self)
+        return {field.name: value for field in fields if (value := getattr(self, field.name)) != field.default}
+
+    def refuse(self, target: str) -> None:
+        """Raise WorkloadError if one is given: ``target`` is no file."""
+        for name in self.given():
+            kinds = " or ".join(importer.kind for importer in importers() if importer.has(name))
+            raise WorkloadError(f"{target} is a workload: --{name} goes with {kinds}")
+
+
+def _fields() -> dict[str, tuple[str, Any, Any]]:
+    found: dict[str, tuple[str, Any, Any]] = {}
+    for importer in importers():
+        hints = get_type_hints(importer.options, include_extras=True)
+        group = Group(importer.kind[0].upper() + importer.kind[1:])
+        for field in dataclasses.fields(importer.options):
+            if (parts := get_args(hints[field.name])) and isinstance(parts[-1], str):
+                shown = Parameter(group=group, help=parts[-1], negative=(), show_default=False)
+                found.setdefault(field.name, (field.name, Annotated[parts[0], shown], field.default))
+    return found
+
+
+if not TYPE_CHECKING:
+    made = dataclasses.make_dataclass("ReadingOptions", _fields().values(), bases=(ReadingOptions,), frozen=True)
+    made.__module__ = __name__  # else it passes for a built-in type
+    ReadingOptions = made
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class CaptureOptions:
@@ -51,7 +93,9 @@ class CaptureOptions:
     first_step: Annotated[
         bool, option("--first-step", "Record the very first step, which creates optimizer state.")
     ] = False
-    reading: Annotated[ReadingOptions, Parameter(name="*", show=False)] = field(default_factory=ReadingOptions)
+    reading: Annotated[ReadingOptions, Parameter(name="*", show=False)] = dataclasses.field(
+        default_factory=ReadingOptions
+    )
 
 
 @Parameter(name="*")
@@ -59,7 +103,7 @@ class CaptureOptions:
 class ShownOptions(CaptureOptions):
     """Options of capturing or reading the target, with those of importers in the help."""
 
-    reading: Annotated[ReadingOptions, Parameter(name="*")] = field(default_factory=ReadingOptions)
+    reading: Annotated[ReadingOptions, Parameter(name="*")] = dataclasses.field(default_factory=ReadingOptions)
 
 
 @Parameter(name="*")
@@ -80,17 +124,16 @@ def opened(found: Workload | File, options: CaptureOptions, *, quiet: bool, **re
     """Capture or read what a target is; ``reading`` are further options of its importer."""
     if isinstance(found, File):
         return found.read(symbols_of(found, options), **options.reading.given(), **reading)
-    settings = settings_of(found, options)
+    settings, how = settings_of(found, options), {"real": options.real, "first_step": options.first_step}
+    return Imported(with_progress(capture, found, settings, quiet=quiet, **how))
+
+
+def with_progress(
+    make: Callable[..., Made], workload: Workload, settings: Mapping[str, Scalar], *, quiet: bool, **how: Any
+) -> Made:
+    """Call ``make`` on a workload at these settings; it says what is being done, unless ``quiet``."""
     with progress(quiet) as say:
-        graph = capture(
-            found.function,
-            hyperparameters=settings,
-            real=options.real,
-            first_step=options.first_step,
-            name=found.name,
-            progress=say,
-        )
-    return Imported(graph)
+        return make(workload.function, hyperparameters=settings, name=workload.name, progress=say, **how)
 
 
 def settings_of(found: Workload, options: CaptureOptions) -> dict[str, Scalar]:
@@ -150,10 +193,3 @@ def console() -> Console:
 def is_stdout(path: Path | None) -> bool:
     """Return whether ``path`` is standard output, whose contents must not be mixed with text."""
     return path is not None and str(path) in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
-
-
-def print_json(value: object) -> None:
-    """Print ``value`` (structs, dataclasses, plain data) as JSON."""
-    import msgspec
-
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")

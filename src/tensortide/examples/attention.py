@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tensortide.examples.training import choose, divide
 
-__all__ = ["attend", "check_attention", "check_lengths", "head_size", "merge_heads", "split_heads"]
+__all__ = ["attend", "check_attention", "check_lengths", "head_size", "merge_heads", "sinusoids", "split_heads"]
 
 
 def check_attention(name: str) -> str:
@@ -31,6 +31,13 @@ def head_size(hidden: int, heads: int, kv_heads: int) -> int:
     divide("heads", heads, "kv_heads", kv_heads)
     divide("hidden / heads", size, "the pairs of a rotation", 2)
     return size
+
+
+def sinusoids(where: Tensor, size: int) -> Tensor:
+    """(S,) -> (S, size): sines of the positions in the first half of the channels, cosines in the second."""
+    frequency = 10000.0 ** (-torch.arange(0, size, 2, device=where.device) / size)
+    angles = where.unsqueeze(1) * frequency
+    return torch.cat([angles.sin(), angles.cos()], 1)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,6 +28,16 @@ from tensortide.examples.training import Parts, as_dtype, choose, divide, tokens
 from tensortide.workload import legal
 
 __all__ = ["hf_bert", "hf_gpt2", "hf_llama", "hf_mixtral", "hf_t5", "hf_vit"]
+
+_NO_ENDS = {"bos_token_id": None, "eos_token_id": None}
+"""No token begins or ends a text: the library's own are beyond small vocabularies."""
+
+
+def _config(
+    kind: Callable[..., PreTrainedConfig], hidden: int, layers: int, heads: int, **more: Any
+) -> PreTrainedConfig:
+    """A configuration by the names that all of the library's have; it keeps no keys and values from step to step."""
+    return kind(hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, use_cache=False, **more)
 
 
 def _built(family: Any, config: PreTrainedConfig, attention: str, dtype: str, **options: str) -> Any:
@@ -62,39 +73,17 @@ def hf_gpt2(
 ) -> Parts:
     """GPT-2 of transformers; small by default, 124 M parameters."""
     check_lengths(hidden, heads, seq, positions)
-    config = GPT2Config(
-        vocab_size=vocab,
-        n_positions=positions,
-        n_embd=hidden,
-        n_layer=layers,
-        n_head=heads,
-        resid_pdrop=dropout,
-        embd_pdrop=dropout,
-        attn_pdrop=dropout,
-        use_cache=False,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
+    dropouts = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
+    sizes = {"vocab_size": vocab, "n_positions": positions, **_NO_ENDS}
+    config = _config(GPT2Config, hidden, layers, heads, **sizes, **dropouts)
     return _causal(config, batch, seq, attention, dtype)
 
 
-def _llama_config(
-    seq: int, hidden: int, layers: int, heads: int, kv_heads: int, intermediate: int, vocab: int
-) -> dict[str, Any]:
+def _llama_sizes(seq: int, hidden: int, heads: int, kv_heads: int, intermediate: int, vocab: int) -> dict[str, Any]:
     """Settings that Llama and Mixtral have both."""
     head_size(hidden, heads, kv_heads)
-    return {
-        "vocab_size": vocab,
-        "hidden_size": hidden,
-        "intermediate_size": intermediate,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "max_position_embeddings": seq,
-        "use_cache": False,
-        "bos_token_id": None,
-        "eos_token_id": None,
-    }
+    sizes = {"vocab_size": vocab, "intermediate_size": intermediate, "num_key_value_heads": kv_heads}
+    return {**sizes, "max_position_embeddings": seq, **_NO_ENDS}
 
 
 @legal("hidden % (2 * heads) == 0", "heads % kv_heads == 0")
@@ -115,7 +104,8 @@ def hf_llama(
 
     Llama 3 70B is ``layers=80 hidden=8192 heads=64 kv_heads=8 intermediate=28672 vocab=128256 dtype=bfloat16``.
     """
-    config = LlamaConfig(**_llama_config(seq, hidden, layers, heads, kv_heads, intermediate, vocab))
+    sizes = _llama_sizes(seq, hidden, heads, kv_heads, intermediate, vocab)
+    config = _config(LlamaConfig, hidden, layers, heads, **sizes)
     return _causal(config, batch, seq, attention, dtype)
 
 
@@ -142,9 +132,10 @@ def hf_mixtral(
     here for that reason. ``"batched_mm"`` copies an expert's weights for every token (any type, small sizes only);
     ``"eager"`` loops over the experts that were hit, so it runs on real tensors only.
     """
-    shared = _llama_config(seq, hidden, layers, heads, kv_heads, intermediate, vocab)
+    sizes = _llama_sizes(seq, hidden, heads, kv_heads, intermediate, vocab)
+    routing = {"num_local_experts": experts, "num_experts_per_tok": top, "output_router_logits": False}
     choose("dispatch", dispatch, ("grouped_mm", "batched_mm", "eager"))
-    config = MixtralConfig(**shared, num_local_experts=experts, num_experts_per_tok=top, output_router_logits=False)
+    config = _config(MixtralConfig, hidden, layers, heads, **sizes, **routing)
     return _causal(config, batch, seq, attention, dtype, experts_implementation=dispatch)
 
 
@@ -164,16 +155,8 @@ def hf_t5(
     dtype: str = "float32",
 ) -> Parts:
     """T5 of transformers, an encoder-decoder; small by default, 61 M parameters."""
-    config = T5Config(
-        vocab_size=vocab,
-        d_model=hidden,
-        d_kv=head_size,
-        d_ff=intermediate,
-        num_layers=layers,
-        num_heads=heads,
-        dropout_rate=dropout,
-        use_cache=False,
-    )
+    sizes = {"vocab_size": vocab, "d_kv": head_size, "d_ff": intermediate}
+    config = _config(T5Config, hidden, layers, heads, **sizes, dropout_rate=dropout)
     model = _built(AutoModelForSeq2SeqLM, config, attention, dtype)
     source, target, labels = tokens(vocab, batch, source_seq), *tokens(vocab, 2, batch, target_seq).unbind()
     return model, {"input_ids": source, "decoder_input_ids": target, "labels": labels}, _own_loss
@@ -202,16 +185,9 @@ def hf_bert(
     """
     check_lengths(hidden, heads, seq, positions)
     choose("objective", objective, ("pooled", "masked"))
-    config = BertConfig(
-        vocab_size=vocab,
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=intermediate,
-        max_position_embeddings=positions,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-    )
+    dropouts = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
+    sizes = {"vocab_size": vocab, "intermediate_size": intermediate, "max_position_embeddings": positions}
+    config = _config(BertConfig, hidden, layers, heads, **sizes, **dropouts)
     model = _built(AutoModel if objective == "pooled" else AutoModelForMaskedLM, config, attention, dtype)
     ids = tokens(vocab, batch, seq)
     if objective == "masked":
@@ -237,15 +213,8 @@ def hf_vit(
     """Vision transformer of transformers; B/16 by default, 86.6 M parameters."""
     divide("image", image, "patch", patch)
     divide("hidden", hidden, "heads", heads)
-    config = ViTConfig(
-        image_size=image,
-        patch_size=patch,
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=intermediate,
-    )
-    config.num_labels = classes
+    sizes = {"image_size": image, "patch_size": patch, "intermediate_size": intermediate, "num_labels": classes}
+    config = _config(ViTConfig, hidden, layers, heads, **sizes)
     model = _built(AutoModelForImageClassification, config, attention, dtype)
     images = torch.randn(batch, 3, image, image, dtype=as_dtype(dtype))
     return model, {"pixel_values": images, "labels": torch.randint(0, classes, (batch,))}, _own_loss

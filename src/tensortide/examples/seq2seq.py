@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensortide.examples.attention import attend, check_attention, merge_heads, split_heads
+from tensortide.examples.attention import attend, check_attention, merge_heads, sinusoids, split_heads
 from tensortide.examples.recurrent import LSTMCell
 from tensortide.examples.training import Parts, divide, next_token_loss, tokens, trained
 from tensortide.workload import legal
@@ -165,7 +165,7 @@ class Transformer(nn.Module):
         nn.init.normal_(self.tokens.weight, std=hidden**-0.5)
         self.encoder, self.decoder = nn.ModuleList(encoder), nn.ModuleList(decoder)
         self.dropout = nn.Dropout(dropout)
-        self.register_buffer("positions", sinusoids(seq, hidden), persistent=False)
+        self.register_buffer("positions", sinusoids(torch.arange(seq), hidden), persistent=False)
 
     def embed(self, ids: Tensor) -> Tensor:
         return self.dropout(self.tokens(ids) * self.scale + self.positions[: ids.shape[1]])
@@ -179,13 +179,6 @@ class Transformer(nn.Module):
         for layer in self.decoder:
             x = layer(x, mask, memory)
         return F.linear(x, self.tokens.weight)
-
-
-def sinusoids(seq: int, hidden: int) -> Tensor:
-    """(seq, hidden): sines in the first half of the channels, cosines in the second."""
-    frequency = 10000.0 ** (-torch.arange(0, hidden, 2) / hidden)
-    angles = torch.outer(torch.arange(seq), frequency)
-    return torch.cat([angles.sin(), angles.cos()], 1)
 
 
 @legal("hidden % heads == 0", "hidden % 2 == 0")

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensortide.examples.attention import attend
+from tensortide.examples.attention import attend, sinusoids
 from tensortide.examples.training import Parts, classifier, trained
 from tensortide.workload import legal
 
@@ -162,7 +162,7 @@ class DiffusionUNet(nn.Module):
         self.head = nn.Sequential(nn.GroupNorm(width // 4, width), nn.SiLU(), last)
 
     def forward(self, images: Tensor, times: Tensor) -> Tensor:
-        time = self.time(_sinusoids(times, self.width))
+        time = self.time(sinusoids(times, self.width))
         x: Tensor = self.stem(images)
         skips = [x]
         for level, down in enumerate(self.down):
@@ -176,13 +176,6 @@ class DiffusionUNet(nn.Module):
             if level < len(self.grow):
                 x = self.grow[level](F.interpolate(x, scale_factor=2))
         return self.head(x)
-
-
-def _sinusoids(times: Tensor, size: int) -> Tensor:
-    """(B,) -> (B, size)."""
-    frequency = 10000.0 ** (-torch.arange(0, size, 2, device=times.device) / size)
-    angles = times.unsqueeze(1) * frequency
-    return torch.cat([angles.sin(), angles.cos()], 1)
 
 
 class Denoiser(nn.Module):

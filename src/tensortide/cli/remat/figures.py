@@ -22,8 +22,8 @@ from tensortide.cli.remat.experiments import (
     words,
 )
 from tensortide.cli.remat.target import StepRules
-from tensortide.cli.show import Files
-from tensortide.cli.source import OutputOptions, console, print_json, progress
+from tensortide.cli.show import Files, tell
+from tensortide.cli.source import OutputOptions, progress
 from tensortide.errors import OutputError
 from tensortide.studies.remat.budgets import budgets as parse_budgets
 from tensortide.studies.remat.designs import ablation, accesses, banishing, conduct, contest
@@ -73,11 +73,7 @@ def figures(
         say("drawing")
         files = sorted(_written(folder, formats, found))
         files += [draw_heatmap(grown, folder / f"residency.{suffix}") for suffix in dict.fromkeys(formats)]
-    if out.json:
-        print_json({"files": [str(path) for path in files]})
-    elif not out.quiet:
-        for path in files:
-            console().print(f"wrote {path}", soft_wrap=True)
+    tell({"files": list(map(str, files))}, (f"wrote {path}" for path in files), out)
 
 
 def _prepare(folder: Path, formats: Sequence[Format]) -> None:

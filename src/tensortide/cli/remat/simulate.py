@@ -1,7 +1,10 @@
-"""``tensortide remat simulate``: one step under one budget, by one policy: does it fit, at what price, and why not."""
+"""``tensortide remat simulate``: one step under one budget, by one policy: does it fit, at what price, and why not.
+
+``tensortide remat contenders``: plans made ahead against online policies."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,31 +13,33 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter, validators
 
-from tensortide.cli.durations import TimeOptions
-from tensortide.cli.remat.target import RuleOptions, recording_of
+from tensortide.cli.remat.experiments import Budgets, Limit, name_of, words
+from tensortide.cli.remat.target import RunOptions
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import (
-    CaptureOptions,
-    OutputOptions,
-    Target,
-    Top,
-    option,
-    progress,
-)
-from tensortide.errors import PlanError
+from tensortide.cli.source import TARGET, CaptureOptions, Target, Top, option, progress
+from tensortide.cli.time import TimeOptions
+from tensortide.errors import PlanError, WorkloadError
 from tensortide.plans import Plan, save_plan
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.choice import policy as find_policy
-from tensortide.plans.remat.policies import DEFAULT, contenders
+from tensortide.plans.remat.policies import DEFAULT
+from tensortide.plans.remat.policies import contenders as known_policies
 from tensortide.recorder import resolver
 from tensortide.replays.remat import Simulator
 from tensortide.replays.remat.simulator import AUTO, play, smallest_budget
 from tensortide.reports.budgeted import Budgeted, of_plan, of_policy
-from tensortide.studies.remat.budgets import Budget, budgets
+from tensortide.studies.remat.budgets import Budget, resolved
+from tensortide.studies.remat.budgets import budgets as parse_budgets
+from tensortide.studies.remat.subject import Subject
 from tensortide.write import check_writable
 
 if TYPE_CHECKING:
+    from tensortide.plans.remat.schedule import Recording
     from tensortide.reports.blocks import Document
+
+
+LAYERS = 10_000
+"""Of the longest made-up chain."""
 
 
 def simulate(
@@ -43,9 +48,9 @@ def simulate(
     *,
     budget: Annotated[
         str | None,
-        Parameter(
-            show_default=False,
-            help="Memory budget: 8GiB, 24 GB, or part of what the step takes without a budget: 60%, 0.6. Optional "
+        option(
+            "--budget",
+            "Memory budget: 8GiB, 24 GB, or part of what the step takes without a budget: 60%, 0.6. Optional "
             "with a plan.",
         ),
     ] = None,
@@ -62,11 +67,7 @@ def simulate(
     ] = 2.0,
     top: Top = 10,
     written: Annotated[Path | None, option("--plan", "Write the run as a plan, if it ends.")] = None,
-    files: Files = Files(),  # noqa: B008
-    options: CaptureOptions = CaptureOptions(),  # noqa: B008
-    times: TimeOptions = TimeOptions(),  # noqa: B008
-    rules: RuleOptions = RuleOptions(),  # noqa: B008
-    out: OutputOptions = OutputOptions(),  # noqa: B008
+    asked: RunOptions = RunOptions(),  # noqa: B008
 ) -> None:
     """Play one step under a memory budget: what is evicted and recomputed, what that costs, and if not, why not.
 
@@ -74,23 +75,23 @@ def simulate(
     """
     from tensortide.reports.sections.simulation import document
 
-    files.check()
+    asked.files.check()
     if written is not None:
         check_writable(written)
     plan = _plan_of(policy)
     wanted = None if plan is not None and budget is None else _budget_of(budget)
-    recording = recording_of(target, options, times, rules, quiet=out.quiet)
+    recording, rules = asked.recording(target), asked.rules
     simulator = Simulator(recording, compat=rules.compat, deallocation=rules.deallocation, device=rules.device or "")
     nbytes = None if wanted is None else wanted.bytes_of(simulator.baseline_bytes)
-    with progress(out.quiet) as say:
+    with progress(asked.out.quiet) as say:
         if plan is not None:
             run = _replay(simulator, plan, policy, nbytes)
         else:
             assert nbytes is not None
             run = _play(simulator, policy, nbytes, limit, say)
         made = document(run, top=top)
-        wrote = [*_save(run, plan, written), *_write(run, made, files)]
-    show(made, out, wrote=wrote)
+        wrote = [*_save(run, plan, written), *_write(run, made, asked.files)]
+    show(made, asked.out, wrote=wrote)
     if written is not None and written not in wrote:
         raise PlanError(f"no plan was written to {written}: the run did not end")
     if run.status != "ok":
@@ -110,7 +111,7 @@ def _budget_of(text: str | None) -> Budget:
         raise PlanError("a budget is missing: add --budget 8GiB, or --budget 60% of what the step takes")
     if text.strip().isdecimal() and len(text.strip()) > 2:
         return Budget(nbytes=int(text))
-    found = budgets(text)
+    found = parse_budgets(text)
     if len(found) != 1:
         raise PlanError(f"{text!r} are {len(found)} budgets: one run has one; tensortide remat sweep takes many")
     return found[0]
@@ -131,7 +132,7 @@ def _play(simulator: Simulator, policy: str, budget: int, limit: float, say: Cal
         say("looking for what would do")
         smallest = smallest_budget(simulator, run.policy, overhead_limit=limit, above=budget)
         if policy != AUTO and simulator.has_kernel(find_policy(policy)):
-            names = (name for name in contenders(seeded=False) if name not in (policy, DEFAULT))
+            names = (name for name in known_policies(seeded=False) if name not in (policy, DEFAULT))
             others = tuple(simulator.run(name, budget, overhead_limit=limit) for name in names)
     player = simulator.by(run.rules.deallocation)  # the best of all runs may be one with banishing
     name = f"{AUTO}: {run.policy}{'' if player is simulator else ' with banishing'}" if policy == AUTO else run.policy
@@ -161,3 +162,60 @@ def _write(run: Budgeted, made: Document, files: Files) -> Iterator[Path]:
         whole = msgspec.structs.replace(made, sections=(*made.sections, *telemetry))
         yield from Files(csv=files.csv).write(whole, table="evicted")
     yield from replace(files, html=None, csv=()).write(made, table="", keys=("memory",))
+
+
+def contenders(
+    target: Annotated[str, Parameter(help=f"{TARGET}; or chain:N, N layers of equal cost and size.")],
+    /,
+    *,
+    budgets: Budgets = "1.0:0.3:0.1",
+    policies: Annotated[
+        str, Parameter(help="Online policies, separated by commas; auto is the best of many at each budget.")
+    ] = "dtr-eq,auto",
+    limit: Limit = 2.0,
+    optimum_time: Annotated[
+        float,
+        Parameter(
+            help="Seconds for each search for an optimum, and each relaxation to be rounded; 0 leaves both out.",
+            validator=validators.Number(gte=0),
+        ),
+    ] = 60.0,
+    asked: RunOptions = RunOptions(),  # noqa: B008
+) -> None:
+    """Compare plans made ahead (Chen, Revolve, Checkmate's optimum) with online policies under the same budgets.
+
+    All are played on the same step and measured alike.
+    """
+    from tensortide.reports.sections.contenders import document
+    from tensortide.studies.remat.comparison import compare as contest
+
+    asked.files.check()
+    wanted, rules = parse_budgets(budgets), asked.rules
+    name = " ".join([name_of(target), *asked.options.set])
+    subject = Subject(name, _recording(target, asked), compat=rules.compat, device=rules.device or "")
+    with progress(asked.out.quiet) as say:
+        found = contest(
+            subject,
+            resolved(wanted, subject.baseline_bytes),
+            words(policies),
+            deallocation=rules.deallocation,
+            overhead_limit=limit,
+            optimum_time_s=optimum_time,
+            progress=say,
+        )
+    made = document(found)
+    show(made, asked.out, wrote=asked.files.write(made, table="entries"))
+
+
+def _recording(target: str, asked: RunOptions) -> Recording:
+    made_up_chain = re.fullmatch(r"chain:(\d+)", target, re.ASCII)
+    if made_up_chain is None:
+        return asked.recording(target)
+    from tensortide.plans.checkpointing.static import chain
+    from tensortide.studies.remat.contenders import made_up
+
+    if asked.options != CaptureOptions() or asked.times != TimeOptions():
+        raise WorkloadError(f"{target} is made up: it has no settings, and every op of it takes 1 ns")
+    if not 1 <= int(made_up_chain[1]) <= LAYERS:
+        raise WorkloadError(f"{target}: a chain has 1 to {LAYERS:,} layers")
+    return made_up(chain(int(made_up_chain[1])), target)

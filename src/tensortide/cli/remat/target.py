@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tensortide.cli.durations import TimeOptions, timed
-from tensortide.cli.source import CaptureOptions, option
+from tensortide.cli.show import Files
+from tensortide.cli.source import CaptureOptions, OutputOptions, option
+from tensortide.cli.time import TimeOptions, timed
 from tensortide.importers.door import File, resolve
 from tensortide.importers.dtrlog.read import read_recording
 from tensortide.importers.dtrlog.write import write_log
@@ -46,6 +47,21 @@ class RuleOptions(StepRules):
             "it for good when nothing evicted depends on it (banish), or ignore the release (ignore)."
         ),
     ] = "eager"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of verbs that play one step: files, reading and rules of the step, and printing."""
+
+    files: Files = Files()  # noqa: RUF009
+    options: CaptureOptions = CaptureOptions()  # noqa: RUF009
+    times: TimeOptions = TimeOptions()  # noqa: RUF009
+    rules: RuleOptions = RuleOptions()
+    out: OutputOptions = OutputOptions()  # noqa: RUF009
+
+    def recording(self, target: str) -> Recording:
+        return recording_of(target, self.options, self.times, self.rules, quiet=self.out.quiet)
 
 
 def recording_of(

@@ -1,0 +1,256 @@
+"""``tensortide formulas``: costs as formulas, and the questions they answer; its options."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from tensortide.cli.count import ALL, SymbolOptions, count_symbols, names_of
+from tensortide.cli.show import Files
+from tensortide.cli.show import show as show_document
+from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Strict, Top, option, with_progress
+from tensortide.cost.table import known_sizes
+from tensortide.errors import ExpressionError, WorkloadError
+from tensortide.expr import Expr, parse
+from tensortide.formulas import symbolic
+from tensortide.formulas.asymptotics import asymptotics
+from tensortide.formulas.derive import formulas_of_graph
+from tensortide.formulas.formulas import Formulas, is_formulas_file, load_formulas, shares
+from tensortide.formulas.invert import solve as solved
+from tensortide.formulas.projection import PPOPP19, domain_of
+from tensortide.formulas.projection import project as projected
+from tensortide.formulas.sweep import axis
+from tensortide.formulas.sweep import sweep as tabulated
+from tensortide.importers.door import File, resolve
+from tensortide.recorder import resolver
+from tensortide.recorder.target import find_workload, parse_settings
+
+if TYPE_CHECKING:
+    from tensortide.reports.blocks import Document
+
+__all__ = ["formulas"]
+
+formulas = App(
+    name="formulas",
+    help="Find a step's costs as formulas in its hyperparameters; tabulate, solve and extrapolate them.",
+    help_format="plaintext",
+)
+
+Target = Annotated[
+    str, Parameter(help="A file of formulas, a .meta graph, or a workload: file.py:function or an example.")
+]
+Paths = Annotated[tuple[str, ...], option("--path", "A symbol that follows: --path hidden=64*heads.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class FormulaOptions:
+    """Region and symbols of the formulas, and where what is found from them goes."""
+
+    files: Files = Files()  # noqa: RUF009
+    set: Annotated[
+        tuple[str, ...], option("--set", "A value: key=value. Once for each: --set seq=1024 --set batch=2.")
+    ] = ()
+    symbols: Annotated[
+        str, option("--symbols", "For a workload: hyperparameters that stay symbols, as in batch,hidden.")
+    ] = ""
+    condition: Annotated[
+        tuple[str, ...], option("--condition", 'For a workload: what its settings must meet: "hidden % heads == 0".')
+    ] = ()
+    out: OutputOptions = OutputOptions()  # noqa: RUF009
+
+    def formulas(self, target: str, needed: Iterable[str]) -> Formulas:
+        """The Formulas of ``target`` at these settings: read from a file, else found from the workload.
+
+        ``needed`` are the symbols that the verb works on.
+        """
+        workload = find_workload(target)
+        if workload is None and is_formulas_file(target):
+            self._refuse(f"{target} is a file of formulas")
+            return load_formulas(target).at(**self.bindings())
+        found = workload or resolve(target)
+        if isinstance(found, File):
+            self._refuse(f"{found}, and its symbols are found in it")
+            step = found.read(durations=False)
+            symbols = step.symbols or known_sizes(step.graph)
+            return formulas_of_graph(step.graph, symbols, found.path.name).at(**self.bindings())
+        over = dict.fromkeys([*names_of(self.symbols, found.function), *needed])
+        if "batch" in inspect.signature(found.function).parameters:
+            over["batch"] = None
+        settings = parse_settings(self.set, found.function, target)
+        domain = {"over": tuple(over), "where": self.condition}
+        return with_progress(symbolic, found, settings, quiet=self.out.quiet, resolver=resolver, **domain).formulas
+
+    def _refuse(self, what: str) -> None:
+        if self.symbols or self.condition:
+            raise WorkloadError(f"{what}: --symbols and --condition go with a workload")
+
+    def bindings(self) -> dict[str, int]:
+        """The values of ``--set``, which are whole numbers."""
+        values: dict[str, int] = {}
+        for setting in self.set:
+            name, equals, value = (part.strip() for part in setting.partition("="))
+            if not equals or not re.fullmatch(r"\d+", value):
+                raise ExpressionError(f"--set takes key=value with a whole number, not {setting!r}")
+            values[name] = int(value)
+        return values
+
+    def show(self, document: Document, *, table: str, keys: Sequence[str] = ()) -> None:
+        """Write the files that are asked for, and show ``document``."""
+        show_document(document, self.out, wrote=self.files.write(document, table=table, keys=keys))
+
+
+def path_of(steps: Iterable[str]) -> tuple[dict[str, Expr], set[str]]:
+    """The symbols that follow others, of ``--path hidden=64*heads``, and all that the path is about."""
+    path: dict[str, Expr] = {}
+    for step in steps:
+        name, equals, expr = step.partition("=")
+        if not equals:
+            raise ExpressionError(f"--path takes symbol=expression, not {step!r}")
+        path[name.strip()] = parse(expr)
+    return path, {*path, *(name for expr in path.values() for name in expr.symbols)}
+
+
+@formulas.command
+def show(
+    target: Target,
+    /,
+    *,
+    depth: Depth = 3,
+    top: Top = 15,
+    files: Files = Files(),  # noqa: B008
+    chosen: SymbolOptions = SymbolOptions(),  # noqa: B008
+    options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    strict: Strict = False,
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Show the totals of one step as formulas in its hyperparameters, by phase, module and op, and where they hold.
+
+    Without --symbols every hyperparameter that is an integer is a symbol.
+    """
+    files.check()
+    if find_workload(target) is None and is_formulas_file(target):
+        from tensortide.reports.sections.formulas import document_of_file
+
+        if chosen != SymbolOptions() or options != CaptureOptions():
+            raise WorkloadError(f"{target} is a file of formulas: --symbols and --set go with a workload")
+        made = document_of_file(load_formulas(target))
+    else:
+        chosen = chosen if chosen.symbols else dataclasses.replace(chosen, symbols=ALL)
+        made = count_symbols(target, chosen, options, strict=strict, depth=depth, top=top, quiet=out.quiet)
+    show_document(made, out, wrote=files.write(made, table="totals"))
+
+
+@formulas.command
+def sweep(
+    target: Target,
+    /,
+    *,
+    over: Annotated[
+        tuple[str, ...],
+        Parameter(
+            negative=(), help="Values of a symbol: hidden=256:8192:*2, seq=128:1024:128, batch=1,2,4. Repeatable."
+        ),
+    ],
+    asked: FormulaOptions = FormulaOptions(),
+) -> None:
+    """Tabulate the totals of one step over ranges of its hyperparameters."""
+    from tensortide.reports.sections.sweep import check_drawable, document
+
+    asked.files.check()
+    axes = dict(map(axis, over))
+    table = tabulated(asked.formulas(target, axes), axes)
+    if asked.files.figure is not None:
+        check_drawable(table)
+    asked.show(document(table), table="points")
+
+
+@formulas.command
+def solve(
+    target: Target,
+    /,
+    *,
+    symbol: Annotated[str, Parameter(name="--for", help="The hyperparameter to solve for.")],
+    where: Annotated[str, Parameter(help='What it must reach: "peak_bytes <= 24GiB", "flops/bytes >= 19.9".')],
+    want: Annotated[
+        Literal["largest", "smallest"] | None,
+        option("--want", "Which of the values that reach it (default: the only one)."),
+    ] = None,
+    asked: FormulaOptions = FormulaOptions(),
+) -> None:
+    """Find the value of one hyperparameter with which a total reaches a target."""
+    from tensortide.reports.sections.solution import document
+
+    asked.files.check()
+    asked.show(document(solved(asked.formulas(target, [symbol]), symbol, where, want=want)), table="values")
+
+
+@formulas.command
+def growth(
+    target: Target,
+    /,
+    *,
+    of: Annotated[str, Parameter(name="--growth", help="The hyperparameter that grows.")],
+    path: Paths = (),
+    batch: Annotated[str, option("--batch", "The symbol of the batch (default: batch or b).")] = "",
+    top: Top = 4,
+    asked: FormulaOptions = FormulaOptions(),
+) -> None:
+    """Show what one step costs per parameter as the model grows, and where the growth comes from.
+
+    --figure draws FLOPs per byte against the batch, with the ridge of an accelerator.
+    """
+    from tensortide.reports.sections.growth import document, intensity_scatter
+
+    asked.files.check()
+    steps, symbols = path_of(path)
+    costs = asked.formulas(target, [of, *sorted(symbols), *([batch] if batch else [])])
+    found = asymptotics(costs, of, path=steps, batch=batch)
+    draws = asked.files.figure is not None
+    drawn = intensity_scatter(costs.along(steps), of, found.batch, PPOPP19.roof()) if draws else None
+    terms = {name: shares(costs, name) for name in costs.totals}
+    made = document(found, terms, drawn, top=top)
+    asked.show(made, table="per_parameter", keys=("intensity_by_batch",))
+
+
+@formulas.command
+def project(
+    target: Target,
+    /,
+    *,
+    domain: Annotated[str, Parameter(help="word_lm, char_lm, nmt, speech or image.")],
+    growth: Annotated[str, Parameter(help="The hyperparameter that grows.")],
+    path: Paths = (),
+    batch: Annotated[str, Parameter(help="The symbol of the batch; without --set it is chosen.")] = "batch",
+    samples_per_step: Annotated[
+        str, option("--samples-per-step", "Samples a step trains on: batch*seq (default: the batch).")
+    ] = "",
+    error: Annotated[str, option("--error", "The error to reach (default: the domain's).")] = "",
+    samples: Annotated[float | None, option("--samples", "Train on so many, whatever the learning curve says.")] = None,
+    asked: FormulaOptions = FormulaOptions(),
+) -> None:
+    """Project what a model must be to reach an accuracy, and what a step and an epoch of it take."""
+    from tensortide.reports.sections.projection import document
+
+    asked.files.check()
+    chosen, (steps, symbols) = domain_of(domain), path_of(path)
+    needed = {growth, batch, *symbols, *(parse(samples_per_step).symbols if samples_per_step else ())}
+    costs = asked.formulas(target, sorted(needed))
+    found = projected(
+        costs,
+        chosen,
+        growth,
+        batch=batch,
+        samples_per_step=samples_per_step,
+        target=error,
+        samples=samples,
+        path=steps,
+        at={name: value for name, value in asked.bindings().items() if name in costs.symbols},
+    )
+    asked.show(document(found), table="requirements")

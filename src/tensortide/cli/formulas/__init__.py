@@ -1,1 +1,0 @@
-"""``tensortide formulas``: costs as formulas, and the questions they answer."""
