@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from tensortide.expr import sized, symbol
 from tensortide.graph.model import Graph, Meta
 from tensortide.reports import report
 from tensortide.reports.blocks import Document
@@ -113,6 +114,16 @@ def test_json_has_values_under_their_names(document: Document) -> None:
 def test_json_of_names_that_are_no_text() -> None:
     document = report(tower(hostile="half\ud800a character"))
     assert "half\ud800a character.0" in json.loads(render_json(document))["sections"]["ops"]["tables"]["ops"]["module"]
+
+
+def test_a_size_is_a_number_in_every_medium() -> None:
+    graph, size = tower(), sized(symbol("n"), 4)
+    storages = tuple(msgspec.structs.replace(one, nbytes=one.nbytes * size) for one in graph.storages)
+    document = report(msgspec.structs.replace(graph, storages=storages))
+    peak = document["cost"].fact("peak")
+    assert json.loads(render_json(document))["sections"]["memory"]["facts"]["peak_bytes"] == peak
+    for render in (render_html, render_markdown, render_trace):
+        assert render(document)
 
 
 def test_the_title_of_the_page_is_escaped() -> None:

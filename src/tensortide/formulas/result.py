@@ -62,6 +62,7 @@ class Symbolic(Shown, msgspec.Struct, frozen=True, kw_only=True):
     was skipped.
     """
 
+    SECTION = "formulas"
     formulas: Formulas
     rows: tuple[Row, ...]
     regimes: tuple[Regime, ...] = ()

@@ -11,11 +11,9 @@ from importlib import resources
 from itertools import pairwise
 from typing import Any
 
-import msgspec
-
 from tensortide.graph.roles import looks
 from tensortide.reports.blocks import Document
-from tensortide.reports.render.json import encode
+from tensortide.reports.render.json import builtins, encode
 
 __all__ = ["render_frame", "render_html"]
 
@@ -32,7 +30,7 @@ def render_html(document: Document, *, compress: bool | None = None) -> str:
     else. ``compress`` is for browsers and tools: None chooses by size."""
     from tensortide import __version__
 
-    data = encode(_packed(msgspec.to_builtins(document)))
+    data = encode(_packed(builtins(document)))
     if compress is None:
         compress = len(data) > PLAIN_BYTES
     theme, style = _read("theme.js"), _colors() + _read("page.css") + _read("print.css")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from tensortide.reports.pictures import Curve, Scatter, Spans
 from tensortide.reports.render.csv import columns_of
 from tensortide.reports.render.values import data_key
 
-__all__ = ["encode", "render_json"]
+__all__ = ["builtins", "encode", "render_json"]
 
 
 def render_json(document: Document) -> str:
@@ -30,11 +31,16 @@ def render_json(document: Document) -> str:
 def encode(value: object, *, indent: int | None = None) -> bytes:
     """Encode ``value``, structs included, as JSON: compact, or indented by ``indent``."""
     try:
-        data = msgspec.json.encode(value)
+        data = msgspec.json.encode(value, enc_hook=operator.index)
         return data if indent is None else msgspec.json.format(data, indent=indent)
     except UnicodeEncodeError:  # a name with half a character, which only escapes can write
         separators = (",", ":") if indent is None else None
-        return json.dumps(msgspec.to_builtins(value), separators=separators, indent=indent).encode()
+        return json.dumps(builtins(value), separators=separators, indent=indent).encode()
+
+
+def builtins(value: object) -> Any:
+    """Return ``value`` as dicts, lists and plain values; a Size becomes the number that it is."""
+    return msgspec.to_builtins(value, enc_hook=operator.index)
 
 
 def _section(section: Section) -> dict[str, Any]:
