@@ -247,6 +247,9 @@ def test_prediction_and_measurement_in_one_table(build: Build) -> None:
         assert predicted.evictions == measured.evictions
         assert predicted.recomputations == measured.recomputations > 0
         assert predicted.base_ns == measured.base_ns
+        assert both.times is not None
+        for figures, times in zip((predicted, measured), both.times, strict=True):
+            assert sum(times.values()) == pytest.approx(figures.base_ns + figures.recompute_ns, abs=len(times) + 2)
     with pytest.raises(RunError, match="nothing can be compared"):
         compared(by_policy, [])
 

@@ -17,7 +17,7 @@ from tensortide.plans.remat.schedule import recorded
 from tensortide.replays import replay
 from tensortide.replays.remat import Simulator
 from tensortide.run.budget import COUNTED, Budget, Usage
-from tensortide.timelines import Difference, Figures, diff, mean_figures, timeline
+from tensortide.timelines import Difference, Figures, diff, mean_figures, mean_times, timeline
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
@@ -125,8 +125,8 @@ def _timed(target: str, step: Callable[[], Any], device: torch.device, count: in
 class Compared:
     """``measured``: means over ``steps`` steps, and their highest peak. ``predicted``: the same steps played by the
     simulator with the measured durations; ``status`` says whether it ended there. ``difference`` is that of the last
-    step op by op, predicted against measured (None if the simulator did not reach its end). ``elsewhere_bytes``: what
-    the program has in memory that the captured step does not; it is part of both peaks."""
+    step op by op, predicted against measured (None if the simulator did not reach its end). ``times`` is the
+    mean time of each kind of op in both (None unless it reached the end of all). ``elsewhere_bytes``: what the program has in memory that the captured step does not; it is part of both peaks."""
 
     predicted: Figures
     measured: Figures
@@ -134,6 +134,7 @@ class Compared:
     steps: int
     elsewhere_bytes: int
     difference: Difference | None
+    times: tuple[dict[str, int], dict[str, int]] | None
 
 
 def compared(budget: Budget, steps: Sequence[LiveStep]) -> Compared:
@@ -147,20 +148,20 @@ def compared(budget: Budget, steps: Sequence[LiveStep]) -> Compared:
     last = steps[-1]
     elsewhere = last.before_bytes - timeline(last.recorded, device=last.device, workspace=False).at_start
     status: Status = "ok"
-    line: Timeline | None
     measured = [step.figures for step in steps]
     if budget.plan is not None and budget.graph is not None:
-        line = _priced(steps, budget.graph, budget.plan)
-        predicted = line.figures
+        lines: Sequence[Timeline] = [_priced(steps, budget.graph, budget.plan)]
+        predicted = lines[0].figures
         measured = [replace(step.figures, evictions=step.replayed().figures.evictions) for step in steps]
     else:
-        predicted, status, line = _played(steps, max(0, budget.budget_bytes - elsewhere), budget.policy)
+        predicted, status, lines = _played(steps, max(0, budget.budget_bytes - elsewhere), budget.policy)
     predicted = replace(predicted, peak_bytes=predicted.peak_bytes + elsewhere)
-    difference = None if line is None else diff(line, last)
-    return Compared(predicted, mean_figures(measured), status, len(steps), elsewhere, difference)
+    difference = diff(lines[-1], last) if lines else None
+    times = (mean_times(lines), mean_times(steps)) if lines else None
+    return Compared(predicted, mean_figures(measured), status, len(steps), elsewhere, difference, times)
 
 
-def _played(steps: Sequence[LiveStep], budget_bytes: int, policy: Policy) -> tuple[Figures, Status, Timeline | None]:
+def _played(steps: Sequence[LiveStep], budget_bytes: int, policy: Policy) -> tuple[Figures, Status, Sequence[Timeline]]:
     """Play each of ``steps`` with its own durations, which are those that the policy went by."""
     runs = [
         Simulator(recorded(step.recorded, step.durations_ns), workspace=step.workspace, device=step.device).run(
@@ -169,8 +170,8 @@ def _played(steps: Sequence[LiveStep], budget_bytes: int, policy: Policy) -> tup
         for step in steps
     ]
     failed: Status = next((run.status for run in runs if run.status != "ok"), "ok")
-    line = runs[-1].timeline() if runs[-1].status == "ok" else None
-    return mean_figures([run.figures for run in runs]), failed, line
+    lines = [run.timeline() for run in runs] if failed == "ok" else []
+    return mean_figures([run.figures for run in runs]), failed, lines
 
 
 def _priced(steps: Sequence[LiveStep], graph: Graph, plan: Plan) -> Timeline:

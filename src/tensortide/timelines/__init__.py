@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensortide.timelines.advice import Offload, Recompute, offloads, recomputations
-from tensortide.timelines.diff import Difference, Figures, diff, mean_figures
+from tensortide.timelines.diff import Difference, Figures, diff, mean_figures, mean_times
 from tensortide.timelines.effects import IDENTITY, Effect, ModuleMemory, Segment, by_module, compose, effects
 from tensortide.timelines.events import Events, Kind, events_of
 from tensortide.timelines.idle import Hideable, Idleness, MemoryTime, PeakSplit, idleness
@@ -42,6 +42,7 @@ __all__ = [
     "live_bytes",
     "liveness",
     "mean_figures",
+    "mean_times",
     "offloads",
     "recomputations",
     "timeline",

@@ -39,6 +39,19 @@ def mean_figures(rows: Sequence[Figures]) -> Figures:
     return Figures(**{**means, "peak_bytes": max(row.peak_bytes for row in rows)})
 
 
+EARLIER = "ops of an earlier step"
+"""Name of recomputed ops that the recorded step does not have."""
+
+
+def mean_times(lines: Sequence[Timeline]) -> dict[str, int]:
+    """The time of each kind of op in several Timelines of one step, recomputation included: means of a step."""
+    sums = Counter[str]()
+    for line in lines:
+        for op, ns in zip(line.run_op.tolist(), line.run_ns.tolist(), strict=True):
+            sums[line.recorded[op].name if op >= 0 else EARLIER] += ns
+    return {name: round(ns / len(lines)) for name, ns in sums.items()}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Difference(Shown):
     """Two Timelines ``a`` and ``b`` side by side.

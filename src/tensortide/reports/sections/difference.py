@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, UnitName
 from tensortide.reports.pictures import Curve, Series
 from tensortide.reports.render.values import fact_text
-from tensortide.timelines import Difference, Figures
+from tensortide.timelines import Difference, Figures, mean_times
 
 __all__ = ["document", "facts_of", "facts_table", "figures_table", "section"]
 
@@ -54,14 +54,24 @@ def facts_table(
 
 def document(found: Difference) -> Document:
     """Show the figures of both Timelines, the ops whose time differs most, and the bytes resident over the step."""
-    meta, made = found.a.recorded.meta, section(found, found.a.figures, found.b.figures)
+    meta, timed = found.a.recorded.meta, found.a.timed and found.b.timed
+    times = (mean_times([found.a]), mean_times([found.b])) if timed else None
+    made = section(found, found.a.figures, found.b.figures, times=times)
     return Document(title=meta.workload, settings=dict(meta.hyperparameters), sections=(made,))
 
 
-def section(found: Difference | None, a: Figures, b: Figures, notes: Iterable[Note] = ()) -> Section:
-    """The section of ``found``; ``a`` and ``b`` are the figures to show, such as means over several steps."""
-    details: tuple[AnyBlock, ...] = () if found is None else (*_kinds(found), *_curve(found))
-    return Section("difference", "Predicted and measured", blocks=(figures_table(a, b), *details, *notes))
+def section(
+    found: Difference | None,
+    a: Figures,
+    b: Figures,
+    notes: Iterable[Note] = (),
+    times: tuple[Mapping[str, int], Mapping[str, int]] | None = None,
+) -> Section:
+    """The section of ``found``; ``a`` and ``b`` are the figures to show, such as means over several steps, and
+    ``times`` the time of each kind of op in both."""
+    curve: tuple[AnyBlock, ...] = () if found is None else tuple(_curve(found))
+    kinds = () if times is None else (_kinds(*times),)
+    return Section("difference", "Predicted and measured", blocks=(figures_table(a, b), *kinds, *curve, *notes))
 
 
 def figures_table(a: Figures, b: Figures) -> Table:
@@ -70,24 +80,18 @@ def figures_table(a: Figures, b: Figures) -> Table:
     return facts_table(first, second, NAMES, title="One step")
 
 
-def _kinds(found: Difference) -> Iterator[Table]:
-    """The kinds of op whose time differs most."""
-    if not (found.a.timed and found.b.timed):
-        return
-    sums = dict[str, list[int]]()
-    for side, line, runs in ((0, found.a, found.a_run), (1, found.b, found.b_run)):
-        for op, ns in zip(line.run_op[runs].tolist(), line.run_ns[runs].tolist(), strict=True):
-            if op >= 0:
-                sums.setdefault(found.a.recorded[op].name, [0, 0])[side] += ns
-    rows = sorted(((name, a, b) for name, (a, b) in sums.items()), key=lambda row: -abs(row[2] - row[1]))
+def _kinds(first: Mapping[str, int], second: Mapping[str, int]) -> Table:
+    """The kinds of op whose time differs most; rows add up to the time of own and recomputed ops."""
+    sums = [(name, first.get(name, 0), second.get(name, 0)) for name in dict.fromkeys([*first, *second])]
+    rows = sorted(sums, key=lambda row: -abs(row[2] - row[1]))
     columns = (
         Column("op", "Op", "name", tuple(name for name, _, _ in rows), fold=True),
         Column("a", NAMES[0], "ns", tuple(a for _, a, _ in rows)),
         Column("b", NAMES[1], "ns", tuple(b for _, _, b in rows)),
         Column("difference", "difference", "ns", tuple(b - a for _, a, b in rows)),
     )
-    rest, remark = f"and {len(rows) - KINDS} more kinds of op", "largest difference first; runs that both have"
-    yield Table(key="kinds", title="By op", remark=remark, columns=columns, top=KINDS, rest=rest)
+    rest, remark = f"and {len(rows) - KINDS} more kinds of op", "recomputation included; largest difference first"
+    return Table(key="kinds", title="By op", remark=remark, columns=columns, top=KINDS, rest=rest)
 
 
 def _curve(found: Difference) -> Iterator[Curve]:

@@ -62,4 +62,4 @@ def _compared(found: Compared) -> Section:
     if found.elsewhere_bytes:
         extra = format_bytes(found.elsewhere_bytes)
         notes.append(Note(text=f"Both peaks include {extra} that the captured step does not have."))
-    return difference.section(found.difference, found.predicted, found.measured, notes)
+    return difference.section(found.difference, found.predicted, found.measured, notes, found.times)
