@@ -81,7 +81,10 @@ def test_sweep_to_standard_output(folder: Path) -> None:
 
 def test_solve(folder: Path) -> None:
     asked = ("formulas", "solve", "gpt2.formulas.json", "--for", "batch", "--where", "peak_bytes <= 24GiB")
-    assert "batch = 9\n" in run(folder, *asked)
+    text = run(folder, *asked)
+    assert "batch = 9\n" in text
+    assert "without the workspace of kernels" in text
+    assert "reaches 26,388,092,977,152 B; batch = 10,778" in run(folder, *asked[:-1], "peak_bytes <= 24TiB")
     document = as_json(folder, *asked, "--set", "seq=512")
     assert document["settings"]["seq"] == 512
     found = document["sections"]["solution"]["facts"]

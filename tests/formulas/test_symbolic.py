@@ -185,7 +185,7 @@ def test_nothing_legal_is_an_error_that_says_what_to_do() -> None:
     def never(batch: int = 4) -> Callable[[], None]:
         raise ValueError("not today")
 
-    with pytest.raises(WorkloadError, match=r"no legal setting of batch(.|\n)*not today(.|\n)*--where"):
+    with pytest.raises(WorkloadError, match=r"no legal setting of batch(.|\n)*not today(.|\n)*--condition"):
         symbolic(never, over=["batch"])
 
 

@@ -311,7 +311,7 @@ class Sampler:
         setting, reason = next(iter(self.illegal.items()), ("", "the conditions exclude all"))
         raise WorkloadError(
             f"found no legal setting of {', '.join(vary)} in {self.captures} captures; at {setting}: {reason}\n"
-            "Say which are legal: --where 'hidden % heads == 0' or --values hidden=64,128,192"
+            "Say which are legal: --condition 'hidden % heads == 0' (in Python: where=)"
         )
 
 

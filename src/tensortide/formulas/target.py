@@ -11,7 +11,7 @@ from tensortide.errors import ExpressionError, TensortideError
 from tensortide.expr import Expr, constant, parse
 from tensortide.expr.expr import denominator
 from tensortide.formulas.asymptotics import Ratio
-from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.formulas import QUANTITIES, Formulas
 from tensortide.units import parse_bytes
 
 __all__ = ["Target", "amount", "ratio_of", "target_of"]
@@ -51,20 +51,22 @@ def target_of(text: str, formulas: Formulas) -> Target:
     if len(parts) != 3 or not parts[0] or not parts[2]:
         raise ExpressionError(f"cannot read {text!r}: write it like peak_bytes <= 24GiB or parameters = 1.3B")
     shown, relation, limit = parts
-    in_bytes = shown in formulas.totals and shown.endswith("bytes")
+    left, in_bytes = ratio_of(shown, formulas), shown in formulas.totals and shown.endswith("bytes")
     if _NUMBER.fullmatch(limit):
         number = amount(limit, in_bytes=in_bytes)
         right = Ratio(constant(number.numerator), constant(number.denominator))
     else:
         right = ratio_of(limit, formulas)
     known: dict[str, Relation] = {"=": "==", "==": "==", "<=": "<=", ">=": ">=", "<": "<", ">": ">"}
-    return Target(text.strip(), ratio_of(shown, formulas), known[relation], right, in_bytes)
+    return Target(text.strip(), left, known[relation], right, in_bytes)
 
 
 def ratio_of(text: str, formulas: Formulas) -> Ratio:
     """An expression in totals and symbols: ``flops/bytes``."""
     named = parse(text)
     for name in sorted(named.symbols):
+        if name in QUANTITIES and name not in formulas.totals:
+            raise ExpressionError(f"{name} has no formula here; there are {', '.join(formulas.totals) or 'none'}")
         formulas.check(name, (*formulas.totals, *formulas.symbols), "total or symbol")
     below = denominator(named)
     return Ratio((named * below).subs(formulas.totals), below.subs(formulas.totals))

@@ -125,8 +125,9 @@ def _timed(target: str, step: Callable[[], Any], device: torch.device, count: in
 class Compared:
     """``measured``: means over ``steps`` steps, and their highest peak. ``predicted``: the same steps played by the
     simulator with the measured durations; ``status`` says whether it ended there. ``difference`` is that of the last
-    step op by op, predicted against measured (None if the simulator did not reach its end). ``times`` is the
-    mean time of each kind of op in both (None unless it reached the end of all). ``elsewhere_bytes``: what the program has in memory that the captured step does not; it is part of both peaks."""
+    step op by op, predicted against measured, ``times`` the mean time of each kind of op in both (None if the simulator
+    did not reach the end of all steps). ``elsewhere_bytes``: what the program has in memory that the captured step does
+    not; it is part of both peaks."""
 
     predicted: Figures
     measured: Figures

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
+import re
+
 from tensortide.formulas.invert import Solution
-from tensortide.reports.blocks import Column, Document, Fact, Facts, Note, Section, Table, UnitName, data_facts
+from tensortide.reports.blocks import (
+    AnyBlock,
+    Column,
+    Document,
+    Fact,
+    Facts,
+    Note,
+    Section,
+    Table,
+    UnitName,
+    data_facts,
+)
 from tensortide.reports.render.values import value_text
 from tensortide.reports.sections.formulas import TITLES, ranked, unit_of
 
 __all__ = ["document"]
 
+WITHOUT = "peak_bytes is without the workspace of kernels, which the peak memory of report and memory includes"
+
 
 def document(solution: Solution) -> Document:
     """Show the value, what it reaches and what its neighbour would, and the totals there."""
     unit: UnitName = "bytes" if solution.in_bytes else "amount"
-    reached = f"reaches {value_text(solution.reached, unit)}"
+    text, next_text = _texts(solution, unit)
+    reached = f"reaches {text}"
     facts = [*data_facts("text", symbol=solution.symbol, target=solution.target, kind=solution.kind)]
     facts += [*data_facts("count", value=solution.value), *data_facts("flag", proved=solution.proved)]
     facts += data_facts(unit, reached=solution.reached)
     if solution.beyond is not None:
         value, beyond = solution.beyond
-        reached += f"; {solution.symbol} = {value:,} would reach {value_text(beyond, unit)}"
+        reached += f"; {solution.symbol} = {value:,} would reach {next_text}"
         facts += [*data_facts("count", beyond=value), *data_facts(unit, beyond_reached=beyond)]
     how = "proved by the shape of the formulas" if solution.proved else "found by scanning: nothing is proved"
     names = ranked(solution.totals)
     totals = tuple(Fact(name, TITLES.get(name, name), solution.totals[name], unit_of(name)) for name in names)
     values = Column("value", "", "number", tuple(solution.totals[name] for name in names))
-    blocks = (
+    blocks: tuple[AnyBlock, ...] = (
         Note(text=f"{reached} ({how})"),
+        *([Note(text=WITHOUT)] if "peak_bytes" in re.split(r"\W+", solution.target) else []),
         Facts(rows=tuple(facts)),
         Facts(title="Totals", key="totals", rows=totals),
         Table(key="values", columns=(Column("total", "", "text", tuple(names)), values), top=0),
@@ -36,3 +53,12 @@ def document(solution: Solution) -> Document:
     settings.pop(solution.symbol, None)
     relation = "nearest to" if solution.kind == "nearest" else f"{solution.kind} with"
     return made.document(title, f"{relation} {solution.target}", settings=settings)
+
+
+def _texts(solution: Solution, unit: UnitName) -> tuple[str, str]:
+    """Print what the value reaches and what its neighbour would, exactly if rounding makes them equal."""
+    values = [solution.reached, solution.reached if solution.beyond is None else solution.beyond[1]]
+    first, second = (value_text(value, unit) for value in values)
+    if first == second and values[0] != values[1]:
+        first, second = (f"{value:,.15g}" + " B" * (unit == "bytes") for value in values)
+    return first, second
