@@ -87,6 +87,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 CASES = [
+    ("count w.py:ok --html zz.html --figure zz.png", "there is nothing to draw"),
+    ("count w.py:ok --html zz.html --figure zz", "there is nothing to draw"),
+    ("report w.py:ok --html z.html --csv z.html", "two outputs go to z.html"),
     ("count w.py:ok --set batch=three", "w.py:ok: batch takes int (default 2), not 'three'"),
     ("count w.py:ok --set widht=2", "no hyperparameter 'widht'; did you mean width?"),
     ("count w.py:ok --set width", "--set takes key=value, not 'width'"),

@@ -79,19 +79,22 @@ def _write_csv(document: Document, path: Path, table: str, _: object) -> None:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Files:
-    """Files to which a verb writes the Document that it shows; a format is one field."""
+    """Files to which a verb writes the Document that it shows; a format is one field.
 
-    html: Annotated[
-        Path | None,
-        option("--html", "Write one offline HTML page; its folder is made if missing."),
-        _rendered("html", folders=True),
-    ] = None
+    They are written in this order: figures first, as there may be nothing to draw.
+    """
+
     figure: Annotated[
         Path | None,
         option(
             "--figure", "Draw the result (.png, .svg, .pdf); or, to a name without a suffix, a folder of each figure."
         ),
         Format(_check_figure, _draw),
+    ] = None
+    html: Annotated[
+        Path | None,
+        option("--html", "Write one offline HTML page; its folder is made if missing."),
+        _rendered("html", folders=True),
     ] = None
     csv: Annotated[
         tuple[str, ...],
@@ -121,7 +124,13 @@ class Files:
 
     def check(self) -> None:
         """Raise OutputError if one of them cannot be written: before work that would be lost."""
+        paths = set()
         for format_, _, path in self._asked():
+            if path in paths or not path.name:
+                raise OutputError(
+                    f"two outputs go to {path}." if path in paths else "an output needs the name of a file."
+                )
+            paths.add(path)
             format_.check(path)
 
     def write(self, document: Document, *, table: str, keys: Sequence[str] = ()) -> list[Path]:

@@ -199,8 +199,9 @@ class LiveStep(Timeline):
         if foreign:
             raise PlanError(f"{foreign} ops of an earlier step were recomputed: a plan of one step cannot say that")
         events = zip(self.events.kind.tolist(), self.events.index.tolist(), strict=True)
-        own = ((kind, index) for kind, index in events if index != NOTHING)
-        return Plan(self.recorded.index.digest, (Lane(self.device, tuple(steps(self.recorded, own))),))
+        own = ((Kind(kind), index) for kind, index in events if index != NOTHING)
+        found = tuple([step for _, step in steps(self.recorded, own)])
+        return Plan(self.recorded.index.digest, (Lane(self.device, found),))
 
     def replayed(self) -> StorageTimeline:
         """The Timeline of ``plan`` with the measured durations. It has the bytes of the graph's storages alone; those

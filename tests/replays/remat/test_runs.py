@@ -59,6 +59,7 @@ def assert_run_adds_up(run: Simulation) -> None:
     line = run.timeline()
     validate(line.graph)
     assert line.peak_bytes == run.peak_bytes
+    assert line.figures.evictions == run.evictions
     assert len(line.graph) == len(run.schedule.graph) + run.recomputations
 
 

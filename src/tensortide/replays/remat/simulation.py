@@ -154,9 +154,9 @@ class Simulation(Outcome):
                 digest.update(f"{roots[index]},".encode())
         return digest.hexdigest()[:16]
 
-    def trace(self) -> Iterator[tuple[int, int]]:
+    def trace(self) -> Iterator[tuple[Kind, int]]:
         """The kind of each event, with its op, value or storage of the schedule."""
-        return zip(map(int, self.kinds), map(int, self.indexes), strict=True)
+        return zip(map(Kind, self.kinds), map(int, self.indexes), strict=True)
 
     def plan(self) -> Plan:
         """The run as a Plan of the Graph of the schedule: replayed, it takes the same memory at every op.
@@ -165,11 +165,13 @@ class Simulation(Outcome):
         """
         if self.status != "ok":
             raise PlanError(f"a run that ended in {self.status} is no plan: give it a larger budget or another policy")
-        graph = self.schedule.graph
-        found = tuple(steps(graph, self._happened(), collect=self.rules.collect))
-        return Plan(graph.index.digest, (Lane(self.schedule.device, found),))
+        found = tuple([step for _, step in self._steps()])
+        return Plan(self.schedule.graph.index.digest, (Lane(self.schedule.device, found),))
 
-    def _happened(self) -> Iterator[tuple[int, int]]:
+    def _steps(self) -> Iterator[tuple[Kind, Step]]:
+        return steps(self.schedule.graph, self._happened(), collect=self.rules.collect)
+
+    def _happened(self) -> Iterator[tuple[Kind, int]]:
         """The trace in ops and storages of the graph."""
         schedule = self.schedule
         origin, storages = schedule.origin.tolist(), schedule.storage_origin.tolist()
@@ -192,26 +194,32 @@ class Simulation(Outcome):
         for op, ns in zip(schedule.origin.tolist(), schedule.cost_ns.tolist(), strict=True):
             if op != NONE:
                 durations[op] = ns
-        return replay(graph, self.plan(), durations_ns=durations, workspace=self.workspace)
+        line = replay(graph, self.plan(), durations_ns=durations, workspace=self.workspace)
+        kinds = line.events.kind
+        kinds[kinds == Kind.EVICT] = [kind for kind, step in self._steps() if isinstance(step, Evict)]
+        return line
 
 
-def steps(graph: Graph, happened: Iterable[tuple[int, int]], *, collect: bool = True) -> Iterator[Step]:
-    """The steps of the Plan of ``graph`` that amounts to what ``happened``: kinds of a trace, each with an op or
-    a storage of ``graph``. ``collect``: what was dropped for good never comes back."""
+def steps(graph: Graph, happened: Iterable[tuple[Kind, int]], *, collect: bool = True) -> Iterator[tuple[Kind, Step]]:
+    """The steps of the Plan of ``graph`` that amounts to what ``happened``, each with the kind of its event.
+
+    ``happened``: kinds of events, each with an op or a storage of ``graph``. What the trace does not have, because
+    the engine never counted it as resident, is banished. ``collect``: what was banished never comes back.
+    """
     resident = {i: None for i, s in enumerate(graph.storages) if s.birth is None and s.death != 0}
     allocated = graph.index.allocated
     dropped: set[int] = set()
-    yield from (Evict(i) for i, s in enumerate(graph.storages) if s.birth is None and s.death == 0)
+    yield from ((Kind.BANISH, Evict(i)) for i, s in enumerate(graph.storages) if s.birth is None and s.death == 0)
     for kind, index in happened:
         if kind in (Kind.EVICT, Kind.BANISH, Kind.DEAD):
             if kind != Kind.EVICT and collect:
                 dropped.add(index)
             if kind != Kind.DEAD:
                 del resident[index]
-                yield Evict(index)
+                yield kind, Evict(index)
             continue
-        yield Compute(index)
+        yield kind, Compute(index)
         resident.update(dict.fromkeys(s for s in allocated[index] if s not in dropped))
-        yield from (Evict(s) for s in allocated[index] if s in dropped)
+        yield from ((Kind.BANISH, Evict(s)) for s in allocated[index] if s in dropped)
     residence = residences(graph)
-    yield from (Evict(s) for s in resident if residence[s] in (Residence.LOCAL, Residence.NEVER))
+    yield from ((Kind.BANISH, Evict(s)) for s in resident if residence[s] in (Residence.LOCAL, Residence.NEVER))

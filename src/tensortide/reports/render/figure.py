@@ -98,17 +98,21 @@ def render_figure(document: Document, path: str | os.PathLike[str], keys: Sequen
 
 def render_each(document: Document, folder: Path, keys: Sequence[str] = ()) -> None:
     """Write each panel of ``document`` to ``folder`` as PNG and SVG: all, or the blocks called ``keys``."""
+    panels = _panels(document, keys)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot make the folder {folder}: {error.strerror}.") from error
-    for key, kind in product((panel.key for panel in _panels(document, keys)), ("png", "svg")):
+    for key, kind in product((panel.key for panel in panels), ("png", "svg")):
         render_figure(document, folder / f"{key}.{kind}", (key,))
 
 
 def _panels(document: Document, keys: Sequence[str]) -> list[Curve | Scatter | Spans]:
     every = [block for section in document.sections for block in section.blocks]
-    return [b for b in every if isinstance(b, Curve | Scatter | Spans) and (not keys or b.key in keys)]
+    panels = [b for b in every if isinstance(b, Curve | Scatter | Spans) and (not keys or b.key in keys)]
+    if not panels:
+        raise OutputError("there is nothing to draw.")
+    return panels
 
 
 def draw(document: Document, keys: Sequence[str] = ()) -> Figure:
@@ -117,8 +121,6 @@ def draw(document: Document, keys: Sequence[str] = ()) -> Figure:
     from matplotlib.figure import Figure
 
     panels = _panels(document, keys)
-    if not panels:
-        raise OutputError("there is nothing to draw.")
     columns = 1 if len(panels) == 1 else 2
     rows = math.ceil(len(panels) / columns)
     size = PANEL if columns == 1 else (0.8 * PANEL[0], 0.9 * PANEL[1])
