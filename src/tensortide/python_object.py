@@ -16,8 +16,6 @@ from typing import Any, TypeVar
 
 from tensortide.errors import WorkloadError
 
-__all__ = ["is_path", "load_object", "names_object", "near"]
-
 T = TypeVar("T")
 
 _NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-__all__ = ["Shown"]
-
 
 class Shown:
     """A result shown by ``document(result)`` of ``reports/sections/<SECTION>.py``, loaded when it is first shown.

@@ -7,8 +7,6 @@ from fractions import Fraction
 
 from tensortide.errors import TensortideError
 
-__all__ = ["format_bytes", "format_count", "format_percent", "format_seconds", "parse_bytes"]
-
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _DECIMAL = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 _BYTES = re.compile(r"([0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,3})?\s*(?:([kmgtpe])(i?))?(?:b|bytes?)?")

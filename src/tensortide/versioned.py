@@ -19,8 +19,6 @@ import msgspec
 
 from tensortide.errors import TensortideError
 
-__all__ = ["Format", "Head"]
-
 T = TypeVar("T")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-__all__ = ["legal"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from tensortide.errors import OutputError
 
-__all__ = ["check_writable", "write_file", "write_files"]
-
 _REASONS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",

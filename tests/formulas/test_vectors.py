@@ -12,7 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tensortide.expr import Expr, ceil, constant, floor_ratio, maximum, minimum, power, symbol
-from tensortide.formulas.vectors import Solver, Vector
+from tensortide.formulas.terms import Vector
+from tensortide.formulas.vectors import Solver
 
 Point = dict[str, int]
 

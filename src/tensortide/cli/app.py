@@ -19,8 +19,6 @@ from tensortide.cli.report import report
 from tensortide.cli.run import run
 from tensortide.cli.time import time
 
-__all__ = ["MOVED", "VERBS", "app", "moved"]
-
 remat = App(
     name="remat",
     help="Evict tensors and recompute them to fit a step into less memory: what it costs, under which policy.",

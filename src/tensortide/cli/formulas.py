@@ -34,8 +34,6 @@ from tensortide.recorder.target import find_workload, parse_settings
 if TYPE_CHECKING:
     from tensortide.reports.blocks import Document
 
-__all__ = ["formulas"]
-
 formulas = App(
     name="formulas",
     help="Find a step's costs as formulas in its hyperparameters; tabulate, solve and extrapolate them.",

@@ -21,8 +21,6 @@ from tensortide.write import check_writable, write_file, write_files
 if TYPE_CHECKING:
     from tensortide.reports.blocks import Document
 
-__all__ = ["Files", "show", "tell"]
-
 
 class Format(NamedTuple):
     """A format of output: ``check`` refuses a path before work that would be lost; ``write`` takes the Document, the

@@ -12,8 +12,6 @@ from typing import NamedTuple, TypeAlias
 from tensortide.cost.opcall import OpCall, tensors_in
 from tensortide.graph.model import Tensor
 
-__all__ = ["Bytes", "BytesRule", "interface", "nothing", "reads", "region", "selected_rows", "size", "writes_only"]
-
 OVERWRITING = (
     "copy_ fill_ zero_ normal_ uniform_ bernoulli_ random_ exponential_ geometric_ cauchy_ log_normal_ set_ "
     "_foreach_copy_ _foreach_zero_ resize_ eye_ _fill_mem_eff_dropout_mask_"

@@ -18,8 +18,6 @@ from tensortide.errors import NoSuchOp, UnknownCost
 from tensortide.expr import Size
 from tensortide.graph.model import Graph, Op, Phase
 
-__all__ = ["PHASES", "Count", "count"]
-
 K = TypeVar("K", bound=Hashable)
 
 RECOMPUTE = "recompute"

@@ -11,8 +11,6 @@ from tensortide.cost.totals import Total
 from tensortide.graph.model import Graph, OpView
 from tensortide.units import format_count, format_percent
 
-__all__ = ["Coverage", "OpGroup", "coverage_of"]
-
 
 class OpGroup(msgspec.Struct, frozen=True):
     """Ops of one name: how many, the shapes and module path of the first, and why they are listed."""

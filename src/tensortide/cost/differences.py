@@ -10,8 +10,6 @@ import msgspec
 from tensortide.cost.table import QUANTITIES, ZERO, Quantity, Table
 from tensortide.expr import Expr, total
 
-__all__ = ["Comparison", "Difference"]
-
 
 class Difference(msgspec.Struct, frozen=True):
     """One quantity of one op in both tables, summed over its runs."""

@@ -16,8 +16,6 @@ from tensortide.cost.registry import Rule, find
 from tensortide.errors import TensortideError
 from tensortide.graph.model import OpView, Tensor
 
-__all__ = ["How", "OpCost", "Resolver", "evaluate", "rule_for"]
-
 How: TypeAlias = Literal["rule", "view", "default", "framework", "decomposition", "unknown"]
 Resolver: TypeAlias = Callable[[OpView], tuple[Cost, How] | None]
 

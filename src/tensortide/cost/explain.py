@@ -17,8 +17,6 @@ from tensortide.cost.record import Cost
 from tensortide.errors import NoSuchOp
 from tensortide.graph.model import Const, Graph, OpView, Tensor, describe
 
-__all__ = ["Explanation", "Missing", "explain", "missing"]
-
 _HOW = {
     "view": "only renames memory: no FLOPs, no bytes",
     "default": "no rule of its own: the default for pointwise ops, 1 per output element",

@@ -14,8 +14,6 @@ from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.cost.registry import Work, rule
 
-__all__ = ["alike", "aten", "each", "each_real", "moves", "rows_of", "simple"]
-
 W = TypeVar("W", bound=Work)
 Weigh: TypeAlias = Callable[[OpCall], Weights]
 

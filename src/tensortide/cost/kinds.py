@@ -10,8 +10,6 @@ from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.graph.model import Tensor
 
-__all__ = ["Kind", "Weights", "elements", "kind_of", "rows_work"]
-
 
 class Kind(enum.IntEnum):
     """Integers and booleans, real floating-point numbers, or complex ones; the larger absorbs the smaller."""

@@ -9,8 +9,6 @@ from typing import Any
 from tensortide.errors import TensortideError
 from tensortide.graph.model import Call, OpView, Tensor, count_slots, fill
 
-__all__ = ["OpCall", "qualified"]
-
 
 def qualified(name: str) -> str:
     """``aten::add.Tensor`` for the graph's ``aten.add.Tensor``, ``aten::add`` for ``aten.add.default``."""

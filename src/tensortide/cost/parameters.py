@@ -9,8 +9,6 @@ import msgspec
 from tensortide.cost.access import size
 from tensortide.graph.model import Graph, Role, Tensor
 
-__all__ = ["ModelSizes", "model_sizes"]
-
 
 class ModelSizes(msgspec.Struct, frozen=True):
     """Elements and bytes of parameters, buffers and optimizer state; bytes of the step's inputs and outputs.

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-__all__ = ["ALL", "Cost", "summed"]
-
 ALL = -1
 """Default of ``active_macs``: every multiply-accumulate is active."""
 

@@ -21,8 +21,6 @@ from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.errors import TensortideError
 
-__all__ = ["ENTRY_POINTS", "Rule", "find", "names", "rule"]
-
 ENTRY_POINTS = "tensortide.cost_rules"
 
 Work: TypeAlias = Callable[[OpCall], Cost | None]

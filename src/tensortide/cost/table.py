@@ -16,8 +16,6 @@ from tensortide.cost.opcall import qualified
 from tensortide.expr import Expr, compiled, constant, expr_of, total
 from tensortide.graph.model import OUTSIDE, Graph, OpView, Phase, Role
 
-__all__ = ["QUANTITIES", "Quantity", "Row", "Table", "known_sizes", "row_of", "table_of"]
-
 QUANTITIES = ("parameters", "flops", "bytes", "footprint", "io")
 """Columns of a table: elements of parameters, FLOPs, bytes accessed, of storages, fed and fetched."""
 

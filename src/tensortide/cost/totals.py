@@ -15,8 +15,6 @@ from tensortide.expr import expr_of
 from tensortide.graph.model import OUTSIDE, Branch, Graph
 from tensortide.units import format_count
 
-__all__ = ["ModuleTotal", "Total", "chosen_arms", "module_tree", "parent_path", "total_of"]
-
 
 class Total(msgspec.Struct, frozen=True):
     """The sum of the known costs of ``ops`` ops. With ``unknown`` ops among them it is a lower bound.

@@ -26,8 +26,6 @@ from tensortide.expr.expr import (
 )
 from tensortide.expr.floors import FLOOR, ceil_ratio, floor_ratio, written
 
-__all__ = ["KINDS", "MAX", "Kind", "alternatives", "called", "maximum", "minimum", "nonnegative", "power"]
-
 MAX, MIN, POWER = "max", "min", "power"
 
 

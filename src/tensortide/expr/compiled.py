@@ -10,8 +10,6 @@ from tensortide.expr.atoms import KINDS
 from tensortide.expr.expr import Atom, Expr, Opaque, denominator
 from tensortide.expr.factor import Factored, factored
 
-__all__ = ["Compiled", "compiled"]
-
 Function: TypeAlias = Callable[..., list[int]]
 
 

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import TypeAlias, Union
 
-__all__ = ["Atom", "Coefficient", "Expr", "Monomial", "Number", "as_expr", "constant", "symbol", "total"]
-
 Coefficient: TypeAlias = int | Fraction
 Number: TypeAlias = Union["Expr", int, Fraction]
 

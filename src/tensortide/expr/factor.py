@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from tensortide.expr.expr import Atom, Coefficient, Expr, Monomial, common, content, order
 
-__all__ = ["Factored", "factored"]
-
 
 @dataclass(frozen=True, slots=True)
 class Factored:

@@ -27,8 +27,6 @@ from tensortide.expr.expr import (
     order,
 )
 
-__all__ = ["FLOOR", "ceil", "ceil_ratio", "floor", "floor_ratio", "given_whole", "quotients", "written"]
-
 FLOOR = "floor"
 
 

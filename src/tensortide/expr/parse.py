@@ -14,8 +14,6 @@ from tensortide.expr.atoms import KINDS, Kind, called, power
 from tensortide.expr.expr import ONE, Atom, Expr, Monomial, Opaque, as_expr, constant, symbol
 from tensortide.expr.size import Condition, Relation
 
-__all__ = ["from_plain", "parse", "parse_condition", "to_plain"]
-
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Expr]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

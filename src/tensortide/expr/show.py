@@ -15,8 +15,6 @@ from tensortide.expr.factor import Factored, factored
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["expanded", "latex", "text", "to_sympy"]
-
 
 class Style(NamedTuple):
     """A notation: a power of an atom, the sign between factors, a sum that is a factor, a fraction."""

@@ -19,8 +19,6 @@ from tensortide.expr.expr import Expr, constant
 from tensortide.expr.floors import quotients
 from tensortide.expr.show import text
 
-__all__ = ["Condition", "Size", "conditions", "expr_of", "sized"]
-
 Relation: TypeAlias = Literal["==", "!=", ">=", ">"]
 _HOLDS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge, ">": operator.gt}
 

@@ -19,8 +19,6 @@ from tensortide.expr.expr import Opaque, common, content, denominator
 from tensortide.expr.factor import factored
 from tensortide.formulas.formulas import Formulas, value_at, with_atoms
 
-__all__ = ["ONE", "Asymptotics", "Growth", "Intensity", "Ratio", "Term", "asymptotics"]
-
 ONE = constant(1)
 
 

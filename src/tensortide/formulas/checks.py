@@ -13,8 +13,6 @@ from tensortide.formulas.sampler import Sample, Sampler, Setting, shown
 from tensortide.formulas.structure import Structures
 from tensortide.timelines import timeline
 
-__all__ = ["PEAKS", "Checks"]
-
 PEAKS = ("peak_bytes", "peak_with_workspace_bytes")
 _LEAST = ("minimal_footprint_lower_bytes", "minimal_footprint_upper_bytes")
 _CHECKED_OPS = 8000

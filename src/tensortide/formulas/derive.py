@@ -24,8 +24,6 @@ from tensortide.formulas.structure import Structures, structural
 from tensortide.graph.model import Graph
 from tensortide.memory import footprint_bytes
 
-__all__ = ["formulas_of_graph", "symbolic"]
-
 _COUNTEREXAMPLES = 3
 """Captures that formulas may turn out to be wrong at, and be made anew with, before what is wrong is left out."""
 _SKIPPED = 2

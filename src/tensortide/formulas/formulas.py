@@ -39,18 +39,6 @@ from tensortide.write import write_file
 if TYPE_CHECKING:
     import sympy
 
-__all__ = [
-    "QUANTITIES",
-    "Formulas",
-    "Share",
-    "is_formulas_file",
-    "load_formulas",
-    "save_formulas",
-    "shares",
-    "value_at",
-    "with_atoms",
-]
-
 QUANTITIES: dict[str, str] = {
     "parameters": "trainable elements, tied weights once",
     "flops": "algorithmic FLOPs: products and the rest",

@@ -22,8 +22,6 @@ from tensortide.formulas.target import Target, target_of
 from tensortide.shown import Shown
 from tensortide.units import format_bytes, format_count
 
-__all__ = ["Solution", "crossing", "first", "solve"]
-
 Want: TypeAlias = Literal["largest", "smallest", "nearest"]
 
 HIGHEST = 1 << 40

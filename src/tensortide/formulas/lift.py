@@ -14,10 +14,9 @@ from typing import TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from tensortide.expr import sized
-from tensortide.formulas.vectors import Solver, Vector
+from tensortide.formulas.terms import Vector
+from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import TENSOR, Call, Const, Graph, Op, Storage, Tensor, Value
-
-__all__ = ["Skeleton", "difference", "integers", "lift", "replaced", "skeleton"]
 
 T = TypeVar("T")
 

@@ -15,20 +15,6 @@ from tensortide.expr import Condition, Expr, conditions, constant, expr_of, tota
 from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
 
-__all__ = [
-    "FOOTPRINT",
-    "HELD",
-    "MEASURES",
-    "Figure",
-    "Figures",
-    "Group",
-    "Moment",
-    "agrees",
-    "measure",
-    "numeric",
-    "pattern",
-]
-
 MEASURES = ("macs", "elementwise_flops", "bytes_read", "bytes_written")
 """What a row sums up, by the names of a Cost."""
 

@@ -25,9 +25,6 @@ from tensortide.memory.workspace import workspace_of
 from tensortide.plans.order.minimal import bounds_of
 from tensortide.timelines import timeline
 
-__all__ = ["SEARCHED_OPS", "falls_short", "largest", "memory"]
-
-
 SEARCHED_OPS = 3000
 """The least memory of a step with more ops than this is not looked for: it may take minutes."""
 _RANKS = (*range(12), *range(-12, 0))

@@ -25,8 +25,6 @@ from tensortide.timing.catalogue import Device
 from tensortide.timing.machine import Machine, MachineDevice, Roof
 from tensortide.timing.roofline import Efficiency
 
-__all__ = ["DOMAINS", "PPOPP19", "Domain", "Interval", "Projection", "Requirement", "domain_of", "project", "rounded"]
-
 BATCH_FACTOR = Fraction(3, 2)
 """Time per sample is least at about so many times the batch at which compute and memory balance."""
 MEMORY = ("peak_bytes", "minimal_footprint_upper_bytes", "footprint_bytes")

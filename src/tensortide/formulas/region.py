@@ -11,8 +11,6 @@ from tensortide.expr.expr import common, content, denominator
 from tensortide.expr.floors import floor, given_whole
 from tensortide.graph.model import Graph
 
-__all__ = ["divisible", "quotients", "simplified", "sizes"]
-
 
 def sizes(graph: Graph) -> frozenset[Expr]:
     """Dimensions and numbers of elements of the graph's tensors: all at least 1."""

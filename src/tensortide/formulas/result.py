@@ -12,8 +12,6 @@ from tensortide.formulas.formulas import Formulas, value_at
 from tensortide.formulas.invert import HIGHEST
 from tensortide.shown import Shown
 
-__all__ = ["Regime", "Row", "Symbolic"]
-
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """The ops of one name in one module and phase, and what they cost together (None: no expression).

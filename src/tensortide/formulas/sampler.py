@@ -24,8 +24,6 @@ from tensortide.graph.model import Graph
 from tensortide.plans.order.minimal import MinimalFootprint, footprint
 from tensortide.recorder import capture
 
-__all__ = ["SMALL", "Sample", "Sampler", "Scalar", "Setting", "Space", "shown"]
-
 Scalar: TypeAlias = str | int | float | bool | None
 Setting: TypeAlias = dict[str, int]
 

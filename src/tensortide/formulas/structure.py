@@ -12,8 +12,6 @@ from tensortide.formulas.sampler import SMALL, Sample, Sampler
 from tensortide.formulas.study import Study, study
 from tensortide.formulas.terms import BASES, Basis, basis_terms, determined, fitted
 
-__all__ = ["Structures", "structural"]
-
 _STEPS = 24
 """Values of one hyperparameter to try before it is given up."""
 

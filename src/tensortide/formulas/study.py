@@ -17,8 +17,6 @@ from tensortide.formulas.sampler import Sample, Sampler, Setting, shown
 from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
 
-__all__ = ["Study", "study"]
-
 _FIRST = 4
 """Captures to start with: a monomial needs one, and three may contradict it."""
 _TAUGHT = 2

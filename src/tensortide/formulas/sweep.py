@@ -15,8 +15,6 @@ from tensortide.errors import ExpressionError
 from tensortide.formulas.formulas import Formulas
 from tensortide.shown import Shown
 
-__all__ = ["Point", "Sweep", "axis", "geometric", "sweep"]
-
 _MOST = 1_000_000
 _AXIS = re.compile(r"(\d+):(\d+)(?::(\*?)(\d+(?:\.\d+)?))?")
 

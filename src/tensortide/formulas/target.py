@@ -14,8 +14,6 @@ from tensortide.formulas.asymptotics import Ratio
 from tensortide.formulas.formulas import QUANTITIES, Formulas
 from tensortide.units import parse_bytes
 
-__all__ = ["Target", "amount", "ratio_of", "target_of"]
-
 Relation: TypeAlias = Literal["==", ">=", ">", "<=", "<"]
 
 _RELATION = re.compile(r"(<=|>=|==|=|<|>)")

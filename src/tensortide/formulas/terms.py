@@ -19,21 +19,6 @@ from typing import Any, TypeAlias
 from tensortide.expr import Expr, ceil_ratio, constant, power, symbol
 from tensortide.expr.expr import Coefficient, Monomial
 
-__all__ = [
-    "BASES",
-    "NICE",
-    "SPARE",
-    "Basis",
-    "Monomials",
-    "Sums",
-    "Vector",
-    "basis_terms",
-    "determined",
-    "direction",
-    "fitted",
-    "monomials",
-]
-
 Vector: TypeAlias = tuple[int, ...]
 
 SPARE = 2

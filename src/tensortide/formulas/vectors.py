@@ -17,8 +17,6 @@ from typing import Any
 from tensortide.expr import Expr, ceil, constant, floor, floor_ratio, maximum, minimum, symbol
 from tensortide.formulas.terms import NICE, SPARE, Sums, Vector, direction, monomials
 
-__all__ = ["Solver", "Vector"]
-
 _LARGEST_DIVISOR = 64
 
 

@@ -10,8 +10,6 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["BANDS", "WORKSPACE", "Band", "Look", "Role", "looks", "stacked"]
-
 
 class Band(NamedTuple):
     """A layer of the memory curve in a terminal: its label, its character with and without Unicode, its colour."""

@@ -10,8 +10,6 @@ import msgspec
 from tensortide.errors import GraphError
 from tensortide.graph.model import OUTSIDE, TENSOR, Call, Graph, Op, Role, Storage, Tensor
 
-__all__ = ["LONGEST", "unrolled", "written_out"]
-
 LONGEST = 2_000_000
 """Most ops that a graph is unrolled to."""
 

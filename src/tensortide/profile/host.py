@@ -17,8 +17,6 @@ from tensortide.timing.durations import Measurement, Platform
 from tensortide.timing.host import cores, cpu_name, governor, load_average
 from tensortide.units import format_percent, format_seconds
 
-__all__ = ["accelerators", "chosen_threads", "describe", "device_context", "machine_of", "source_of"]
-
 
 def accelerators(graph: Graph) -> list[str]:
     """The devices of ``graph`` that work on their own."""

@@ -23,8 +23,6 @@ from tensortide.timing.host import available_bytes
 from tensortide.timing.standins import stand_in
 from tensortide.units import format_bytes
 
-__all__ = ["BIAS", "measure_isolated"]
-
 BIAS = (
     "Ops timed alone, with warm caches and the same operands again and again, add up to less than the step: of eight "
     "training steps on a CPU the sums were 6 to 17 % short, 10 % on average."

@@ -19,8 +19,6 @@ from tensortide.timing.durations import sample
 from tensortide.timing.kineto import Trace, read_trace
 from tensortide.timing.traced import from_trace
 
-__all__ = ["measure_kernels", "profiled"]
-
 
 def measure_kernels(
     graph: Graph,

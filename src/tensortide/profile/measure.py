@@ -25,8 +25,6 @@ from tensortide.recorder.schema import Schema
 from tensortide.recorder.target import Scalar
 from tensortide.timing import Durations, identity
 
-__all__ = ["measure"]
-
 STEADY = 0.05
 """Warm-up ends when two successive steps differ by less than this part."""
 

@@ -28,8 +28,6 @@ from tensortide.recorder.standins import clones, fakes, loaders
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.recorder.target import Scalar, workload
 
-__all__ = ["Loss", "Named", "Step", "built", "named", "record"]
-
 Step = Callable[[], Any]
 Loss = str | Callable[..., Any] | None
 _LEARNING_RATE = 1e-3

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 from tensortide.errors import WorkloadError
 from tensortide.python_object import is_path, load_object, names_object, near
 
-__all__ = ["Scalar", "Workload", "find_workload", "parse_settings", "workload"]
-
 Scalar = str | int | float | bool | None
 
 

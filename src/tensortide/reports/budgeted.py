@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tensortide.graph.model import Graph
     from tensortide.replays.remat import Simulation, Simulator
 
-__all__ = ["Budgeted", "advice", "budget_text", "of_plan", "of_policy", "policy_name", "verdict"]
-
 EXPENSIVE = 1.02
 """Overhead from which on other policies are worth a try."""
 RULES = {

@@ -17,8 +17,6 @@ from tensortide.graph.model import Graph
 from tensortide.reports.names import widest_tensors
 from tensortide.timelines import timeline
 
-__all__ = ["ALIGNMENT", "FirstFit", "render_snapshot", "snapshot"]
-
 Frame: TypeAlias = dict[str, str | int]
 Record: TypeAlias = dict[str, Any]
 

@@ -31,21 +31,6 @@ from tensortide.write import check_writable
 if TYPE_CHECKING:
     from tensortide.run.runtime import Runtime
 
-__all__ = [
-    "checkpoint",
-    "clear_checkpointpool",
-    "decheckpoint",
-    "ignore_small_tensors",
-    "is_checkpoint",
-    "pin",
-    "reset_profile",
-    "set_memory_budget",
-    "toggle_log",
-    "toggle_sampling",
-    "unset_memory_budget",
-    "usage",
-]
-
 
 def checkpoint(tensor: torch.Tensor) -> torch.Tensor:
     """Count ``tensor`` against the budget from now on, instead of from its first use; returns it."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tensortide.cost.differences import Comparison
     from tensortide.cost.table import Table
 
-__all__ = ["IMPORTER", "MetaGraphOptions", "bindings"]
-
 _FIRST, _SECOND, _FIFTH = b"\x0a", b"\x12", b"\x2a"
 """Tags of fields with a length, by number."""
 

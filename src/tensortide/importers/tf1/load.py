@@ -14,8 +14,6 @@ from tensortide.importers.imported import Imported
 from tensortide.importers.tf1.building.convert import graph_of_program
 from tensortide.importers.tf1.read import Preparation, read_program
 
-__all__ = ["import_graph"]
-
 
 def import_graph(
     file: str | Path,

@@ -23,8 +23,6 @@ from tensortide.importers.tf1.sizes.names import Names
 from tensortide.importers.tf1.sizes.propagate import Bindings, Propagation, propagated
 from tensortide.importers.tf1.sizes.unify import Origin
 
-__all__ = ["Preparation", "read_program"]
-
 Preparation = Literal["default", "catamount"]
 
 ELEMENTS = "::elements"

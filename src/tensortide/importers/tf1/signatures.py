@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from tensortide.graph.model import TENSOR, Value
 from tensortide.importers.tf1.program import Attribute
 
-__all__ = ["operands", "output_dtypes", "output_index"]
-
 _TEXT = """
 x: Neg Exp Log Log1p Sqrt Rsqrt Square Erf Erfc Tanh Sigmoid Floor Ceil Round Rint Abs Sign Reciprocal Inv ZerosLike
 x: OnesLike InvertPermutation Softplus Sin Cos Expm1

@@ -13,8 +13,6 @@ from rich.text import Text
 from tensortide.reports.pictures import Curve, Spans
 from tensortide.reports.render.values import tidy, value_text
 
-__all__ = ["curve_lines", "span_lines"]
-
 HEIGHT = 10
 LABEL = 12
 EIGHTHS = " ▁▂▃▄▅▆▇█"

@@ -9,8 +9,6 @@ from tensortide.errors import OutputError
 from tensortide.reports.blocks import Document, Table, Value
 from tensortide.reports.render.values import data_key
 
-__all__ = ["columns_of", "render_csv", "tables"]
-
 
 def tables(document: Document) -> dict[str, Table]:
     """Return the tables of ``document`` by name: ``section.table``."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLORS", "ROLE_COLORS", "STYLE", "check_figure", "draw", "render_each", "render_figure"]
-
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito: told apart by everyone."""
 ROLE_COLORS = {name: look.light for name, look in looks().items()} | {

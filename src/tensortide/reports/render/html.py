@@ -15,8 +15,6 @@ from tensortide.graph.roles import looks
 from tensortide.reports.blocks import Document
 from tensortide.reports.render.json import builtins, encode
 
-__all__ = ["render_frame", "render_html"]
-
 SCRIPTS = ("dom", "format", "units", "scale", "vtable", "table", "icicle", "curve", "plots", "blocks")
 """Scripts of the page in the order they are joined. ``theme`` runs before them, so that no wrong colour flashes."""
 PLAIN_BYTES = 1 << 16

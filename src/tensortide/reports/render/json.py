@@ -13,8 +13,6 @@ from tensortide.reports.pictures import Curve, Scatter, Spans
 from tensortide.reports.render.csv import columns_of
 from tensortide.reports.render.values import data_key
 
-__all__ = ["builtins", "encode", "render_json"]
-
 
 def render_json(document: Document) -> str:
     """Write the values of ``document`` under their names, indented."""

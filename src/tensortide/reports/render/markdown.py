@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from tensortide.reports.blocks import Block, Document, Facts, Note, Section, Table
 from tensortide.reports.render.values import UNITS, fact_text, texts, tidy, value_text
 
-__all__ = ["render_markdown"]
-
 ROWS = 20
 """Most rows of a table that states no other number."""
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~])")

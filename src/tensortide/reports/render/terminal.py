@@ -16,8 +16,6 @@ from tensortide.reports.pictures import Curve, Spans
 from tensortide.reports.render.chart import curve_lines, span_lines
 from tensortide.reports.render.values import UNITS, fact_text, texts, tidy, value_text
 
-__all__ = ["parts", "render_terminal"]
-
 WIDEST = 160
 """Most columns that charts take."""
 ROOMY = 96

@@ -11,8 +11,6 @@ from tensortide.reports.pictures import Curve, Series, Spans
 from tensortide.reports.render.csv import columns_of, tables
 from tensortide.reports.render.json import encode
 
-__all__ = ["render_trace"]
-
 Event: TypeAlias = dict[str, Any]
 
 OP_TIME = "The time axis is the index of the op: 1 us per op. Durations are not known."

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from tensortide.reports.blocks import Column, Fact, Table, UnitName, Value
 from tensortide.units import format_bytes, format_count, format_percent, format_seconds
 
-__all__ = ["UNITS", "Unit", "cell", "data_key", "fact_text", "short", "texts", "tidy", "value_text"]
-
 
 class Unit(NamedTuple):
     """Unit of values and its notation. ``cell`` is for columns, whose headings name the unit; ``suffix`` ends names in

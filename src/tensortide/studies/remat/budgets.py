@@ -12,8 +12,6 @@ from tensortide.errors import PlanError, TensortideError
 from tensortide.replays.remat.simulation import UNLIMITED
 from tensortide.units import parse_bytes
 
-__all__ = ["Budget", "budgets", "resolved"]
-
 _RATIO = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)", re.ASCII)
 _STEP = Fraction(1, 10)
 _MOST_RATIO = 10

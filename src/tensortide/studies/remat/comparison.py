@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from tensortide.replays.remat.simulator import Simulator
     from tensortide.studies.remat.subject import Subject
 
-__all__ = ["Comparison", "Entry", "Point", "Strategy", "compare", "unbeaten"]
-
 OPTIMUM, ROUNDING = "Checkmate", "LP rounding"
 ATTEMPTS = 4
 """Calls of a planner per budget. Each retry lowers its budget by the overshoot of its last plan when replayed."""

@@ -15,8 +15,6 @@ from tensortide.studies.remat.grid import Play, play_all, study
 from tensortide.studies.remat.results import Cell, Study
 from tensortide.studies.remat.subject import Subject
 
-__all__ = ["TRIALS", "Line", "ablation", "accesses", "banishing", "conduct", "contest"]
-
 TRIALS = 10
 """Seeds of a policy that draws lots."""
 

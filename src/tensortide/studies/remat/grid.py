@@ -22,8 +22,6 @@ from tensortide.units import format_bytes
 from tensortide.versioned import Format, Head
 from tensortide.write import check_writable, write_file
 
-__all__ = ["Job", "Play", "Saved", "play_all", "study"]
-
 Job: TypeAlias = tuple[Subject, Cell]
 Play: TypeAlias = Callable[[Sequence[Job]], list[Run]]
 """``play_all``, with options."""

@@ -16,8 +16,6 @@ from tensortide.studies.remat.grid import Play, play_all, study
 from tensortide.studies.remat.results import Cell, Study
 from tensortide.studies.remat.subject import Subject
 
-__all__ = ["LIMIT", "RULES", "asymptotics", "chen", "linear_network", "treeverse"]
-
 RULES: dict[str, tuple[str, Callable[[int], float]]] = {
     "n": ("n", lambda n: n),
     "n/2": ("n / 2", lambda n: n / 2),

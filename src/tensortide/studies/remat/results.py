@@ -6,8 +6,6 @@ import msgspec
 
 from tensortide.replays.remat.simulation import Deallocation, Status
 
-__all__ = ["Cell", "Row", "Run", "Step", "Study", "Trial"]
-
 
 class Cell(msgspec.Struct, frozen=True):
     """One run to be made of a step. ``exhaustive``: without bounds that rule candidates out."""

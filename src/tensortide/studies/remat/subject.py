@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from tensortide.plans.remat.schedule import Recording
 
-__all__ = ["Subject"]
-
 
 class Subject:
     """``recording`` under a name, to be played with any deallocation; see ``Simulator`` for the options."""

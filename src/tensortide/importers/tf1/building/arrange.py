@@ -12,8 +12,6 @@ from tensortide.graph.model import Branch, Phase, Role
 from tensortide.importers.tf1.optypes import MERGES, QUESTIONS, READERS, SWITCHES, VARIABLES, updates
 from tensortide.importers.tf1.program import OUTSIDE, MetaGraphError, Program, Ref
 
-__all__ = ["branches", "loop_chain", "order", "phases", "variable_roles"]
-
 
 def loop_chain(program: Program, loop: int) -> tuple[int, ...]:
     """Return the loops around a node of ``loop``, outermost first."""

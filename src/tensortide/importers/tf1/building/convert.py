@@ -13,8 +13,6 @@ from tensortide.importers.tf1.optypes import FEEDS, updates
 from tensortide.importers.tf1.program import OUTSIDE, Attribute, Constant, Node, Program, Ref
 from tensortide.importers.tf1.signatures import operands
 
-__all__ = ["graph_of_program"]
-
 TAGS = {"StackPushV2": ("push",), "StackPopV2": ("pop",), "TensorArrayWriteV3": ("write",)} | dict.fromkeys(
     ["TensorArrayGatherV3", "TensorArrayConcatV3"], ("gather",)
 )

@@ -15,8 +15,6 @@ from tensortide.importers.tf1.building.arrange import loop_chain
 from tensortide.importers.tf1.optypes import CARRIERS, FEEDS, MERGES, NEXT, PASSES, SWITCHES, VARIABLES, updates
 from tensortide.importers.tf1.program import OUTSIDE, Node, Program, Ref
 
-__all__ = ["Memory"]
-
 REDUCTIONS = frozenset(["Sum", "Prod", "Mean", "Max", "Min", "All", "Any", "BiasAddGrad"])
 """Ops whose output is their input if it has the same shape: they reduce no axis."""
 

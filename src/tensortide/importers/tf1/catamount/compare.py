@@ -14,8 +14,6 @@ from tensortide.cost.table import QUANTITIES, ZERO, Quantity, Row, Table, table_
 from tensortide.expr import Expr, compiled
 from tensortide.importers.tf1.catamount.rules import SOFTMAX
 
-__all__ = ["Reason", "compare"]
-
 
 class Reason(enum.StrEnum):
     """A reason for two tables to have different numbers for an op. Each is a row of a table in docs/cost.md."""

@@ -18,8 +18,6 @@ from tensortide.cost.table import ZERO, Row, Table, row_of
 from tensortide.expr import Expr, constant, expr_of, total
 from tensortide.graph.model import DTYPE_BYTES, Graph, Tensor
 
-__all__ = ["NOT_PARAMETERS", "SOFTMAX", "tabulate"]
-
 NOT_PARAMETERS = {"resnet": "Momentum|EMA"}
 """Variables that the published numbers of a model leave out of its parameters, by preset."""
 

@@ -11,8 +11,6 @@ from tensortide.importers.tf1.program import Attribute
 from tensortide.importers.tf1.reading.raw import RawGraph, RawNode, raw_node
 from tensortide.importers.tf1.signatures import output_index
 
-__all__ = ["lowered"]
-
 CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "TPUPartitionedCall", "RemoteCall"})
 WHILES = frozenset({"While", "StatelessWhile"})
 IFS = frozenset({"If", "StatelessIf"})

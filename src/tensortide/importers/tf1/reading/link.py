@@ -10,8 +10,6 @@ from tensortide.importers.tf1.optypes import CARRIERS, ENTERS, EXITS, NEXT
 from tensortide.importers.tf1.program import OUTSIDE, Node, Nodes, Ref
 from tensortide.importers.tf1.reading.raw import RawGraph, RawNode, reference
 
-__all__ = ["Frame", "Linked", "linked"]
-
 PUSHES = frozenset({"StackPush", "StackPushV2", "TensorListPushBack"})
 POPS = frozenset({"StackPop", "StackPopV2", "TensorListPopBack"})
 _HANDLE_SOURCES = frozenset({"Stack", "StackV2", "EmptyTensorList"})

@@ -10,8 +10,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-__all__ = ["message"]
-
 PACKAGE = "tensortide.metagraph"
 
 _MESSAGES = """

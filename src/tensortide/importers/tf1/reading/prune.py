@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from tensortide.importers.tf1.optypes import READERS, VARIABLES, updates
 from tensortide.importers.tf1.reading.raw import RawGraph, RawNode, node_name
 
-__all__ = ["PRESETS", "prepared", "pruned", "step_roots"]
-
 _MODEL = "Sum_1", "Size_1", "Exp_1", "truediv_2", "truediv_3"
 _WORD_LM = "Recurrent_1_lstm_3", "Recurrent_2_lstm_3", "FullSoftmaxLoss_1_3", "Collapse_1", "Embedding_1_3", "Labels_1"
 _WORD2VEC = "NceLoss_1_3", "Collapse_1", "Embedding_1_3", "Labels_1", "SkipGramSampler_1", "Mask_1"

@@ -17,8 +17,6 @@ from typing import Any
 from tensortide.importers.tf1.program import Attribute, Constant, MetaGraphError
 from tensortide.importers.tf1.reading.proto import message
 
-__all__ = ["DTYPES", "RawGraph", "RawNode", "load", "node_name", "raw_node", "reference"]
-
 GZIP_MAGIC = b"\x1f\x8b"
 
 FEW = 512

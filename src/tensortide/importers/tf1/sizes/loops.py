@@ -17,8 +17,6 @@ from tensortide.importers.tf1.reading.link import Linked
 from tensortide.importers.tf1.shapes.op import Tensor
 from tensortide.importers.tf1.sizes.unify import Origin, Sizes
 
-__all__ = ["Counters"]
-
 _THROUGH = SWITCHES | {"Identity", "Cast", "StopGradient"}
 _MIRRORED = {
     "Less": "Greater", "LessEqual": "GreaterEqual", "Greater": "Less", "GreaterEqual": "LessEqual",

@@ -19,8 +19,6 @@ from tensortide.importers.tf1.program import Shape
 from tensortide.importers.tf1.sizes.propagate import Propagation
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
 
-__all__ = ["Names"]
-
 Place: TypeAlias = tuple[int, int]
 """A node and the number of its output."""
 

@@ -14,8 +14,6 @@ from tensortide.importers.tf1.shapes.op import Op, State, Tensor, Unknown
 from tensortide.importers.tf1.sizes.loops import Counters
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin, Sizes
 
-__all__ = ["Bindings", "Propagation", "propagated"]
-
 MOST_PASSES = 4
 MOST_RESTARTS = 8
 

@@ -13,8 +13,6 @@ from fractions import Fraction
 from tensortide.expr import Expr, constant, symbol
 from tensortide.expr.expr import Opaque
 
-__all__ = ["Contradiction", "Origin", "Sizes"]
-
 PRIMES = 10_007
 """Values that stand for unknown sizes while hints decide (which of two dims is broadcast): large, distinct primes."""
 
