@@ -148,6 +148,7 @@ def test_wrong_use_is_one_clear_error(folder: Path) -> None:
         folder, "formulas", "sweep", "missing.formulas.json", "--over", "h=1,2"
     )
     assert "whole number" in fails(folder, *sweep, "hidden=768", "--set", "seq=1.5")
+    assert "--set alone" in fails(folder, "formulas", "show", "gpt2.formulas.json", "--symbols", "batch")
     assert "go with a workload" in fails(folder, *sweep, "hidden=768", "--symbols", "batch")
     solve = ("formulas", "solve", "gpt2.formulas.json", "--for", "batch", "--where")
     assert "no batch reaches peak_bytes <= 1GiB" in fails(folder, *solve, "peak_bytes <= 1GiB")

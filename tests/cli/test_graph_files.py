@@ -125,3 +125,9 @@ def test_a_saved_graph_with_loops_is_counted(capsys: pytest.CaptureFixture[str],
     run(capsys, "capture", word_lm, "-o", saved)
     assert counted(capsys, saved)["facts"] == counted(capsys, word_lm)["facts"]
     assert "saved graph" in fails(capsys, "count", saved, "--table", "both")
+
+
+def test_its_formulas_are_shown(capsys: pytest.CaptureFixture[str], word_lm: Path) -> None:
+    document = json.loads(run(capsys, "formulas", "show", word_lm, "--set", "s=80", "--json"))
+    assert document["settings"]["s"] == 80
+    assert "2*h*(8*h + v + 4) + v" in document["sections"]["formulas"]["tables"]["totals"]["formula"]

@@ -48,6 +48,8 @@ MOVED: dict[str, str] = {
     "solve": "formulas solve",
     "asymptotics": "formulas growth",
     "project": "formulas project",
+    "simulate": "remat simulate",
+    "symbolic": "formulas show",
     "remat compare": "remat contenders",
     "remat asymptotics": "remat growth",
 }

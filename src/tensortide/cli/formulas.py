@@ -133,12 +133,12 @@ def show(
     Without --symbols every hyperparameter that is an integer is a symbol.
     """
     files.check()
-    if find_workload(target) is None and is_formulas_file(target):
+    if find_workload(target) is None:
         from tensortide.reports.sections.formulas import document_of_file
 
-        if chosen != SymbolOptions() or options != CaptureOptions():
-            raise WorkloadError(f"{target} is a file of formulas: --symbols and --set go with a workload")
-        made = document_of_file(load_formulas(target))
+        if chosen != SymbolOptions() or options != CaptureOptions(set=options.set):
+            raise WorkloadError(f"{target} is no workload: of these options --set alone goes with it")
+        made = document_of_file(FormulaOptions(set=options.set).formulas(target, ()))
     else:
         chosen = chosen if chosen.symbols else dataclasses.replace(chosen, symbols=ALL)
         made = count_symbols(target, chosen, options, strict=strict, depth=depth, top=top, quiet=out.quiet)

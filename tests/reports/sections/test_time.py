@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from tensortide.graph import Graph, Role
+from tensortide.graph import OUTSIDE, Graph, Role
 from tensortide.reports.blocks import Document, Section
 from tensortide.reports.render.terminal import render_terminal
 from tensortide.reports.sections import Step, time
@@ -97,6 +97,17 @@ def test_all_ways_to_break_the_time_down_add_up() -> None:
     assert by_op["traffic"][relu] == pytest.approx(2 * 8000 / 3000e-9)
 
 
+def test_a_module_includes_those_below_it_also_the_root() -> None:
+    builder = Builder()
+    tensor, root = builder.storage(4, Role.INPUT), builder.module("")
+    for index, module in enumerate((root, builder.module("head"), builder.module("body"), OUTSIDE)):
+        builder.op([tensor], [builder.storage(4, birth=index)], module=module)
+    timed = Durations((1, 2, 4, 8), "measured here", "measured", 1, identity(builder.graph()))
+    table = document(builder.graph(), timed, target="x")["time"].table("modules")
+    times = dict(zip(table["module"], table["time"], strict=True))
+    assert times == {"(root)": 7, "body": 4, "head": 2, "(outside)": 8}
+
+
 @pytest.mark.parametrize(
     ("changes", "remark"),
     [
@@ -116,6 +127,7 @@ def test_durations_without_a_measurement_are_shown_too() -> None:
     plain = msgspec.structs.replace(durations(), measurement=None)
     found = document(graph(), plain, target="x")
     assert all(fact.key != "step" for fact in found["time"].blocks[0].rows)  # type: ignore[union-attr]
+    assert "4 ops, measured here" in shown(found)
     assert "By op" in shown(found)
 
 

@@ -74,8 +74,8 @@ COLUMNS = (
 All include submodules except what is named ``own``. ``parent`` is the row of the enclosing module; ``share`` is that of
 the step's FLOPs. ``saved`` are activations that a module's ops make and backward waits for; ``peak`` is what of its
 tensors (parameters, gradients, optimizer state, activations, temporaries) is alive at the peak of the step.
-``retained`` is how much more is resident after its forward calls than before them; ``transient`` the most that any of
-its calls, forward or backward, adds while it runs.
+``retained`` is how much more is resident after its forward calls than before them, negative where they release more
+than they keep; ``transient`` the most that any of its calls, forward or backward, adds while it runs.
 """
 AREAS = ("flops", "accessed", "parameters", "saved", "peak")
 
@@ -103,7 +103,7 @@ def of_step(step: Step) -> Section | None:
 
 def by_memory(step: Step) -> Section | None:
     """Make the section with memory in text."""
-    about = "leaves: after its forward; adds: the most during one call"
+    about = "leaves: after its forward, less what it releases; adds: the most during one call"
     return _section(step, "memory", "Memory by module", about, ("transient", "parameter"))
 
 

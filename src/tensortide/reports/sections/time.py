@@ -15,6 +15,7 @@ from tensortide.graph.model import Graph
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value
 from tensortide.reports.names import pattern
 from tensortide.reports.sections import Step
+from tensortide.reports.sections.modules import OUTSIDE_PATH, ROOT_PATH
 from tensortide.timing import Durations, Measurement, Platform
 from tensortide.units import format_percent, format_seconds
 
@@ -83,8 +84,8 @@ def document(
 ) -> Document:
     """Show ``durations`` of the ops of ``graph``. An op in a loop counts as often as it runs."""
     found = durations.measurement
-    how = found.how if found else durations.kind
-    lines = [f"{len(graph):,} ops, {_HOW.get(how, how)}{_warm_up(found)}"]
+    how = found.how if found else ""
+    lines = [f"{len(graph):,} ops, {_HOW.get(how, durations.source)}{_warm_up(found)}"]
     if found and found.machine:
         lines.append(_machine(found.machine))
     if how in ("trace", "list"):
@@ -271,13 +272,15 @@ def _rates(amounts: Sequence[int], rows: Sequence[_Row]) -> tuple[float | None, 
 
 
 def _modules(graph: Graph, ops: Iterable[_Timed], depth: int) -> Table:
-    """Show the modules with everything inside each; numbered siblings are one row, and so is a module with the one that
-    has all its ops (a list of blocks)."""
+    """Show the modules with everything inside each, also the root; numbered siblings are one row, and so is a module
+    with the one that has all its ops (a list of blocks)."""
     inside: defaultdict[tuple[str, ...], list[_Timed]] = defaultdict(list)
     modules: defaultdict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)
+    rooted = any(not module.path for module in graph.modules)
     for op in ops:
         path = graph.module_path(graph.ops[op.op].module)
-        name, real = tuple(pattern(path).split(".")), tuple(path.split("."))
+        above = (ROOT_PATH,) if rooted and path not in (ROOT_PATH, OUTSIDE_PATH) else ()
+        name, real = (*above, *pattern(path).split(".")), (*above, *path.split("."))
         for level in range(1, len(name) + 1):
             inside[name[:level]].append(op)
             modules[name[:level]].add(real[:level])
@@ -287,7 +290,7 @@ def _modules(graph: Graph, ops: Iterable[_Timed], depth: int) -> Table:
 
     def rows_below(outer: tuple[str, ...], depth: int, prefix: str = "") -> Iterator[_Row]:
         for name in below[outer]:
-            alone = len(below[name]) == 1 and len(inside[below[name][0]]) == len(inside[name])
+            alone = name != (ROOT_PATH,) and len(below[name]) == 1 and len(inside[below[name][0]]) == len(inside[name])
             if not alone:
                 yield _Row(prefix + name[-1], inside[name], depth=depth, modules=len(modules[name]))
             yield from rows_below(name, depth + (not alone), f"{prefix}{name[-1]}." if alone else "")
