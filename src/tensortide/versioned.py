@@ -31,7 +31,7 @@ class Head(msgspec.Struct, frozen=True):
     def split(self) -> tuple[str, int]:
         """The name of the format and the version."""
         name, _, number = self.format.partition("/")
-        return name, int(number) if number.isdecimal() else self.version
+        return name, int(number[:18]) if number.isdecimal() else self.version
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Format:
         """Check the head of a JSON file, or of its first line."""
         try:
             head = msgspec.json.decode(data, type=Head)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise (self.damaged(path) if self.tag.encode() in data[:256] else self.foreign(path)) from None
         self.check(path, *head.split())
 
@@ -90,6 +90,8 @@ class Format:
         """The value that ``read`` makes of the content; its failure is the error of a file that holds no such value."""
         try:
             return read()
+        except (LookupError, ArithmeticError, RecursionError) as error:
+            raise self.damaged(path) from error
         except (msgspec.DecodeError, TensortideError, TypeError, ValueError) as error:
             article = "" if self.kind.endswith("s") else "a "
             raise self.error(f"{path} does not hold {article}valid {self.kind}: {error}") from error

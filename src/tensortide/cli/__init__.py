@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -37,6 +38,8 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         _exit(130, "interrupted")
     except OSError as error:
+        if error.filename is not None:
+            _exit(1, f"error: {error.filename}: {error.strerror}")
         if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
             raise
         # what is buffered is discarded, so that the program does not fail on it when it exits
@@ -47,6 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _exit(code: int, text: str) -> NoReturn:
+    text = re.sub(r"(\S{200})\S{100,}(\S{50})", r"\1...\2", text)  # names thousands of characters long
     print(text, file=sys.stderr)  # noqa: T201
     raise SystemExit(code) from None
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tensortide.errors import GraphError
 from tensortide.graph.model import DTYPE_BYTES, OUTSIDE, Call, Graph, Loop, Tensor, count_slots
 
+_MOST_BYTES = 1 << 62  # of a tensor, and of all storages together: sums must fit in 64 bits
+
 
 def validate(graph: Graph) -> None:
     """Check ``graph``; raises GraphError that says what is wrong and where."""
@@ -37,6 +39,8 @@ def _checked_spans(graph: Graph) -> list[tuple[int, int]]:
         if not -1 <= birth < max(count, 1) or not 0 <= death <= count or death <= birth:
             raise GraphError(f"storage {index} lives from op {storage.birth} to {storage.death} of {count} ops")
         spans.append((birth, death))
+    if sum(int(storage.nbytes) for storage in graph.storages) >= _MOST_BYTES:
+        raise GraphError("its storages take more memory than any machine has: 4 EiB or more")
     return spans
 
 
@@ -47,6 +51,8 @@ def _check_tensor(graph: Graph, index: int, tensor: Tensor) -> None:
         raise GraphError(f"tensor {index} has the unknown dtype {tensor.dtype!r}")
     if len(tensor.shape) != len(tensor.strides) or tensor.offset < 0 or min(tensor.shape, default=0) < 0:
         raise GraphError(f"tensor {index} has shape {tensor.shape}, strides {tensor.strides}, offset {tensor.offset}")
+    if tensor.numel * tensor.itemsize >= _MOST_BYTES:
+        raise GraphError(f"tensor {index} has shape {tensor.shape}: it takes 4 EiB or more")
 
 
 def _check_loop(graph: Graph, index: int, loop: Loop) -> None:

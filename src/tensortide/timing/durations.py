@@ -20,6 +20,7 @@ from tensortide.write import write_file
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Counts: TypeAlias = tuple[Count, ...]
+_MOST_NS = 1 << 60  # of a step, 36 years: sums must fit in 64 bits, those with recomputation too
 Clock: TypeAlias = Literal["wall", "thread", "kernel", "unknown"]
 
 
@@ -127,6 +128,10 @@ class Durations(msgspec.Struct, frozen=True):
     unknown: Count = 0
     graph: str = ""
     measurement: Measurement | None = None
+
+    def __post_init__(self) -> None:
+        if (total := sum(self.ns)) >= _MOST_NS:
+            raise GraphError(f"the step takes {total} ns ({self.source}): durations of over 36 years are not supported")
 
     def __len__(self) -> int:
         return len(self.ns)

@@ -88,12 +88,12 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     data = read_bytes(path)
     try:
         file = msgspec.json.decode(data, type=_File)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TimesError(f"{path} is no trace of a profiler (Chrome trace JSON): {error}") from error
     complete = [(i, event) for i, event in enumerate(file.events) if event.ph == "X"]
     for i, event in complete:
-        if event.ts is None or event.dur is None or not event.dur >= 0:
-            raise TimesError(f"{path}: event {i} ({event.name}) has no time: ts {event.ts}, dur {event.dur}")
+        if event.ts is None or event.dur is None or not (0 <= event.dur < 2**52 > abs(event.ts)):
+            raise TimesError(f"{path}: event {i} ({event.name}) has no time in range: ts {event.ts}, dur {event.dur}")
     events = [event for _, event in complete]
     kernels, orphans = _kernels(events)
     found = Trace(

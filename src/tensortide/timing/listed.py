@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -40,12 +40,12 @@ def from_list(graph: Graph, path: str | os.PathLike[str], *, resolver: Resolver 
     for number, named, value in _lines(path):
         where, ns = f"{path}, line {number}", _number(value)
         if ns is None:
-            raise TimesError(f"{where}: {value!r} is no duration: a number of nanoseconds from 0 on")
+            raise TimesError(f"{where}: {value!r} is no duration: a number of nanoseconds from 0 to 1e15")
         if isinstance(named, str) and not named.strip().isdecimal():
             found = by_name.get(named.strip(), [])
             if not found:
                 raise TimesError(f"{where}: the graph has no op {named!r}")
-        elif not 0 <= int(named) < len(graph):
+        elif len(str(named)) > 18 or not 0 <= int(named) < len(graph):
             raise TimesError(f"{where}: there is no op {named}: the graph has {len(graph):,}, counted from 0")
         else:
             found = [int(named)]
@@ -59,13 +59,13 @@ def from_list(graph: Graph, path: str | os.PathLike[str], *, resolver: Resolver 
     )
 
 
-def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, int | str, str | float]]:
+def _lines(path: str | os.PathLike[str]) -> Sequence[tuple[int, int | str, str | float]]:
     """The number of each line, its op and its duration."""
     try:
         text = read_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise TimesError(f"{path} is no text in UTF-8: {error}") from error
-    return _json(path, text) if text.lstrip().startswith("{") else _csv(path, text)
+        return list(_json(path, text) if text.lstrip().startswith("{") else _csv(path, text))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TimesError(f"{path} is no list of times in UTF-8: {error}") from error
 
 
 def _csv(path: str | os.PathLike[str], text: str) -> Iterator[tuple[int, str, str]]:
@@ -93,4 +93,4 @@ def _number(value: str | float) -> float | None:
         ns = float(value)
     except ValueError:
         return None
-    return ns if 0 <= ns < 2**62 else None
+    return ns if 0 <= ns <= 1e15 else None

@@ -84,7 +84,7 @@ def link(text: str) -> Link:
         return known
     match = _RATE.fullmatch(text.strip())
     rate = None if match is None else _bytes_per_s(match[1])
-    if match is None or not rate:
+    if match is None or not rate or rate >> 63:
         raise TensortideError(
             f"no link is called {text!r}: it is {', '.join(LINKS)}, or a speed such as 25GB/s or 25GB/s,10us (latency)"
         )

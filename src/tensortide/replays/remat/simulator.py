@@ -115,7 +115,7 @@ class Simulator:
         limited = budget_bytes is not None and (self.compat or budget_bytes < self.unlimited_bytes)
         rules = Rules(
             budget_bytes=budget_bytes if budget_bytes is not None and limited else UNLIMITED,
-            remat_limit_ns=UNLIMITED if overhead_limit is None else int(self.schedule.model_ns * (overhead_limit - 1)),
+            remat_limit_ns=int(min(UNLIMITED, self.schedule.model_ns * ((overhead_limit or float("inf")) - 1))),
             deallocation=self.deallocation,
             clock_ns=int(self.compat),
             collect=not self.compat,
