@@ -107,6 +107,14 @@ def test_figures_take_every_block(document: Document) -> None:
     figure.canvas.draw()
 
 
+def test_a_panel_without_a_title_has_that_of_its_section_and_its_legend_is_whole() -> None:
+    series = Series("a", "some words of a legend that take more than a line", (1,))
+    curve = Curve(key="memory", x=(0, 1), x_unit="op", stack=(series,), variant="Eager")
+    (axis,) = draw(Document(title="step", sections=(Section("memory", "Memory", blocks=(curve,)),))).axes
+    assert axis.get_title(loc="left") + axis.get_title() == "Memory, eager"
+    assert [label.replace("\n", " ") for label in axis.get_legend_handles_labels()[1]] == [series.label]
+
+
 def test_every_unit_has_a_row() -> None:
     assert set(UNITS) == set(get_args(UnitName))
     for name, unit in UNITS.items():

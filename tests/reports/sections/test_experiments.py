@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tensortide.replays.remat import Deallocation, Simulator
 from tensortide.reports.pictures import Scatter, Spans
-from tensortide.reports.render.figure import draw, render_figure
+from tensortide.reports.render.figure import COLORS, draw, render_figure
 from tensortide.reports.render.terminal import render_terminal
 from tensortide.reports.sections.experiments import BEST, document, residency_document
 from tensortide.studies.remat.linear import linear_network
@@ -103,6 +103,9 @@ def test_a_picture_shows_where_policies_end_and_the_range_over_seeds(tmp_path: P
     assert (thrash.y, thrash.names) == ((1.625,), ("seeds",))
     assert [(shade.start, shade.end) for shade in picture.ranges] == [(0, 0.2), (0.2, pytest.approx(0.3))]
     assert render_figure(made, tmp_path / "sweep.png").stat().st_size > 5000
+    (axis,) = draw(made).axes
+    assert {"seeds, range", "constants", "one op"} <= {*axis.get_legend_handles_labels()[1]}
+    assert not {str(line.get_color()) for line in axis.lines if line.get_label() in ("oom", "thrash")} & {*COLORS}
 
 
 def test_panels_alike_share_a_legend() -> None:

@@ -33,6 +33,8 @@ ROLE_COLORS = {name: look.light for name, look in looks().items()} | {
     "resident": "#9fc3e0",
     "computed": "#0072B2",
     "recomputed": "#D55E00",
+    "oom": "#3b3b3b",
+    "thrash": "#777777",
 }
 """As in the HTML page."""
 STYLE: Any = {
@@ -125,9 +127,12 @@ def draw(document: Document, keys: Sequence[str] = ()) -> Figure:
     figure = Figure(figsize=(size[0] * columns + 1.6, size[1] * rows + 0.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    of = {id(block): section.title for section in document.sections for block in section.blocks}
     for axis, block in zip(axes, panels, strict=False):
         _PANELS[type(block)](axis, block)
-        axis.set_title(_literal(block.title, 60), wrap=True)
+        variant = block.variant.lower() if isinstance(block, Curve) else ""
+        title = block.title or ", ".join(filter(None, (of[id(block)], variant)))
+        axis.set_title(_literal(title, 60), wrap=True)
     for empty in axes[len(panels) :]:
         empty.set_axis_off()
     _share_legend(figure, axes[: len(panels)])
@@ -142,6 +147,11 @@ def _literal(text: str, most: int = 200) -> str:
     return (text if len(text) <= most else f"{text[: most - 3]}...").replace("$", r"\$")
 
 
+def _label(text: str) -> str:
+    """Break ``text`` into lines of a legend."""
+    return textwrap.fill(_literal(text, 96), 32)
+
+
 def _curve(axis: Axes, curve: Curve) -> None:
     if not len(curve):
         return
@@ -149,19 +159,19 @@ def _curve(axis: Axes, curve: Curve) -> None:
     for number, one in enumerate(curve.stack):
         below, levels = levels, [level + value for level, value in zip(levels, one.values, strict=True)]
         color = _color(one.key, number)
-        axis.stairs(levels, edges, baseline=below, fill=True, color=color, lw=0, label=_literal(one.label, 32))
+        axis.stairs(levels, edges, baseline=below, fill=True, color=color, lw=0, label=_label(one.label))
     for number, shade in enumerate(curve.shades):
-        label = "_" if number else _literal(shade.label, 32)
+        label = "_" if number else _label(shade.label)
         axis.axvspan(edges[shade.start], edges[shade.end], color=COLORS[3], alpha=0.25, lw=0, label=label)
     for number, one in enumerate(curve.lines):
         color = ("#222222", *COLORS)[number % 8]
-        axis.stairs([*one.values], edges, baseline=None, color=color, lw=1.1, label=_literal(one.label, 32))
+        axis.stairs([*one.values], edges, baseline=None, color=color, lw=1.1, label=_label(one.label))
     for mark in curve.marks:
         if mark.at < len(curve):
             middle = (edges[mark.at] + edges[mark.at + 1]) / 2
-            axis.plot([middle], [levels[mark.at]], "o", color="#222222", ms=3.5, label=_literal(mark.label, 32))
+            axis.plot([middle], [levels[mark.at]], "o", color="#222222", ms=3.5, label=_label(mark.label))
     for limit in curve.limits:
-        axis.axhline(limit.value, color=COLORS[1], linestyle="--", lw=1.0, label=_literal(limit.label, 32))
+        axis.axhline(limit.value, color=COLORS[1], linestyle="--", lw=1.0, label=_label(limit.label))
     axis.set_ylim(0, None if axis.get_ylim()[1] > 0 and axis.dataLim.y1 > 0 else 1)
     if edges[0] < edges[-1]:
         axis.set_xlim(edges[0], edges[-1])
@@ -172,12 +182,12 @@ def _curve(axis: Axes, curve: Curve) -> None:
 
 def _scatter(axis: Axes, scatter: Scatter) -> None:
     for shade, color in zip(scatter.ranges, SHADES, strict=False):
-        axis.axvspan(shade.start, shade.end, color=color, lw=0, label=_literal(shade.label, 32))
+        axis.axvspan(shade.start, shade.end, color=color, lw=0, label=_label(shade.label))
     for number, points in enumerate(scatter.points):
         _points(axis, points, number)
     for limits, line in ((scatter.across, axis.axhline), (scatter.down, axis.axvline)):
         for limit in limits:
-            line(limit.value, color="#444444", lw=1.0, linestyle="--", label=_literal(limit.label, 32))
+            line(limit.value, color="#444444", lw=1.0, linestyle="--", label=_label(limit.label))
     _axis(axis, "x", scatter.x, chain.from_iterable(one.x for one in scatter.points))
     _axis(axis, "y", scatter.y, chain.from_iterable(one.y for one in scatter.points))
     if len(scatter.points) + len(scatter.across) + len(scatter.down) + len(scatter.ranges) > 1:
@@ -190,12 +200,13 @@ def _points(axis: Axes, points: Points, number: int) -> None:
     style = ("-", "--", ":")[number // len(COLORS) % 3] if points.joined else "none"
     where = "steps-post" if points.joined == "step" else "default"
     color = _color(points.label, number)
-    label = _literal(points.label.replace("_", " ") if points.label in ROLE_COLORS else points.label, 32)
+    label = _label(points.label.replace("_", " ") if points.label in ROLE_COLORS else points.label)
     axis.plot(points.x, y, linestyle=style, marker=marker, drawstyle=where, color=color, label=label)
     if points.low and points.high:
         low, high = ([math.nan if value is None else value for value in part] for part in (points.low, points.high))
         step: Any = "post" if points.joined == "step" else None
-        axis.fill_between(points.x, low, high, step=step, facecolor="none", edgecolor=color, hatch="//////", lw=0)
+        look: Any = {"facecolor": "none", "edgecolor": color, "hatch": "//////", "lw": 0}
+        axis.fill_between(points.x, low, high, step=step, label=f"{label}, range", **look)
 
 
 def _spans(axis: Axes, spans: Spans) -> None:
@@ -206,12 +217,14 @@ def _spans(axis: Axes, spans: Spans) -> None:
         axis.broken_barh(intervals, (row - 0.4, 0.8), color=colors, lw=0)
     kinds = list(dict.fromkeys(kind for lane in lanes for kind in lane.kinds))
     for kind in kinds if len(kinds) <= 8 else ():
-        axis.broken_barh([], (0, 0), color=_color(kind, 0), label=_literal(kind.replace("_", " "), 32))
+        axis.broken_barh([], (0, 0), color=_color(kind, 0), label=_label(kind.replace("_", " ")))
     if len(kinds) > 1:
         _legend(axis)
     if len(lanes) <= NAMED_LANES:
         room = 72 * _inches(axis, "y") / max(1, len(lanes))  # points that a lane is high: its name is no higher
         axis.set_yticks(range(len(lanes)), [_literal(lane.label, 32) for lane in lanes], fontsize=min(7, 0.8 * room))
+    else:
+        axis.set_ylabel("tensors")
     axis.set_ylim(max(1, len(lanes)) - 0.5, -0.5)
     axis.grid(axis="y", visible=False)
     _axis(axis, "x", Axis("time" if spans.x_unit == "ns" else "op", spans.x_unit))
