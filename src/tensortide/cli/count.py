@@ -162,10 +162,10 @@ def _theirs(found: File, name: str, options: CaptureOptions, strict: bool) -> Ta
 def _explained(graph: Graph, op: str) -> tuple[Document, str, str]:
     """Explain the rule of one op, the rule's source line, what was put in and what came out."""
     from tensortide.cost import explain
-    from tensortide.reports.sections.rules import explanation
+    from tensortide.reports.sections.rules import document
 
     found = explain(graph, op, resolver=resolver)
-    return explanation(found, title=graph.meta.workload), "arguments", str(found)
+    return document(found, title=graph.meta.workload), "arguments", str(found)
 
 
 def _missing(graph: Graph) -> tuple[Document, str, str]:

@@ -56,5 +56,5 @@ def order(
         found = footprint(graph, device=device, time_s=time, watch=watch)
     for path in paths:
         save_plan(found.plan, path)
-    made = document(unrolled(graph), found, top=top)
+    made = document(found, unrolled(graph), top=top)
     show(made, out, wrote=[*paths, *files.write(made, table="order")])

@@ -17,6 +17,7 @@ from tensortide.cost.totals import ModuleTotal, Total, chosen_arms, module_tree,
 from tensortide.errors import NoSuchOp, UnknownCost
 from tensortide.expr import Size
 from tensortide.graph.model import Graph, Op, Phase
+from tensortide.shown import Shown
 
 K = TypeVar("K", bound=Hashable)
 
@@ -25,13 +26,14 @@ PHASES = (Phase.FORWARD.value, Phase.BACKWARD.value, RECOMPUTE, Phase.OPTIMIZER.
 """Phases by which a Count totals. Recomputed forward ops are a phase of their own here."""
 
 
-class Count(msgspec.Struct, frozen=True, dict=True):
+class Count(Shown, msgspec.Struct, frozen=True, dict=True):
     """The costs of a graph's ops, one per op, and their totals.
 
     ``costs`` are of one run of each op; totals have every run of an op in a loop.
     Of a conditional whose predicate is unknown every total takes the most expensive arm; ``range`` has both ends.
     """
 
+    SECTION = "cost_table"
     graph: Graph
     costs: tuple[OpCost, ...]
 

@@ -16,6 +16,7 @@ from tensortide.cost.opcall import OpCall, qualified
 from tensortide.cost.record import Cost
 from tensortide.errors import NoSuchOp
 from tensortide.graph.model import Const, Graph, OpView, Tensor, describe
+from tensortide.shown import Shown
 
 _HOW = {
     "view": "only renames memory: no FLOPs, no bytes",
@@ -26,9 +27,10 @@ _HOW = {
 }
 
 
-class Explanation(msgspec.Struct, frozen=True):
+class Explanation(Shown, msgspec.Struct, frozen=True):
     """Derivation of the cost of one op. ``file`` and ``line`` are those of the rule, empty where there is none."""
 
+    SECTION = "rules"
     index: int
     name: str
     module: str

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from tensortide.graph.roles import Role as Role
+from tensortide.shown import Shown
 
 if TYPE_CHECKING:
     from tensortide.graph.index import Index
@@ -207,9 +208,10 @@ class Meta(msgspec.Struct, frozen=True):
     assumptions: tuple[str, ...] = ()
 
 
-class Graph(msgspec.Struct, frozen=True, dict=True):
+class Graph(Shown, msgspec.Struct, frozen=True, dict=True):
     """One step, in execution order. Immutable; see the parts above for what the indexes mean."""
 
+    SECTION = "cost_table"
     ops: tuple[Op, ...]
     calls: tuple[Call, ...]
     tensors: tuple[Tensor, ...]
@@ -223,6 +225,9 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     def __len__(self) -> int:
         return len(self.ops)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.meta.workload!r:.80}: {len(self.ops):,} ops, {len(self.storages):,} storages>"
 
     def __iter__(self) -> Iterator[OpView]:
         return (OpView(self, i) for i in range(len(self.ops)))

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tensortide.shown import Shown
+
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
     from tensortide.plans.remat.schedule import Recording
     from tensortide.timing.durations import Durations, Times
 
 
-@dataclass(frozen=True)
-class Imported:
+@dataclass(frozen=True, repr=False)
+class Imported(Shown):
     """``graph``, and beside it facts that a Graph has no place for; each is optional.
 
     ``durations`` of its ops, and ``times``: the same exactly, where they are not whole nanoseconds. ``events``: the
@@ -23,6 +25,7 @@ class Imported:
     measured. ``device_bytes``: the memory of the device that it names.
     """
 
+    SECTION = "cost_table"
     graph: Graph
     durations: Durations | None = None
     events: Recording | None = None
@@ -33,6 +36,9 @@ class Imported:
     unknown: tuple[int, ...] = ()
     measure: bool = False
     device_bytes: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Imported {self.graph!r}>"
 
 
 def with_names(graph: Graph, times: Times | None = None) -> Imported:

@@ -23,6 +23,7 @@ A section that has ``of_step(step)`` and ``ORDER`` stands in every report: see `
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -233,7 +234,7 @@ class Document(Data, frozen=True, kw_only=True):
         verdicts = [block.text for block in blocks if isinstance(block, Note) and block.kind in ("verdict", "failure")]
         facts = [fact for block in blocks if isinstance(block, Facts) for fact in block.shown if not fact.level]
         chosen = verdicts[:1] or [f"{fact.label} {fact_text(fact)}" for fact in facts[:3]]
-        return ": ".join(part for part in (self.title, ", ".join(chosen)) if part)
+        return shorten(": ".join(part for part in (self.title, ", ".join(chosen)) if part), 160, placeholder="...")
 
     def __repr__(self) -> str:
         return f"<Document {self.summary()}>"

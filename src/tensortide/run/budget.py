@@ -112,6 +112,9 @@ class Budget:
         self._since_ns = self._ops_before = 0
         self._follower: Follower | None = None
 
+    def __repr__(self) -> str:
+        return f"<Budget of {self.budget_bytes:,} B on {self.device}: {self.name[-100:]}>"
+
     @property
     def usage(self) -> Usage:
         """Totals so far, or of the last time that the budget was open."""

@@ -15,6 +15,7 @@ import msgspec
 
 from tensortide.graph.model import Graph, Role, Storage
 from tensortide.graph.roles import WORKSPACE
+from tensortide.shown import Shown
 from tensortide.timelines.intervals import Interval, Life, Mode, live_bytes, liveness
 from tensortide.timelines.timeline import StorageTimeline, timeline
 from tensortide.timing.machine import Link
@@ -72,9 +73,11 @@ class PeakSplit(msgspec.Struct, frozen=True):
     hideable_bytes: int
 
 
-class Idleness:
+class Idleness(Shown):
     """Lifetimes and idle intervals on the device of ``line``, a Timeline with durations; see ``idleness``, which makes
     it. ``lives`` are those of ``liveness`` without what is on another device; ``everywhere`` has all."""
+
+    SECTION = "idle"
 
     def __init__(self, line: StorageTimeline, mode: Mode) -> None:
         self.line = line

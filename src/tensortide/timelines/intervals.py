@@ -76,7 +76,14 @@ class Life(msgspec.Struct, frozen=True, gc=False):
 
 
 @no_collection()
-def liveness(graph: Graph, mode: Mode = "storage", durations: Sequence[float] | None = None) -> tuple[Life, ...]:
+class Lives(tuple[Life, ...]):
+    """The Life of every storage of a Graph, or of every tensor."""
+
+    def __repr__(self) -> str:
+        return f"<Lives of {len(self):,}: {sum(len(life.intervals) for life in self):,} idle intervals>"
+
+
+def liveness(graph: Graph, mode: Mode = "storage", durations: Sequence[float] | None = None) -> Lives:
     """The Life of every storage of ``graph``, or of every tensor.
 
     ``storage``: a storage is used whenever any view of it is, and alive as long as it is resident under the rule
@@ -99,7 +106,7 @@ def liveness(graph: Graph, mode: Mode = "storage", durations: Sequence[float] | 
         return Interval(start, end, looped, time)
 
     facts = _of_storages(graph) if mode == "storage" else _of_tensors(graph)
-    return tuple(
+    return Lives(
         [
             Life(index, nbytes, persistent, start, stop, uses, _idle(uses, persistent, start, stop, interval), unread)
             for index, (nbytes, persistent, start, stop, uses, unread) in enumerate(facts)

@@ -13,6 +13,7 @@ from tensortide.memory.lifetimes import Lifetimes, Rule
 from tensortide.memory.lifetimes import lifetimes as lifetimes_of
 from tensortide.memory.rounding import EXACT, Rounding
 from tensortide.memory.workspace import workspace_bytes
+from tensortide.shown import Shown
 from tensortide.timelines.diff import Figures
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.resident import Resident, resident
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
 
 
-class Timeline:
+class Timeline(Shown):
     """Timeline of playing the step ``recorded``: its ``events``, and the bytes resident on ``device``.
 
     Predicted, simulated and measured Timelines are of this type, so that any two can be compared (``timelines.diff``).
     ``lanes`` are the queues on which events run: the device's own is number 0; copy engines of links and further
     devices follow. A Timeline without durations has ``timed`` False and 0 for all times.
     """
+
+    SECTION = "difference"
 
     def __init__(self, recorded: Graph, device: str, events: Callable[[], Events], lanes: tuple[str, ...] = ()) -> None:
         self.recorded = recorded
@@ -110,10 +113,6 @@ class Timeline:
             base_ns=int(self.run_ns[~recomputed].sum()),
             recompute_ns=int(self.run_ns[recomputed].sum()),
         )
-
-    def __repr__(self) -> str:
-        time = f", {self.makespan_ns:,} ns" if self.timed else ""
-        return f"<{type(self).__name__} of {len(self.run_op):,} op runs on {self.device}: {self.peak_bytes:,} B{time}>"
 
 
 class Playback(NamedTuple):

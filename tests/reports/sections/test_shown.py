@@ -5,17 +5,26 @@ from __future__ import annotations
 import importlib
 import io
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
 import tensortide
+from tensortide.cost import count, explain
 from tensortide.formulas import DOMAINS, Symbolic, project, solve, sweep
+from tensortide.graph.model import Meta
+from tensortide.importers.imported import Imported
+from tensortide.plans import footprint
+from tensortide.plans.remat.schedule import recorded
+from tensortide.replays.remat import Simulator
+from tensortide.reports import report
 from tensortide.shown import Shown
-from tensortide.timelines import diff, timeline
+from tensortide.timelines import diff, idleness, liveness, timeline
 from tests.formulas.samples import transformer, word_lm
+from tests.reports.graphs import tower
 from tests.timelines.test_events import three_ops
 
 
@@ -24,12 +33,22 @@ def differing() -> Any:
     return diff(timeline(graph, durations_ns=[1, 2, 3]), timeline(graph, durations_ns=[2, 2, 5]))
 
 
-RESULTS: dict[str, Any] = {
+RESULTS: dict[str, Callable[[], Any]] = {
     "sweep": lambda: sweep(transformer(), {"batch": [1, 2]}),
     "solution": lambda: solve(transformer(), "batch", "peak_bytes <= 24GiB"),
     "projection": lambda: project(word_lm(), DOMAINS["word_lm"], "h", batch="b", samples_per_step="b*s"),
     "difference": differing,
     "symbolic": lambda: Symbolic(formulas=transformer(), rows=()),
+    "graph": lambda: tower(40),
+    "imported": lambda: Imported(tower(40)),
+    "count": lambda: count(tower(40)),
+    "explain": lambda: explain(tower(), 0),
+    "timeline": lambda: timeline(tower(40)),
+    "footprint": lambda: footprint(tower()),
+    "idleness": lambda: idleness(tower(), range(len(tower()))),
+    "simulation": lambda: Simulator(recorded(tower(), [1000] * len(tower()), "made up")).run(
+        "dtr-eq", None, compiled=False
+    ),
 }
 
 
@@ -46,15 +65,20 @@ def test_a_result_shows_itself(name: str) -> None:
     assert "\n" not in line
 
 
-def shown_classes(of: type[Any] = Shown) -> Iterator[type[Any]]:
-    for one in of.__subclasses__():
-        yield from (one, *shown_classes(one))
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch imports
-def test_every_result_is_among_these() -> None:
+def test_every_kind_of_result_is_among_these() -> None:
     for module in pkgutil.walk_packages(tensortide.__path__, "tensortide."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    ours = {one for one in shown_classes() if one.__module__.startswith("tensortide.")}
-    assert ours - {type(made()) for made in RESULTS.values()} == set()
+    made = tuple(one() for one in RESULTS.values())
+    ours = [one for one in Shown.__subclasses__() if one.__module__.startswith("tensortide.")]
+    assert [one for one in ours if not any(isinstance(result, one) for result in made)] == []
+
+
+def test_other_results_have_a_short_line_too() -> None:
+    long = msgspec.structs.replace(tower(40), meta=Meta(workload="a long name\n" * 40))
+    for result in (report(long), long, Imported(long), count(long), liveness(tower(40)), tensortide.budget("1GiB")):
+        line = repr(result)
+        assert line.startswith(f"<{type(result).__name__} ")
+        assert len(line) < 200
+        assert "\n" not in line

@@ -27,6 +27,7 @@ from tensortide.plans.order.problem import START, Problem, Stated, mask, problem
 from tensortide.plans.order.proof import Cut, Either, Persistent, Proof
 from tensortide.plans.order.proof import Exhausted as Searched
 from tensortide.plans.order.search import bisect, explore
+from tensortide.shown import Shown
 
 WORK = 40_000_000
 """Default work limit: about half a minute of one core for large graphs, a minute for searches of small ones."""
@@ -46,7 +47,7 @@ Loops: TypeAlias = Literal["none", "written out", "together"]
 one stretch with its ops as recorded, and the bounds are over the orders that do so."""
 
 
-class MinimalFootprint(msgspec.Struct, frozen=True, kw_only=True):
+class MinimalFootprint(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """The smallest peak over all orders of a step's ops: ``lower_bytes <= smallest <= upper_bytes``.
 
     ``upper_bytes`` is the peak of ``plan``; ``lower_bytes`` is proved by ``proof`` (checked by
@@ -58,6 +59,7 @@ class MinimalFootprint(msgspec.Struct, frozen=True, kw_only=True):
     storages and ``plan`` are those of ``graph.unrolled(graph)``. ``stop`` says why the search ended.
     """
 
+    SECTION = "order"
     device: str
     loops: Loops
     lower_bytes: int

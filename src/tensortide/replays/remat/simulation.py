@@ -13,6 +13,7 @@ from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans import Compute, Evict, Lane, Plan
 from tensortide.plans.remat.schedule import NONE, Schedule
 from tensortide.replays.executed import replay
+from tensortide.shown import Shown
 from tensortide.timelines.diff import Figures
 from tensortide.timelines.events import Kind
 
@@ -101,8 +102,8 @@ class Outcome:
     indexes: Sequence[int] | Small = field(repr=False)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Simulation(Outcome):
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Simulation(Shown, Outcome):
     """Result of playing ``schedule`` with ``policy`` under ``budget_bytes`` (None: no limit).
 
     The trace has ops run, recomputed, storages evicted and banished, in order. A run that did not end (``status`` is
@@ -110,6 +111,7 @@ class Simulation(Outcome):
     was counted; ``rules``: the rules of the run.
     """
 
+    SECTION = "difference"
     schedule: Schedule
     policy: str
     budget_bytes: int | None

@@ -7,15 +7,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tensortide.cost.count import Count
+from tensortide.cost.count import count as count_of
 from tensortide.cost.differences import Comparison
-from tensortide.cost.table import QUANTITIES, Quantity, Row, Table
+from tensortide.cost.table import QUANTITIES, Quantity, Row, Table, known_sizes, table_of
 from tensortide.expr import Expr, compiled, expr_of, text
 from tensortide.graph.model import Graph, Role
+from tensortide.importers.imported import Imported
 from tensortide.reports import blocks
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section
 from tensortide.units import format_percent
 
-__all__ = ["ROWS", "table_document"]
+__all__ = ["ROWS", "document", "table_document"]
 
 ROWS = "ops"
 """The key of the table that has a row per op."""
@@ -66,6 +68,13 @@ class _Cells:
         yield Column(key, label, "count", tuple(map(self.value, exprs)), at_width=at_width, data=data)
         texts = tuple(map(self.text, exprs))
         yield Column(f"{key}_formula", formula, "code", texts, fold=True, dim=True, data=not formula)
+
+
+def document(found: Count | Graph | Imported) -> Document:
+    """Show the costs of a step: totals, then by type of op and by scope."""
+    counted = found if isinstance(found, Count) else count_of(found.graph if isinstance(found, Imported) else found)
+    table = table_of(counted, known_sizes(counted.graph))
+    return table_document(table, count=counted, file=counted.graph.meta.workload)
 
 
 def table_document(

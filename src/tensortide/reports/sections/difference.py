@@ -1,13 +1,14 @@
-"""Section ``difference``: the facts of two results side by side, and two Timelines, such as predicted and measured."""
+"""Section ``difference``: the facts of two results side by side; one Timeline, or two (predicted and measured)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from tensortide.replays.remat import Simulation
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, UnitName
 from tensortide.reports.pictures import Curve, Series
 from tensortide.reports.render.values import fact_text
-from tensortide.timelines import Difference, Figures, mean_times
+from tensortide.timelines import Difference, Figures, Timeline, mean_times
 
 __all__ = ["document", "facts_of", "facts_table", "figures_table", "section"]
 
@@ -52,12 +53,21 @@ def facts_table(
     return Table(key=key, title=title, columns=columns, depth=tuple(fact.level for fact, _ in pairs))
 
 
-def document(found: Difference) -> Document:
-    """Show the figures of both Timelines, the ops whose time differs most, and the bytes resident over the step."""
-    meta, timed = found.a.recorded.meta, found.a.timed and found.b.timed
-    times = (mean_times([found.a]), mean_times([found.b])) if timed else None
-    made = section(found, found.a.figures, found.b.figures, times=times)
-    return Document(title=meta.workload, settings=dict(meta.hyperparameters), sections=(made,))
+def document(found: Difference | Timeline | Simulation) -> Document:
+    """Show the figures of both Timelines, the ops whose time differs most, and the bytes resident over the step; of one
+    Timeline alone its figures and bytes, of a simulated run its figures."""
+    if isinstance(found, Difference):
+        timed, graph = found.a.timed and found.b.timed, found.a.recorded
+        times = (mean_times([found.a]), mean_times([found.b])) if timed else None
+        made = section(found, found.a.figures, found.b.figures, times=times)
+    elif isinstance(found, Timeline):
+        resident = (Series("resident", "resident", tuple(found.resident.tolist())),)
+        curve = Curve(key="resident", x=tuple(range(len(found.run_op) + 1)), x_unit="op", stack=resident)
+        graph, made = found.recorded, Section("timeline", "", blocks=(Facts(rows=_facts(found.figures)), curve))
+    else:
+        facts = Facts(title=f"{found.policy}: {found.status}", rows=_facts(found.figures))
+        graph, made = found.schedule.graph, Section("simulation", "", blocks=(facts,))
+    return made.document(graph.meta.workload, settings=graph.meta.hyperparameters)
 
 
 def section(
@@ -76,8 +86,11 @@ def section(
 
 def figures_table(a: Figures, b: Figures) -> Table:
     """Two Timelines in numbers: a row per figure."""
-    first, second = ([Fact(key, label, getattr(side, key), unit) for key, label, unit in ROWS] for side in (a, b))
-    return facts_table(first, second, NAMES, title="One step")
+    return facts_table(_facts(a), _facts(b), NAMES, title="One step")
+
+
+def _facts(figures: Figures) -> tuple[Fact, ...]:
+    return tuple(Fact(key, label, getattr(figures, key), unit) for key, label, unit in ROWS)
 
 
 def _kinds(first: Mapping[str, int], second: Mapping[str, int]) -> Table:

@@ -47,9 +47,11 @@ LOOPS = {
 """How the loops of a step took part."""
 
 
-def document(graph: Graph, found: MinimalFootprint, *, top: int = 15) -> Document:
+def document(found: MinimalFootprint, graph: Graph | None = None, *, top: int = 15) -> Document:
     """Show ``found``, the minimal footprint of ``graph`` (loops written out), with the ``top`` groups of storages at
-    its peak."""
+    its peak; without ``graph`` its bounds alone."""
+    if graph is None:
+        return Section("order", "", blocks=(Facts(rows=tuple(_facts(found))),)).document("Minimal footprint")
     subtitle, meta = f"{len(graph):,} ops on {device_text(found.device)}", graph.meta
     return section(graph, found, top=top).document(meta.workload, subtitle, settings=meta.hyperparameters)
 

@@ -10,12 +10,12 @@ from tensortide.cost import Coverage, Explanation, Missing
 from tensortide.reports.blocks import Column, Document, Fact, Facts, Note, Section, Table, UnitName
 from tensortide.reports.sections.cost import group_columns
 
-__all__ = ["explanation", "missing_rules"]
+__all__ = ["document", "missing_rules"]
 
 UNITS: dict[str, UnitName] = {"macs": "macs", "bytes_read": "bytes", "bytes_written": "bytes"}
 
 
-def explanation(found: Explanation, *, title: str) -> Document:
+def document(found: Explanation, *, title: str = "") -> Document:
     """Show the rule of one op, its operands and its cost."""
     facts = [Fact("op", "Op", found.index, "op")]
     texts = ("name", "module", "phase", "how", "rule", "formula", "meaning", "file", "note")
