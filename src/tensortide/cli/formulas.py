@@ -49,7 +49,7 @@ Paths = Annotated[tuple[str, ...], option("--path", "A symbol that follows: --pa
 @Parameter(name="*")
 @dataclass(frozen=True)
 class FormulaOptions:
-    """Region and symbols of the formulas, and where what is found from them goes."""
+    """Region and symbols of the formulas, and output options."""
 
     files: Files = Files()  # noqa: RUF009
     set: Annotated[

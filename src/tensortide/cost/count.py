@@ -122,8 +122,8 @@ class Count(Shown, msgspec.Struct, frozen=True, dict=True):
 def count(graph: Graph, *, strict: bool = False, resolver: Resolver | None = None) -> Count:
     """The cost of every op of ``graph``.
 
-    ``resolver`` is asked for ops without a rule. An op that nobody knows is unknown, and totals with it are lower
-    bounds; under ``strict`` it raises UnknownCost, which lists all such ops.
+    ``resolver`` is asked for ops without a rule. The cost of an op without either is unknown, and totals with it are
+    lower bounds; under ``strict`` it raises UnknownCost, which lists all such ops.
     """
     costs = OpCosts(graph, resolver).all()
     result = Count(graph, tuple(costs))

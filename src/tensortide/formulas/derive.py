@@ -25,9 +25,9 @@ from tensortide.graph.model import Graph
 from tensortide.memory import footprint_bytes
 
 _COUNTEREXAMPLES = 3
-"""Captures that formulas may turn out to be wrong at, and be made anew with, before what is wrong is left out."""
+"""Counterexamples to refit with before a contradicted formula is dropped."""
 _SKIPPED = 2
-"""Values of hyperparameters that change the structure to go without where the peak is wrong with them."""
+"""Smallest values of structural hyperparameters to exclude where the formula of the peak fails at them."""
 
 
 def symbolic(
@@ -100,7 +100,7 @@ def formulas_of_graph(graph: Graph, defaults: Mapping[str, int], workload: str =
 
 @contextlib.contextmanager
 def _heap_set_aside() -> Iterator[None]:
-    """Many captures cause garbage collections of everything: spare these what was there before, as the framework."""
+    """Freeze existing objects, the framework among them, so that garbage collections during captures skip them."""
     if gc.get_freeze_count():
         yield
         return

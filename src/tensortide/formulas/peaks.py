@@ -28,13 +28,13 @@ from tensortide.timelines import timeline
 SEARCHED_OPS = 3000
 """The least memory of a step with more ops than this is not looked for: it may take minutes."""
 _RANKS = (*range(12), *range(-12, 0))
-"""Of ops alike, those that are looked at where the structure changes: the peak is near an end of the repetition."""
+"""Ranks sampled among identical ops where the structure changes: the peak is near an end of the repetition."""
 
 
 HEAVIEST = 1 << 20
-"""The first rank that is no position: of the heaviest of ops alike at the usual sizes, then at others."""
+"""The first rank that stands for a heaviest op, at the usual sizes and then at others, and not for a position."""
 _MIXED = 40
-"""Mixtures of small and large sizes to compare a peak with its moments at."""
+"""Number of mixtures of small and large sizes at which a peak is checked."""
 
 
 Place: TypeAlias = tuple[str, str, str]

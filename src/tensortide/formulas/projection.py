@@ -26,9 +26,9 @@ from tensortide.timing.machine import Machine, MachineDevice, Roof
 from tensortide.timing.roofline import Efficiency
 
 BATCH_FACTOR = Fraction(3, 2)
-"""Time per sample is least at about so many times the batch at which compute and memory balance."""
+"""Time per sample is least near this multiple of the batch at which compute and memory balance."""
 MEMORY = ("peak_bytes", "minimal_footprint_upper_bytes", "footprint_bytes")
-"""Totals that say what a step holds: the first that is there counts."""
+"""Totals that state the memory of a step, in order of preference."""
 
 
 class Interval(NamedTuple):

@@ -25,7 +25,7 @@ BANDS = STATE, GRADIENTS, WORKING = (
     Band("gradients", "▒", "+", "cyan"),
     Band("activations, temporaries", "█", "#", "yellow"),
 )
-"""Bands from the bottom up: long-lived memory below, what comes and goes on top."""
+"""Bands from the bottom up: long-lived memory below, short-lived memory on top."""
 
 
 class Look(NamedTuple):

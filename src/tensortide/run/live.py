@@ -50,7 +50,7 @@ def decheckpoint(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def pin(tensor: torch.Tensor) -> torch.Tensor:
-    """As ``decheckpoint``, and forget how it was made: what only that needs can be freed. Returns it."""
+    """As ``decheckpoint``, and discard its history: storages that only recomputation needs are freed. Returns it."""
     runtime = _runtime()
     runtime._safely(lambda _: _keep(runtime, runtime.storage(_strided(tensor))), "pin")
     return tensor

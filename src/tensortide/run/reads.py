@@ -25,7 +25,7 @@ _HOLDS = (
 
 @contextlib.contextmanager
 def reads_seen(runtime: Runtime) -> Iterator[None]:
-    """Put a tensor back into memory before its bytes are looked at.
+    """Put a tensor back into memory before its bytes are read.
 
     Functions of PyTorch that do so are replaced while the budget is open. A mode for functions would see them too, but
     PyTorch leaves out its fused paths when one is on, and the results would not be the same.
@@ -65,7 +65,7 @@ class _Guard(Mode):
 
 @contextlib.contextmanager
 def threads_guarded(runtime: Runtime) -> Iterator[None]:
-    """Refuse what the budget covers to threads that begin while it is open."""
+    """Forbid tensors under the budget to threads that start while it is open."""
     run = threading.Thread.run
 
     def guarded(thread: threading.Thread) -> None:

@@ -191,7 +191,7 @@ class StorageTimeline(Timeline):
         return np.flatnonzero([storage.device == self.device for storage in self.graph.storages])
 
     @functools.cached_property
-    def _here(self) -> Lifetimes:
+    def _local(self) -> Lifetimes:
         """Lifetimes of the storages on this device."""
         on_device, lives = self._on_device, self._lives
         return Lifetimes(lives.births[on_device], lives.deaths[on_device], lives.nbytes[on_device])
@@ -208,20 +208,20 @@ class StorageTimeline(Timeline):
     @functools.cached_property
     def resident(self) -> Ints:
         """Bytes resident during each op, workspace included."""
-        here = self._here
-        return self._series(here.births, here.deaths, here.nbytes) + self.workspace
+        local = self._local
+        return self._series(local.births, local.deaths, local.nbytes) + self.workspace
 
     @functools.cached_property
     def by_role(self) -> Mapping[str, Ints]:
         """``resident`` split by the role of the storages (those that occur), and ``workspace`` if there is any."""
         import numpy as np
 
-        order, here = list(Role), self._here
+        order, local = list(Role), self._local
         roles = np.array([order.index(self.graph.storages[index].role) for index in self._on_device.tolist()], np.int64)
         split: dict[str, Ints] = {}
         for number in np.unique(roles):
             own = roles == number
-            split[order[number]] = self._series(here.births[own], here.deaths[own], here.nbytes[own])
+            split[order[number]] = self._series(local.births[own], local.deaths[own], local.nbytes[own])
         if self.workspace.any():
             split[WORKSPACE] = self.workspace
         return split
@@ -240,17 +240,17 @@ class StorageTimeline(Timeline):
     @property
     def footprint_bytes(self) -> int:
         """Sum of the bytes of all storages of the step on this device, whether or not resident together."""
-        return int(self._here.nbytes.sum())
+        return int(self._local.nbytes.sum())
 
     @functools.cached_property
     def allocated(self) -> Ints:
         """Bytes that each op allocates and that outlive its kernel."""
-        return self._sums(self._here.births)[1:-2]
+        return self._sums(self._local.births)[1:-2]
 
     @functools.cached_property
     def released(self) -> Ints:
         """Bytes released right after each op, before the next one starts."""
-        return self._sums(self._here.deaths)[2:-1]
+        return self._sums(self._local.deaths)[2:-1]
 
     @functools.cached_property
     def before(self) -> Ints:
@@ -260,30 +260,30 @@ class StorageTimeline(Timeline):
         return np.cumsum(np.append([self.at_start], self.allocated - self.released)).astype(np.int64)
 
     def _sums(self, moments: Ints) -> Ints:
-        """Bytes of the storages here by their moment, from -1 (before the step) to beyond its end."""
+        """Bytes of the storages on this device by their moment, from -1 (before the step) to beyond its end."""
         import numpy as np
 
         sums = np.zeros(len(self.graph) + 3, np.int64)
-        np.add.at(sums, moments + 1, self._here.nbytes)
+        np.add.at(sums, moments + 1, self._local.nbytes)
         return sums
 
     @property
     def persistent_bytes(self) -> int:
         """Bytes resident throughout, which exist before the step and after it: model, optimizer state, inputs that the
         caller keeps, gradients that are accumulated into."""
-        here = self._here
-        return int(here.nbytes[(here.births < 0) & (here.deaths > len(self.graph))].sum())
+        local = self._local
+        return int(local.nbytes[(local.births < 0) & (local.deaths > len(self.graph))].sum())
 
     @property
     def at_start(self) -> int:
         """Bytes resident when the first op starts: of what exists before the step that which no ``zero_grad`` or the
         like releases first."""
-        return int(self._here.nbytes[(self._here.births < 0) & (self._here.deaths > 0)].sum())
+        return int(self._local.nbytes[(self._local.births < 0) & (self._local.deaths > 0)].sum())
 
     @property
     def at_end(self) -> int:
         """Bytes resident just after the step."""
-        return int(self._here.nbytes[self._here.deaths > len(self.graph)].sum())
+        return int(self._local.nbytes[self._local.deaths > len(self.graph)].sum())
 
     @functools.cached_property
     def devices(self) -> Mapping[str, StorageTimeline]:
@@ -309,7 +309,7 @@ class StorageTimeline(Timeline):
 
     def storages(self) -> Iterator[tuple[int, int, int, int]]:
         """Index, counted bytes, birth and death of each storage on this device (see ``lifetimes.Lifetimes``)."""
-        columns = (self._on_device, self._here.nbytes, self._here.births, self._here.deaths)
+        columns = (self._on_device, self._local.nbytes, self._local.births, self._local.deaths)
         return zip(*(column.tolist() for column in columns), strict=True)
 
     def alive(self, at: int | None = None, top: int | None = None) -> tuple[Resident, ...]:
@@ -322,11 +322,11 @@ class StorageTimeline(Timeline):
         at = self.peak_op if at is None else at
         if not 0 <= at < len(self.graph):
             raise NoSuchOp(f"there is no op {at}: the step has {len(self.graph)} ops")
-        here = self._here
-        rows = np.flatnonzero((here.births <= at) & (at < here.deaths))
-        rows = rows[np.argsort(-here.nbytes[rows], kind="stable")][:top]
+        local = self._local
+        rows = np.flatnonzero((local.births <= at) & (at < local.deaths))
+        rows = rows[np.argsort(-local.nbytes[rows], kind="stable")][:top]
         paths = {module.path: i for i, module in enumerate(self.graph.modules)}
-        found = zip(*(column[rows].tolist() for column in (self._on_device, here.nbytes, here.deaths)), strict=True)
+        found = zip(*(column[rows].tolist() for column in (self._on_device, local.nbytes, local.deaths)), strict=True)
         return tuple(resident(self.graph, index, nbytes, death, paths) for index, nbytes, death in found)
 
 

@@ -92,7 +92,7 @@ def _rows(what: str, found: Sequence[object], stated: Sequence[object], unit: st
 
 
 def _unequal(what: str, found: object, stated: object) -> Iterator[str]:
-    """Tell of a difference; times, which are no integers, may be ``TOLERANCE`` apart."""
+    """Yield a difference, if there is one; floats may differ by ``TOLERANCE``."""
     if isinstance(found, float) and isinstance(stated, float):
         equal = abs(found - stated) <= TOLERANCE * abs(stated)
     else:

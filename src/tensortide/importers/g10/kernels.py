@@ -12,7 +12,7 @@ from tensortide.importers.inductor.types import Bad, parse_type
 from tensortide.importers.textfile import Cursor, TextFile, read_text
 
 KERNEL_RULE = "_" * 68
-"""What ends a kernel."""
+"""Line that ends the block of a kernel."""
 
 _TENSOR = re.compile(
     r"tensor(?P<id>\d{1,9})(?:"
@@ -96,7 +96,7 @@ def read_tensors(path: str | os.PathLike[str], known: ReadLines | None = None) -
     """The tensors of a ``tensors.config``: dense ids, ascending. ``known``: lines of other files of the trace.
 
     Raises:
-        TraceError: it cannot be read, or a line is no tensor, or of another than the next.
+        TraceError: it cannot be read, a line describes no tensor, or its id is out of sequence.
     """
     file = read_text(path)
     known = ReadLines() if known is None else known

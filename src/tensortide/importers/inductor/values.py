@@ -27,8 +27,8 @@ _KINDS = {
 
 
 class Arguments:
-    """Values of arguments. ``look_up`` tells of a name which tensors it stands for (several for what a call without a
-    type returned), or None if it is no tensor; the tensors met are in ``inputs``, in the order of their holes."""
+    """Values of arguments. ``look_up`` maps a name to its tensors (several for the result of a call without a type), or
+    to None if it is no tensor; the tensors met are in ``inputs``, in the order of their holes."""
 
     def __init__(self, look_up: Callable[[ast.Name], list[int] | None]) -> None:
         self._look_up = look_up
@@ -103,7 +103,7 @@ _OP = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?", re.ASCII)
 
 
 def call_of(name: str, values: tuple[Value, ...], named: tuple[tuple[str, Value], ...], returns: Value) -> Call:
-    """The Call of what a dump calls ``name``.
+    """The Call for the dumped function ``name``.
 
     An op that the installed PyTorch knows is named and has its arguments named as if it had been captured, so that
     cost rules apply. Any other is in the namespace ``fx``, its arguments numbered: no rule can mistake it.

@@ -124,7 +124,7 @@ def _advice(view: View) -> Iterator[str]:
         )
     for moved in view.worth_moving[:1]:
         each = _time(total(moved, "hideable_ns") / total(moved, "intervals"))
-        yield f"Move first: {_spoken(view, moved)} for periods of {each}."
+        yield f"Move first: {_spoken(view, moved)} for idle intervals of {each}."
     for again in view.worth_recomputing[:1]:
         each, cost = _time(total(again, "idle_ns") / len(again)), _time(total(again, "cost_ns"))
         random = f" ({RANDOM})" if again[0].random else ""
