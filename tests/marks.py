@@ -9,5 +9,6 @@ import pytest
 
 
 def some_slow(values: Iterable[Any], slow: Collection[Any]) -> list[Any]:
-    """``values`` for ``parametrize``, with the mark ``slow`` on those in ``slow``."""
-    return [pytest.param(value, marks=pytest.mark.slow) if value in slow else value for value in values]
+    """``values`` for ``parametrize``, with the mark ``slow`` on those in ``slow``; a tuple is several values."""
+    parts = [(value, value if isinstance(value, tuple) else (value,)) for value in values]
+    return [pytest.param(*part, marks=pytest.mark.slow if value in slow else ()) for value, part in parts]
