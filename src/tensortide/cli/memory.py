@@ -63,7 +63,7 @@ class IdleOptions:
 def idle_document(
     target: str, asked: IdleOptions, options: CaptureOptions, times: TimeOptions, *, top: int, quiet: bool
 ) -> Document:
-    """How long the memory of ``target`` lies idle, or that of two targets side by side."""
+    """Show the idle memory of ``target``, or that of two targets side by side."""
     from tensortide.reports.sections.idle import compared
 
     over = link(asked.link)

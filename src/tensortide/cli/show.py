@@ -124,10 +124,10 @@ class Files:
         """Raise OutputError if one of them cannot be written: before work that would be lost."""
         paths = set()
         for format_, _, path in self._asked():
-            if path in paths or not path.name:
-                raise OutputError(
-                    f"two outputs go to {path}." if path in paths else "an output needs the name of a file."
-                )
+            if not path.name:
+                raise OutputError("an output needs the name of a file.")
+            if path in paths:
+                raise OutputError(f"two outputs go to {path}: give each a file of its own.")
             paths.add(path)
             format_.check(path)
 

@@ -237,7 +237,7 @@ def _positive_definite(shape: Shape, op: OpView) -> torch.Tensor:
 
 
 def _bounds(rows: int, parts: int) -> torch.Tensor:
-    """Where equal parts of ``rows`` begin, and the last one ends."""
+    """Bounds of ``parts`` equal parts of ``rows``: the start of each, and the end of the last."""
     return torch.tensor([rows * i // parts for i in range(parts + 1)])
 
 

@@ -117,7 +117,7 @@ class Assembly:
     def _strides(
         self, kind: TensorType, shape: tuple[int, ...], known: bool, derived: Sequence[int]
     ) -> tuple[int, ...]:
-        """Those that the dump has, else those that follow from the op, else dense ones."""
+        """Strides of a tensor: from the dump, else as ``derived`` from the op, else dense."""
         if kind.strides is not None and known:
             return tuple(evaluated(stride, self.bindings) for stride in kind.strides)
         return tuple(derived) if len(derived) == len(shape) else row_major(shape)

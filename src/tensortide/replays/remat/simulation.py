@@ -197,6 +197,7 @@ class Simulation(Shown, Outcome):
             if op != NONE:
                 durations[op] = ns
         line = replay(graph, self.plan(), durations_ns=durations, workspace=self.workspace)
+        # a Plan evicts what the engine banished too: the kinds are the engine's
         kinds = line.events.kind
         kinds[kinds == Kind.EVICT] = [kind for kind, step in self._steps() if isinstance(step, Evict)]
         return line

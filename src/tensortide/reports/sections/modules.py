@@ -28,7 +28,7 @@ ALIKE = 0.02
 
 
 class _Module(NamedTuple):
-    """What is known of a module: its costs, bytes and elements of tensors in it, and the memory of its calls."""
+    """Facts about a module: its costs, bytes and elements of tensors in it, and the memory of its calls."""
 
     node: ModuleTotal
     parent: int
