@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tensortide import errors
-from tensortide.errors import TensortideError
+from tensortide.errors import BudgetInfeasible, RunError, RunWarning, TensortideError
 from tensortide.recorder import capture
 from tensortide.reports import report  # not lazily: the room of that name would take its place
 from tensortide.workload import legal
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BudgetInfeasible",
     "Graph",
+    "RunError",
+    "RunWarning",
     "TensortideError",
     "budget",
     "capture",

@@ -17,6 +17,10 @@ TensortideError
 │   └── BudgetInfeasible an op does not fit the memory budget, whatever is evicted
 ├── NoSuchOp             an op, module or index is not in the graph
 └── OutputError          a result cannot be written
+
+RunWarning               a live run goes on, but not as it should
+├── PlanLeft             the program does something else than the plan that it follows
+└── SlowBudget           recomputation takes longer than the program's own ops
 """
 
 from __future__ import annotations
@@ -81,6 +85,18 @@ class RunError(TensortideError):
 
 class BudgetInfeasible(RunError):
     """An op does not fit the memory budget, whatever is evicted; the message says what is held and what would do."""
+
+
+class RunWarning(UserWarning):
+    """A live run goes on, but not as it should; the message says what, why, and what to do instead."""
+
+
+class PlanLeft(RunWarning):
+    """The program did something else than the plan that it is to follow."""
+
+
+class SlowBudget(RunWarning):
+    """Recomputation takes longer than the program's own ops."""
 
 
 class NoSuchOp(TensortideError):

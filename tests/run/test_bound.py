@@ -12,7 +12,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import tensortide
-from tensortide.errors import BudgetInfeasible
+from tensortide.errors import BudgetInfeasible, SlowBudget
 from tensortide.plans.remat.policies import State
 from tensortide.run import engine
 from tensortide.run.block import storage_of
@@ -42,6 +42,11 @@ class Deep(nn.Module):
 def step(model: nn.Module, x: torch.Tensor) -> None:
     model(x).mean().backward()
     model.zero_grad()
+
+
+def twice(model: nn.Module, x: torch.Tensor) -> None:
+    step(model, x)
+    step(model, x)
 
 
 def allocated_peak(model: nn.Module, x: torch.Tensor) -> int:
@@ -175,6 +180,28 @@ def test_workspace_is_no_reason_to_give_up() -> None:
         assert storage_of(held).nbytes() == 0  # what could go went
     assert limit < budget.usage.peak_bytes < limit + 16 * MIB
     assert torch.equal(result, convolution(image))
+
+
+def test_a_budget_under_which_most_time_is_recomputation_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "NOTICED_NS", 0)
+    model, x = Deep(), torch.randn(1024, 16)
+    step(model, x)
+    gc.collect()
+    with Budget(UNLIMITED) as probe:
+        there = probe.resident_bytes
+        step(model, x)
+    unbounded = probe.usage
+    assert unbounded.plain_peak_bytes == unbounded.peak_bytes
+    assert not unbounded.slow
+    with pytest.warns(SlowBudget) as told, Budget(there + 512 * KIB, clock=counting()) as budget:
+        twice(model, x)
+    assert budget.usage.slow
+    assert len(told) == 1
+    assert "\n" not in str(told[0].message)
+    assert budget.usage.plain_peak_bytes == pytest.approx(unbounded.peak_bytes, abs=4 * 64 * KIB)
+    with Budget(budget.usage.plain_peak_bytes) as enough:
+        step(model, x)
+    assert enough.usage.recomputations == 0
 
 
 def far_back(sums: list[torch.Tensor]) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import tensortide
-from tensortide.errors import PlanError, RunError
+from tensortide.errors import PlanError, PlanLeft, RunError
 from tensortide.examples import find
 from tensortide.graph import Graph, save
 from tensortide.memory.accumulate import partial_sums
@@ -24,7 +24,6 @@ from tensortide.plans import Compute, Lane, Plan, in_order, save_plan
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
 from tensortide.run.budget import Budget
-from tensortide.run.follow import PlanLeft
 from tensortide.run.measure import compared
 from tensortide.timelines import timeline
 from tests.examples.tiny import TINY

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -55,10 +55,9 @@ def run(
     captured = compare or plan is not None or isinstance(decision(policy), Plan)
     graph = opened(workload, options, quiet=out.quiet or out.json).graph if captured else None
     limit = Budget(int(budget) if budget.isdecimal() else budget, policy, graph=graph)
-    with warnings.catch_warnings(record=True) as warned:
+    with warnings.catch_warnings():
+        warnings.showwarning = _told
         result = measured(target, workload.function, settings, limit, steps, plain=plain)
-    for warning in warned:
-        sys.stderr.write(f"warning: {warning.message}\n")
     found = limit.steps[-steps:]
     both = compared(limit, found) if compare else None
     if plan is not None:
@@ -67,3 +66,8 @@ def run(
         save_plan(found[-1].plan(), plan)
     made = document(result, both)
     show(made, out, wrote=[*files.write(made, table="figures"), *([] if plan is None else [plan])])
+
+
+def _told(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning while the run goes on."""
+    sys.stderr.write(f"warning: {message}\n")

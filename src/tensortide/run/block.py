@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 Storage = torch.UntypedStorage
-storage_of = torch.Tensor.untyped_storage
-"""As it was before anybody replaced it."""
+storage_of, resize = torch.Tensor.untyped_storage, torch.UntypedStorage.resize_
+"""As they were before anybody replaced them."""
 _EXACT = frozenset({int, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format})
 _PLAIN = frozenset({*_EXACT, bool, float, complex, list, tuple})
 ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -185,7 +185,7 @@ class Block(weakref.ref[Any]):
         """Give the bytes back; if the program still has the storage, it is empty from now on."""
         program = self()
         if held and program is not None:
-            program.resize_(0)
+            resize(program, 0)
         self.own = None
 
     def fill(self, made: Storage) -> None:

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tensortide.errors import PlanError, RunError
+from tensortide.errors import PlanError, RunError, SlowBudget
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.door import open as opened
 from tensortide.memory.accumulate import accumulate_apart, sums_in_place
@@ -28,6 +29,7 @@ from tensortide.run.follow import Follower, LiveStep, Tracer
 from tensortide.run.limit import budget_bytes, default_device
 from tensortide.run.reads import reads_seen, threads_guarded
 from tensortide.run.runtime import Runtime
+from tensortide.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from tensortide.run.live import LiveLog
@@ -63,6 +65,13 @@ class Usage:
     """With a plan: steps that followed it to their end."""
     left_steps: int = 0
     """With a plan: steps that departed from it."""
+    plain_peak_bytes: int = 0
+    """About the peak if nothing had been evicted: under a budget as large nothing is recomputed."""
+
+    @property
+    def slow(self) -> bool:
+        """True if recomputation took longer than the ops of the program."""
+        return self.recompute_ns + self.arguments_ns > self.base_ns
 
     @property
     def overhead_ns(self) -> int:
@@ -129,6 +138,7 @@ class Budget:
             open_ns=time.perf_counter_ns() - self._since_ns,
             followed_steps=follower.steps if follower is not None else 0,
             left_steps=follower.left if follower is not None else 0,
+            plain_peak_bytes=engine.plain_peak,
             **{name: getattr(engine, name) for name in COUNTED},
         )
 
@@ -138,6 +148,7 @@ class Budget:
             raise RunError("the memory budget is not open: there is nothing to count")
         engine = self.runtime.engine
         engine.peak, self._ops_before, self._since_ns = engine.memory, self.runtime.ops, time.perf_counter_ns()
+        engine.plain_peak = engine.memory + engine.away_bytes
         for name in COUNTED:
             setattr(engine, name, 0)
 
@@ -159,6 +170,7 @@ class Budget:
                 self.runtime.storage(tensor)
             engine = self.runtime.engine
             self.budget_bytes = engine.budget = budget_bytes(self.limit, self.device, engine.memory)
+            engine.when_slow = self._slow
             self._watch(self.runtime, stack)
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # backward runs in this thread
             stack.enter_context(reads_seen(self.runtime))
@@ -179,6 +191,22 @@ class Budget:
             self._follower = Follower(runtime, self.graph, self.plan, self.name)
         tracer = Tracer(runtime, self.graph)
         stack.callback(lambda: setattr(self, "steps", tuple(tracer.traced)))
+
+    def _slow(self) -> None:
+        """Warn, once, that the program mostly recomputes."""
+        assert self.runtime is not None
+        engine, self.runtime.engine.when_slow = self.runtime.engine, None
+        again, own = (
+            format_seconds((engine.recompute_ns + engine.arguments_ns) / 1e9),
+            format_seconds(engine.base_ns / 1e9),
+        )
+        warnings.warn(
+            f"recomputation has taken {again}, longer than the program's own ops ({own}), under a budget of "
+            f"{format_bytes(engine.budget)}. Without evictions about {format_bytes(engine.plain_peak)} would have been "
+            "resident so far: a budget as large recomputes nothing, and one in between less. This is said once.",
+            SlowBudget,
+            stacklevel=2,
+        )
 
     def _close(self, runtime: Runtime) -> None:
         self._usage = self.usage

@@ -26,6 +26,9 @@ ENDLESS = 10
 """Most recomputations for a single op of the program: so many, or so many times the number of known ops. More is
 failure."""
 
+NOTICED_NS = 1_000_000_000
+"""Least time of recomputation that is worth a warning."""
+
 
 class LiveEngine(Tables):
     """Plays ops as they happen, and moves real memory with every decision."""
@@ -50,6 +53,11 @@ class LiveEngine(Tables):
         """Bytes that the latest op of the program took only while it ran."""
         self.listeners: list[Callable[[int, int], None]] = []
         """Listeners to every event (``timelines.events.Kind``): kind, and value or storage."""
+        self.away: dict[int, int] = {}
+        """Bytes of what the program references and is evicted, by storage."""
+        self.away_bytes = self.plain_peak = 0
+        self.when_slow: Callable[[], None] | None = None
+        """Called when recomputation takes longer than the ops of the program."""
         self.evictions = self.recomputations = self.in_a_row = 0
         self.base_ns = self.recompute_ns = self.arguments_ns = self.search_ns = 0
         policy.begin()
@@ -100,8 +108,11 @@ class LiveEngine(Tables):
         self.clock_ns += cost_ns
         self.base_ns += cost_ns
         self.memory += nbytes
-        if self.memory + workspace_bytes > self.peak:
-            self.peak = self.memory + workspace_bytes
+        taken = self.memory + workspace_bytes
+        if taken > self.peak:
+            self.peak = taken
+        if taken + self.away_bytes > self.plain_peak:
+            self.plain_peak = taken + self.away_bytes
 
     def uncount(self, memory: Block) -> None:
         """The bytes of ``memory`` count otherwise from now on, or not at all."""
@@ -186,6 +197,13 @@ class LiveEngine(Tables):
         assert self.defined[frame.wanted]  # or it would be asked for without end
         self.memory -= self.spare_bytes[frame.op]
         self.loose = min(self.loose, len(self.frames) - 1)
+        if self.slow and self.when_slow is not None:
+            self.when_slow()
+
+    @property
+    def slow(self) -> bool:
+        """True if recomputation takes longer than the ops of the program do, and long enough to be noticed."""
+        return self.recompute_ns + self.arguments_ns > max(self.base_ns, NOTICED_NS)
 
     @property
     def most_recomputed(self) -> int:
@@ -197,10 +215,16 @@ class LiveEngine(Tables):
         super().define(value)
         if not present and self.defined[value] and value in self.made:
             self._memory(self.storage[value]).fill(self.made[value])
+            self.away_bytes -= self.away.pop(self.storage[value], 0)
 
     def clear(self, storage: int) -> None:
         super().clear(storage)
-        self._memory(storage).free(held=self.references[storage] > 0)
+        memory = self._memory(storage)
+        held = self.references[storage] > 0
+        memory.free(held)
+        if held and memory() is not None:
+            self.away[storage] = memory.nbytes
+            self.away_bytes += memory.nbytes
 
     def _memory(self, storage: int) -> Block:
         memory = self.memories[storage]
@@ -292,6 +316,7 @@ class LiveEngine(Tables):
             if storage == NOTHING:
                 self.uncount(memory)
             elif self.references[storage] and self.memories[storage] is memory:
+                self.away_bytes -= self.away.pop(storage, 0)
                 if memory.read == self.epoch and not self.fixed[storage]:
                     self._set_aside(storage, memory)
                 else:

@@ -9,7 +9,7 @@ from array import array
 from collections import deque
 from typing import TYPE_CHECKING
 
-from tensortide.errors import PlanError
+from tensortide.errors import PlanError, PlanLeft
 from tensortide.memory.accumulate import accumulate_apart
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans import Compute, Evict, Lane, Plan
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from tensortide.plans.model import Step
     from tensortide.replays.remat.simulation import Deallocation
     from tensortide.run.runtime import Runtime
-
-
-class PlanLeft(UserWarning):
-    """The program did something else than the plan that it is to follow."""
 
 
 class Follower(StepMatch):

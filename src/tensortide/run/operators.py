@@ -20,7 +20,7 @@ from tensortide.run.block import Hole, Template
 
 _NO_MEMORY = "aten::_efficientzerotensor"
 _UNREPEATABLE = frozenset({"c10d", "profiler", "inductor"})
-_RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::_resize_output_"})
+_RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::_resize_output_", "aten::set_"})
 _SUMS = (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
 _LONG = 8
 """Bytes of an index."""

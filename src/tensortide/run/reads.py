@@ -1,4 +1,4 @@
-"""Reads of tensors that the dispatcher does not see."""
+"""Reads of tensors, and changes of their storages' sizes, that the dispatcher does not see."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from tensortide.recorder.recorder import Mode
 from tensortide.recorder.surroundings import replaced
-from tensortide.run.block import ORDINARY, tensors_of
+from tensortide.run.block import ORDINARY, resize, tensors_of
 from tensortide.run.runtime import Runtime
 
 _LOOKS = ("tolist", "__repr__", "__deepcopy__")
@@ -36,6 +36,7 @@ def reads_seen(runtime: Runtime) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for place, name, lasting in places:
             stack.enter_context(replaced(place, name, _reader(runtime, getattr(place, name), lasting)))
+        stack.enter_context(replaced(torch.UntypedStorage, "resize_", _resizer(runtime)))
         yield
 
 
@@ -46,6 +47,15 @@ def _reader(runtime: Runtime, original: Callable[..., Any], lasting: bool) -> Ca
         return original(tensor, *args, **kwargs)
 
     return read
+
+
+def _resizer(runtime: Runtime) -> Callable[..., Any]:
+    @functools.wraps(resize)
+    def resized(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        runtime.resize(storage, size)
+        return storage
+
+    return resized
 
 
 class _Guard(Mode):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import math
 import time
 from collections.abc import Callable, Sequence
 from threading import get_ident
@@ -15,13 +16,25 @@ from tensortide.errors import BudgetInfeasible, RunError
 from tensortide.plans.remat.policies import Policy
 from tensortide.recorder.recorder import Mode
 from tensortide.replays.remat.simulation import OutOfMemory, Thrashing
-from tensortide.run.block import PENDING, Recomputable, Storage, Template, Value, frozen, storage_of, stored, tensors_of
+from tensortide.run.block import (
+    PENDING,
+    Recomputable,
+    Storage,
+    Template,
+    Value,
+    frozen,
+    resize,
+    storage_of,
+    stored,
+    tensors_of,
+)
 from tensortide.run.engine import LiveEngine
 from tensortide.run.limit import infeasible
 from tensortide.run.operators import NO_ROOM, Operator, Room, generators_of, operators, refusal, sizes_on
 from tensortide.run.storages import Storages
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
+OTHER_THREAD = "another thread uses a tensor that is under a memory budget: a budget covers one thread"
 MOST_WRITES = 64
 """A value written more often than this stays resident."""
 
@@ -106,6 +119,8 @@ class Runtime(Mode):
 
     def _view(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Views take nothing, but may look at the size of the storage."""
+        if operator.resizing:
+            self._set(*args)
         for tensor in (args[0],) if operator.lone else tensors_of((*args, *kwargs.values())):
             try:
                 value = self.known.get(storage_of(tensor)._cdata)
@@ -312,7 +327,7 @@ class Runtime(Mode):
         """Raise RunError if ``tensor``, which another thread wants, may be taken away."""
         value = self.known.get(storage_of(tensor)._cdata)
         if value is not None and not self.storages.settled([value]):
-            raise RunError("another thread uses a tensor that is under a memory budget: a budget covers one thread")
+            raise RunError(OTHER_THREAD)
 
     def _expose(self, _: str, tensor: torch.Tensor, lasting: bool) -> None:
         storage = self.storages.value(tensor).block.storage
@@ -321,6 +336,36 @@ class Runtime(Mode):
         if lasting:
             self.engine.pin(self.storage(tensor))
             self.storages.share(self.storages.value(tensor).block)
+
+    def resize(self, handle: Storage, nbytes: int) -> None:
+        """Give the storage ``handle`` another size, as the program asks: a write, since contents may be lost."""
+        value = self.known.get(handle._cdata)
+        if value is None:
+            resize(handle, nbytes)
+        elif get_ident() == self.thread:
+            self._safely(functools.partial(self._resize, value), "resizing a storage", nbytes)
+        else:
+            raise RunError(OTHER_THREAD)
+
+    def _resize(self, value: Value, _: str, nbytes: int) -> None:
+        block = value.block
+        handle = block.bytes()
+        on_device = handle.device == self.device
+        frame = self._ready([value], [], [value], False, Room(max(0, nbytes - block.nbytes) if on_device else 0))
+        try:
+            resize(handle, nbytes)
+        finally:
+            self.engine.abandon(frame)
+        self._write(value, None, 0, self.engine.clock_ns)
+        self._resized([value])
+
+    def _set(self, tensor: torch.Tensor, source: Any = None, offset: int = 0, size: Any = (), stride: Any = ()) -> None:
+        """Prepare the storage ``source`` that ``tensor`` is about to be set to: PyTorch enlarges it where it is too
+        small."""
+        last = sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if stride else math.prod(size) - 1
+        nbytes = (offset + last + 1) * tensor.itemsize if size and all(size) else 0
+        if nbytes and nbytes > source.nbytes():
+            self.resize(source, nbytes)
 
     def close(self) -> None:
         """Forget everything: tensors are ordinary tensors again."""
