@@ -147,10 +147,14 @@ class Block(weakref.ref[Any]):
     budget was opened. ``own``: owner of the bytes once the program has released them. ``counted``: the engine counts
     its bytes although it has not been reported. ``seen_ns``: time of its last use until then. ``written``: number
     of the last op that wrote to it while it could not be recomputed anyway. ``read``: epoch of the engine in which an
-    op that was not reported used it last. ``aliases``: blocks of other storages over the same memory.
+    op that was not reported used it last. ``stays``: it is resident whatever happens. ``aliases``: blocks of other
+    storages over the same memory.
     """
 
-    __slots__ = ("aliases", "counted", "given", "key", "nbytes", "own", "read", "seen_ns", "storage", "written")
+    __slots__ = (
+        *("aliases", "counted", "given", "key", "nbytes", "own"),
+        *("read", "seen_ns", "stays", "storage", "written"),
+    )
 
     __eq__, __hash__ = object.__eq__, object.__hash__  # those of a reference end with what it refers to
 
@@ -164,13 +168,14 @@ class Block(weakref.ref[Any]):
     seen_ns: int
     written: int
     read: int
+    stays: bool
 
     @classmethod
     def of(cls, program: Storage, nbytes: int, dropped: Callable[[Block], None]) -> Block:
         """Return the block of ``program``; it calls ``dropped`` when the program releases the storage."""
         block = cls(program, dropped)
         block.key, block.nbytes, block.storage = program._cdata, nbytes, PENDING
-        block.given = block.counted = False
+        block.given = block.counted = block.stays = False
         block.own = block.aliases = None
         block.seen_ns = block.written = block.read = 0
         return block

@@ -128,6 +128,8 @@ class Runtime(Mode):
                     self._safely(self._expose, operator, tensor, False)
             except NotImplementedError:
                 return self._safely(self._opaque, operator, args, kwargs)
+            except TypeError:  # of a Python number: it is made a tensor first, which is new
+                return self._safely(self._run, operator, args, kwargs)
         self.ops += 1
         return operator.kernel(*args, **kwargs)
 
@@ -209,7 +211,7 @@ class Runtime(Mode):
     def _write(self, old: Value, call: Recomputable | None, at: int, now: int) -> None:
         """Note that an op has overwritten ``old``: ``call``, if it can be recomputed; number ``at`` of several."""
         block, engine = old.block, self.engine
-        if old.writes >= MOST_WRITES:
+        if block.stays or old.writes >= MOST_WRITES:
             call = None
         if block.storage == PENDING or (call is not None and not engine.fixed[block.storage]):
             value = Value(block, call, -1 - at, old.writes + 1)

@@ -14,6 +14,10 @@ from tensortide.run.operators import Operator, written_by
 SELDOM = 1000
 """Fewest ops between two searches of the histories for values that can no longer be recomputed."""
 NEVER = DEEPEST + 1
+SMALL = 64 << 10
+"""Most bytes of integers in a row that always stay resident. C++ keeps the address of lengths, offsets and batch sizes
+while other ops run."""
+_INTEGERS = frozenset({torch.int64, torch.int32})
 
 
 class Pending:
@@ -180,6 +184,8 @@ class Storages:
             storage = block.storage
             if storage == PENDING:
                 block.seen_ns = now
+                if block.stays:
+                    held.append(handle)  # so that what is made of it can be recomputed
             else:
                 engine.last_access_ns[storage] = now
                 if engine.fixed[storage]:
@@ -275,7 +281,8 @@ class Storages:
                 movable = False
             block = Block.of(handle, nbytes, self._when_dropped)
             block.counted = True
-            value = known[key] = pending[key] = Value(block, call, place)
+            block.stays = nbytes <= SMALL and tensor.dtype in _INTEGERS and tensor.dim() <= 1
+            value = known[key] = pending[key] = Value(block, None if block.stays else call, place)
             made.append(value)
             grown += nbytes
         if not movable:
