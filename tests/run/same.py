@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 from tensortide.errors import BudgetInfeasible
+from tensortide.recorder.surroundings import replaced
+from tensortide.run import allocations
 from tensortide.run.budget import Budget, Usage
 from tensortide.run.operators import sizes_on
 
@@ -20,8 +22,8 @@ UNLIMITED = 1 << 60
 
 @dataclass
 class Left:
-    """What some steps leave behind: losses, state, generator; how much of memory the budget covered at first; the
-    largest workspace that any kernel is known to take."""
+    """What some steps leave behind: losses, state, generator; how much of memory the budget covered at first; the most
+    that any kernel is known to take."""
 
     tensors: list[torch.Tensor]
     generator: torch.Tensor
@@ -76,13 +78,19 @@ def run(build: Callable[[], Any], limit: int | None, policy: str = "dtr-eq", war
         with Budget(UNLIMITED) as probe:
             limit += probe.resident_bytes
     budget = Budget(limit, policy, clock=counting())
-    with budget:
+    workspace = [0]
+
+    def stop(device: torch.device) -> int:
+        workspace.append(original(device))
+        return workspace[-1]
+
+    original = allocations.stop
+    with replaced(allocations, "stop", stop), budget:
         assert budget.runtime is not None
         before = budget.runtime.engine.memory
-        rooms = budget.runtime.sizes._known
         steps_of_it()
-    workspace = max((room.workspace_bytes for room in rooms.values()), default=0)
-    return Left(losses + list(state(step)), torch.get_rng_state(), before, budget.usage, workspace)
+        workspace += [room.workspace_bytes for room in budget.runtime.sizes._known.values()]
+    return Left(losses + list(state(step)), torch.get_rng_state(), before, budget.usage, max(workspace))
 
 
 def state(thing: Any, seen: dict[int, Any] | None = None) -> Iterator[torch.Tensor]:

@@ -17,6 +17,7 @@ from tensortide.plans.remat.policies import State
 from tensortide.run import engine
 from tensortide.run.block import storage_of
 from tensortide.run.budget import Budget
+from tensortide.run.operators import sizes_on
 from tests.run.same import UNLIMITED, counting, identical
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -164,6 +165,57 @@ def test_the_allocator_stays_within_the_budget_while_kernels_take_workspace(extr
         assert budget.usage.recomputations > 0
     assert peaks[True] <= extra + SCRATCH
     assert peaks[False] > extra + MIB
+
+
+class Ranked(nn.Module):
+    """Ten layers that keep 256 KiB each; between them kernels without a rule, which take three times as much."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.where = torch.randint(0, 256, (256,))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(10):
+            x = torch.tanh(x + x.kthvalue(3, 0).values)
+            x = x + torch.zeros_like(x).index_put_((self.where,), x[self.where], accumulate=True).sum() * 1e-9
+        return x
+
+
+def test_workspace_without_a_rule_is_learnt_from_the_first_call() -> None:
+    sizes_on.cache_clear()
+    model, x = Ranked(), torch.randn(256, 256, requires_grad=True)
+    step(model, x)
+    gc.collect()
+    with Budget(UNLIMITED) as probe:
+        there = probe.resident_bytes
+        step(model, x)
+    extra = (probe.usage.peak_bytes - there) * 2 // 3
+    peaks = {}
+    for workspace in (True, False):
+        with Budget(there + extra, workspace=workspace) as budget:
+            step(model, x)
+            budget.reset()
+            peaks[workspace] = allocated_peak(model, x), budget.usage.peak_bytes - there
+        assert budget.usage.recomputations > 0
+    assert peaks[True] == pytest.approx((extra, extra), rel=0.1)
+    assert peaks[True][0] == pytest.approx(peaks[True][1], abs=SMALL)
+    assert peaks[False][0] > 1.2 * extra
+
+
+def test_what_a_call_takes_is_not_learnt_while_the_program_itself_is_profiled() -> None:
+    sizes_on.cache_clear()
+    x = torch.randn(512, 512)
+    with Budget(UNLIMITED) as budget:
+        before = budget.resident_bytes
+        with torch.autograd.profiler.profile() as trace:
+            x.kthvalue(3, 0)
+        assert "aten::kthvalue" in [event.name for event in trace.function_events or ()]
+        assert budget.usage.peak_bytes < before + x.nbytes
+        x.kthvalue(3, 0)
+        assert budget.usage.peak_bytes > before + 3 * x.nbytes
+        budget.reset()
+        x.kthvalue(3, 0)
+        assert budget.usage.peak_bytes > before + 3 * x.nbytes
 
 
 def test_workspace_is_no_reason_to_give_up() -> None:

@@ -15,6 +15,7 @@ from tensortide.plans import Compute, Evict, Plan, validate
 from tensortide.timelines.timeline import Playback, StorageTimeline, timeline
 
 if TYPE_CHECKING:
+    from tensortide.memory.workspace import Workspace
     from tensortide.timing.machine import Machine
 
 
@@ -35,13 +36,14 @@ def replay(
     *,
     durations_ns: Sequence[int] | None = None,
     machine: Machine | None = None,
-    workspace: bool = True,
+    workspace: Workspace = True,
 ) -> StorageTimeline:
     """The Timeline of ``plan``: when each of its steps runs, and the bytes resident on its lane's device meanwhile.
 
-    ``durations_ns``: the time of each op of ``graph``. ``machine`` names the lanes that plans may use: the device and,
-    for each link, its two copy engines. ``Timeline.graph`` is ``graph`` as ``executed``. Raises PlanError as that does,
-    GraphError if the durations do not fit.
+    ``durations_ns``: the time of each op of ``graph``. ``workspace``: the bytes that each takes only while it runs.
+    ``machine`` names the lanes that plans may use: the device and, for each link, its two copy engines.
+    ``Timeline.graph`` is ``graph`` as ``executed``. Raises PlanError as that does, GraphError if the durations do not
+    fit.
     """
     played, playback = _execution(graph, plan)
     if durations_ns is not None and len(durations_ns) != len(playback.recorded):
@@ -49,6 +51,8 @@ def replay(
     times = None if durations_ns is None else [durations_ns[op] for op in playback.ops]
     device = plan.lanes[0].device
     lanes = (device,) if machine is None else machine.lanes(device)
+    if not isinstance(workspace, bool):
+        workspace = [workspace[op] for op in playback.ops]
     return timeline(played, device=device, workspace=workspace, durations_ns=times, playback=playback, lanes=lanes)
 
 

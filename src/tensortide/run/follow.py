@@ -165,8 +165,9 @@ class LiveStep(Timeline):
     """The Timeline of one step of the program, as measured.
 
     Evictions are those of all storages, also of those that the graph does not have. ``before_bytes`` were resident when
-    the step began. ``workspace``: resident bytes include the workspace of kernels, which had gone ``overrun_bytes``
-    over the budget when the step began. A recomputed op has the time of its kernel, as in its first run.
+    the step began. ``workspace``: of each op of the graph, the bytes that it took only while it ran. Resident bytes
+    include them; they had gone ``overrun_bytes`` over the budget when the step began. A recomputed op has the time of
+    its kernel, as in its first run.
     """
 
     def __init__(
@@ -176,12 +177,12 @@ class LiveStep(Timeline):
         columns: Sequence[Sequence[int]],
         *,
         before_bytes: int,
-        workspace: bool,
+        workspace: Sequence[int],
         overrun_bytes: int,
     ) -> None:
         super().__init__(graph, device, lambda: events_of(*columns))
         self.before_bytes = before_bytes
-        self.workspace = workspace
+        self.workspace = tuple(workspace)
         self.overrun_bytes = overrun_bytes
 
     @property
@@ -216,10 +217,12 @@ class Tracer(StepMatch):
         super().__init__(runtime, graph)
         self.traced: deque[LiveStep] = deque(maxlen=KEPT)
         self._columns: tuple[array[int], ...] = ()
+        self._workspace = array("q")
         self._before_bytes = self._overrun_bytes = 0
 
     def begins(self) -> None:
         self._columns = tuple(array("q") for _ in range(5))
+        self._workspace = array("q")
         self._overrun_bytes = self.runtime.engine.overrun_bytes
 
     def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
@@ -229,6 +232,7 @@ class Tracer(StepMatch):
     def takes(self, op: int, seen: Seen) -> None:
         if not op:
             self._before_bytes = seen.before_bytes
+        self._workspace.append(seen.workspace_bytes)
         self.hears(Kind.RUN, op, seen.began_ns, seen.ended_ns, seen.resident_bytes)
 
     def ends(self) -> None:
@@ -241,7 +245,7 @@ class Tracer(StepMatch):
                 str(self.runtime.device),
                 self._columns,
                 before_bytes=self._before_bytes,
-                workspace=self.runtime.sizes.workspace,
+                workspace=self._workspace,
                 overrun_bytes=self._overrun_bytes,
             )
         )

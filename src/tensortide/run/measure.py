@@ -178,4 +178,4 @@ def _played(steps: Sequence[LiveStep], budget_bytes: int, policy: Policy) -> tup
 def _priced(steps: Sequence[LiveStep], graph: Graph, plan: Plan) -> Timeline:
     """Replay ``plan`` with the mean durations of ``steps``."""
     durations = [round(statistics.fmean(times)) for times in zip(*(s.durations_ns for s in steps), strict=True)]
-    return replay(graph, plan, durations_ns=durations, workspace=steps[0].workspace)
+    return replay(graph, plan, durations_ns=durations, workspace=steps[-1].workspace)

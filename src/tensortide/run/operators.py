@@ -22,6 +22,8 @@ _NO_MEMORY = "aten::_efficientzerotensor"
 _UNREPEATABLE = frozenset({"c10d", "profiler", "inductor"})
 _RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::_resize_output_", "aten::set_"})
 _SUMS = (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
+_SIMPLE = frozenset({"aten::zero_", "aten::fill_", "aten::copy_", "aten::masked_fill_"})
+_OPTIMIZERS = ("aten::_foreach_", "aten::_fused_")
 _LONG = 8
 """Bytes of an index."""
 
@@ -74,11 +76,12 @@ class Operator:
     ``repeatable``: it can be recomputed. ``foreach``: it does one thing to each tensor of its lists. ``sums``: it adds
     two tensors. ``resizing``: it may give a storage another size. ``target``: the place of the only argument that it
     writes, if that is one tensor given by position, or -1. ``allocates``: it may take memory. ``factory``: it takes no
-    tensor; ``lone``: only its first argument is one. ``dynamic``: most bytes of its results, if the data decides.
+    tensor; ``lone``: only its first argument is one. ``lean``: it takes no memory at all, not even while it runs.
+    ``dynamic``: most bytes of its results, if the data decides.
     """
 
     __slots__ = (
-        *("allocates", "dynamic", "factory", "foreach", "func", "kernel", "lone", "passed", "random"),
+        *("allocates", "dynamic", "factory", "foreach", "func", "kernel", "lean", "lone", "passed", "random"),
         *("repeatable", "resizing", "statistics", "sums", "target", "training", "view", "written"),
     )
 
@@ -112,6 +115,8 @@ class Operator:
         self.foreach = schema.name.startswith("aten::_foreach_") and not any(
             a.name == "scalars" and str(a.type) == "Tensor" for a in arguments
         )
+        simple = torch.Tag.pointwise in func.tags or schema.name in _SIMPLE or schema.name.startswith(_OPTIMIZERS)
+        self.lean = not self.allocates and simple
         self.dynamic = _DYNAMIC.get(schema.name)
 
 
@@ -208,15 +213,21 @@ _MOST = 1 << 16
 @dataclass(slots=True)
 class Room:
     """Bytes that one kind of call allocates: as many as are known, 0 where nothing but the call itself can tell; and
-    those of its kernel's workspace."""
+    those of its kernel's workspace. ``open``: the next call is measured; ``varies``: so is every one."""
 
     nbytes: int
     workspace_bytes: int = 0
+    open: bool = False
+    varies: bool = False
 
-    def learn(self, nbytes: int) -> None:
-        """The call has allocated ``nbytes``: more than expected where a kernel has memory of its own to return."""
+    def learn(self, nbytes: int, most_bytes: int | None) -> None:
+        """The call has allocated ``nbytes``: more than expected where a kernel has memory of its own to return; and
+        ``most_bytes`` at once, if that was measured."""
         if nbytes > self.nbytes:
             self.nbytes = nbytes
+        if most_bytes is not None:
+            self.workspace_bytes = max(most_bytes - nbytes, self.workspace_bytes if self.varies else 0)
+            self.open = self.varies
 
 
 NO_ROOM = Room(0)
@@ -224,7 +235,8 @@ NO_ROOM = Room(0)
 
 class Sizes:
     """Remembers what calls allocated on ``device``; what was never called is run on tensors without memory first.
-    ``workspace``: what kernels are known to take while they run counts."""
+    ``workspace``: what kernels take while they run counts. It is measured in the first call of each kind; before that,
+    there are rules (``memory.workspace``)."""
 
     def __init__(self, device: str, workspace: bool) -> None:
         self.device, self.workspace = device, workspace
@@ -240,11 +252,6 @@ class Sizes:
         kwargs: dict[str, Any],
     ) -> Room:
         """Room for a call of ``operator`` with ``marks``: as a ``template`` and ``named``, with these arguments."""
-        if not operator.allocates:
-            return Room(0)
-        most = operator.dynamic(template) if operator.dynamic is not None else None
-        if most is not None:
-            return Room(most)
         if operator.factory:  # what arange makes depends on the values of its numbers
             marks = [*marks, repr(args), repr(kwargs)]
         key = (id(operator), *marks)
@@ -252,8 +259,16 @@ class Sizes:
         if known is None:
             if len(self._known) >= _MOST:
                 self._known.clear()
-            known = self._known[key] = self._on_meta(operator.func, template, named)
+            known = self._known[key] = self._expected(operator, template, named)
         return known
+
+    def _expected(self, operator: Operator, template: Template, named: dict[str, Template]) -> Room:
+        most = operator.dynamic(template) if operator.dynamic is not None else None
+        if most is not None:
+            return Room(most, open=self.workspace, varies=True)
+        room = self._on_meta(operator.func, template, named) if operator.allocates else Room(0)
+        room.open = self.workspace and not operator.factory and operator.func._schema.name not in _RESIZING
+        return room
 
     def _on_meta(self, func: Callable[..., Any], args: Template, kwargs: dict[str, Template]) -> Room:
         """Room by a record of the call on tensors without memory."""
@@ -270,12 +285,13 @@ class Sizes:
         resized = sum(s.nbytes for s in recorder.storages if s.death is not None)
         del result
         graph = recorder.graph(replace(storage, device=self.device) for storage in recorder.storages)
-        return Room(max(0, made - resized), workspace_of(graph, 0, self.device) if self.workspace else 0)
+        copied = min(made, resized)  # from the old bytes to the new ones
+        return Room(max(0, made - resized), copied + workspace_of(graph, 0, self.device) if self.workspace else 0)
 
 
 @functools.cache
-def sizes_on(device: torch.device, workspace: bool) -> Sizes:
-    """Sizes of the results of ops on ``device``, learnt under all budgets so far."""
+def sizes_on(device: torch.device, workspace: bool, threads: int) -> Sizes:
+    """Sizes of what ops allocate on ``device`` with as many ``threads``, learnt under all budgets so far."""
     return Sizes(str(device), workspace)
 
 

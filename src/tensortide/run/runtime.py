@@ -16,6 +16,7 @@ from tensortide.errors import BudgetInfeasible, RunError
 from tensortide.plans.remat.policies import Policy
 from tensortide.recorder.recorder import Mode
 from tensortide.replays.remat.simulation import OutOfMemory, Thrashing
+from tensortide.run import allocations
 from tensortide.run.block import (
     PENDING,
     Recomputable,
@@ -38,6 +39,9 @@ OTHER_THREAD = "another thread uses a tensor that is under a memory budget: a bu
 MOST_WRITES = 64
 """A value written more often than this stays resident."""
 
+
+Ran: TypeAlias = tuple[Any, int, int | None]
+"""Result of an op, its duration, and the most bytes that it allocated at once, if that was measured."""
 
 Watcher: TypeAlias = Callable[[Callable[..., Any], Operator, Sequence[Any], dict[str, Any]], Any]
 """Wrapper around every op of the program: does the first argument on the others, and returns its result."""
@@ -65,7 +69,7 @@ class Runtime(Mode):
         self._read, self._written, self._fresh = self.storages.read, self.storages.written, self.storages.fresh
         self.clock = clock
         self.thread = get_ident()
-        self.sizes = sizes_on(device, workspace)
+        self.sizes = sizes_on(device, workspace, torch.get_num_threads())
         self.ops = 0
         self.watchers: list[Watcher] = []
         """Wrappers around every op, the last one outermost."""
@@ -145,7 +149,7 @@ class Runtime(Mode):
         try:
             if operator.written or operator.statistics:
                 written, blind = self._written(operator, args, kwargs)
-            if not operator.allocates and self.storages.settled(written):
+            if operator.lean and self.storages.settled(written):
                 tensors = tensors_of((*args, *kwargs.values()) if kwargs else args)
             else:
                 tensors = []
@@ -168,8 +172,9 @@ class Runtime(Mode):
                 call.generators = [(g, g.get_state()) for g in generators_of(args, kwargs, tensors)]
         room = self.sizes.room(operator, marks, template, named, args, kwargs)
         frame = self._ready(values, held, written, resident, room)
-        result, cost_ns = self._timed(operator.kernel, args, kwargs, frame)
-        self._note(operator, call, written, blind, result, cost_ns, room)
+        run = self._measured if room.open else self._timed
+        result, cost_ns, most_bytes = run(operator.kernel, args, kwargs, frame)
+        self._note(operator, call, written, blind, result, cost_ns, room, most_bytes)
         return result
 
     def _note(
@@ -181,14 +186,16 @@ class Runtime(Mode):
         result: Any,
         cost_ns: int,
         room: Room,
+        most_bytes: int | None,
     ) -> None:
         """Remember what has run."""
         engine = self.engine
         spoilt = [value for value in written if value not in blind] if written else written
         made, grown = self._fresh(result, None if spoilt else call)
-        engine.ran(cost_ns, grown, room.workspace_bytes)
+        workspace_bytes = room.workspace_bytes if most_bytes is None else max(0, most_bytes - grown)
+        engine.ran(cost_ns, grown, workspace_bytes)
         if call is not None:
-            call.cost_ns, call.nbytes, call.workspace_bytes = cost_ns, grown, room.workspace_bytes
+            call.cost_ns, call.nbytes, call.workspace_bytes = cost_ns, grown, workspace_bytes
             if operator.foreach:
                 call.divide(len(spoilt or made))
         now = engine.clock_ns
@@ -199,7 +206,7 @@ class Runtime(Mode):
             self._write(value, call if alone else None, at, now)
         if operator.resizing:
             grown += self._resized(written)
-        room.learn(grown)
+        room.learn(grown, most_bytes)
         if engine.memory > engine.budget:
             self.promote()
             engine.make_room(0)
@@ -230,14 +237,25 @@ class Runtime(Mode):
         self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any], written: Sequence[Value], frame: Any
     ) -> Any:
         """Run an op that makes nothing but writes to what is fixed, as optimizers do: nothing asks for it again."""
-        result, cost_ns = self._timed(operator.kernel, args, kwargs, frame)
+        result, cost_ns, _ = self._timed(operator.kernel, args, kwargs, frame)
         self.engine.ran(cost_ns, 0, 0)
         for value in written:
             value.block.written = self.ops
         return result
 
-    def _timed(self, kernel: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: Any) -> tuple[Any, int]:
-        """Run an op whose inputs are resident, and for whose outputs there is room; its result and duration."""
+    def _measured(self, kernel: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: Any) -> Ran:
+        """As ``_timed``, with a record of what it allocates, unless a profiler of the program's own is at work."""
+        if not allocations.start():
+            return self._timed(kernel, args, kwargs, frame)
+        most_bytes = 0
+        try:
+            result, cost_ns, _ = self._timed(kernel, args, kwargs, frame)
+        finally:
+            most_bytes = allocations.stop(self.device)
+        return result, cost_ns, most_bytes
+
+    def _timed(self, kernel: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: Any) -> Ran:
+        """Run an op whose inputs are resident, and for whose outputs there is room."""
         began = self.clock()
         try:
             result = kernel(*args, **kwargs)
@@ -246,7 +264,7 @@ class Runtime(Mode):
             if frame is not None:
                 self.engine.abandon(frame)
         self.ops += 1
-        return result, cost_ns
+        return result, cost_ns, None
 
     def _opaque(self, what: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run an operator over functions, or an op on tensors without a storage, a size or memory of their own (sparse,
@@ -257,11 +275,13 @@ class Runtime(Mode):
         written: list[Value] = []
         if isinstance(what, Operator):
             kernel, (written, _) = what.kernel, self.storages.all_written(what, args, kwargs)
-        result, cost_ns = self._timed(kernel, args, kwargs, self._ready(list(values), [], written, False, NO_ROOM))
+        frame = self._ready(list(values), [], written, False, NO_ROOM)
+        run = self._measured if self.sizes.workspace else self._timed
+        result, cost_ns, most_bytes = run(kernel, args, kwargs, frame)
         for value in written:
             self._write(value, None, 0, 0)
         _, grown = self._fresh(result, None)
-        engine.ran(cost_ns, grown, 0)
+        engine.ran(cost_ns, grown, max(0, (most_bytes or 0) - grown))
         self.promote()
         engine.make_room(0)
         return result
@@ -352,12 +372,13 @@ class Runtime(Mode):
     def _resize(self, value: Value, _: str, nbytes: int) -> None:
         block = value.block
         handle = block.bytes()
-        on_device = handle.device == self.device
-        frame = self._ready([value], [], [value], False, Room(max(0, nbytes - block.nbytes) if on_device else 0))
+        made = nbytes if handle.device == self.device else 0
+        frame = self._ready([value], [], [value], False, Room(max(0, made - block.nbytes), min(made, block.nbytes)))
         try:
             resize(handle, nbytes)
         finally:
             self.engine.abandon(frame)
+        self.engine.ran(0, 0, made)  # PyTorch copies to new bytes
         self._write(value, None, 0, self.engine.clock_ns)
         self._resized([value])
 

@@ -42,6 +42,7 @@ class Seen:
     began_ns: int = 0
     ended_ns: int = 0
     resident_bytes: int = 0
+    workspace_bytes: int = 0
 
 
 class Expected:
@@ -146,7 +147,8 @@ class StepMatch:
         engine.taken_bytes = 0
         result = action(operator, args, kwargs)
         seen.ended_ns, self._base_ns = runtime.clock(), engine.base_ns
-        seen.resident_bytes = engine.memory + engine.taken_bytes
+        seen.workspace_bytes = engine.taken_bytes
+        seen.resident_bytes = engine.memory + seen.workspace_bytes
         seen.began_ns = seen.ended_ns - (engine.base_ns - before_ns)
         results = _own(tensors_of([result]))
         seen.made = [(t.dtype, t.shape) for t in results]

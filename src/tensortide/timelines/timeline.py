@@ -12,7 +12,7 @@ from tensortide.graph.roles import WORKSPACE
 from tensortide.memory.lifetimes import Lifetimes, Rule
 from tensortide.memory.lifetimes import lifetimes as lifetimes_of
 from tensortide.memory.rounding import EXACT, Rounding
-from tensortide.memory.workspace import workspace_bytes
+from tensortide.memory.workspace import Workspace, workspace_bytes
 from tensortide.shown import Shown
 from tensortide.timelines.diff import Figures
 from tensortide.timelines.events import Events, Kind
@@ -140,7 +140,7 @@ class StorageTimeline(Timeline):
         rule: Rule,
         rounding: Rounding,
         device: str,
-        workspace: bool,
+        workspace: Workspace,
         durations_ns: Sequence[int] | None = None,
         playback: Playback | None = None,
         lanes: tuple[str, ...] = (),
@@ -177,11 +177,7 @@ class StorageTimeline(Timeline):
     @functools.cached_property
     def workspace(self) -> Ints:
         """Bytes that the kernel of each op takes beside its inputs and outputs, as far as known."""
-        import numpy as np
-
-        if self._with_workspace:
-            return workspace_bytes(self.graph, self.device)
-        return np.zeros(len(self.graph), np.int64)
+        return workspace_bytes(self.graph, self.device, self._with_workspace)
 
     @functools.cached_property
     def _on_device(self) -> Ints:
@@ -294,7 +290,7 @@ class StorageTimeline(Timeline):
                 lifetimes=self.lifetimes,
                 rounding=self.rounding,
                 device=device,
-                workspace=self._with_workspace,
+                workspace=self._with_workspace is True,
                 durations_ns=self.durations_ns,
             )
             for device in self.graph.index.devices
@@ -336,7 +332,7 @@ def timeline(
     lifetimes: Rule = "eager",
     rounding: Rounding | None = None,
     device: str | None = None,
-    workspace: bool = True,
+    workspace: Workspace = True,
     durations_ns: Sequence[int] | None = None,
     playback: Playback | None = None,
     lanes: tuple[str, ...] = (),

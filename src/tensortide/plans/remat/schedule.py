@@ -21,7 +21,7 @@ from tensortide.graph.effects import blind_slots
 from tensortide.graph.model import Graph, Op
 from tensortide.graph.unroll import unrolled
 from tensortide.memory.accumulate import partial_sums
-from tensortide.memory.workspace import workspace_bytes
+from tensortide.memory.workspace import Workspace, workspace_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,13 +135,13 @@ def recorded(graph: Graph, durations_ns: Iterable[int], source: str = "") -> Rec
     return Recording(graph, durations, none, none, source)
 
 
-def schedule(recording: Recording, *, views: bool = False, workspace: bool = True, device: str = "") -> Schedule:
+def schedule(recording: Recording, *, views: bool = False, workspace: Workspace = True, device: str = "") -> Schedule:
     """``recording`` as flat arrays, counting what is on ``device`` (default: ``Index.main_device``).
 
     A recording without events gets those of its storages' lifetimes under the rule ``eager``: each is held once from
     the op that allocates it until it dies; what the step leaves behind is pinned at its end. ``views``: each view is a
-    value. ``workspace``: ops take, while they run, what their kernels are known to need. Raises GraphError for an
-    unknown device, and for an op that writes in place under ``views``, where values never change.
+    value. ``workspace``: ops take, while they run, what their kernels are known to need, or what was measured. Raises
+    GraphError for an unknown device, and for an op that writes in place under ``views``, where values never change.
     """
     return _Builder(recording, views, workspace, device).build()
 
@@ -149,11 +149,11 @@ def schedule(recording: Recording, *, views: bool = False, workspace: bool = Tru
 class _Builder:
     """Walks the events of a recording once."""
 
-    def __init__(self, recording: Recording, views: bool, workspace: bool, device: str) -> None:
+    def __init__(self, recording: Recording, views: bool, workspace: Workspace, device: str) -> None:
         graph = self.graph = recording.graph
         self.recording, self.views = recording, views
         self.device = graph.index.device(device)
-        self.extra = workspace_bytes(graph, self.device).tolist() if workspace else [0] * len(graph)
+        self.extra = workspace_bytes(graph, self.device, workspace).tolist()
         self.blind = [blind_slots(call) for call in graph.calls]
         self.sums = partial_sums(graph)
         self.owner, self.allocated = graph.index.owner, graph.index.allocated

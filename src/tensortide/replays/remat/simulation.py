@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tensortide.graph.model import Graph
+    from tensortide.memory.workspace import Workspace
     from tensortide.plans.model import Step
     from tensortide.timelines import StorageTimeline
 
@@ -116,7 +117,7 @@ class Simulation(Shown, Outcome):
     policy: str
     budget_bytes: int | None
     overhead_limit: float | None
-    workspace: bool
+    workspace: Workspace
     rules: Rules
 
     @property

@@ -20,6 +20,7 @@ from tensortide.replays.remat.engine import Engine
 from tensortide.replays.remat.simulation import UNLIMITED, Deallocation, Outcome, Rules, Simulation
 
 if TYPE_CHECKING:
+    from tensortide.memory.workspace import Workspace
     from tensortide.plans.remat.schedule import Schedule
     from tensortide.replays.remat.fast.state import Prepared
 
@@ -43,11 +44,11 @@ class Simulator:
         *,
         compat: bool = False,
         deallocation: Deallocation = "eager",
-        workspace: bool = True,
+        workspace: Workspace = True,
         device: str = "",
     ) -> None:
         self.recording, self.compat, self.deallocation = recording, compat, deallocation
-        self.workspace = workspace and not compat
+        self.workspace: Workspace = workspace if not compat else False
         self.schedule = schedule(recording, views=compat, workspace=self.workspace, device=device)
         self._others = {deallocation: self}
 

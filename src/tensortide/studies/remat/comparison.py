@@ -134,7 +134,7 @@ def compare(
     return Comparison(
         step=subject.step,
         nodes=len(contest.nodes),
-        workspace=contest.simulator.workspace,
+        workspace=bool(contest.simulator.workspace),
         overhead_limit=overhead_limit,
         budgets=tuple(budgets),
         strategies=(*static, *online),
