@@ -21,9 +21,27 @@ without such an argument always does."""
 
 _DROPOUT = frozenset({"dropout", "dropout_p"})
 """Arguments of ops that draw random numbers only if this one is not 0."""
-_ALLOCATIONS = frozenset(
-    {"empty", "empty_like", "empty_permuted", "empty_quantized", "empty_strided", "new_empty", "new_empty_strided"}
+ALLOCATIONS = frozenset(
+    {
+        *("empty", "empty_like", "empty_permuted", "empty_quantized", "empty_strided", "new_empty"),
+        *("new_empty_strided", "_empty_affine_quantized", "_empty_per_channel_affine_quantized"),
+    }
 )
+CONSTANTS: dict[str, float | None] = {
+    **dict.fromkeys(("zeros", "zeros_like", "new_zeros", "zero_"), 0.0),
+    **dict.fromkeys(("ones", "ones_like", "new_ones"), 1.0),
+    **dict.fromkeys(("full", "full_like", "new_full", "fill_"), None),
+}
+"""Ops that give every element of a tensor one number, which is an argument where it is None here."""
+_FILLS = frozenset(
+    {
+        *("zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_"),
+        *("cauchy_", "log_normal_"),
+    }
+)
+"""Ops that write a whole tensor, whatever was in it."""
+_NO_CONTENTS = frozenset({*ALLOCATIONS, "resize", "resize_as", "_resize_output", "set"})
+"""Ops whose variants with ``out=`` do not write the whole of it."""
 
 
 def blind_slots(call: Call) -> frozenset[int]:
@@ -47,4 +65,20 @@ def draws_random(call: Call) -> bool:
 def only_allocates(call: Call) -> bool:
     """Tell whether ``call`` makes a storage without contents, which a later op fills."""
     namespace, name, *_ = call.op.split(".")
-    return namespace == "aten" and name in _ALLOCATIONS
+    return namespace == "aten" and name in ALLOCATIONS
+
+
+def fills(name: str, outs: int) -> bool:
+    """Tell whether the PyTorch op ``name``, without its overload, writes a whole tensor, whatever was in it: the one
+    that it is named after, or its argument ``out`` if it has one (``outs``: how many)."""
+    return name in _FILLS if not outs else outs == 1 and name not in _NO_CONTENTS
+
+
+def overwritten_slot(call: Call) -> int | None:
+    """The hole of ``call`` that it overwrites as a whole, as far as that tensor goes, without reading it; None if there
+    is none."""
+    namespace, name, *_ = call.op.split(".")
+    outs = len(call.mutated) if any(argument == "out" for argument, _ in call.arguments) else 0
+    if namespace == "aten" and len(call.mutated) == 1 and fills(name, outs):
+        return call.mutated[0]
+    return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from tensortide.errors import GraphError
-from tensortide.graph.effects import blind_slots
+from tensortide.graph.effects import blind_slots, only_allocates, overwritten_slot
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
@@ -108,6 +108,33 @@ class Index:
             for tensor in op.outputs:
                 found[owner[tensor]][index] = None
         return tuple(map(tuple, found))
+
+    @functools.cached_property
+    def unfilled(self) -> frozenset[int]:
+        """Storages that are allocated without contents, and that the first op to use them does not overwrite as a
+        whole: native code may have written the rest, so they cannot be recomputed."""
+        graph, owner = self._graph, self.owner
+        waiting: set[int] = set()
+        found: set[int] = set()
+        for index, op in enumerate(graph.ops):
+            call = graph.calls[op.call]
+            if only_allocates(call):
+                waiting.update(self.allocated[index])
+            elif waiting and "view" not in call.tags:
+                used = [owner[tensor] for tensor in op.inputs]
+                slot = overwritten_slot(call)
+                if slot is not None and used.count(used[slot]) == 1 and self._covers(op.inputs[slot]):
+                    waiting.discard(used[slot])
+                found.update(waiting.intersection(used))
+                waiting.difference_update(used)
+        return frozenset(found)
+
+    def _covers(self, tensor: int) -> bool:
+        """True if ``tensor`` is all of its storage."""
+        view = self._graph.tensors[tensor]
+        return view.numel * view.itemsize == self._graph.storages[view.storage].nbytes and (
+            0 not in [step for size, step in zip(view.shape, view.strides, strict=True) if size > 1]
+        )
 
     # Ops by op
 

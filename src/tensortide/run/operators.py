@@ -12,7 +12,7 @@ import torch
 from msgspec.structs import replace
 from torch.utils._pytree import tree_map_only
 
-from tensortide.graph.effects import NORMALISATIONS, STATISTICS
+from tensortide.graph.effects import ALLOCATIONS, CONSTANTS, NORMALISATIONS, STATISTICS, fills
 from tensortide.memory.workspace import workspace_of
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.schema import PASSED_ON, schema_of
@@ -77,11 +77,14 @@ class Operator:
     two tensors. ``resizing``: it may give a storage another size. ``target``: the place of the only argument that it
     writes, if that is one tensor given by position, or -1. ``allocates``: it may take memory. ``factory``: it takes no
     tensor; ``lone``: only its first argument is one. ``lean``: it takes no memory at all, not even while it runs.
-    ``dynamic``: most bytes of its results, if the data decides.
+    ``dynamic``: most bytes of its results, if the data decides. ``blank``: its results, or what it writes, have no
+    contents, or one number for each element: ``constant``, or its argument at the place ``number``. ``fills``: it
+    writes a whole tensor, whatever was in it.
     """
 
     __slots__ = (
-        *("allocates", "dynamic", "factory", "foreach", "func", "kernel", "lean", "lone", "passed", "random"),
+        *("allocates", "blank", "constant", "dynamic", "factory", "fills", "foreach", "func", "kernel", "lean", "lone"),
+        *("number", "passed", "random"),
         *("repeatable", "resizing", "statistics", "sums", "target", "training", "view", "written"),
     )
 
@@ -118,6 +121,12 @@ class Operator:
         simple = torch.Tag.pointwise in func.tags or schema.name in _SIMPLE or schema.name.startswith(_OPTIMIZERS)
         self.lean = not self.allocates and simple
         self.dynamic = _DYNAMIC.get(schema.name)
+        namespace, _, name = schema.name.partition("::")
+        outs = sum(argument.is_out for argument in arguments)
+        self.fills = namespace == "aten" and fills(name, outs)
+        self.blank = namespace == "aten" and not outs and (name in ALLOCATIONS or name in CONSTANTS)
+        self.constant = CONSTANTS.get(name) if self.blank else None
+        self.number = next((places[a] for a in ("fill_value", "value") if a in places), -1)
 
 
 def _composite(func: Any) -> bool:

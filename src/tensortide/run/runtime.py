@@ -33,6 +33,7 @@ from tensortide.run.engine import LiveEngine
 from tensortide.run.limit import infeasible
 from tensortide.run.operators import NO_ROOM, Operator, Room, generators_of, operators, refusal, sizes_on
 from tensortide.run.storages import Storages
+from tensortide.run.unfilled import covers
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 OTHER_THREAD = "another thread uses a tensor that is under a memory budget: a budget covers one thread"
@@ -66,6 +67,7 @@ class Runtime(Mode):
         self.device = device
         self.storages = Storages(self.engine, device)
         self.known, self.pending = self.storages.known, self.storages.pending
+        self.unfilled = self.storages.unfilled
         self._read, self._written, self._fresh = self.storages.read, self.storages.written, self.storages.fresh
         self.clock = clock
         self.thread = get_ident()
@@ -156,6 +158,8 @@ class Runtime(Mode):
                 template = frozen(args, tensors, marks)
                 if kwargs:
                     named = dict(zip(kwargs, frozen(kwargs.values(), tensors, marks), strict=True))
+            if self.unfilled.found and (written or not operator.blank):
+                self.unfilled.used(operator.fills, tensors, written)
             values, held, resident = self._read(tensors)
         except RuntimeError:  # NotImplementedError among them: no storage, no size, or no memory
             return self._opaque(operator, args, kwargs)
@@ -204,6 +208,8 @@ class Runtime(Mode):
         for at, value in enumerate(written):
             alone = call is not None and (bool(call.count) or spoilt == [value])
             self._write(value, call if alone else None, at, now)
+        if operator.blank and call is not None and (made or covers(result)):
+            self.unfilled.add(operator, call, made or [self.known[value.block.key] for value in written], result)
         if operator.resizing:
             grown += self._resized(written)
         room.learn(grown, most_bytes)
@@ -270,7 +276,9 @@ class Runtime(Mode):
         """Run an operator over functions, or an op on tensors without a storage, a size or memory of their own (sparse,
         nested, zeros without memory): its inputs are made resident; what it makes and writes stays resident."""
         engine = self.engine
-        values = dict.fromkeys(map(self.storages.value, stored(tensors_of((*args, *kwargs.values())))))
+        tensors = stored(tensors_of((*args, *kwargs.values())))
+        self.unfilled.used(False, tensors, ())
+        values = dict.fromkeys(map(self.storages.value, tensors))
         kernel = what
         written: list[Value] = []
         if isinstance(what, Operator):
@@ -289,6 +297,7 @@ class Runtime(Mode):
     def promote(self) -> None:
         """Report all ops so far to the engine."""
         self.pending.promote(self.ops)
+        self.unfilled.pin()
 
     def _ready(
         self, values: Sequence[Value], held: list[Storage], written: Sequence[Value], resident: bool, room: Room

@@ -10,6 +10,7 @@ import torch
 from tensortide.run.block import PENDING, Block, Recomputable, Storage, Value, storage_of, stored, tensors_of
 from tensortide.run.engine import AWAITED, DEEPEST, LiveEngine
 from tensortide.run.operators import Operator, written_by
+from tensortide.run.unfilled import UnfilledStorages
 
 SELDOM = 1000
 """Fewest ops between two searches of the histories for values that can no longer be recomputed."""
@@ -158,12 +159,13 @@ def _is_null(handle: Storage) -> bool:
 
 class Storages:
     """Storages of the program. ``known``: value of each, by the address of the storage. ``shared``: likewise,
-    blocks whose memory others may hold. ``pending``: ops not yet reported to ``engine``. Storages on other devices than
-    ``device`` count nothing and are left alone."""
+    blocks whose memory others may hold. ``unfilled``: those that no op has used so far. ``pending``: ops not yet
+    reported to ``engine``. Storages on other devices than ``device`` count nothing and are left alone."""
 
     def __init__(self, engine: LiveEngine, device: torch.device) -> None:
         self.engine = engine
         self.pending = Pending(engine)
+        self.unfilled = UnfilledStorages(engine)
         self.device = device
         self.known: dict[int, Value] = {}
         self.shared: dict[int, Block] = {}
@@ -298,5 +300,6 @@ class Storages:
         if value is not None and value.block is block:
             del self.known[block.key]
             self.shared.pop(block.key, None)
+            self.unfilled.found.pop(block.key, None)
             self.pending.values.pop(block.key, None)
             self.engine.freed.append(block)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tensortide.errors import GraphError
 from tensortide.graph.effects import blind_slots
-from tensortide.graph.model import Graph, Op
+from tensortide.graph.model import Call, Graph, Op
 from tensortide.graph.unroll import unrolled
 from tensortide.memory.accumulate import partial_sums
 from tensortide.memory.workspace import Workspace, workspace_bytes
@@ -247,7 +247,7 @@ class _Builder:
         for tensor in op.outputs:
             storage = self.owner[tensor]
             if storage in fresh:
-                self._allocate(storage, CONSTANT in call.tags or storage in self.passing)
+                self._allocate(storage, self._is_fixed(storage, call))
                 fresh.remove(storage)
             elif self.views:
                 self._append(storage, 0, NONE)
@@ -255,12 +255,13 @@ class _Builder:
                 held.append(self.newest[storage])
             self.viewed[tensor] = self.newest[storage]
         for storage in sorted(fresh):
-            self._allocate(storage, CONSTANT in call.tags or storage in self.passing)
+            self._allocate(storage, self._is_fixed(storage, call))
         for storage in written:
             self._append(storage, 0, self.newest[storage])
         self._done()
         for storage in self.allocated[index]:
-            if self.graph.storages[storage].device != self.device or storage in self.passing:
+            elsewhere = self.graph.storages[storage].device != self.device
+            if elsewhere or storage in self.passing or storage in self.graph.index.unfilled:
                 self._event(Event.PIN, self.newest[storage])
         if len(self.recording.kinds):
             for value in held:
@@ -281,6 +282,10 @@ class _Builder:
         if self.views and tensor in self.viewed:
             return self.viewed[tensor]
         return self.newest[self.owner[tensor]]
+
+    def _is_fixed(self, storage: int, call: Call) -> bool:
+        """True if ``storage``, which ``call`` allocates, can never be recomputed."""
+        return CONSTANT in call.tags or storage in self.passing or storage in self.graph.index.unfilled
 
     def _allocate(self, storage: int, fixed: bool) -> None:
         record = self.graph.storages[storage]

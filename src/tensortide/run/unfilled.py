@@ -1,0 +1,97 @@
+"""Storages that an op has just allocated, and that native code may have filled by their address since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from tensortide.run.block import PENDING, Hole, Recomputable, Storage, Value, storage_of
+
+if TYPE_CHECKING:
+    from tensortide.run.engine import LiveEngine
+    from tensortide.run.operators import Operator
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
+
+
+class Unfilled(NamedTuple):
+    """A value that no op has used so far. Each element of ``dtype`` is ``number``; None: there is nothing in it."""
+
+    value: Value
+    dtype: torch.dtype
+    number: Any
+
+
+class UnfilledStorages:
+    """Storages without contents, or with one number everywhere, that no op has used so far, by address.
+
+    Native code (extensions, Triton, ctypes) allocates its results by PyTorch's ops, and writes them without one. So the
+    next op to use a storage decides. If it overwrites the storage as a whole, or finds it as it was made, the storage
+    can be recomputed like any other; else never. Until then it is not evicted.
+    """
+
+    def __init__(self, engine: LiveEngine) -> None:
+        self.engine = engine
+        self.found: dict[int, Unfilled] = {}
+
+    def add(self, operator: Operator, call: Recomputable, values: Iterable[Value], tensor: torch.Tensor) -> None:
+        """Note that ``call`` of ``operator`` has made ``values``, in the storage of ``tensor``."""
+        number: Any = operator.constant
+        if number is None and operator.number >= 0:
+            given = len(call.args)
+            number = call.args[operator.number] if operator.number < given else call.kwargs.get("fill_value")
+        if isinstance(number, Hole):
+            return
+        for value in values:
+            if value.call is not None or value.block.storage != PENDING:
+                self.found[value.block.key] = Unfilled(value, tensor.dtype, number)
+        self.pin()
+
+    def pin(self) -> None:
+        """Do not evict them."""
+        for value, _, _ in self.found.values():
+            if value.block.storage != PENDING:
+                self.engine.pin(value.block.storage)
+
+    def used(self, fills: bool, tensors: Sequence[torch.Tensor], written: Sequence[Value]) -> None:
+        """Note that an op is about to use ``tensors``, and to write the values ``written``; as a whole, if it
+        ``fills``."""
+        keys = [storage_of(tensor)._cdata for tensor in tensors]
+        for tensor, key in zip(tensors, keys, strict=True):
+            unfilled = self.found.pop(key, None)
+            if unfilled is not None:
+                whole = fills and [unfilled.value] == list(written) and keys.count(key) == 1 and covers(tensor)
+                self._settle(unfilled.value, whole or _as_made(unfilled, storage_of(tensor)))
+
+    def _settle(self, value: Value, recomputable: bool) -> None:
+        storage, engine = value.block.storage, self.engine
+        if storage == PENDING:
+            if not recomputable:
+                value.call = None
+        elif not engine.fixed[storage]:
+            if recomputable:
+                engine.unpin(storage)
+            else:
+                engine.fix(storage)
+
+
+def covers(tensor: torch.Tensor) -> bool:
+    """True if ``tensor`` is all of its storage, each element once."""
+    dense = tensor.is_contiguous() or torch._prims_common.is_non_overlapping_and_dense_or_false(tensor)
+    return dense and tensor.numel() * tensor.itemsize == storage_of(tensor).nbytes()
+
+
+def _as_made(unfilled: Unfilled, storage: Storage) -> bool:
+    """True if every element is still the number that it was given."""
+    _, dtype, number = unfilled
+    if number is None or storage.nbytes() % dtype.itemsize:
+        return False
+    if not storage.nbytes():
+        return True
+    with torch._C._DisableTorchDispatch():
+        words = max(1, dtype.itemsize // 8)
+        given = torch.full((1,), number, dtype=dtype, device=storage.device).view(_BITS[dtype.itemsize])
+        found = torch.empty(0, dtype=given.dtype, device=storage.device).set_(storage)
+        return torch.equal(found[:words], given) and torch.equal(found[words:], found[:-words])
