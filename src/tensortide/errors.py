@@ -20,7 +20,8 @@ TensortideError
 
 RunWarning               a live run goes on, but not as it should
 ├── PlanLeft             the program does something else than the plan that it follows
-└── SlowBudget           recomputation takes longer than the program's own ops
+├── SlowBudget           recomputation takes longer than the program's own ops
+└── BudgetLowered        the device ran out of memory before the budget was reached
 """
 
 from __future__ import annotations
@@ -105,3 +106,7 @@ class NoSuchOp(TensortideError):
 
 class OutputError(TensortideError):
     """A result cannot be written."""
+
+
+class BudgetLowered(RunWarning):
+    """The device ran out of memory before the budget was reached: tensors were evicted, and the budget is lower now."""

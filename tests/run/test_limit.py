@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tensortide import live
-from tensortide.run import limit
+from tensortide.run import device
 from tensortide.run.budget import Budget
-from tensortide.run.limit import _control_groups
+from tensortide.run.host_memory import _control_groups
 
 GIB = 1 << 30
 ASKS = """
@@ -55,7 +55,7 @@ def test_limits_of_control_groups_are_found(tmp_path: Path) -> None:
 
 
 def test_auto_counts_what_tensors_have_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limit, "_memory", lambda device: (GIB, 4 * GIB))
+    monkeypatch.setattr(device, "host_memory", lambda: (GIB, 4 * GIB))
     given = [torch.ones(1 << 20) for _ in range(4)]
     with Budget("auto", device="cpu") as budget:
         assert budget.resident_bytes >= sum(t.nbytes for t in given)

@@ -148,12 +148,12 @@ class Block(weakref.ref[Any]):
     its bytes although it has not been reported. ``seen_ns``: time of its last use until then. ``written``: number
     of the last op that wrote to it while it could not be recomputed anyway. ``read``: epoch of the engine in which an
     op that was not reported used it last. ``stays``: it is resident whatever happens. ``aliases``: blocks of other
-    storages over the same memory.
+    storages over the same memory. ``streams``: streams of the bytes, if not the first alone (``queues.Streams``).
     """
 
     __slots__ = (
         *("aliases", "counted", "given", "key", "nbytes", "own"),
-        *("read", "seen_ns", "stays", "storage", "written"),
+        *("read", "seen_ns", "stays", "storage", "streams", "written"),
     )
 
     __eq__, __hash__ = object.__eq__, object.__hash__  # those of a reference end with what it refers to
@@ -169,6 +169,7 @@ class Block(weakref.ref[Any]):
     written: int
     read: int
     stays: bool
+    streams: list[int] | None
 
     @classmethod
     def of(cls, program: Storage, nbytes: int, dropped: Callable[[Block], None]) -> Block:
@@ -176,7 +177,7 @@ class Block(weakref.ref[Any]):
         block = cls(program, dropped)
         block.key, block.nbytes, block.storage = program._cdata, nbytes, PENDING
         block.given = block.counted = block.stays = False
-        block.own = block.aliases = None
+        block.own = block.aliases = block.streams = None
         block.seen_ns = block.written = block.read = 0
         return block
 

@@ -25,8 +25,9 @@ from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.choice import policy as named
 from tensortide.plans.remat.policies import DEFAULT, Policy
 from tensortide.run.block import ORDINARY, stored
+from tensortide.run.device import device_of, graphs_refused
 from tensortide.run.follow import Follower, LiveStep, Tracer
-from tensortide.run.limit import budget_bytes, default_device
+from tensortide.run.limit import budget_bytes
 from tensortide.run.reads import reads_seen, threads_guarded
 from tensortide.run.runtime import Runtime
 from tensortide.units import format_bytes, format_seconds
@@ -104,7 +105,7 @@ class Budget:
         workspace: bool = True,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        self.device = torch.device(device) if device is not None else default_device()
+        self.device = device_of(device).device
         self.limit = limit
         self.budget_bytes = budget_bytes(limit, self.device)
         self.graph = _graph_of(graph)
@@ -132,6 +133,7 @@ class Budget:
                 raise RunError("the memory budget was never opened: nothing was measured")
             return self._usage
         engine, follower = self.runtime.engine, self._follower
+        self.runtime.settle()
         return Usage(
             peak_bytes=engine.peak,
             ops=self.runtime.ops - self._ops_before,
@@ -147,6 +149,7 @@ class Budget:
         if self.runtime is None:
             raise RunError("the memory budget is not open: there is nothing to count")
         engine = self.runtime.engine
+        self.runtime.settle()
         engine.peak, self._ops_before, self._since_ns = engine.memory, self.runtime.ops, time.perf_counter_ns()
         engine.plain_peak = engine.memory + engine.away_bytes
         for name in COUNTED:
@@ -175,6 +178,7 @@ class Budget:
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # backward runs in this thread
             stack.enter_context(reads_seen(self.runtime))
             stack.enter_context(threads_guarded(self.runtime))
+            stack.enter_context(graphs_refused())
             stack.enter_context(self.runtime)
             self._open = stack.pop_all()
         return self
@@ -215,7 +219,7 @@ class Budget:
         runtime.watchers.clear()
         runtime.engine.listeners.clear()
         try:
-            runtime.engine.restore()
+            runtime.restore()
         finally:
             runtime.close()
             self.runtime = None

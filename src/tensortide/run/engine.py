@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensortide.replays.remat.engine import Frame
 from tensortide.replays.remat.simulation import UNLIMITED, Thrashing
+from tensortide.run.queues import Events, Streams
 from tensortide.run.tables import NOTHING, Tables
 from tensortide.timelines.events import Kind
 
@@ -47,6 +49,10 @@ class LiveEngine(Tables):
         self.summed: dict[int, int] = {}
         """First operand and sum of each of the latest ops that summed gradients."""
         self.made: dict[int, Any] = {}
+        self.streams: Streams | None = None
+        self.timer: Events | None = None
+        self.late_ns = self.late_recompute_ns = 0
+        """Corrections of ``base_ns`` and ``recompute_ns`` by what events have told."""
         self.loose = 0
         """Number of the first ``frames`` that had to unlock their inputs."""
         self.taken_bytes = 0
@@ -184,10 +190,19 @@ class LiveEngine(Tables):
         if self.in_a_row >= self.most_recomputed and self.budget < UNLIMITED:
             raise Thrashing
         assert call is not None  # what cannot be recomputed is fixed, and never asked for
+        mark = self.timer.mark() if self.timer is not None else None
         began = self.clock()
-        self.made, cost_ns = call.recompute(self.clock)
+        try:
+            self.made, cost_ns = call.recompute(self.clock)
+        except BaseException:
+            self._spoil(frame.op)
+            raise
         self.recompute_ns += cost_ns
         self.arguments_ns += self.clock() - began - cost_ns
+        if self.timer is not None:
+            self.timer.since(mark, functools.partial(self._late, cost_ns))
+        if self.streams is not None:
+            self.streams.recomputed()
         self.recomputations += 1
         self.in_a_row += 1
         try:
@@ -199,6 +214,21 @@ class LiveEngine(Tables):
         self.loose = min(self.loose, len(self.frames) - 1)
         if self.slow and self.when_slow is not None:
             self.when_slow()
+
+    def _spoil(self, op: int) -> None:
+        """``op`` has failed: what it overwrites may be half written, and is evicted."""
+        for value in self.outputs[op]:
+            storage = self.storage[value]
+            if self.replaces[value] != NOTHING and self.resident[storage] and not self.fixed[storage]:
+                self.evict(storage)
+
+    def _late(self, estimate_ns: int, cost_ns: int) -> None:
+        self.late_recompute_ns += cost_ns - estimate_ns
+
+    def correct(self) -> None:
+        """Take over the durations that events have told."""
+        self.base_ns, self.late_ns = self.base_ns + self.late_ns, 0
+        self.recompute_ns, self.late_recompute_ns = self.recompute_ns + self.late_recompute_ns, 0
 
     @property
     def slow(self) -> bool:
@@ -215,6 +245,8 @@ class LiveEngine(Tables):
         super().define(value)
         if not present and self.defined[value] and value in self.made:
             self._memory(self.storage[value]).fill(self.made[value])
+            if self.streams is not None:
+                self.streams.taken(self._memory(self.storage[value]))
             self.away_bytes -= self.away.pop(self.storage[value], 0)
 
     def clear(self, storage: int) -> None:
@@ -377,6 +409,7 @@ class LiveEngine(Tables):
 
     def restore(self) -> None:
         """Put back whatever the program still holds, whatever it takes."""
+        self.unlock_all()
         self.collect()
         for memory in self.unsettled:
             self.references[memory.storage] = 0

@@ -140,7 +140,7 @@ def _keep(runtime: Runtime, storage: int) -> None:
 def _limit(nbytes: int) -> None:
     budget, runtime = current(), _runtime()
     engine, before = runtime.engine, runtime.engine.budget
-    engine.budget, engine.overrun_bytes = nbytes, 0
+    engine.budget, engine.overrun_bytes, runtime.lowered_from = nbytes, 0, 0
     try:
         runtime._safely(lambda _: runtime._ready([], [], [], False, NO_ROOM), "set_memory_budget")
     except BaseException:

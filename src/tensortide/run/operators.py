@@ -17,10 +17,13 @@ from tensortide.memory.workspace import workspace_of
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.schema import PASSED_ON, schema_of
 from tensortide.run.block import Hole, Template
+from tensortide.run.device import default_generators
 
 _NO_MEMORY = "aten::_efficientzerotensor"
 _UNREPEATABLE = frozenset({"c10d", "profiler", "inductor"})
 _RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::_resize_output_", "aten::set_"})
+_ONLY_MARKS = "aten::record_stream"
+"""Declared to write its argument, which it leaves as it is."""
 _SUMS = (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
 _SIMPLE = frozenset({"aten::zero_", "aten::fill_", "aten::copy_", "aten::masked_fill_"})
 _OPTIMIZERS = ("aten::_foreach_", "aten::_fused_")
@@ -96,6 +99,8 @@ class Operator:
         places = {argument.name: place for place, argument in enumerate(arguments)}
         takes = ["Tensor" in str(argument.type) for argument in arguments]
         self.written = [(places[a.name], a.name) for a in arguments if a.alias_info and a.alias_info.is_write]
+        if schema.name == _ONLY_MARKS:
+            self.written = []
         training = NORMALISATIONS.get(schema.name.replace("::", "."))
         self.statistics = () if training is None else tuple(places[name] for name in STATISTICS if name in places)
         self.training = places.get(training or "", -1)
@@ -205,12 +210,7 @@ def generators_of(args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]
     devices = {tensor.device for tensor in tensors}
     if isinstance(kwargs.get("device"), torch.device):
         devices.add(kwargs["device"])
-    found = [torch.default_generator]
-    for device in devices:
-        if device.type == "cuda":
-            torch.cuda.init()
-            found.append(torch.cuda.default_generators[device.index or 0])
-    return found
+    return default_generators(devices)
 
 
 # -- bytes that a call will allocate ----------------------------------------------------------------
@@ -228,6 +228,10 @@ class Room:
     workspace_bytes: int = 0
     open: bool = False
     varies: bool = False
+    cost_ns: int = 0
+    """The least time that events have told for such a call."""
+    timings: int = 0
+    """Calls that were timed by events."""
 
     def learn(self, nbytes: int, most_bytes: int | None) -> None:
         """The call has allocated ``nbytes``: more than expected where a kernel has memory of its own to return; and
@@ -237,6 +241,10 @@ class Room:
         if most_bytes is not None:
             self.workspace_bytes = max(most_bytes - nbytes, self.workspace_bytes if self.varies else 0)
             self.open = self.varies
+
+    def timed(self, cost_ns: int) -> None:
+        """Such a call took ``cost_ns`` on its device."""
+        self.cost_ns = min(cost_ns, self.cost_ns or cost_ns)
 
 
 NO_ROOM = Room(0)

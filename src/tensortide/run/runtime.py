@@ -29,14 +29,18 @@ from tensortide.run.block import (
     stored,
     tensors_of,
 )
+from tensortide.run.device import asked_bytes, device_of
 from tensortide.run.engine import LiveEngine
 from tensortide.run.limit import infeasible
 from tensortide.run.operators import NO_ROOM, Operator, Room, generators_of, operators, refusal, sizes_on
+from tensortide.run.out_of_memory import Attempt, failed, repeated
 from tensortide.run.storages import Storages
 from tensortide.run.unfilled import covers
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 OTHER_THREAD = "another thread uses a tensor that is under a memory budget: a budget covers one thread"
+TIMED = 4
+"""Calls of each kind that are timed by events."""
 MOST_WRITES = 64
 """A value written more often than this stays resident."""
 
@@ -69,6 +73,11 @@ class Runtime(Mode):
         self.known, self.pending = self.storages.known, self.storages.pending
         self.unfilled = self.storages.unfilled
         self._read, self._written, self._fresh = self.storages.read, self.storages.written, self.storages.fresh
+        self.hardware = device_of(device)
+        self.streams = self.storages.streams = self.engine.streams = self.hardware.streams()
+        self.timer = self.engine.timer = self.hardware.timer() if clock is time.perf_counter_ns else None
+        self.lowered_from = 0
+        """The budget before the device ran out of memory; 0 if it never did."""
         self.clock = clock
         self.thread = get_ident()
         self.sizes = sizes_on(device, workspace, torch.get_num_threads())
@@ -105,6 +114,8 @@ class Runtime(Mode):
                 f"{getattr(what, 'func', what)} ran in another thread than the one that opened the memory budget: "
                 "a budget covers one thread"
             )
+        if self.streams is not None:
+            self.streams.order()
         collecting = gc.isenabled()
         if collecting:
             gc.disable()
@@ -112,6 +123,10 @@ class Runtime(Mode):
             return action(what, *arguments)
         except OutOfMemory as error:
             raise infeasible(self, getattr(what, "func", what), error.shortage) from None
+        except RuntimeError as error:
+            if asked_bytes(error) is None:
+                raise
+            raise failed(self, getattr(what, "func", what), "it cannot be run again") from error
         except Thrashing:
             raise BudgetInfeasible(
                 f"{getattr(what, 'func', what)} needs over {self.engine.most_recomputed:,} ops to be recomputed: "
@@ -164,9 +179,9 @@ class Runtime(Mode):
         except RuntimeError:  # NotImplementedError among them: no storage, no size, or no memory
             return self._opaque(operator, args, kwargs)
         if template is None:
-            return self._update(operator, args, kwargs, written, self._ready(values, held, written, resident, NO_ROOM))
+            return self._update(operator, args, kwargs, values, held, written, resident)
         call = None
-        if operator.repeatable:
+        if operator.repeatable and (0 not in [value.block.nbytes for value in values] or not self._elsewhere(tensors)):
             inputs = [None if value in blind else value for value in values] if blind else values
             call = Recomputable(operator.func, template, named, inputs, self.ops, torch.is_grad_enabled())
             call.held = held
@@ -175,11 +190,16 @@ class Runtime(Mode):
             if operator.random:  # before anything is recomputed
                 call.generators = [(g, g.get_state()) for g in generators_of(args, kwargs, tensors)]
         room = self.sizes.room(operator, marks, template, named, args, kwargs)
-        frame = self._ready(values, held, written, resident, room)
-        run = self._measured if room.open else self._timed
-        result, cost_ns, most_bytes = run(operator.kernel, args, kwargs, frame)
+        result, cost_ns, most_bytes = self._execute(operator, args, kwargs, values, held, written, resident, room, call)
+        if call is not None and len(call.generators) > 1:
+            call.generators = [(g, before) for g, before in call.generators if not torch.equal(before, g.get_state())]
         self._note(operator, call, written, blind, result, cost_ns, room, most_bytes)
         return result
+
+    def _elsewhere(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """True if more than a number is read from another device. Such an op is not recomputed: it would hold memory
+        that no budget is of, and host memory may change unseen, by a loader that fills it again."""
+        return any(tensor.device != self.device and tensor.numel() > 1 for tensor in tensors)
 
     def _note(
         self,
@@ -215,7 +235,7 @@ class Runtime(Mode):
         room.learn(grown, most_bytes)
         if engine.memory > engine.budget:
             self.promote()
-            engine.make_room(0)
+            self._shrink()
         elif self.watchers:
             self.promote()
         elif self.ops > self.pending.due:
@@ -240,28 +260,66 @@ class Runtime(Mode):
             engine.fix(block.storage)
 
     def _update(
-        self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any], written: Sequence[Value], frame: Any
+        self,
+        operator: Operator,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        values: Sequence[Value],
+        held: list[Storage],
+        written: Sequence[Value],
+        resident: bool,
     ) -> Any:
         """Run an op that makes nothing but writes to what is fixed, as optimizers do: nothing asks for it again."""
-        result, cost_ns, _ = self._timed(operator.kernel, args, kwargs, frame)
+        result, cost_ns, _ = self._execute(operator, args, kwargs, values, held, written, resident, NO_ROOM, None)
         self.engine.ran(cost_ns, 0, 0)
         for value in written:
             value.block.written = self.ops
         return result
 
-    def _measured(self, kernel: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: Any) -> Ran:
+    def _execute(
+        self,
+        operator: Operator,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        values: Sequence[Value],
+        held: list[Storage],
+        written: Sequence[Value],
+        resident: bool,
+        room: Room,
+        call: Recomputable | None,
+    ) -> Ran:
+        """Make room for an op and run it. If the device has less memory than the budget says, it is run again after
+        evictions."""
+        begun, asked = False, 0
+        try:
+            frame = self._ready(values, held, written, resident, room)
+            begun = not written or self.hardware.fits(room.nbytes + room.workspace_bytes)
+            if begun:
+                run = self._measured if room.open else self._timed
+                return run(operator.kernel, args, kwargs, frame, room)
+        except RuntimeError as error:
+            denied = asked_bytes(error)
+            if denied is None:
+                raise
+            asked = denied
+        attempt = Attempt(self, operator, args, kwargs, values, held, written, room, call, begun)
+        return repeated(self, operator.func, asked, room, attempt)
+
+    def _measured(self, kernel: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: Any, room: Room) -> Ran:
         """As ``_timed``, with a record of what it allocates, unless a profiler of the program's own is at work."""
         if not allocations.start():
-            return self._timed(kernel, args, kwargs, frame)
+            return self._timed(kernel, args, kwargs, frame, room)
         most_bytes = 0
         try:
-            result, cost_ns, _ = self._timed(kernel, args, kwargs, frame)
+            result, cost_ns, _ = self._timed(kernel, args, kwargs, frame, room)
         finally:
             most_bytes = allocations.stop(self.device)
         return result, cost_ns, most_bytes
 
-    def _timed(self, kernel: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: Any) -> Ran:
-        """Run an op whose inputs are resident, and for whose outputs there is room."""
+    def _timed(self, kernel: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: Any, room: Room) -> Ran:
+        """Run an op whose inputs are resident, and for whose outputs there is room. Where ops are queued, its duration
+        is an estimate until events tell (``TIMED`` times for each kind of call)."""
+        mark = self.timer.mark() if self.timer is not None and room.timings < TIMED else None
         began = self.clock()
         try:
             result = kernel(*args, **kwargs)
@@ -270,7 +328,24 @@ class Runtime(Mode):
             if frame is not None:
                 self.engine.abandon(frame)
         self.ops += 1
+        if self.timer is not None:
+            cost_ns = room.cost_ns or cost_ns
+            if mark is not None:
+                room.timings += room is not NO_ROOM
+                self.timer.since(mark, functools.partial(self._late, room, cost_ns))
         return result, cost_ns, None
+
+    def _late(self, room: Room, estimate_ns: int, cost_ns: int) -> None:
+        """An op was over after ``cost_ns``."""
+        self.engine.late_ns += cost_ns - estimate_ns
+        if room is not NO_ROOM:
+            room.timed(cost_ns)
+
+    def settle(self) -> None:
+        """Take over the durations of all ops so far; waits for the device where they are still queued."""
+        if self.timer is not None:
+            self.timer.settle()
+            self.engine.correct()
 
     def _opaque(self, what: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run an operator over functions, or an op on tensors without a storage, a size or memory of their own (sparse,
@@ -285,13 +360,13 @@ class Runtime(Mode):
             kernel, (written, _) = what.kernel, self.storages.all_written(what, args, kwargs)
         frame = self._ready(list(values), [], written, False, NO_ROOM)
         run = self._measured if self.sizes.workspace else self._timed
-        result, cost_ns, most_bytes = run(kernel, args, kwargs, frame)
+        result, cost_ns, most_bytes = run(kernel, args, kwargs, frame, NO_ROOM)
         for value in written:
             self._write(value, None, 0, 0)
         _, grown = self._fresh(result, None)
         engine.ran(cost_ns, grown, max(0, (most_bytes or 0) - grown))
         self.promote()
-        engine.make_room(0)
+        self._shrink()
         return result
 
     def promote(self) -> None:
@@ -306,6 +381,8 @@ class Runtime(Mode):
         ``values`` that can no longer be recomputed are added to ``held``. None if nothing had to be done, and so
         nothing is locked: nothing is evicted until the op is over."""
         engine = self.engine
+        if self.streams is not None:
+            self.streams.use([value.block for value in values])
         if resident and engine.memory + room.nbytes + room.workspace_bytes <= engine.budget:
             for value in written:
                 storage = value.block.storage
@@ -328,12 +405,39 @@ class Runtime(Mode):
         self.engine.abandon(self._prepare([self.engine.newest(storage)], (), 0))
 
     def _prepare(self, inputs: Sequence[int], overwritten: Any, nbytes: int, workspace_bytes: int = 0) -> Any:
-        """As the engine does; garbage in cycles is collected before an op is refused as too large."""
+        """As the engine does; garbage in cycles is collected before an op is refused as too large. A recomputation that
+        finds too little memory on the device is run again after evictions."""
+        attempt = functools.partial(self.engine.prepare, inputs, overwritten, nbytes, workspace_bytes)
         try:
-            return self.engine.prepare(inputs, overwritten, nbytes, workspace_bytes)
+            return attempt()
         except OutOfMemory:
             gc.collect()
-            return self.engine.prepare(inputs, overwritten, nbytes, workspace_bytes)
+            return attempt() if not self.lowered_from else self._prepare_beyond(attempt)
+        except RuntimeError as error:
+            asked = asked_bytes(error)
+            if asked is None:
+                raise
+        return repeated(self, "a recomputation", asked, Room(nbytes), attempt)
+
+    def _shrink(self) -> None:
+        """Evict what is over the budget, after an op that made more than was known; a lowered budget gives way."""
+        try:
+            self.engine.make_room(0)
+        except OutOfMemory:
+            if self.engine.memory > self.lowered_from:
+                raise
+            self.engine.budget = self.engine.memory
+
+    def _prepare_beyond(self, attempt: Callable[[], Any]) -> Any:
+        """Prepare an op that does not fit into the lowered budget: perhaps there is more memory by now."""
+        try:
+            return attempt()
+        except OutOfMemory as error:
+            short = error.shortage
+            if short is None or short.asked_bytes + short.held_bytes > self.lowered_from:
+                raise
+            self.engine.budget = short.asked_bytes + short.held_bytes
+        return attempt()
 
     # Storages
 
@@ -399,9 +503,25 @@ class Runtime(Mode):
         if nbytes and nbytes > source.nbytes():
             self.resize(source, nbytes)
 
+    def restore(self) -> None:
+        """Put back whatever the program still holds, at the end."""
+        if self.streams is not None:
+            self.streams.order()
+        try:
+            self.engine.restore()
+            return
+        except RuntimeError as error:
+            if asked_bytes(error) is None:
+                raise
+        self.hardware.reclaim()
+        self.engine.restore()
+
     def close(self) -> None:
         """Forget everything: tensors are ordinary tensors again."""
         engine = self.engine
+        if self.streams is not None:
+            self.streams.leave([value.block for value in self.known.values()])
+            self.hardware.synchronize()
         for table in (self.known, self.storages.shared, self.pending.values, engine.memories, engine.calls):
             table.clear()
         engine.unsettled.clear()

@@ -10,6 +10,7 @@ import torch
 from tensortide.run.block import PENDING, Block, Recomputable, Storage, Value, storage_of, stored, tensors_of
 from tensortide.run.engine import AWAITED, DEEPEST, LiveEngine
 from tensortide.run.operators import Operator, written_by
+from tensortide.run.queues import Streams
 from tensortide.run.unfilled import UnfilledStorages
 
 SELDOM = 1000
@@ -167,6 +168,7 @@ class Storages:
         self.pending = Pending(engine)
         self.unfilled = UnfilledStorages(engine)
         self.device = device
+        self.streams: Streams | None = None
         self.known: dict[int, Value] = {}
         self.shared: dict[int, Block] = {}
         self._when_dropped = self._dropped
@@ -284,6 +286,8 @@ class Storages:
             block = Block.of(handle, nbytes, self._when_dropped)
             block.counted = True
             block.stays = nbytes <= SMALL and tensor.dtype in _INTEGERS and tensor.dim() <= 1
+            if self.streams is not None:
+                self.streams.taken(block)
             value = known[key] = pending[key] = Value(block, None if block.stays else call, place)
             made.append(value)
             grown += nbytes
