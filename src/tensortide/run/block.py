@@ -136,7 +136,7 @@ def stored(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 PENDING = -1
 """Number of a storage that has not been reported to the engine."""
-_ABOVE = torch._C.DispatchKey.Functionalize
+ABOVE = torch._C.DispatchKey.Functionalize
 """A key like autograd and autocast: the handlers of dispatch modes run with all of these off already."""
 
 
@@ -293,7 +293,7 @@ class Recomputable:
                 generator.set_state(state)
             if gradients != self.gradients:
                 torch._C._set_grad_enabled(self.gradients)
-            if torch._C._dispatch_tls_is_dispatch_key_excluded(_ABOVE):
+            if torch._C._dispatch_tls_is_dispatch_key_excluded(ABOVE):
                 result, cost_ns = self._run(storages, clock)
             else:
                 with (

@@ -27,6 +27,7 @@ from tensortide.plans.remat.policies import DEFAULT, Policy
 from tensortide.run.block import ORDINARY, stored
 from tensortide.run.device import device_of, graphs_refused
 from tensortide.run.follow import Follower, LiveStep, Tracer
+from tensortide.run.foreign import foreign_calls_seen
 from tensortide.run.limit import budget_bytes
 from tensortide.run.reads import reads_seen, threads_guarded
 from tensortide.run.runtime import Runtime
@@ -177,6 +178,7 @@ class Budget:
             self._watch(self.runtime, stack)
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # backward runs in this thread
             stack.enter_context(reads_seen(self.runtime))
+            stack.enter_context(foreign_calls_seen(self.runtime))
             stack.enter_context(threads_guarded(self.runtime))
             stack.enter_context(graphs_refused())
             stack.enter_context(self.runtime)

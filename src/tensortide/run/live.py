@@ -45,7 +45,7 @@ def is_checkpoint(tensor: torch.Tensor) -> bool:
 
 def decheckpoint(tensor: torch.Tensor) -> torch.Tensor:
     """Bring ``tensor`` back if it is away; it stays as long as the program holds it. Returns it."""
-    _runtime().expose(_strided(tensor), lasting=True)
+    _runtime().hold(_strided(tensor))
     return tensor
 
 

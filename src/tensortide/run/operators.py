@@ -82,12 +82,13 @@ class Operator:
     tensor; ``lone``: only its first argument is one. ``lean``: it takes no memory at all, not even while it runs.
     ``dynamic``: most bytes of its results, if the data decides. ``blank``: its results, or what it writes, have no
     contents, or one number for each element: ``constant``, or its argument at the place ``number``. ``fills``: it
-    writes a whole tensor, whatever was in it.
+    writes a whole tensor, whatever was in it. ``foreign``: it is of another library. ``believed``: its schema says
+    truly what it writes; else it may write every argument, at any time.
     """
 
     __slots__ = (
-        *("allocates", "blank", "constant", "dynamic", "factory", "fills", "foreach", "func", "kernel", "lean", "lone"),
-        *("number", "passed", "random"),
+        *("allocates", "believed", "blank", "constant", "dynamic", "factory", "fills", "foreach", "foreign", "func"),
+        *("kernel", "lean", "lone", "number", "passed", "random"),
         *("repeatable", "resizing", "statistics", "sums", "target", "training", "view", "written"),
     )
 
@@ -98,7 +99,12 @@ class Operator:
         self.passed = func in PASSED_ON
         places = {argument.name: place for place, argument in enumerate(arguments)}
         takes = ["Tensor" in str(argument.type) for argument in arguments]
-        self.written = [(places[a.name], a.name) for a in arguments if a.alias_info and a.alias_info.is_write]
+        self.believed = believed(func)
+        self.written = [
+            (place, a.name)
+            for place, a in enumerate(arguments)
+            if (a.alias_info and a.alias_info.is_write) or (takes[place] and not self.believed)
+        ]
         if schema.name == _ONLY_MARKS:
             self.written = []
         training = NORMALISATIONS.get(schema.name.replace("::", "."))
@@ -110,9 +116,12 @@ class Operator:
             argument = arguments[place]
             if str(argument.type) == "Tensor" and not argument.kwarg_only and not argument.has_default_value():
                 self.target = place
-        self.view = (bool(func.is_view) and not _composite(func)) or schema.name == "aten::set_"
-        self.random = torch.Tag.nondeterministic_seeded in func.tags
-        self.repeatable = schema.name.partition("::")[0] not in _UNREPEATABLE and schema.name != _NO_MEMORY
+        self.view = (self.believed and bool(func.is_view) and not _composite(func)) or schema.name == "aten::set_"
+        self.foreign = schema.name.partition("::")[0] not in (_KNOWN | _COMMUNICATION)
+        self.random = self.foreign or torch.Tag.nondeterministic_seeded in func.tags
+        self.repeatable = (
+            self.believed and schema.name.partition("::")[0] not in _UNREPEATABLE and schema.name != _NO_MEMORY
+        )
         self.sums = func in _SUMS
         self.resizing = schema.name in _RESIZING or any(argument.is_out for argument in arguments)
         self.allocates = self.resizing or any(
@@ -175,21 +184,25 @@ def refusal(func: Any) -> str:
             f"{func} communicates: a memory budget cannot follow what it reads and writes, and results could be wrong; "
             f"{_INSTEAD}"
         )
-    if _writes(schema):
-        return (
-            f"{func} writes memory: a memory budget cannot follow the writes of ops of {namespace!r}, and results "
-            f"could be wrong; let it return new tensors, or {_INSTEAD}"
-        )
     return ""
 
 
-def _writes(schema: Any) -> bool:
-    """True if the schema declares a write or, inferred from a signature, hides one: such an op ends in an underscore
-    or returns nothing."""
-    if schema.is_mutable:
+def believed(func: Any) -> bool:
+    """True if the schema of the op overload ``func`` says truly which arguments it writes: it is PyTorch's own; or
+    somebody wrote it out and registered an implementation for tensors without memory, as ``torch.compile`` and
+    ``torch.library.custom_op`` ask, where a false schema gives wrong results too.
+
+    C++ infers schemas from signatures (``m.def("scale", &scale)``): they declare no writes, and their arguments have
+    numbers for names. What returns nothing, or has a name that ends in an underscore, writes something.
+    """
+    schema = func._schema
+    if schema.name.partition("::")[0] in (_KNOWN | _COMMUNICATION):
         return True
     takes = any("Tensor" in str(argument.type) for argument in schema.arguments)
-    return takes and (not schema.returns or schema.name.endswith("_"))
+    if not schema.is_mutable and takes and (not schema.returns or schema.name.endswith("_")):
+        return False
+    inferred = any(argument.name.removeprefix("_").isdigit() for argument in schema.arguments)
+    return not inferred and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "Meta"))
 
 
 def written_by(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], list[Any]]:
@@ -283,7 +296,8 @@ class Sizes:
         most = operator.dynamic(template) if operator.dynamic is not None else None
         if most is not None:
             return Room(most, open=self.workspace, varies=True)
-        room = self._on_meta(operator.func, template, named) if operator.allocates else Room(0)
+        tried = operator.allocates and (not operator.foreign or (operator.believed and not operator.factory))
+        room = self._on_meta(operator.func, template, named) if tried else Room(0)
         room.open = self.workspace and not operator.factory and operator.func._schema.name not in _RESIZING
         return room
 
@@ -296,7 +310,7 @@ class Sizes:
                 kwargs = {**kwargs, "device": torch.device("meta")}
             with torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd():
                 result = recorder.record(func, schema_of(func), args, kwargs)
-        except (RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError):
+        except Exception:  # noqa: BLE001  # of another library
             return Room(0)
         made = sum(s.nbytes for s in recorder.storages if s.birth is not None)
         resized = sum(s.nbytes for s in recorder.storages if s.death is not None)

@@ -191,7 +191,7 @@ class Runtime(Mode):
                 call.generators = [(g, g.get_state()) for g in generators_of(args, kwargs, tensors)]
         room = self.sizes.room(operator, marks, template, named, args, kwargs)
         result, cost_ns, most_bytes = self._execute(operator, args, kwargs, values, held, written, resident, room, call)
-        if call is not None and len(call.generators) > 1:
+        if call is not None and (len(call.generators) > 1 or operator.foreign):
             call.generators = [(g, before) for g, before in call.generators if not torch.equal(before, g.get_state())]
         self._note(operator, call, written, blind, result, cost_ns, room, most_bytes)
         return result
@@ -449,14 +449,24 @@ class Runtime(Mode):
         return block.storage
 
     def expose(self, tensor: torch.Tensor, *, lasting: bool) -> None:
-        """Make ``tensor`` resident before its bytes are read; if ``lasting``, pin it as long as the program holds the
-        storage."""
+        """Make ``tensor`` resident before its bytes are read; if ``lasting``, its address is kept, and its bytes may be
+        overwritten at once, unseen."""
         if type(tensor) not in _ORDINARY or tensor.layout is not torch.strided or tensor._is_zerotensor():
             return
         if get_ident() == self.thread:
             self._safely(self._expose, "reading a tensor", tensor, lasting)
         else:
             self.refuse(tensor)
+
+    def hold(self, tensor: torch.Tensor) -> None:
+        """Make ``tensor`` resident, and pin it as long as the program holds the storage."""
+
+        def pin(_: str) -> None:
+            self.unfilled.used(False, [tensor], ())
+            self._bring(self.storage(tensor))
+            self.engine.pin(self.storage(tensor))
+
+        self._safely(pin, "pinning a tensor")
 
     def refuse(self, tensor: torch.Tensor) -> None:
         """Raise RunError if ``tensor``, which another thread wants, may be taken away."""
@@ -469,8 +479,18 @@ class Runtime(Mode):
         if storage != PENDING and not self.engine.resident[storage]:
             self._bring(storage)
         if lasting:
-            self.engine.pin(self.storage(tensor))
+            self._overwritten(tensor)
             self.storages.share(self.storages.value(tensor).block)
+
+    def _overwritten(self, tensor: torch.Tensor) -> None:
+        """Secure what depends on ``tensor``, which code that nobody sees may overwrite from now on; it stays
+        resident."""
+        self.unfilled.found.pop(storage_of(tensor)._cdata, None)
+        written = self.storages.with_aliases([self.storages.value(tensor)])
+        frame = self._ready(written, [], written, True, NO_ROOM)
+        self.engine.abandon(frame)
+        for value in written:
+            self._write(value, None, 0, self.engine.clock_ns)
 
     def resize(self, handle: Storage, nbytes: int) -> None:
         """Give the storage ``handle`` another size, as the program asks: a write, since contents may be lost."""

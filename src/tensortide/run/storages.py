@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -215,12 +215,16 @@ class Storages:
     ) -> tuple[list[Value], list[Value]]:
         """The same for storages that may share memory."""
         arguments, blind = written_by(operator, args, kwargs)
-        written = dict.fromkeys(map(self.value, stored(tensors_of(arguments))))
-        for value in list(written):
+        return self.with_aliases(map(self.value, stored(tensors_of(arguments)))), list(map(self.value, blind))
+
+    def with_aliases(self, values: Iterable[Value]) -> list[Value]:
+        """``values``, each once, and those of other storages over the same memory."""
+        found = dict.fromkeys(values)
+        for value in list(found):
             for block in value.block.aliases or ():
                 if block() is not None:
-                    written[self.known[block.key]] = None
-        return list(written), list(map(self.value, blind))
+                    found[self.known[block.key]] = None
+        return list(found)
 
     def value(self, tensor: torch.Tensor) -> Value:
         handle = storage_of(tensor)
