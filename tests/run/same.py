@@ -80,8 +80,8 @@ def run(build: Callable[[], Any], limit: int | None, policy: str = "dtr-eq", war
     budget = Budget(limit, policy, clock=counting())
     workspace = [0]
 
-    def stop(device: torch.device) -> int:
-        workspace.append(original(device))
+    def stop(device: torch.device, kept: Any) -> int:
+        workspace.append(original(device, kept))
         return workspace[-1]
 
     original = allocations.stop

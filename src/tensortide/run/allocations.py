@@ -7,11 +7,33 @@ past PyTorch's allocators. Starting and reading it takes some 15 microseconds.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch._C._autograd import _disable_profiler_legacy, _enable_profiler_legacy, _profiler_enabled
 from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
 
 _MEMORY_ALONE = ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig())
+
+
+def _forgetting() -> Callable[[int], Any]:
+    """A function that lets the CPU allocator forget an address, where its library has the symbols for it."""
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+        reporter, forget = (library[name] for name in _SYMBOLS)
+        reporter.restype, forget.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_void_p)
+        forget.restype = None
+        own = reporter()
+        return lambda address: forget(own, address)
+    return lambda address: None
+
+
+_SYMBOLS = ("_ZN3c1025profiledCPUMemoryReporterEv", "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv")
+_forget = _forgetting()
 
 
 def start() -> bool:
@@ -22,9 +44,17 @@ def start() -> bool:
     return True
 
 
-def stop(device: torch.device) -> int:
-    """End the record; return the most bytes that it has on ``device`` at once, beyond those at its beginning."""
+def stop(device: torch.device, kept: Iterable[torch.UntypedStorage] = ()) -> int:
+    """End the record; return the most bytes that it has on ``device`` at once, beyond those at its beginning.
+
+    ``kept``: storages that it has seen, and that outlive it. The CPU allocator would remember their sizes, and tell
+    them to a later profiler when something else at these addresses is freed.
+    """
     on_cpu = device.type == "cpu"
+    for storage in kept:
+        if storage.device.type == "cpu" and storage.resizable() and storage.nbytes():
+            with contextlib.suppress(RuntimeError):  # a size, but no memory
+                _forget(storage.data_ptr())
     now = most = 0
     for events in _disable_profiler_legacy():
         for event in events:

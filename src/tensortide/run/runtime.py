@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import math
@@ -309,11 +310,14 @@ class Runtime(Mode):
         """As ``_timed``, with a record of what it allocates, unless a profiler of the program's own is at work."""
         if not allocations.start():
             return self._timed(kernel, args, kwargs, frame, room)
-        most_bytes = 0
+        kept: list[Storage] = []
         try:
             result, cost_ns, _ = self._timed(kernel, args, kwargs, frame, room)
+            for tensor in tensors_of((result,)):
+                with contextlib.suppress(NotImplementedError):  # it has no storage
+                    kept.append(storage_of(tensor))
         finally:
-            most_bytes = allocations.stop(self.device)
+            most_bytes = allocations.stop(self.device, [s for s in kept if s._cdata not in self.known])
         return result, cost_ns, most_bytes
 
     def _timed(self, kernel: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: Any, room: Room) -> Ran:
