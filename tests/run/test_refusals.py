@@ -3,50 +3,36 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+import warnings
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 import tensortide
 from tensortide.errors import RunError
+from tensortide.run.operators import refusal
 
 
-@pytest.fixture
-def group(tmp_path: Path) -> Iterator[None]:
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+def test_unknown_communication_is_refused() -> None:
+    with torch.library._scoped_library("tensortide_tests", "FRAGMENT") as library:
+        library.define("share(Tensor x, __torch__.torch.classes.c10d.ProcessGroup group) -> Tensor")
+        reason = refusal(torch.ops.tensortide_tests.share.default)
+    assert reason.startswith("tensortide_tests.share.default communicates: ")
+    assert "outside of `with tensortide.budget(...)`" in reason
+    assert "\n" not in reason
 
 
-COLLECTIVES: dict[str, Callable[[Tensor], Any]] = {
-    "c10d.broadcast_": lambda tensor: dist.broadcast(tensor, 0),
-    "c10d.allreduce_": dist.all_reduce,
-    "c10d.allgather_": lambda tensor: dist.all_gather([torch.empty_like(tensor)], tensor),
-    "_c10d_functional.all_reduce": lambda tensor: torch.ops._c10d_functional.all_reduce(tensor, "sum", "0"),
-}
-
-
-@pytest.mark.parametrize("name", COLLECTIVES)
-def test_communication_is_refused(name: str, group: None) -> None:
-    tensor = torch.ones(8)
-    before = tensor.clone()
-    with pytest.raises(RunError) as caught, tensortide.budget("1MiB"):
-        COLLECTIVES[name](tensor)
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith(f"{name}.default communicates: ")
-    assert "outside of `with tensortide.budget(...)`" in str(caught.value)
-    assert torch.equal(tensor, before)
-    dist.all_reduce(tensor)
-
-
-def test_a_barrier_writes_nothing(group: None) -> None:
-    with tensortide.budget("1MiB"):
-        dist.barrier()
+def test_memory_of_other_processes_is_refused() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch.distributed._symmetric_memory  # it registers the op
+    x = torch.ones(8)
+    for _ in range(2):  # not only the first time
+        with pytest.raises(RunError) as caught, tensortide.budget("1MiB"):
+            torch.ops.symm_mem.one_shot_all_reduce(x, "sum", "0")
+        assert "\n" not in str(caught.value)
+        assert str(caught.value).startswith("symm_mem.one_shot_all_reduce.default communicates: ")
 
 
 @pytest.mark.parametrize("inference", [False, True])

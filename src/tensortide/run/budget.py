@@ -26,6 +26,7 @@ from tensortide.plans.remat.choice import policy as named
 from tensortide.plans.remat.policies import DEFAULT, Policy
 from tensortide.run.block import ORDINARY, stored
 from tensortide.run.device import device_of, graphs_refused
+from tensortide.run.distributed import communication_seen
 from tensortide.run.follow import Follower, LiveStep, Tracer
 from tensortide.run.foreign import foreign_calls_seen
 from tensortide.run.limit import budget_bytes
@@ -181,6 +182,7 @@ class Budget:
             stack.enter_context(foreign_calls_seen(self.runtime))
             stack.enter_context(threads_guarded(self.runtime))
             stack.enter_context(graphs_refused())
+            stack.enter_context(communication_seen(self.runtime))
             stack.enter_context(self.runtime)
             self._open = stack.pop_all()
         return self
@@ -287,7 +289,14 @@ def _graph_of_plan(plan: Plan, name: str, graph: Graph | None) -> Graph:
 def _tensors() -> list[torch.Tensor]:
     """Every tensor that exists, with what sparse ones consist of."""
     found = [t for t in gc.get_objects() if type(t) in ORDINARY and not t.is_meta]
-    return stored([*found, *(tensor.grad for tensor in found if tensor.is_leaf and tensor.grad is not None)])
+    return stored([*found, *(gradient for gradient in map(_gradient, found) if gradient is not None)])
+
+
+def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
+    try:
+        return tensor.grad if tensor.is_leaf else None
+    except RuntimeError:  # a view that autograd has given up
+        return None
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3

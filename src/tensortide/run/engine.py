@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensortide.replays.remat.engine import Frame
 from tensortide.replays.remat.simulation import UNLIMITED, Thrashing
+from tensortide.run.operators import operators
 from tensortide.run.queues import Events, Streams
 from tensortide.run.tables import NOTHING, Tables
 from tensortide.timelines.events import Kind
@@ -59,6 +60,8 @@ class LiveEngine(Tables):
         """Bytes that the latest op of the program took only while it ran."""
         self.listeners: list[Callable[[int, int], None]] = []
         """Listeners to every event (``timelines.events.Kind``): kind, and value or storage."""
+        self.in_use: Counter[int] = Counter()
+        """How often each storage is locked by communication that is under way."""
         self.away: dict[int, int] = {}
         """Bytes of what the program references and is evicted, by storage."""
         self.away_bytes = self.plain_peak = 0
@@ -178,6 +181,18 @@ class LiveEngine(Tables):
                 self.connect(storage, near)
         return value
 
+    def hold(self, storage: int) -> None:
+        """Lock ``storage`` beyond the op that is about to run."""
+        self.in_use[storage] += 1
+        self.lock(storage)
+
+    def let_go(self, storage: int) -> None:
+        """End a ``hold``."""
+        self.in_use[storage] -= 1
+        self.unlock(storage)
+        if not self.in_use[storage]:
+            del self.in_use[storage]
+
     def fix(self, storage: int) -> None:
         """Note that ``storage`` is resident, and never to be recomputed."""
         self.pin(storage)
@@ -190,6 +205,7 @@ class LiveEngine(Tables):
         if self.in_a_row >= self.most_recomputed and self.budget < UNLIMITED:
             raise Thrashing
         assert call is not None  # what cannot be recomputed is fixed, and never asked for
+        assert operators[id(call.func)].repeatable  # above all, no other process has to take part
         mark = self.timer.mark() if self.timer is not None else None
         began = self.clock()
         try:
@@ -399,12 +415,12 @@ class LiveEngine(Tables):
     # When it ends
 
     def unlock_all(self) -> None:
-        """No op is on its way: after an error only pins lock."""
+        """No op is on its way: after an error only pins and communication lock."""
         self.frames.clear()
         self.loose = 0
         for storage, pinned in enumerate(self.pinned):
-            self.locks[storage] = int(pinned)
-            if self.resident[storage] and not pinned:
+            self.locks[storage] = pinned + self.in_use[storage]
+            if self.resident[storage] and not self.locks[storage]:
                 self.pool.setdefault(storage)
 
     def restore(self) -> None:

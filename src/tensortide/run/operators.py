@@ -12,15 +12,17 @@ import torch
 from msgspec.structs import replace
 from torch.utils._pytree import tree_map_only
 
+from tensortide.errors import RunError
 from tensortide.graph.effects import ALLOCATIONS, CONSTANTS, NORMALISATIONS, STATISTICS, fills
 from tensortide.memory.workspace import workspace_of
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.schema import PASSED_ON, schema_of
 from tensortide.run.block import Hole, Template
+from tensortide.run.collectives import COMMUNICATIONS, communicates
 from tensortide.run.device import default_generators
 
 _NO_MEMORY = "aten::_efficientzerotensor"
-_UNREPEATABLE = frozenset({"c10d", "profiler", "inductor"})
+_UNREPEATABLE = frozenset({"profiler", "inductor"})
 _RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::_resize_output_", "aten::set_"})
 _ONLY_MARKS = "aten::record_stream"
 """Declared to write its argument, which it leaves as it is."""
@@ -82,13 +84,14 @@ class Operator:
     tensor; ``lone``: only its first argument is one. ``lean``: it takes no memory at all, not even while it runs.
     ``dynamic``: most bytes of its results, if the data decides. ``blank``: its results, or what it writes, have no
     contents, or one number for each element: ``constant``, or its argument at the place ``number``. ``fills``: it
-    writes a whole tensor, whatever was in it. ``foreign``: it is of another library. ``believed``: its schema says
-    truly what it writes; else it may write every argument, at any time.
+    writes a whole tensor, whatever was in it. ``communicates``: other processes take part. ``composite``: its ops are
+    followed instead. ``foreign``: it is of another library. ``believed``: its schema says truly what it writes; else it
+    may write every argument, at any time.
     """
 
     __slots__ = (
-        *("allocates", "believed", "blank", "constant", "dynamic", "factory", "fills", "foreach", "foreign", "func"),
-        *("kernel", "lean", "lone", "number", "passed", "random"),
+        *("allocates", "believed", "blank", "communicates", "composite", "constant", "dynamic", "factory", "fills"),
+        *("foreach", "foreign", "func", "kernel", "lean", "lone", "number", "passed", "random"),
         *("repeatable", "resizing", "statistics", "sums", "target", "training", "view", "written"),
     )
 
@@ -107,6 +110,11 @@ class Operator:
         ]
         if schema.name == _ONLY_MARKS:
             self.written = []
+        communication = COMMUNICATIONS.get(schema.name)
+        self.communicates = communicates(schema)
+        self.composite = communication is not None and communication.composite
+        if communication is not None:
+            self.written = [(places[name], name) for name in communication.writes]
         training = NORMALISATIONS.get(schema.name.replace("::", "."))
         self.statistics = () if training is None else tuple(places[name] for name in STATISTICS if name in places)
         self.training = places.get(training or "", -1)
@@ -117,11 +125,10 @@ class Operator:
             if str(argument.type) == "Tensor" and not argument.kwarg_only and not argument.has_default_value():
                 self.target = place
         self.view = (self.believed and bool(func.is_view) and not _composite(func)) or schema.name == "aten::set_"
-        self.foreign = schema.name.partition("::")[0] not in (_KNOWN | _COMMUNICATION)
+        self.foreign = schema.name.partition("::")[0] not in _KNOWN and not self.communicates
         self.random = self.foreign or torch.Tag.nondeterministic_seeded in func.tags
-        self.repeatable = (
-            self.believed and schema.name.partition("::")[0] not in _UNREPEATABLE and schema.name != _NO_MEMORY
-        )
+        unrepeatable = self.communicates or schema.name.partition("::")[0] in _UNREPEATABLE
+        self.repeatable = self.believed and not unrepeatable and schema.name != _NO_MEMORY
         self.sums = func in _SUMS
         self.resizing = schema.name in _RESIZING or any(argument.is_out for argument in arguments)
         self.allocates = self.resizing or any(
@@ -163,23 +170,19 @@ _KNOWN = frozenset(
     }
 )
 """Namespaces whose schemas say truly what an op writes, and whose ops are done when they return."""
-_COMMUNICATION = frozenset(
-    {"c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor", "symm_mem"}
-)
-_SYNCHRONIZATION = frozenset({"c10d::barrier", "c10d::monitored_barrier_"})
 _INSTEAD = "call it outside of `with tensortide.budget(...)`"
 
 
 def refusal(func: Any) -> str:
     """Reason why the op overload ``func`` must not run under a budget, on one line; empty if it may.
 
-    Communication goes on after its op has returned, and its schemas declare no writes.
+    Schemas of other libraries may declare no writes.
     """
     schema = func._schema
     namespace = schema.name.partition("::")[0]
-    if namespace in _KNOWN or schema.name in _SYNCHRONIZATION:
+    if namespace in _KNOWN or schema.name in COMMUNICATIONS:
         return ""
-    if namespace in _COMMUNICATION:
+    if communicates(schema):
         return (
             f"{func} communicates: a memory budget cannot follow what it reads and writes, and results could be wrong; "
             f"{_INSTEAD}"
@@ -196,13 +199,23 @@ def believed(func: Any) -> bool:
     numbers for names. What returns nothing, or has a name that ends in an underscore, writes something.
     """
     schema = func._schema
-    if schema.name.partition("::")[0] in (_KNOWN | _COMMUNICATION):
+    if schema.name.partition("::")[0] in _KNOWN or communicates(schema):
         return True
     takes = any("Tensor" in str(argument.type) for argument in schema.arguments)
     if not schema.is_mutable and takes and (not schema.returns or schema.name.endswith("_")):
         return False
     inferred = any(argument.name.removeprefix("_").isdigit() for argument in schema.arguments)
     return not inferred and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "Meta"))
+
+
+def operator_of(func: Any) -> Operator:
+    """The Operator of ``func``. Raises RunError if it must not run."""
+    found = operators.get(id(func))
+    if found is None:
+        if reason := refusal(func):
+            raise RunError(reason)
+        found = operators[id(func)] = Operator(func)  # which holds ``func``, so the number stays its own
+    return found
 
 
 def written_by(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], list[Any]]:

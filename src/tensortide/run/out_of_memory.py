@@ -46,7 +46,7 @@ class Attempt:
         if self.written and not runtime.hardware.fits(room.nbytes + room.workspace_bytes):
             raise _DoesNotFit
         self.begun = True
-        ran = runtime._timed(self.operator.kernel, self.args, self.kwargs, frame, room)
+        ran = runtime._timed(runtime.kernel_of(self.operator), self.args, self.kwargs, frame, room)
         if room is not NO_ROOM:
             room.learn(sum({s._cdata: s.nbytes() for s in map(storage_of, tensors_of((ran[0],)))}.values()), None)
         return ran
@@ -54,6 +54,8 @@ class Attempt:
     def _undo(self) -> None:
         """Put back what the failed op may have changed: generators; and what it overwrites, by recomputing that."""
         runtime, engine = self.runtime, self.runtime.engine
+        if self.operator.foreign and runtime.listener.heard:
+            raise failed(runtime, self.operator.func, "other processes took part in it")
         if self.operator.random and self.call is None:
             raise failed(runtime, self.operator.func, "it draws random numbers that cannot be drawn again")
         for generator, state in self.call.generators if self.call is not None else ():

@@ -32,8 +32,9 @@ from tensortide.run.block import (
 )
 from tensortide.run.device import asked_bytes, device_of
 from tensortide.run.engine import LiveEngine
+from tensortide.run.in_flight import InFlight, Listener
 from tensortide.run.limit import infeasible
-from tensortide.run.operators import NO_ROOM, Operator, Room, generators_of, operators, refusal, sizes_on
+from tensortide.run.operators import NO_ROOM, Operator, Room, generators_of, operator_of, operators, sizes_on
 from tensortide.run.out_of_memory import Attempt, failed, repeated
 from tensortide.run.storages import Storages
 from tensortide.run.unfilled import covers
@@ -83,6 +84,9 @@ class Runtime(Mode):
         self.thread = get_ident()
         self.sizes = sizes_on(device, workspace, torch.get_num_threads())
         self.ops = 0
+        self.in_flight, self.listener = InFlight(self), Listener(self)
+        self.keeping = False
+        """True while what ops make stays resident: others write it too, unseen."""
         self.watchers: list[Watcher] = []
         """Wrappers around every op, the last one outermost."""
 
@@ -93,14 +97,14 @@ class Runtime(Mode):
         if operator is None:
             if isinstance(func, torch._ops.HigherOrderOperator):
                 return self._safely(self._opaque, func, args, kwargs or {})
-            if reason := refusal(func):
-                raise RunError(reason)
-            operator = operators[id(func)] = Operator(func)  # which holds ``func``, so the number stays its own
+            operator = operator_of(func)
         if operator.passed:
             return func(*args, **(kwargs or {}))
         for kind in types:
             if kind not in _ORDINARY and not issubclass(kind, torch.nn.Parameter):
                 return NotImplemented
+        if operator.communicates:
+            return self._safely(self.in_flight.run, operator, args, kwargs or {})
         if operator.view and not self.watchers:
             return self._view(operator, args, kwargs or {})
         action: Callable[..., Any] = self._view if operator.view else self._run
@@ -157,7 +161,8 @@ class Runtime(Mode):
 
     def _run(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         engine = self.engine
-        if engine.freed:
+        if engine.freed or self.in_flight.flights:
+            self.in_flight.land()
             engine.collect()
         written: Sequence[Value] = ()
         blind: Sequence[Value] = ()
@@ -215,6 +220,8 @@ class Runtime(Mode):
     ) -> None:
         """Remember what has run."""
         engine = self.engine
+        if self.keeping or (operator.foreign and self.listener.heard):
+            call = None
         spoilt = [value for value in written if value not in blind] if written else written
         made, grown = self._fresh(result, None if spoilt else call)
         workspace_bytes = room.workspace_bytes if most_bytes is None else max(0, most_bytes - grown)
@@ -293,11 +300,11 @@ class Runtime(Mode):
         evictions."""
         begun, asked = False, 0
         try:
-            frame = self._ready(values, held, written, resident, room)
+            frame = self._ready(values, held, written, resident and not operator.foreign, room)
             begun = not written or self.hardware.fits(room.nbytes + room.workspace_bytes)
             if begun:
                 run = self._measured if room.open else self._timed
-                return run(operator.kernel, args, kwargs, frame, room)
+                return run(self.kernel_of(operator), args, kwargs, frame, room)
         except RuntimeError as error:
             denied = asked_bytes(error)
             if denied is None:
@@ -350,6 +357,19 @@ class Runtime(Mode):
         if self.timer is not None:
             self.timer.settle()
             self.engine.correct()
+
+    def kernel_of(self, operator: Operator) -> Callable[..., Any]:
+        """The kernel of ``operator``; that of another library runs such that the communication inside it is seen."""
+        if not operator.foreign:
+            kernel: Callable[..., Any] = operator.kernel
+            return kernel
+
+        def listened(*args: Any, **kwargs: Any) -> Any:
+            self.listener.heard = False
+            with self.listener:
+                return operator.kernel(*args, **kwargs)
+
+        return listened
 
     def _opaque(self, what: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run an operator over functions, or an op on tensors without a storage, a size or memory of their own (sparse,
@@ -409,13 +429,14 @@ class Runtime(Mode):
         self.engine.abandon(self._prepare([self.engine.newest(storage)], (), 0))
 
     def _prepare(self, inputs: Sequence[int], overwritten: Any, nbytes: int, workspace_bytes: int = 0) -> Any:
-        """As the engine does; garbage in cycles is collected before an op is refused as too large. A recomputation that
-        finds too little memory on the device is run again after evictions."""
+        """As the engine does; garbage in cycles is collected, and communication waited for, before an op is refused as
+        too large. A recomputation that finds too little memory on the device is run again after evictions."""
         attempt = functools.partial(self.engine.prepare, inputs, overwritten, nbytes, workspace_bytes)
         try:
             return attempt()
         except OutOfMemory:
             gc.collect()
+            self.in_flight.settle()
             return attempt() if not self.lowered_from else self._prepare_beyond(attempt)
         except RuntimeError as error:
             asked = asked_bytes(error)
@@ -549,6 +570,7 @@ class Runtime(Mode):
         for table in (self.known, self.storages.shared, self.pending.values, engine.memories, engine.calls):
             table.clear()
         engine.unsettled.clear()
+        self.in_flight.flights.clear()
 
     def _resized(self, written: Sequence[Value]) -> int:
         """An op may have given storages another size; they are not followed any further than that."""

@@ -1,0 +1,75 @@
+"""Calls into ``torch.distributed`` that the dispatcher does not see."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator
+from threading import get_ident
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Reducer
+
+from tensortide.errors import RunError
+from tensortide.recorder.surroundings import replaced
+from tensortide.run.runtime import Runtime
+
+LONGEST_S = 600.0
+"""Longest wait for communication that a callback waits for."""
+
+
+@contextlib.contextmanager
+def communication_seen(runtime: Runtime) -> Iterator[None]:
+    """Note who waits for communication; let callbacks run in this thread, once what they wait for is complete; and keep
+    what DistributedDataParallel makes for itself, since C++ writes it too."""
+    with contextlib.ExitStack() as stack:
+        if dist.is_available():
+            stack.enter_context(replaced(dist.Work, "wait", _waiting(runtime, dist.Work.wait)))
+            for owner, name in ((Reducer, "__init__"), (Reducer, "_rebuild_buckets")):
+                stack.enter_context(replaced(owner, name, _keeping(runtime, getattr(owner, name))))
+            for name in ("then", "add_done_callback"):
+                future = torch._C.Future
+                stack.enter_context(replaced(future, name, _calling_back(runtime, getattr(future, name))))
+        yield
+
+
+def _waiting(runtime: Runtime, wait: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(wait)
+    def waited(work: Any, *args: Any, **kwargs: Any) -> Any:
+        result = wait(work, *args, **kwargs)
+        if get_ident() == runtime.thread:
+            runtime.in_flight.waited(work)
+        return result
+
+    return waited
+
+
+def _keeping(runtime: Runtime, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def kept(*args: Any, **kwargs: Any) -> Any:
+        before, runtime.keeping = runtime.keeping, True
+        try:
+            return original(*args, **kwargs)
+        finally:
+            runtime.keeping = before
+
+    return kept
+
+
+def _calling_back(runtime: Runtime, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def then(future: Any, callback: Callable[[Any], Any]) -> Any:
+        until = time.monotonic() + LONGEST_S
+        while get_ident() == runtime.thread and not future.done():
+            if time.monotonic() > until:
+                raise RunError(
+                    f"communication was not complete after {LONGEST_S:.0f} s, and a callback would run in another "
+                    "thread: a memory budget covers one thread; wait for the communication before adding callbacks"
+                )
+            time.sleep(0.0002)
+        return original(future, callback)
+
+    return then

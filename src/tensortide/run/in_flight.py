@@ -1,0 +1,174 @@
+"""Communication under way: the memory that it reads and writes stays where it is until it is complete."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tensortide.recorder.recorder import Mode
+from tensortide.run.block import ORDINARY, Storage, stored, tensors_of
+from tensortide.run.collectives import WAIT, followed, work_of
+from tensortide.run.operators import NO_ROOM, Operator, operator_of, operators
+
+if TYPE_CHECKING:
+    from tensortide.run.runtime import Runtime
+
+PATIENCE_S = 20.0
+"""Longest wait for communication whose end makes room, before an op fails for lack of it."""
+_OURS = 2
+"""References to a Work that only its Flight holds: there, and as the argument of the count."""
+
+
+@dataclass(eq=False, slots=True)
+class Flight:
+    """A collective, or one end of a message, that has begun."""
+
+    work: Any
+    handles: Sequence[Storage]
+    """Its arguments, which are held until it is complete."""
+    storages: Sequence[int]
+    """Their numbers in the engine."""
+    functional: bool
+    """True if its result stands for it: the Work is not the program's."""
+    waited: bool = False
+
+    def complete(self) -> bool:
+        """True if nothing reads or writes the arguments any more. Some backends only tell who waits."""
+        return self.waited or bool(self.work.is_completed())
+
+    def forgotten(self) -> bool:
+        """True if nobody is left to wait for it."""
+        return not self.functional and sys.getrefcount(self.work) <= _OURS
+
+
+class InFlight:
+    """Runs communication ops, and knows those that are not complete.
+
+    What such an op writes can never be recomputed: it would take all the other processes to do it again. What was made
+    from the contents before is secured, as before every write.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.flights: list[Flight] = []
+        self._functional = False
+
+    def run(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run ``operator``, or the ops that it is made of."""
+        tensors = tensors_of((*args, *kwargs.values()))
+        if not operator.composite:
+            return self._begin(operator, tensors, args, kwargs)
+        outer, self._functional = self._functional, True
+        try:
+            result = followed(self.runtime, operator.func, tensors, args, kwargs)
+        finally:
+            self._functional = outer
+        if operator.func._opname == WAIT:
+            self._waited_for(tensors)
+        return result
+
+    def _begin(
+        self, operator: Operator, tensors: list[torch.Tensor], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        runtime, engine = self.runtime, self.runtime.engine
+        self.land()
+        parts = stored(tensors)
+        runtime.unfilled.used(False, parts, ())
+        values = list(dict.fromkeys(map(runtime.storages.value, parts)))
+        written, _ = runtime.storages.all_written(operator, args, kwargs)
+        frame = runtime._ready([*values, *written], [], written, False, NO_ROOM)
+        handles = [value.block.bytes() for value in values]
+        for value in written:
+            runtime._write(value, None, 0, 0)
+        storages = [value.block.storage for value in values]
+        for storage in storages:
+            engine.hold(storage)
+        flight = Flight(None, handles, storages, self._functional)
+        try:
+            result, cost_ns, _ = runtime._timed(operator.kernel, args, kwargs, frame, NO_ROOM)
+            flight.work = work_of(result)
+        except BaseException:
+            self._let_go(flight)
+            raise
+        engine.ran(cost_ns, 0, 0)
+        if flight.work is not None:
+            self.flights.append(flight)
+        else:
+            self._keep(flight)
+        return result
+
+    def land(self) -> None:
+        """Let go of the arguments of what is complete. Those of what nobody can wait for any more stay resident as long
+        as the program references them."""
+        still: list[Flight] = []
+        for flight in self.flights:
+            if flight.complete():
+                self._let_go(flight)
+            elif flight.forgotten():
+                self._keep(flight)
+            else:
+                still.append(flight)
+        self.flights = still
+
+    def settle(self) -> None:
+        """Wait for what is under way, but not for ever: another process may wait for this one to go on."""
+        until = time.monotonic() + PATIENCE_S
+        while self.flights and time.monotonic() < until:
+            time.sleep(0.001)
+            self.land()
+
+    def waited(self, work: Any) -> None:
+        """The program has waited for ``work``."""
+        for flight in self.flights:
+            if flight.work is work:
+                flight.waited = True
+        self.land()
+
+    def _waited_for(self, tensors: Sequence[torch.Tensor]) -> None:
+        """The program has waited for the results ``tensors``."""
+        ready = {value.block.storage for value in map(self.runtime.storages.value, stored(tensors))}
+        for flight in self.flights:
+            if flight.functional and not ready.isdisjoint(flight.storages):
+                flight.waited = True
+        self.land()
+
+    def _let_go(self, flight: Flight) -> None:
+        for storage in flight.storages:
+            self.runtime.engine.let_go(storage)
+
+    def _keep(self, flight: Flight) -> None:
+        for storage in flight.storages:
+            if not self.runtime.engine.fixed[storage]:
+                self.runtime.engine.fix(storage)
+        self._let_go(flight)
+
+
+class Listener(Mode):
+    """Sees the communication inside an op of another library, which runs as a whole: such an op must not run twice."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__()
+        self.runtime = runtime
+        self.heard = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            return func(*args, **kwargs)
+        operator = operators.get(id(func)) or Operator(func)
+        if not operator.communicates and not operator.foreign:
+            return func(*args, **kwargs)
+        if not ORDINARY.issuperset(types):
+            return NotImplemented
+        operator = operator_of(func)
+        self.heard = self.heard or operator.communicates
+        if operator.composite or operator.foreign:
+            return followed(self, func, tensors_of((*args, *kwargs.values())), args, kwargs)
+        return self.runtime._safely(self.runtime.in_flight.run, operator, args, kwargs)

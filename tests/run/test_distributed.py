@@ -1,0 +1,63 @@
+"""Training over several processes leaves behind under budgets on every rank what it does without, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch.distributed as dist
+
+from tests.run.ranks import Ranks
+
+pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="needs gloo")
+
+KINDS = (
+    *("by-hand-async", "by-hand-coalesced", "by-hand-functional", "by-hand-sync", "contrastive"),
+    *("ddp", "ddp-half", "ddp-half-in-c++", "ddp-no-sync", "ddp-static", "ddp-unused", "ddp-views"),
+    *("fsdp1", "fsdp1-originals", "fsdp2", "fsdp2-clip", "fsdp2-half", "fsdp2-kept"),
+    *("pipeline", "pipeline-1f1b", "tensor", "tensor-sequence", "zero", "zero-views"),
+)
+"""Those of ``parallel``, which imports much."""
+FAST = ("by-hand-async", "ddp-static", "fsdp2")
+LEAST = {"contrastive": 0.85, "fsdp2-half": 0.9, "fsdp2": 0.8}
+"""Least shares with which training gets through, of the kinds that need more than half."""
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    ranks = Ranks(2, tmp_path_factory.mktemp("two"))
+    yield ranks
+    ranks.close()
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    ranks = Ranks(4, tmp_path_factory.mktemp("four"))
+    yield ranks
+    ranks.close()
+
+
+def assert_same(ranks: Ranks, kind: str, shares: tuple[float, ...]) -> None:
+    """All ranks are the same under all budgets, each with a little more than the rank before, and recompute."""
+    shares = tuple(dict.fromkeys(max(share, LEAST.get(kind, 0.0)) for share in shares))
+    for found in ranks.call("tests.run.parallel:trained", kind, shares):
+        assert [same for same, _ in found] == [True] * (1 + len(shares))
+        assert found[0][1] == 0
+        assert all(recomputations > 0 for _, recomputations in found[1:])
+
+
+@pytest.mark.parametrize("kind", FAST)
+def test_two_processes(kind: str, two: Ranks) -> None:
+    assert_same(two, kind, (0.6,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_processes_under_several_budgets(kind: str, two: Ranks) -> None:
+    assert_same(two, kind, (0.9, 0.7, 0.5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_four_processes(kind: str, four: Ranks) -> None:
+    assert_same(four, kind, (0.8, 0.6))
