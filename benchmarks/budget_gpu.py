@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 import statistics
 import time
 import warnings
@@ -24,13 +25,13 @@ import harness
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from tensortide.errors import BudgetInfeasible, BudgetLowered, RunError
+from tensortide.errors import BudgetLowered, RunError
 from tensortide.examples import find
 from tensortide.run.budget import Budget
 from tensortide.run.device import device_of
 
 UNLIMITED = 1 << 60
-SHARES = (1.0, 0.8, 0.5, 0.3)
+SHARES = (0.8, 0.5, 0.3)
 STEPS = 4
 CHILD_S = 240
 WORKLOADS: dict[str, dict[str, Any]] = {
@@ -39,13 +40,9 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     "unet": {"batch": 4},
     "bert": {"batch": 32},
     "lstm": {"batch": 128, "seq": 64},
-    "vit": {"batch": 32},
 }
 SMALLEST: dict[str, dict[str, Any]] = {
-    "gpt2": {
-        **{"batch": 2, "seq": 16, "hidden": 16, "layers": 2},
-        **{"heads": 2, "vocab": 32, "positions": 16, "dropout": 0.1},
-    }
+    "gpt2": {"batch": 2, "seq": 16, "hidden": 16, "layers": 2, "heads": 2, "vocab": 32, "dropout": 0.1}
 }
 STEP_COLUMNS = {
     "workload": "{workload}",
@@ -127,10 +124,13 @@ def everything(step: Step, losses: list[torch.Tensor], generators: list[torch.Te
     return [tensor.cpu() for tensor in (*losses, *state(step), *generators)]
 
 
-def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
-    from tests.run.same import identical
-
-    return len(one) == len(other) and all(map(identical, one, other))
+def digest(tensors: list[torch.Tensor]) -> str:
+    """Equal for the same bits."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+        found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy() if tensor.numel() else b"")
+    return found.hexdigest()
 
 
 def workload(name: str, settings: dict[str, Any], device: str, count: int) -> dict[str, Any]:
@@ -145,19 +145,14 @@ def workload(name: str, settings: dict[str, Any], device: str, count: int) -> di
             on.steps(step, 1)
         losses, seconds = on.steps(step, count)
         peak = most[0]
-        runs.append(everything(step, losses, on.generators()))
+        runs.append(digest(everything(step, losses, on.generators())))
         del step, losses
-    return {"peak": peak, "seconds": seconds, "repeats": same(*runs)}
+    return {"peak": peak, "seconds": seconds, "digest": runs[0], "repeats": runs[0] == runs[1]}
 
 
 def under(name: str, settings: dict[str, Any], device: str, count: int, share: float, plain: dict[str, Any]) -> Any:
     """The same under a budget of ``share`` of the ordinary peak."""
     on = OnDevice(device)
-    step = on.build(name, settings)
-    on.steps(step, 2)
-    losses, _ = on.steps(step, count)
-    expected = everything(step, losses, on.generators())
-    del step, losses
     step = on.build(name, settings)
     on.steps(step, 1)
     gc.collect()
@@ -169,9 +164,9 @@ def under(name: str, settings: dict[str, Any], device: str, count: int, share: f
             on.steps(step, 1)
         losses, seconds = on.steps(step, count)
         usage = budget.usage
-    found = everything(step, losses, on.generators())
+    same = plain["digest"] == digest(everything(step, losses, on.generators()))
     return {
-        "same": "yes" if same(expected, found) else "NO" if plain["repeats"] else "no; nor are ordinary runs",
+        "same": "yes" if same else "NO" if plain["repeats"] else "no; nor are ordinary runs",
         "peak_mib": (before + most[0]) / (1 << 20),
         "printed_mib": usage.peak_bytes / (1 << 20),
         "budget_mib": limit / (1 << 20),
@@ -217,7 +212,7 @@ def out_of_memory(device: str) -> str:
     with on.peak() as most:
         on.steps(step, 1)
     losses, _ = on.steps(step, STEPS)
-    expected = everything(step, losses, on.generators())
+    expected = digest(everything(step, losses, on.generators()))
     del step, losses
     step = small(on)
     on.steps(step, 3)
@@ -233,7 +228,7 @@ def out_of_memory(device: str) -> str:
             usage = budget.usage
             on.module.set_per_process_memory_fraction(1.0, on.device)
     answered = any(warning.category is BudgetLowered for warning in warned)
-    right = same(expected, everything(step, losses, on.generators()))
+    right = expected == digest(everything(step, losses, on.generators()))
     return f"{'answered' if answered else 'NEVER RAISED'}, {usage.recomputations:,} recomputed, same bits: {right}"
 
 
@@ -270,17 +265,16 @@ def streams(device: str) -> str:
                 for _ in range(10):
                     loss = layered(on, x, weights)
                     loss.backward()
-                    found += [
-                        loss.detach().cpu(),
-                        *(weight.grad.cpu() for weight in weights if weight.grad is not None),
-                    ]
+                    gradients = [weight.grad for weight in weights if weight.grad is not None]
+                    found += [tensor.detach().cpu() for tensor in (loss, *gradients)]
+                    del gradients
                     for weight in weights:
                         weight.grad = None
             return found, most[0], budget.usage.recomputations if budget is not None else 0
 
     expected, peak, _ = run(None)
     found, _, recomputed = run(peak * 0.4)
-    return f"same bits: {same(expected, found)}, {recomputed:,} recomputed"
+    return f"same bits: {digest(expected) == digest(found)}, {recomputed:,} recomputed"
 
 
 def prefetcher(device: str) -> str:
@@ -320,7 +314,7 @@ def prefetcher(device: str) -> str:
 
     expected, peak = run(None)
     found, _ = run(peak * 0.6)
-    return f"same bits: {same(expected, found)}"
+    return f"same bits: {digest(expected) == digest(found)}"
 
 
 def timing(device: str) -> str:
@@ -330,7 +324,7 @@ def timing(device: str) -> str:
     with Budget(UNLIMITED, device=on.device) as budget:
         on.steps(step, 6)
         budget.reset()
-        _, seconds = on.steps(step, 6)
+        on.steps(step, 6)
         usage = budget.usage
     return f"ops take {usage.base_ns / usage.open_ns:.0%} of the time, {usage.base_ns / usage.ops / 1000:.1f} us each"
 
@@ -365,7 +359,7 @@ def measure(run: harness.Run) -> None:
         except harness.ChildFailed as error:
             steps.add({"workload": name, "share": "ordinary", "same": str(error)})
             continue
-        for share in SHARES[2:3] if run.smallest else SHARES:
+        for share in SHARES[:1] if run.smallest else SHARES:
             row: harness.Row = {"workload": name, "share": share}
             try:
                 row |= run.child(under, name, settings, device, count, share, plain, timeout_s=CHILD_S, **variables)
