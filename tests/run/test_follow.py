@@ -26,6 +26,7 @@ from tensortide.replays.remat import Simulator
 from tensortide.run.budget import Budget
 from tensortide.run.measure import compared
 from tensortide.timelines import timeline
+from tensortide.timelines.events import Kind
 from tests.examples.tiny import TINY
 from tests.run.same import UNLIMITED, counting, identical, state
 
@@ -280,6 +281,41 @@ def test_a_sum_of_gradients_is_never_computed_again() -> None:
     assert len(sums) == 23
     assert 0 < len(again) < len(told.recorded)
     assert not sums.intersection(again)
+
+
+@pytest.mark.parametrize("share", [0.8, 0.7])
+def test_gradients_of_parameters_stay_while_anything_else_can_go(share: float) -> None:
+    model = nn.Sequential(*(layer for _ in range(8) for layer in (nn.Linear(64, 64), nn.Tanh())))
+    optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+    x = torch.randn(256, 64)
+    evicted: list[Any] = []
+
+    def step() -> None:
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    with Budget(1 << 60) as free:
+        before = free.resident_bytes
+        step()
+    with Budget(before + int((free.usage.peak_bytes - before) * share)) as budget:
+        runtime = budget.runtime
+        assert runtime is not None
+        engine = runtime.engine
+        memories = engine.memories
+        engine.listeners.append(lambda kind, index: evicted.append(memories[index]) if kind == Kind.EVICT else None)
+
+        def gone(parameter: torch.Tensor) -> bool:
+            return parameter.grad is not None and memories[runtime.storage(parameter.grad)] in evicted
+
+        for _ in range(2):
+            model(x).square().mean().backward()
+            assert evicted
+            assert not any(map(gone, model.parameters()))
+            optimizer.step()
+            optimizer.zero_grad()
+            evicted.clear()
 
 
 def test_another_program_is_told_once_and_keeps_its_results() -> None:

@@ -30,7 +30,7 @@ from tensortide.run.distributed import communication_seen
 from tensortide.run.follow import Follower, LiveStep, Tracer
 from tensortide.run.foreign import foreign_calls_seen
 from tensortide.run.limit import budget_bytes
-from tensortide.run.reads import reads_seen, threads_guarded
+from tensortide.run.reads import reads_seen, threads_guarded, watch_gradients
 from tensortide.run.runtime import Runtime
 from tensortide.units import format_bytes, format_seconds
 
@@ -171,8 +171,7 @@ class Budget:
             self.runtime = Runtime(self.policy, self.budget_bytes, self.device, self.clock, self.workspace)
             self._since_ns, self._ops_before = time.perf_counter_ns(), 0
             stack.callback(self._close, self.runtime)
-            for tensor in _tensors():
-                self.runtime.storage(tensor)
+            self._meet(self.runtime, stack)
             engine = self.runtime.engine
             self.budget_bytes = engine.budget = budget_bytes(self.limit, self.device, engine.memory)
             engine.when_slow = self._slow
@@ -189,6 +188,13 @@ class Budget:
 
     def __exit__(self, *error: Any) -> None:
         self._open.__exit__(*error)
+
+    def _meet(self, runtime: Runtime, stack: ExitStack) -> None:
+        """Count every tensor that exists."""
+        tensors = _tensors()
+        for tensor in tensors:
+            runtime.storage(tensor)
+        watch_gradients(runtime, tensors, stack)
 
     def _watch(self, runtime: Runtime, stack: ExitStack) -> None:
         """Follow the plan, and remember the steps."""

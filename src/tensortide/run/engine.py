@@ -49,6 +49,8 @@ class LiveEngine(Tables):
         """Storages read by pending ops that the program has released."""
         self.summed: dict[int, int] = {}
         """First operand and sum of each of the latest ops that summed gradients."""
+        self.gradients: set[Block] = set()
+        """Those of the program's storages that are gradients of parameters."""
         self.made: dict[int, Any] = {}
         self.streams: Streams | None = None
         self.timer: Events | None = None
@@ -167,7 +169,14 @@ class LiveEngine(Tables):
         self.depth[storage] = deep
         for near in sources:
             self.connect(storage, near)
+        if memory in self.gradients:
+            self.gradient_made(storage)
         return value
+
+    def gradient_made(self, storage: int) -> None:
+        """``storage``, just made, is the gradient of a parameter."""
+        if self.resident[storage] and not self.fixed[storage] and self.rules.deallocation == "eager":
+            self.spare(storage)
 
     def _overwrite(self, op: int, storage: int, sources: Sequence[int], deep: int) -> int:
         """The value that ``op`` has just written to ``storage``, which can be recomputed."""
@@ -318,8 +327,7 @@ class LiveEngine(Tables):
         return unneeded
 
     def give_up(self) -> bool:
-        self.unspare(sorted(self.spared))
-        if self.pool:
+        if self.unspare_one():
             return True
         for storage in list(self.waiting):
             if self._memory(storage).abandoned() and not self.locks[storage] > self.pinned[storage]:

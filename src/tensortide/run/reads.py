@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from tensortide.recorder.recorder import Mode
 from tensortide.recorder.surroundings import replaced
@@ -56,6 +57,19 @@ def _resizer(runtime: Runtime) -> Callable[..., Any]:
         return storage
 
     return resized
+
+
+def watch_gradients(runtime: Runtime, tensors: Iterable[torch.Tensor], until: contextlib.ExitStack) -> None:
+    """Tell ``runtime`` of every gradient that arrives at one of ``tensors``, or at a parameter made from now on."""
+
+    def watch(tensor: torch.Tensor | None) -> None:
+        if tensor is not None and type(tensor) in ORDINARY and tensor.is_leaf and tensor.requires_grad:
+            until.callback(tensor.register_post_accumulate_grad_hook(runtime.gradient).remove)
+
+    for tensor in tensors:
+        watch(tensor)
+    made = register_module_parameter_registration_hook(lambda _module, _name, parameter: watch(parameter))
+    until.callback(made.remove)
 
 
 class _Guard(Mode):

@@ -466,6 +466,15 @@ class Runtime(Mode):
 
     # Storages
 
+    def gradient(self, parameter: torch.Tensor) -> None:
+        """The gradient of ``parameter`` has come: it is evicted last."""
+        gradient = parameter.grad
+        if gradient is not None and type(gradient) in _ORDINARY and gradient.layout is torch.strided:
+            block = self.storages.value(gradient).block
+            self.engine.gradients.add(block)
+            if block.storage != PENDING:
+                self.engine.gradient_made(block.storage)
+
     def storage(self, tensor: torch.Tensor) -> int:
         """The engine's number for the storage of ``tensor``."""
         block = self.storages.value(tensor).block

@@ -309,5 +309,6 @@ class Storages:
             del self.known[block.key]
             self.shared.pop(block.key, None)
             self.unfilled.found.pop(block.key, None)
+            self.engine.gradients.discard(block)
             self.pending.values.pop(block.key, None)
             self.engine.freed.append(block)

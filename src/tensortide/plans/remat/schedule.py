@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tensortide.errors import GraphError
 from tensortide.graph.effects import blind_slots
 from tensortide.graph.model import Call, Graph, Op
+from tensortide.graph.roles import Role
 from tensortide.graph.unroll import unrolled
 from tensortide.memory.accumulate import partial_sums
 from tensortide.memory.workspace import Workspace, workspace_bytes
@@ -75,8 +76,9 @@ class Schedule:
     is left (``memory.accumulate.partial_sums``). Op i reads ``inputs[input_ends[i]:input_ends[i + 1]]`` and makes
     the values ``output_ends[i]`` to ``output_ends[i + 1] - 1``. Per value: its ``storage``, the ``nbytes`` that making
     it allocates (0 for a view, and for what is written in place), and the value that it ``replaces`` (-1: none). Per
-    storage: ``storage_bytes``, its first value ``root``, ``storage_origin``, the storage of the Graph, and ``fixed``: 1
-    if it cannot be recomputed. Events: ``kinds`` (values of ``Event``) and ``indexes``, of an op or a value.
+    storage: ``storage_bytes``, its first value ``root``, ``storage_origin``, the storage of the Graph, ``fixed``: 1
+    if it cannot be recomputed, and ``gradient``: 1 for the gradient of a parameter that the step makes. Events:
+    ``kinds`` (values of ``Event``) and ``indexes``, of an op or a value.
     """
 
     graph: Graph
@@ -95,6 +97,7 @@ class Schedule:
     root: Ints
     storage_origin: Ints
     fixed: Ints
+    gradient: Ints
     kinds: Ints
     indexes: Ints
 
@@ -291,7 +294,9 @@ class _Builder:
         record = self.graph.storages[storage]
         nbytes = record.nbytes if record.device == self.device else 0
         self.ours[storage] = len(self.columns["root"])
-        self._add(storage_bytes=nbytes, root=len(self.columns["storage"]), storage_origin=storage, fixed=fixed)
+        gradient = record.role is Role.GRADIENT and not fixed
+        self._add(storage_bytes=nbytes, root=len(self.columns["storage"]), storage_origin=storage)
+        self._add(fixed=fixed, gradient=gradient)
         self._append(storage, nbytes, NONE)
 
     def _append(self, storage: int, nbytes: int, replaces: int) -> None:

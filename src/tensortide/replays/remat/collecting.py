@@ -24,8 +24,9 @@ class CollectingEngine(Engine):
     A *fixed* storage cannot be recomputed: it existed before the step, or one of its sources was overwritten. It is
     pinned; under a budget it outlives its last reference while an evicted storage may need it.
 
-    A *sum of gradients* is spared while the program holds it. Its terms and partial sums are freed as soon as it is
-    complete: recomputing it takes a backward pass, op by op.
+    The *gradient* of a parameter, and a sum of gradients, is spared while the program holds it. The optimizer needs it,
+    and overwrites what it is made of. The terms and partial sums of a sum are freed as soon as it is complete:
+    recomputing it takes a backward pass, op by op.
     """
 
     def __init__(self, schedule: Schedule, policy: Policy, rules: Rules) -> None:
@@ -34,7 +35,7 @@ class CollectingEngine(Engine):
         self.waiting: dict[int, None] = {}
         """Fixed storages that the program has released, but that a recomputation may still read."""
         self.spared: dict[int, None] = {}
-        """Sums of gradients, which are pinned until the program releases them or nothing else can be evicted."""
+        """Gradients, which are pinned until the program releases them or nothing else can be evicted."""
 
     def compute(self, op: int) -> None:
         outputs = self.outputs[op]
@@ -44,6 +45,10 @@ class CollectingEngine(Engine):
         super().compute(op)
         if gathered is not None:
             self.spare(gathered)
+        if self.rules.deallocation == "eager":
+            for value in outputs:
+                if self.gradient[self.storage[value]]:
+                    self.spare(self.storage[value])
         for made in dict.fromkeys(self.storage[v] for v in outputs):
             if overwritten.keys() - {made} and not self.fixed[made]:
                 self.pin(made)
@@ -71,6 +76,20 @@ class CollectingEngine(Engine):
         for storage in storages:
             del self.spared[storage]
             self.unpin(storage)
+
+    def unspare_one(self) -> bool:
+        """Allow the eviction of that spared storage which the policy would evict first; False if there is none."""
+        spared, found = sorted(self.spared), None
+        for storage in spared:
+            self.unlock(storage)
+        if self.pool:
+            found, looked = self.policy.choose(list(self.pool), self)
+            self.evaluations += looked
+        for storage in spared:
+            self.lock(storage)
+        if found is not None:
+            self.unspare([found])
+        return found is not None
 
     def connect(self, made: int, near: int) -> None:
         if not self.fixed[made]:
@@ -112,10 +131,9 @@ class CollectingEngine(Engine):
         return held
 
     def give_up(self) -> bool:
-        """The last resort: evict sums of gradients; or drop what only waits to make something again, and never evict
-        what is made of it."""
-        self.unspare(sorted(self.spared))
-        if self.pool:
+        """The last resort: evict a gradient; or drop what only waits to make something again, and never evict what is
+        made of it."""
+        if self.unspare_one():
             return True
         for storage in self.waiting:
             if not self.dead[storage] and not self.references[storage] and self.banish(storage):

@@ -73,6 +73,7 @@ class Engine:
         self.replaces: list[int] = schedule.replaces.tolist()
         self.storage_bytes: list[int] = schedule.storage_bytes.tolist()
         self.fixed: list[int] = schedule.fixed.tolist()
+        self.gradient: list[int] = schedule.gradient.tolist()
         self.events = list(zip(schedule.kinds.tolist(), schedule.indexes.tolist(), strict=True))
         self.op_of: list[int] = schedule.op_of.tolist()
         self.totals = [sum(self.nbytes[v] for v in outputs) for outputs in self.outputs]

@@ -71,8 +71,8 @@ def _compute(s: Step, w: World, op: int) -> int:
         if not counted:
             w.storages[made].work += s.cost_ns[op]
     status = _execute(s, w, op, -1)
-    if status == OK and gathered >= 0:
-        spare(w, gathered)
+    if status == OK and w.reg[0].collect and w.reg[0].eager:
+        _spare_gradients(s, w, op, gathered)
     if status == OK and overwrites and w.reg[0].collect:
         _settle(s, w, op)
     return status
@@ -87,6 +87,16 @@ def _gathered(s: Step, w: World, op: int) -> int:
         if not w.storages[before].dependents:
             return int(s.storage[s.output_ends[op]])
     return -1
+
+
+@compiled
+def _spare_gradients(s: Step, w: World, op: int, gathered: int) -> None:
+    """Spare the gradients that ``op`` has made, and the sum ``gathered``, unless that is -1."""
+    if gathered >= 0:
+        spare(w, gathered)
+    for value in range(s.output_ends[op], s.output_ends[op + 1]):
+        if s.gradient[s.storage[value]]:
+            spare(w, s.storage[value])
 
 
 @compiled

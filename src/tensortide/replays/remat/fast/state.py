@@ -65,7 +65,7 @@ STORAGE = _record(
 )
 """Fields that are searched first, in 64 bytes. ``last``: time of the last access. ``work``: that of its ops. ``gain``:
 upper bound of the bytes per ns of work freed by evicting it. ``fixed``: not recomputable; 2: and in ``WAITS``.
-``pinned``: 2 if it is a sum of gradients and spared, one of as many as the register ``spared`` says.
+``pinned``: 2 if it is a gradient and spared, one of as many as the register ``spared`` says.
 ``place``: in the pool while it is resident, or of its class while it is not; -1: none. ``near[up:up_end]``,
 ``near[down:down_end]``: what it is made of and what is made of it. ``newest``: its newest value. ``dependents``:
 live storages made of it."""
@@ -96,6 +96,7 @@ class Step(NamedTuple):
     nbytes: Ints
     replaces: Ints
     root: Ints
+    gradient: Ints
     made: Small
     added: Small
     frames: Records
@@ -143,7 +144,7 @@ def with_room(prepared: Prepared, room: int, words: NDArray[np.uint32]) -> tuple
     reg["levels"][0, : len(starts)] = starts
     step = Step._make(
         [
-            *(getattr(schedule, name) for name in Step._fields[:12]),
+            *(getattr(schedule, name) for name in Step._fields[: Step._fields.index("made")]),
             prepared.made,
             prepared.added,
             np.empty(len(schedule.storage) + 1, FRAME),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensortide.plans.remat.policies import Work
 from tensortide.replays.remat.fast.classes import join, leave_class
 from tensortide.replays.remat.fast.costs import span, token
-from tensortide.replays.remat.fast.pool import cheaper, enter, leave
+from tensortide.replays.remat.fast.pool import cheaper, choose, enter, leave
 from tensortide.replays.remat.fast.state import BURIED, HELD, QUEUE, WAITS, World, compiled
 from tensortide.timelines.events import Kind
 
@@ -95,6 +95,21 @@ def _unspare(w: World, storage: int) -> None:
         w.storages[storage].pinned = 0
         w.reg[0].spared -= 1
         unlock(w, storage)
+
+
+@compiled
+def _unspare_one(w: World) -> bool:
+    """Allow the eviction of that spared storage which the policy would evict first; False if there is none."""
+    for storage in range(len(w.storages)):
+        if w.storages[storage].pinned == 2:
+            unlock(w, storage)
+    found = choose(w) if w.reg[0].pool_live else -1
+    for storage in range(len(w.storages)):
+        if w.storages[storage].pinned == 2:
+            lock(w, storage)
+    if found >= 0:
+        _unspare(w, found)
+    return found >= 0
 
 
 @compiled
@@ -213,13 +228,10 @@ def held_below(w: World, storage: int, mark: int, count: int) -> int:
 
 @compiled
 def give_up(w: World) -> bool:
-    """The last resort: evict sums of gradients; or drop what only waits to make something again, and never evict what
-    is made of it."""
-    if w.reg[0].spared:
-        for storage in range(len(w.storages)):
-            _unspare(w, storage)
-        if w.reg[0].pool_live:
-            return True
+    """The last resort: evict a gradient; or drop what only waits to make something again, and never evict what is made
+    of it."""
+    if w.reg[0].spared and _unspare_one(w):
+        return True
     for i in range(w.reg[0].waiting):
         storage = w.lists[WAITS, i]
         record = w.storages[storage]
