@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from tensortide.cli import main
 
@@ -27,6 +28,13 @@ def test_a_table_of_both_kinds_of_steps(capsys: pytest.CaptureFixture[str]) -> N
     assert status == 0
     for part in ("mlp under 1.0", "dtr-eq", "Peak", "Ordinary step", "recomputed", "making room"):
         assert part in out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
+def test_a_device_that_is_not_there_is_an_error_of_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = output(capsys, *SMALL, "--budget", "1GiB", "--device", "cuda")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "no cuda device was found: choose the device 'cpu'" in err
 
 
 def test_json_has_the_figures(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,7 @@ def test_a_share_set_for_the_process_is_all_there_is(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("gpu", "'gpu' names no device: give 'cpu', 'cuda' or 'cuda:1'"),
+        ("gpu", "'gpu' names no device: 'cpu', 'cuda' and 'cuda:1' do"),
         ("cuda:x", "'cuda:x' names no device"),
         ("meta", "a memory budget is of a CPU or a GPU: it cannot be of 'meta'"),
         ("mps", "a memory budget cannot be of 'mps': torch.mps has no current_device,"),
@@ -61,7 +61,9 @@ def test_a_device_that_cannot_be_is_refused(name: str, message: str) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
 def test_a_gpu_that_is_not_there_is_refused() -> None:
-    with pytest.raises(RunError, match="no cuda device was found: give device='cpu' for a budget of the host's memory"):
+    with pytest.raises(
+        RunError, match="no cuda device was found: choose the device 'cpu' for a budget of the host's memory"
+    ):
         Budget("1GiB", device="cuda")
 
 

@@ -37,6 +37,13 @@ def run(
         Parameter(negative="--no-plain", help="Ordinary steps too, to compare with; not where only a budget fits."),
     ] = True,
     set: Settings = (),
+    device: Annotated[
+        str | None,
+        option(
+            "--device",
+            "Where to build it and limit memory: cpu, cuda, cuda:1 (default: a GPU if any).",
+        ),
+    ] = None,
     compare: Annotated[bool, option("--compare", "Show what the simulator predicts beside what was measured.")] = False,
     plan: Annotated[Path | None, option("--plan", "Write the last step, as it was run, as a plan.")] = None,
     files: Files = Files(),  # noqa: B008
@@ -54,7 +61,7 @@ def run(
     settings = settings_of(workload, options)
     captured = compare or plan is not None or isinstance(decision(policy), Plan)
     graph = opened(workload, options, quiet=out.quiet or out.json).graph if captured else None
-    limit = Budget(int(budget) if budget.isdecimal() else budget, policy, graph=graph)
+    limit = Budget(int(budget) if budget.isdecimal() else budget, policy, graph=graph, device=device)
     with warnings.catch_warnings():
         warnings.showwarning = _told
         result = measured(target, workload.function, settings, limit, steps, plain=plain)

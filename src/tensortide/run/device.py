@@ -124,7 +124,7 @@ def module_of(kind: str) -> Any:
     if missing:
         raise RunError(f"a memory budget cannot be of {kind!r}: {module.__name__} has no {', '.join(missing)}")
     if not module.is_available():
-        raise RunError(f"no {kind} device was found: give device='cpu' for a budget of the host's memory")
+        raise RunError(f"no {kind} device was found: choose the device 'cpu' for a budget of the host's memory")
     return module
 
 
@@ -136,7 +136,7 @@ def device_of(given: str | torch.device | None = None) -> Device:
     try:
         device = torch.device(given)
     except (RuntimeError, TypeError):
-        raise RunError(f"{given!r} names no device: give 'cpu', 'cuda' or 'cuda:1'") from None
+        raise RunError(f"{given!r} names no device: 'cpu', 'cuda' and 'cuda:1' do") from None
     module = module_of(device.type)
     if module is None:
         return Device(device)

@@ -64,7 +64,11 @@ def measured(
     first step runs under a budget too: what does not fit ends there, and what fits only so is never run otherwise."""
     if steps < 1:
         raise RunError(f"cannot measure over {steps} steps: it takes at least 1")
-    step = _built(target, workload, settings)
+    with budget.device if budget.device.type != "cpu" else contextlib.nullcontext():
+        return _measured(target, _built(target, workload, settings), budget, steps, plain)
+
+
+def _measured(target: str, step: Callable[[], Any], budget: Budget, steps: int, plain: bool) -> Measured:
     with Budget(budget.limit, budget.policy, device=budget.device, workspace=budget.workspace):
         _timed(target, step, budget.device, 1)
     gc.collect()

@@ -105,6 +105,8 @@ def repeated(runtime: Runtime, what: Any, asked: int, room: Room, attempt: Calla
             if denied is None:
                 engine.budget = before
                 raise
+            if bare:
+                break
             asked = max(asked, denied)
         except BaseException:
             engine.budget = before

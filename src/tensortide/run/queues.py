@@ -83,7 +83,7 @@ class Streams:
                     self._use(block, number)
 
 
-MOST_PAIRS = 256
+MOST_PAIRS = 32
 """Durations that are outstanding before those of ops that are over are read."""
 
 
