@@ -153,6 +153,33 @@ def test_a_recomputation_that_fails_runs_again(monkeypatch: pytest.MonkeyPatch) 
     assert identical(y, expected)
 
 
+def trained(steps: int) -> list[torch.Tensor]:
+    torch.manual_seed(1)
+    layers = [part for _ in range(8) for part in (nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Tanh(), nn.Dropout(0.2))]
+    model = nn.Sequential(*layers)
+    optimizer = torch.optim.AdamW(model.parameters())
+    x, losses = torch.rand(1024, 64), []
+    for _ in range(steps):
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+    return [*losses, *(tensor.detach() for tensor in model.state_dict().values()), torch.get_rng_state()]
+
+
+def test_training_goes_on_with_less_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = trained(3)
+    with fake_gpu(monkeypatch, capacity=5 * MIB) as gpu, Budget(UNLIMITED, device="cpu") as budget:
+        monkeypatch.setattr(Accelerator, "fits", lambda self, nbytes: gpu.memory_allocated() + nbytes <= gpu.capacity)
+        found = trained(3)
+        denied = [call for call in gpu.calls if call[0] == "denied"]
+    assert denied
+    assert budget.usage.recomputations > 0
+    assert all(map(identical, expected, found))
+    assert gpu.races == []
+
+
 PROGRAM = """
 import re, resource, torch, warnings
 from pathlib import Path
@@ -160,8 +187,8 @@ from tensortide.errors import BudgetLowered
 from tensortide.run.budget import Budget
 
 used = int(re.search(r"VmSize:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) << 10
-x = torch.ones(8 << 20)
-resource.setrlimit(resource.RLIMIT_AS, (used + (512 << 20),) * 2)
+x = torch.ones(2 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (used + (128 << 20),) * 2)
 with warnings.catch_warnings(record=True) as warned:
     warnings.simplefilter("always")
     with Budget("8GiB", device="cpu") as budget:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ import torch
 
 from tensortide.errors import BudgetInfeasible
 from tensortide.run import device
+from tensortide.run.block import storage_of
 from tensortide.run.budget import Budget
+from tensortide.run.in_flight import Flight
 from tests.run.fake_gpu import Event, FakeGPU, Queue, fake_gpu
 from tests.run.same import UNLIMITED, identical
 
@@ -98,3 +101,21 @@ def test_races_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [race for seed in range(3) for race in squeezed(monkeypatch, seed)[1]]
     assert any("freed while" in race for race in found)
     assert any("still being computed" in race for race in found)
+
+
+def test_who_waits_for_communication_is_who_uses_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own stream is hidden: a stream that waits for it stands for it."""
+    with fake_gpu(monkeypatch) as gpu, Budget(UNLIMITED, device="cpu") as budget:
+        assert budget.runtime is not None
+        x = torch.ones(ELEMENTS).sin()
+        work = SimpleNamespace(is_completed=lambda: False)
+        storage = budget.runtime.storage(x)
+        budget.runtime.engine.hold(storage)
+        budget.runtime.in_flight.flights.append(Flight(work, [storage_of(x)], [storage], functional=False))
+        with gpu.stream(gpu.new_stream()):
+            x.sum()  # seen
+            gpu.calls.clear()
+        with gpu.stream(gpu.new_stream()):
+            budget.runtime.in_flight.waited(work)
+        assert gpu.calls == [("record_stream", 2)]
+        assert budget.runtime.in_flight.flights == []

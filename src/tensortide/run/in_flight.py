@@ -124,9 +124,11 @@ class InFlight:
 
     def waited(self, work: Any) -> None:
         """The program has waited for ``work``."""
+        if self.runtime.streams is not None:
+            self.runtime.streams.order()
         for flight in self.flights:
             if flight.work is work:
-                flight.waited = True
+                self._waited(flight)
         self.land()
 
     def _waited_for(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -134,8 +136,14 @@ class InFlight:
         ready = {value.block.storage for value in map(self.runtime.storages.value, stored(tensors))}
         for flight in self.flights:
             if flight.functional and not ready.isdisjoint(flight.storages):
-                flight.waited = True
+                self._waited(flight)
         self.land()
+
+    def _waited(self, flight: Flight) -> None:
+        """Where work is queued, only the current stream waits: for the allocator, it is who uses the arguments."""
+        flight.waited = True
+        if self.runtime.streams is not None:
+            self.runtime.streams.use([self.runtime.known[handle._cdata].block for handle in flight.handles])
 
     def _let_go(self, flight: Flight) -> None:
         for storage in flight.storages:

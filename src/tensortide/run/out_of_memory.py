@@ -56,6 +56,8 @@ class Attempt:
         runtime, engine = self.runtime, self.runtime.engine
         if self.operator.foreign and runtime.listener.heard:
             raise failed(runtime, self.operator.func, "other processes took part in it")
+        if self.operator.foreign:
+            raise failed(runtime, self.operator.func, "it is of another library, and may have done part of its work")
         if self.operator.random and self.call is None:
             raise failed(runtime, self.operator.func, "it draws random numbers that cannot be drawn again")
         for generator, state in self.call.generators if self.call is not None else ():
