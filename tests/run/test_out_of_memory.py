@@ -72,6 +72,13 @@ def test_what_never_fits_ends_in_one_line(monkeypatch: pytest.MonkeyPatch) -> No
         gpu.capacity = UNLIMITED
 
 
+def test_tensors_that_cannot_come_back_in_the_end_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = pytest.raises(BudgetInfeasible, match=r"leaving the budget found no memory left on cpu, .* are lost")
+    with fake_gpu(monkeypatch, capacity=6 * MIB), lost, Budget(UNLIMITED, device="cpu"):
+        kept = layers(given())
+    assert len(kept) == 16
+
+
 class Deny:
     """Lets a kernel do its work and then fail, ``times`` times."""
 
@@ -187,13 +194,13 @@ from tensortide.errors import BudgetLowered
 from tensortide.run.budget import Budget
 
 used = int(re.search(r"VmSize:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) << 10
-x = torch.ones(2 << 20)
-resource.setrlimit(resource.RLIMIT_AS, (used + (128 << 20),) * 2)
+x = torch.ones(10 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (used + (384 << 20),) * 2)
 with warnings.catch_warnings(record=True) as warned:
     warnings.simplefilter("always")
     with Budget("8GiB", device="cpu") as budget:
         kept = [x]
-        for _ in range(40):
+        for _ in range(16):
             kept.append(kept[-1] * 1.01)
         kept = kept[:4]
 print(budget.usage.evictions > 0, any(w.category is BudgetLowered for w in warned))

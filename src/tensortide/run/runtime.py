@@ -561,14 +561,15 @@ class Runtime(Mode):
         """Put back whatever the program still holds, at the end."""
         if self.streams is not None:
             self.streams.order()
-        try:
-            self.engine.restore()
-            return
-        except RuntimeError as error:
-            if asked_bytes(error) is None:
-                raise
-        self.hardware.reclaim()
-        self.engine.restore()
+        for _ in range(2):
+            try:
+                self.engine.restore()
+                return
+            except RuntimeError as error:
+                if asked_bytes(error) is None:
+                    raise
+            self.hardware.reclaim()
+        raise failed(self, "leaving the budget", "tensors that were evicted cannot come back, and are lost")
 
     def close(self) -> None:
         """Forget everything: tensors are ordinary tensors again."""
