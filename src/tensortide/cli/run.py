@@ -44,6 +44,9 @@ def run(
             "Where to build it and limit memory: cpu, cuda, cuda:1 (default: a GPU if any).",
         ),
     ] = None,
+    check: Annotated[
+        bool, option("--check", "Search for writes that a budget cannot see, and for ops that do not repeat; slow.")
+    ] = False,
     compare: Annotated[bool, option("--compare", "Show what the simulator predicts beside what was measured.")] = False,
     plan: Annotated[Path | None, option("--plan", "Write the last step, as it was run, as a plan.")] = None,
     files: Files = Files(),  # noqa: B008
@@ -61,7 +64,7 @@ def run(
     settings = settings_of(workload, options)
     captured = compare or plan is not None or isinstance(decision(policy), Plan)
     graph = opened(workload, options, quiet=out.quiet or out.json).graph if captured else None
-    limit = Budget(int(budget) if budget.isdecimal() else budget, policy, graph=graph, device=device)
+    limit = Budget(int(budget) if budget.isdecimal() else budget, policy, graph=graph, device=device, check=check)
     with warnings.catch_warnings():
         warnings.showwarning = _told
         result = measured(target, workload.function, settings, limit, steps, plain=plain)

@@ -9,9 +9,12 @@ import functools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
+
+if TYPE_CHECKING:
+    from tensortide.run.check import Seal
 
 Storage = torch.UntypedStorage
 storage_of, resize = torch.Tensor.untyped_storage, torch.UntypedStorage.resize_
@@ -145,15 +148,16 @@ class Block(weakref.ref[Any]):
 
     ``key``: address. ``nbytes``: bytes that count. ``storage``: number in the engine. ``given``: existed before the
     budget was opened. ``own``: owner of the bytes once the program has released them. ``counted``: the engine counts
-    its bytes although it has not been reported. ``seen_ns``: time of its last use until then. ``written``: number
-    of the last op that wrote to it while it could not be recomputed anyway. ``read``: epoch of the engine in which an
-    op that was not reported used it last. ``stays``: it is resident whatever happens. ``aliases``: blocks of other
-    storages over the same memory. ``streams``: streams of the bytes, if not the first alone (``queues.Streams``).
+    its bytes although it has not been reported. ``seen_ns``: time of its last use until then. ``written``: number of
+    the last op that wrote to it while it could not be recomputed anyway. ``read``: epoch of the engine in which an op
+    that was not reported used it last. ``seal``: what a check knows of its contents, until an op writes them.
+    ``stays``: it is resident whatever happens. ``aliases``: blocks of other storages over the same memory. ``streams``:
+    streams of the bytes, if not the first alone (``queues.Streams``).
     """
 
     __slots__ = (
         *("aliases", "counted", "given", "key", "nbytes", "own"),
-        *("read", "seen_ns", "stays", "storage", "streams", "written"),
+        *("read", "seal", "seen_ns", "stays", "storage", "streams", "written"),
     )
 
     __eq__, __hash__ = object.__eq__, object.__hash__  # those of a reference end with what it refers to
@@ -168,6 +172,7 @@ class Block(weakref.ref[Any]):
     seen_ns: int
     written: int
     read: int
+    seal: Seal | None
     stays: bool
     streams: list[int] | None
 
@@ -177,7 +182,7 @@ class Block(weakref.ref[Any]):
         block = cls(program, dropped)
         block.key, block.nbytes, block.storage = program._cdata, nbytes, PENDING
         block.given = block.counted = block.stays = False
-        block.own = block.aliases = block.streams = None
+        block.own = block.aliases = block.streams = block.seal = None
         block.seen_ns = block.written = block.read = 0
         return block
 

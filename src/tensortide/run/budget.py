@@ -25,6 +25,7 @@ from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.choice import policy as named
 from tensortide.plans.remat.policies import DEFAULT, Policy
 from tensortide.run.block import ORDINARY, stored
+from tensortide.run.check import Checker
 from tensortide.run.device import device_of, graphs_refused
 from tensortide.run.distributed import communication_seen
 from tensortide.run.follow import Follower, LiveStep, Tracer
@@ -90,8 +91,9 @@ class Budget:
     (``tensortide.plans.remat.policies``); or a Plan, or the path of one, to be followed in each step
     (``run.follow``). ``graph``: the captured step, or the path of one; a plan needs it, and with it ``steps`` tells
     what was done. ``device``: whose memory; the current GPU if there is one, else the CPU. ``workspace``: what kernels
-    are known to take while they run (``memory.workspace``) counts, as far as evicting makes room for it. ``clock``:
-    nanoseconds, for the durations of ops.
+    are known to take while they run (``memory.workspace``) counts, as far as evicting makes room for it. ``check``:
+    search for what the budget cannot see (``run.check``): writes by native code, ops that do not repeat; in every
+    storage, or in every n-th. ``clock``: nanoseconds, for the durations of ops.
 
     One budget can be open at a time, and covers the thread that opened it. The same object may be entered again
     afterwards. Raises RunError, BudgetInfeasible when an op does not fit, and PlanError for a plan of another graph.
@@ -105,8 +107,11 @@ class Budget:
         graph: Graph | str | os.PathLike[str] | None = None,
         device: str | torch.device | None = None,
         workspace: bool = True,
+        check: bool | int = False,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
+        if check < 0:
+            raise RunError(f"cannot check every {check}-th storage: True checks all, and N > 0 every N-th")
         self.device = device_of(device).device
         self.limit = limit
         self.budget_bytes = budget_bytes(limit, self.device)
@@ -114,7 +119,7 @@ class Budget:
         self.policy, self.plan, self.name = _decision(policy)
         if self.plan is not None:
             self.graph = _graph_of_plan(self.plan, self.name, self.graph)
-        self.workspace, self.clock = workspace, clock
+        self.workspace, self.check, self.clock = workspace, int(check), clock
         self.runtime: Runtime | None = None
         self.steps: tuple[LiveStep, ...] = ()
         """With ``graph``: the latest steps that ran its ops, when it was open last."""
@@ -123,6 +128,7 @@ class Budget:
         self._open = ExitStack()
         self._since_ns = self._ops_before = 0
         self._follower: Follower | None = None
+        self._checker: Checker | None = None
 
     def __repr__(self) -> str:
         return f"<Budget of {self.budget_bytes:,} B on {self.device}: {self.name[-100:]}>"
@@ -187,7 +193,11 @@ class Budget:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._open.__exit__(*error)
+        try:
+            if self._checker is not None and error[:1] == (None,):
+                self._checker.finish()
+        finally:
+            self._open.__exit__(*error)
 
     def _meet(self, runtime: Runtime, stack: ExitStack) -> None:
         """Count every tensor that exists."""
@@ -199,6 +209,7 @@ class Budget:
     def _watch(self, runtime: Runtime, stack: ExitStack) -> None:
         """Follow the plan, and remember the steps."""
         _opened.append(self)
+        self._checker = Checker(runtime, self.check) if self.check else None
         if self.graph is None:
             return
         if self.plan is not None:
@@ -245,6 +256,7 @@ def budget(
     graph: Graph | str | os.PathLike[str] | None = None,
     device: str | torch.device | None = None,
     workspace: bool = True,
+    check: bool | int = False,
 ) -> Budget:
     """A context in which tensors take at most ``limit``, whatever the training loop inside does; see Budget.
 
@@ -253,7 +265,7 @@ def budget(
     ...         train(batch)
     >>> memory.usage.peak_bytes
     """
-    return Budget(limit, policy, graph=graph, device=device, workspace=workspace)
+    return Budget(limit, policy, graph=graph, device=device, workspace=workspace, check=check)
 
 
 def current() -> Budget:

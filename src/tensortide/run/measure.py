@@ -69,7 +69,7 @@ def measured(
 
 
 def _measured(target: str, step: Callable[[], Any], budget: Budget, steps: int, plain: bool) -> Measured:
-    with Budget(budget.limit, budget.policy, device=budget.device, workspace=budget.workspace):
+    with Budget(budget.limit, budget.policy, device=budget.device, workspace=budget.workspace, check=budget.check):
         _timed(target, step, budget.device, 1)
     gc.collect()
     with budget:

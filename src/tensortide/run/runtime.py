@@ -252,6 +252,7 @@ class Runtime(Mode):
     def _write(self, old: Value, call: Recomputable | None, at: int, now: int) -> None:
         """Note that an op has overwritten ``old``: ``call``, if it can be recomputed; number ``at`` of several."""
         block, engine = old.block, self.engine
+        block.seal = None
         if block.stays or old.writes >= MOST_WRITES:
             call = None
         if block.storage == PENDING or (call is not None and not engine.fixed[block.storage]):
@@ -281,7 +282,7 @@ class Runtime(Mode):
         result, cost_ns, _ = self._execute(operator, args, kwargs, values, held, written, resident, NO_ROOM, None)
         self.engine.ran(cost_ns, 0, 0)
         for value in written:
-            value.block.written = self.ops
+            value.block.written, value.block.seal = self.ops, None
         return result
 
     def _execute(
