@@ -158,6 +158,37 @@ def test_record_stream_is_no_write() -> None:
     assert not marks.allocates
 
 
+UNDECLARED = [
+    ("_cudnn_rnn", "dropout_state"),
+    ("_cudnn_rnn_backward", "reserve"),
+    ("miopen_rnn", "dropout_state"),
+    ("miopen_rnn_backward", "reserve"),
+]
+
+
+@pytest.mark.parametrize(("name", "argument"), UNDECLARED)
+def test_writes_of_recurrent_kernels_that_no_schema_tells_are_known(name: str, argument: str) -> None:
+    """The state of dropout moves on with every run; the backward pass uses up what the forward pass reserved."""
+    assert [written for _, written in Operator(getattr(torch.ops.aten, name).default).written] == [argument]
+
+
+def test_gathered_statistics_of_normalisations_are_updated_once() -> None:
+    operator = Operator(torch.ops.aten.batch_norm_gather_stats_with_counts.default)
+    names = [argument.name for argument in operator.func._schema.arguments]
+    assert [names[place] for place in operator.statistics] == ["running_mean", "running_var"]
+    x, mean, variance = torch.rand(64, 16), torch.zeros(16), torch.ones(16)
+    expected = mean.clone(), variance.clone()
+    torch.batch_norm_update_stats(x, *expected, 0.1)
+    with Budget(UNLIMITED, device="cpu") as budget:
+        assert budget.runtime is not None
+        batch_mean, _ = torch.batch_norm_update_stats(x, mean, variance, 0.1)
+        budget.runtime.engine.evict(budget.runtime.storage(batch_mean))
+        batch_mean.add(0)
+    assert budget.usage.recomputations == 1
+    assert torch.equal(mean, expected[0])
+    assert torch.equal(variance, expected[1])
+
+
 def test_what_is_read_from_another_device_is_not_read_again() -> None:
     there, number = torch.empty(64, device="meta"), torch.empty((), device="meta")
     with Budget(UNLIMITED, device="cpu") as budget:

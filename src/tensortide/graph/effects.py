@@ -15,6 +15,9 @@ NORMALISATIONS = {
     "aten.batch_norm": "training",
     "aten.cudnn_batch_norm": "training",
     "aten.miopen_batch_norm": "training",
+    "aten.batch_norm_gather_stats": "",
+    "aten.batch_norm_gather_stats_with_counts": "",
+    "aten.batch_norm_update_stats": "",
 }
 """Ops, without their overloads, that update running statistics, each with the argument that says whether it does; one
 without such an argument always does."""

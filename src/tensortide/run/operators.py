@@ -24,8 +24,13 @@ from tensortide.run.device import default_generators
 _NO_MEMORY = "aten::_efficientzerotensor"
 _UNREPEATABLE = frozenset({"profiler", "inductor"})
 _RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::_resize_output_", "aten::set_"})
-_ONLY_MARKS = "aten::record_stream"
-"""Declared to write its argument, which it leaves as it is."""
+_WRITTEN: dict[str, tuple[str, ...]] = {
+    "aten::record_stream": (),
+    **dict.fromkeys(("aten::_cudnn_rnn", "aten::miopen_rnn"), ("dropout_state",)),
+    **dict.fromkeys(("aten::_cudnn_rnn_backward", "aten::miopen_rnn_backward"), ("reserve",)),
+}
+"""Arguments that ops write, where their schemas do not tell: generators in memory, workspace used up by the backward
+pass. The contents are bound to one run of the op."""
 _SUMS = (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
 _SIMPLE = frozenset({"aten::zero_", "aten::fill_", "aten::copy_", "aten::masked_fill_"})
 _OPTIMIZERS = ("aten::_foreach_", "aten::_fused_")
@@ -108,8 +113,8 @@ class Operator:
             for place, a in enumerate(arguments)
             if (a.alias_info and a.alias_info.is_write) or (takes[place] and not self.believed)
         ]
-        if schema.name == _ONLY_MARKS:
-            self.written = []
+        if schema.name in _WRITTEN:
+            self.written = [(places[name], name) for name in _WRITTEN[schema.name]]
         communication = COMMUNICATIONS.get(schema.name)
         self.communicates = communicates(schema)
         self.composite = communication is not None and communication.composite
