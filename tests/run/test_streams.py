@@ -33,7 +33,7 @@ class Tensor:
     uses: dict[Queue, Event] = field(default_factory=dict)
 
 
-def program(gpu: FakeGPU, seed: int) -> list[torch.Tensor]:
+def program(gpu: FakeGPU, seed: int) -> list[Tensor]:
     """Random ops on three streams, with no more waiting than an ordinary run needs."""
     draw = random.Random(seed)
     torch.manual_seed(seed)
@@ -64,18 +64,30 @@ def program(gpu: FakeGPU, seed: int) -> list[torch.Tensor]:
                 dropped.owner.wait_event(event)
             del dropped, inputs, tensor
             target = other = value = None  # type: ignore[assignment]
-    return [tensor.value for tensor in held]
+    return held
+
+
+def drop(gpu: FakeGPU, held: list[Tensor]) -> list[torch.Tensor]:
+    """Use all on their own streams once more, and release them; returns copies."""
+    copies = []
+    while held:
+        tensor = held.pop()
+        with gpu.stream(tensor.owner):
+            for event in (tensor.written, *tensor.uses.values()):
+                tensor.owner.wait_event(event)
+            copies.append(tensor.value.clone())
+    return copies
 
 
 def run(monkeypatch: pytest.MonkeyPatch, seed: int, limit: int) -> tuple[list[torch.Tensor], list[str], int]:
     with monkeypatch.context() as patches, fake_gpu(patches) as gpu:
         if not limit:
-            return program(gpu, seed), gpu.races, 0
+            return drop(gpu, program(gpu, seed)), gpu.races, 0
         with Budget(UNLIMITED, device="cpu") as probe:
             there = probe.resident_bytes
         with Budget(there + limit, device="cpu") as budget:
             left = program(gpu, seed)
-        return left, gpu.races, budget.usage.recomputations
+        return drop(gpu, left), gpu.races, budget.usage.recomputations
 
 
 def squeezed(monkeypatch: pytest.MonkeyPatch, seed: int) -> tuple[list[torch.Tensor], list[str], int]:

@@ -78,9 +78,8 @@ class Streams:
     def leave(self, blocks: Iterable[Block]) -> None:
         """The budget ends: the program, which goes by where it computed ``blocks``, may use them on any stream."""
         for block in blocks:
-            if block.streams is not None:
-                for number in self.seen:
-                    self._use(block, number)
+            for number in self.seen:
+                self._use(block, number)
 
 
 MOST_PAIRS = 32
