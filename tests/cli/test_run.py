@@ -97,3 +97,42 @@ def test_bad_input_is_one_error(capsys: pytest.CaptureFixture[str], arguments: t
     assert status != 0
     assert message in out + err
     assert "Traceback" not in out + err
+
+
+DEEP = """
+import torch
+from torch import nn
+
+def work():
+    model = nn.Sequential(*[layer for _ in range(12) for layer in (nn.Linear(64, 64), nn.Tanh())])
+    x = torch.randn(1024, 64)
+
+    def step():
+        model(x).mean().backward()
+        model.zero_grad()
+        return None
+
+    return step
+"""
+
+
+@pytest.mark.slow
+def test_the_least_budget_of_a_step_is_found_and_confirmed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "work.py"
+    file.write_text(DEEP)
+    status, out, _ = output(capsys, f"{file}:work", "--least", "--steps", "1", "--no-plain", "--json")
+    assert status == 0
+    found = json.loads(out)["sections"]
+    facts, run = found["least"]["facts"], found["run"]["facts"]
+    assert facts["failed_bytes"] < facts["least_bytes"] == run["budget_bytes"] < facts["plain_peak_bytes"] * 0.7
+    assert facts["op_bytes"] <= facts["least_bytes"]
+    assert facts["simulated_bytes"] == pytest.approx(facts["least_bytes"], rel=0.3)
+    assert facts["simulated_bytes"] <= facts["fast_bytes"] <= facts["plain_peak_bytes"]
+    assert run["peak_bytes"] <= run["budget_bytes"]
+
+
+def test_least_is_asked_for_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--least", "--budget", "1GiB"], ["--least", "--compare"], []):
+        status, out, err = output(capsys, *SMALL, *arguments)
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert "--budget" in err

@@ -24,7 +24,10 @@ def run(
     target: Workload,
     /,
     *,
-    budget: Annotated[str, Parameter(help="Most memory for tensors: 8GiB, 60% of the device's, or auto.")],
+    budget: Annotated[str, Parameter(help="Most memory for tensors: 8GiB, 60% of the device's, or auto.")] = "",
+    least: Annotated[
+        bool, option("--least", "Search for the least budget of a step, simulated and then confirmed by live runs.")
+    ] = False,
     policy: Annotated[
         str,
         Parameter(
@@ -53,17 +56,28 @@ def run(
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Run a workload for real under a memory budget, and compare with ordinary steps of it."""
-    from tensortide.reports.sections.run import document
+    from tensortide.reports.sections.run import document, least_document
     from tensortide.run.budget import Budget
+    from tensortide.run.least import least as searched
     from tensortide.run.measure import compared, measured
 
     files.check()
     if plan is not None:
         check_writable(plan)
+    if bool(budget) is least or (least and (compare or check or plan is not None)):
+        raise RunError("give either --budget, or --least alone, which searches for one")
     workload, options = step_of(target, "run"), CaptureOptions(set=set)
     settings = settings_of(workload, options)
-    captured = compare or plan is not None or isinstance(decision(policy), Plan)
+    captured = least or compare or plan is not None or isinstance(decision(policy), Plan)
     graph = opened(workload, options, quiet=out.quiet or out.json).graph if captured else None
+    if least:
+        assert graph is not None
+        with warnings.catch_warnings():
+            warnings.showwarning = _told
+            run_of_least = searched(target, workload.function, settings, graph, policy, device, steps, plain=plain)
+        made = least_document(run_of_least)
+        show(made, out, wrote=files.write(made, table="figures"))
+        return
     limit = Budget(int(budget) if budget.isdecimal() else budget, policy, graph=graph, device=device, check=check)
     with warnings.catch_warnings():
         warnings.showwarning = _told

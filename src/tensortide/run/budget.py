@@ -128,6 +128,7 @@ class Budget:
         self._open = ExitStack()
         self._since_ns = self._ops_before = 0
         self._follower: Follower | None = None
+        self._tracer: Tracer | None = None
         self._checker: Checker | None = None
 
     def __repr__(self) -> str:
@@ -210,12 +211,22 @@ class Budget:
         """Follow the plan, and remember the steps."""
         _opened.append(self)
         self._checker = Checker(runtime, self.check) if self.check else None
+        runtime.graph = self.graph
         if self.graph is None:
             return
         if self.plan is not None:
             self._follower = Follower(runtime, self.graph, self.plan, self.name)
-        tracer = Tracer(runtime, self.graph)
+        tracer = self._tracer = Tracer(runtime, self.graph)
         stack.callback(lambda: setattr(self, "steps", tuple(tracer.traced)))
+
+    def _between(self) -> str:
+        """Tell what less than the peak without evictions brings, and how much it has to be if a step was traced."""
+        if self._tracer is None or not self._tracer.traced:
+            return "and one in between less; `tensortide run TARGET --least` finds out how much"
+        from tensortide.run.least import fast_bytes
+
+        found = format_bytes(fast_bytes(self._tracer.traced[-1], self.policy))
+        return f"and one of {found}, by the simulator, less than the step's own ops take"
 
     def _slow(self) -> None:
         """Warn, once, that the program mostly recomputes."""
@@ -228,16 +239,18 @@ class Budget:
         warnings.warn(
             f"recomputation has taken {again}, longer than the program's own ops ({own}), under a budget of "
             f"{format_bytes(engine.budget)}. Without evictions about {format_bytes(engine.plain_peak)} would have been "
-            "resident so far: a budget as large recomputes nothing, and one in between less. This is said once.",
+            f"resident so far: a budget as large recomputes nothing, {self._between()}. This is said once.",
             SlowBudget,
             stacklevel=2,
         )
 
     def _close(self, runtime: Runtime) -> None:
         self._usage = self.usage
-        self._follower = None
+        self._follower = self._tracer = None
         _opened.clear()
         runtime.watchers.clear()
+        runtime.engine.when_slow = None
+        runtime.engine.when_slow = None
         runtime.engine.listeners.clear()
         try:
             runtime.restore()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tensortide.errors import BudgetInfeasible, RunError, TensortideError
+from tensortide.plans.remat.schedule import recorded, schedule
+from tensortide.replays.remat.simulator import least_bytes
 from tensortide.run.device import device_of
 from tensortide.units import format_bytes, parse_bytes
 
@@ -65,5 +67,14 @@ def infeasible(runtime: Runtime, func: Any, shortage: Shortage | None) -> Budget
         f"  {given} existed before the budget was opened (parameters, optimizer state, inputs),\n"
         f"  {made} cannot be recomputed: inputs were overwritten, or somebody holds the bytes,\n"
         f"  {locked} are needed by this very op or by what has to be recomputed for it.\n"
-        f"A budget of {format_bytes(would_do)} gets past this op. Or make the batch smaller."
+        f"A budget of {format_bytes(would_do)} gets past this op{_step(runtime)}. Or make the batch smaller; "
+        "`tensortide run TARGET --least` finds the least budget of a step."
     )
+
+
+def _step(runtime: Runtime) -> str:
+    """The least that the step can do with, if it was captured."""
+    if runtime.graph is None:
+        return ""
+    made = schedule(recorded(runtime.graph, [0] * len(runtime.graph)))
+    return f"; no budget below {format_bytes(least_bytes(made)[0])} is enough for the step"

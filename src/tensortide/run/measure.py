@@ -68,6 +68,16 @@ def measured(
         return _measured(target, _built(target, workload, settings), budget, steps, plain)
 
 
+def run_steps(
+    target: str, workload: Callable[..., Any], settings: Mapping[str, Any], budget: Budget, count: int
+) -> None:
+    """Run ``count`` steps of a new ``workload`` under ``budget``."""
+    with budget.device if budget.device.type != "cpu" else contextlib.nullcontext():
+        step = _built(target, workload, settings)
+        with budget:
+            _timed(target, step, budget.device, count)
+
+
 def _measured(target: str, step: Callable[[], Any], budget: Budget, steps: int, plain: bool) -> Measured:
     with Budget(budget.limit, budget.policy, device=budget.device, workspace=budget.workspace, check=budget.check):
         _timed(target, step, budget.device, 1)
@@ -151,7 +161,7 @@ def compared(budget: Budget, steps: Sequence[LiveStep]) -> Compared:
     if not steps:
         raise RunError("no step ran the ops of the captured one from its first to its last: nothing can be compared")
     last = steps[-1]
-    elsewhere = last.before_bytes - timeline(last.recorded, device=last.device, workspace=False).at_start
+    elsewhere = elsewhere_bytes(last)
     status: Status = "ok"
     measured = [step.figures for step in steps]
     if budget.plan is not None and budget.graph is not None:
@@ -164,6 +174,11 @@ def compared(budget: Budget, steps: Sequence[LiveStep]) -> Compared:
     difference = diff(lines[-1], last) if lines else None
     times = (mean_times(lines), mean_times(steps)) if lines else None
     return Compared(predicted, mean_figures(measured), status, len(steps), elsewhere, difference, times)
+
+
+def elsewhere_bytes(step: LiveStep) -> int:
+    """Bytes of the program that were resident when ``step`` began, and that the captured step does not have."""
+    return step.before_bytes - timeline(step.recorded, device=step.device, workspace=False).at_start
 
 
 def _played(steps: Sequence[LiveStep], budget_bytes: int, policy: Policy) -> tuple[Figures, Status, Sequence[Timeline]]:

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -38,6 +38,9 @@ from tensortide.run.operators import NO_ROOM, Operator, Room, generators_of, ope
 from tensortide.run.out_of_memory import Attempt, failed, repeated
 from tensortide.run.storages import Storages
 from tensortide.run.unfilled import covers
+
+if TYPE_CHECKING:
+    from tensortide.graph import Graph
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 OTHER_THREAD = "another thread uses a tensor that is under a memory budget: a budget covers one thread"
@@ -87,6 +90,8 @@ class Runtime(Mode):
         self.in_flight, self.listener = InFlight(self), Listener(self)
         self.keeping = False
         """True while what ops make stays resident: others write it too, unseen."""
+        self.graph: Graph | None = None
+        """The captured step, if there is one."""
         self.watchers: list[Watcher] = []
         """Wrappers around every op, the last one outermost."""
 

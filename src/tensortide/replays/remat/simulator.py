@@ -249,7 +249,7 @@ def least_bytes(schedule: Schedule) -> tuple[int, int]:
 
 def smallest_budget(
     simulator: Simulator,
-    policy: str,
+    policy: str | Policy,
     *,
     overhead_limit: float | None = None,
     above: int = 0,

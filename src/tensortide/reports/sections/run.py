@@ -10,9 +10,10 @@ from tensortide.reports.sections import difference
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
+    from tensortide.run.least import Least
     from tensortide.run.measure import Compared, Measured
 
-__all__ = ["document", "section"]
+__all__ = ["document", "least_document", "section"]
 
 ENDED = {"oom": "runs out of memory", "thrash": "exceeds its limit of recomputation"}
 
@@ -24,6 +25,30 @@ def document(result: Measured, compared: Compared | None) -> Document:
         sections.append(_compared(compared))
     title = f"{result.target} under {format_bytes(result.budget_bytes)}, {result.policy}"
     return Document(title=title, sections=tuple(sections))
+
+
+def least_document(found: Least) -> Document:
+    """Show the least budget that was ``found``, and the steps under it."""
+    result = found.measured
+    title = f"The least budget of {result.target}: {format_bytes(result.budget_bytes)}, {result.policy}"
+    return Document(title=title, sections=(_least(found), section(result)))
+
+
+def _least(found: Least) -> Section:
+    result = found.measured
+    given, works = found.measured.before_bytes, result.budget_bytes
+    share = f"{works / found.plain_bytes:.2f} of the peak without evictions" if found.plain_bytes else ""
+    facts = [
+        Fact("least", "Least budget", works, "bytes", share),
+        Fact("least_given", "parameters, state, inputs, and what else is there before", given, "bytes", level=1),
+        Fact("least_rest", "the step itself", works - given, "bytes", level=1),
+        Fact("failed", "Too small", found.failed_bytes, "bytes", found.failure),
+        Fact("simulated", "Least by the simulator", found.simulated_bytes, "bytes"),
+        Fact("fast", "Recomputes no longer than the step takes", found.fast_bytes, "bytes", "by the simulator"),
+        Fact("plain_peak", "Peak without evictions", found.plain_bytes, "bytes"),
+        Fact("op_bytes", "The most demanding op", found.op_bytes, "bytes", f"{found.op}, with what always stays"),
+    ]
+    return Section("least", "The least budget", blocks=(Facts(rows=tuple(facts)),))
 
 
 def section(result: Measured) -> Section:
