@@ -138,25 +138,6 @@ def test_one_budget_at_a_time_and_again_afterwards() -> None:
         assert budget.usage.ops == 2
 
 
-def test_another_thread_is_told() -> None:
-    errors: list[BaseException] = []
-
-    def use(tensor: torch.Tensor) -> None:
-        try:
-            tensor.sum()
-        except RunError as error:
-            errors.append(error)
-
-    x = torch.randn(1024)
-    with Budget("1GiB"):
-        for tensor in (x.sin(), x):
-            thread = threading.Thread(target=use, args=(tensor,))
-            thread.start()
-            thread.join()
-    assert len(errors) == 1
-    assert "one thread" in str(errors[0])
-
-
 @pytest.mark.parametrize("limit", [0, -1, True, "0%", "101%", "much", ""])
 def test_what_is_no_limit_is_refused(limit: int | str) -> None:
     with pytest.raises(RunError):

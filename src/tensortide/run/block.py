@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 
+from tensortide.run.evicted import evict
+
 if TYPE_CHECKING:
     from tensortide.run.check import Seal
 
 Storage = torch.UntypedStorage
-storage_of, resize = torch.Tensor.untyped_storage, torch.UntypedStorage.resize_
-"""As they were before anybody replaced them."""
+storage_of = torch.Tensor.untyped_storage
+"""As it was before anybody replaced it."""
 _EXACT = frozenset({int, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format})
 _PLAIN = frozenset({*_EXACT, bool, float, complex, list, tuple})
 ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -196,16 +198,17 @@ class Block(weakref.ref[Any]):
         """Give the bytes back; if the program still has the storage, it is empty from now on."""
         program = self()
         if held and program is not None:
-            resize(program, 0)
+            evict(program)
         self.own = None
 
-    def fill(self, made: Storage) -> None:
-        """Take over the bytes of ``made`` without a copy."""
+    def fill(self, made: Storage) -> Storage | None:
+        """Take over the bytes of ``made`` without a copy. Returns the storage, if the program still has it."""
         program = self()
         if program is None:
             self.own = made
         else:
             program._swap_data_ptr_(made)
+        return program
 
     def keep(self, strongly: bool) -> None:
         """Hold the storage even if the program drops it, or no longer."""

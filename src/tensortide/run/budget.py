@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +30,12 @@ from tensortide.run.device import device_of, graphs_refused
 from tensortide.run.distributed import communication_seen
 from tensortide.run.follow import Follower, LiveStep, Tracer
 from tensortide.run.foreign import foreign_calls_seen
+from tensortide.run.interrupts import Interrupts
 from tensortide.run.limit import budget_bytes
-from tensortide.run.reads import reads_seen, threads_guarded, watch_gradients
+from tensortide.run.processes import forks_seen
+from tensortide.run.reads import reads_seen, watch_gradients
 from tensortide.run.runtime import Runtime
+from tensortide.run.threads import threads_seen
 from tensortide.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -126,7 +129,8 @@ class Budget:
         self.log: LiveLog | None = None
         self._usage: Usage | None = None
         self._open = ExitStack()
-        self._since_ns = self._ops_before = 0
+        self.interrupts = Interrupts()
+        self._since_ns = self._ops_before = self._process = 0
         self._follower: Follower | None = None
         self._tracer: Tracer | None = None
         self._checker: Checker | None = None
@@ -172,11 +176,25 @@ class Budget:
     def __enter__(self) -> Budget:
         if not _one.acquire(blocking=False):
             raise RunError("a memory budget is open already: leave it before another one begins")
+        self.interrupts = Interrupts()
+        try:
+            with self.interrupts.lock:
+                self._enter()
+            self.interrupts.deliver()
+        except BaseException:
+            self._leave(sys.exc_info())
+            raise
+        return self
+
+    def _enter(self) -> None:
         with ExitStack() as stack:
+            stack.enter_context(self.interrupts.held())
             stack.callback(_one.release)
             settle_heap()
-            self.runtime = Runtime(self.policy, self.budget_bytes, self.device, self.clock, self.workspace)
-            self._since_ns, self._ops_before = time.perf_counter_ns(), 0
+            self.runtime = Runtime(
+                self.policy, self.budget_bytes, self.device, self.clock, self.workspace, self.interrupts
+            )
+            self._since_ns, self._ops_before, self._process = time.perf_counter_ns(), 0, os.getpid()
             stack.callback(self._close, self.runtime)
             self._meet(self.runtime, stack)
             engine = self.runtime.engine
@@ -186,25 +204,47 @@ class Budget:
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # backward runs in this thread
             stack.enter_context(reads_seen(self.runtime))
             stack.enter_context(foreign_calls_seen(self.runtime))
-            stack.enter_context(threads_guarded(self.runtime))
+            stack.enter_context(forks_seen(self.runtime, self._forget))
+            stack.enter_context(threads_seen(self.runtime))
             stack.enter_context(graphs_refused())
             stack.enter_context(communication_seen(self.runtime))
             stack.enter_context(self.runtime)
             self._open = stack.pop_all()
-        return self
 
     def __exit__(self, *error: Any) -> None:
+        runtime = self.runtime
+        elsewhere = runtime is not None and runtime.thread != threading.get_ident()
         try:
-            if self._checker is not None and error[:1] == (None,):
-                self._checker.finish()
+            self._leave(error)
         finally:
-            self._open.__exit__(*error)
+            self.interrupts.deliver()
+        if elsewhere:
+            raise RunError(
+                "a memory budget was left in another thread than the one that opened it: its tensors are back"
+            )
+
+    def _leave(self, error: Sequence[Any]) -> None:
+        with self.interrupts.lock:
+            opened, self._open = self._open, ExitStack()
+            if self.runtime is not None:
+                self.runtime.engine.thread = threading.get_ident()
+            try:
+                if self._checker is not None and error[0] is None:
+                    self._checker.finish()
+            finally:
+                opened.__exit__(*error)
+
+    def _forget(self) -> None:
+        """Leave it in a forked process: nothing is brought back, and nothing is written."""
+        opened, self._open, self.log, self._checker = self._open, ExitStack(), None, None
+        opened.close()
 
     def _meet(self, runtime: Runtime, stack: ExitStack) -> None:
         """Count every tensor that exists."""
         tensors = _tensors()
         for tensor in tensors:
-            runtime.storage(tensor)
+            with suppress(NotImplementedError):  # it has no memory
+                runtime.storage(tensor)
         watch_gradients(runtime, tensors, stack)
 
     def _watch(self, runtime: Runtime, stack: ExitStack) -> None:
@@ -253,7 +293,8 @@ class Budget:
         runtime.engine.when_slow = None
         runtime.engine.listeners.clear()
         try:
-            runtime.restore()
+            if os.getpid() == self._process:
+                runtime.restore()
         finally:
             runtime.close()
             self.runtime = None

@@ -6,8 +6,10 @@ import functools
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from tensortide.errors import RunError
 from tensortide.replays.remat.engine import Frame
 from tensortide.replays.remat.simulation import UNLIMITED, Thrashing
 from tensortide.run.operators import operators
@@ -40,6 +42,10 @@ class LiveEngine(Tables):
         super().__init__(policy, budget_bytes)
         self.clock = clock
         """Nanoseconds, for the durations of ops that are recomputed."""
+        self.thread = get_ident()
+        """Thread of the budget: only there the state of random generators can be set for a recomputation."""
+        self.holding: list[Any] = []
+        """Storages of the program that the current op needs or brings back, lest other threads release them."""
         self.freed: deque[Block] = deque()
         """Storages that the program has released since the last op. Callbacks add to it at any time, even after the
         engine has forgotten a storage and given its number to another."""
@@ -111,6 +117,7 @@ class LiveEngine(Tables):
         """End the op of ``frame``, which has run or failed."""
         if frame is not None:
             self.unlock_parents(frame)
+            self.holding.clear()
 
     def ran(self, cost_ns: int, nbytes: int, workspace_bytes: int) -> None:
         """Account for an op that ran: it allocated ``nbytes``, which count until the op is reported, and took
@@ -215,6 +222,12 @@ class LiveEngine(Tables):
             raise Thrashing
         assert call is not None  # what cannot be recomputed is fixed, and never asked for
         assert operators[id(call.func)].repeatable  # above all, no other process has to take part
+        if call.generators and get_ident() != self.thread:
+            raise RunError(
+                f"{call.func} draws random numbers and would have to be recomputed for another thread than that of the "
+                "memory budget, which may draw at the same time: open the budget in the thread that trains, or keep "
+                "what other threads read, tensortide.live.pin(tensor)"
+            )
         mark = self.timer.mark() if self.timer is not None else None
         began = self.clock()
         try:
@@ -269,10 +282,21 @@ class LiveEngine(Tables):
         present = self.defined[value]
         super().define(value)
         if not present and self.defined[value] and value in self.made:
-            self._memory(self.storage[value]).fill(self.made[value])
+            self.holding.append(self._memory(self.storage[value]).fill(self.made[value]))
             if self.streams is not None:
                 self.streams.taken(self._memory(self.storage[value]))
             self.away_bytes -= self.away.pop(self.storage[value], 0)
+
+    def wait(self, op: int, wanted: int, parents: list[int]) -> Frame:
+        for value in parents:
+            storage = self.storage[value]
+            if self.resident[storage]:
+                memory = self._memory(storage)
+                program = memory()
+                self.holding.append(program)
+                if program is None and memory.own is None:  # another thread has released it just now
+                    self.evict(storage)
+        return super().wait(op, wanted, parents)
 
     def clear(self, storage: int) -> None:
         super().clear(storage)
@@ -426,6 +450,7 @@ class LiveEngine(Tables):
         """No op is on its way: after an error only pins and communication lock."""
         self.frames.clear()
         self.loose = 0
+        self.holding.clear()
         for storage, pinned in enumerate(self.pinned):
             self.locks[storage] = pinned + self.in_use[storage]
             if self.resident[storage] and not self.locks[storage]:

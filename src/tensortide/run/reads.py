@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from tensortide.recorder.recorder import Mode
 from tensortide.recorder.surroundings import replaced
-from tensortide.run.block import ORDINARY, resize, tensors_of
+from tensortide.run.block import ORDINARY
+from tensortide.run.evicted import resize
 from tensortide.run.runtime import Runtime
 
 _LOOKS = ("tolist", "__repr__", "__deepcopy__")
@@ -22,32 +22,57 @@ _HOLDS = (
     *("__array__", "__dlpack__", "__reduce_ex__"),
 )
 """These keep the address: the bytes have to stay where they are."""
+_MOVES = ("_share_fd_cpu_", "_share_filename_cpu_", "share_memory_")
+"""These move a storage into memory that processes share."""
 
 
 @contextlib.contextmanager
 def reads_seen(runtime: Runtime) -> Iterator[None]:
-    """Put a tensor back into memory before its bytes are read.
+    """Put a tensor back into memory before its bytes are read, and see what moves or resizes storages.
 
     Functions of PyTorch that do so are replaced while the budget is open. A mode for functions would see them too, but
     PyTorch leaves out its fused paths when one is on, and the results would not be the same.
     """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(readers(runtime.reading))
+        for name in _MOVES:
+            mover = _mover(runtime, getattr(torch.UntypedStorage, name))
+            stack.enter_context(replaced(torch.UntypedStorage, name, mover))
+        stack.enter_context(replaced(torch.UntypedStorage, "resize_", _resizer(runtime)))
+        yield
+
+
+@contextlib.contextmanager
+def readers(reading: Callable[[torch.Tensor, bool], AbstractContextManager[None]]) -> Iterator[None]:
+    """Let functions that read a tensor outside of the dispatcher do so in the context ``reading`` of the tensor; the
+    second argument is true if they keep the address."""
     places: list[tuple[Any, str, bool]] = [(torch.Tensor, name, name in _HOLDS) for name in (*_LOOKS, *_HOLDS)]
     modules = (torch, torch._C, torch.utils.dlpack)
     places += [(m, name, True) for m in modules for name in ("to_dlpack", "_to_dlpack") if hasattr(m, name)]
     with contextlib.ExitStack() as stack:
         for place, name, lasting in places:
-            stack.enter_context(replaced(place, name, _reader(runtime, getattr(place, name), lasting)))
-        stack.enter_context(replaced(torch.UntypedStorage, "resize_", _resizer(runtime)))
+            stack.enter_context(replaced(place, name, _reader(reading, getattr(place, name), lasting)))
         yield
 
 
-def _reader(runtime: Runtime, original: Callable[..., Any], lasting: bool) -> Callable[..., Any]:
+def _reader(
+    reading: Callable[[torch.Tensor, bool], AbstractContextManager[None]], original: Callable[..., Any], lasting: bool
+) -> Callable[..., Any]:
     @functools.wraps(original)
     def read(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        runtime.expose(tensor, lasting=lasting)
-        return original(tensor, *args, **kwargs)
+        with reading(tensor, lasting):
+            return original(tensor, *args, **kwargs)
 
     return read
+
+
+def _mover(runtime: Runtime, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def moved(storage: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
+        with runtime.lock:  # no op reads the old address
+            return original(storage, *args, **kwargs)
+
+    return moved
 
 
 def _resizer(runtime: Runtime) -> Callable[..., Any]:
@@ -70,31 +95,3 @@ def watch_gradients(runtime: Runtime, tensors: Iterable[torch.Tensor], until: co
         watch(tensor)
     made = register_module_parameter_registration_hook(lambda _module, _name, parameter: watch(parameter))
     until.callback(made.remove)
-
-
-class _Guard(Mode):
-    """Lets the ops of another thread pass unless their tensors are under the budget."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        super().__init__()
-        self.runtime = runtime
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
-        kwargs = kwargs or {}
-        for tensor in tensors_of([*args, *kwargs.values()]):
-            if type(tensor) in ORDINARY and tensor.layout is torch.strided:
-                self.runtime.refuse(tensor)
-        return func(*args, **kwargs)
-
-
-@contextlib.contextmanager
-def threads_guarded(runtime: Runtime) -> Iterator[None]:
-    """Forbid tensors under the budget to threads that start while it is open."""
-    run = threading.Thread.run
-
-    def guarded(thread: threading.Thread) -> None:
-        with _Guard(runtime):
-            run(thread)
-
-    with replaced(threading.Thread, "run", guarded):
-        yield

@@ -7,7 +7,7 @@ import functools
 import gc
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,25 +25,28 @@ from tensortide.run.block import (
     Template,
     Value,
     frozen,
-    resize,
     storage_of,
     stored,
     tensors_of,
 )
 from tensortide.run.device import asked_bytes, device_of
 from tensortide.run.engine import LiveEngine
+from tensortide.run.evicted import resize
 from tensortide.run.in_flight import InFlight, Listener
+from tensortide.run.interrupts import Interrupts
 from tensortide.run.limit import infeasible
 from tensortide.run.operators import NO_ROOM, Operator, Room, generators_of, operator_of, operators, sizes_on
 from tensortide.run.out_of_memory import Attempt, failed, repeated
 from tensortide.run.storages import Storages
+from tensortide.run.threads import take_off
 from tensortide.run.unfilled import covers
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
-OTHER_THREAD = "another thread uses a tensor that is under a memory budget: a budget covers one thread"
+PATIENCE_S = 60.0
+"""Longest time that a thread waits for the op of another one."""
 TIMED = 4
 """Calls of each kind that are timed by events."""
 MOST_WRITES = 64
@@ -70,6 +73,7 @@ class Runtime(Mode):
         device: torch.device,
         clock: Callable[[], int] = time.perf_counter_ns,
         workspace: bool = True,
+        interrupts: Interrupts | None = None,
     ) -> None:
         super().__init__()
         self.engine = LiveEngine(policy, budget_bytes, clock)
@@ -85,6 +89,11 @@ class Runtime(Mode):
         """The budget before the device ran out of memory; 0 if it never did."""
         self.clock = clock
         self.thread = get_ident()
+        self.interrupts = interrupts or Interrupts()
+        self.lock = self.interrupts.lock
+        """Held by a thread while an op of it is under way: at most one is."""
+        self.crowded = False
+        """True once another thread has used what may be evicted."""
         self.sizes = sizes_on(device, workspace, torch.get_num_threads())
         self.ops = 0
         self.in_flight, self.listener = InFlight(self), Listener(self)
@@ -113,23 +122,21 @@ class Runtime(Mode):
         if operator.view and not self.watchers:
             return self._view(operator, args, kwargs or {})
         action: Callable[..., Any] = self._view if operator.view else self._run
-        for watcher in self.watchers:
-            action = functools.partial(watcher, action)
+        if self.watchers and get_ident() == self.thread:
+            for watcher in self.watchers:
+                action = functools.partial(watcher, action)
         return self._safely(action, operator, args, kwargs or {})
 
     def _safely(self, action: Callable[..., Any], what: Any, *arguments: Any) -> Any:
-        """Do ``action``; a collection in the midst of it could take away what is about to be read."""
-        if get_ident() != self.thread:
-            raise RunError(
-                f"{getattr(what, 'func', what)} ran in another thread than the one that opened the memory budget: "
-                "a budget covers one thread"
-            )
-        if self.streams is not None:
-            self.streams.order()
+        """Do ``action``, while no other thread does one: a collection in the midst of it, too, could take away what is
+        about to be read."""
+        self._enter()
         collecting = gc.isenabled()
-        if collecting:
-            gc.disable()
         try:
+            if collecting:
+                gc.disable()
+            if self.streams is not None:
+                self.streams.order()
             return action(what, *arguments)
         except OutOfMemory as error:
             raise infeasible(self, getattr(what, "func", what), error.shortage) from None
@@ -145,11 +152,23 @@ class Runtime(Mode):
         finally:
             if collecting:
                 gc.enable()
+            self.lock.release()
+            if self.interrupts.waiting:
+                self.interrupts.deliver()
+
+    def _enter(self) -> None:
+        if not self.lock.acquire(timeout=PATIENCE_S):
+            raise RunError(
+                f"an op of another thread has not ended for {PATIENCE_S:.0f} s; under a memory budget one op runs at a "
+                "time, and must not wait for those of other threads"
+            )
 
     # Ops
 
     def _view(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Views take nothing, but may look at the size of the storage."""
+        if self.crowded and not self.interrupts.busy:
+            return self._safely(self._view, operator, args, kwargs)
         if operator.resizing:
             self._set(*args)
         for tensor in (args[0],) if operator.lone else tensors_of((*args, *kwargs.values())):
@@ -383,7 +402,7 @@ class Runtime(Mode):
         engine = self.engine
         tensors = stored(tensors_of((*args, *kwargs.values())))
         self.unfilled.used(False, tensors, ())
-        values = dict.fromkeys(map(self.storages.value, tensors))
+        values = dict.fromkeys(value for tensor in tensors if (value := self.storages.found(tensor)) is not None)
         kernel = what
         written: list[Value] = []
         if isinstance(what, Operator):
@@ -476,10 +495,13 @@ class Runtime(Mode):
         """The gradient of ``parameter`` has come: it is evicted last."""
         gradient = parameter.grad
         if gradient is not None and type(gradient) in _ORDINARY and gradient.layout is torch.strided:
-            block = self.storages.value(gradient).block
-            self.engine.gradients.add(block)
-            if block.storage != PENDING:
-                self.engine.gradient_made(block.storage)
+            self._safely(self._gradient, "a gradient", gradient)
+
+    def _gradient(self, _: str, gradient: torch.Tensor) -> None:
+        block = self.storages.value(gradient).block
+        self.engine.gradients.add(block)
+        if block.storage != PENDING:
+            self.engine.gradient_made(block.storage)
 
     def storage(self, tensor: torch.Tensor) -> int:
         """The engine's number for the storage of ``tensor``."""
@@ -493,10 +515,8 @@ class Runtime(Mode):
         overwritten at once, unseen."""
         if type(tensor) not in _ORDINARY or tensor.layout is not torch.strided or tensor._is_zerotensor():
             return
-        if get_ident() == self.thread:
+        if get_ident() == self.thread or storage_of(tensor)._cdata in self.known:
             self._safely(self._expose, "reading a tensor", tensor, lasting)
-        else:
-            self.refuse(tensor)
 
     def hold(self, tensor: torch.Tensor) -> None:
         """Make ``tensor`` resident, and pin it as long as the program holds the storage."""
@@ -508,11 +528,16 @@ class Runtime(Mode):
 
         self._safely(pin, "pinning a tensor")
 
-    def refuse(self, tensor: torch.Tensor) -> None:
-        """Raise RunError if ``tensor``, which another thread wants, may be taken away."""
-        value = self.known.get(storage_of(tensor)._cdata)
-        if value is not None and not self.storages.settled([value]):
-            raise RunError(OTHER_THREAD)
+    @contextlib.contextmanager
+    def reading(self, tensor: torch.Tensor, lasting: bool) -> Iterator[None]:
+        """``expose`` it, and let no op of another thread run while its bytes are read."""
+        self._enter()
+        try:
+            self.expose(tensor, lasting=lasting)
+            yield
+        finally:
+            self.lock.release()
+            self.interrupts.deliver()
 
     def _expose(self, _: str, tensor: torch.Tensor, lasting: bool) -> None:
         storage = self.storages.value(tensor).block.storage
@@ -537,10 +562,8 @@ class Runtime(Mode):
         value = self.known.get(handle._cdata)
         if value is None:
             resize(handle, nbytes)
-        elif get_ident() == self.thread:
-            self._safely(functools.partial(self._resize, value), "resizing a storage", nbytes)
         else:
-            raise RunError(OTHER_THREAD)
+            self._safely(functools.partial(self._resize, value), "resizing a storage", nbytes)
 
     def _resize(self, value: Value, _: str, nbytes: int) -> None:
         block = value.block
@@ -587,6 +610,13 @@ class Runtime(Mode):
             table.clear()
         engine.unsettled.clear()
         self.in_flight.flights.clear()
+        self.__class__ = _Closed
+
+    def __exit__(self, *error: Any) -> None:
+        """Leave, also where modes that were entered later are still on, and in another thread."""
+        take_off(self)
+        torch._C._push_on_torch_dispatch_stack(self)  # to be the one that is taken off
+        super().__exit__(*error)
 
     def _resized(self, written: Sequence[Value]) -> int:
         """An op may have given storages another size; they are not followed any further than that."""
@@ -603,3 +633,18 @@ class Runtime(Mode):
             engine.fix(storage)
         engine.peak = max(engine.peak, engine.memory)
         return grown
+
+
+class _Closed(Runtime):
+    """A Runtime whose budget is closed, in case that somebody still has it: everything passes."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return func(*args, **(kwargs or {}))
+
+    def expose(self, tensor: torch.Tensor, *, lasting: bool) -> None:
+        """Nothing is away."""
+
+    def resize(self, handle: Storage, nbytes: int) -> None:
+        resize(handle, nbytes)

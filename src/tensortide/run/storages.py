@@ -171,7 +171,7 @@ class Storages:
         self.streams: Streams | None = None
         self.known: dict[int, Value] = {}
         self.shared: dict[int, Block] = {}
-        self._when_dropped = self._dropped
+        self._when_dropped = self.dropped
 
     def read(self, tensors: Sequence[torch.Tensor]) -> tuple[list[Value], list[Storage], bool]:
         """Values that an op is about to read; the storages of those that cannot be recomputed; True if all are
@@ -222,14 +222,22 @@ class Storages:
         found = dict.fromkeys(values)
         for value in list(found):
             for block in value.block.aliases or ():
-                if block() is not None:
-                    found[self.known[block.key]] = None
+                other = self.known.get(block.key)
+                if block() is not None and other is not None:
+                    found[other] = None
         return list(found)
 
     def value(self, tensor: torch.Tensor) -> Value:
         handle = storage_of(tensor)
         value = self.known.get(handle._cdata)
         return self._given(handle) if value is None else value
+
+    def found(self, tensor: torch.Tensor) -> Value | None:
+        """As ``value``; None if it has no memory."""
+        try:
+            return self.value(tensor)
+        except NotImplementedError:
+            return None
 
     def settled(self, values: Sequence[Value]) -> bool:
         """True if none of ``values`` can be recomputed, and the engine knows."""
@@ -254,8 +262,10 @@ class Storages:
             return
         handle = block.bytes()
         begin, end = handle.data_ptr(), handle.data_ptr() + handle.nbytes()
-        for other in self.shared.values():
-            memory = other.bytes()
+        for other in list(self.shared.values()):
+            memory = other.own if other.own is not None else other()
+            if memory is None:  # another thread has released it
+                continue
             if memory.data_ptr() < end and begin < memory.data_ptr() + memory.nbytes():
                 block.aliases = [*(block.aliases or ()), other]
                 other.aliases = [*(other.aliases or ()), block]
@@ -303,7 +313,8 @@ class Storages:
     def nbytes(self, handle: Storage) -> int:
         return handle.nbytes() if handle.device == self.device else 0
 
-    def _dropped(self, block: Block) -> None:
+    def dropped(self, block: Block) -> None:
+        """Note that the program has released the storage of ``block``."""
         value = self.known.get(block.key)
         if value is not None and value.block is block:
             del self.known[block.key]
