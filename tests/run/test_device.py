@@ -9,7 +9,7 @@ from tensortide.errors import RunError
 from tensortide.run import device
 from tensortide.run.block import storage_of
 from tensortide.run.budget import Budget
-from tensortide.run.device import default_generators, device_of
+from tensortide.run.device import asked_bytes, default_generators, device_of
 from tensortide.run.operators import Operator
 from tensortide.run.runtime import TIMED
 from tests.run.fake_gpu import KERNEL_NS, FakeGPU, fake_gpu
@@ -196,3 +196,24 @@ def test_what_is_read_from_another_device_is_not_read_again() -> None:
         assert budget.runtime is not None
         calls = [budget.runtime.known[storage_of(tensor)._cdata].call for tensor in made]
         assert [call is not None for call in calls] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("error", "asked"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has ..."), 20 << 20),
+        (torch.OutOfMemoryError("XPU out of memory. Tried to allocate 1.50 GiB (GPU 0; ..."), 3 << 29),
+        (torch.OutOfMemoryError("of another kind"), 0),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes. Error"), 4096),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), 0),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"), None),
+    ],
+)
+def test_errors_for_want_of_memory_are_told_from_others(error: RuntimeError, asked: int | None) -> None:
+    assert asked_bytes(error) == asked
+
+
+def test_the_message_of_the_host_is_known() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 55)
+    assert asked_bytes(caught.value) == 1 << 57

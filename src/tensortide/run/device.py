@@ -26,6 +26,11 @@ _NEEDED = (
 )
 """What the module of an accelerator must have."""
 _ASKED = re.compile(r"[Tt]ri(?:ed|es) to allocate (\d+(?:\.\d+)?) ?(bytes|[KMGT]iB)")
+_SIGNS = (
+    *("DefaultCPUAllocator: can't allocate memory", "CUDA error: out of memory"),
+    *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"),
+)
+"""Errors for want of memory that are no OutOfMemoryError: of the CPU, and of libraries that bypass the allocator."""
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -179,7 +184,7 @@ def generator_of(module: Any, index: int) -> torch.Generator:
 def asked_bytes(error: BaseException) -> int | None:
     """Bytes that an allocator was asked for in vain, 0 if ``error`` does not tell; None if it is another error."""
     text = str(error)
-    if not isinstance(error, torch.OutOfMemoryError) and "DefaultCPUAllocator: can't allocate memory" not in text:
+    if not isinstance(error, torch.OutOfMemoryError) and not any(sign in text for sign in _SIGNS):
         return None
     found = _ASKED.search(text)
     return int(float(found[1]) * _UNITS[found[2]]) if found else 0
