@@ -235,6 +235,6 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, capacity: int = 1 << 60) -> Iterat
     monkeypatch.setattr(torch._C, "_DisableTorchDispatch", contextlib.nullcontext)  # kernels of the end pass too
     monkeypatch.setattr(Block, "free", freeing)
     monkeypatch.setattr(Block, "fill", filling)
-    monkeypatch.setattr(operators, "sizes_on", functools.cache(operators.sizes_on.__wrapped__))
+    monkeypatch.setattr("tensortide.run.runtime.sizes_on", functools.cache(operators.sizes_on.__wrapped__))
     with gpu:
         yield gpu

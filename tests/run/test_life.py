@@ -64,5 +64,5 @@ def test_a_tensor_goes_through_its_states() -> None:
 def test_the_page_names_every_file() -> None:
     page = (ROOT / "docs" / "live.md").read_text("utf-8")
     folder = ROOT / "src" / "tensortide" / "run"
-    names = [f"{path.name}/" if path.is_dir() else path.name for path in folder.iterdir()]
-    assert [name for name in names if not name.startswith("__") and f"`{name}`" not in page] == []
+    names = sorted(path.name for path in folder.glob("*.py") if not path.name.startswith("__"))
+    assert [name for name in names if f"`{name}`" not in page] == []
