@@ -45,7 +45,8 @@ class LiveEngine(Tables):
         self.thread = get_ident()
         """Thread of the budget: only there the state of random generators can be set for a recomputation."""
         self.holding: list[Any] = []
-        """Storages of the program that the current op needs or brings back, lest other threads release them."""
+        """Storages of the program that the current recomputations need or bring back, lest other threads release
+        them."""
         self.freed: deque[Block] = deque()
         """Storages that the program has released since the last op. Callbacks add to it at any time, even after the
         engine has forgotten a storage and given its number to another."""
@@ -117,7 +118,6 @@ class LiveEngine(Tables):
         """End the op of ``frame``, which has run or failed."""
         if frame is not None:
             self.unlock_parents(frame)
-            self.holding.clear()
 
     def ran(self, cost_ns: int, nbytes: int, workspace_bytes: int) -> None:
         """Account for an op that ran: it allocated ``nbytes``, which count until the op is reported, and took
@@ -287,10 +287,15 @@ class LiveEngine(Tables):
                 self.streams.taken(self._memory(self.storage[value]))
             self.away_bytes -= self.away.pop(self.storage[value], 0)
 
+    def execute(self, op: int, wanted: int) -> None:
+        super().execute(op, wanted)
+        if not self.frames:
+            self.holding.clear()
+
     def wait(self, op: int, wanted: int, parents: list[int]) -> Frame:
         for value in parents:
             storage = self.storage[value]
-            if self.resident[storage]:
+            if op != NOTHING and self.resident[storage]:
                 memory = self._memory(storage)
                 program = memory()
                 self.holding.append(program)
