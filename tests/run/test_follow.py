@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from tensortide.plans import Compute, Lane, Plan, in_order, save_plan
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
 from tensortide.run.budget import Budget
+from tensortide.run.engine import LiveEngine
+from tensortide.run.follow import Follower
 from tensortide.run.measure import compared
 from tensortide.timelines import timeline
 from tensortide.timelines.events import Kind
@@ -384,3 +387,23 @@ def test_other_ops_are_no_step() -> None:
     step = built(tower)
     assert traced(lambda: torch.ones(3), UNLIMITED, graph_of(tower)).steps == ()
     assert len(traced(step, UNLIMITED, graph_of(tower)).steps) == 3
+
+
+@pytest.mark.filterwarnings("ignore::tensortide.errors.RunWarning")
+def test_recomputation_that_a_plan_asks_for_waits_where_memory_has_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is done when an op needs it, after more evictions."""
+    graph, step = graph_of(tower), built(tower)
+    limit = room(tower, 0.7)
+    plan = traced(step, limit, graph).steps[-1].plan()
+    execute, failures = LiveEngine.execute, [0]
+
+    def failing(engine: LiveEngine, op: int, wanted: int) -> None:
+        if sys._getframe(1).f_code is Follower._recompute.__code__ and failures[0] < 2:
+            failures[0] += 1
+            raise torch.OutOfMemoryError("out of memory. Tried to allocate 1.00 KiB.")
+        execute(engine, op, wanted)
+
+    monkeypatch.setattr(LiveEngine, "execute", failing)
+    traced(step, limit, graph, policy=plan)
+    assert failures == [2]
+    assert same_as_without(tower, step, 7)

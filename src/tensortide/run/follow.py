@@ -15,6 +15,7 @@ from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans import Compute, Evict, Lane, Plan
 from tensortide.replays import replay
 from tensortide.replays.remat.simulation import OutOfMemory, steps
+from tensortide.run.device import asked_bytes
 from tensortide.run.step_match import LONGEST_START, Seen, StepMatch
 from tensortide.run.tables import NOTHING
 from tensortide.timelines import StorageTimeline, Timeline, events_of
@@ -86,7 +87,9 @@ class Follower(StepMatch):
             if lacking:
                 try:
                     engine.execute(made, lacking[0])
-                except OutOfMemory:
+                except (OutOfMemory, RuntimeError) as error:
+                    if isinstance(error, RuntimeError) and asked_bytes(error) is None:
+                        raise
                     engine.unlock_all()  # it is recomputed when an op asks for it, if then there is room
 
     def _lacks(self, value: int) -> bool:
