@@ -15,6 +15,7 @@ from torch import Tensor
 import tensortide
 from tensortide.errors import BudgetInfeasible, RunError
 from tensortide.examples import find
+from tensortide.run.budget import current
 from tests.examples.tiny import TINY
 from tests.run.layers import LAYERS
 from tests.run.native import address_of, put
@@ -63,7 +64,7 @@ def result(given: Tensor) -> list[Tensor]:
 def evicted(given: Tensor) -> list[Tensor]:
     x = given.tanh()
     put(x, [5.0])
-    tensortide.live.set_memory_budget(tensortide.live.current().resident_bytes - 4)
+    tensortide.live.set_memory_budget(current().resident_bytes - 4)
     return [x]
 
 
@@ -122,9 +123,10 @@ def assert_nothing_found(build: Callable[[], Callable[[], Any]], every: int) -> 
     limit = UNLIMITED
     for _ in range(2):
         torch.manual_seed(0)
-        step = build()
+        step, before = build(), 0
+        memory = tensortide.budget(limit, check=every)
         try:
-            with tensortide.budget(limit, check=every) as memory:
+            with memory:
                 before = memory.resident_bytes
                 step()
                 step()

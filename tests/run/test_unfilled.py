@@ -134,7 +134,7 @@ def test_only_what_is_overwritten_as_a_whole_is_recomputed(name: str, reported: 
         expected = made.clone()
         if name in FILLED:
             runtime.engine.evict(runtime.storage(made))
-            assert not address_of(made)
+            assert not runtime.engine.resident[runtime.storage(made)]
     assert identical(made, expected)
 
 

@@ -204,6 +204,7 @@ class Budget:
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # backward runs in this thread
             stack.enter_context(reads_seen(self.runtime))
             stack.enter_context(foreign_calls_seen(self.runtime))
+            stack.enter_context(self.runtime.composites.autocast_seen())
             stack.enter_context(forks_seen(self.runtime, self._forget))
             stack.enter_context(threads_seen(self.runtime))
             stack.enter_context(graphs_refused())

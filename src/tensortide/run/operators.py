@@ -97,7 +97,7 @@ class Operator:
     __slots__ = (
         *("allocates", "believed", "blank", "communicates", "composite", "constant", "dynamic", "factory", "fills"),
         *("foreach", "foreign", "func", "kernel", "lean", "lone", "number", "passed", "random"),
-        *("repeatable", "resizing", "statistics", "sums", "target", "training", "view", "written"),
+        *("repeatable", "resizing", "statistics", "sums", "target", "training", "view", "whole", "written"),
     )
 
     def __init__(self, func: Any) -> None:
@@ -129,6 +129,7 @@ class Operator:
             argument = arguments[place]
             if str(argument.type) == "Tensor" and not argument.kwarg_only and not argument.has_default_value():
                 self.target = place
+        self.whole = schema_of(func).composite
         self.view = (self.believed and bool(func.is_view) and not _composite(func)) or schema.name == "aten::set_"
         self.foreign = schema.name.partition("::")[0] not in _KNOWN and not self.communicates
         self.random = self.foreign or torch.Tag.nondeterministic_seeded in func.tags

@@ -29,6 +29,7 @@ from tensortide.run.block import (
     stored,
     tensors_of,
 )
+from tensortide.run.composites import Composites, dense
 from tensortide.run.device import asked_bytes, device_of
 from tensortide.run.engine import LiveEngine
 from tensortide.run.evicted import resize
@@ -96,6 +97,7 @@ class Runtime(Mode):
         """True once another thread has used what may be evicted."""
         self.sizes = sizes_on(device, workspace, torch.get_num_threads())
         self.ops = 0
+        self.composites = Composites()
         self.in_flight, self.listener = InFlight(self), Listener(self)
         self.keeping = False
         """True while what ops make stays resident: others write it too, unseen."""
@@ -117,6 +119,8 @@ class Runtime(Mode):
         for kind in types:
             if kind not in _ORDINARY and not issubclass(kind, torch.nn.Parameter):
                 return NotImplemented
+        if operator.whole and torch.is_inference_mode_enabled() and dense((*args, *(kwargs or {}).values())):
+            return self.composites.run(self, func, args, kwargs or {})
         if operator.communicates:
             return self._safely(self.in_flight.run, operator, args, kwargs or {})
         if operator.view and not self.watchers:
