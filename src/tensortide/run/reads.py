@@ -84,11 +84,19 @@ def _resizer(runtime: Runtime) -> Callable[..., Any]:
     return resized
 
 
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """True if ``tensor`` is a leaf of autograd."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError:  # a view that autograd has given up
+        return False
+
+
 def watch_gradients(runtime: Runtime, tensors: Iterable[torch.Tensor], until: contextlib.ExitStack) -> None:
     """Tell ``runtime`` of every gradient that arrives at one of ``tensors``, or at a parameter made from now on."""
 
     def watch(tensor: torch.Tensor | None) -> None:
-        if tensor is not None and type(tensor) in ORDINARY and tensor.is_leaf and tensor.requires_grad:
+        if tensor is not None and type(tensor) in ORDINARY and is_leaf(tensor) and tensor.requires_grad:
             until.callback(tensor.register_post_accumulate_grad_hook(runtime.gradient).remove)
 
     for tensor in tensors:

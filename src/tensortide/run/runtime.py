@@ -99,6 +99,8 @@ class Runtime(Mode):
         self.ops = 0
         self.composites = Composites()
         self.in_flight, self.listener = InFlight(self), Listener(self)
+        self.sizing = False
+        """True while storages are asked for their sizes alone."""
         self.keeping = False
         """True while what ops make stays resident: others write it too, unseen."""
         self.graph: Graph | None = None
@@ -520,7 +522,7 @@ class Runtime(Mode):
         if type(tensor) not in _ORDINARY or tensor.layout is not torch.strided or tensor._is_zerotensor():
             return
         if get_ident() == self.thread or storage_of(tensor)._cdata in self.known:
-            self._safely(self._expose, "reading a tensor", tensor, lasting)
+            self._safely(self._expose, "reading a tensor", tensor, lasting and not self.sizing)
 
     def hold(self, tensor: torch.Tensor) -> None:
         """Make ``tensor`` resident, and pin it as long as the program holds the storage."""

@@ -1,0 +1,294 @@
+"""Ways to use communication, each of which leaves the same behind under a tight budget; and random programs of it."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import _functional_collectives as functional
+from torch.distributed.distributed_c10d import _coalescing_manager
+
+from tensortide.run.budget import Budget
+from tests.run.same import UNLIMITED, counting, identical
+
+COUNT = 1024
+ROOM = 20 * 4 * COUNT
+"""Bytes for tensors, beyond what is there: a few."""
+
+Use = Callable[[int, Tensor], list[Tensor]]
+
+
+def _group() -> dist.ProcessGroup:
+    group = dist.group.WORLD
+    assert group is not None
+    return group
+
+
+def press() -> None:
+    """Make whatever can be evicted go."""
+    held = [torch.ones(COUNT).sin()]
+    for _ in range(20):
+        held.append(held[-1].cos())
+
+
+def gathered(rank: int, x: Tensor) -> list[Tensor]:
+    found = [torch.empty(COUNT), torch.empty(COUNT)]
+    dist.all_gather(found, x * 2)
+    return found
+
+
+def overwritten(rank: int, x: Tensor) -> list[Tensor]:
+    """A value made from what a collective overwrites, and one made after that."""
+    y = x * 3
+    before = y.cos()
+    dist.all_reduce(y)
+    after = y + 1
+    press()
+    return [y, before, after]
+
+
+def dropped(rank: int, x: Tensor) -> list[Tensor]:
+    """Nobody waits, but the barrier comes after."""
+    y, source = x * 3, x.exp()
+    both = torch.cat([x, source])
+    part, whole = torch.zeros(COUNT), torch.zeros(2 * COUNT)
+    dist.all_reduce(y, async_op=True)
+    dist.all_gather_into_tensor(whole, source, async_op=True)
+    dist.reduce_scatter_tensor(part, both, async_op=True)
+    functional.all_gather_tensor(source, 0, _group())
+    press()
+    dist.barrier()
+    press()
+    return [y, source, whole]
+
+
+def messages(rank: int, x: Tensor) -> list[Tensor]:
+    own, found = x.exp(), torch.empty(COUNT)
+    works = [dist.isend(own, 1 - rank), dist.irecv(found, 1 - rank)]
+    press()
+    for work in works:
+        assert work is not None
+        work.wait()
+    press()
+    again = torch.empty(COUNT)
+    for work in dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, own, 1 - rank), dist.P2POp(dist.irecv, again, 1 - rank)]
+    ):
+        work.wait()
+    press()
+    return [own, found, again]
+
+
+def functional_results(rank: int, x: Tensor) -> list[Tensor]:
+    y = x.exp()
+    whole = functional.all_gather_tensor(y, 0, _group())
+    part = functional.reduce_scatter_tensor(torch.cat([x, y]), "sum", 0, _group())
+    press()
+    found = [whole * 2, part + 1, functional.all_reduce(y, "sum", _group()) * 1]
+    press()
+    return [y, *found]
+
+
+def halves(rank: int, x: Tensor) -> list[Tensor]:
+    y = x.exp()
+    works = [dist.all_reduce(half, async_op=True) for half in y.chunk(2)]
+    press()
+    for work in works:
+        work.wait()
+    return [y]
+
+
+def late(rank: int, x: Tensor) -> list[Tensor]:
+    """Inputs that are read until the end, and results that are used only then."""
+    y, part, both = x.exp(), torch.empty(COUNT), torch.cat([x, x * 2]).exp()
+    future = dist.all_reduce(y, async_op=True).get_future().then(lambda done: done.value()[0].mul(2))
+    work = dist.reduce_scatter_tensor(part, both, async_op=True)
+    press()
+    work.wait()
+    press()
+    return [future.wait(), y, part, both]
+
+
+def coalesced(rank: int, x: Tensor) -> list[Tensor]:
+    y, z = x.exp(), x.cos()
+    before = z.sin()
+    with _coalescing_manager(async_ops=True) as manager:
+        dist.all_reduce(y)
+        dist.all_reduce(z)
+    press()
+    manager.wait()
+    press()
+    return [y, z, before]
+
+
+def everything_else(rank: int, x: Tensor) -> list[Tensor]:
+    objects: list[Tensor] = [x, x]
+    dist.all_gather_object(objects, x.exp())
+    part, both = torch.empty(COUNT), [x.exp(), x.cos()]
+    dist.scatter(part, both if rank == 0 else None, 0)
+    parts = [torch.empty(COUNT), torch.empty(COUNT)]
+    dist.all_to_all(parts, both)
+    dist.monitored_barrier()
+    total = torch.diag(x[:8].exp()).to_sparse()
+    dist.all_reduce(total)
+    press()
+    return [*objects, part, *parts, total.to_dense()]
+
+
+USES: tuple[Use, ...] = (
+    *(gathered, overwritten, dropped, messages, functional_results, halves, late, coalesced, everything_else),
+)
+
+
+class Inside:
+    """A custom op inside which processes communicate, which its schema does not tell. ``runs``: how often it ran."""
+
+    def __init__(self, library: torch.library.Library) -> None:
+        self.runs = 0
+        library.define("total(Tensor x) -> Tensor")
+        library.impl("total", self._total, "CPU")
+        torch.library.register_fake("tensortide_tests::total", torch.empty_like, lib=library)
+
+    def _total(self, x: Tensor) -> Tensor:
+        self.runs += 1
+        made = x * 1
+        dist.all_reduce(made)
+        return made
+
+
+def custom_op_runs(rank: int, world: int) -> tuple[int, bool, int]:
+    """How often an op ran that was called once, whether its result is right, and recomputations around it."""
+    with torch.library._scoped_library("tensortide_tests", "FRAGMENT") as library:
+        op = Inside(library)
+        x = torch.full((COUNT,), float(rank + 1))
+        with budget() as memory:
+            y = torch.ops.tensortide_tests.total(x.exp())
+            z = y.cos()
+            press()
+            right = identical(z, (torch.full((COUNT,), 1.0).exp() + torch.full((COUNT,), 2.0).exp()).cos())
+            press()
+        return op.runs, right, memory.usage.recomputations
+
+
+def budget(room_bytes: int = ROOM) -> Budget:
+    gc.collect()
+    with Budget(UNLIMITED) as probe:
+        there = probe.resident_bytes
+    return Budget(there + room_bytes, clock=counting())
+
+
+def same(rank: int, world: int) -> dict[str, tuple[bool, int]]:
+    """Whether each of ``USES`` leaves the same behind under a budget, and what is locked at last."""
+    x = torch.full((COUNT,), float(rank + 1))
+    plain = [use(rank, x) for use in USES]
+    found = {}
+    with budget() as memory:
+        assert memory.runtime is not None
+        for use, expected in zip(USES, plain, strict=True):
+            made = use(rank, x)
+            dist.barrier()
+            press()
+            right = all(map(identical, made, expected))
+            del made
+            found[use.__name__] = right, len(memory.runtime.engine.in_use)
+    assert memory.usage.recomputations > 0
+    return found
+
+
+# -- random programs ---------------------------------------------------------------------------------
+
+
+class Program:
+    """A few dozen ops and collectives on tensors that it holds, in the same order on every rank for the same seed."""
+
+    def __init__(self, seed: int, rank: int, world: int) -> None:
+        self.dice, self.rank, self.world = random.Random(seed), rank, world
+        self.held = [torch.linspace(-1, 1, COUNT) * (rank + 1 + at) for at in range(3)]
+        self.works: list[tuple[dist.Work, list[Tensor]]] = []
+
+    def run(self) -> list[Tensor]:
+        for _ in range(40):
+            x, y = self.ready(), self.ready()
+            move = self.dice.choice(MOVES)
+            self.held += move(self, x, y)
+            while len(self.held) > 12:
+                self.held.pop(self.dice.randrange(len(self.held)))
+            if self.dice.random() < 0.1:
+                press()
+        self.wait()
+        return [t.clamp(-9, 9).clone() for t in self.held]
+
+    def ready(self) -> Tensor:
+        """One of the tensors that no communication under way uses."""
+        busy = {t.untyped_storage()._cdata for _, tensors in self.works for t in tensors}
+        free = [t for t in self.held if t.untyped_storage()._cdata not in busy]
+        if not free or self.dice.random() < 0.1:
+            self.wait()
+            free = self.held
+        return self.dice.choice(free)
+
+    def begun(self, call: Callable[..., Any], *tensors: Tensor) -> None:
+        """Begin a collective on ``tensors``; perhaps it is waited for later."""
+        late = self.dice.random() < 0.5
+        work = call(*tensors, async_op=late)
+        if late:
+            self.works.append((work, list(tensors)))
+
+    def wait(self) -> None:
+        for work, _ in self.works:
+            work.wait()
+        self.works.clear()
+
+
+def _plain(program: Program, x: Tensor, y: Tensor) -> list[Tensor]:
+    return [program.dice.choice([torch.sin, torch.tanh, torch.cos])(x) + y]
+
+
+def _in_place(program: Program, x: Tensor, y: Tensor) -> list[Tensor]:
+    x.mul_(0.5)
+    return []
+
+
+def _reduced(program: Program, x: Tensor, y: Tensor) -> list[Tensor]:
+    program.begun(dist.all_reduce, x)
+    return []
+
+
+def _whole(program: Program, x: Tensor, y: Tensor) -> list[Tensor]:
+    whole = torch.empty(program.world * COUNT)
+    program.begun(dist.all_gather_into_tensor, whole, x)
+    return [whole[COUNT:][:COUNT]]
+
+
+def _part(program: Program, x: Tensor, y: Tensor) -> list[Tensor]:
+    part = torch.empty(COUNT)
+    program.begun(dist.reduce_scatter_tensor, part, torch.cat([x, y]))
+    return [part]
+
+
+def _functional(program: Program, x: Tensor, y: Tensor) -> list[Tensor]:
+    return [functional.all_reduce(x.sin(), "sum", _group()) + y]
+
+
+def _broadcast(program: Program, x: Tensor, y: Tensor) -> list[Tensor]:
+    dist.broadcast(y, program.dice.randrange(program.world))
+    return []
+
+
+MOVES = (_plain, _plain, _plain, _plain, _in_place, _reduced, _whole, _part, _functional, _broadcast)
+
+
+def programs(rank: int, world: int, seeds: list[int]) -> list[tuple[int, bool, int]]:
+    """For each of ``seeds``: whether its program leaves the same behind under a budget, and recomputations."""
+    found = []
+    for seed in seeds:
+        plain = Program(seed, rank, world).run()
+        with budget(ROOM * 3 // 2) as memory:
+            tight = Program(seed, rank, world).run()
+        found.append((seed, all(map(identical, tight, plain)), memory.usage.recomputations))
+    return found
