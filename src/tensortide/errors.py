@@ -19,6 +19,7 @@ TensortideError
 └── OutputError          a result cannot be written
 
 RunWarning               a live run goes on, but not as it should
+├── CoreUnavailable      the compiled core of a memory budget could not be built: ops take longer
 ├── PlanLeft             the program does something else than the plan that it follows
 ├── SlowBudget           recomputation takes longer than the program's own ops
 └── BudgetLowered        the device ran out of memory before the budget was reached
@@ -90,6 +91,10 @@ class BudgetInfeasible(RunError):
 
 class RunWarning(UserWarning):
     """A live run goes on, but not as it should; the message says what, why, and what to do instead."""
+
+
+class CoreUnavailable(RunWarning):
+    """The compiled core of a memory budget could not be built or loaded: everything works, and takes longer per op."""
 
 
 class PlanLeft(RunWarning):

@@ -7,6 +7,16 @@ import gc
 import pytest
 import torch  # noqa: F401  # before anything is frozen
 
+from tensortide.run.core.build import library
+
+
+@pytest.fixture(autouse=True, scope="package")
+def compiled_core() -> None:
+    """The compiled core is there from the first test on, where it can be built."""
+    found = library()
+    if found is not None:
+        found.wait()
+
 
 @pytest.fixture(autouse=True, scope="package")
 def only_tensors_of_the_test() -> None:

@@ -319,6 +319,8 @@ class Recomputable:
         return {value: storage_of(results[place]) for place, value in self.fresh}, cost_ns
 
     def _run(self, storages: Sequence[Storage | None], clock: Callable[[], int]) -> tuple[Any, int]:
+        if type(self.args) is not list:
+            return self.args.run(storages, clock)  # type: ignore[no-any-return]
         args = [thawed(value, storages) for value in self.args]
         kwargs = {name: thawed(value, storages) for name, value in self.kwargs.items()} if self.kwargs else self.kwargs
         kernel = self.func._op

@@ -26,6 +26,7 @@ from tensortide.plans.remat.choice import policy as named
 from tensortide.plans.remat.policies import DEFAULT, Policy
 from tensortide.run.block import ORDINARY, stored
 from tensortide.run.check import Checker
+from tensortide.run.core.switch import switched_on
 from tensortide.run.device import device_of, graphs_refused
 from tensortide.run.distributed import communication_seen
 from tensortide.run.follow import Follower, LiveStep, Tracer
@@ -96,7 +97,8 @@ class Budget:
     what was done. ``device``: whose memory; the current GPU if there is one, else the CPU. ``workspace``: what kernels
     are known to take while they run (``memory.workspace``) counts, as far as evicting makes room for it. ``check``:
     search for what the budget cannot see (``run.check``): writes by native code, ops that do not repeat; in every
-    storage, or in every n-th. ``clock``: nanoseconds, for the durations of ops.
+    storage, or in every n-th. ``compiled``: a core compiled on first use handles ordinary ops (``run.core``); results
+    and decisions are the same without it. ``clock``: nanoseconds, for the durations of ops.
 
     One budget can be open at a time, and covers the thread that opened it. The same object may be entered again
     afterwards. Raises RunError, BudgetInfeasible when an op does not fit, and PlanError for a plan of another graph.
@@ -111,6 +113,7 @@ class Budget:
         device: str | torch.device | None = None,
         workspace: bool = True,
         check: bool | int = False,
+        compiled: bool = True,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         if check < 0:
@@ -122,7 +125,7 @@ class Budget:
         self.policy, self.plan, self.name = _decision(policy)
         if self.plan is not None:
             self.graph = _graph_of_plan(self.plan, self.name, self.graph)
-        self.workspace, self.check, self.clock = workspace, int(check), clock
+        self.workspace, self.check, self.compiled, self.clock = workspace, int(check), compiled, clock
         self.runtime: Runtime | None = None
         self.steps: tuple[LiveStep, ...] = ()
         """With ``graph``: the latest steps that ran its ops, when it was open last."""
@@ -149,7 +152,7 @@ class Budget:
         self.runtime.settle()
         return Usage(
             peak_bytes=engine.peak,
-            ops=self.runtime.ops - self._ops_before,
+            ops=self.runtime.engine.ops - self._ops_before,
             open_ns=time.perf_counter_ns() - self._since_ns,
             followed_steps=follower.steps if follower is not None else 0,
             left_steps=follower.left if follower is not None else 0,
@@ -163,7 +166,7 @@ class Budget:
             raise RunError("the memory budget is not open: there is nothing to count")
         engine = self.runtime.engine
         self.runtime.settle()
-        engine.peak, self._ops_before, self._since_ns = engine.memory, self.runtime.ops, time.perf_counter_ns()
+        engine.peak, self._ops_before, self._since_ns = engine.memory, self.runtime.engine.ops, time.perf_counter_ns()
         engine.plain_peak = engine.memory + engine.away_bytes
         for name in COUNTED:
             setattr(engine, name, 0)
@@ -210,6 +213,8 @@ class Budget:
             stack.enter_context(graphs_refused())
             stack.enter_context(communication_seen(self.runtime))
             stack.enter_context(self.runtime)
+            if self.compiled and not self.check:
+                stack.enter_context(switched_on(self.runtime))
             self._open = stack.pop_all()
 
     def __exit__(self, *error: Any) -> None:
@@ -312,6 +317,7 @@ def budget(
     device: str | torch.device | None = None,
     workspace: bool = True,
     check: bool | int = False,
+    compiled: bool = True,
 ) -> Budget:
     """A context in which tensors take at most ``limit``, whatever the training loop inside does; see Budget.
 
@@ -320,7 +326,7 @@ def budget(
     ...         train(batch)
     >>> memory.usage.peak_bytes
     """
-    return Budget(limit, policy, graph=graph, device=device, workspace=workspace, check=check)
+    return Budget(limit, policy, graph=graph, device=device, workspace=workspace, check=check, compiled=compiled)
 
 
 def current() -> Budget:

@@ -35,7 +35,30 @@ NOTICED_NS = 1_000_000_000
 """Least time of recomputation that is worth a warning."""
 
 
-class LiveEngine(Tables):
+class Counters:
+    """Numbers that every op changes, where the compiled core finds them."""
+
+    __slots__ = (
+        *("away_bytes", "base_ns", "budget", "clock_ns", "epoch", "memory", "ops"),
+        *("peak", "plain_peak", "taken_bytes"),
+    )
+
+    away_bytes: int
+    base_ns: int
+    budget: int
+    clock_ns: int
+    epoch: int
+    """Number of the current batch of pending ops; the next begins when they are reported."""
+    memory: int
+    ops: int
+    """Ops of the program so far, views included."""
+    peak: int
+    plain_peak: int
+    taken_bytes: int
+    """Bytes that the latest op of the program took only while it ran."""
+
+
+class LiveEngine(Counters, Tables):
     """Plays ops as they happen, and moves real memory with every decision."""
 
     def __init__(self, policy: Policy, budget_bytes: int, clock: Callable[[], int] = time.perf_counter_ns) -> None:
@@ -51,7 +74,6 @@ class LiveEngine(Tables):
         """Storages that the program has released since the last op. Callbacks add to it at any time, even after the
         engine has forgotten a storage and given its number to another."""
         self.epoch = 1
-        """Number of the current batch of pending ops; the next begins when they are reported."""
         self.unsettled: list[Block] = []
         """Storages read by pending ops that the program has released."""
         self.summed: dict[int, int] = {}
@@ -65,8 +87,7 @@ class LiveEngine(Tables):
         """Corrections of ``base_ns`` and ``recompute_ns`` by what events have told."""
         self.loose = 0
         """Number of the first ``frames`` that had to unlock their inputs."""
-        self.taken_bytes = 0
-        """Bytes that the latest op of the program took only while it ran."""
+        self.taken_bytes = self.ops = 0
         self.listeners: list[Callable[[int, int], None]] = []
         """Listeners to every event (``timelines.events.Kind``): kind, and value or storage."""
         self.in_use: Counter[int] = Counter()

@@ -96,8 +96,9 @@ class Runtime(Mode):
         self.crowded = False
         """True once another thread has used what may be evicted."""
         self.sizes = sizes_on(device, workspace, torch.get_num_threads())
-        self.ops = 0
         self.composites = Composites()
+        self.room: Room | None = None
+        """That of the latest op that allocated."""
         self.in_flight, self.listener = InFlight(self), Listener(self)
         self.sizing = False
         """True while storages are asked for their sizes alone."""
@@ -105,6 +106,8 @@ class Runtime(Mode):
         """True while what ops make stays resident: others write it too, unseen."""
         self.graph: Graph | None = None
         """The captured step, if there is one."""
+        self.disarm: Callable[[], None] = lambda: None
+        """Takes the compiled core away from the thread that opened the budget, where it is called."""
         self.watchers: list[Watcher] = []
         """Wrappers around every op, the last one outermost."""
 
@@ -186,7 +189,7 @@ class Runtime(Mode):
                 return self._safely(self._opaque, operator, args, kwargs)
             except TypeError:  # of a Python number: it is made a tensor first, which is new
                 return self._safely(self._run, operator, args, kwargs)
-        self.ops += 1
+        self.engine.ops += 1
         return operator.kernel(*args, **kwargs)
 
     def _run(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -219,13 +222,13 @@ class Runtime(Mode):
         call = None
         if operator.repeatable and (0 not in [value.block.nbytes for value in values] or not self._elsewhere(tensors)):
             inputs = [None if value in blind else value for value in values] if blind else values
-            call = Recomputable(operator.func, template, named, inputs, self.ops, torch.is_grad_enabled())
+            call = Recomputable(operator.func, template, named, inputs, engine.ops, torch.is_grad_enabled())
             call.held = held
             if operator.sums:
                 call.sums = not call.gradients and torch._C._current_graph_task_id() >= 0
             if operator.random:  # before anything is recomputed
                 call.generators = [(g, g.get_state()) for g in generators_of(args, kwargs, tensors)]
-        room = self.sizes.room(operator, marks, template, named, args, kwargs)
+        room = self.room = self.sizes.room(operator, marks, template, named, args, kwargs)
         result, cost_ns, most_bytes = self._execute(operator, args, kwargs, values, held, written, resident, room, call)
         if call is not None and (len(call.generators) > 1 or operator.foreign):
             call.generators = [(g, before) for g, before in call.generators if not torch.equal(before, g.get_state())]
@@ -272,12 +275,11 @@ class Runtime(Mode):
             grown += self._resized(written)
         room.learn(grown, most_bytes)
         if engine.memory > engine.budget:
-            self.promote()
-            self._shrink()
+            self._exceeded()
         elif self.watchers:
             self.promote()
-        elif self.ops > self.pending.due:
-            self.pending.sweep(self.ops)
+        elif engine.ops > self.pending.due:
+            self.pending.sweep(engine.ops)
 
     def _write(self, old: Value, call: Recomputable | None, at: int, now: int) -> None:
         """Note that an op has overwritten ``old``: ``call``, if it can be recomputed; number ``at`` of several."""
@@ -294,7 +296,7 @@ class Runtime(Mode):
             elif call is not None:
                 engine.complete(call.part(at) if call.count else call, [value])
         elif engine.fixed[block.storage]:
-            block.written = self.ops
+            block.written = engine.ops
         else:
             engine.fix(block.storage)
 
@@ -312,7 +314,7 @@ class Runtime(Mode):
         result, cost_ns, _ = self._execute(operator, args, kwargs, values, held, written, resident, NO_ROOM, None)
         self.engine.ran(cost_ns, 0, 0)
         for value in written:
-            value.block.written, value.block.seal = self.ops, None
+            value.block.written, value.block.seal = self.engine.ops, None
         return result
 
     def _execute(
@@ -369,7 +371,7 @@ class Runtime(Mode):
         finally:
             if frame is not None:
                 self.engine.abandon(frame)
-        self.ops += 1
+        self.engine.ops += 1
         if self.timer is not None:
             cost_ns = room.cost_ns or cost_ns
             if mark is not None:
@@ -424,9 +426,14 @@ class Runtime(Mode):
         self._shrink()
         return result
 
+    def _exceeded(self, _: Any = None) -> None:
+        """Evict what is more than the limit."""
+        self.promote()
+        self._shrink()
+
     def promote(self) -> None:
         """Report all ops so far to the engine."""
-        self.pending.promote(self.ops)
+        self.pending.promote(self.engine.ops)
         self.unfilled.pin()
 
     def _ready(

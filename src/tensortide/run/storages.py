@@ -31,6 +31,8 @@ class Pending:
     holds, by the address of the storage. ``due``: number of the op after which histories are searched.
     """
 
+    __slots__ = ("due", "engine", "values")
+
     def __init__(self, engine: LiveEngine) -> None:
         self.engine = engine
         self.values: dict[int, Value] = {}
@@ -171,7 +173,7 @@ class Storages:
         self.streams: Streams | None = None
         self.known: dict[int, Value] = {}
         self.shared: dict[int, Block] = {}
-        self._when_dropped = self.dropped
+        self.when_dropped = self.dropped
 
     def read(self, tensors: Sequence[torch.Tensor]) -> tuple[list[Value], list[Storage], bool]:
         """Values that an op is about to read; the storages of those that cannot be recomputed; True if all are
@@ -248,7 +250,7 @@ class Storages:
         """Value of a storage that no op made: it existed before. Raises NotImplementedError if it has no memory."""
         if _is_null(handle):
             raise NotImplementedError
-        block = Block.of(handle, self.nbytes(handle), self._when_dropped)
+        block = Block.of(handle, self.nbytes(handle), self.when_dropped)
         block.given = True
         self.engine.add_constant(block)
         value = self.known[block.key] = Value(block, None, 0)
@@ -297,7 +299,7 @@ class Storages:
                 movable = movable and handle.resizable()
             else:
                 movable = False
-            block = Block.of(handle, nbytes, self._when_dropped)
+            block = Block.of(handle, nbytes, self.when_dropped)
             block.counted = True
             block.stays = nbytes <= SMALL and tensor.dtype in _INTEGERS and tensor.dim() <= 1
             if self.streams is not None:

@@ -81,6 +81,7 @@ class _Visitor(Mode):
         if self.runtime is None:
             take_off(self)
             if self.left is not None and (left := self.left()) is not None:
+                left.disarm()
                 take_off(left)
         elif threading.get_ident() != self.runtime.thread and not active(self):
             push(self)

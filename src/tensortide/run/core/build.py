@@ -1,0 +1,145 @@
+"""The compiled core as a file: built once per machine, in the background, by the C++ compiler that is found."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tensortide.errors import CoreUnavailable
+
+NAME = "tensortide_core"
+_SOURCES = Path(__file__).parent
+_FLAGS = ("-O2", "-std=c++20", "-fPIC", "-shared", "-w", "-fvisibility=hidden")
+_LIBRARIES = ("c10", "torch_cpu", "torch_python")
+_lock = threading.Lock()
+
+
+@functools.cache
+def library(folder: Path | None = None) -> Library | None:
+    """The library in ``folder``, or in the user's cache; None where nothing can build one."""
+    if sys.platform != "linux" or sys.implementation.name != "cpython":
+        return None
+    compiler = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++") or shutil.which("clang++")
+    includes = (Path(torch.__file__).parent / "include", Path(sysconfig.get_paths()["include"]))
+    if compiler is None or not (includes[0] / "torch/library.h").exists() or not (includes[1] / "Python.h").exists():
+        return None
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Library(folder or cache / "tensortide", compiler, includes)
+
+
+class Library:
+    """A library for this PyTorch, this Python and these sources; ``path`` is where it is once it is built."""
+
+    def __init__(self, folder: Path, compiler: str, includes: tuple[Path, ...]) -> None:
+        self.folder, self.compiler, self.includes = folder, compiler, includes
+        text = "\n".join(path.read_text() for path in sorted([*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp")]))
+        made_by = (compiler, Path(compiler).stat().st_mtime_ns, _FLAGS, torch.__version__, torch.__file__, sys.version)
+        self.path = folder / f"core-{hashlib.sha256(repr((text, made_by)).encode()).hexdigest()[:20]}.so"
+        self._module: Any = None
+        self._building: threading.Thread | None = None
+        self._trouble = ""
+
+    def module(self) -> Any:
+        """The module, if it is built; None otherwise, and then it is being built from now on, unless that failed, of
+        which one warning tells."""
+        with _lock:
+            if self._module is None and not self._trouble:
+                if self.path.exists():
+                    self._load()
+                elif self._building is None:
+                    self._building = threading.Thread(target=self._build, name="tensortide-core", daemon=True)
+                    self._building.start()
+            if self._trouble and self._module is None:
+                self._module = False
+                warnings.warn(
+                    "a memory budget does without its compiled core, and takes some 10 microseconds more per op: "
+                    + self._trouble,
+                    CoreUnavailable,
+                    stacklevel=2,
+                )
+            return self._module or None
+
+    def wait(self) -> Any:
+        """The module, once it is built; None if that failed."""
+        found = self.module()
+        if found is None and self._building is not None:
+            self._building.join()
+            found = self.module()
+        return found
+
+    def command(self, to: Path) -> list[str]:
+        """The command that builds the library."""
+        abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
+        libraries = (f"-L{Path(torch.__file__).parent / 'lib'}", *(f"-l{name}" for name in _LIBRARIES))
+        headers = (option for folder in self.includes for option in ("-isystem", str(folder)))
+        return [self.compiler, *_FLAGS, abi, *headers, str(_SOURCES / "core.cpp"), "-o", str(to), *libraries]
+
+    def _build(self) -> None:
+        """Build the library unless another process does, or has failed to."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with (self.folder / f"{self.path.stem}.lock").open("w") as lock:
+                _lock_file(lock)
+                if not self.path.exists() and not self.failure.exists():
+                    self._compile()
+        except OSError as error:
+            self._trouble = f"{self.folder}: {error}"
+        if self.failure.exists():
+            self._trouble = f"{self.compiler} failed, see {self.failure}"
+
+    @property
+    def failure(self) -> Path:
+        """Where the compiler's messages are if it failed."""
+        return self.path.with_suffix(".log")
+
+    def _compile(self) -> None:
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix="build-") as scratch:
+            made = Path(scratch) / self.path.name
+            done = subprocess.run(_politely(self.command(made)), capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                made.replace(self.path)
+            else:
+                self.failure.write_text(done.stdout + done.stderr)
+
+    def _load(self) -> None:
+        """Load what is built, unless its place in the dispatcher is taken."""
+        loader = importlib.machinery.ExtensionFileLoader(NAME, str(self.path))
+        spec = importlib.util.spec_from_loader(NAME, loader)
+        assert spec is not None
+        try:
+            module = importlib.util.module_from_spec(spec)
+            loader.exec_module(module)
+        except ImportError as error:
+            self._trouble = str(error)
+            return
+        if module.register():
+            self._module = module
+        else:
+            self._trouble = "another library has taken its key of PyTorch's dispatcher"
+
+
+def _politely(command: list[str]) -> list[str]:
+    """``command``, after everything else that wants the processor."""
+    nice = shutil.which("nice")
+    return [nice, "-n", "10", *command] if nice else command
+
+
+def _lock_file(file: Any) -> None:
+    """Wait until no other process has ``file`` locked; it is ours until it is closed."""
+    import fcntl
+
+    fcntl.flock(file, fcntl.LOCK_EX)

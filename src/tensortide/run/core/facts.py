@@ -1,0 +1,41 @@
+"""Facts that let the compiled core run an op by itself; every other op is left to ``Runtime``."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import torch
+
+from tensortide.run.operators import Operator, operators
+
+Facts: TypeAlias = tuple[bool, bool, bool, bool, bool, int, tuple[int, ...], int, Any]
+"""``view``, ``lean``, ``factory``, ``sums``, ``random``, ``target``, ``statistics``, ``training`` and ``func`` of an
+Operator."""
+
+_NAMESPACE = "aten"
+_RESULTS = frozenset({"Tensor", "List[Tensor]", "number", "int", "float", "bool"})
+
+
+def facts_of(name: str, overload: str) -> Facts | None:
+    """Facts of the op ``name`` (``aten::add``), which has run; None if it needs more than the core does."""
+    namespace, _, base = name.partition("::")
+    func = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
+    operator = operators.get(id(func))
+    if operator is None or not _ordinary(operator, namespace):
+        return None
+    facts = operator.view, operator.lean, operator.factory, operator.sums, operator.random
+    return *facts, operator.target, tuple(operator.statistics), operator.training, func
+
+
+def _ordinary(operator: Operator, namespace: str) -> bool:
+    if namespace != _NAMESPACE or operator.passed or operator.whole or operator.resizing or operator.blank:
+        return False
+    if any(str(returned.type) not in _RESULTS for returned in operator.func._schema.returns):
+        return False
+    if operator.view:
+        return not operator.written
+    if operator.written and operator.target < 0:
+        return False
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(operator.func.name(), "CompositeImplicitAutograd")
+    unusual = operator.foreach or operator.dynamic is not None or (operator.random and operator.statistics)
+    return operator.repeatable and not (composite or unusual)

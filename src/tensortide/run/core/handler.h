@@ -1,0 +1,263 @@
+// The fallback at a dispatch key below autograd. An ordinary op for which there is room is done here; everything else
+// is handed to Python, which sees the op as if this were not there.
+#pragma once
+
+#include <ATen/core/PythonFallbackKernel.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include "note.h"
+
+namespace tide {
+
+// The op as it runs without a budget.
+inline void below(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, DispatchKey::Fake), stack);
+}
+
+// The op as the modes on the stack have it.
+inline void by_python(const c10::OperatorHandle& op, Stack* stack) {
+  c10::impl::IncludeDispatchKeyGuard included(DispatchKeySet({DispatchKey::Python, DispatchKey::PythonTLSSnapshot}));
+  at::impl::MaybeSetTLSOnEntryGuard entry;
+  op.redispatchBoxed(DispatchKeySet(DispatchKey::Python), stack);
+}
+
+// An op whose facts are not known yet: Python has them once it has run it.
+inline void first_by_python(const c10::OperatorHandle& op, Stack* stack, Facts& facts) {
+  by_python(op, stack);
+  State& s = state();
+  Locked locked;
+  const auto& name = op.operator_name();
+  Ref found(checked(PyObject_CallFunction(s.facts_of.get(), "ss", name.name.c_str(), name.overload_name.c_str())));
+  if (found.get() == Py_None) {
+    facts.kind = Facts::PYTHON;
+    return;
+  }
+  int view = 0, lean = 0, factory = 0, sums = 0, random = 0;
+  PyObject *statistics = nullptr, *func = nullptr;
+  if (!PyArg_ParseTuple(
+          found.get(), "pppppiO!iO", &view, &lean, &factory, &sums, &random, &facts.target, &PyTuple_Type, &statistics,
+          &facts.training, &func)) {
+    raise();
+  }
+  for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(statistics); ++at) {
+    facts.statistics.push_back(int(PyLong_AsLong(PyTuple_GET_ITEM(statistics, at))));
+  }
+  facts.lean = lean;
+  facts.factory = factory;
+  facts.sums = sums;
+  facts.random = random;
+  facts.func = Ref::to(func);
+  facts.kind = view ? Facts::VIEW : Facts::RUN;
+}
+
+// A call that allocates as no call before: Python finds out how much.
+inline void sized_by_python(const c10::OperatorHandle& op, Stack* stack, Marks marks) {
+  State& s = state();
+  {
+    Locked locked;
+    if (PyObject_SetAttrString(s.runtime.get(), "room", Py_None)) raise();
+  }
+  by_python(op, stack);
+  Locked locked;
+  Ref room(checked(PyObject_GetAttrString(s.runtime.get(), "room")));
+  if (room.get() == Py_None) return;
+  constexpr size_t MOST = 1 << 16;
+  if (s.rooms.size() >= MOST) s.rooms.clear();
+  s.rooms.emplace(std::move(marks), std::move(room));
+}
+
+// A view takes nothing, but may look at the size of the storage, which has to be resident. False: Python brings it.
+inline bool look(const c10::OperatorHandle& op, const Stack& stack) {
+  State& s = state();
+  Locked locked;
+  if (busy(s)) return false;
+  const size_t count = op.schema().arguments().size();
+  for (size_t at = stack.size() - count; at < stack.size(); ++at) {
+    if (stack[at].isTensor() && !seen(s, stack[at].toTensor())) return false;
+    if (stack[at].isTensorList() || stack[at].isOptionalTensorList()) return false;
+  }
+  s.on_engine.ops.number(s.engine.get(), s.on_engine.ops.number(s.engine.get()) + 1);
+  return true;
+}
+
+enum class Outcome { DONE, PYTHON, SIZE };
+
+// What an op writes. ``blind``: the last of them, which its results do not depend on.
+struct Writes {
+  c10::SmallVector<Write, 2> all;
+  size_t blind = 0;
+  bool settled = true;
+
+  // False if Python has to prepare them.
+  bool find(State& s, const Facts& facts, const IValue* arguments) {
+    if (facts.target >= 0 && !all.emplace_back().find(s, arguments[facts.target])) return false;
+    if (facts.training < 0 ? !facts.statistics.empty() : arguments[facts.training].toBool()) {
+      for (int place : facts.statistics) {
+        if (arguments[place].isNone() || !arguments[place].toTensor().defined()) continue;
+        if (!all.emplace_back().find(s, arguments[place])) return false;
+        ++blind;
+      }
+    }
+    for (const Write& each : all) settled = settled && each.settled;
+    return settled || !blind;
+  }
+
+  // Results do not depend on what is only updated.
+  void hide(PyObject* inputs) const {
+    for (size_t at = all.size() - blind; at < all.size(); ++at) {
+      for (Py_ssize_t input = 0; input < PyList_GET_SIZE(inputs); ++input) {
+        if (PyList_GET_ITEM(inputs, input) == all[at].value.get()) PyList_SetItem(inputs, input, Py_NewRef(Py_None));
+      }
+    }
+  }
+};
+
+// Holds the lock on ops, unless another thread does.
+struct Alone {
+  State& s;
+  bool got;
+  explicit Alone(State& s) : s(s) {
+    Ref found(checked(PyObject_CallMethodOneArg(s.lock.get(), s.acquire.get(), Py_False)));
+    got = found.get() == Py_True;
+  }
+  ~Alone() {
+    if (!got) return;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    Py_XDECREF(PyObject_CallMethodNoArgs(s.lock.get(), s.release.get()));
+    PyErr_Restore(type, value, traceback);
+  }
+};
+
+// The state of the generator that an op is about to draw from, as a Recomputable has it.
+inline Ref drawn_from(State& s) {
+  Ref state(checked(PyObject_CallMethod(s.generator.get(), "get_state", nullptr)));
+  Ref pair(checked(PyTuple_Pack(2, s.generator.get(), state.get())));
+  Ref all(checked(PyList_New(1)));
+  PyList_SET_ITEM(all.get(), 0, pair.release());
+  return all;
+}
+
+// Runs an op whose inputs are resident and for which there is room. PYTHON: there is more to do than that; SIZE: nobody
+// knows yet how much it takes, and ``marks`` of the state tell it apart from other calls.
+inline Outcome run(const c10::OperatorHandle& op, const Facts& facts, DispatchKeySet keys, Stack* stack) {
+  State& s = state();
+  c10::impl::ForceDispatchKeyGuard guard(inside());
+  Locked locked;
+  Uncollected uncollected;
+  PyObject* engine = s.engine.get();
+  const Alone alone(s);
+  if (!alone.got || busy(s)) return Outcome::PYTHON;
+  if (PyObject_Size(s.freed.get()) > 0) Ref(checked(PyObject_CallNoArgs(s.collect.get())));
+  Ref now = Ref::to(s.on_engine.clock_ns.of(engine));
+  const size_t count = op.schema().arguments().size();
+  Writes writes;
+  if (!writes.find(s, facts, stack->data() + stack->size() - count)) return Outcome::PYTHON;
+
+  // What it reads, and room for what it makes.
+  c10::SmallVector<const at::Tensor*, 8> tensors;
+  auto kept = std::make_unique<Arguments>(op, s.device);
+  s.marks.clear();
+  s.marks.push_back(reinterpret_cast<int64_t>(&facts));
+  if (!keep(*stack, count, facts.factory, s.device, *kept, tensors, s.marks)) return Outcome::PYTHON;
+  Read read;
+  for (const at::Tensor* tensor : tensors) {
+    if (!read.add(s, *tensor, now.get())) return Outcome::PYTHON;
+  }
+  const bool update = facts.lean && writes.settled;
+  Ref room;
+  int64_t nbytes = 0, workspace = 0;
+  if (!update) {
+    const auto known = s.rooms.find(s.marks);
+    if (known == s.rooms.end()) return Outcome::SIZE;
+    room = Ref::to(known->second.get());
+    if (s.room_open.of(room.get()) != Py_False) return Outcome::PYTHON;
+    nbytes = s.room_nbytes.number(room.get());
+    workspace = s.room_workspace.number(room.get());
+  }
+  if (s.on_engine.memory.number(engine) + nbytes + workspace > s.on_engine.budget.number(engine)) return Outcome::PYTHON;
+
+  Ref generators;
+  if (facts.random && !update) generators = drawn_from(s);
+  const Clock clock{s.clock};
+  const int64_t began = clock();
+  const bool repeatable = writes.all.empty() && !facts.random;
+  const Stack before = repeatable ? Stack(stack->end() - int64_t(count), stack->end()) : Stack();
+  const size_t depth = stack->size();
+  try {
+    Unlocked unlocked;
+    below(op, keys, stack);
+  } catch (const c10::Error& error) {
+    if (!repeatable || std::string_view(error.what()).find("memory") == std::string_view::npos) throw;
+    stack->resize(depth - count); // the device may have too little memory: Python knows an answer
+    stack->insert(stack->end(), before.begin(), before.end());
+    return Outcome::PYTHON;
+  }
+  const int64_t cost = clock() - began;
+
+  // What has run.
+  const int64_t number = s.on_engine.ops.number(engine);
+  s.on_engine.ops.number(engine, number + 1);
+  if (update) {
+    ran(s, cost, 0, 0);
+    for (const Write& each : writes.all) each.note(s, Py_None);
+    return Outcome::DONE;
+  }
+  writes.hide(read.values.get());
+  Ref call = call_of(s, facts, std::move(kept), read, std::move(generators), number, cost, workspace);
+  const bool wrote = writes.all.size() > writes.blind; // then the call made that, and nothing else
+  Made made(s, wrote ? nullptr : call.get());
+  made.take(*stack, op.schema().returns().size());
+  ran(s, cost, made.grown, workspace);
+  if (made.grown) s.on_call.nbytes.number(call.get(), made.grown);
+  made.seen();
+  for (const Write& each : writes.all) each.note(s, wrote ? call.get() : Py_None);
+  if (made.grown > nbytes) Ref(checked(PyObject_CallMethod(room.get(), "learn", "LO", (long long)made.grown, Py_None)));
+  if (s.on_engine.memory.number(engine) > s.on_engine.budget.number(engine)) {
+    Ref(checked(PyObject_CallOneArg(s.over.get(), facts.func.get())));
+  } else if (number + 1 > s.pending_due.number(s.pending.get())) {
+    Ref(checked(PyObject_CallOneArg(s.sweep.get(), s.on_engine.ops.of(engine))));
+  }
+  return Outcome::DONE;
+}
+
+// Runs the handlers of signals that have arrived during an op.
+inline void deliver(State& s) {
+  if (!Py_SIZE(s.waiting.get())) return; // a list that handlers on this thread add to
+  Locked locked;
+  Ref(checked(PyObject_CallNoArgs(s.deliver.get())));
+}
+
+inline void handle(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  using c10::impl::TorchDispatchModeTLS;
+  if (c10::impl::tls_is_dispatch_key_excluded(DispatchKey::Python) || !TorchDispatchModeTLS::any_modes_set()) {
+    below(op, keys, stack);
+    return;
+  }
+  State& s = state();
+  if (!mine() || TorchDispatchModeTLS::stack_len() != s.depth ||
+      TorchDispatchModeTLS::get_stack_at(s.depth - 1)->ptr(c10::impl::getGlobalPyInterpreter()) != s.runtime.get()) {
+    by_python(op, stack);
+    return;
+  }
+  Facts& facts = s.facts[op];
+  if (facts.kind == Facts::UNSEEN) {
+    first_by_python(op, stack, facts);
+  } else if (facts.kind == Facts::VIEW && look(op, *stack)) {
+    c10::impl::ForceDispatchKeyGuard guard(inside());
+    below(op, keys, stack);
+  } else if (facts.kind == Facts::RUN) {
+    const Outcome outcome = run(op, facts, keys, stack);
+    if (outcome == Outcome::DONE) {
+      deliver(s);
+    } else if (outcome == Outcome::PYTHON) {
+      by_python(op, stack);
+    } else if (outcome == Outcome::SIZE) {
+      sized_by_python(op, stack, s.marks);
+    }
+  } else {
+    by_python(op, stack);
+  }
+}
+
+} // namespace tide

@@ -1,0 +1,163 @@
+"""The compiled core of a budget decides as Python does, and leaves to Python what it does not know."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tensortide.errors import BudgetInfeasible, CoreUnavailable
+from tensortide.examples import find
+from tensortide.run.budget import Budget
+from tensortide.run.core import build
+from tensortide.run.engine import LiveEngine
+from tensortide.run.runtime import Runtime
+from tensortide.timelines.events import Kind
+from tests.examples.tiny import TINY
+from tests.run.programs import Program
+from tests.run.same import UNLIMITED, counting, identical, state
+from tests.run.training import Training
+
+SEEDS = range(200 if os.environ.get("TENSORTIDE_LIVE") else 6)
+EXAMPLES = ("char_lm", "gpt2", "mlp", "resnet18_cifar", "unet")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def core() -> Any:
+    library = build.library()
+    found = library.wait() if library is not None else None
+    if found is None:
+        pytest.skip("nothing here can build the core")
+    return found
+
+
+def played(build_step: Callable[[], Any], limit: int, compiled: bool, steps: int = 2) -> dict[str, Any]:
+    """Everything that can be observed of ``steps`` steps under a budget of ``limit`` more than is there at first."""
+    gc.collect()
+    gc.disable()  # it would take away garbage at other times
+    torch.manual_seed(0)
+    step = build_step()
+    step()
+    gc.collect()
+    if limit < UNLIMITED:
+        with Budget(UNLIMITED) as probe:
+            limit += probe.resident_bytes
+    budget = Budget(limit, clock=counting(), compiled=compiled)
+    events: list[tuple[int, int, int]] = []
+    results, failures, left = [], [], []
+    with budget:
+        assert budget.runtime is not None
+        engine = budget.runtime.engine
+        before = engine.memory
+        engine.listeners.append(lambda kind, index: events.append((engine.clock_ns, kind, _bytes(engine, kind, index))))
+        for _ in range(steps):
+            try:
+                results.append(step())
+            except BudgetInfeasible as error:
+                failures.append(str(error).split(" and ")[0])
+            engine.collect()  # of what was dropped after the last op
+            left.append(engine.memory - before)
+    gc.enable()
+    usage = budget.usage
+    counted = {name: getattr(usage, name) for name in ("ops", "evictions", "recomputations", "base_ns")}
+    tensors = [*[r.detach().clone() for r in results if isinstance(r, torch.Tensor)], *state(step)]
+    peak = usage.peak_bytes - before
+    counted |= {"events": sorted(events), "failures": failures, "left": left}  # at the same time in any order
+    return {"tensors": tensors, "generator": torch.get_rng_state(), "peak": peak, **counted}
+
+
+def _bytes(engine: LiveEngine, kind: int, index: int) -> int:
+    return engine.storage_bytes[engine.storage[index] if kind == Kind.RECOMPUTE else index]
+
+
+def assert_alike(build_step: Callable[[], Any], share: float) -> None:
+    played(build_step, UNLIMITED, compiled=False)  # sizes are known from now on
+    whole = played(build_step, UNLIMITED, compiled=False)["peak"]
+    for limit in (UNLIMITED, int(whole * share)):
+        one, other = (played(build_step, limit, compiled) for compiled in (False, True))
+        for name in one:
+            if name == "tensors":
+                assert all(map(identical, one[name], other[name]))
+            elif name == "generator":
+                assert torch.equal(one[name], other[name])
+            else:
+                assert one[name] == other[name], (name, limit)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_are_played_alike(name: str) -> None:
+    workload = find(name).load()
+    assert_alike(lambda: workload(**TINY[name]), 0.85)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_loops_are_played_alike(seed: int) -> None:
+    assert_alike(lambda: Training(seed), 0.9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_programs_are_played_alike(seed: int) -> None:
+    try:
+        Program(seed).step()
+    except RuntimeError:
+        pytest.skip("no program without a budget either")
+    assert_alike(lambda: Program(seed).step, 0.9)
+
+
+def test_a_build_that_fails_is_said_once(tmp_path: Path) -> None:
+    library = build.Library(tmp_path, "/bin/false", ())
+    with pytest.warns(CoreUnavailable, match=r"/bin/false failed, see .*\.log"):
+        assert library.wait() is None
+    assert library.module() is None
+    assert not library.path.exists()
+
+
+def test_what_is_no_library_is_not_used(tmp_path: Path) -> None:
+    library = build.Library(tmp_path, "/bin/false", ())
+    library.path.write_bytes(b"half")
+    with pytest.warns(CoreUnavailable):
+        assert library.module() is None
+
+
+def test_ordinary_ops_never_reach_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    original = Runtime.__torch_dispatch__
+
+    def handle(runtime: Runtime, func: Any, *arguments: Any) -> Any:
+        seen.append(str(func))
+        return original(runtime, func, *arguments)
+
+    monkeypatch.setattr(Runtime, "__torch_dispatch__", handle)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5), torch.nn.GELU())
+    update = torch.optim.AdamW(model.parameters())
+
+    def step() -> None:
+        model(torch.ones(4, 8).mul(2)).square().mean().backward()
+        update.step()
+        update.zero_grad()
+
+    with Budget(UNLIMITED):
+        step()
+        step()
+        seen.clear()
+        step()
+    ordinary = ("addmm.default", "t.default", "mm.default", "gelu_backward.default", "lerp_.Scalar", "addcdiv_.default")
+    assert not {f"aten.{name}" for name in ordinary} & set(seen)
+
+
+def test_the_dispatcher_is_left_as_it_was() -> None:
+    def keys() -> tuple[Any, Any, int]:
+        include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+        return include, exclude, torch._C._len_torch_dispatch_stack()
+
+    before = keys()
+    with pytest.raises(KeyError), Budget(UNLIMITED):  # noqa: PT012
+        torch.ones(3).mul(2)
+        raise KeyError
+    assert keys() == before
