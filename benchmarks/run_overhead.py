@@ -2,7 +2,8 @@
 
     python benchmarks/run_overhead.py [--write] [--rounds ROUNDS] [WORKLOAD ...]
 
-Ordinary steps, steps under an empty dispatch mode and steps under a budget take turns; figures without a limit are of
+Ordinary steps, steps under an empty dispatch mode and steps under a budget, with and without its compiled core, take
+turns; figures without a limit are of
 the shortest steps (other work on the machine only adds), slowdowns under one are medians of ratios; processor time on
 one thread. An op is one that is dispatched, views included. Shares are of what the step needs beyond what was there
 before it; in brackets, ops recomputed.
@@ -21,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tensortide.errors import BudgetInfeasible
 from tensortide.examples import find
 from tensortide.run.budget import Budget
+from tensortide.run.core.build import library
 
 WORKLOADS: dict[str, tuple[str, dict[str, Any]]] = {
     "resnet18-narrow": ("resnet18_cifar", {"batch": 4, "width": 16}),
@@ -43,6 +45,7 @@ COLUMNS = {
     "us per op": "{op_us:.1f}",
     "empty mode adds us": "{mode_us:.1f}",
     "budget adds us": "{budget_us:.1f}",
+    "without its core": "{python_us:.1f}",
     "without a limit": "{free:.2f}x",
     **{f"{share:.0%}": f"{{time_{share:.0%}:.2f}}x ({{recomputed_{share:.0%}}})" for share in SHARES},
 }
@@ -62,11 +65,11 @@ class Empty(TorchDispatchMode):
 class Under:
     """Steps under a budget, each timed after one that opens it; the last Budget and what was resident before."""
 
-    def __init__(self, step: Callable[[], Any], limit: int) -> None:
-        self.step, self.limit, self.seconds = step, limit, 0.0
+    def __init__(self, step: Callable[[], Any], limit: int, compiled: bool = True) -> None:
+        self.step, self.limit, self.compiled, self.seconds = step, limit, compiled, 0.0
 
     def __call__(self) -> None:
-        self.budget = Budget(self.limit)
+        self.budget = Budget(self.limit, compiled=self.compiled)
         with self.budget:
             self.before = self.budget.resident_bytes
             self.step()
@@ -76,13 +79,17 @@ class Under:
 
 def measure(run: harness.Run) -> None:
     torch.set_num_threads(1)
+    if (found := library()) is not None:
+        found.wait()
     rounds = 1 if run.smallest else run.options.rounds
     table = run.table(COLUMNS, ("workload",))
     for example, settings in run.cases(WORKLOADS).values():
         torch.manual_seed(0)
         step = find(example).load()(**settings)
         step()
-        empty, free, budgeted = Empty(), Under(step, UNLIMITED), []
+        empty, free, python = Empty(), Under(step, UNLIMITED), Under(step, UNLIMITED, compiled=False)
+        budgeted: list[float] = []
+        in_python: list[float] = []
 
         def passed() -> None:
             with empty:  # noqa: B023
@@ -93,12 +100,14 @@ def measure(run: harness.Run) -> None:
         for _ in range(rounds):
             for column, (seconds,) in zip((plain, modes), harness.paired(1, step, passed), strict=True):
                 column.append(seconds)
-            free()
-            budgeted.append(free.seconds)
-        base, mode, whole = map(min, (plain, modes, budgeted))
+            for column, under in ((budgeted, free), (in_python, python)):
+                under()
+                column.append(under.seconds)
+        base, mode, whole, slow = map(min, (plain, modes, budgeted, in_python))
         ops, peak = free.budget.usage.ops, free.budget.usage.peak_bytes
         row = {"workload": harness.named(example, settings), "ops": ops, "op_us": base / ops * 1e6}
         row |= {"mode_us": (mode - base) / ops * 1e6, "budget_us": (whole - base) / ops * 1e6, "free": whole / base}
+        row["python_us"] = (slow - base) / ops * 1e6
         for share in SHARES[:1] if run.smallest else SHARES:
             row |= limited(step, int(free.before + (peak - free.before) * share), max(3, rounds // 5), f"{share:.0%}")
         table.add(row)
