@@ -38,13 +38,14 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
 
 
 def assert_same(ranks: Ranks, kind: str, shares: tuple[float, ...]) -> None:
-    """All ranks are the same under all budgets, each with a little more than the rank before, and recompute."""
+    """All ranks are the same under all budgets, each with a little more than the rank before, and recompute
+    under the least."""
     least = LEAST.get(kind.partition("-")[0] if kind != "fsdp2-kept" else kind, 0.0)
     shares = tuple(dict.fromkeys(max(share, least) for share in shares))
     for found in ranks.call("tests.run.parallel:trained", kind, shares):
         assert [same for same, _ in found] == [True] * (1 + len(shares))
         assert found[0][1] == 0
-        assert all(recomputations > 0 for _, recomputations in found[1:])
+        assert found[-1][1] > 0
 
 
 @pytest.mark.parametrize("kind", FAST)
