@@ -26,6 +26,7 @@ from tensortide.plans.remat.choice import policy as named
 from tensortide.plans.remat.policies import DEFAULT, Policy
 from tensortide.run.block import ORDINARY, stored
 from tensortide.run.check import Checker
+from tensortide.run.compiled import compiled_refused
 from tensortide.run.core.switch import switched_on
 from tensortide.run.device import device_of, graphs_refused
 from tensortide.run.distributed import communication_seen
@@ -211,6 +212,7 @@ class Budget:
             stack.enter_context(forks_seen(self.runtime, self._forget))
             stack.enter_context(threads_seen(self.runtime))
             stack.enter_context(graphs_refused())
+            stack.enter_context(compiled_refused())
             stack.enter_context(communication_seen(self.runtime))
             stack.enter_context(self.runtime)
             if self.compiled and not self.check:

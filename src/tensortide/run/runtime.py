@@ -39,7 +39,7 @@ from tensortide.run.limit import infeasible
 from tensortide.run.operators import NO_ROOM, Operator, Room, generators_of, operator_of, operators, sizes_on
 from tensortide.run.out_of_memory import Attempt, failed, repeated
 from tensortide.run.storages import Storages
-from tensortide.run.threads import take_off
+from tensortide.run.threads import take_off, tracing
 from tensortide.run.unfilled import covers
 
 if TYPE_CHECKING:
@@ -114,6 +114,8 @@ class Runtime(Mode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if tracing():
+            return func(*args, **(kwargs or {}))
         operator = operators.get(id(func))
         if operator is None:
             if isinstance(func, torch._ops.HigherOrderOperator):

@@ -43,6 +43,14 @@ def take_off(mode: Mode) -> None:
         push(other)
 
 
+_TRACING = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.FUNCTIONAL)
+
+
+def tracing() -> bool:
+    """True, in the handler of a mode, if ops are traced on fake tensors in this thread, as exports do."""
+    return bool(_len_torch_dispatch_stack()) and any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING)
+
+
 class _Visitor(Mode):
     """Mode of every thread but the one that opened the budget. Ops that cannot touch what may be evicted pass."""
 
@@ -60,7 +68,7 @@ class _Visitor(Mode):
     ) -> Any:
         kwargs = kwargs or {}
         runtime = self.runtime
-        if runtime is None:
+        if runtime is None or tracing():
             return func(*args, **kwargs)
         if not all(kind in ORDINARY or issubclass(kind, torch.nn.Parameter) for kind in types):
             return NotImplemented
