@@ -118,11 +118,11 @@ def test_traces(name: str) -> None:
     x = torch.randn(64, 64)
     with Budget(room(200 * KIB)):
         torch.manual_seed(0)
-        traced = TRACES[name](x.sin())
+        traced = TRACES[name](x.cos())
         made = [x.sin() for _ in range(12)]
         found = traced(made[0])
     torch.manual_seed(0)
-    assert identical(found.detach(), TRACES[name](x.sin())(x.sin()).detach())
+    assert identical(found.detach(), TRACES[name](x.cos())(x.sin()).detach())
 
 
 def test_fake_tensors_take_no_memory() -> None:

@@ -154,15 +154,26 @@ PyObject* module_disarm(PyObject*, PyObject*) {
 
 PyObject* module_armed(PyObject*, PyObject*) { return PyBool_FromLong(armed()); }
 
+// True if modes that trace ops, for exports say, are on: below that of the budget, they have to see them.
+bool tracing() {
+  using Key = c10::impl::TorchDispatchModeKey;
+  for (Key key : {Key::FAKE, Key::FUNCTIONAL, Key::PROXY}) {
+    if (c10::impl::TorchDispatchModeTLS::get_mode(key)) return true;
+  }
+  return false;
+}
+
 // The handler of the mode, within which no op is seen. Autograd saves results by a detach() of which no dispatcher
 // hears, often: it is done here.
 PyObject* entered(PyObject* runtime, PyObject* const* given, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   auto keys = c10::impl::tls_local_dispatch_key_set();
-  keys.excluded_ = keys.excluded_ | python_keys | DispatchKeySet(DispatchKey::Fake);
+  keys.excluded_ = keys.excluded_ | DispatchKeySet(DispatchKey::Fake);
+  const bool traced = tracing();
+  if (!traced) keys.excluded_ = keys.excluded_ | python_keys;
   c10::impl::ForceDispatchKeyGuard guard(keys);
   State& s = state();
-  if (count > 2 && given[0] == s.detach.get() && mine() && runtime == s.runtime.get() && PyTuple_GET_SIZE(given[2]) == 1) {
+  if (!traced && count > 2 && given[0] == s.detach.get() && mine() && runtime == s.runtime.get() && PyTuple_GET_SIZE(given[2]) == 1) {
     PyObject* argument = PyTuple_GET_ITEM(given[2], 0);
     if (THPVariable_CheckExact(argument) && !busy(s) && seen(s, THPVariable_Unpack(argument))) {
       s.on_engine.ops.number(s.engine.get(), s.on_engine.ops.number(s.engine.get()) + 1);
