@@ -63,11 +63,18 @@ class InFlight:
         tensors = tensors_of((*args, *kwargs.values()))
         if not operator.composite:
             return self._begin(operator, tensors, args, kwargs)
+        runtime = self.runtime
+        values = list(dict.fromkeys(map(runtime.storages.value, stored(tensors))))
+        frame = runtime._ready(values, [], (), False, NO_ROOM)  # it may look at their memory between its ops
         outer, self._functional = self._functional, True
         try:
-            result = followed(self.runtime, operator.func, tensors, args, kwargs)
+            result = followed(runtime, operator.func, tensors, args, kwargs)
+        except BaseException:
+            runtime.engine.unlock_all()
+            raise
         finally:
             self._functional = outer
+        runtime.engine.abandon(frame)
         if operator.func._opname == WAIT:
             self._waited_for(tensors)
         return result
