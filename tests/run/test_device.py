@@ -10,8 +10,8 @@ from tensortide.run import device
 from tensortide.run.block import storage_of
 from tensortide.run.budget import Budget
 from tensortide.run.device import asked_bytes, default_generators, device_of
+from tensortide.run.execution import TIMED
 from tensortide.run.operators import Operator
-from tensortide.run.runtime import TIMED
 from tests.run.fake_gpu import KERNEL_NS, FakeGPU, fake_gpu
 from tests.run.same import UNLIMITED
 

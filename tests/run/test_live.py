@@ -13,9 +13,9 @@ from tensortide import live
 from tensortide.errors import BudgetInfeasible, OutputError, RunError
 from tensortide.importers.dtrlog.read import read_recording
 from tensortide.replays.remat import Simulator
+from tensortide.run.access import Access
 from tensortide.run.block import storage_of
 from tensortide.run.budget import Budget
-from tensortide.run.runtime import Runtime
 from tests.run.same import UNLIMITED, counting, identical
 from tests.run.test_budget import KIB, chain, room
 from tests.run.test_follow import Build, built, example, tower
@@ -128,7 +128,7 @@ def test_counters_start_again() -> None:
 def test_a_log_of_a_live_step_simulates_to_the_same(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Runtime, "gradient", lambda *_: None)  # a log does not tell them from other tensors
+    monkeypatch.setattr(Access, "gradient", lambda *_: None)  # a log does not tell them from other tensors
     step = built(build)
     with Budget(UNLIMITED, workspace=False) as free:
         before = free.resident_bytes

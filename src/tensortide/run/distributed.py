@@ -16,6 +16,7 @@ from torch._C._distributed_c10d import Reducer
 
 from tensortide.errors import RunError
 from tensortide.recorder.surroundings import replaced
+from tensortide.run.access import Access
 from tensortide.run.runtime import Runtime
 
 LONGEST_S = 600.0
@@ -30,7 +31,7 @@ def communication_seen(runtime: Runtime) -> Iterator[None]:
         if dist.is_available():
             stack.enter_context(replaced(dist.Work, "wait", _waiting(runtime, dist.Work.wait)))
             for owner, name in _frees():
-                stack.enter_context(replaced(owner, name, _while(runtime, "sizing", getattr(owner, name))))
+                stack.enter_context(replaced(owner, name, _while(runtime.access, "sizing", getattr(owner, name))))
             for owner, name in ((Reducer, "__init__"), (Reducer, "_rebuild_buckets")):
                 stack.enter_context(replaced(owner, name, _while(runtime, "keeping", getattr(owner, name))))
             for name in ("then", "add_done_callback"):
@@ -59,15 +60,15 @@ def _frees() -> Iterator[tuple[Any, str]]:
                     yield module, function
 
 
-def _while(runtime: Runtime, flag: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _while(owner: Runtime | Access, flag: str, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        before = getattr(runtime, flag)
-        setattr(runtime, flag, True)
+        before = getattr(owner, flag)
+        setattr(owner, flag, True)
         try:
             return original(*args, **kwargs)
         finally:
-            setattr(runtime, flag, before)
+            setattr(owner, flag, before)
 
     return call
 

@@ -33,7 +33,7 @@ def _caller(runtime: Runtime, original: Callable[..., Any]) -> Callable[..., Any
     def call(op: Any, /, *args: Any, **kwargs: Any) -> Any:
         if not _believed(op) and not torch._C._dispatch_tls_is_dispatch_key_excluded(ABOVE):
             for tensor in tensors_of((*args, *kwargs.values())):
-                runtime.expose(tensor, lasting=True)
+                runtime.access.expose(tensor, lasting=True)
         return original(op, *args, **kwargs)
 
     return call

@@ -65,7 +65,7 @@ class InFlight:
             return self._begin(operator, tensors, args, kwargs)
         runtime = self.runtime
         values = list(dict.fromkeys(map(runtime.storages.value, stored(tensors))))
-        frame = runtime._ready(values, [], (), False, NO_ROOM)  # it may look at their memory between its ops
+        frame = runtime.ready(values, [], (), False, NO_ROOM)  # it may look at their memory between its ops
         outer, self._functional = self._functional, True
         try:
             result = followed(runtime, operator.func, tensors, args, kwargs)
@@ -88,16 +88,16 @@ class InFlight:
         runtime.unfilled.used(False, parts, ())
         values = list(dict.fromkeys(map(runtime.storages.value, parts)))
         written, _ = runtime.storages.all_written(operator, args, kwargs)
-        frame = runtime._ready([*values, *written], [], written, False, NO_ROOM)
+        frame = runtime.ready([*values, *written], [], written, False, NO_ROOM)
         handles = [value.block.bytes() for value in values]
         for value in written:
-            runtime._write(value, None, 0, 0)
+            runtime.note_write(value, None, 0, 0)
         storages = [value.block.storage for value in values]
         for storage in storages:
             engine.hold(storage)
         flight = Flight(None, handles, storages, self._functional)
         try:
-            result, cost_ns, _ = runtime._timed(operator.kernel, args, kwargs, frame, NO_ROOM)
+            result, cost_ns, _ = runtime.execution.timed(operator.kernel, args, kwargs, frame, NO_ROOM)
             flight.work = work_of(result)
         except BaseException:
             self._let_go(flight)
@@ -186,4 +186,4 @@ class Listener(Mode):
         self.heard = self.heard or operator.communicates
         if operator.composite or operator.foreign:
             return followed(self, func, tensors_of((*args, *kwargs.values())), args, kwargs)
-        return self.runtime._safely(self.runtime.in_flight.run, operator, args, kwargs)
+        return self.runtime.alone(self.runtime.in_flight.run, operator, args, kwargs)

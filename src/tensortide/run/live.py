@@ -45,14 +45,14 @@ def is_checkpoint(tensor: torch.Tensor) -> bool:
 
 def decheckpoint(tensor: torch.Tensor) -> torch.Tensor:
     """Bring ``tensor`` back if it is away; it stays as long as the program holds it. Returns it."""
-    _runtime().hold(_strided(tensor))
+    _runtime().access.hold(_strided(tensor))
     return tensor
 
 
 def pin(tensor: torch.Tensor) -> torch.Tensor:
     """As ``decheckpoint``, and discard its history: storages that only recomputation needs are freed. Returns it."""
     runtime = _runtime()
-    runtime._safely(lambda _: _keep(runtime, runtime.storage(_strided(tensor))), "pin")
+    runtime.alone(lambda _: _keep(runtime, runtime.storage(_strided(tensor))), "pin")
     return tensor
 
 
@@ -66,7 +66,7 @@ def clear_checkpointpool() -> None:
             if not runtime.engine.fixed[value.block.storage]:
                 _keep(runtime, value.block.storage)
 
-    runtime._safely(keep_all, "clear_checkpointpool")
+    runtime.alone(keep_all, "clear_checkpointpool")
 
 
 def set_memory_budget(limit: int | str) -> None:
@@ -133,7 +133,7 @@ def _strided(tensor: Any) -> torch.Tensor:
 
 
 def _keep(runtime: Runtime, storage: int) -> None:
-    runtime._bring(storage)
+    runtime.bring(storage)
     runtime.engine.fix(storage)
 
 
@@ -142,7 +142,7 @@ def _limit(nbytes: int) -> None:
     engine, before = runtime.engine, runtime.engine.budget
     engine.budget, engine.overrun_bytes, runtime.lowered_from = nbytes, 0, 0
     try:
-        runtime._safely(lambda _: runtime._ready([], [], [], False, NO_ROOM), "set_memory_budget")
+        runtime.alone(lambda _: runtime.ready([], [], [], False, NO_ROOM), "set_memory_budget")
     except BaseException:
         engine.budget = before
         raise

@@ -15,7 +15,8 @@ from tensortide.run.operators import NO_ROOM, Operator, Room
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
-    from tensortide.run.runtime import Ran, Runtime
+    from tensortide.run.execution import Ran
+    from tensortide.run.runtime import Runtime
 
 T = TypeVar("T")
 MOST_ATTEMPTS = 5
@@ -42,11 +43,11 @@ class Attempt:
         runtime, room = self.runtime, self.room
         if self.begun:
             self._undo()
-        frame = runtime._ready(self.values, self.held, self.written, False, room)
+        frame = runtime.ready(self.values, self.held, self.written, False, room)
         if self.written and not runtime.hardware.fits(room.nbytes + room.workspace_bytes):
             raise _DoesNotFit
         self.begun = True
-        ran = runtime._timed(runtime.kernel_of(self.operator), self.args, self.kwargs, frame, room)
+        ran = runtime.execution.timed(runtime.execution.kernel_of(self.operator), self.args, self.kwargs, frame, room)
         if room is not NO_ROOM:
             room.learn(sum({s._cdata: s.nbytes() for s in map(storage_of, tensors_of((ran[0],)))}.values()), None)
         return ran

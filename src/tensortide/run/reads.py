@@ -34,7 +34,7 @@ def reads_seen(runtime: Runtime) -> Iterator[None]:
     PyTorch leaves out its fused paths when one is on, and the results would not be the same.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(readers(runtime.reading))
+        stack.enter_context(readers(runtime.access.reading))
         for name in _MOVES:
             mover = _mover(runtime, getattr(torch.UntypedStorage, name))
             stack.enter_context(replaced(torch.UntypedStorage, name, mover))
@@ -78,7 +78,7 @@ def _mover(runtime: Runtime, original: Callable[..., Any]) -> Callable[..., Any]
 def _resizer(runtime: Runtime) -> Callable[..., Any]:
     @functools.wraps(resize)
     def resized(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
-        runtime.resize(storage, size)
+        runtime.access.resize(storage, size)
         return storage
 
     return resized
@@ -97,7 +97,7 @@ def watch_gradients(runtime: Runtime, tensors: Iterable[torch.Tensor], until: co
 
     def watch(tensor: torch.Tensor | None) -> None:
         if tensor is not None and type(tensor) in ORDINARY and is_leaf(tensor) and tensor.requires_grad:
-            until.callback(tensor.register_post_accumulate_grad_hook(runtime.gradient).remove)
+            until.callback(tensor.register_post_accumulate_grad_hook(runtime.access.gradient).remove)
 
     for tensor in tensors:
         watch(tensor)

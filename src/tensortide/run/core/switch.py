@@ -38,7 +38,7 @@ class Hooks:
         self.clock = None if runtime.clock is time.perf_counter_ns else runtime.clock
         self.facts_of, self.detach = facts_of, torch.ops.aten.detach.default
         self.dropped, self.fresh, self.sweep = storages.dropped, storages.fresh, storages.pending.sweep
-        self.over = functools.partial(runtime._safely, runtime._exceeded)
+        self.over = functools.partial(runtime.alone, runtime.exceeded)
 
 
 @contextlib.contextmanager
