@@ -5,11 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+import tensortide
 from tensortide import live
+from tensortide.errors import RunError
 from tensortide.run import device
 from tensortide.run.budget import Budget
 from tensortide.run.host_memory import _control_groups
@@ -66,3 +70,18 @@ def test_auto_counts_what_tensors_have_already(monkeypatch: pytest.MonkeyPatch) 
         live.set_memory_budget("50%")
         assert budget.budget_bytes == 2 * GIB
     assert more.nbytes == given[0].nbytes
+
+
+NO_LIMITS = [1e9, float("nan"), None, b"8GiB", 0, -1, True, 10**400, "1e400", "-1GiB", "60 percent"]
+
+
+@pytest.mark.parametrize("limit", NO_LIMITS, ids=lambda limit: repr(limit)[:12])
+def test_what_is_no_limit_is_refused_in_one_line(limit: Any) -> None:
+    with pytest.raises(RunError, match="budget") as caught:
+        tensortide.budget(limit)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_limit_may_be_any_whole_number() -> None:
+    given: Any = np.int64(1 << 30)
+    assert tensortide.budget(given).budget_bytes == 1 << 30

@@ -42,15 +42,13 @@ class Access:
     def expose(self, tensor: torch.Tensor, *, lasting: bool) -> None:
         """Make ``tensor`` resident before its bytes are read; if ``lasting``, its address is kept, and its bytes may be
         overwritten at once, unseen."""
-        if (
-            self.runtime.closed
-            or type(tensor) not in ORDINARY
-            or tensor.layout is not torch.strided
-            or tensor._is_zerotensor()
-        ):
+        runtime = self.runtime
+        if runtime.closed or (runtime.interrupts.busy and runtime.engine.recomputing):
+            return  # inputs of what is recomputed are resident
+        if type(tensor) not in ORDINARY or tensor.layout is not torch.strided or tensor._is_zerotensor():
             return
-        if get_ident() == self.runtime.thread or storage_of(tensor)._cdata in self.runtime.known:
-            self.runtime.alone(self.make_resident, "reading a tensor", tensor, lasting and not self.sizing)
+        if get_ident() == runtime.thread or storage_of(tensor)._cdata in runtime.known:
+            runtime.alone(self.make_resident, "reading a tensor", tensor, lasting and not self.sizing)
 
     def hold(self, tensor: torch.Tensor) -> None:
         """Make ``tensor`` resident, and pin it as long as the program holds the storage."""

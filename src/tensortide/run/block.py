@@ -261,6 +261,8 @@ class Recomputable:
     count: int = 0
     """Number of tensors of a call that does the same to each of several; else 0."""
     parts: dict[int, Recomputable] | None = None
+    settings: tuple[Any, ...] | None = None
+    """Settings of the process in its first run (``run.settings``); None: unknown."""
 
     def divide(self, outputs: int) -> None:
         """Note that it does the same to each of several tensors, if as many as its different ``outputs`` were given."""
@@ -278,7 +280,7 @@ class Recomputable:
             kwargs = {name: self._part(value, index, inputs) for name, value in self.kwargs.items()}
             found = self.parts[index] = Recomputable(self.func, args, kwargs, inputs, self.number, self.gradients)
             found.cost_ns, found.workspace_bytes = self.cost_ns // self.count, self.workspace_bytes
-            found.held = self.held
+            found.held, found.settings = self.held, self.settings
         return found
 
     def _part(self, template: Template, index: int, inputs: list[Value | None]) -> Template:

@@ -37,6 +37,7 @@ from tensortide.run.limit import budget_bytes
 from tensortide.run.processes import forks_seen
 from tensortide.run.reads import is_leaf, reads_seen, watch_gradients
 from tensortide.run.runtime import Runtime
+from tensortide.run.settings import settings_seen
 from tensortide.run.threads import threads_seen
 from tensortide.units import format_bytes, format_seconds
 
@@ -136,7 +137,6 @@ class Budget:
         self.interrupts = Interrupts()
         self._since_ns = self._ops_before = self._process = 0
         self._follower: Follower | None = None
-        self._tracer: Tracer | None = None
         self._checker: Checker | None = None
 
     def __repr__(self) -> str:
@@ -212,6 +212,7 @@ class Budget:
             stack.enter_context(forks_seen(self.runtime, self._forget))
             stack.enter_context(threads_seen(self.runtime))
             stack.enter_context(graphs_refused())
+            stack.enter_context(settings_seen(self.runtime.changed))
             stack.enter_context(compiled_refused())
             stack.enter_context(communication_seen(self.runtime))
             stack.enter_context(self.runtime)
@@ -264,17 +265,8 @@ class Budget:
             return
         if self.plan is not None:
             self._follower = Follower(runtime, self.graph, self.plan, self.name)
-        tracer = self._tracer = Tracer(runtime, self.graph)
+        tracer = Tracer(runtime, self.graph)
         stack.callback(lambda: setattr(self, "steps", tuple(tracer.traced)))
-
-    def _between(self) -> str:
-        """Tell what less than the peak without evictions brings, and how much it has to be if a step was traced."""
-        if self._tracer is None or not self._tracer.traced:
-            return "and one in between less; `tensortide run TARGET --least` finds out how much"
-        from tensortide.run.least import fast_bytes
-
-        found = format_bytes(fast_bytes(self._tracer.traced[-1], self.policy))
-        return f"and one of {found}, by the simulator, less than the step's own ops take"
 
     def _slow(self) -> None:
         """Warn, once, that the program mostly recomputes."""
@@ -287,17 +279,17 @@ class Budget:
         warnings.warn(
             f"recomputation has taken {again}, longer than the program's own ops ({own}), under a budget of "
             f"{format_bytes(engine.budget)}. Without evictions about {format_bytes(engine.plain_peak)} would have been "
-            f"resident so far: a budget as large recomputes nothing, {self._between()}. This is said once.",
+            "resident so far: a budget as large recomputes nothing, and one in between less; `tensortide run TARGET "
+            "--least` finds out how much. This is said once.",
             SlowBudget,
             stacklevel=2,
         )
 
     def _close(self, runtime: Runtime) -> None:
         self._usage = self.usage
-        self._follower = self._tracer = None
+        self._follower = None
         _opened.clear()
         runtime.watchers.clear()
-        runtime.engine.when_slow = None
         runtime.engine.when_slow = None
         runtime.engine.listeners.clear()
         try:

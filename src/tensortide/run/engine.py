@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections import Counter, deque
@@ -14,6 +15,7 @@ from tensortide.replays.remat.engine import Frame
 from tensortide.replays.remat.simulation import UNLIMITED, Thrashing
 from tensortide.run.operators import operators
 from tensortide.run.queues import Events, Streams
+from tensortide.run.settings import Settings, applied
 from tensortide.run.tables import NOTHING, Tables
 from tensortide.timelines.events import Kind
 
@@ -78,6 +80,8 @@ class LiveEngine(Counters, Tables):
         """Storages read by pending ops that the program has released."""
         self.summed: dict[int, int] = {}
         """First operand and sum of each of the latest ops that summed gradients."""
+        self.settings: Settings | None = None
+        """Settings of the process now."""
         self.gradients: set[Block] = set()
         """Those of the program's storages that are gradients of parameters."""
         self.made: dict[int, Any] = {}
@@ -252,7 +256,8 @@ class LiveEngine(Counters, Tables):
         mark = self.timer.mark() if self.timer is not None else None
         began = self.clock()
         try:
-            self.made, cost_ns = call.recompute(self.clock)
+            with self._settings_of(call):
+                self.made, cost_ns = call.recompute(self.clock)
         except BaseException:
             self._spoil(frame.op)
             raise
@@ -299,10 +304,31 @@ class LiveEngine(Counters, Tables):
         """Ops that may be recomputed for a single op of the program."""
         return max(LEAST_ENDLESS, ENDLESS * (len(self.calls) - len(self.free_ops)))
 
+    def _compare(self, value: int) -> None:
+        """Raise RunError if what was recomputed for ``value`` has another size than what was there."""
+        made, block = self.made[value].nbytes(), self._memory(self.storage[value])
+        if block.nbytes not in (0, made):
+            call = self.calls[self.op_of[value]]
+            raise RunError(
+                f"{call.func if call is not None else 'an op'} gave {made:,} bytes when it ran again and "
+                f"{block.nbytes:,} at first: it depends on something that has changed in between and that a memory "
+                "budget does not know; keep its result, tensortide.live.pin(tensor), or leave the budget before"
+            )
+
+    @property
+    def recomputing(self) -> bool:
+        """True while ops are recomputed."""
+        return bool(self.frames)
+
+    def _settings_of(self, call: Recomputable) -> contextlib.AbstractContextManager[None]:
+        alike = call.settings is None or call.settings == self.settings
+        return contextlib.nullcontext() if alike else applied(call.settings or ())
+
     def define(self, value: int) -> None:
         present = self.defined[value]
         super().define(value)
         if not present and self.defined[value] and value in self.made:
+            self._compare(value)
             self.holding.append(self._memory(self.storage[value]).fill(self.made[value]))
             if self.streams is not None:
                 self.streams.taken(self._memory(self.storage[value]))

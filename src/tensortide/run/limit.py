@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import torch
 
 from tensortide.errors import BudgetInfeasible, RunError, TensortideError
 from tensortide.plans.remat.schedule import recorded, schedule
+from tensortide.replays.remat.simulation import UNLIMITED
 from tensortide.replays.remat.simulator import least_bytes
 from tensortide.run.device import device_of
 from tensortide.units import format_bytes, parse_bytes
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _MARGIN = 0.1
 """Share of the free memory that ``auto`` leaves alone."""
+_GIVE = "give whole bytes, a size such as '8GiB', '60%' or 'auto'"
 
 
 def budget_bytes(limit: int | str, device: torch.device, held_bytes: int = 0) -> int:
@@ -28,10 +31,16 @@ def budget_bytes(limit: int | str, device: torch.device, held_bytes: int = 0) ->
 
     Raises RunError for anything else.
     """
-    if isinstance(limit, bool) or (isinstance(limit, int) and limit <= 0):
-        raise RunError(f"a budget of {limit} is no number of bytes above 0")
-    if isinstance(limit, int):
-        return limit
+    if not isinstance(limit, str):
+        try:
+            nbytes = operator.index(limit)
+        except TypeError:
+            raise RunError(
+                f"{limit!r} is no budget: give whole bytes, a size such as '8GiB', '60%' or 'auto'"
+            ) from None
+        if isinstance(limit, bool) or not 0 < nbytes <= UNLIMITED:
+            raise RunError(f"a budget of {limit} is no number of bytes above 0, and below 2**62")
+        return nbytes
     text = limit.strip()
     if text == "auto":
         free, _ = device_of(device).memory()
@@ -47,7 +56,7 @@ def budget_bytes(limit: int | str, device: torch.device, held_bytes: int = 0) ->
     try:
         return budget_bytes(parse_bytes(text), device)
     except TensortideError as error:
-        raise RunError(f"{limit!r} is no budget: give bytes, a size such as '8GiB', '60%' or 'auto'") from error
+        raise RunError(f"{limit!r} is no budget: {_GIVE}") from error
 
 
 def infeasible(runtime: Runtime, func: Any, shortage: Shortage | None) -> BudgetInfeasible:

@@ -36,6 +36,7 @@ from tensortide.run.interrupts import Interrupts
 from tensortide.run.limit import infeasible
 from tensortide.run.operators import NO_ROOM, Operator, Room, generators_of, operator_of, operators, sizes_on
 from tensortide.run.out_of_memory import failed, repeated
+from tensortide.run.settings import Settings
 from tensortide.run.storages import Storages
 from tensortide.run.threads import take_off, tracing
 from tensortide.run.unfilled import covers
@@ -102,6 +103,8 @@ class Runtime(Mode):
         """The captured step, if there is one."""
         self.disarm: Callable[[], None] = lambda: None
         """Takes the compiled core away from the thread that opened the budget, where it is called."""
+        self.prototypes: list[Recomputable] = []
+        """Those that the compiled core makes others from."""
         self.watchers: list[Watcher] = []
         """Wrappers around every op, the last one outermost."""
 
@@ -219,7 +222,7 @@ class Runtime(Mode):
         if operator.repeatable and (0 not in [value.block.nbytes for value in values] or not self._elsewhere(tensors)):
             inputs = [None if value in blind else value for value in values] if blind else values
             call = Recomputable(operator.func, template, named, inputs, engine.ops, torch.is_grad_enabled())
-            call.held = held
+            call.held, call.settings = held, engine.settings
             if operator.sums:
                 call.sums = not call.gradients and torch._C._current_graph_task_id() >= 0
             if operator.random:  # before anything is recomputed
@@ -341,6 +344,12 @@ class Runtime(Mode):
         """Evict what is more than the limit."""
         self.promote()
         self._shrink()
+
+    def changed(self, settings: Settings) -> None:
+        """The program has changed ``settings`` of the process."""
+        self.engine.settings = settings
+        for call in self.prototypes:
+            call.settings = settings
 
     def promote(self) -> None:
         """Report all ops so far to the engine."""

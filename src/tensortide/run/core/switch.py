@@ -31,7 +31,8 @@ class Hooks:
         storages = runtime.storages
         self.block = Block.of(torch.UntypedStorage(0), 0, lambda _: None)
         self.value = Value(self.block, None, 0)
-        self.call = Recomputable(None, (), {}, [], 0, False)
+        self.call = Recomputable(None, (), {}, [], 0, False, settings=runtime.engine.settings)
+        runtime.prototypes.append(self.call)
         self.room = Room(0)
         self.most_writes = MOST_WRITES
         self.generator = torch.default_generator

@@ -1,0 +1,108 @@
+"""Settings of the process that the results of kernels depend on: a recomputed op runs under those of its first run."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.backends import ContextProp
+
+from tensortide.recorder.surroundings import replaced
+
+Settings = tuple[Any, ...]
+
+_FLAGS = (
+    *("blas_preferred_backend", "cpu_allow_fp16_reduced_precision_reduction", "cudnn_allow_tf32", "cudnn_benchmark"),
+    *("cublas_allow_bf16_reduced_precision_reduction", "cublas_allow_fp16_accumulation", "cublas_allow_tf32"),
+    *("cublas_allow_fp16_reduced_precision_reduction", "cudnn_deterministic", "cudnn_enabled"),
+    *("deterministic_algorithms", "float32_matmul_precision", "linalg_preferred_backend", "mkldnn_deterministic"),
+    *("math_sdp_allow_fp16_bf16_reduction", "mkldnn_enabled", "nnpack_enabled"),
+)
+"""Names of ``torch._C._get_...`` and ``_set_...``, as far as this PyTorch has them."""
+_PRECISIONS = [(backend, op) for backend in ("generic", "mkldnn", "cuda") for op in ("all", "conv", "rnn", "matmul")]
+_set_flush_denormal = torch._C.set_flush_denormal
+_flushed: list[bool] = []
+"""The latest choice for denormal numbers under a budget: PyTorch does not tell it."""
+
+
+def _flush(on: bool) -> bool:
+    _flushed[:] = [on]
+    return _set_flush_denormal(on)
+
+
+def _table() -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    """A way to ask for each setting and one to change it, by the name of the function of ``torch._C`` that does."""
+    c: Any = torch._C
+    found: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+        "_set_default_dtype": (torch.get_default_dtype, c._set_default_dtype),
+        "set_num_threads": (torch.get_num_threads, c.set_num_threads),
+        "set_flush_denormal": (lambda: _flushed == [True], _flush),
+    }
+    for name in _FLAGS:
+        if hasattr(c, f"_get_{name}") and hasattr(c, f"_set_{name}"):
+            found[f"_set_{name}"] = getattr(c, f"_get_{name}"), getattr(c, f"_set_{name}")
+    if hasattr(c, "_set_fp32_precision_setter"):
+        for backend, op in _PRECISIONS:
+            get = functools.partial(c._get_fp32_precision_getter, backend, op)
+            with contextlib.suppress(RuntimeError):  # no such pair
+                get()
+                found[f"{backend}.{op}"] = get, functools.partial(c._set_fp32_precision_setter, backend, op)
+    return found
+
+
+_TABLE = _table()
+_UNLISTED = ("_set_default_tensor_type", "_set_fp32_precision_setter")
+"""Functions of ``torch._C`` that change settings of the table, too."""
+
+
+def snapshot() -> Settings:
+    """Settings as they are now."""
+    return tuple([get() for get, _ in _TABLE.values()])
+
+
+@contextlib.contextmanager
+def applied(settings: Settings) -> Iterator[None]:
+    """Let ``settings`` hold while active."""
+    before = snapshot()
+    try:
+        _change(before, settings)
+        yield
+    finally:
+        _change(snapshot(), before)
+
+
+def _change(now: Settings, wanted: Settings) -> None:
+    for (_, change), old, new in zip(_TABLE.values(), now, wanted, strict=True):
+        if old != new:
+            change(*new) if isinstance(new, tuple) else change(new)
+
+
+@contextlib.contextmanager
+def settings_seen(changed: Callable[[Settings], None]) -> Iterator[None]:
+    """Tell ``changed`` of the settings now, and whenever the program has changed one."""
+    with contextlib.ExitStack() as stack:
+        for name in (*_TABLE, *_UNLISTED):
+            for owner in (torch._C, torch):
+                original = getattr(owner, name, None)
+                if original is not None:
+                    change = _flush if name == "set_flush_denormal" else original
+                    stack.enter_context(replaced(owner, name, _noting(change, original, changed)))
+        own: Any = ContextProp
+        stack.enter_context(replaced(own, "__set__", _noting(own.__set__, own.__set__, changed)))
+        changed(snapshot())
+        yield
+
+
+def _noting(
+    change: Callable[..., Any], original: Callable[..., Any], changed: Callable[[Settings], None]
+) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        result = change(*args, **kwargs)
+        changed(snapshot())
+        return result
+
+    return noted

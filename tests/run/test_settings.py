@@ -1,0 +1,114 @@
+"""A recomputed op runs under the settings of the process that held when it first ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tensortide.run.budget import Budget
+from tensortide.run.settings import snapshot
+from tests.run.same import identical
+
+KIB = 1 << 10
+
+
+@contextmanager
+def double() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@contextmanager
+def flushed() -> Iterator[None]:
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def ratios(count: Tensor) -> Tensor:
+    return count / (count + 3)  # of integers: their dtype is the default one
+
+
+def tiny(x: Tensor) -> Tensor:
+    return x * 1e-37
+
+
+SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Tensor], Tensor], Callable[[], Tensor]]] = {
+    "default dtype": (double, ratios, lambda: torch.arange(4096).reshape(64, 64)),
+    "denormal numbers": (flushed, tiny, lambda: torch.full((64, 64), 1e-3)),
+    "convolutions": (
+        lambda: torch.backends.mkldnn.flags(enabled=False),
+        lambda x: nn.functional.conv2d(x, torch.linspace(-1, 1, 9216).sin().reshape(32, 32, 3, 3), padding=1),
+        lambda: torch.linspace(0, 9, 16384).cos().reshape(2, 32, 16, 16),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*TF32")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_value_is_recomputed_under_the_settings_of_its_op(name: str, inside: bool, compiled: bool) -> None:
+    setting, compute, given = SETTINGS[name]
+
+    def made(x: Tensor) -> Tensor:
+        if not inside:
+            return compute(x)
+        with setting():
+            return compute(x)
+
+    x = given()
+    expected = made(x)
+    with Budget(1 << 60, compiled=compiled) as budget:
+        runtime = budget.runtime
+        assert runtime is not None
+        for _ in range(2):  # the compiled core leaves what is new to Python
+            made(x)
+        found = made(x)
+        runtime.engine.evict(runtime.storage(found))
+        with torch.no_grad():
+            if inside:
+                assert identical(found.clone(), expected)
+            else:
+                with setting():
+                    assert identical(found.clone(), expected)
+        assert budget.usage.recomputations
+        before = snapshot()
+    assert snapshot() == before
+
+
+def test_a_custom_op_may_read_its_arguments_by_address_when_it_runs_again() -> None:
+    with torch.library._scoped_library("tensortide_settings", "FRAGMENT"):
+        op = torch.library.custom_op(
+            "tensortide_settings::looked",
+            lambda x, y: torch.from_numpy(x.numpy() + y.numpy()),
+            mutates_args=(),
+            schema="(Tensor x, Tensor y) -> Tensor",
+        )
+        op.register_fake(lambda x, y: torch.empty_like(x))
+        x = torch.ones(KIB)
+        with Budget(1 << 60) as budget:
+            runtime = budget.runtime
+            assert runtime is not None
+            values = [x.sin()]
+            for _ in range(6):
+                values.append(op(values[-1], x.cos()) * 0.5)
+            for value in values:
+                storage = runtime.storage(value)
+                if storage in runtime.engine.pool:
+                    runtime.engine.evict(storage)
+            found = [value.clone() for value in values]
+        value = x.sin()
+        for each in found:
+            assert identical(each, value)
+            value = (value + x.cos()) * 0.5
