@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 _address_of = torch.UntypedStorage.data_ptr
 _INSTEAD = (
-    "Let whatever writes it be an op that says so (torch.library.custom_op with mutates_args=), ask for data_ptr() of "
-    "the tensor right before it is written, or write it outside of `with tensortide.budget(...)`"
+    "Probably a NumPy array or native code that shares its memory has. Write it through PyTorch (tensor.copy_(...)), "
+    "ask for its address right before (tensor.numpy(), data_ptr()), let what writes be an op that says so "
+    "(torch.library.custom_op with mutates_args=), or write it outside of `with tensortide.budget(...)`"
 )
 
 
@@ -56,7 +57,7 @@ class Checker:
         if operator.view:
             return action(operator, args, kwargs)
         runtime = self.runtime
-        op = f"{operator.func} at {_line()}"
+        op = f"{operator.func} at {_line()} (op {runtime.engine.ops:,})"
         runtime.promote()
         used = self._blocks((*args, *kwargs.values()))
         for block in dict.fromkeys([*used, *self._sources(used)]):
@@ -66,7 +67,8 @@ class Checker:
         for block, tensor in used.items():
             self._compare(block, f"the start and the end of {op}")
             written = block in sealed and block.seal is None
-            origin = "from outside of PyTorch's ops" if block.given and not written else f"as {op} left it"
+            given = "from outside of PyTorch's ops" if block.given else f"as {op} read it"
+            origin = f"as {op} left it" if written else given
             self._seal(block, tensor, origin, op)
         made = {block: tensor for block, tensor in self._blocks((result,)).items() if block not in used}
         for block, tensor in made.items():
@@ -134,8 +136,8 @@ class Checker:
         if not self._matters(block):
             return
         raise RunError(
-            f"{what} was overwritten unseen between {between.format(last=last)}: no op of PyTorch has written it, and "
-            f"a memory budget may recompute it, or what was made of it, as if nothing had happened. {_INSTEAD}"
+            f"{what}, was overwritten unseen between {between.format(last=last)}: no op of PyTorch has written it, and "
+            f"a memory budget may recompute it, or what was made of it, as if nothing had happened. {_INSTEAD}."
         )
 
     def _matters(self, block: Block) -> bool:
@@ -159,7 +161,7 @@ class Checker:
                 seal = memory.seal if memory is not None else None
                 if seal is not None and _checksum(contents) != seal.checksum:
                     raise RunError(
-                        f"an op does not repeat: {seal.what} differs when it is computed a second time from "
+                        f"an op does not repeat: {seal.what}, differs when it is computed a second time from "
                         "the same inputs. It depends on something that a memory budget does not see (a random "
                         "generator of another library, a counter), or its kernel is not deterministic "
                         "(torch.use_deterministic_algorithms). Run it outside of `with tensortide.budget(...)`"

@@ -45,6 +45,9 @@ class Measured:
     """Means of a step under the budget, open for the median of its duration; the peak of all steps, and how many of
     them followed a plan, the warm-up step included."""
 
+    check: int = 0
+    """The contents of every ``check``-th storage were compared (``Budget``); 0: of none."""
+
     @property
     def slowdown(self) -> float | None:
         """Slowdown of a step against an ordinary one, if there was any."""
@@ -100,6 +103,7 @@ def _measured(target: str, step: Callable[[], Any], budget: Budget, steps: int, 
         before_bytes=before_bytes,
         plain_ns=int(statistics.median(ordinary)) if ordinary else None,
         step=replace(last, open_ns=int(statistics.median(times)), **means),
+        check=budget.check,
     )
 
 

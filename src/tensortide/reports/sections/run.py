@@ -53,14 +53,21 @@ def _least(found: Least) -> Section:
 
 def section(result: Measured) -> Section:
     """The section of ``result``: medians over its steps."""
-    return Section("run", "Steps under the budget", blocks=(Facts(rows=tuple(_facts(result))),))
+    blocks: list[Facts | Note] = [Facts(rows=tuple(_facts(result)))]
+    if result.check:
+        which = "Every storage" if result.check == 1 else f"One storage in {result.check}"
+        blocks.append(
+            Note(text=f"{which} was checked: no unseen write, and every op repeats. Times include the checks.")
+        )
+    return Section("run", "Steps under the budget", blocks=tuple(blocks))
 
 
 def _facts(result: Measured) -> Iterator[Fact]:
     step = result.step
     slowdown = "" if result.slowdown is None else f"{result.slowdown:.2f}x the ordinary step"
     yield Fact("budget", "Budget", result.budget_bytes, "bytes")
-    yield Fact("peak", "Peak", step.peak_bytes, "bytes")
+    unlimited = f"{format_bytes(step.plain_peak_bytes)} without evictions"
+    yield Fact("peak", "Peak", step.peak_bytes, "bytes", unlimited)
     yield Fact("before", "Resident before", result.before_bytes, "bytes")
     yield from data_facts("text", policy=result.policy)
     yield from data_facts("factor", slowdown=result.slowdown)
