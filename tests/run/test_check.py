@@ -80,7 +80,7 @@ OLD: list[Any] = [0, np.zeros(0)]
 LIES = define("lies", lambda x: x.mul_(2).clone())
 NUMPY = define("numpy", lambda x: x + float(np.random.default_rng().random()))
 UNSEEN: dict[Callable[[Tensor], list[Tensor]], str] = {
-    old_address: r"float32\[64\], from outside .* unseen between aten.sin.default at .*test_check.py:\d+ .* and aten.add",
+    old_address: r"float32\[64\], from outside .* unseen between aten.sin.default at .*check.py:\d+ .* and aten.add",
     old_array: r"float32\[64\], from outside .* unseen between aten.cos.default at .* and the end of the budget",
     kept_array: r"float32\[64\], .* unseen between aten.exp.default at .* and the end of the budget",
     result: r"the result of aten.tanh.default at .* unseen between aten.exp.default at .* and aten.sin.default",

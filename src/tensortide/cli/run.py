@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import CaptureOptions, OutputOptions, Settings, opened, option, settings_of, step_of
-from tensortide.errors import RunError
+from tensortide.errors import DataDependent, RunError
+from tensortide.graph import Graph
 from tensortide.plans import Plan, save_plan
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.policies import DEFAULT
 from tensortide.write import check_writable
 
-Workload = Annotated[str, Parameter(help="file.py:function, package.module:function or an example.")]
+if TYPE_CHECKING:
+    from tensortide.recorder.target import Workload
+
+Target = Annotated[str, Parameter(help="file.py:function, package.module:function or an example.")]
 
 
 def run(
-    target: Workload,
+    target: Target,
     /,
     *,
     budget: Annotated[str, Parameter(help="Most memory for tensors: 8GiB, 60% of the device's, or auto.")] = "",
@@ -69,7 +74,7 @@ def run(
     workload, options = step_of(target, "run"), CaptureOptions(set=set)
     settings = settings_of(workload, options)
     captured = least or compare or plan is not None or isinstance(decision(policy), Plan)
-    graph = opened(workload, options, quiet=out.quiet or out.json).graph if captured else None
+    graph = _captured(workload, options, quiet=out.quiet or out.json) if captured else None
     if least:
         assert graph is not None
         with warnings.catch_warnings():
@@ -90,6 +95,14 @@ def run(
         save_plan(found[-1].plan(), plan)
     made = document(result, both)
     show(made, out, wrote=[*files.write(made, table="figures"), *([] if plan is None else [plan])])
+
+
+def _captured(workload: Workload, options: CaptureOptions, *, quiet: bool) -> Graph:
+    """The step, on fake tensors if it needs no values."""
+    try:
+        return opened(workload, options, quiet=quiet).graph
+    except DataDependent:
+        return opened(workload, replace(options, real=True), quiet=quiet).graph
 
 
 def _told(message: Warning | str, *_: Any, **__: Any) -> None:
