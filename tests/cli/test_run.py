@@ -140,10 +140,7 @@ def test_least_is_asked_for_alone(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_step_that_reads_a_value_is_compared_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "reads.py").write_text(
-        "import torch\n"
-        "def reads():\n"
-        "    x = torch.ones(256, 64)\n"
-        "    return lambda: (x * 2).sin().sum().item()\n"
+        "import torch\ndef reads():\n    x = torch.ones(256, 64)\n    return lambda: (x * 2).sin().sum().item()\n"
     )
     with pytest.raises(SystemExit) as ended:
         main(["run", f"{tmp_path}/reads.py:reads", "--budget", "1GiB", "--compare", "--steps", "1", "--no-plain"])

@@ -81,7 +81,7 @@ class Access:
             self.runtime.storages.share(self.runtime.storages.value(tensor).block)
 
     def _overwritten(self, tensor: torch.Tensor) -> None:
-        """Secure what depends on ``tensor``, which code that nobody sees may overwrite from now on; it stays
+        """Secure what depends on ``tensor``, which unseen code may overwrite from now on; it stays
         resident."""
         self.runtime.unfilled.found.pop(storage_of(tensor)._cdata, None)
         written = self.runtime.storages.with_aliases([self.runtime.storages.value(tensor)])

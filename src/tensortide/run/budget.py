@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _one = threading.Lock()
 """Taken while a budget is open."""
 _opened: list[Budget] = []
-"""The one that is."""
+"""The open budget, if there is one."""
 
 
 COUNTED = ("evictions", "recomputations", "base_ns", "recompute_ns", "arguments_ns", "search_ns")
@@ -102,7 +102,7 @@ class Budget:
     storage, or in every n-th. ``compiled``: a core compiled on first use handles ordinary ops (``run.core``); results
     and decisions are the same without it. ``clock``: nanoseconds, for the durations of ops.
 
-    One budget can be open at a time, and covers the thread that opened it. The same object may be entered again
+    One budget can be open at a time; the thread that entered it leaves it. The same object may be entered again
     afterwards. Raises RunError, BudgetInfeasible when an op does not fit, and PlanError for a plan of another graph.
     """
 

@@ -441,7 +441,7 @@ class LiveEngine(Counters, Tables):
     # What the program has dropped
 
     def collect(self) -> None:
-        """Hear of it."""
+        """Take note of what the program has released."""
         while self.freed:
             memory = self.freed.popleft()
             storage = memory.storage

@@ -174,7 +174,7 @@ class Runtime(Mode):
     # Ops
 
     def _view(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Views take nothing, but may look at the size of the storage."""
+        """Run a view: it allocates nothing, but may look at the size of the storage."""
         if self.crowded and not self.interrupts.busy:
             return self.alone(self._view, operator, args, kwargs)
         if operator.resizing:
@@ -311,7 +311,7 @@ class Runtime(Mode):
         written: Sequence[Value],
         resident: bool,
     ) -> Any:
-        """Run an op that makes nothing but writes to what is fixed, as optimizers do: nothing asks for it again."""
+        """Run an op that only updates fixed storages, as optimizers do; it is never recomputed."""
         result, cost_ns, _ = self.execution.run(operator, args, kwargs, values, held, written, resident, NO_ROOM, None)
         self.engine.ran(cost_ns, 0, 0)
         for value in written:

@@ -215,7 +215,7 @@ class Storages:
     def all_written(
         self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> tuple[list[Value], list[Value]]:
-        """The same for storages that may share memory."""
+        """Values that a call overwrites, those over shared memory included, and those its results do not depend on."""
         arguments, blind = written_by(operator, args, kwargs)
         return self.with_aliases(map(self.value, stored(tensors_of(arguments)))), list(map(self.value, blind))
 
