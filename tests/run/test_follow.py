@@ -203,7 +203,8 @@ def test_the_simulators_plan_is_followed(tmp_path: Path) -> None:
     save_plan(plan, tmp_path / "plan.json")
     save(graph, tmp_path / "step.tide")
     step = built(tower)
-    with tensortide.budget(limit, policy=str(tmp_path / "plan.json"), graph=tmp_path / "step.tide") as budget:
+    plan_file, step_file = str(tmp_path / "plan.json"), tmp_path / "step.tide"
+    with tensortide.budget(limit, policy=plan_file, graph=step_file, workspace=False) as budget:  # as the plan is made
         for _ in range(2):
             step()
             torch.ones(64, 64).sum()  # what happens between steps is no part of them
