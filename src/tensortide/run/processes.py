@@ -91,4 +91,5 @@ def _after_in_child() -> None:
 
 _lasting = contextlib.ExitStack()
 """Left never: what a forked process checks as long as it lives."""
-os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
