@@ -258,7 +258,7 @@ def test_prediction_and_measurement_in_one_table(build: Build) -> None:
         compared(by_policy, [])
 
 
-@pytest.mark.parametrize("share", [0.8, 0.7, 0.5])
+@pytest.mark.parametrize("share", [0.8, 0.5])
 def test_workspace_is_part_of_both_columns(share: float) -> None:
     """Also where it goes over the limit, because nothing that can be evicted is left."""
     step = built(convolutions)
