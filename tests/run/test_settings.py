@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tensortide.errors import RunError
 from tensortide.run.budget import Budget
-from tensortide.run.settings import snapshot
+from tensortide.run.settings import applied, snapshot
 from tests.run.same import identical
 
 KIB = 1 << 10
@@ -112,3 +113,44 @@ def test_a_custom_op_may_read_its_arguments_by_address_when_it_runs_again() -> N
         for each in found:
             assert identical(each, value)
             value = (value + x.cos()) * 0.5
+
+
+def test_a_setting_that_is_put_back_is_as_it_was() -> None:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        before = snapshot()
+        torch.use_deterministic_algorithms(False)
+        with applied(before):
+            assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert not torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        with double(), applied(before):
+            assert snapshot() == before
+        assert snapshot() == before
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_result_of_another_size_is_an_error_that_spoils_nothing(compiled: bool) -> None:
+    size = [64]
+    with torch.library._scoped_library("tensortide_settings", "FRAGMENT"):
+        op = torch.library.custom_op(
+            "tensortide_settings::sized",
+            lambda x: torch.ones(size[0]) * x.sum(),
+            mutates_args=(),
+            schema="(Tensor x) -> Tensor",
+        )
+        op.register_fake(lambda x: x.new_empty(64))
+        x = torch.ones(64)
+        with Budget(1 << 60, compiled=compiled) as budget:
+            runtime = budget.runtime
+            assert runtime is not None
+            value = op(x) * 1
+            made = op(x)
+            runtime.engine.evict(runtime.storage(made))
+            size[0] = 128
+            with pytest.raises(RunError, match="512 bytes when it ran again and 256 at first"):
+                made.sum()
+            size[0] = 64
+            assert float(made.sum()) == float(value.sum()) == 64 * 64

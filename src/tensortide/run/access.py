@@ -1,4 +1,4 @@
-"""What the program does to tensors outside of the dispatcher: it reads them, takes their addresses, changes sizes."""
+"""Tensors used outside of the dispatcher: the program reads them, takes their addresses, and changes their sizes."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _INSTEAD = (
 
 
 class Seal(NamedTuple):
-    """What is known of the contents of a storage: their checksum, what they are, and the last op that had them."""
+    """Checksum of the contents of a storage, a description of them, and the last op that used them."""
 
     checksum: int
     what: str
@@ -99,7 +99,7 @@ class Checker:
         return found
 
     def _sources(self, blocks: Iterable[Block]) -> list[Block]:
-        """What may have to be read to recompute ``blocks``."""
+        """Storages that may have to be read to recompute ``blocks``."""
         engine = self.runtime.engine
         numbers = dict.fromkeys(
             near for block in blocks if block.storage != PENDING for near in engine.parents[block.storage]

@@ -261,6 +261,7 @@ class LiveEngine(Counters, Tables):
         except BaseException:
             self._spoil(frame.op)
             raise
+        self._compare(call)
         self.recompute_ns += cost_ns
         self.arguments_ns += self.clock() - began - cost_ns
         if self.timer is not None:
@@ -304,16 +305,17 @@ class LiveEngine(Counters, Tables):
         """Ops that may be recomputed for a single op of the program."""
         return max(LEAST_ENDLESS, ENDLESS * (len(self.calls) - len(self.free_ops)))
 
-    def _compare(self, value: int) -> None:
-        """Raise RunError if what was recomputed for ``value`` has another size than what was there."""
-        made, block = self.made[value].nbytes(), self._memory(self.storage[value])
-        if block.nbytes not in (0, made):
-            call = self.calls[self.op_of[value]]
-            raise RunError(
-                f"{call.func if call is not None else 'an op'} gave {made:,} bytes when it ran again and "
-                f"{block.nbytes:,} at first: it depends on something that has changed in between and that a memory "
-                "budget does not know; keep its result, tensortide.live.pin(tensor), or leave the budget before"
-            )
+    def _compare(self, call: Recomputable) -> None:
+        """Raise RunError if ``call``, run again, has made storages of other sizes than at first."""
+        for value, made in self.made.items():
+            block = self.memories[self.storage[value]]
+            if block is not None and not self.defined[value] and block.nbytes not in (0, made.nbytes()):
+                self.made = {}
+                raise RunError(
+                    f"{call.func} gave {made.nbytes():,} bytes when it ran again and {block.nbytes:,} at first: it "
+                    "depends on something that has changed in between and that a memory budget does not know; keep its "
+                    "result, tensortide.live.pin(tensor), or leave the budget before"
+                )
 
     @property
     def recomputing(self) -> bool:
@@ -328,7 +330,6 @@ class LiveEngine(Counters, Tables):
         present = self.defined[value]
         super().define(value)
         if not present and self.defined[value] and value in self.made:
-            self._compare(value)
             self.holding.append(self._memory(self.storage[value]).fill(self.made[value]))
             if self.streams is not None:
                 self.streams.taken(self._memory(self.storage[value]))

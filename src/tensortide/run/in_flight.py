@@ -147,7 +147,7 @@ class InFlight:
         self.land()
 
     def _waited(self, flight: Flight) -> None:
-        """Where work is queued, only the current stream waits: for the allocator, it is who uses the arguments."""
+        """Note that ``flight`` is over; the current stream, which is the one that waits, now uses its arguments."""
         flight.waited = True
         if self.runtime.streams is not None:
             self.runtime.streams.use([self.runtime.known[handle._cdata].block for handle in flight.handles])

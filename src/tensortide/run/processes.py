@@ -13,7 +13,7 @@ import torch
 
 from tensortide.errors import RunError
 from tensortide.recorder.recorder import Mode
-from tensortide.run.block import PENDING, Storage, storage_of, tensors_of
+from tensortide.run.block import ORDINARY, PENDING, Storage, storage_of, tensors_of
 from tensortide.run.reads import readers
 from tensortide.run.runtime import PATIENCE_S, Runtime
 
@@ -43,7 +43,7 @@ class _Lost(Mode):
     ) -> Any:
         kwargs = kwargs or {}
         for tensor in tensors_of([*args, *kwargs.values()]):
-            if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided:
+            if type(tensor) in ORDINARY and tensor.layout is torch.strided:
                 self.check(tensor)
         return func(*args, **kwargs)
 

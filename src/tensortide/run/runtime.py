@@ -17,6 +17,7 @@ from tensortide.recorder.recorder import Mode
 from tensortide.replays.remat.simulation import OutOfMemory, Thrashing
 from tensortide.run.access import Access
 from tensortide.run.block import (
+    ORDINARY,
     PENDING,
     Recomputable,
     Storage,
@@ -44,7 +45,6 @@ from tensortide.run.unfilled import covers
 if TYPE_CHECKING:
     from tensortide.graph import Graph
 
-_ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 PATIENCE_S = 60.0
 """Longest time that a thread waits for the op of another one."""
 MOST_WRITES = 64
@@ -121,7 +121,7 @@ class Runtime(Mode):
         if operator.passed:
             return func(*args, **(kwargs or {}))
         for kind in types:
-            if kind not in _ORDINARY and not issubclass(kind, torch.nn.Parameter):
+            if kind not in ORDINARY and not issubclass(kind, torch.nn.Parameter):
                 return NotImplemented
         if operator.whole and torch.is_inference_mode_enabled() and dense((*args, *(kwargs or {}).values())):
             return self.composites.run(self, func, args, kwargs or {})

@@ -18,7 +18,7 @@ _FLAGS = (
     *("blas_preferred_backend", "cpu_allow_fp16_reduced_precision_reduction", "cudnn_allow_tf32", "cudnn_benchmark"),
     *("cublas_allow_bf16_reduced_precision_reduction", "cublas_allow_fp16_accumulation", "cublas_allow_tf32"),
     *("cublas_allow_fp16_reduced_precision_reduction", "cudnn_deterministic", "cudnn_enabled"),
-    *("deterministic_algorithms", "float32_matmul_precision", "linalg_preferred_backend", "mkldnn_deterministic"),
+    *("float32_matmul_precision", "linalg_preferred_backend", "mkldnn_deterministic"),
     *("math_sdp_allow_fp16_bf16_reduction", "mkldnn_enabled", "nnpack_enabled"),
 )
 """Names of ``torch._C._get_...`` and ``_set_...``, as far as this PyTorch has them."""
@@ -33,13 +33,25 @@ def _flush(on: bool) -> bool:
     return _set_flush_denormal(on)
 
 
-def _table() -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
+def _deterministic() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+_set_deterministic: Any = torch._C._set_deterministic_algorithms
+
+
+def _be_deterministic(on: bool, warn_only: bool) -> None:
+    _set_deterministic(on, warn_only=warn_only)
+
+
+def _table() -> dict[str, tuple[Callable[[], Any], Callable[..., Any]]]:
     """A way to ask for each setting and one to change it, by the name of the function of ``torch._C`` that does."""
     c: Any = torch._C
-    found: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    found: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
         "_set_default_dtype": (torch.get_default_dtype, c._set_default_dtype),
         "set_num_threads": (torch.get_num_threads, c.set_num_threads),
         "set_flush_denormal": (lambda: _flushed == [True], _flush),
+        "_set_deterministic_algorithms": (_deterministic, _be_deterministic),
     }
     for name in _FLAGS:
         if hasattr(c, f"_get_{name}") and hasattr(c, f"_set_{name}"):

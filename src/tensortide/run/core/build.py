@@ -103,7 +103,7 @@ class Library:
 
     @property
     def failure(self) -> Path:
-        """Where the compiler's messages are if it failed."""
+        """File with the compiler's messages if it failed."""
         return self.path.with_suffix(".log")
 
     def _compile(self) -> None:
