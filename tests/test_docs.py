@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cyclopts import CycloptsError, MissingArgumentError
 
-from tensortide.cli.app import app
+from tensortide.cli.app import application
 
 ROOT = Path(__file__).parent.parent
 PROJECT = (ROOT / "pyproject.toml").read_text()
@@ -48,7 +48,7 @@ def wrong_commands(text: str) -> Iterator[str]:
         if command.startswith("tensortide "):
             words = shlex.split(command.partition(" | ")[0], comments=True)[1:]
             try:
-                app.parse_args(words, exit_on_error=False, print_error=False)
+                application(words).parse_args(words, exit_on_error=False, print_error=False)
             except MissingArgumentError:
                 pass
             except CycloptsError as error:

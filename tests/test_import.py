@@ -11,6 +11,7 @@ import sys
 import pytest
 
 import tensortide
+from tensortide.cli.app import VERBS
 
 HEAVY = ("jax", "keras", "matplotlib", "numpy", "onnx", "sympy", "tensorflow", "torch", "transformers")
 """What a bare ``import tensortide`` may not load."""
@@ -58,6 +59,35 @@ def test_the_check_sees_what_is_loaded(package: str) -> None:
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     assert package in heavy_after(f"import tensortide, {package}")
+
+
+BEFORE_A_VERB = (*HEAVY, "msgspec", "numba", "tensortide.graph", "tensortide.importers", "tensortide.cli.report")
+"""Packages and rooms that the command line does without until a verb is called."""
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """Modules that a fresh interpreter has imported after the command line ran with ``arguments``."""
+    code = f"""
+import contextlib, io, json, sys
+from tensortide.cli import main
+with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
+    with contextlib.suppress(SystemExit):
+        main({list(arguments)!r})
+print(json.dumps(list(sys.modules)))
+"""
+    return set(json.loads(in_fresh_interpreter(code)))
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["--version"], ["repotr", "x"], ["doctor"]], ids=" ".join)
+def test_the_command_line_imports_no_verb_before_one_is_called(arguments: list[str]) -> None:
+    assert imported_by(*arguments).isdisjoint(BEFORE_A_VERB)
+
+
+@pytest.mark.parametrize("verb", [[name] for verbs in VERBS.values() for name in verbs], ids=" ".join)
+def test_the_help_of_a_verb_imports_no_framework(verb: list[str]) -> None:
+    found = imported_by(*verb, "--help")
+    assert f"tensortide.cli.{verb[0]}" in found
+    assert found.isdisjoint(FRAMEWORKS)
 
 
 def test_importing_tensortide_takes_under_a_tenth_of_a_cpu_second() -> None:

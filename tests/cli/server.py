@@ -16,12 +16,15 @@ import sys
 import warnings
 from typing import Any
 
-IMPORTED = ("sympy", "torch", "torch._dynamo", "tensortide.cli.app")
+from tensortide.cli.app import VERBS, application
+
+IMPORTED = ("sympy", "torch", "torch._dynamo")
 
 
 def main() -> None:
     for name in IMPORTED:
         importlib.import_module(name)
+    application([name for verbs in VERBS.values() for name in verbs])
     gc.freeze()  # or else every run looks through all of it when it ends
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:

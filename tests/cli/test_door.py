@@ -11,6 +11,7 @@ import pytest
 import tensortide
 from tensortide.cli import main
 from tensortide.graph import save
+from tensortide.importers.table import importers
 from tests.importers.files import make
 
 SMALL = ["--set", "batch=8", "--set", "inputs=16", "--set", "hidden=16", "--set", "layers=2"]
@@ -83,11 +84,15 @@ def test_a_sweep_of_policies_of_ones_own(capsys: pytest.CaptureFixture[str], fol
     assert dict.fromkeys(tables["runs"]["curve"]) == dict.fromkeys(["lru", "mine.py:Oldest"])
 
 
-def test_options_of_importers_stand_in_one_help(capsys: pytest.CaptureFixture[str]) -> None:
-    shown, other = run(capsys, "capture", "--help"), run(capsys, "report", "--help")
-    for option in ("--preset", "--drop", "--bind", "--backward", "--weight", "--step"):
-        assert option in shown
-        assert f"{option} " not in other
+def test_options_of_importers_are_listed_in_one_place_and_in_no_help(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = json.loads(run(capsys, "capture", "--kinds", "--json"))["sections"]["kinds"]["tables"]
+    assert tables["kinds"]["kind"] == [importer.kind for importer in importers()]
+    options = set(tables["options"]["option"])
+    assert options >= {"--preset", "--drop", "--bind", "--backward", "--weight", "--step", "--table"}
+    assert options == set(" ".join(tables["kinds"]["options"]).split())
+    for verb in ("capture", "report", "count", "time"):
+        words = set(run(capsys, verb, "--help").split())
+        assert words.isdisjoint(options), verb
 
 
 def test_a_trace_of_a_profiler_is_a_target(capsys: pytest.CaptureFixture[str], folder: Path) -> None:

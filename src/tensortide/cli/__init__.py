@@ -24,12 +24,12 @@ def main(arguments: list[str] | None = None) -> None:
 
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        from tensortide.cli.app import app, moved  # importers of other packages may fail
+        from tensortide.cli.app import application, moved
 
         if (new := moved(given)) is not None:
             _exit(2, f"error: {new}")
         with heard():
-            app(given, exit_on_error=False, print_error=False)
+            application(given)(given, exit_on_error=False, print_error=False)
             sys.stdout.flush()
     except CycloptsError as error:
         _exit(2, f"error: {usage(error)}")

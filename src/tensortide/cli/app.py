@@ -1,40 +1,47 @@
-"""The application: verbs by group, and the names that verbs had before."""
+"""The application: verbs by group, each imported when it is called; and the names that verbs had before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import importlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from cyclopts import App, Group
 
 import tensortide
-from tensortide.cli.capture import capture
-from tensortide.cli.count import count
-from tensortide.cli.formulas import formulas
-from tensortide.cli.memory import memory
-from tensortide.cli.plan import plan
-from tensortide.cli.remat.experiments import ablation, accesses, banishing, growth, sweep
-from tensortide.cli.remat.figures import figures
-from tensortide.cli.remat.simulate import contenders, simulate
-from tensortide.cli.report import report
-from tensortide.cli.run import run
-from tensortide.cli.time import time
 
-remat = App(
-    name="remat",
-    help="Evict tensors and recompute them to fit a step into less memory: what it costs, under which policy.",
-    help_format="plaintext",
-)
-for each in (simulate, sweep, contenders, ablation, banishing, accesses, growth, figures):
-    remat.command(each)
 
-VERBS: dict[str, tuple[Callable[..., None] | App, ...]] = {
-    "The answer": (report,),
-    "Look closer": (count, memory, time, formulas),
-    "Make it fit": (plan, run),
-    "Files": (capture,),
-    "Research": (remat,),
+class Verb(NamedTuple):
+    """A verb: ``module:name`` of its function or App, and the line that it has in ``tensortide --help``."""
+
+    place: str
+    summary: str
+
+
+def _verb(name: str, summary: str) -> Verb:
+    return Verb(f"tensortide.cli.{name}", summary)
+
+
+VERBS: dict[str, dict[str, Verb]] = {
+    "See it": {
+        "report": _verb("report:report", "What one step costs, in full: printed, and as one page to keep."),
+        "count": _verb("count:count", "FLOPs, MACs, bytes and parameters: by phase, module and op."),
+        "memory": _verb("memory:memory", "Memory over the step: its peak, what is resident, what is idle."),
+        "time": _verb("time:time", "The time of every op: estimated for a device, or measured."),
+        "capture": _verb("capture:capture", "Save the step to a file that every other verb reads."),
+    },
+    "Make it fit": {
+        "run": _verb("run:run", "Train live within a memory budget, bit for bit the same."),
+        "plan": _verb("plan:plan", "Plan the order of ops that needs the least memory, proved."),
+    },
+    "Compare": {
+        "formulas": _verb("formulas:formulas", "Costs as formulas in hyperparameters: sweep, solve, project."),
+    },
+    "Research": {
+        "remat": _verb("remat.app:remat", "Evict and recompute, simulated: policies, budgets, experiments."),
+    },
 }
-"""Every verb, by the group it has in ``--help``."""
+"""Every verb by name, in the group that it has in ``--help``."""
 
 MOVED: dict[str, str] = {
     "timeline": "memory",
@@ -58,23 +65,32 @@ MOVED: dict[str, str] = {
 MOVED_OPTIONS = {"report --ops-csv": "--csv FILE", "report --modules-csv": "--csv modules.modules=FILE"}
 """Former options with their verbs, and what to write instead."""
 
-app = App(
-    name="tensortide",
-    help="What does one training step of a model cost, and how do I make it fit?",
-    version=tensortide.__version__,
-    help_format="plaintext",
-    suppress_keyboard_interrupt=False,
-)
-app["--help"].group = app["--version"].group = Group("Options", sort_key=len(VERBS))
 
-for number, (title, verbs) in enumerate(VERBS.items()):
-    group = Group(title, sort_key=number)
-    for verb in verbs:
-        if isinstance(verb, App):
-            verb.group = (group,)
-            app.command(verb)
-        else:
-            app.command(verb, group=group)
+def application(arguments: Sequence[str]) -> App:
+    """Make the application for ``arguments``. Verbs that they do not name are listed, and not imported."""
+    app = App(
+        name="tensortide",
+        help="What does one training step of a model cost, and how do I make it fit?",
+        version=tensortide.__version__,
+        help_format="plaintext",
+        suppress_keyboard_interrupt=False,
+    )
+    app["--help"].group = app["--version"].group = Group("Options", sort_key=len(VERBS))
+    for number, (title, verbs) in enumerate(VERBS.items()):
+        group = Group(title, sort_key=number)
+        for place, (name, verb) in enumerate(verbs.items()):
+            found = _imported(verb) if name in arguments else App(name=name, help=verb.summary)
+            if isinstance(found, App):
+                found.group, found.sort_key = (group,), place
+                app.command(found)
+            else:
+                app.command(found, name=name, group=group, sort_key=place)
+    return app
+
+
+def _imported(verb: Verb) -> Any:
+    module, _, name = verb.place.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def moved(arguments: Sequence[str]) -> str | None:

@@ -12,9 +12,9 @@ from cyclopts import Parameter
 
 from tensortide.cli.show import show, tell
 from tensortide.cli.source import (
-    KINDS,
+    TARGET,
+    CaptureOptions,
     OutputOptions,
-    ShownOptions,
     is_stdout,
     opened,
     option,
@@ -29,6 +29,7 @@ from tensortide.graph.file import SUFFIX
 from tensortide.importers.door import File, resolve
 from tensortide.importers.dtrlog.write import is_log_file, write_log
 from tensortide.importers.imported import Imported, with_names
+from tensortide.importers.table import importers
 from tensortide.recorder.target import Scalar
 from tensortide.write import check_writable
 
@@ -94,7 +95,7 @@ class G10Options:
 def capture(
     target: Annotated[
         str,
-        option("", f"An example, file.py:function, package.module:function, or a file or folder: {KINDS}."),
+        option("", f"{TARGET}."),
     ] = "",
     /,
     *,
@@ -108,17 +109,25 @@ def capture(
     listed: Annotated[
         bool, option("--list", "List the built-in examples, or the hyperparameters of one, instead.")
     ] = False,
+    kinds: Annotated[
+        bool, option("--kinds", "List the kinds of files that every verb reads, each with its own options, instead.")
+    ] = False,
     compiled: Annotated[
         bool, option("--compiled", "The forward and backward graph that torch.compile makes of the workload's model.")
     ] = False,
     g10: G10Options = G10Options(),
-    options: ShownOptions = ShownOptions(),  # noqa: B008
+    options: CaptureOptions = CaptureOptions(),  # noqa: B008
     times: TimeOptions = TimeOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Capture one training step as a graph and save it; every other verb reads the file."""
     if listed:
         _list(target, out)
+        return
+    if kinds:
+        from tensortide.reports.sections.kinds import document
+
+        show(document(importers()), out)
         return
     if not target:
         raise WorkloadError("capture needs a target; tensortide capture --list shows the built-in examples")
@@ -141,7 +150,7 @@ def capture(
     tell(facts, [f"{counts} -> {path}"], out)
 
 
-def _step(target: str, options: ShownOptions, times: TimeOptions | None, *, compiled: bool, quiet: bool) -> Imported:
+def _step(target: str, options: CaptureOptions, times: TimeOptions | None, *, compiled: bool, quiet: bool) -> Imported:
     """Capture or read ``target``, with durations if ``times`` are given."""
     if times is not None and not compiled:
         return timed(resolve(target), options, times, quiet=quiet)
@@ -151,7 +160,7 @@ def _step(target: str, options: ShownOptions, times: TimeOptions | None, *, comp
     return step if times is None else with_durations(step, times, quiet=quiet)
 
 
-def _compiled(target: str, options: ShownOptions, *, quiet: bool) -> Imported:
+def _compiled(target: str, options: CaptureOptions, *, quiet: bool) -> Imported:
     """Trace the graphs that the compiler makes of the model of ``target``."""
     workload = step_of(target, "--compiled")
     if options.real or options.first_step:

@@ -32,7 +32,6 @@ from tensortide.formulas import Symbolic, symbolic
 from tensortide.formulas.formulas import save_formulas
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.door import File, resolve
-from tensortide.importers.table import importers
 from tensortide.recorder import resolver
 from tensortide.write import write_file
 
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 ALL = "all"
 """In place of names: every hyperparameter that is an integer."""
 OURS = "tensortide"
-THEIRS = "; ".join(f"{', '.join(importer.tables)}, for {importer.kind}" for importer in importers() if importer.tables)
 
 
 @Parameter(name="*")
@@ -53,7 +51,7 @@ THEIRS = "; ".join(f"{', '.join(importer.tables)}, for {importer.kind}" for impo
 class TableOptions:
     """The table that a file is counted by, and whether every op has a row."""
 
-    table: Annotated[str, option("--table", f"Of a file: count by another tool's table ({THEIRS}).")] = OURS
+    table: Annotated[str, Parameter(show=False)] = OURS
     ops: Annotated[bool, option("--ops", "Of a file: a row for every op.")] = False
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
 
-from cyclopts import Group, Parameter, validators
+from cyclopts import Parameter, validators
 
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph
@@ -37,7 +37,7 @@ Depth = Annotated[int, Parameter(help="Levels of the module tree to show.", vali
 Top = Annotated[int, Parameter(help="Number of rows to show of each list.", validator=validators.Number(gte=0))]
 TARGET = (
     "An example, file.py:function, package.module:function, or a file or folder of one of the kinds that "
-    "tensortide capture --help lists"
+    "tensortide capture --kinds lists"
 )
 Target = Annotated[str, Parameter(help=f"{TARGET}.")]
 SETTINGS = "A hyperparameter: key=value. Once for each: --set a=1 --set b=2."
@@ -45,13 +45,9 @@ Settings = Annotated[tuple[str, ...], option("--set", SETTINGS)]
 Strict = Annotated[bool, option("--strict", "An op without a cost rule is an error.")]
 
 
-KINDS = "; ".join(importer.kind for importer in importers())
-"""The files that are read, for help."""
-
-
 @dataclass(frozen=True)
 class ReadingOptions:
-    """Options of reading a file: those of all importers, each in a group of its own."""
+    """Options of reading a file: those of all importers. No help shows them: ``capture --kinds`` does."""
 
     def given(self) -> dict[str, object]:
         """Return those that are not at their default."""
@@ -69,11 +65,10 @@ def _fields() -> dict[str, tuple[str, Any, Any]]:
     found: dict[str, tuple[str, Any, Any]] = {}
     for importer in importers():
         hints = get_type_hints(importer.options, include_extras=True)
-        group = Group(importer.kind[0].upper() + importer.kind[1:])
         for field in dataclasses.fields(importer.options):
             if (parts := get_args(hints[field.name])) and isinstance(parts[-1], str):
-                shown = Parameter(group=group, help=parts[-1], negative=(), show_default=False)
-                found.setdefault(field.name, (field.name, Annotated[parts[0], shown], field.default))
+                hidden = Parameter(show=False, help=parts[-1], negative=())
+                found.setdefault(field.name, (field.name, Annotated[parts[0], hidden], field.default))
     return found
 
 
@@ -96,14 +91,6 @@ class CaptureOptions:
     reading: Annotated[ReadingOptions, Parameter(name="*", show=False)] = dataclasses.field(
         default_factory=ReadingOptions
     )
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class ShownOptions(CaptureOptions):
-    """Options of capturing or reading the target, with those of importers in the help."""
-
-    reading: Annotated[ReadingOptions, Parameter(name="*")] = dataclasses.field(default_factory=ReadingOptions)
 
 
 @Parameter(name="*")
