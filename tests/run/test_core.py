@@ -110,6 +110,28 @@ def test_random_programs_are_played_alike(seed: int) -> None:
     assert_alike(lambda: Program(seed).step, 0.9)
 
 
+@pytest.mark.parametrize("policy", ["dtr-eq", "eq-size", "eq", "dtr-local", "local-stale", "size"])
+def test_what_is_evicted_next_is_found_alike(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    workload, found = find("gpt2").load(), []
+
+    def both(engine: LiveEngine) -> int:
+        assert engine.search is not None
+        found.append((engine.search(), engine.policy.choose(list(engine.pool), engine)[0]))
+        return found[-1][0]
+
+    monkeypatch.setattr(LiveEngine, "choose", both)
+    limit = int(0.7 * played(lambda: workload(**TINY["gpt2"]), UNLIMITED, compiled=True)["peak"])
+    step = workload(**TINY["gpt2"])
+    step()
+    with Budget(UNLIMITED) as probe:
+        limit += probe.resident_bytes
+    with Budget(limit, policy):
+        step()
+        step()
+    assert len(found) > 10
+    assert all(core == python for core, python in found)
+
+
 def test_a_build_that_fails_is_said_once(tmp_path: Path) -> None:
     library = build.Library(tmp_path, "/bin/false", ())
     with pytest.warns(CoreUnavailable, match=r"/bin/false failed, see .*\.log"):

@@ -101,6 +101,8 @@ class LiveEngine(Counters, Tables):
         self.away_bytes = self.plain_peak = 0
         self.when_slow: Callable[[], None] | None = None
         """Called when recomputation takes longer than the ops of the program."""
+        self.search: Callable[[], int] | None = None
+        """``choose`` of the compiled core, for the policies that it knows."""
         self.evictions = self.recomputations = self.in_a_row = 0
         self.base_ns = self.recompute_ns = self.arguments_ns = self.search_ns = 0
         policy.begin()
@@ -372,6 +374,9 @@ class LiveEngine(Counters, Tables):
                 super().make_room(nbytes, extra_bytes)
             finally:
                 self.search_ns += time.perf_counter_ns() - began
+
+    def choose(self) -> int:
+        return super().choose() if self.search is None else self.search()
 
     def connect(self, made: int, near: int) -> None:
         if self.fixed[made]:

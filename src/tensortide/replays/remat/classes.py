@@ -16,6 +16,8 @@ class Classes:
         self._node: list[int] = list(range(storages))
         self._above: list[int] = list(range(storages))
         self._value: list[int] = [0] * storages
+        self.lists = self._node, self._above, self._value
+        """The node of each storage; of each node the one above, itself at the top, and the work below."""
 
     def root(self, storage: int) -> int:
         """The class of ``storage``, which is not resident."""
@@ -57,9 +59,9 @@ class Classes:
     def _tidy(self) -> None:
         """Forget the nodes that no storage is in any more."""
         tops = {root: number for number, root in enumerate({self.root(s): None for s in range(len(self._node))})}
-        self._node = [tops[self.root(s)] for s in range(len(self._node))]
-        self._value = [self._value[root] for root in tops]
-        self._above = list(range(len(tops)))
+        self._node[:] = [tops[self.root(s)] for s in range(len(self._node))]
+        self._value[:] = [self._value[root] for root in tops]
+        self._above[:] = range(len(tops))
 
     def materialize(self, storage: int, work_ns: int) -> None:
         """``storage`` is resident (again)."""

@@ -83,8 +83,7 @@ class CollectingEngine(Engine):
         for storage in spared:
             self.unlock(storage)
         if self.pool:
-            found, looked = self.policy.choose(list(self.pool), self)
-            self.evaluations += looked
+            found = self.choose()
         for storage in spared:
             self.lock(storage)
         if found is not None:

@@ -217,15 +217,19 @@ class Engine:
         needed = nbytes + extra_bytes
         while self.memory + nbytes > self.budget or self.memory + needed > self.budget + self.overrun_bytes:
             if self.pool:
-                storage, looked = self.policy.choose(list(self.pool), self)
-                self.evaluations += looked
-                self.evict(storage)
+                self.evict(self.choose())
                 continue
             least = needed if self.rules.overrun_bytes is None else nbytes
             if self.memory + least <= self.budget:
                 self.overrun_bytes = self.memory + needed - self.budget
             elif not self.give_up():
                 raise OutOfMemory(least, self.memory, self.budget)
+
+    def choose(self) -> int:
+        """The storage of the pool to evict next."""
+        storage, looked = self.policy.choose(list(self.pool), self)
+        self.evaluations += looked
+        return storage
 
     def give_up(self) -> bool:
         """Make room where nothing is left to evict; False if that is impossible."""

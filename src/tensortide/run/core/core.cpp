@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "handler.h"
+#include "search.h"
 
 namespace tide {
 namespace {
@@ -73,8 +74,17 @@ PyObject* module_open(PyObject*, PyObject* const* given, Py_ssize_t count) {
   s.unfilled = named(named(given[0], "unfilled").get(), "found");
   for (auto [field, name] : std::initializer_list<std::pair<Ref*, const char*>>{
            {&s.freed, "freed"}, {&s.gradients, "gradients"}, {&s.fixed, "fixed"}, {&s.defined, "defined"}, {&s.engine_values, "values"},
-           {&s.resident, "resident"}, {&s.children, "children"}, {&s.last_access, "last_access_ns"}, {&s.collect, "collect"}}) {
+           {&s.resident, "resident"}, {&s.children, "children"}, {&s.last_access, "last_access_ns"}, {&s.collect, "collect"},
+           {&s.parents, "parents"}, {&s.pool, "pool"}, {&s.storage_bytes, "storage_bytes"}, {&s.work, "work_ns"}}) {
     *field = named(engine, name);
+  }
+  Ref classes = named(named(engine, "classes").get(), "lists");
+  for (auto [field, place] : std::initializer_list<std::pair<Ref*, Py_ssize_t>>{{&s.nodes, 0}, {&s.above, 1}, {&s.sums, 2}}) {
+    *field = Ref::to(PyTuple_GET_ITEM(classes.get(), place));
+  }
+  for (auto [field, name] : std::initializer_list<std::pair<int64_t*, const char*>>{
+           {&s.by_work, "by_work"}, {&s.by_size, "by_size"}, {&s.by_staleness, "by_staleness"}}) {
+    *field = PyLong_AsLongLong(named(hooks, name).get());
   }
   for (auto [field, name] : std::initializer_list<std::pair<Ref*, const char*>>{
            {&s.dropped, "dropped"}, {&s.detach, "detach"}, {&s.facts_of, "facts_of"}, {&s.fresh, "fresh"}, {&s.generator, "generator"}, {&s.over, "over"}, {&s.sweep, "sweep"}}) {
@@ -132,7 +142,7 @@ PyObject* module_close(PyObject*, PyObject*) {
   State& s = state();
   for (Ref* each : {&s.runtime, &s.engine, &s.pending, &s.known, &s.values, &s.watchers, &s.freed, &s.fixed, &s.defined,
                     &s.engine_values, &s.resident, &s.children, &s.last_access, &s.collect, &s.detach, &s.dropped, &s.facts_of, &s.fresh, &s.generator, &s.shared, &s.unfilled, &s.in_flight, &s.gradients, &s.lock, &s.waiting, &s.deliver,
-                    &s.over, &s.sweep, &s.clock_held}) {
+                    &s.over, &s.sweep, &s.clock_held, &s.parents, &s.pool, &s.storage_bytes, &s.work, &s.nodes, &s.above, &s.sums}) {
     Ref gone = std::move(*each);
   }
   s.clock = nullptr;
@@ -161,6 +171,13 @@ bool tracing() {
     if (c10::impl::TorchDispatchModeTLS::get_mode(key)) return true;
   }
   return false;
+}
+
+// choose(): the storage to evict next.
+PyObject* module_choose(PyObject*, PyObject*) {
+  HANDLE_TH_ERRORS
+  return PyLong_FromLongLong(Search(state()).cheapest());
+  END_HANDLE_TH_ERRORS
 }
 
 // The handler of the mode, within which no op is seen. Autograd saves results by a detach() of which no dispatcher
@@ -213,6 +230,7 @@ PyMODINIT_FUNC PyInit_tensortide_core() {
       {"arm", module_arm, METH_NOARGS, "Handle the ops of this thread."},
       {"disarm", module_disarm, METH_NOARGS, "Handle them no longer."},
       {"armed", module_armed, METH_NOARGS, "True if the ops of this thread are handled."},
+      {"choose", module_choose, METH_NOARGS, "The storage of the engine's pool to evict next."},
       {"entry", module_entry, METH_O, "The handler of a mode."},
       {"apart", fast(module_apart), METH_FASTCALL, "Call a function with the keys as they are without this."},
       {}};

@@ -58,6 +58,8 @@ struct State {
   Ref crowded, keeping, flights, acquire, release; // names
   Ref detach; // the op
   Ref generator; // the default one
+  Ref parents, pool, storage_bytes, work, nodes, above, sums; // for the search of what to evict
+  int64_t by_work = 0, by_size = 0, by_staleness = 0;
   Ref collect, dropped, facts_of, fresh, over, sweep; // functions of Python
   Ref clock_held;
   PyObject* clock = nullptr; // null: that of the system

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tensortide.plans.remat.policies import Heuristic, Policy, Work
 from tensortide.recorder.recorder import Mode
 from tensortide.recorder.surroundings import replaced
 from tensortide.run.block import Block, Recomputable, Value
@@ -36,10 +37,18 @@ class Hooks:
         self.room = Room(0)
         self.most_writes = MOST_WRITES
         self.generator = torch.default_generator
+        self.by_work, self.by_size, self.by_staleness = searched_by(runtime.engine.policy) or (0, 0, 0)
         self.clock = None if runtime.clock is time.perf_counter_ns else runtime.clock
         self.facts_of, self.detach = facts_of, torch.ops.aten.detach.default
         self.dropped, self.fresh, self.sweep = storages.dropped, storages.fresh, storages.pending.sweep
         self.over = functools.partial(runtime.alone, runtime.exceeded)
+
+
+def searched_by(policy: Policy) -> tuple[int, int, int] | None:
+    """The work, and the factors size and staleness, of a policy that the core can search by; None for others."""
+    if type(policy) is not Heuristic or policy.work not in (Work.ONE, Work.LOCAL, Work.CLASSES):
+        return None
+    return policy.work, policy.size, policy.staleness
 
 
 @contextlib.contextmanager
@@ -53,6 +62,9 @@ def switched_on(runtime: Runtime) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         runtime.storages.when_dropped = core.open(runtime, Hooks(runtime))
         stack.callback(core.close)
+        if searched_by(runtime.engine.policy) is not None:
+            runtime.engine.search = core.choose
+            stack.callback(setattr, runtime.engine, "search", None)
         stack.enter_context(
             replaced(torch._ops, "key_extractor", functools.partial(core.apart, torch._ops.key_extractor))
         )
