@@ -2,6 +2,7 @@
 # make quick       lint, and the tests of the rooms changed since the last commit (BASE=main: since main)
 # make test        lint, types, layering and all tests but the slow ones
 # make test-slow   the slow tests, and properties on more examples
+# make test-torch VERSION=2.6.0   tests of what depends on PyTorch, on another version of it, in .venv-torch-VERSION
 #
 # All set up .venv themselves (Python 3.11 or newer) and set it up again when pyproject.toml changes.
 
@@ -9,7 +10,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: help report quick test test-slow format clean browser
+.PHONY: help report quick test test-slow test-torch format clean browser
 .DELETE_ON_ERROR:
 
 help:
@@ -33,6 +34,13 @@ test: .venv/.installed-dev browser
 
 test-slow: .venv/.installed-dev browser
 	$(BIN)/pytest -n $(WORKERS) -m "slow or property"
+
+TORCH_TESTS := tests/recorder tests/cost tests/timelines tests/profile tests/run
+
+test-torch: .venv/.created
+	@test -n "$(VERSION)" || { echo "name a version of PyTorch: make test-torch VERSION=2.6.0" >&2; exit 2; }
+	$(BIN)/python scripts/torch_environment.py $(VERSION)
+	.venv-torch-$(VERSION)/bin/python -m pytest $(TORCH_TESTS)
 
 format: .venv/.installed-dev
 	$(BIN)/ruff check --fix
@@ -62,10 +70,9 @@ clean:
 	echo "error: tensortide needs Python 3.11 or newer and none was found;" \
 	     "name one with: make PYTHON=/path/to/python3.11 ..." >&2; exit 1
 
-# torch goes first and alone, as anyone would install it: the build that this machine's pip chooses is the one kept.
-# The version is the one in pyproject.toml.
+# A torch that is there is kept. Where there is none it goes first and alone: the build that this machine's pip chooses.
 .venv/.installed: pyproject.toml | .venv/.created
-	$(BIN)/pip install torch==2.13.0
+	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "installing torch"; $(BIN)/pip install torch==2.13.0; }
 	$(BIN)/pip install --quiet -e ".[torch,transformers,remat,plots]"
 	@touch $@
 

@@ -16,6 +16,7 @@ TensortideError
 ├── RunError             a live run was asked for something that cannot be
 │   └── BudgetInfeasible an op does not fit the memory budget, whatever is evicted
 ├── NoSuchOp             an op, module or index is not in the graph
+├── TorchUnavailable     PyTorch is not installed, cannot be imported, or is too old
 └── OutputError          a result cannot be written
 
 RunWarning               a live run goes on, but not as it should
@@ -107,6 +108,10 @@ class SlowBudget(RunWarning):
 
 class NoSuchOp(TensortideError):
     """An op, module or index is not in the graph."""
+
+
+class TorchUnavailable(TensortideError, ImportError):
+    """PyTorch is not installed, cannot be imported, or is of a version that is too old."""
 
 
 class OutputError(TensortideError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -68,8 +69,9 @@ def attend(
     """
     grouped = query.shape[1] != key.shape[1]
     if attention == "sdpa":
+        shared: dict[str, Any] = {"enable_gqa": True} if grouped else {}  # since PyTorch 2.5
         return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, enable_gqa=grouped
+            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, **shared
         )
     if grouped:
         repeats = query.shape[1] // key.shape[1]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tensortide.errors import CaptureError
-
 if TYPE_CHECKING:
     from tensortide.cost import Cost
     from tensortide.cost.evaluate import How
@@ -48,13 +46,10 @@ def capture(
     one that creates optimizer state; by default one step runs before the recorded one.
 
     Raises WorkloadError if the target cannot be found or built, CaptureError if the step fails (with op, module
-    path and source line), DataDependent if it needs a value that fake tensors do not have.
+    path and source line), DataDependent if it needs a value that fake tensors do not have, TorchUnavailable where
+    PyTorch is missing or too old.
     """
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise CaptureError("capturing a PyTorch model needs PyTorch: pip install 'tensortide[torch]'") from error
-
+    import tensortide.recorder.torch_compat  # noqa: F401  # before all else: it says what is wrong with PyTorch
     from tensortide.recorder.building import built, named, record
     from tensortide.recorder.fake_mode import StepFakeMode
 

@@ -176,7 +176,6 @@ class Tracker:
         """Follow every call while active: of functions, and of ``apply`` that was looked up before."""
         forward: Any = _SingleLevelFunction
         backward: Any = BackwardCFunction
-        chosen = backward._get_user_fn
 
         def watched(function: Any, *args: Any, **kwargs: Any) -> Any:
             self._function_called(torch._C._autograd._get_sequence_nr(), sys._getframe(1))
@@ -187,10 +186,12 @@ class Tracker:
             finally:
                 self._recorded.pop()
 
-        def followed(node: Any) -> Any:
-            return functools.partial(self._run_backward, chosen(node))
+        def followed(run: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda node, *args: self._run_backward(run, node, *args)
 
-        with replaced(forward, "apply", classmethod(watched)), replaced(backward, "_get_user_fn", followed):
+        with replaced(forward, "apply", classmethod(watched)), contextlib.ExitStack() as stack:
+            for name in {"apply", "apply_boxed"} & vars(backward).keys():
+                stack.enter_context(replaced(backward, name, followed(getattr(backward, name))))
             yield
 
     def _run_backward(self, backward: Callable[..., Any], *args: Any) -> Any:

@@ -6,12 +6,12 @@ branches are recorded, each op marked with its branch, and gradients flow into b
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch._higher_order_ops.utils as hop_utils
 import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
@@ -21,6 +21,7 @@ from tensortide.graph.model import Branch
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.surroundings import replaced
+from tensortide.recorder.torch_compat import operators_over_functions_passed
 
 
 class _Merge(torch.autograd.Function):
@@ -37,19 +38,32 @@ class _Merge(torch.autograd.Function):
         return gradient, gradient
 
 
-def followed(tracker: Tracker | None = None, recorder: Recorder | None = None) -> AbstractContextManager[None]:
-    """Run conditionals and loops op by op while active."""
-    compile_and_call = hop_utils._hop_compile_and_call
+@contextlib.contextmanager
+def followed(tracker: Tracker | None = None, recorder: Recorder | None = None) -> Iterator[None]:
+    """Run conditionals and loops op by op while active: in eager execution, PyTorch compiles each before it runs."""
+    compiled = torch.compile
 
-    def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
-        name = getattr(fn, "__qualname__", "")
-        if name.startswith("cond."):
-            return _cond(tracker, recorder, *args)
-        if name.startswith("while_loop."):
-            return _while_loop(*args)
-        return compile_and_call(fn, args, kwargs)
+    @functools.wraps(compiled)
+    def compile_(model: Any = None, **options: Any) -> Any:
+        match _kind(model):
+            case "cond":
+                return functools.partial(_cond, tracker, recorder)
+            case "while_loop":
+                return _while_loop
+            case "scan" | "strict_mode":
+                return model
+        return compiled(model, **options)
 
-    return replaced(hop_utils, "_hop_compile_and_call", call)
+    with replaced(torch, "compile", compile_), operators_over_functions_passed():
+        yield
+
+
+def _kind(model: Any) -> str:
+    """Name of the operator over functions that PyTorch is about to compile; another or empty if it is none."""
+    if isinstance(model, torch._ops.HigherOrderOperator):
+        return str(model.name())
+    inside = str(getattr(model, "__module__", "")).startswith("torch._higher_order_ops.")
+    return str(model.__qualname__).split(".")[0] if inside else ""
 
 
 def _cond(

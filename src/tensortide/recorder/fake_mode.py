@@ -20,7 +20,9 @@ from torch._subclasses.fake_tensor import (
 )
 
 from tensortide.recorder.context import is_internal
+from tensortide.recorder.schema import eager_body
 from tensortide.recorder.surroundings import replaced
+from tensortide.recorder.torch_compat import by_op
 
 _DEVICE = torch.ops.prim.device.default
 _SCALAR = torch.ops.aten._local_scalar_dense.default
@@ -81,9 +83,10 @@ class StepFakeMode(FakeTensorMode):
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """As the base class, except for values that can be answered and ops with a shape function of our own."""
-        if func in SHAPES:
+        run = eager_body(func) if isinstance(func, torch._ops.HigherOrderOperator) else SHAPES.get(func)
+        if run is not None:
             with self:
-                return SHAPES[func](*args, **(kwargs or {}))
+                return run(*args, **(kwargs or {}))
         try:
             return super().dispatch(func, types, args, kwargs)
         except DataDependentOutputException:
@@ -142,7 +145,7 @@ def _grouped_mm(
     return torch.empty_strided(shape, strides, dtype=dtype, device=first.device)
 
 
-SHAPES: dict[Any, Callable[..., Any]] = {torch.ops.aten._grouped_mm.default: _grouped_mm}
+SHAPES: dict[Any, Callable[..., Any]] = by_op({"aten._grouped_mm.default": _grouped_mm})
 """Ops whose fake kernel refuses what the real one takes."""
 
 
@@ -248,16 +251,17 @@ def _rnn_gradients(args: Sequence[Any], result: Any) -> Any:
     return *result[:4], torch.empty_like(result[4]), *result[5:]
 
 
-_aten = torch.ops.aten
-FIXES: dict[Any, Fix] = {
-    _aten.native_batch_norm.default: _batch_norm_statistics,
-    _aten.native_layer_norm_backward.default: _layer_norm_gradient,
-    _aten.mse_loss.default: _reduced_loss,
-    _aten.smooth_l1_loss.default: _reduced_loss,
-    _aten.binary_cross_entropy.default: _reduced_loss,
-    _aten.soft_margin_loss.default: _reduced_loss,
-    _aten.col2im.default: _folded,
-    _aten.mkldnn_rnn_layer.default: _rnn_workspace,
-    _aten.mkldnn_rnn_layer_backward.default: _rnn_gradients,
-}
+FIXES: dict[Any, Fix] = by_op(
+    {
+        "aten.native_batch_norm.default": _batch_norm_statistics,
+        "aten.native_layer_norm_backward.default": _layer_norm_gradient,
+        "aten.mse_loss.default": _reduced_loss,
+        "aten.smooth_l1_loss.default": _reduced_loss,
+        "aten.binary_cross_entropy.default": _reduced_loss,
+        "aten.soft_margin_loss.default": _reduced_loss,
+        "aten.col2im.default": _folded,
+        "aten.mkldnn_rnn_layer.default": _rnn_workspace,
+        "aten.mkldnn_rnn_layer_backward.default": _rnn_gradients,
+    }
+)
 """Corrections of fake results, by op: a function of the arguments and the result."""

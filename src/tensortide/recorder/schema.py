@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch._higher_order_ops.scan import generic_scan
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensortide.graph.model import Call, Value, count_slots
+from tensortide.recorder.torch_compat import generic_scan
 
 _QUERY_NAMES = (
     *("size", "stride", "storage_offset", "numel", "is_contiguous"),
@@ -96,9 +96,7 @@ def schema_of(func: Any) -> Schema:
 def eager_body(func: Any) -> Callable[..., Any] | None:
     """Function that eager execution runs for a higher-order operator, op by op; None if it is unknown."""
     if func.name() == "scan":
-        return lambda combine, init, xs, additional_inputs: generic_scan(
-            combine, init, xs, additional_inputs=additional_inputs
-        )
+        return lambda *args: generic_scan(*args[:-1], additional_inputs=args[-1])
     if func.name() in _DENSE:
         kernel: Callable[..., Any] = func.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd]
         return kernel

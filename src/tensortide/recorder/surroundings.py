@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from tensortide.collector import no_collection
+from tensortide.recorder.torch_compat import compiled_calls
 
 
 @contextlib.contextmanager
@@ -24,10 +25,22 @@ def undisturbed() -> Iterator[None]:
     with (
         global_state(),
         no_collection(),
-        torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext(),
+        eagerly(),
         replaced(logger, "disabled", True),
     ):
         yield
+
+
+def eagerly() -> contextlib.AbstractContextManager[Any]:
+    """Let what ``torch.compile`` has compiled run op by op while active."""
+    if "torch._dynamo" not in sys.modules:
+        return contextlib.nullcontext()
+    if hasattr(torch.compiler, "set_stance"):
+        stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+        return stance
+    owner, name = compiled_calls()
+    entered = getattr(owner, name)
+    return replaced(owner, name, lambda callback: entered(None))
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ def find_workload(target: str) -> Workload | None:
     from tensortide import examples
 
     if target in {example.name for example in examples.examples()}:
-        return Workload(target, examples.find(target).load())
+        return _example(target)
     if not names_object(target):
         return None
     function = load_object(target)
@@ -39,8 +39,6 @@ def find_workload(target: str) -> Workload | None:
 
 def workload(target: str) -> Workload:
     """Return the workload that ``target`` names. Raises WorkloadError that says what to write instead."""
-    from tensortide import examples
-
     if (found := find_workload(target)) is not None:
         return found
     if target.endswith(".py"):
@@ -49,7 +47,16 @@ def workload(target: str) -> Workload:
         raise WorkloadError(f"{target} is a path, and no workload: write file.py:function, or an example")
     if ":" in target:
         raise WorkloadError(f"{target!r} is no target: write file.py:function, package.module:function or an example")
-    return Workload(target, examples.find(target).load())
+    return _example(target)
+
+
+def _example(name: str) -> Workload:
+    from tensortide import examples
+
+    example = examples.find(name)
+    import tensortide.recorder.torch_compat  # noqa: F401  # before all else: it says what is wrong with PyTorch
+
+    return Workload(name, example.load())
 
 
 def parse_settings(settings: Iterable[str], target: Callable[..., Any], name: str) -> dict[str, Scalar]:

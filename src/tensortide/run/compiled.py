@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from tensortide.errors import RunError
 from tensortide.recorder.surroundings import replaced
+from tensortide.recorder.torch_compat import compiled_calls
 
 
 @contextlib.contextmanager
 def compiled_refused() -> Iterator[None]:
     """Refuse, in one line, to run what ``torch.compile`` has compiled, and to compile, while a budget is open. Under
     the stance ``force_eager`` such functions run op by op, and take part."""
-    dynamo: Any = importlib.import_module("torch._dynamo.eval_frame")  # which the first op imports anyway
+    owner, name = compiled_calls()
     inductor: Any = sys.modules.get("torch._inductor.output_code")
     with contextlib.ExitStack() as stack:
-        stack.enter_context(replaced(dynamo, "_callback_from_stance", _eager(dynamo._callback_from_stance)))
+        stack.enter_context(replaced(owner, name, _eager(getattr(owner, name))))
         if inductor is not None:  # backward passes of what ran before
             stack.enter_context(replaced(inductor.CompiledFxGraph, "__call__", _refuse))
         yield
 
 
 def _eager(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    by_stance = original.__name__ == "_callback_from_stance"
+
     def callback(given: Any) -> Any:
+        if not by_stance and callable(given):
+            _refuse()
         found = original(given)
-        if found is not None:
+        if by_stance and found is not None:
             _refuse()
         return found
 
