@@ -108,8 +108,14 @@ def _own(module: ModuleType) -> list[str]:
     ]
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """Suggest the names of ``known`` that are closest to ``name``, as the end of a message."""
+def near(name: str, known: Iterable[str], *, listed: bool = True) -> str:
+    """Suggest the names of ``known`` that are close to ``name``, as the end of a message; if none is, list some.
+
+    Examples:
+        >>> near("mpl", ["mlp", "gpt2"]), near("x", ["mlp", "gpt2"]), near("x", ["mlp", "gpt2"], listed=False)
+        ('; did you mean mlp?', '; there are: gpt2, mlp', '')
+    """
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=3) or known[:10]
-    return f"; did you mean {', '.join(close)}?" if close else ""
+    if close := difflib.get_close_matches(name, known, n=3):
+        return f"; did you mean {', '.join(close)}?"
+    return f"; there are: {', '.join(known[:10])}{', ...' * (len(known) > 10)}" if known and listed else ""

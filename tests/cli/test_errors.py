@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import zlib
@@ -32,6 +33,18 @@ def ok(batch=2, width=8):
 
 def needs(batch, seq):
     return ok(batch)
+
+@torch.library.custom_op("tests::mix", mutates_args=())
+def mix(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+@mix.register_fake
+def like(x):
+    return torch.empty_like(x)
+
+def unknown():
+    x = torch.ones(3)
+    return lambda: mix(x)
 
 def mismatched():
     m = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4))
@@ -100,10 +113,19 @@ CASES = [
     ("count w.py:ok --set batch=three", "w.py:ok: batch takes int (default 2), not 'three'"),
     ("count w.py:ok --set widht=2", "no hyperparameter 'widht'; did you mean width?"),
     ("count w.py:ok --set width", "--set takes key=value, not 'width'"),
+    ("count w.py:ok --set batch=-3", "w.py:ok: batch takes an integer from 1 up (default 2), not -3"),
+    ("run w.py:ok --budget 1GiB --set batch=0", "w.py:ok: batch takes an integer from 1 up (default 2), not 0"),
+    ("count w.py:ok --set batch=1.5", "w.py:ok: batch takes int (default 2), not '1.5'"),
+    ("count w.py:ok --set batch=", "w.py:ok: batch needs a value: --set batch=VALUE"),
+    ("count w.py:ok --set batch=9999999999999999999", "batch takes an integer below 2**63 (default 2)"),
+    ("count w.py:needs --set batch=-1 --set seq=1", "w.py:needs: batch takes an integer from 1 up, not -1"),
+    ("report gpt2 --set layers=-1", "gpt2: layers takes an integer from 0 up (default 12), not -1"),
+    ("count w.py:unknown --strict", "1 op has no cost rule:\n  tests.mix x1"),
+    ("count w.py:unknown --strict", "`tensortide count TARGET --missing` lists them"),
     ("count w.py:needs", "w.py:needs needs a value for: batch, seq."),
-    ("count w.py:mismatched", "w.py:19 in mismatched"),
+    ("count w.py:mismatched", "w.py:31 in mismatched"),
     ("count w.py:branching", "aten._local_scalar_dense.default"),
-    ("count w.py:branching", "w.py:26 in Block.forward: if self.fc(x).sum() > 0:"),
+    ("count w.py:branching", "w.py:38 in Block.forward: if self.fc(x).sum() > 0:"),
     ("count w.py:branching", "in module Stack.blocks.0"),
     ("count w.py:branching", "--real"),
     ("count w.py:dynamic", "aten.nonzero.default"),
@@ -240,7 +262,10 @@ def test_a_limit_may_be_infinite(limit: str, folder: Path) -> None:
 
 USAGE = [
     ("count", "TARGET"),
-    ("frobnicate", 'Unknown command "frobnicate"'),
+    ("frobnicate", 'Unknown command "frobnicate". Available'),
+    ("repotr x", 'Did you mean "report"?'),
+    ("gpt2 --html x", "gpt2 stands where a verb belongs: tensortide report gpt2"),
+    ("w.py:ok", "tensortide report w.py:ok"),
     ("count ok.tide --depth x", "--depth"),
     ("count ok.tide --depth -1", "--depth"),
     ("count ok.tide other.tide", "Unexpected argument: other.tide."),
@@ -258,6 +283,44 @@ def test_wrong_usage_exits_with_2(command: str, message: str, folder: Path) -> N
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
+
+
+JSON_ERRORS = [
+    ("count gpt3", 1, "WorkloadError", "no example 'gpt3'; did you mean gpt2?"),
+    ("count w.py:unknown --strict", 1, "UnknownCost", "1 op has no cost rule"),
+    ("count ok.tide --depth x", 2, "UsageError", "--depth"),
+    ("doctor gpt2", 2, "UsageError", "this verb is now: tensortide count --missing"),
+    ("report ok.tide --trace none/x.json", 1, "OutputError", "cannot write none/x.json"),
+    ("run w.py:ok", 1, "RunError", "--budget"),
+]
+
+
+@pytest.mark.parametrize(("command", "status", "kind", "message"), JSON_ERRORS, ids=[each[0] for each in JSON_ERRORS])
+def test_errors_are_objects_under_json(command: str, status: int, kind: str, message: str, folder: Path) -> None:
+    done = tensortide(folder, *command.split(), "--json")
+    error = json.loads(done.stdout)
+    assert done.returncode == status
+    assert error == {
+        "format": "tensortide.error/1",
+        "kind": kind,
+        "message": done.stderr.removeprefix("error: ").removesuffix("\n"),
+        "exit_status": status,
+    }
+    assert message in error["message"]
+
+
+def test_a_run_that_does_not_fit_is_one_object_under_json(folder: Path) -> None:
+    command = "remat simulate ok.tide --budget 1% --plan none.json --json"
+    done = tensortide(folder, *command.split())
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["format"] == "tensortide.document/1"
+    assert done.stderr == "error: no plan was written to none.json: the run did not end\n"
+
+
+def test_a_name_is_proposed_only_if_it_is_close(folder: Path) -> None:
+    for command in ("count w.py:ok --set zzz=1", "count zzz", "count w.py:qqqqq", "zzzzz"):
+        assert "did you mean" not in tensortide(folder, *command.split()).stderr.lower()
+    assert "there are: Block, Stack, " in tensortide(folder, "count", "w.py:qqqqq").stderr
 
 
 @pytest.mark.parametrize("command", ["report w.py:undefined --trace none/x.json", "capture w.py:undefined -o none/x"])

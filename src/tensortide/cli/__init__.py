@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import os
 import re
 import sys
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from tensortide.errors import TensortideError
@@ -17,50 +21,75 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line. Exits 0 on success, 1 on a tensortide error, 2 on wrong usage, 130 on Ctrl-C."""
+    """Run the command line. Exits 0 on success, 1 on a tensortide error, 2 on wrong usage, 130 on Ctrl-C.
+
+    An error is a text on standard error, and with ``--json`` also an object on standard output.
+    """
     from cyclopts import CycloptsError
 
     from tensortide.cli.interrupt import heard
 
     given = sys.argv[1:] if arguments is None else arguments
+    exit_ = partial(_exit, as_json=wants_json(given))
     try:
         from tensortide.cli.app import application, moved
 
         if (new := moved(given)) is not None:
-            _exit(2, f"error: {new}")
+            exit_(2, "UsageError", new)
         with heard():
             application(given)(given, exit_on_error=False, print_error=False)
             sys.stdout.flush()
     except CycloptsError as error:
-        _exit(2, f"error: {usage(error)}")
+        exit_(2, "UsageError", usage(error))
     except TensortideError as error:
-        _exit(1, f"error: {error}")
+        exit_(1, type(error).__name__, str(error))
     except KeyboardInterrupt:
-        _exit(130, "interrupted")
+        exit_(130, "Interrupted", "interrupted", before="")
     except OSError as error:
         if error.filename is not None:
-            _exit(1, f"error: {error.filename}: {error.strerror}")
+            exit_(1, "OSError", f"{error.filename}: {error.strerror}")
         if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
             raise
         # what is buffered is discarded, so that the program does not fail on it when it exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.ENOSPC:
-            _exit(1, "error: cannot write to standard output: the disk is full.")
+            _exit(1, "OSError", "cannot write to standard output: the disk is full.")
         raise SystemExit(0) from None
 
 
-def _exit(code: int, text: str) -> NoReturn:
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Tell whether ``arguments`` ask for JSON; those after ``--`` are of another program.
+
+    Examples:
+        >>> wants_json(["report", "gpt2", "--json"]), wants_json(["report", "--", "python", "train.py", "--json"])
+        (True, False)
+    """
+    return "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
+
+
+def _exit(code: int, kind: str, text: str, *, before: str = "error: ", as_json: bool = False) -> NoReturn:
+    """End the program with an error of this ``kind``."""
     text = re.sub(r"(\S{200})\S{100,}(\S{50})", r"\1...\2", text)  # names thousands of characters long
-    print(text, file=sys.stderr)  # noqa: T201
+    print(f"{before}{text}", file=sys.stderr)  # noqa: T201
+    if as_json:
+        error = {"format": "tensortide.error/1", "kind": kind, "message": text, "exit_status": code}
+        with contextlib.suppress(OSError):
+            print(json.dumps(error, indent=1, ensure_ascii=False), flush=True)  # noqa: T201
     raise SystemExit(code) from None
 
 
 def usage(error: CycloptsError) -> str:
     """Describe an error in the command line, and its remedy."""
-    from cyclopts import UnusedCliTokensError
+    from cyclopts import UnknownCommandError, UnusedCliTokensError
 
     verb = " ".join(("tensortide", *(error.command_chain or ())))
     what = str(error).strip()
+    if isinstance(error, UnknownCommandError) and (first := (error.unused_tokens or [""])[0]):
+        from tensortide import examples
+        from tensortide.python_object import is_path, names_object
+
+        if first in {example.name for example in examples.examples()} or is_path(first) or names_object(first):
+            return f"{first} stands where a verb belongs: tensortide report {first}\nSee {verb} --help."
     if isinstance(error, UnusedCliTokensError):
         stray = error.unused_tokens or []
         if all("=" in token for token in stray):

@@ -217,8 +217,10 @@ def _values(text: str) -> tuple[str, list[int]]:
 
 def _refuse(found: Symbolic) -> None:
     """Under ``--strict`` whatever has no formula or no rule is an error."""
+    from tensortide.cost.count import MISSING
+
     missing = [f"  {remark}" for remark in found.numeric]
     missing += [f"  {name} x{count} has no cost rule" for name, count in found.unknown.items()]
     missing += [f"  {name} is held: {reason}" for name, reason in found.held.items()]
     if missing:
-        raise UnknownCost("not everything has a formula:\n" + "\n".join(missing))
+        raise UnknownCost("\n".join(["not everything has a formula:", *missing, *([MISSING] if found.unknown else [])]))

@@ -119,6 +119,13 @@ class Count(Shown, msgspec.Struct, frozen=True, dict=True):
         return [i for i, op in enumerate(self.graph.ops) if op.branch in self._arms[0]]
 
 
+MISSING = (
+    "`tensortide count TARGET --missing` lists them, each with a rule to complete; in Python, "
+    "tensortide.cost.missing(graph)."
+)
+"""The way on from an error about ops without a rule."""
+
+
 def count(graph: Graph, *, strict: bool = False, resolver: Resolver | None = None) -> Count:
     """The cost of every op of ``graph``.
 
@@ -129,10 +136,8 @@ def count(graph: Graph, *, strict: bool = False, resolver: Resolver | None = Non
     result = Count(graph, tuple(costs))
     if strict and not result.coverage.complete:
         missing = "\n".join(f"  {group}" for group in result.coverage.missing)
-        raise UnknownCost(
-            f"{result.coverage.ops - result.coverage.covered} ops have no cost rule:\n{missing}\n"
-            "Register one with @tensortide.cost.rule; `missing(graph)` has the code to start from."
-        )
+        number = result.coverage.ops - result.coverage.covered
+        raise UnknownCost(f"{'1 op has' if number == 1 else f'{number} ops have'} no cost rule:\n{missing}\n{MISSING}")
     return result
 
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeAlias
 
 from tensortide.errors import WorkloadError
+from tensortide.python_object import near
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,6 +104,5 @@ def find(name: str) -> Example:
     by_name = {example.name: example for example in _EXAMPLES}
     if name in by_name:
         return by_name[name]
-    near = difflib.get_close_matches(name.lower(), by_name, n=3, cutoff=0.5)
-    hint = f"did you mean {', '.join(near)}?" if near else f"choose one of: {', '.join(by_name)}"
-    raise WorkloadError(f"no example {name!r}; {hint}")
+    hint = near(name.lower(), by_name, listed=False) or "; tensortide capture --list shows all"
+    raise WorkloadError(f"no example {name!r}{hint}")

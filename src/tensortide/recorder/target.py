@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -75,14 +76,43 @@ def parse_settings(settings: Iterable[str], target: Callable[..., Any], name: st
             raise WorkloadError(f"--set takes key=value, not {setting!r}")
         if key not in parameters and not takes_any:
             known = ", ".join(parameters) or "none"
-            hint = near(key, parameters)
+            hint = near(key, parameters, listed=False)
             raise WorkloadError(f"{name} has no hyperparameter {key!r}{hint}\nIts hyperparameters are: {known}.")
         default = parameters[key].default if key in parameters else None
-        values[key] = _value(key, text.strip(), default, name)
+        values[key] = _legal(key, _value(key, text.strip(), default, name), default, name)
     return values
 
 
+_SIZE = re.compile(
+    r"(?:(?:num|n|source|target|kv|micro)_)?(?:batch|bs|channels|classes|d_model|embed|embedding|features|filters|heads"
+    r"|height|hidden|image|img|inputs|intermediate|outputs|patch|positions|seq|sequence|vocab|width)"
+    r"(?:_(?:size|dim|len|length))?"
+)
+"""Names of sizes of tensors: 1 or more."""
+_SIGNED = re.compile(r"(?:.*_)?(?:axis|device|dim|id|idx|index|offset|pad|padding|rank|seed|shift|start)(?:_.*)?")
+"""Names of integers that may be negative though their default is not."""
+
+
+def _legal(key: str, value: Scalar, default: Any, name: str) -> Scalar:
+    """Return ``value``. Raises WorkloadError for an integer that cannot be a size, or how many there are of something.
+
+    With a negative number of layers, say, many a model is built all the same, without any.
+    """
+    if type(value) is not int:
+        return value
+    counts = type(default) is int and default > 0
+    least = 1 if _SIZE.fullmatch(key) else 0 if counts and not _SIGNED.fullmatch(key) else None
+    known = f" (default {default})" if type(default) is int else ""
+    if least is not None and value < least and (counts or type(default) is not int):
+        raise WorkloadError(f"{name}: {key} takes an integer from {least} up{known}, not {value}")
+    if abs(value) >= 1 << 63:
+        raise WorkloadError(f"{name}: {key} takes an integer below 2**63{known}, not {value}")
+    return value
+
+
 def _value(key: str, text: str, default: Any, name: str) -> Scalar:
+    if not text and not isinstance(default, str):
+        raise WorkloadError(f"{name}: {key} needs a value: --set {key}=VALUE")
     value: Any = {"true": True, "false": False, "none": None}.get(text.lower(), text)
     if isinstance(value, str):
         try:
@@ -96,5 +126,7 @@ def _value(key: str, text: str, default: Any, name: str) -> Scalar:
     if isinstance(default, int) and type(value) is float and value.is_integer():
         return int(value)
     if type(default) in (int, float, bool) and type(value) is not type(default):
+        raise WorkloadError(f"{name}: {key} takes {type(default).__name__} (default {default!r}), not {text!r}")
+    if isinstance(default, tuple | list) and not isinstance(value, tuple | list):
         raise WorkloadError(f"{name}: {key} takes {type(default).__name__} (default {default!r}), not {text!r}")
     return value  # type: ignore[no-any-return]
