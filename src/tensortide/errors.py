@@ -38,7 +38,11 @@ class WorkloadError(TensortideError):
 
 
 class CaptureError(TensortideError):
-    """The step failed while it was being captured."""
+    """The step failed while it was being captured. ``reason`` is the cause in one clause."""
+
+    reason = ""
+    resident: int | None = None
+    """Bytes of tensors at that time, where real tensors instead of fake ones may not fail."""
 
 
 class DataDependent(CaptureError):

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import CaptureOptions, OutputOptions, Settings, opened, option, settings_of, step_of
-from tensortide.errors import DataDependent, RunError
+from tensortide.errors import RunError
 from tensortide.graph import Graph
 from tensortide.plans import Plan, save_plan
 from tensortide.plans.remat.choice import decision
@@ -98,11 +98,11 @@ def run(
 
 
 def _captured(workload: Workload, options: CaptureOptions, *, quiet: bool) -> Graph:
-    """The step, on fake tensors if it needs no values."""
-    try:
-        return opened(workload, options, quiet=quiet).graph
-    except DataDependent:
-        return opened(workload, replace(options, real=True), quiet=quiet).graph
+    """The step as it runs: on fake tensors if it reads no values."""
+    graph = opened(workload, options, quiet=quiet).graph
+    if not graph.meta.assumptions or graph.meta.captured_on == "real":
+        return graph
+    return opened(workload, replace(options, real=True), quiet=quiet).graph
 
 
 def _told(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import sys
 import threading
@@ -88,6 +89,13 @@ class CaptureOptions:
     first_step: Annotated[
         bool, option("--first-step", "Record the very first step, which creates optimizer state.")
     ] = False
+    assume: Annotated[
+        tuple[str, ...],
+        option(
+            "--assume",
+            "A value that a line reads, or the number of elements it chooses: train.py:41=128. Once for each.",
+        ),
+    ] = ()
     reading: Annotated[ReadingOptions, Parameter(name="*", show=False)] = dataclasses.field(
         default_factory=ReadingOptions
     )
@@ -111,8 +119,26 @@ def opened(found: Workload | File, options: CaptureOptions, *, quiet: bool, **re
     """Capture or read what a target is; ``reading`` are further options of its importer."""
     if isinstance(found, File):
         return found.read(symbols_of(found, options), **options.reading.given(), **reading)
-    settings, how = settings_of(found, options), {"real": options.real, "first_step": options.first_step}
+    settings, assume = settings_of(found, options), assumed(options)
+    how = {"real": options.real or None, "assume": assume, "first_step": options.first_step}
     return Imported(with_progress(capture, found, settings, quiet=quiet, **how))
+
+
+def assumed(options: CaptureOptions) -> dict[str, bool | int | float]:
+    """Return the values of ``--assume`` by place. Raises WorkloadError for what is none."""
+    values: dict[str, bool | int | float] = {}
+    for text in options.assume:
+        place, equals, value = text.rpartition("=")
+        file, colon, line = place.strip().rpartition(":")
+        known = {"true": True, "false": False}.get(value.strip().lower())
+        try:
+            number = known if known is not None else ast.literal_eval(value.strip())
+        except (ValueError, SyntaxError):
+            number = None
+        if not (equals and file and colon and line.isdecimal() and isinstance(number, (bool, int, float))):
+            raise WorkloadError(f"--assume takes FILE:LINE=NUMBER, as train.py:41=128, not {text!r}")
+        values[place.strip()] = number
+    return values
 
 
 def with_progress(
@@ -131,8 +157,8 @@ def settings_of(found: Workload, options: CaptureOptions) -> dict[str, Scalar]:
 
 def symbols_of(found: File, options: CaptureOptions) -> dict[str, int]:
     """Return the settings as values of symbols. Raises WorkloadError for other options, and for no positive integer."""
-    if options.real or options.first_step:
-        raise WorkloadError(f"{found}: --real and --first-step go with a workload")
+    if options.real or options.first_step or options.assume:
+        raise WorkloadError(f"{found}: --real, --assume and --first-step go with a workload")
     values: dict[str, int] = {}
     for setting in options.set:
         name, _, text = setting.rpartition("=")

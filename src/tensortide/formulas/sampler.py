@@ -235,7 +235,8 @@ class Sampler:
         self._progress(f"capturing at {shown(setting)}")
         self.captures += 1
         try:
-            graph = capture(self._workload, hyperparameters={**self.settings, **setting}, name=self.name)
+            given = {**self.settings, **setting}
+            graph = capture(self._workload, hyperparameters=given, real=False, name=self.name)
         except TensortideError as error:
             self.illegal[shown(setting)] = str(error).partition("\n")[0]
             return None

@@ -64,7 +64,8 @@ def open(
     target: str | os.PathLike[str],
     *,
     hyperparameters: Mapping[str, Scalar] | None = None,
-    real: bool = False,
+    real: bool | None = None,
+    assume: Mapping[str, bool | int | float] | None = None,
     first_step: bool = False,
     progress: Callable[[str], None] | None = None,
     **options: object,
@@ -80,15 +81,16 @@ def open(
     profiler's trace, a TensorFlow MetaGraph, or what an installed package adds. A bare name is an example first; with a
     path separator or a suffix it is a path, and its content says whose it is.
 
-    ``real``, ``first_step`` and ``progress`` are those of ``tensortide.capture``, for a workload. ``hyperparameters``
-    are those of a workload, or values of the symbols in the sizes of a file. ``options`` are the importer's own.
+    ``real``, ``assume``, ``first_step`` and ``progress`` are those of ``tensortide.capture``, for a workload.
+    ``hyperparameters`` are those of a workload, or values of the symbols in the sizes of a file. ``options`` are the
+    importer's own.
 
     Raises WorkloadError if there is no such target or an option does not go with it, and what its reader raises.
     """
     found = resolve(target)
     if isinstance(found, File):
-        if real or first_step:
-            raise WorkloadError(f"{found}: real and first_step go with a workload")
+        if real or assume or first_step:
+            raise WorkloadError(f"{found}: real, assume and first_step go with a workload")
         return found.read(hyperparameters, **options)
     if options:
         raise WorkloadError(f"{target} is a workload: {', '.join(options)} goes with a file")
@@ -99,6 +101,7 @@ def open(
             found.function,
             hyperparameters=hyperparameters,
             real=real,
+            assume=assume,
             first_step=first_step,
             name=found.name,
             progress=progress,

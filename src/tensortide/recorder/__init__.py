@@ -22,7 +22,8 @@ def capture(
     hyperparameters: Mapping[str, Scalar] | None = None,
     loss: str | Callable[..., Any] | None = None,
     optimizer: str | None = None,
-    real: bool = False,
+    real: bool | None = None,
+    assume: Mapping[str, bool | int | float] | None = None,
     first_step: bool = False,
     name: str = "",
     progress: Callable[[str], None] | None = None,
@@ -42,22 +43,22 @@ def capture(
     - the *text* of a target as the command line takes it: ``file.py:function``, ``package.module:function``
       or the name of a built-in example.
 
-    ``real`` runs on real tensors instead (clones of the user's). ``first_step`` records the very first step, the
-    one that creates optimizer state; by default one step runs before the recorded one.
+    ``real`` runs on real tensors instead (clones of the user's). A value that the step reads (``loss.item()``) has a
+    stand-in on fake tensors, which ``graph.meta.assumptions`` tell with the line that reads it. Where a value decides
+    shapes, real tensors are taken if the step fits on this machine, unless ``real`` is False. ``assume`` gives values,
+    or numbers of elements that are chosen, by place: ``{"train.py:41": 128}``. ``first_step`` records the very first
+    step, the one that creates optimizer state; by default one step runs before the recorded one.
 
     Raises WorkloadError if the target cannot be found or built, CaptureError if the step fails (with op, module
-    path and source line), DataDependent if it needs a value that fake tensors do not have, TorchUnavailable where
-    PyTorch is missing or too old.
+    path and source line), DataDependent if it needs a value that fake tensors do not have and does not fit as it is,
+    TorchUnavailable where PyTorch is missing or too old.
     """
     import tensortide.recorder.torch_compat  # noqa: F401  # before all else: it says what is wrong with PyTorch
-    from tensortide.recorder.building import built, named, record
-    from tensortide.recorder.fake_mode import StepFakeMode
+    from tensortide.recorder.building import captured, named
 
     workload = named(target, inputs, loss, optimizer, name, verb="capture")
-    mode, given, say = None if real else StepFakeMode(), dict(hyperparameters or {}), progress or (lambda message: None)
-    with built(workload, given, mode=mode, first_step=first_step, progress=say) as step:
-        say("recording")
-        return record(step, workload, given, mode, first_step=first_step)
+    say = progress or (lambda message: None)
+    return captured(workload, dict(hyperparameters or {}), real, assume, first_step=first_step, progress=say)
 
 
 def resolver(op: OpView) -> tuple[Cost, How] | None:

@@ -8,25 +8,28 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
+import io
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
+from msgspec.structs import replace
 
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph.model import Graph, Meta
 from tensortide.recorder.build_graph import State, build
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.control_flow import followed
-from tensortide.recorder.failure import explained
+from tensortide.recorder.failure import explained, fits, needs_value
 from tensortide.recorder.fake_mode import FIXES, StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.standins import clones, fakes, loaders
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.recorder.target import Scalar, workload
+from tensortide.recorder.values import Number
 
 Step = Callable[[], Any]
 Loss = str | Callable[..., Any] | None
@@ -83,7 +86,7 @@ def built(
             with mode or contextlib.nullcontext():
                 progress("building the workload")
                 with paths(), followed():
-                    step, called = (target, False) if workload.is_step else _build(target, hyperparameters, name)
+                    step, called = (target, False) if workload.is_step else _build(target, hyperparameters, name, real)
                 if called and first_step:  # it was no workload but the step: as if it had not been called
                     outside.restore()
                     outside.visit(target, name)
@@ -92,11 +95,82 @@ def built(
                 with paths(), contextlib.closing(inside):
                     if not called and not first_step:
                         progress("warming up")
+                        if mode is not None:
+                            mode.values.starts()
                         with explained("step", name, real), followed():
                             step()
                     yield step
         finally:
             outside.restore()
+
+
+def captured(
+    workload: Named,
+    hyperparameters: Mapping[str, Scalar],
+    real: bool | None,
+    assume: Mapping[str, Number] | None,
+    *,
+    first_step: bool,
+    progress: Callable[[str], None],
+) -> Graph:
+    """The Graph of a step of ``workload``: on fake tensors, unless ``real``; if that is None, on real ones where fake
+    ones fail and the step fits on this machine."""
+
+    def attempt(mode: StepFakeMode | None) -> Graph:
+        with built(workload, hyperparameters, mode=mode, first_step=first_step, progress=progress) as step:
+            progress("recording")
+            graph = record(step, workload, hyperparameters, mode, first_step=first_step)
+            if mode is not None:
+                mode.values.check()
+            if mode is None or not mode.values.read_in_step:
+                return graph
+            progress("trying other values")
+            return _with_dependence(step, graph, mode, workload.name)
+
+    if real:
+        return attempt(None)
+    try:
+        return attempt(StepFakeMode(assume))
+    except CaptureError as error:
+        if real is not None or assume or not fits(error.resident):
+            raise
+        reason = error.reason
+    progress("on real tensors")
+    graph = attempt(None)
+    assumed = f"captured on real tensors; on fake ones: {reason}"
+    return replace(graph, meta=replace(graph.meta, assumptions=(assumed,)))
+
+
+def _with_dependence(step: Step, graph: Graph, mode: StepFakeMode, name: str) -> Graph:
+    """``graph``, which says whether its ops depend on the stand-ins for values. Raises DataDependent if shapes do."""
+    depends = _depends(step, graph, mode)
+    if depends and mode.values.whole:
+        place = min(mode.values.whole)
+        raise needs_value("step", name, f"the ops of the step depend on the value of {place.text}", place)
+    return replace(graph, meta=replace(graph.meta, assumptions=mode.assumptions(depends)))
+
+
+def _depends(step: Step, graph: Graph, mode: StepFakeMode) -> bool | None:
+    """True if the step runs other ops with other stand-ins; None if its ops differ from step to step anyway."""
+    first = _shapes(graph)
+    for other in (True, False):
+        again = Recorder()
+        mode.values.starts(other=other)
+        try:
+            silence = io.StringIO()
+            with followed(), again, contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
+                step()
+        except Exception:  # noqa: BLE001 whatever the user's code does with another value
+            return None
+        finally:
+            mode.values.starts()
+        if (_shapes(again.graph()) == first) is other:
+            return False if other else None
+    return True
+
+
+def _shapes(graph: Graph) -> list[object]:
+    return [(op.name, [t.shape for t in op.inputs], [t.shape for t in op.outputs]) for op in graph]
 
 
 def record(
@@ -115,8 +189,10 @@ def record(
     recorder = Recorder(tracker.context, fixes={} if real else FIXES)
     state = State(recorder, found)
     state.register()
-    if real:
+    if mode is None:
         gc.collect()
+    else:
+        mode.values.starts()
     with state.gradients_watched():
         with explained("step", name, real, tracker), tracker.watch(), followed(tracker, recorder), recorder:
             result = step()
@@ -146,17 +222,19 @@ def _meta(workload: Named, given: Mapping[str, Scalar], mode: StepFakeMode | Non
         captured_on="real" if mode is None else "fake",
         step="first" if first_step else "steady",
         python=platform.python_version(),
-        assumptions=() if mode is None else tuple(sorted(mode.assumptions)),
+        assumptions=() if mode is None else mode.assumptions(),
     )
 
 
-def _build(target: Callable[..., Any], hyperparameters: Mapping[str, Scalar], name: str) -> tuple[Step, bool]:
+def _build(
+    target: Callable[..., Any], hyperparameters: Mapping[str, Scalar], name: str, real: bool
+) -> tuple[Step, bool]:
     """The step, and whether it has already been called once (``target`` was no workload but the step itself)."""
     try:
         inspect.signature(target).bind(**hyperparameters)
     except TypeError as error:
         raise WorkloadError(_signature_message(target, hyperparameters, name, error)) from None
-    with explained("workload", name, real=False):
+    with explained("workload", name, real):
         result = target(**hyperparameters)
     if callable(result) and not isinstance(result, torch.nn.Module):
         return result, False

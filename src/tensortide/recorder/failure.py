@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import linecache
 import traceback
 from collections.abc import Iterator
@@ -13,18 +14,19 @@ import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     UnsupportedOperatorException,
 )
 
 from tensortide.errors import CaptureError, DataDependent, TensortideError
 from tensortide.recorder.context import Tracker, is_internal
 from tensortide.recorder.fake_mode import UnreachableParameter
+from tensortide.recorder.values import Place
+from tensortide.timing.host import available_bytes
 
 _NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
-_REFUSALS = {
-    ".numpy() is not supported for tensor subclasses": "numpy",
-    "unsupported format string passed to FakeTensor.__format__": "format",
-}
+_GROWTH = 4
+"""Bytes of a step per byte of its model and batch: parameters, gradients and two states of the optimizer."""
 
 
 @contextlib.contextmanager
@@ -32,28 +34,59 @@ def explained(what: str, name: str, real: bool, tracker: Tracker | None = None) 
     """Turn any exception of the user's code into one CaptureError that says what, where and what next."""
     try:
         yield
+    except DataDependent as error:
+        error.resident = resident_bytes()
+        raise
     except TensortideError:
         raise
     except (Exception, SystemExit) as error:  # whatever the user's code raises is the user's to know
-        raise _explain(what, name, real, error, tracker) from error
+        explanation = _explain(what, name, real, error, tracker)
+        if not real and not isinstance(_cause(error), UnreachableParameter):
+            explanation.resident = resident_bytes()
+        raise explanation from error
+
+
+def needs_value(what: str, name: str, reason: str, place: Place | None, where: str = "") -> DataDependent:
+    """The error that ``what`` of ``name`` needs a value, read at ``place``."""
+    where = where or (f"  at {place.file}:{place.line}: {place.text}" if place else "")
+    give = f"Give it with --assume '{place}=NUMBER' (assume={{'{place}': NUMBER}}), " if place else ""
+    error = DataDependent(
+        f"the {what} of {name} needs the value of a tensor: {reason}\n{where}\n"
+        f"Fake tensors have shapes but no values. {give}{'or capture' if give else 'Capture'} on real tensors with "
+        "--real (real=True)."
+    )
+    error.reason = f"{reason}{f' at {place}' if place else ''}"
+    error.resident = resident_bytes()
+    return error
+
+
+def resident_bytes() -> int:
+    """Bytes that all fake tensors of this moment would take."""
+    sizes: dict[int, int] = {}
+    for item in gc.get_objects():
+        if type(item) is FakeTensor and item.layout == torch.strided:
+            storage = item.untyped_storage()
+            sizes[storage._cdata] = storage.nbytes()
+    return sum(sizes.values())
+
+
+def fits(resident: int | None) -> bool:
+    """True if a step may run here on real tensors, that had so many bytes when it stopped: with gradients, optimizer
+    state and activations it takes a few times as much. False if it has none."""
+    available = available_bytes()
+    return resident is not None and available is not None and _GROWTH * resident <= available // 2
 
 
 def _explain(what: str, name: str, real: bool, error: BaseException, tracker: Tracker | None) -> CaptureError:
     where = _where(error.__traceback__, tracker)
     cause = _cause(error)
-    read = getattr(cause, "func", None) if isinstance(cause, _NEEDS_VALUE) else None
-    if read is None:  # a value or property that a fake tensor refused to give before any op ran
-        read = next((asked for refusal, asked in _REFUSALS.items() if refusal in str(error)), None)
-    if read is not None:
-        return DataDependent(
-            f"the {what} of {name} needs the value of a tensor: {read}\n{where}\n"
-            "Fake tensors have shapes but no values. Capture on real tensors with --real (real=True), "
-            "or take the read out of the step (for example, return the loss instead of calling loss.item())."
-        )
+    if isinstance(cause, _NEEDS_VALUE):
+        return needs_value(what, name, f"the size of the result of {cause.func}", _place(cause), where)
     if isinstance(cause, UnsupportedOperatorException):
-        return CaptureError(
+        return _error(
+            f"{cause.func} has no fake implementation",
             f"the {what} of {name} uses an op without a fake implementation: {cause.func}\n{where}\n"
-            "Register one (torch.library.register_fake) or capture on real tensors with --real (real=True)."
+            "Register one (torch.library.register_fake) or capture on real tensors with --real (real=True).",
         )
     if isinstance(cause, UnreachableParameter):
         return CaptureError(
@@ -63,7 +96,24 @@ def _explain(what: str, name: str, real: bool, error: BaseException, tracker: Tr
         )
     text = str(error).strip().split("\n")[0] or "no message"
     hint = "" if real else "\nIf it only fails on fake tensors, try --real (real=True)."
-    return CaptureError(f"the {what} of {name} raised {type(error).__name__}: {text}\n{where}{hint}")
+    raised = f"{type(error).__name__}: {text}"
+    return _error(raised, f"the {what} of {name} raised {raised}\n{where}{hint}")
+
+
+def _error(reason: str, message: str) -> CaptureError:
+    error = CaptureError(message)
+    error.reason = reason
+    return error
+
+
+def _place(error: BaseException) -> Place | None:
+    """The line of the user's that led to ``error``."""
+    places = [
+        Place(frame.f_code.co_filename, line, "", direct=True)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not is_internal(frame.f_code.co_filename)
+    ]
+    return places[-1] if places else None
 
 
 def _cause(error: BaseException) -> BaseException:

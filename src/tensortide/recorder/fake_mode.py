@@ -4,8 +4,10 @@ and corrections where fake tensors would take another path than real ones."""
 from __future__ import annotations
 
 import contextlib
+import linecache
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -14,15 +16,18 @@ import torch.optim.optimizer as optimizer_module
 import torch.utils._foreach_utils as foreach_module
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
+    DynamicOutputShapeException,
     FakeTensor,
     FakeTensorConverter,
     FakeTensorMode,
 )
 
 from tensortide.recorder.context import is_internal
+from tensortide.recorder.known import GROWING, KNOWN_NUMEL, SIZED, constant, unknown
 from tensortide.recorder.schema import eager_body
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import by_op
+from tensortide.recorder.values import Number, Values, follow, readable, typed
 
 _DEVICE = torch.ops.prim.device.default
 _SCALAR = torch.ops.aten._local_scalar_dense.default
@@ -32,11 +37,13 @@ _UNPADDED = "attention masks hide nothing: no padding, one sequence per row"
 ANSWERS: dict[str, tuple[float, str]] = {
     "torch/amp/grad_scaler.py": (0.0, "the gradient scaler finds no overflow"),
     "torch/nn/init.py": (0.0, ""),
+    "torch/optim/lbfgs.py:gtd > -tolerance_change": (0.0, "L-BFGS finds a direction that descends"),
     "transformers/masking_utils.py": (1.0, _UNPADDED),
     "transformers/modeling_attn_mask_utils.py": (1.0, _UNPADDED),
     "transformers/modeling_utils.py:warn_if_padding_and_no_attention_mask": (0.0, _UNPADDED),
 }
-"""Code that may ask for a value (the end of the file's name, perhaps a function), the answer, and the assumption in it.
+"""Code that may ask for a value (the end of the file's name, perhaps a function or part of its line), the answer, and
+the assumption in it.
 
 The check whether a random initial value must be drawn again is among them; the values do not matter, so neither does
 the answer.
@@ -59,14 +66,20 @@ class _Converter(FakeTensorConverter):
 
 
 class StepFakeMode(FakeTensorMode):
-    """Fake tensors for a training step. ``assumptions`` are the answers it gave, for the reader of the Graph."""
+    """Fake tensors for a training step. ``answered`` are the assumptions in its answers, ``values`` its stand-ins."""
 
     supports_higher_order_operators = True
 
-    def __init__(self) -> None:
+    def __init__(self, assume: Mapping[str, Number] | None = None) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.fake_tensor_converter = _Converter()
-        self.assumptions: set[str] = set()
+        self.values = Values(assume)
+        self.answered: set[str] = set()
+        self._inside = False
+
+    def assumptions(self, depends: bool | None = None) -> tuple[str, ...]:
+        """What was assumed of values. ``depends``: whether the ops of the step depend on stand-ins, if that is known"""
+        return (*sorted(self.answered), *self.values.assumptions(depends))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """As the base class, but the question for a tensor's device, over half of all calls, is answered at once."""
@@ -82,27 +95,65 @@ class StepFakeMode(FakeTensorMode):
         return super().validate_and_convert_non_fake_tensors(func, converter, flat_args, args_spec)
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """As the base class, except for values that can be answered and ops with a shape function of our own."""
+        """As the base class, except for small constants, whose values are known; for values that are not, which have
+        stand-ins; and for ops with a shape function of our own."""
+        kwargs = kwargs or {}
         run = eager_body(func) if isinstance(func, torch._ops.HigherOrderOperator) else SHAPES.get(func)
         if run is not None:
             with self:
-                return run(*args, **(kwargs or {}))
+                return run(*args, **kwargs)
+        outermost, self._inside = not self._inside, True
         try:
-            return super().dispatch(func, types, args, kwargs)
+            with unknown(args[0]) if func in GROWING else contextlib.nullcontext():
+                result = super().dispatch(func, types, args, kwargs)
         except DataDependentOutputException:
-            answer = _answer(sys._getframe(1)) if func is _SCALAR else None
-            if answer is None:
+            return self._value(func, args)
+        except DynamicOutputShapeException:
+            size = self.values.size()
+            if size is None or func not in SIZED:
                 raise
-            value, assumption = answer
-            if assumption:
-                self.assumptions.add(assumption)
-            return _as(args[0].dtype, value)
+            with self:
+                return SIZED[func](size, *args, **kwargs)
+        finally:
+            self._inside = not outermost
+        known = constant(func, args, kwargs, result)
+        if known is not None:
+            return self.fake_tensor_converter.from_real_tensor(self, known, make_constant=True)
+        if outermost:  # and not an op that another one is made of
+            follow(func, self.values, args, kwargs, result)
+        return result
 
+    def _value(self, func: Any, args: Sequence[Any]) -> Number:
+        """The value that ``func`` asks for: an answer, else a stand-in."""
+        if func is torch.ops.aten.equal.default:
+            return self.values.equal(*args)
+        if func is not _SCALAR:
+            raise DataDependentOutputException(func)
+        answer = _answer(sys._getframe(1))
+        if answer is None:
+            return self.values.read(args[0])
+        value, assumption = answer
+        if assumption:
+            self.answered.add(assumption)
+        return typed(args[0].dtype, value)
 
-def _as(dtype: torch.dtype, value: float) -> bool | int | float:
-    if dtype == torch.bool:
-        return bool(value)
-    return value if dtype.is_floating_point else int(value)
+    def may_turn_const(self, t: torch.Tensor) -> bool:
+        """As the base class, for more than one element."""
+        fits = t.numel() <= KNOWN_NUMEL and t.layout == torch.strided
+        return fits and not self.is_our_fake(t) and t.device.type != "meta"
+
+    def invalidate_written_to_constants(
+        self, func: Any, flat_arg_fake_tensors: Sequence[FakeTensor], args: Any, kwargs: Any
+    ) -> None:
+        """As the base class, also for ops that write to lists of tensors."""
+        super().invalidate_written_to_constants(func, flat_arg_fake_tensors, args, kwargs)
+        if not func._schema.is_mutable or not any(t.constant is not None for t in flat_arg_fake_tensors):
+            return
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if argument.alias_info and argument.alias_info.is_write and isinstance(value, (list, tuple)):
+                for tensor in value:
+                    if self.is_our_fake(tensor) and tensor.constant is not None:
+                        self.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
 
 
 def _answer(frame: FrameType | None) -> tuple[float, str] | None:
@@ -110,7 +161,10 @@ def _answer(frame: FrameType | None) -> tuple[float, str] | None:
     while frame is not None:
         filename = frame.f_code.co_filename
         for ending, answer in ANSWERS.items():
-            if filename.endswith(ending) or f"{filename}:{frame.f_code.co_name}".endswith(ending):
+            file, _, part = ending.partition(":")
+            if filename.endswith(file) and (
+                not part or part == frame.f_code.co_name or part in linecache.getline(filename, frame.f_lineno)
+            ):
                 return answer
         if not is_internal(filename) and frame.f_code.co_name != "__torch_dispatch__":
             return None
@@ -163,10 +217,12 @@ def same_paths() -> Iterator[None]:
     """
     library: Any = sys.modules.get("transformers.utils.import_utils")
     lists: list[list[Any]] = [optimizer_module._foreach_supported_types, foreach_module._foreach_supported_types]
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")  # of a copied one
         for supported in lists:  # in place: others keep these very lists
             supported.append(FakeTensor)
             stack.callback(supported.remove, FakeTensor)
+        stack.enter_context(readable())
         if hasattr(library, "is_fake_tensor"):
             stack.enter_context(replaced(library, "is_fake_tensor", lambda tensor: False))
         yield

@@ -179,14 +179,18 @@ class Recorder(Mode):
         storage = self._storage_ids.get(key)
         if storage is None:
             storage = self._add_storage(handle, key, handle.nbytes(), str(value.device))
-        return self._view(storage, value, value.stride(), value.storage_offset())
+        try:
+            shape, strides, offset = value.shape, value.stride(), value.storage_offset()
+        except RuntimeError:  # a nested tensor: its elements, one after the other
+            shape, strides, offset = torch.Size([value.numel()]), (1,), 0
+        return self._view(storage, value, shape, strides, offset)
 
-    def _view(self, storage: int, value: torch.Tensor, strides: tuple[int, ...], offset: Any) -> int:
-        identity = (storage, value.dtype, value.shape, strides, offset)
+    def _view(self, storage: int, value: torch.Tensor, shape: torch.Size, strides: tuple[int, ...], offset: Any) -> int:
+        identity = (storage, value.dtype, shape, strides, offset)
         known = self._tensor_ids.get(identity)
         if known is None:
             known = self._tensor_ids[identity] = len(self.tensors)
-            self.tensors.append(GraphTensor(storage, str(value.dtype)[6:], tuple(value.shape), strides, int(offset)))
+            self.tensors.append(GraphTensor(storage, str(value.dtype)[6:], tuple(shape), strides, int(offset)))
         return known
 
     # -- storages -------------------------------------------------------------------------------
@@ -217,7 +221,7 @@ class Recorder(Mode):
             parts = (value._indices(), value._values()) if value.layout == torch.sparse_coo else ()
             nbytes = sum(part.numel() * part.element_size() for part in parts)
             storage = self._add_storage(value, key, nbytes, str(value.device))
-        return self._view(storage, value, (0,) * len(value.shape), 0)
+        return self._view(storage, value, value.shape, (0,) * len(value.shape), 0)
 
     def _refresh(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """An op that may resize gives its storage a new size: the old block ends and a new one begins."""

@@ -66,7 +66,7 @@ def compiled_trace(
         raise CaptureError(f"the step of {name} calls no module with parameters")
     files = {phase: TextFile(f"{phase} graph of {name}", text) for phase, text in texts.items()}
     names = next(forward.names for forward in forwards if forward.names)
-    return _named(trace_of_texts(files, name=name), names, sorted(mode.assumptions))
+    return _named(trace_of_texts(files, name=name), names, mode.assumptions())
 
 
 def _named(trace: Imported, names: Sequence[Named], assumptions: Sequence[str]) -> Imported:

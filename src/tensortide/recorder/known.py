@@ -1,0 +1,73 @@
+"""Ops of a fake capture whose results are known, or would be but for a number: constants, results of unknown size."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._mode_utils import no_dispatch
+
+KNOWN_NUMEL = 4096
+"""Elements of the largest tensor whose values are known where they follow from constants."""
+
+_aten = torch.ops.aten
+_FILLED: dict[Any, float | None] = {
+    **dict.fromkeys([_aten.zeros.default, _aten.new_zeros.default], 0),
+    **dict.fromkeys([_aten.ones.default, _aten.new_ones.default], 1),
+    _aten.new_full.default: None,
+}
+"""Ops that fill a tensor, with what; None: with their third argument."""
+_TOLD = frozenset(
+    (
+        *(_aten.arange.default, _aten.arange.start, _aten.arange.start_step, _aten.linspace.default),
+        *(_aten.full.default, _aten.logspace.default, _aten.eye.default, _aten.eye.m, _aten.scalar_tensor.default),
+        *(_aten.tril_indices.default, _aten.triu_indices.default),
+    )
+)
+"""Ops whose results follow from the numbers among their arguments: from their kernel."""
+
+GROWING = frozenset([_aten.repeat.default, _aten.constant_pad_nd.default])
+"""Ops that make results of any size of a small constant, which must not be computed."""
+
+
+@contextlib.contextmanager
+def unknown(tensor: Any) -> Iterator[None]:
+    """Forget the values of ``tensor`` while active."""
+    constant, tensor.constant = getattr(tensor, "constant", None), None
+    try:
+        yield
+    finally:
+        tensor.constant = constant
+
+
+def constant(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> torch.Tensor | None:
+    """The values of the fake ``result`` that ``func`` makes of numbers alone; None if it does not, or makes many."""
+    if func not in _TOLD and func not in _FILLED:
+        return None
+    if type(result) is not FakeTensor or result.numel() > KNOWN_NUMEL or result.device.type != "cpu":
+        return None
+    with no_dispatch():
+        if func in _TOLD:
+            return func(*args, **kwargs)  # type: ignore[no-any-return]
+        value: Any = args[2] if _FILLED[func] is None else _FILLED[func]
+        made = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device="cpu")
+        return made.fill_(value)
+
+
+def _unique(size: int, tensor: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, ...]:
+    index = torch.empty(tensor.shape, dtype=torch.int64, device=tensor.device)
+    return tensor.new_empty(size), index, index.new_empty(size)
+
+
+SIZED: dict[Any, Callable[..., Any]] = {
+    _aten.nonzero.default: lambda size, mask: mask.new_empty((size, mask.dim()), dtype=torch.int64),
+    _aten.masked_select.default: lambda size, values, mask: values.new_empty(size),
+    _aten._unique2.default: _unique,
+    _aten.unique_consecutive.default: _unique,
+    _aten.repeat_interleave.Tensor: lambda size, repeats, **_: repeats.new_empty(size),
+    _aten.bincount.default: lambda size, *_, **__: torch.empty(size, dtype=torch.int64),
+}
+"""Results of ops whose number of elements depends on values, given that number."""

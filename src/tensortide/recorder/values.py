@@ -1,0 +1,401 @@
+"""Values of fake tensors: what a step that reads one is told instead.
+
+A fake tensor has no values. A number that the step reads is taken as 1, a truth value follows by arithmetic from the
+numbers that led to it: ``isfinite(loss)`` is true, ``loss > 100`` is false. Ops whose results lie in a known range
+(random numbers, indices) have another stand-in. Each is recorded as an assumption, with the line that reads it.
+
+To tell whether anything but printing depends on them the step runs once more with ``other`` stand-ins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import linecache
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import torch
+import torch.utils._pytree as pytree
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tensortide.errors import CaptureError, DataDependent
+from tensortide.recorder.context import is_internal
+from tensortide.recorder.known import KNOWN_NUMEL
+from tensortide.recorder.surroundings import replaced
+
+Number = bool | int | float
+READ_LIMIT = 5000
+"""Readings of stand-ins at one line in one step. A loop that waits for a value would otherwise never end."""
+
+_DECAY = 0.99
+_PLUMBING = tuple(
+    f"torch/{name}.py"
+    for name in ("_tensor", "_subclasses/fake_tensor", "_ops", "_compile", "_dynamo/eval_frame", "utils/_stats")
+)
+"""Code between a tensor's method and the mode that sees it."""
+_OWN = str(Path(__file__).parent)
+
+
+class Place(NamedTuple):
+    """A line of the user's, and the expression in it that reads a value."""
+
+    file: str
+    line: int
+    text: str
+    direct: bool
+    """True if the expression is the reading itself, and not a call of the framework's code that reads."""
+
+    def __str__(self) -> str:
+        return f"{shortened(self.file)}:{self.line}"
+
+
+class Values:
+    """The stand-ins of one capture. ``given`` are the user's own, by place: ``{"train.py:41": 128}``."""
+
+    def __init__(self, given: Mapping[str, Number] | None = None) -> None:
+        self.given = dict(given or {})
+        self.used: set[str] = set()
+        """Places of ``given`` that were met."""
+        self.taken: dict[Place, list[Number]] = {}
+        self.whole: set[Place] = set()
+        """Places that read an integer stand-in."""
+        self.other = False
+        self.in_step = False
+        self.read_in_step = False
+        """True if a step, and not only the construction of its model, read a stand-in."""
+        self._counts: dict[tuple[CodeType, int], int] = {}
+
+    def starts(self, *, other: bool = False) -> None:
+        """Begin a step: its readings count from nothing, and give ``other`` stand-ins if asked to."""
+        self.in_step, self.other = True, other
+        self._counts.clear()
+
+    def read(self, tensor: torch.Tensor) -> Number:
+        """The stand-in for an element of ``tensor``. Raises DataDependent where one line reads without end."""
+        frame, direct = reader(sys._getframe(1))
+        value = self.standing_for(tensor)
+        if frame is None:
+            return value
+        place = self._place(frame, direct)
+        if type(value) is float:  # as a loss goes down: a line that reads twice finds no convergence
+            value *= _DECAY ** (self._counts[frame.f_code, frame.f_lineno] - 1)
+        chosen = self.chosen(place)
+        if chosen is not None:
+            value = typed(tensor.dtype, chosen)
+        if not self.other:
+            before = self.taken.setdefault(place, [])
+            if value not in before and len(before) < 4:
+                before.append(value)
+            self.read_in_step = self.read_in_step or self.in_step
+            if chosen is None and type(value) is int and self.in_step:
+                self.whole.add(place)
+        return value
+
+    def equal(self, one: torch.Tensor, other: torch.Tensor) -> bool:
+        """The stand-in for the answer whether two tensors are equal."""
+        return one.shape == other.shape and _known_or_guess(self, one) == _known_or_guess(self, other)
+
+    def standing_for(self, tensor: torch.Tensor) -> Number:
+        """The stand-in for the elements of ``tensor``, whoever asks."""
+        guess = getattr(tensor, "guess", None)
+        if guess is None:
+            guess = 2 if self.other else 1
+        elif self.other and type(guess) is int and guess > 1:
+            guess -= 1
+        return typed(tensor.dtype, guess)
+
+    def chosen(self, place: Place) -> Number | None:
+        """The user's own value for what ``place`` reads."""
+        for key, value in self.given.items():
+            file, _, line = key.rpartition(":")
+            if line == str(place.line) and (place.file == file or place.file.endswith("/" + file.lstrip("./"))):
+                self.used.add(key)
+                return value
+        return None
+
+    def size(self) -> int | None:
+        """The user's number of elements for an op whose result's size depends on values."""
+        frame, direct = reader(sys._getframe(1))
+        if frame is None:
+            return None
+        place = self._place(frame, direct)
+        chosen = self.chosen(place)
+        if chosen is not None:
+            self.taken.setdefault(place, [int(chosen)])
+        return None if chosen is None else int(chosen)
+
+    def _place(self, frame: FrameType, direct: bool) -> Place:
+        key = frame.f_code, frame.f_lineno
+        self._counts[key] = count = self._counts.get(key, 0) + 1
+        place = Place(frame.f_code.co_filename, frame.f_lineno, _expression(frame), direct)
+        if count > READ_LIMIT:
+            error = DataDependent(
+                f"the step reads values of tensors over {READ_LIMIT:,} times at one line: it may wait for a value that "
+                f"fake tensors do not have\n  at {place.file}:{place.line}: {place.text}\n"
+                f"Give the value with --assume '{place}=VALUE' (assume={{'{place}': VALUE}}), or capture on real "
+                "tensors with --real (real=True)."
+            )
+            error.reason = f"over {READ_LIMIT:,} values are read by {place.text} at {place}"
+            raise error
+        return place
+
+    def check(self) -> None:
+        """Raise CaptureError if a line of ``given`` reads no value."""
+        for key in self.given.keys() - self.used:
+            read = ", ".join(sorted({str(place) for place in self.taken})) or "no line does"
+            raise CaptureError(f"{key} reads no value and chooses no elements. These lines do: {read}")
+
+    def assumptions(self, depends: bool | None) -> list[str]:
+        """One sentence per line. ``depends``: whether ops of the step follow from the values; None if unknown."""
+        lines: dict[str, list[str]] = {}
+        for place, values in sorted(self.taken.items(), key=lambda item: item[0][:2]):
+            what = place.text if place.direct else f"a value that {place.text} reads"
+            lines.setdefault(str(place), []).append(f"{what} taken as {_listed(values)}")
+        said = [f"{', '.join(reads)} at {place}" for place, reads in lines.items()]
+        if said and depends is not None:
+            said[-1] += (
+                "; with other values the ops of the step are others"
+                if depends
+                else f"; nothing but printing depended on {'it' if len(said) == 1 else 'these values'}"
+            )
+        return said
+
+
+def _listed(values: Sequence[Number]) -> str:
+    texts = [f"{value:.4g}" if type(value) is float and value != int(value) else repr(value) for value in values]
+    return ", then ".join(texts[:3]) + (", ..." if len(texts) > 3 else "")
+
+
+def typed(dtype: torch.dtype, value: Number) -> Number:
+    """``value`` as an element of ``dtype``."""
+    if dtype == torch.bool:
+        return bool(value)
+    return float(value) if dtype.is_floating_point else int(value)
+
+
+def reader(frame: FrameType | None) -> tuple[FrameType | None, bool]:
+    """The innermost frame of the user's code, and whether it reads by itself: by a method of a tensor."""
+    direct = True
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not is_internal(name):
+            return frame, direct
+        direct = direct and (name.startswith(_OWN) or name.endswith(_PLUMBING))
+        frame = frame.f_back
+    return None, direct
+
+
+def _expression(frame: FrameType) -> str:
+    """Source text of the expression that runs in ``frame``, without the keyword of its statement."""
+    code = frame.f_code
+    line, end, start, stop = _positions(code)[frame.f_lasti // 2]
+    text = linecache.getline(code.co_filename, frame.f_lineno)
+    if line == end == frame.f_lineno and start is not None and stop is not None:
+        text = text.encode()[start:stop].decode(errors="replace")
+    text = text.strip()
+    for word in ("if ", "elif ", "while ", "assert ", "return "):
+        text = text.removeprefix(word)
+    if " or " not in text and " and " not in text:
+        text = text.removeprefix("not ")
+    text = text.removesuffix(":")
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+@functools.lru_cache(maxsize=256)
+def _positions(code: CodeType) -> list[tuple[int | None, int | None, int | None, int | None]]:
+    return list(code.co_positions())
+
+
+def shortened(file: str) -> str:
+    """``file`` as one would name it: from here, from its package, else its name."""
+    if "site-packages/" in file:
+        return file.rpartition("site-packages/")[2]
+    with contextlib.suppress(ValueError):  # on another drive
+        here = os.path.relpath(file)
+        if not here.startswith(".."):
+            return here
+    return Path(file).name
+
+
+# -- stand-ins that follow from an op ----------------------------------------------------------------
+
+Arguments = tuple[Sequence[Any], Mapping[str, Any]]
+Rule = Callable[[Any, Values, Sequence[Any], Mapping[str, Any], Any], Any]
+"""Stand-ins of an op's results: of the op, the values, its arguments and its result. None: like any other number."""
+
+
+def _known_or_guess(values: Values, tensor: Any) -> Number:
+    constant = getattr(tensor, "constant", None)
+    if constant is not None and constant.numel():
+        with _disable_current_modes():
+            return constant.flatten()[0].item()  # type: ignore[no-any-return]
+    return values.standing_for(tensor)
+
+
+def _pointwise(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
+    """Arithmetic on the stand-ins of the operands."""
+    if not isinstance(result, torch.Tensor) or "out" in kwargs:
+        return None
+    if func._schema.is_mutable:
+        func = _functional(func)
+        if func is None:
+            return None
+
+    def scalar(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.full((), _known_or_guess(values, tensor), dtype=tensor.dtype)
+
+    with _disable_current_modes():
+        positional, named = pytree.tree_map_only(torch.Tensor, scalar, (list(args), dict(kwargs)))
+        named.pop("device", None)
+        try:
+            return func(*positional, **named).item()
+        except (RuntimeError, TypeError, NotImplementedError):
+            return None
+
+
+@functools.cache
+def _functional(func: Any) -> Any:
+    packet = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::").rstrip("_"), None)
+    return getattr(packet, func._overloadname, None)
+
+
+def _same(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
+    """The stand-in of the first operand: views, copies, and reductions that equal elements leave as they are."""
+    del func, kwargs, result
+    first = args[0][0] if isinstance(args[0], (list, tuple)) else args[0]
+    return _known_or_guess(values, first)
+
+
+def _summed(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
+    return _same(func, values, args, kwargs, result) * args[0].numel() // max(1, result.numel())
+
+
+def _within(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
+    """The middle of the range of ``randint`` and ``random_``."""
+    del values, result, kwargs
+    low = args[[a.name for a in func._schema.arguments].index("low")] if "low" in str(func._schema) else 0
+    names = [a.name for a in func._schema.arguments]
+    high = args[names.index("high")] if "high" in names else 2
+    return (low + high) // 2
+
+
+def _always(value: Number) -> Rule:
+    return lambda *_: value
+
+
+_SAME = (
+    "all any max min amax amin mean median nanmedian mode clone _to_copy contiguous index_select gather take repeat "
+    "lift_fresh flip roll sort cummax cummin constant_pad_nd cat stack index masked_select"
+)
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(_SAME.split(), _same),
+    "sum": _summed,
+    "randint": _within,
+    "randint_like": _within,
+    "random": _within,
+    "rand": _always(0.5),
+    "rand_like": _always(0.5),
+    "argmax": _always(0),
+    "argmin": _always(0),
+    "argsort": _always(0),
+    "multinomial": _always(0),
+    "searchsorted": _always(0),
+    "bucketize": _always(0),
+}
+"""Rules by the name of an op, without the underscore of its in-place form."""
+_MAKERS = frozenset(name for name, rule in _RULES.items() if rule not in (_same, _summed))
+
+
+@functools.cache
+def _rule(func: Any) -> tuple[Rule | None, bool]:
+    """The rule of an op, and whether it holds whatever the operands are."""
+    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
+        return None, False
+    name = func._schema.name.removeprefix("aten::").removesuffix("_")
+    if name in _RULES:
+        return _RULES[name], name in _MAKERS
+    if torch.Tag.pointwise in func.tags:
+        return _pointwise, False
+    return (_same, False) if func.is_view else (None, False)
+
+
+def follow(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+    """Give the results of an op the stand-ins that follow from its operands."""
+    rule, always = _rule(func)
+    if rule is None:
+        return
+    first = result[0] if isinstance(result, (tuple, list)) and result else result
+    if type(first) is not FakeTensor or first.constant is not None:
+        return
+    if first.dtype != torch.bool:
+        if first.is_floating_point() and first.numel() > KNOWN_NUMEL:  # nobody looks into it
+            return
+        if not always and not any(_guessed(arg) for arg in args):
+            return
+    guess = rule(func, values, args, kwargs, first)
+    first.guess = guess if guess is None or math.isfinite(guess) else None  # type: ignore[attr-defined]
+    for more in result[1:] if first is not result else ():
+        if isinstance(more, FakeTensor):
+            more.guess = guess if more.dtype == first.dtype else 0  # type: ignore[attr-defined]
+
+
+def _guessed(arg: Any) -> bool:
+    if isinstance(arg, (list, tuple)):
+        return bool(arg) and _guessed(arg[0])
+    return type(arg) is FakeTensor and (getattr(arg, "guess", None) is not None or arg.dtype == torch.bool)
+
+
+# -- readings that no op makes -----------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def readable() -> Iterator[None]:
+    """Let methods that look into a tensor's memory find stand-ins in a fake one."""
+    methods = {"tolist": _tolist, "numpy": _numpy, "__format__": _format, "__array__": _array}
+    with contextlib.ExitStack() as stack:
+        for name, method in methods.items():
+            stack.enter_context(replaced(FakeTensor, name, method))
+        yield
+
+
+def _tolist(self: Any) -> Any:
+    if self.constant is not None:
+        with _disable_current_modes():
+            return self.constant.tolist()
+    value = self.fake_mode.values.read(self)
+
+    def nested(shape: Sequence[int]) -> Any:
+        return [nested(shape[1:]) for _ in range(shape[0])] if shape else value
+
+    return nested(self.shape)
+
+
+def _numpy(self: Any, *, force: bool = False) -> Any:
+    import numpy
+
+    if self.requires_grad and not force:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+    self.detach()  # as PyTorch does, and it is an op
+    with _disable_current_modes():
+        known = torch.empty(0, dtype=self.dtype) if self.constant is None else self.constant.detach().clone()
+        array = known.numpy()
+    if self.constant is not None:
+        return array
+    return numpy.full(tuple(self.shape), self.fake_mode.values.read(self), dtype=array.dtype)
+
+
+def _array(self: Any, dtype: Any = None, copy: Any = None) -> Any:
+    del copy
+    array = _numpy(self)
+    return array if dtype is None else array.astype(dtype, copy=False)
+
+
+def _format(self: Any, spec: str) -> str:
+    return format(self.detach().item(), spec) if self.dim() == 0 else object.__format__(self, spec)

@@ -1,0 +1,233 @@
+"""A step that reads values of fake tensors is told stand-ins, and the Graph says so."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tensortide import capture
+from tensortide.errors import CaptureError, DataDependent
+from tensortide.graph import Graph, validate
+from tensortide.recorder.known import KNOWN_NUMEL
+
+Step = Callable[[], Any]
+FILE = "test_values.py"
+
+
+def ops(graph: Graph) -> list[object]:
+    return [(op.name, [t.shape for t in op.inputs], [t.shape for t in op.outputs]) for op in graph]
+
+
+def trained(model: nn.Module, loss: Callable[[], torch.Tensor], after: Callable[[torch.Tensor], Any]) -> Step:
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> None:
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        after(value)
+        optimizer.step()
+
+    return step
+
+
+def logging(batch: int = 8) -> Step:
+    model, x = nn.Linear(16, 4), torch.randn(batch, 16)
+    history: list[float] = []
+
+    def log(loss: torch.Tensor) -> None:
+        if not torch.isfinite(loss):
+            raise ValueError("diverged")
+        if torch.isnan(loss).any() or loss > 1e6:
+            raise ValueError("diverged")
+        history.append(loss.item())
+        sys.stdout.write(
+            f"{loss:.3f} {float(loss)} {loss.detach().numpy()} {np.asarray(loss.detach())} {loss.tolist()}"
+        )
+
+    return trained(model, lambda: F.cross_entropy(model(x), torch.zeros(batch, dtype=torch.long)), log)
+
+
+def clipping(batch: int = 8) -> Step:
+    model, x = nn.Linear(16, 4), torch.randn(batch, 16)
+
+    def clip(loss: torch.Tensor) -> None:
+        norm = torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm()
+        if norm > 1:
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter.grad.mul_(1 / norm)
+
+    return trained(model, lambda: model(x).sum(), clip)
+
+
+def quasi_newton(line_search: str = "strong_wolfe") -> Step:
+    model, x = nn.Linear(16, 4), torch.randn(8, 16)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3, line_search_fn=line_search or None)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        return loss
+
+    return lambda: optimizer.step(closure)
+
+
+def cut(batch: int = 8) -> Step:
+    x, lengths = torch.randn(batch, 30, 16), torch.randint(1, 30, (batch,))
+    return lambda: x[:, : lengths.max().item()] * 2
+
+
+def chosen(batch: int = 8) -> Step:
+    x = torch.randn(batch, 16)
+    return lambda: x[x > 0] * 2
+
+
+def waiting() -> Step:
+    x = torch.randn(4)
+
+    def step() -> torch.Tensor:
+        y = x.abs().sum() + 2
+        while y > 0.5:
+            y = y * 0.1
+        return y
+
+    return step
+
+
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
+def test_a_step_that_logs_is_captured_and_says_what_it_assumed(capsys: pytest.CaptureFixture[str]) -> None:
+    graph = capture(logging)
+    validate(graph)
+    said = "\n".join(graph.meta.assumptions)
+    assert graph.meta.captured_on == "fake"
+    assert "torch.isfinite(loss) taken as True at " in said
+    assert "torch.isnan(loss).any() or loss > 1e6 taken as False" in said
+    assert "loss.item() taken as 1.0 at " in said
+    assert said.endswith("nothing but printing depended on these values")
+    assert ops(graph) == ops(capture(logging, real=True))
+    assert "2.000" not in capsys.readouterr().out  # another value was tried in silence
+
+
+def test_a_branch_that_depends_on_a_value_says_so() -> None:
+    (said,) = capture(clipping).meta.assumptions
+    assert said.startswith("norm > 1 taken as False at ")
+    assert said.endswith("with other values the ops of the step are others")
+
+
+@pytest.mark.parametrize("line_search", ["", "strong_wolfe"])
+def test_an_optimizer_that_reads_the_loss_runs_all_its_iterations(line_search: str) -> None:
+    torch.manual_seed(0)
+    fake, real = (
+        capture(quasi_newton, hyperparameters={"line_search": line_search}, real=real) for real in (False, True)
+    )
+    assert ops(fake) == ops(real)
+
+
+def test_values_that_decide_shapes_are_real_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tensortide.recorder.values.READ_LIMIT", 20)
+    for workload, what in ((cut, "lengths.max().item()"), (chosen, "aten.nonzero"), (waiting, "y > 0.5")):
+        graph = capture(workload)
+        assert graph.meta.captured_on == "real"
+        (said,) = graph.meta.assumptions
+        assert said.startswith("captured on real tensors; on fake ones: ")
+        assert what in said
+        assert FILE in said
+    monkeypatch.setattr("tensortide.recorder.failure.available_bytes", lambda: 1000)
+    for workload in (cut, chosen, waiting):
+        with pytest.raises(DataDependent, match=rf"--assume '.*{FILE}:\d+="):
+            capture(workload)
+
+
+def test_an_assumed_number_of_elements_is_taken() -> None:
+    line = chosen.__code__.co_firstlineno + 2
+    graph = capture(chosen, assume={f"{FILE}:{line}": 37})
+    assert graph.meta.captured_on == "fake"
+    assert [op.outputs[0].shape for op in graph if op.name == "aten.index.Tensor"] == [(37,)]
+    assert "taken as 37" in graph.meta.assumptions[0]
+    line = cut.__code__.co_firstlineno + 2
+    graph = capture(cut, assume={f"{FILE}:{line}": 12})
+    assert next(op for op in graph if op.name == "aten.mul.Tensor").inputs[0].shape == (8, 12, 16)
+    with pytest.raises(CaptureError, match=f"{FILE}:1 reads no value"):
+        capture(cut, assume={f"{FILE}:1": 12})
+
+
+def test_a_loop_that_waits_for_a_value_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tensortide.recorder.values.READ_LIMIT", 20)
+    with pytest.raises(DataDependent, match="over 20 times at one line"):
+        capture(waiting, real=False)
+
+
+def test_constants_are_known_while_a_model_is_built() -> None:
+    def workload() -> Step:
+        rates = [x.item() for x in torch.linspace(0, 0.1, 12)]
+        assert rates == torch.linspace(0, 0.1, 12).tolist()
+        assert rates[-1] == pytest.approx(0.1)
+        steps = torch.zeros(3, dtype=torch.long)
+        steps[1] += 2
+        sizes = (torch.arange(3) * 2 + steps).tolist()
+        layers = nn.Sequential(*[nn.Linear(4, 4 + size) for size in sizes][:1], *[nn.Dropout(rate) for rate in rates])
+        x = torch.randn(2, 4)
+        assert sizes == [0, 4, 4]
+        return lambda: layers(x).sum().backward()
+
+    assert capture(workload).meta.assumptions == ()
+
+
+def test_what_is_written_over_is_not_known_any_more() -> None:
+    x, history = torch.randn(8, 4), list[Any]()
+
+    def workload() -> Step:
+        kept = torch.zeros(4)
+        lists = [torch.zeros(4), torch.zeros(4)]
+        norm = nn.BatchNorm1d(4)
+
+        def step() -> None:
+            norm(x)
+            kept.copy_(x[0])
+            torch._foreach_add_(lists, [x[0], x[1]])
+            history.append([norm.running_mean[0].item(), kept[0].item(), lists[1][0].item()])  # type: ignore[index]
+
+        return step
+
+    said = capture(workload).meta.assumptions
+    assert "0.99" in said[0]
+    assert "0.0" not in said[0]
+
+
+def test_large_constants_take_no_memory() -> None:
+    def workload() -> Step:
+        large = torch.zeros(1).repeat(1 << 40) + torch.ones(KNOWN_NUMEL, KNOWN_NUMEL)[0, 0]
+        return lambda: large * 2
+
+    assert capture(workload).storages[0].nbytes == 4 << 40
+
+
+def test_what_fails_on_fake_tensors_only_runs_on_real_ones() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    model, x = nn.TransformerEncoder(layer, 2).eval(), torch.randn(4, 7, 16)
+    padding = torch.arange(7)[None] >= torch.tensor([3, 7, 5, 6])[:, None]
+
+    def step() -> None:
+        with warnings.catch_warnings(action="ignore"), torch.no_grad():
+            model(x, src_key_padding_mask=padding)
+
+    graph = capture(step)
+    validate(graph)
+    assert "on fake ones: RuntimeError" in graph.meta.assumptions[0]
+
+    def broken() -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(CaptureError, match="raised KeyError: 'mine'") as error:
+        capture(broken)
+    assert "--real" not in str(error.value)
