@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 from cyclopts import CycloptsError, MissingArgumentError
 
 from tensortide.cli.app import application
+from tensortide.run.budget import Usage
 
 ROOT = Path(__file__).parent.parent
 PROJECT = (ROOT / "pyproject.toml").read_text()
@@ -83,6 +85,13 @@ def test_commands_and_sources_exist(page: Path) -> None:
     text = page.read_text()
     assert list(wrong_commands(text)) == []
     assert list(missing_sources(text)) == []
+
+
+def test_every_field_of_usage_stands_in_its_table() -> None:
+    section = (ROOT / "docs/run.md").read_text().partition("\n## Usage\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE)
+    properties = [name for name, member in vars(Usage).items() if isinstance(member, property)]
+    assert [name for name, _ in rows] == [*(field.name for field in dataclasses.fields(Usage)), *properties]
 
 
 def test_what_does_not_exist_is_found(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,50 @@ def test_a_device_that_is_not_there_is_an_error_of_one_line(capsys: pytest.Captu
     status, out, err = output(capsys, *SMALL, "--budget", "1GiB", "--device", "cuda")
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert "no cuda device was found: choose the device 'cpu'" in err
+
+
+@pytest.mark.parametrize("real", [[], ["--real"]], ids=["fake", "real"])
+def test_results_are_compared_with_those_of_ordinary_steps(capsys: pytest.CaptureFixture[str], real: list[str]) -> None:
+    status, out, err = output(capsys, *SMALL, *real, "--budget", "1GiB", "--quiet")
+    assert (status, err) == (0, "")
+    assert "Results are those of ordinary steps, bit for bit, after 3 steps of each kind" in " ".join(out.split())
+    _, out, _ = output(capsys, *SMALL, *real, "--budget", "1GiB", "--json")
+    facts = json.loads(out)["sections"]["run"]["facts"]
+    assert facts["results"] == "equal"
+    assert facts["compared_steps"] == 3
+    assert facts["compared_bytes"] > 0
+
+
+STRAYS = """
+import torch
+from tensortide.errors import RunError
+from tensortide.run.budget import current
+
+def work():
+    x = torch.ones(8)
+
+    def step():
+        try:
+            current()
+        except RunError:
+            x.mul_(3)
+        else:
+            x.mul_(2)
+
+    return step
+"""
+
+
+def test_results_that_differ_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(STRAYS)
+    arguments = [f"{tmp_path / 'work.py'}:work", "--budget", "1GiB", "--steps", "1"]
+    status, out, _ = output(capsys, *arguments)
+    assert status == 0
+    assert "Results differ from those of ordinary steps, first in x" in " ".join(out.split())
+    _, out, _ = output(capsys, *arguments, "--json")
+    section = json.loads(out)["sections"]["run"]
+    assert (section["facts"]["results"], section["facts"]["first_difference"]) == ("differ", "x")
+    assert section["notes"][0]["kind"] == "failure"
 
 
 def test_json_has_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +130,9 @@ def test_a_step_that_fits_only_under_a_budget_runs_under_it_alone(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((*SMALL, "--budget", "1"), "asks for"),
+        ((*SMALL, "--budget", "1B"), "asks for"),
+        ((*SMALL, "--budget", "60"), "a budget of 60 would be 60 bytes: 60 MiB? 60 %? Bytes are written 60B"),
+        ((*SMALL, "--budget", "8000"), "would be 8000 bytes: 8000 MiB? Bytes are written 8000B"),
         ((*SMALL, "--budget", "much"), "is no budget"),
         ((*SMALL, "--budget", "1GiB", "--policy", "best"), "no policy"),
         ((*SMALL[:-2], "--budget", "1GiB", "--steps", "0"), "at least 1"),
@@ -120,8 +167,8 @@ def work():
 def test_the_least_budget_of_a_step_is_found_and_confirmed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "work.py"
     file.write_text(DEEP)
-    status, out, _ = output(capsys, f"{file}:work", "--least", "--steps", "1", "--no-plain", "--json")
-    assert status == 0
+    status, out, err = output(capsys, f"{file}:work", "--least", "--steps", "1", "--no-plain", "--json")
+    assert status == 0, err
     found = json.loads(out)["sections"]
     facts, run = found["least"]["facts"], found["run"]["facts"]
     assert facts["failed_bytes"] < facts["least_bytes"] == run["budget_bytes"] < facts["plain_peak_bytes"] * 0.7
@@ -129,6 +176,36 @@ def test_the_least_budget_of_a_step_is_found_and_confirmed(capsys: pytest.Captur
     assert facts["simulated_bytes"] == pytest.approx(facts["least_bytes"], rel=0.3)
     assert facts["simulated_bytes"] <= facts["fast_bytes"] <= facts["plain_peak_bytes"]
     assert run["peak_bytes"] <= run["budget_bytes"]
+    assert facts["varies"] == ""
+
+
+CHANGES = """
+import torch
+
+def work():
+    x = torch.randn(64, 64, requires_grad=True)
+    calls = [0]
+
+    def step():
+        calls[0] += 1
+        y = x
+        for _ in range(4 + (calls[0] == 4)):
+            y = (y * 1.5).tanh()
+        y.sum().backward()
+        x.grad = None
+
+    return step
+"""
+
+
+@pytest.mark.slow
+def test_the_least_budget_says_that_a_step_changes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(CHANGES)
+    status, out, err = output(capsys, f"{tmp_path / 'work.py'}:work", "--least", "--steps", "1", "--json")
+    assert status == 0, err
+    section = json.loads(out)["sections"]["least"]
+    assert re.fullmatch(r"3 calls ran (\d+), \1, \d+ ops", section["facts"]["varies"])
+    assert section["notes"][0]["text"].startswith("The step differs from call to call: 3 calls ran")
 
 
 def test_least_is_asked_for_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import CaptureOptions, OutputOptions, Settings, opened, option, settings_of, step_of
+from tensortide.cli.source import (
+    CaptureOptions,
+    OutputOptions,
+    Settings,
+    opened,
+    option,
+    progress,
+    settings_of,
+    step_of,
+)
 from tensortide.errors import RunError
 from tensortide.graph import Graph
 from tensortide.plans import Plan, save_plan
@@ -45,6 +56,9 @@ def run(
         Parameter(negative="--no-plain", help="Ordinary steps too, to compare with; not where only a budget fits."),
     ] = True,
     set: Settings = (),
+    real: Annotated[
+        bool, option("--real", "Where the step is captured too, capture it on real tensors; it always runs on them.")
+    ] = False,
     device: Annotated[
         str | None,
         option(
@@ -71,22 +85,23 @@ def run(
         check_writable(plan)
     if bool(budget) is least or (least and (compare or check or plan is not None)):
         raise RunError("give either --budget, or --least alone, which searches for one")
-    workload, options = step_of(target, "run"), CaptureOptions(set=set)
+    workload, options = step_of(target, "run"), CaptureOptions(set=set, real=real)
     settings = settings_of(workload, options)
     captured = least or compare or plan is not None or isinstance(decision(policy), Plan)
-    graph = _captured(workload, options, quiet=out.quiet or out.json) if captured else None
+    quiet = out.quiet or out.json
+    graph = _captured(workload, options, quiet=quiet) if captured else None
     if least:
         assert graph is not None
-        with warnings.catch_warnings():
-            warnings.showwarning = _told
-            run_of_least = searched(target, workload.function, settings, graph, policy, device, steps, plain=plain)
+        with told(), progress(quiet) as say:
+            run_of_least = searched(
+                target, workload.function, settings, graph, policy, device, steps, plain=plain, progress=say
+            )
         made = least_document(run_of_least)
         show(made, out, wrote=files.write(made, table="figures"))
         return
-    limit = Budget(int(budget) if budget.isdecimal() else budget, policy, graph=graph, device=device, check=check)
-    with warnings.catch_warnings():
-        warnings.showwarning = _told
-        result = measured(target, workload.function, settings, limit, steps, plain=plain)
+    limit = Budget(budget, policy, graph=graph, device=device, check=check)
+    with told(), progress(quiet) as say:
+        result = measured(target, workload.function, settings, limit, steps, plain=plain, progress=say)
     found = limit.steps[-steps:]
     both = compared(limit, found) if compare else None
     if plan is not None:
@@ -105,6 +120,13 @@ def _captured(workload: Workload, options: CaptureOptions, *, quiet: bool) -> Gr
     return opened(workload, replace(options, real=True), quiet=quiet).graph
 
 
-def _told(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Print a warning while the run goes on."""
-    sys.stderr.write(f"warning: {message}\n")
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Print warnings as lines while the run goes on."""
+
+    def tell(message: Warning | str, *_: Any, **__: Any) -> None:
+        sys.stderr.write(f"warning: {message}\n")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = tell
+        yield

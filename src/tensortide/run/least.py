@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat.simulator import Simulator, least_bytes, smallest_budget
 from tensortide.run.budget import Budget
 from tensortide.run.measure import Measured, elsewhere_bytes, measured, run_steps
+from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
@@ -24,6 +26,8 @@ TWICE = 2.0
 """Times the step beyond which a budget counts as slow (``SlowBudget``)."""
 STEP = 0.03
 """Share by which a budget is changed from one live run to the next."""
+SEEN = 4
+"""Steps of the first run: optimizer state, sums of gradients, first calls, and then."""
 MOST_RUNS = 8
 """Live runs until the search ends where it is."""
 
@@ -44,6 +48,8 @@ class Least:
     failure: str
     op: str
     op_bytes: int
+    varies: str = ""
+    """Difference between one call of the step and another, if there is any."""
 
 
 def least(
@@ -56,18 +62,24 @@ def least(
     steps: int,
     *,
     plain: bool = True,
+    progress: Callable[[str], None] = lambda message: None,
 ) -> Least:
     """Find the least budget under which ``workload``, of which ``graph`` is a step, can be trained with ``policy``.
 
     The step is measured once under a budget of ``auto``, and simulated with what was measured. Raises RunError where no
     budget suffices.
     """
-    step = _seen(target, workload, settings, graph, policy, device)
+    progress("steps without evictions")
+    step, varies = _seen(target, workload, settings, graph, policy, device)
+    progress("simulating")
     simulator, extra = _simulator(step), elsewhere_bytes(step)
     simulated = (smallest_budget(simulator, policy, overhead_limit=LONGEST).budget_bytes or 0) + extra
 
+    runs = itertools.count(1)
+
     def tried(nbytes: int) -> Measured | str:
         gc.collect()
+        progress(f"live run {next(runs)} of at most {MOST_RUNS}, under {format_bytes(nbytes)}")
         try:
             budget = Budget(nbytes, policy, device=device)
             found = measured(target, workload, settings, budget, steps, plain=plain)
@@ -88,6 +100,7 @@ def least(
         failure=failure,
         op=step.recorded[origin].name if origin >= 0 else "",
         op_bytes=op_bytes + extra,
+        varies=varies,
     )
 
 
@@ -109,13 +122,19 @@ def _seen(
     graph: Graph,
     policy: str,
     device: str | None,
-) -> LiveStep:
-    """One step as it runs where memory is plentiful."""
+) -> tuple[LiveStep, str]:
+    """One step as it runs where memory is plentiful, and how steps differ from call to call."""
     probe = Budget("auto", policy, graph=graph, device=device)
-    run_steps(target, workload, settings, probe, 4)  # optimizer state, sums of gradients, first calls, and then
-    if not probe.steps:
+    ops = run_steps(target, workload, settings, probe, SEEN)[1:]  # the first creates optimizer state
+    matched = len(probe.steps)
+    if not matched:
         raise RunError(f"no step of {target} ran the ops of the captured one: its least budget cannot be searched for")
-    return probe.steps[-1]
+    varies = ""
+    if len(set(ops)) > 1:
+        varies = f"{len(ops)} calls ran {', '.join(map(str, ops))} ops"
+    elif matched < len(ops) - 1:  # one shows which gradients are summed out of place under a budget
+        varies = f"{matched} of {len(ops)} calls ran the ops of the captured one, with its sizes"
+    return probe.steps[-1], varies
 
 
 def _confirmed(tried: Callable[[int], Measured | str], nbytes: int) -> tuple[Measured, int | None, str]:

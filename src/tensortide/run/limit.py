@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _MARGIN = 0.1
 """Share of the free memory that ``auto`` leaves alone."""
+_LEAST_BARE = 1 << 20
+"""Texts of a number alone below that have lost their unit."""
 _GIVE = "give whole bytes, a size such as '8GiB', '60%' or 'auto'"
 
 
@@ -54,7 +56,13 @@ def budget_bytes(limit: int | str, device: torch.device, held_bytes: int = 0) ->
             raise RunError(f"a budget of {limit!r} is no share of the device's memory")
         return int(device_of(device).memory()[1] * percent / 100)
     try:
-        return budget_bytes(parse_bytes(text), device)
+        nbytes = parse_bytes(text)
+        if text.isdecimal() and nbytes < _LEAST_BARE:
+            hint = f"{text} MiB? {text} %?" if nbytes <= 100 else f"{text} MiB?"
+            raise RunError(f"a budget of {text} would be {text} bytes: {hint} Bytes are written {text}B")
+        return budget_bytes(nbytes, device)
+    except RunError:
+        raise
     except TensortideError as error:
         raise RunError(f"{limit!r} is no budget: {_GIVE}") from error
 

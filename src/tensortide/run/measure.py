@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +19,7 @@ from tensortide.plans.remat.schedule import recorded
 from tensortide.replays import replay
 from tensortide.replays.remat import Simulator
 from tensortide.run.budget import COUNTED, Budget, Usage
+from tensortide.run.results import NONE, Agreement, Generators, Results, detached, results_of
 from tensortide.timelines import Difference, Figures, diff, mean_figures, mean_times, timeline
 
 if TYPE_CHECKING:
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
     from tensortide.replays.remat.simulation import Status
     from tensortide.run.follow import LiveStep
     from tensortide.timelines import Timeline
+
+
+WARM = 2
+"""Steps before those that are measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,8 @@ class Measured:
 
     check: int = 0
     """The contents of every ``check``-th storage were compared (``Budget``); 0: of none."""
+    agreement: Agreement | None = None
+    """Results of both kinds of steps; None: there were no ordinary ones."""
 
     @property
     def slowdown(self) -> float | None:
@@ -62,49 +71,95 @@ def measured(
     steps: int,
     *,
     plain: bool = True,
+    progress: Callable[[str], None] = lambda message: None,
 ) -> Measured:
-    """``steps`` steps under ``budget``, and if ``plain`` as many ordinary ones, each after one to warm up. The very
-    first step runs under a budget too: what does not fit ends there, and what fits only so is never run otherwise."""
+    """``steps`` steps under ``budget``, and if ``plain`` as many ordinary ones, each after two to warm up. The very
+    first step runs under a budget too: what does not fit ends there, and what fits only so is never run otherwise.
+
+    For ordinary steps the workload is built again, with the random generators as they were, and results are compared.
+    """
     if steps < 1:
         raise RunError(f"cannot measure over {steps} steps: it takes at least 1")
     with budget.device if budget.device.type != "cpu" else contextlib.nullcontext():
-        return _measured(target, _built(target, workload, settings), budget, steps, plain)
+        build = partial(_built, target, workload, settings)
+        generators = Generators.now()
+        progress("steps under the budget")
+        found, start, results = _budgeted(target, build, budget, steps, plain)
+        if not plain:
+            return found
+        progress("ordinary steps")
+
+        def ordinary() -> tuple[list[int], Results, Results]:
+            gc.collect()
+            generators.rewind()
+            return _ordinary(target, build, budget.device, WARM + steps)
+
+        times, own_start, own = ordinary()
+        reason, first = "", results.difference(own)
+        if other := start.difference(own_start):
+            reason = f"built a second time, it starts with another value of {other}"
+        elif first and (other := own.difference(ordinary()[2])):
+            reason = f"ordinary steps do not repeat either; the first difference is {other}"
+        agreement = Agreement(None if reason else not first, WARM + steps, results, first, reason)
+        return replace(found, plain_ns=int(statistics.median(times[WARM:])), agreement=agreement)
 
 
 def run_steps(
     target: str, workload: Callable[..., Any], settings: Mapping[str, Any], budget: Budget, count: int
-) -> None:
-    """Run ``count`` steps of a new ``workload`` under ``budget``."""
+) -> list[int]:
+    """Run ``count`` steps of a new ``workload`` under ``budget``. Returns how many ops each has run."""
     with budget.device if budget.device.type != "cpu" else contextlib.nullcontext():
         step = _built(target, workload, settings)
+        reached = [0]
         with budget:
-            _timed(target, step, budget.device, count)
+            for _ in range(count):
+                _timed(target, step, budget.device, 1)
+                reached.append(budget.usage.ops)
+        return [after - before for before, after in itertools.pairwise(reached)]
 
 
-def _measured(target: str, step: Callable[[], Any], budget: Budget, steps: int, plain: bool) -> Measured:
+def _budgeted(
+    target: str, build: Callable[[], Callable[[], Any]], budget: Budget, steps: int, plain: bool
+) -> tuple[Measured, Results, Results]:
+    """``steps`` steps under ``budget`` after those to warm up; the results before and after all of them, if there are
+    ``plain`` ones to compare with."""
+    step = build()
+    start = results_of(step) if plain else NONE
     with Budget(budget.limit, budget.policy, device=budget.device, workspace=budget.workspace, check=budget.check):
         _timed(target, step, budget.device, 1)
     gc.collect()
     with budget:
         before_bytes = budget.resident_bytes
-        _timed(target, step, budget.device, 1)
+        _timed(target, step, budget.device, WARM - 1)
         first = budget.usage
-        times = _timed(target, step, budget.device, steps)
+        returned: list[Any] = []
+        times = _timed(target, step, budget.device, steps, returned)
         last = budget.usage
+        returned = detached(returned)
     gc.collect()
-    ordinary = _timed(target, step, budget.device, 1 + steps)[1:] if plain else None
     means = {name: round((getattr(last, name) - getattr(first, name)) / steps) for name in ("ops", *COUNTED)}
-    return Measured(
+    found = Measured(
         target=target,
         budget_bytes=budget.budget_bytes,
         policy=budget.name,
         device=str(budget.device),
         steps=steps,
         before_bytes=before_bytes,
-        plain_ns=int(statistics.median(ordinary)) if ordinary else None,
+        plain_ns=None,
         step=replace(last, open_ns=int(statistics.median(times)), **means),
         check=budget.check,
     )
+    return found, start, results_of(step, *returned) if plain else start
+
+
+def _ordinary(
+    target: str, build: Callable[[], Callable[[], Any]], device: torch.device, count: int
+) -> tuple[list[int], Results, Results]:
+    """The times of ``count`` ordinary steps, and the results before and after them."""
+    step, returned = build(), list[Any]()
+    start = results_of(step)
+    times = _timed(target, step, device, count, returned)
+    return times, start, results_of(step, *returned)
 
 
 def _built(target: str, workload: Callable[..., Any], settings: Mapping[str, Any]) -> Callable[[], Any]:
@@ -127,12 +182,18 @@ def _failing(what: str) -> Iterator[None]:
         raise WorkloadError(f"{what}: {type(error).__name__}: {error}") from error
 
 
-def _timed(target: str, step: Callable[[], Any], device: torch.device, count: int) -> list[int]:
+def _timed(
+    target: str, step: Callable[[], Any], device: torch.device, count: int, returned: list[Any] | None = None
+) -> list[int]:
+    """The times of ``count`` steps. What the last of them returns is put into ``returned``."""
     times = []
-    for _ in range(count):
+    for number in range(count):
         began = time.perf_counter_ns()
         with _failing(f"a step of {target} failed"):
-            step()
+            result = step()
+        if returned is not None and number == count - 1:
+            returned.append(result)
+        del result
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
         times.append(time.perf_counter_ns() - began)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tensortide.reports.blocks import Document, Fact, Facts, Note, Section, data_facts
+from tensortide.reports.blocks import AnyBlock, Document, Fact, Facts, Note, Section, data_facts
 from tensortide.reports.sections import difference
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
     from tensortide.run.least import Least
     from tensortide.run.measure import Compared, Measured
+    from tensortide.run.results import Agreement
 
 __all__ = ["document", "least_document", "section"]
 
@@ -40,26 +41,54 @@ def _least(found: Least) -> Section:
     share = f"{works / found.plain_bytes:.2f} of the peak without evictions" if found.plain_bytes else ""
     facts = [
         Fact("least", "Least budget", works, "bytes", share),
-        Fact("least_given", "parameters, state, inputs, and what else is there before", given, "bytes", level=1),
+        Fact("least_given", "resident before", given, "bytes", "parameters, state, inputs", level=1),
         Fact("least_rest", "the step itself", works - given, "bytes", level=1),
         Fact("failed", "Too small", found.failed_bytes, "bytes", found.failure),
         Fact("simulated", "Least by the simulator", found.simulated_bytes, "bytes"),
-        Fact("fast", "Recomputes no longer than the step takes", found.fast_bytes, "bytes", "by the simulator"),
+        Fact("fast", "Least for a fast step", found.fast_bytes, "bytes", "recomputes no longer, simulated"),
         Fact("plain_peak", "Peak without evictions", found.plain_bytes, "bytes"),
-        Fact("op_bytes", "The most demanding op", found.op_bytes, "bytes", f"{found.op}, with what always stays"),
+        Fact("op_bytes", "Most demanding op", found.op_bytes, "bytes", f"{found.op}, with what always stays"),
+        *data_facts("text", varies=found.varies),
     ]
-    return Section("least", "The least budget", blocks=(Facts(rows=tuple(facts)),))
+    blocks: list[AnyBlock] = [Facts(rows=tuple(facts))]
+    if found.varies:
+        text = f"The step differs from call to call: {found.varies}. Another call may need more."
+        blocks.append(Note(text=text, kind="warning"))
+    return Section("least", "The least budget", blocks=tuple(blocks))
 
 
 def section(result: Measured) -> Section:
     """The section of ``result``: medians over its steps."""
-    blocks: list[Facts | Note] = [Facts(rows=tuple(_facts(result)))]
+    blocks: list[AnyBlock] = [Facts(rows=tuple(_facts(result)))]
+    if result.agreement is not None:
+        blocks.append(_agreement(result.agreement))
     if result.check:
         which = "Every storage" if result.check == 1 else f"One storage in {result.check}"
         blocks.append(
             Note(text=f"{which} was checked: no unseen write, and every op repeats. Times include the checks.")
         )
     return Section("run", "Steps under the budget", blocks=tuple(blocks))
+
+
+def _agreement(found: Agreement) -> Note:
+    """Say whether the results of both kinds of steps are equal, and what was compared."""
+    results = found.results
+    left_out = f"; {results.left_out} more cannot be read" if results.left_out else ""
+    compared = (
+        f"after {found.steps} steps of each kind from the same start: what the last one returned, {results.tensors} "
+        f"tensors that the step reaches ({format_bytes(results.nbytes)}: parameters, gradients, optimizer state, inputs"
+        f"{left_out}), random generators"
+    )
+    if found.equal:
+        return Note(text=f"Results are those of ordinary steps, bit for bit, {compared}.", kind="verdict")
+    if found.equal is None:
+        return Note(text=f"Results were not compared with ordinary steps: {found.reason}.", kind="warning")
+    advice = "Ordinary steps repeat. --check finds the op; on a GPU its kernels may not be deterministic"
+    text = f"Results differ from those of ordinary steps, first in {found.first}, {compared}. {advice}."
+    return Note(text=text, kind="failure")
+
+
+RESULTS = {True: "equal", False: "differ", None: "not compared"}
 
 
 def _facts(result: Measured) -> Iterator[Fact]:
@@ -80,6 +109,10 @@ def _facts(result: Measured) -> Iterator[Fact]:
     yield Fact("search", "making room", step.search_ns, "ns", f"{step.evictions} evictions", level=1)
     yield Fact("overhead", "everything else", step.overhead_ns, "ns", level=1)
     yield from data_facts("count", ops=step.ops, recomputations=step.recomputations, evictions=step.evictions)
+    if (found := result.agreement) is not None:
+        yield from data_facts("text", results=RESULTS[found.equal], first_difference=found.first, reason=found.reason)
+        yield from data_facts("count", compared_steps=found.steps, compared_tensors=found.results.tensors)
+        yield from data_facts("bytes", compared=found.results.nbytes)
     if step.followed_steps or step.left_steps:
         steps = step.followed_steps + step.left_steps
         yield Fact("followed_steps", "Steps by the plan", step.followed_steps, "count", f"of {steps}")
