@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MARGIN = 0.1
 """Share of the free memory that ``auto`` leaves alone."""
-_LEAST_BARE = 1 << 20
+_LEAST_BARE = 1 << 16
 """Texts of a number alone below that have lost their unit."""
 _GIVE = "give whole bytes, a size such as '8GiB', '60%' or 'auto'"
 
