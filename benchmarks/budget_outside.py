@@ -4,19 +4,19 @@
 
 Each case is a process of its own. After two ordinary steps, of which the second gives the step's own peak, two steps
 run under a budget of what is there and a share of that peak. *Printed* is ``usage.peak_bytes`` less what was there,
-*heap* the most bytes of the whole process's heap at once beyond those before the budget was opened, counted by a
-library that is loaded before the C library: bookkeeping, other libraries' buffers and scratch of all threads included.
-*Limit* is heap by the budget's share. *Pages* is the same for resident pages, where free memory that glibc keeps
-counts, too, in a heap that has the interpreter's objects (``PYTHONMALLOC=malloc``, which fragments it further); with
-*mapped* they are elsewhere, and glibc serves blocks from 1 MiB on by mappings of their own
-(``MALLOC_MMAP_THRESHOLD_=1048576``). An empty cell: no budget as small suffices, or it takes too long. It needs Linux
-with glibc, and a C compiler.
+*pages* the most resident pages of the whole process (``VmHWM``) beyond those before the budget was opened: tensors,
+free memory that is not given back, bookkeeping, other libraries' buffers and scratch of all threads. With *heap alone*
+tensors have memory of the C library, as they do without the compiled core; *heap* is the most bytes that it has handed
+out at once, counted by a library that is loaded before it. *Time* is that of a step with own pages by that with the
+heap alone: medians of processor time, steps of both taking turns in one process. An empty cell: no budget as small
+suffices, or it takes too long. It needs Linux with glibc, and a C compiler.
 """
 
 from __future__ import annotations
 
 import gc
 import itertools
+import statistics
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -29,14 +29,15 @@ from torch.nn import functional as F
 from tensortide.errors import BudgetInfeasible
 from tensortide.examples import find
 from tensortide.run.budget import Budget
+from tensortide.run.core.build import library
 from tests.run.outside import Heap, Pages, watching
 
 MIB = 1 << 20
 SHARES = (0.5, 0.3, 0.8)
 THREADS = (1, 2)
 STEPS = 2
-TIMEOUT_S = 150
-MAPPED = {"MALLOC_MMAP_THRESHOLD_": str(MIB)}
+TIMEOUT_S = 400
+ROUNDS = 3
 SMALL: dict[str, Any] = {"hidden": 256, "layers": 4, "heads": 4}
 WORKLOADS: dict[str, dict[str, Any]] = {
     "convnext": {"batch": 32},
@@ -55,10 +56,10 @@ COLUMNS = {
     "share": "{share:.1f}",
     "own peak MiB": "{own_mib:.0f}",
     "printed MiB": "{printed_mib:.1f}",
+    "pages / printed": "{pages:.3f}",
+    "heap alone: pages / printed": "{alone:.2f}",
     "heap / printed": "{heap:.3f}",
-    "heap / limit": "{limit:.3f}",
-    "pages / printed": "{pages:.2f}",
-    "mapped: pages / printed": "{mapped:.2f}",
+    "time": "{time:.3f}",
     "recomputed ops": "{recomputed:d}",
 }
 Step = Callable[[], Any]
@@ -137,30 +138,58 @@ def trainer(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> St
 OWN: dict[str, Callable[..., Step]] = {"convnext": convnext, "mamba": mamba}
 
 
-def probe(name: str, settings: dict[str, Any], share: float, threads: int) -> dict[str, Any]:
-    """Peaks of steps under a budget, in bytes beyond what is there before it is opened."""
+def probe(name: str, settings: dict[str, Any], share: float, threads: int, own: bool, rounds: int) -> dict[str, Any]:
+    """Peaks of steps under a budget, in bytes beyond what is there before it is opened, with ``own`` pages or the heap
+    alone; then the time of steps with own pages by that with the heap alone, of ``rounds`` of both."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
+    core = _core()
     build: Callable[..., Step] = OWN[name] if name in OWN else find(name).load()
     step = build(**settings)
-    heap, pages = Heap(), Pages()
     step()
-    gc.collect()
-    before = heap.reset()
-    step()
-    own = heap.peak - before
     gc.collect()
     with Budget(1 << 60) as free:
         there = free.resident_bytes
-    had, before = pages.reset(), heap.reset()
+        step()
+    peak = free.usage.peak_bytes - there
+    gc.collect()
+    heap, pages = Heap() if Heap.counted() else None, Pages()
+    had, before = pages.reset(), heap.reset() if heap is not None else 0
     try:
-        with Budget(there + int(own * share)) as budget:
+        with Budget(there + int(peak * share)) as budget:
+            core.own_pages(own)
             for _ in range(STEPS):
                 step()
+            most, handed = pages.peak - had, heap.peak - before if heap is not None else 0
+            usage = budget.usage
+            found = {"own": peak, "printed": usage.peak_bytes - there, "pages": most, "heap": handed}
+            found["recomputed"] = usage.recomputations // STEPS
+            if rounds:
+                found["time"] = _time(core, step, rounds)
     except BudgetInfeasible:
-        return {"own": own}
-    peaks = {"printed": budget.usage.peak_bytes - there, "heap": heap.peak - before, "pages": pages.peak - had}
-    return {"own": own, **peaks, "recomputed": budget.usage.recomputations // STEPS}
+        return {"own": peak}
+    return found
+
+
+def _time(core: Any, step: Step, rounds: int) -> float:
+    """Time of a step with own pages by that with the heap alone."""
+
+    def ready(own: bool) -> float:
+        core.own_pages(own)
+        step()
+        return harness.seconds(step)
+
+    pairs = [[ready(own) for own in (True, False)] for _ in range(rounds)]
+    own, alone = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return own / alone
+
+
+def _core() -> Any:
+    found = library()
+    core = found.wait() if found is not None else None
+    if core is None:
+        raise SystemExit("nothing here can build the compiled core")
+    return core
 
 
 def measure(run: harness.Run) -> None:
@@ -176,28 +205,27 @@ def measure(run: harness.Run) -> None:
             row = {}
             print(f"  {name} {share} {threads}: {failed}", file=sys.stderr)
         table.add({"workload": name, "threads": threads, "share": share, **row})
-        worst[share] = max(worst.get(share, 0.0), abs(row.get("heap", 1.0) - 1))
+        if row.get("own_mib", 0) >= 256:
+            worst[share] = max(worst.get(share, 0.0), abs(row.get("pages", 1.0) - 1))
     found = ", ".join(f"{off:.1%} at {share}" for share, off in worst.items())
-    run.note(f"Largest difference between printed and heap: {found}.")
+    run.note(f"Largest difference between printed and pages, of steps from 256 MiB on: {found}.")
 
 
 def _row(run: harness.Run, name: str, settings: dict[str, Any], share: float, threads: int) -> harness.Row:
-    watched = watching()
-    seen = run.child(probe, name, settings, share, threads, timeout_s=TIMEOUT_S, **watched)
+    case = (name, settings, share, threads)
+    seen = run.child(probe, *case, True, 1 if run.smallest else ROUNDS, timeout_s=TIMEOUT_S)
     row: harness.Row = {"own_mib": seen["own"] / MIB}
-    if "heap" not in seen:
+    if "printed" not in seen:
         return row
-    if (share, threads) == (SHARES[0], 1):
-        mapped = run.child(
-            probe, name, settings, share, threads, timeout_s=TIMEOUT_S, LD_PRELOAD=watched["LD_PRELOAD"], **MAPPED
-        )
-        row["mapped"] = mapped["pages"] / mapped["printed"]
+    alone = run.child(probe, *case, False, 0, timeout_s=TIMEOUT_S)
+    counted = run.child(probe, *case, False, 0, timeout_s=TIMEOUT_S, **watching())
     return {
         **row,
         "printed_mib": seen["printed"] / MIB,
-        "heap": seen["heap"] / seen["printed"],
-        "limit": seen["heap"] / (seen["own"] * share),
         "pages": seen["pages"] / seen["printed"],
+        "alone": alone["pages"] / alone["printed"],
+        "heap": counted["heap"] / counted["printed"],
+        "time": seen.get("time"),
         "recomputed": seen["recomputed"],
     }
 

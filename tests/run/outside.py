@@ -95,6 +95,11 @@ class Heap:
         for name in ("heap_bytes", "heap_peak"):
             getattr(self._library, name).restype = ctypes.c_long
 
+    @staticmethod
+    def counted() -> bool:
+        """True if this process is watched."""
+        return hasattr(ctypes.CDLL(None), "heap_bytes")
+
     def reset(self) -> int:
         """Begin anew; return the bytes in use."""
         self._library.heap_reset()

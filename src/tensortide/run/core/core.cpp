@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "handler.h"
+#include "pages.h"
 #include "search.h"
 
 namespace tide {
@@ -149,6 +150,16 @@ PyObject* module_close(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
+// own_pages(True): memory of tensors comes from pages of our own. Returns bytes of such blocks, of the pages, and of the
+// most blocks at once since that was said; and the number of mappings.
+PyObject* module_own_pages(PyObject*, PyObject* on) {
+  Pages& pages = Pages::only();
+  if (on == Py_True) pages.open();
+  if (on == Py_False) pages.close();
+  const auto found = pages.totals();
+  return Py_BuildValue("(nnnn)", found.in_use, found.mapped, found.most, found.seams);
+}
+
 PyObject* module_arm(PyObject*, PyObject*) {
   mine() = true;
   state().depth = c10::impl::TorchDispatchModeTLS::stack_len();
@@ -227,6 +238,7 @@ PyMODINIT_FUNC PyInit_tensortide_core() {
       {"register", module_register, METH_NOARGS, "Take the dispatch key; False if it is taken."},
       {"open", fast(module_open), METH_FASTCALL, "Begin with a budget."},
       {"close", module_close, METH_NOARGS, "End with it."},
+      {"own_pages", module_own_pages, METH_O, "Take memory of tensors from pages of our own, or cease to, or tell."},
       {"arm", module_arm, METH_NOARGS, "Handle the ops of this thread."},
       {"disarm", module_disarm, METH_NOARGS, "Handle them no longer."},
       {"armed", module_armed, METH_NOARGS, "True if the ops of this thread are handled."},

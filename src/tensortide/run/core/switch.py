@@ -65,6 +65,8 @@ def switched_on(runtime: Runtime) -> Iterator[None]:
         if searched_by(runtime.engine.policy) is not None:
             runtime.engine.search = core.choose
             stack.callback(setattr, runtime.engine, "search", None)
+        stack.callback(core.own_pages, False)
+        core.own_pages(True)
         stack.enter_context(
             replaced(torch._ops, "key_extractor", functools.partial(core.apart, torch._ops.key_extractor))
         )
