@@ -15,6 +15,8 @@ from tensortide.timing import Device, catalogue, device
     [
         ("NVIDIA H100 80GB HBM3", "H100-SXM-80GB"),
         ("NVIDIA H100 PCIe", "H100-PCIe-80GB"),
+        ("h100", "H100-SXM-80GB"),
+        ("a100", "A100-SXM-80GB"),
         ("NVIDIA A100-SXM4-80GB", "A100-SXM-80GB"),
         ("NVIDIA A100-SXM4-40GB", "A100-SXM-40GB"),
         ("NVIDIA A100 80GB PCIe", "A100-PCIe-80GB"),
@@ -44,7 +46,7 @@ def test_every_row_is_found_by_each_of_its_names(known: Device) -> None:
 @pytest.mark.parametrize(
     ("name", "near"),
     [
-        ("H100", ("H100-SXM-80GB", "H100-PCIe-80GB")),
+        ("P100", ("P100-PCIe-16GB", "P100-SXM2-16GB")),
         ("A100-80GB", ("A100-SXM-80GB", "A100-PCIe-80GB")),
         ("V100-SXM2", ("V100-SXM-32GB", "V100-SXM-16GB")),
         ("NVIDIA L40", ("L40S",)),

@@ -157,7 +157,7 @@ def _step(target: str, options: CaptureOptions, times: TimeOptions | None, *, co
     if not compiled:
         return opened(resolve(target), options, quiet=quiet, durations=False)
     step = _compiled(target, options, quiet=quiet)
-    return step if times is None else with_durations(step, times, quiet=quiet)
+    return step if times is None else with_durations(step, times, options.machine, quiet=quiet)
 
 
 def _compiled(target: str, options: CaptureOptions, *, quiet: bool) -> Imported:

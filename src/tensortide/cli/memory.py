@@ -46,9 +46,6 @@ class IdleOptions:
             "have it.",
         ),
     ] = None
-    device: Annotated[
-        str | None, option("--device", "Of --idle: device whose memory is shown (default: that of the most bytes).")
-    ] = None
     compare: Annotated[
         str | None,
         option("--compare", "Of --idle: another target, or other settings of this one (batch=16,seq=512), beside it."),
@@ -57,7 +54,7 @@ class IdleOptions:
     def check(self) -> None:
         """Raise WorkloadError if one of them is given without ``--idle``."""
         if not self.idle and self != IdleOptions():
-            raise WorkloadError("--link, --mode, --device and --compare go with --idle")
+            raise WorkloadError("--link, --mode and --compare go with --idle")
 
 
 def idle_document(
@@ -85,7 +82,7 @@ def _document(
     assert step.durations is not None
     every_tensor = isinstance(found, File) and found.importer.name == "g10"
     mode = asked.mode or ("compat" if every_tensor else "storage")
-    idle = idleness(step.graph, step.durations.ns, mode=mode, device=asked.device)
+    idle = idleness(step.graph, step.durations.ns, mode=mode, device=options.device)
     return document(idle, over, durations=step.durations.source, capacity_bytes=step.device_bytes, top=top)
 
 

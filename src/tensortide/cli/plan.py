@@ -26,9 +26,6 @@ def order(
     /,
     *,
     written: Annotated[Path | None, option("--plan", "Write the best order as a plan.")] = None,
-    device: Annotated[
-        str | None, Parameter(help="Device to count on (default: that of the largest footprint).")
-    ] = None,
     time: Annotated[
         float, Parameter(help="Seconds after which the search is cut off.", validator=validators.Number(gt=0))
     ] = 60.0,
@@ -53,7 +50,7 @@ def order(
             say(f"best {format_bytes(upper)}, at least {format_bytes(lower)}, gap {gap}; Ctrl-C to stop here")
             return not wishes
 
-        found = footprint(graph, device=device, time_s=time, watch=watch)
+        found = footprint(graph, device=options.device, time_s=time, watch=watch)
     for path in paths:
         save_plan(found.plan, path)
     made = document(found, unrolled(graph), top=top)

@@ -21,6 +21,7 @@ from tensortide.importers.imported import Imported
 from tensortide.importers.table import importers
 from tensortide.recorder import capture
 from tensortide.recorder.target import Scalar, Workload, parse_settings
+from tensortide.timing.catalogue import DEFAULT
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,6 +97,18 @@ class CaptureOptions:
             "A value that a line reads, or the number of elements it chooses: train.py:41=128. Once for each.",
         ),
     ] = ()
+    device: Annotated[
+        str | None,
+        option(
+            "--device",
+            "cpu or cuda: the device the step is captured for, with or without a GPU here (default: as the workload "
+            "says, else cpu); of a file, the device whose memory is shown.",
+        ),
+    ] = None
+    machine: Annotated[
+        str | None,
+        option("--machine", f"Device of the catalogue: h100, a100, ...: its kernels and times (default: {DEFAULT})."),
+    ] = None
     reading: Annotated[ReadingOptions, Parameter(name="*", show=False)] = dataclasses.field(
         default_factory=ReadingOptions
     )
@@ -118,9 +131,12 @@ def graph_of(target: str, options: CaptureOptions, *, quiet: bool) -> Graph:
 def opened(found: Workload | File, options: CaptureOptions, *, quiet: bool, **reading: object) -> Imported:
     """Capture or read what a target is; ``reading`` are further options of its importer."""
     if isinstance(found, File):
-        return found.read(symbols_of(found, options), **options.reading.given(), **reading)
+        step = found.read(symbols_of(found, options), **options.reading.given(), **reading)
+        step.graph.index.device(options.device)  # an error if nothing is on it
+        return step
     settings, assume = settings_of(found, options), assumed(options)
-    how = {"real": options.real or None, "assume": assume, "first_step": options.first_step}
+    how: dict[str, object] = {"real": options.real or None, "assume": assume, "first_step": options.first_step}
+    how |= {"device": options.device, "machine": options.machine}
     return Imported(with_progress(capture, found, settings, quiet=quiet, **how))
 
 

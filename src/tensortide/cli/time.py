@@ -30,15 +30,13 @@ from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
 from tensortide.recorder import resolver
 from tensortide.recorder.target import Workload
-from tensortide.timing import device, estimate, load_durations, save_durations
+from tensortide.timing import DEFAULT, device, estimate, load_durations, save_durations
 from tensortide.timing.durations import SUFFIX, times_of
 from tensortide.write import check_writable
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
     from tensortide.timing import Durations
-
-DEFAULT_MACHINE = "A100-SXM-80GB"
 
 
 @Parameter(name="*")
@@ -50,16 +48,13 @@ class TimeOptions:
         Path | None,
         option("--durations", "File of durations (default: NAME.durations.json beside a saved graph, if it is there)."),
     ] = None
-    machine: Annotated[
-        str | None, option("--machine", f"Device that durations are estimated for (default: {DEFAULT_MACHINE}).")
-    ] = None
     measure: Annotated[
         bool, option("--measure", "Run the workload here and measure its ops instead of an estimate.")
     ] = False
 
-    def check(self) -> None:
-        """Raise WorkloadError if they contradict each other."""
-        if sum((self.machine is not None, self.durations is not None, self.measure)) > 1:
+    def check(self, machine: str | None) -> None:
+        """Raise WorkloadError if they contradict each other, or an estimate for a ``machine``."""
+        if sum((machine is not None, self.durations is not None, self.measure)) > 1:
             raise WorkloadError("--durations, --machine and --measure exclude each other")
 
 
@@ -68,9 +63,6 @@ class TimeOptions:
 class MeasureOptions:
     """The way durations are measured."""
 
-    device: Annotated[
-        Literal["cpu", "cuda"], Parameter(help="Where the workload makes its tensors, unless it says so itself.")
-    ] = "cpu"
     steps: Annotated[int, Parameter(help="Steps to measure, after warming up.", validator=validators.Number(gte=1))] = 9
     clock: Annotated[
         Literal["wall", "thread"],
@@ -91,10 +83,10 @@ class MeasureOptions:
     ] = None
     strict: Annotated[bool, option("--strict", "An op that cannot be measured is an error.")] = False
 
-    def conditions(self) -> dict[str, Any]:
+    def conditions(self, device: str | None) -> dict[str, Any]:
         """Clock, threads and device of a measurement."""
         threads = 1 if self.clock == "thread" and self.threads is None else self.threads
-        return {"clock": self.clock, "threads": threads, "device": self.device}
+        return {"clock": self.clock, "threads": threads, "device": device or "cpu"}
 
 
 def timed(
@@ -110,25 +102,29 @@ def timed(
     """Return the step of a target, its loops written out, with durations.
 
     What is asked for counts: a file, an estimate for a machine, a measurement. Otherwise those that a file brings, else
-    an estimate for ``DEFAULT_MACHINE``. A file must be of this graph. ``reading`` are options of an importer.
+    an estimate for the machine it was captured for, or ``timing.DEFAULT``. A file must be of this graph. ``reading``
+    are options of an importer.
     """
-    times.check()
+    times.check(options.machine)
     if times.measure and isinstance(found, Workload):
         return _measured(found, options, how, quiet=quiet)
-    step = opened(found, options, quiet=quiet, durations=times == TimeOptions(), **reading)
-    if step.measure and times == TimeOptions():
+    asked = times != TimeOptions() or options.machine is not None
+    step = opened(found, options, quiet=quiet, durations=not asked, **reading)
+    if step.measure and not asked:
         times = TimeOptions(measure=True)
-    if step.events is not None and times != TimeOptions():
+    if step.events is not None and asked:
         raise WorkloadError(f"{found}: it has durations of its own")
     if times.measure and not step.kernels:
         raise WorkloadError(f"{found}, which has no step to run: --measure goes with a workload")
-    return with_durations(step, times, quiet=quiet)
+    return with_durations(step, times, options.machine, quiet=quiet)
 
 
-def with_durations(step: Imported, times: TimeOptions, *, quiet: bool, **conditions: Any) -> Imported:
-    """Return ``step`` with the durations that are asked for, else its own, else an estimate. ``--measure`` executes
-    each distinct op alone, under these ``conditions``."""
-    times.check()
+def with_durations(
+    step: Imported, times: TimeOptions, machine: str | None = None, *, quiet: bool, **conditions: Any
+) -> Imported:
+    """Return ``step`` with the durations that are asked for, else its own, else an estimate for ``machine``.
+    ``--measure`` executes each distinct op alone, under these ``conditions``."""
+    times.check(machine)
     graph = unrolled(step.graph)
     if times.durations is not None:
         durations = load_durations(times.durations, graph)
@@ -137,10 +133,10 @@ def with_durations(step: Imported, times: TimeOptions, *, quiet: bool, **conditi
 
         with progress(quiet) as say:
             durations = measure_isolated(graph, progress=say, **conditions)
-    elif times.machine is None and step.durations is not None:
+    elif machine is None and step.durations is not None:
         return replace(step, graph=graph)
     else:
-        durations = estimate(graph, device(times.machine or DEFAULT_MACHINE), resolver=resolver)
+        durations = estimate(graph, device(machine or graph.meta.machine or DEFAULT), resolver=resolver)
     return replace(step, graph=graph, durations=durations, times=times_of(durations))
 
 
@@ -149,7 +145,7 @@ def _measured(found: Workload, options: CaptureOptions, how: MeasureOptions, *, 
         raise WorkloadError("--measure runs the steady step for real: leave out --real and --first-step")
     from tensortide.profile.measure import measure
 
-    conditions = {"repeats": how.steps, **how.conditions()}
+    conditions = {"repeats": how.steps, **how.conditions(options.device)}
     return Imported(*with_progress(measure, found, settings_of(found, options), quiet=quiet, **conditions))
 
 
@@ -193,7 +189,7 @@ def time(
 def _durations(
     target: str, times: TimeOptions, how: MeasureOptions, options: CaptureOptions, quiet: bool
 ) -> tuple[Graph, Durations]:
-    _check(times, how)
+    _check(times, how, options.machine)
     if how.recorded is not None:
         source = resolve(how.recorded)
         if not isinstance(source, File) or not source.importer.has("step"):
@@ -201,7 +197,7 @@ def _durations(
         step = source.read(step=graph_of(target, options, quiet=True))
     elif how.isolated:
         graph = graph_of(target, options, quiet=True)
-        step = with_durations(Imported(graph), TimeOptions(measure=True), quiet=quiet, **how.conditions())
+        step = with_durations(Imported(graph), TimeOptions(measure=True), quiet=quiet, **how.conditions(options.device))
     else:
         found = resolve(target)
         if times.measure and isinstance(found, File):
@@ -214,13 +210,14 @@ def _durations(
     return step.graph, step.durations
 
 
-def _check(times: TimeOptions, how: MeasureOptions) -> None:
+def _check(times: TimeOptions, how: MeasureOptions, machine: str | None) -> None:
     """Raise WorkloadError for options that do not go together."""
-    times.check()
+    times.check(machine)
     chosen = [name for name, given in (("--isolated", how.isolated), ("--from", how.recorded is not None)) if given]
-    others = [f"--{name}" for name in ("durations", "machine", "measure") if getattr(times, name)]
+    given = {"durations": times.durations, "machine": machine, "measure": times.measure}
+    others = [f"--{name}" for name, value in given.items() if value]
     if len(chosen) > 1 or (chosen and others):
         raise WorkloadError(f"{' and '.join([*chosen, *others])} exclude each other")
     plain = MeasureOptions(isolated=how.isolated, recorded=how.recorded, strict=how.strict)
     if how != plain and not (times.measure or how.isolated):
-        raise WorkloadError("--device, --steps, --clock and --threads go with --measure or --isolated")
+        raise WorkloadError("--steps, --clock and --threads go with --measure or --isolated")

@@ -189,9 +189,12 @@ class Index:
         return next(iter(self.devices), "cpu")
 
     def device(self, name: str | None) -> str:
-        """``name``, or the main device if there is none. Raises GraphError if nothing of the graph is on it."""
+        """``name`` (``cuda`` is ``cuda:0``), or the main device if there is none. Raises GraphError if nothing of the
+        graph is on it."""
         if not name:
             return self.main_device
+        if name not in self.devices and f"{name}:0" in self.devices:
+            return f"{name}:0"
         if self.devices and name not in self.devices:
             raise GraphError(f"nothing is on device {name!r}; the graph has {', '.join(self.devices)}")
         return name

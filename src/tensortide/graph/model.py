@@ -197,7 +197,7 @@ class Named(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """Origin of a Graph."""
+    """Origin of a Graph. ``machine`` is the GPU, by its name in the catalogue, that the capture pretended to have."""
 
     workload: str = ""
     hyperparameters: dict[str, str | int | float | bool | None] = {}
@@ -206,6 +206,7 @@ class Meta(msgspec.Struct, frozen=True):
     step: str = "steady"
     python: str = ""
     assumptions: tuple[str, ...] = ()
+    machine: str = ""
 
 
 class Graph(Shown, msgspec.Struct, frozen=True, dict=True):

@@ -25,6 +25,8 @@ def capture(
     real: bool | None = None,
     assume: Mapping[str, bool | int | float] | None = None,
     first_step: bool = False,
+    device: str | None = None,
+    machine: str | None = None,
     name: str = "",
     progress: Callable[[str], None] | None = None,
 ) -> Graph:
@@ -49,16 +51,23 @@ def capture(
     or numbers of elements that are chosen, by place: ``{"train.py:41": 128}``. ``first_step`` records the very first
     step, the one that creates optimizer state; by default one step runs before the recorded one.
 
+    ``device="cuda"`` captures the step of a GPU, on any build of PyTorch and with no GPU there: ``torch.cuda`` answers
+    as if there were one, and kernels are those of ``machine``, a GPU by its name in the catalogue (``"h100"``; default
+    an A100). A workload that puts no tensor on ``cuda`` has all its tensors put there. ``machine`` alone implies the
+    device.
+
     Raises WorkloadError if the target cannot be found or built, CaptureError if the step fails (with op, module
     path and source line), DataDependent if it needs a value that fake tensors do not have and does not fit as it is,
     TorchUnavailable where PyTorch is missing or too old.
     """
     import tensortide.recorder.torch_compat  # noqa: F401  # before all else: it says what is wrong with PyTorch
     from tensortide.recorder.building import captured, named
+    from tensortide.recorder.cuda_mode import pretended_gpu
 
     workload = named(target, inputs, loss, optimizer, name, verb="capture")
-    say = progress or (lambda message: None)
-    return captured(workload, dict(hyperparameters or {}), real, assume, first_step=first_step, progress=say)
+    say, gpu = progress or (lambda message: None), pretended_gpu(device, machine, real)
+    given = dict(hyperparameters or {})
+    return captured(workload, given, real, assume, gpu=gpu, first_step=first_step, progress=say)
 
 
 def resolver(op: OpView) -> tuple[Cost, How] | None:

@@ -16,15 +16,18 @@ from typing import Any, NamedTuple
 import torch
 import torch.utils._pytree as pytree
 from msgspec.structs import replace
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph.model import Graph, Meta
 from tensortide.recorder.build_graph import State, build
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.control_flow import followed
+from tensortide.recorder.cuda_mode import CudaFakeMode
 from tensortide.recorder.failure import explained, fits, needs_value
 from tensortide.recorder.fake_mode import FIXES, StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
+from tensortide.recorder.pretended import Gpu
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.standins import clones, fakes, loaders
 from tensortide.recorder.surroundings import undisturbed
@@ -78,20 +81,34 @@ def built(
     ``first_step`` that is wanted.
     """
     name, real = workload.name, mode is None
-    outside = Isolation(clones() if mode is None else fakes(mode))
+    stand_in = clones() if mode is None else fakes(mode)
+    if isinstance(mode, CudaFakeMode):
+        stand_in = mode.stand_in(stand_in)
+    outside = Isolation(stand_in)
     paths = contextlib.nullcontext if real else same_paths
-    with undisturbed(), loaders(lambda item: outside.visit(item, "batch")):
+    around = contextlib.nullcontext() if mode is None else mode.in_place()
+    with undisturbed(), around, loaders(lambda item: outside.visit(item, "batch")):
         try:
-            target = outside.visit(workload.target, name)
-            with mode or contextlib.nullcontext():
-                progress("building the workload")
-                with paths(), followed():
-                    step, called = (target, False) if workload.is_step else _build(target, hyperparameters, name, real)
-                if called and first_step:  # it was no workload but the step: as if it had not been called
+            with mode or contextlib.nullcontext(), contextlib.ExitStack() as placed:
+
+                def build() -> tuple[Step, bool, Isolation]:
+                    with _disable_current_modes():  # the user's tensors are real
+                        target = outside.visit(workload.target, name)
+                    progress("building the workload")
+                    with paths(), followed():
+                        made = (target, False) if workload.is_step else _build(target, hyperparameters, name, real)
+                    if made[1] and first_step:  # it was no workload but the step: as if it had not been called
+                        outside.restore()
+                        outside.visit(target, name)
+                    inside = Isolation((lambda tensor: tensor) if mode is None else stand_in)
+                    return inside.visit(made[0], name), made[1], inside
+
+                step, called, inside = build()
+                if isinstance(mode, CudaFakeMode) and not any(tensor.is_cuda for tensor in inside.stand_ins()):
+                    inside.restore()
                     outside.restore()
-                    outside.visit(target, name)
-                inside = Isolation((lambda tensor: tensor) if mode is None else fakes(mode))
-                step = inside.visit(step, name)
+                    placed.enter_context(mode.everything_moved())
+                    step, called, inside = build()
                 with paths(), contextlib.closing(inside):
                     if not called and not first_step:
                         progress("warming up")
@@ -110,11 +127,12 @@ def captured(
     real: bool | None,
     assume: Mapping[str, Number] | None,
     *,
+    gpu: Gpu | None = None,
     first_step: bool,
     progress: Callable[[str], None],
 ) -> Graph:
     """The Graph of a step of ``workload``: on fake tensors, unless ``real``; if that is None, on real ones where fake
-    ones fail and the step fits on this machine."""
+    ones fail and the step fits on this machine. A ``gpu`` is one that is pretended to be there: it has no real ones."""
 
     def attempt(mode: StepFakeMode | None) -> Graph:
         with built(workload, hyperparameters, mode=mode, first_step=first_step, progress=progress) as step:
@@ -130,9 +148,9 @@ def captured(
     if real:
         return attempt(None)
     try:
-        return attempt(StepFakeMode(assume))
+        return attempt(StepFakeMode(assume) if gpu is None else CudaFakeMode(gpu, assume))
     except CaptureError as error:
-        if real is not None or assume or not fits(error.resident):
+        if real is not None or gpu is not None or assume or not fits(error.resident):
             raise
         reason = error.reason
     progress("on real tensors")
@@ -223,6 +241,7 @@ def _meta(workload: Named, given: Mapping[str, Scalar], mode: StepFakeMode | Non
         step="first" if first_step else "steady",
         python=platform.python_version(),
         assumptions=() if mode is None else mode.assumptions(),
+        machine=mode.gpu.name if isinstance(mode, CudaFakeMode) else "",
     )
 
 

@@ -94,6 +94,15 @@ class StepFakeMode(FakeTensorMode):
                 raise UnreachableParameter(f"{str(value.dtype)[6:]}{list(value.shape)}")
         return super().validate_and_convert_non_fake_tensors(func, converter, flat_args, args_spec)
 
+    def in_place(self) -> contextlib.AbstractContextManager[None]:
+        """Have everything there that the mode needs around it."""
+        return contextlib.nullcontext()
+
+    def told(self, fake: FakeTensor, asking: FrameType | None) -> torch.device:
+        """The device of ``fake``, as the code at frame ``asking`` is told."""
+        del asking
+        return fake.fake_device
+
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """As the base class, except for small constants, whose values are known; for values that are not, which have
         stand-ins; and for ops with a shape function of our own."""
@@ -174,7 +183,10 @@ def _answer(frame: FrameType | None) -> tuple[float, str] | None:
 
 def device_of(fake: FakeTensor) -> torch.device:
     """The device a fake tensor stands on: the meta device while its own kernel runs."""
-    return _META if fake.fake_mode.in_kernel_invocation else fake.fake_device
+    mode = fake.fake_mode
+    if mode.in_kernel_invocation:
+        return _META
+    return mode.told(fake, sys._getframe(1)) if isinstance(mode, StepFakeMode) else fake.fake_device
 
 
 def _grouped_mm(

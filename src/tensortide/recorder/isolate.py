@@ -70,10 +70,13 @@ class Isolation:
 
     def close(self) -> None:
         """Take the gradient hooks off the capture's own tensors: cycles through them are never collected."""
-        for _, tensor in self._seen.values():
-            if isinstance(tensor, FakeTensor):
-                for hooks in hooks_of(tensor):
-                    hooks.clear()
+        for tensor in self.stand_ins():
+            for hooks in hooks_of(tensor):
+                hooks.clear()
+
+    def stand_ins(self) -> Iterator[FakeTensor]:
+        """Every fake tensor that the step can reach."""
+        return (tensor for _, tensor in self._seen.values() if isinstance(tensor, FakeTensor))
 
     def roots(self) -> dict[str, torch.nn.Module]:
         """The outermost modules by path prefix; the only one that holds parameters has the prefix ``""``."""

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tensortide.graph.model import TENSOR, Call, Const, Graph, Op, Phase, Role, Storage, Value
 from tensortide.graph.model import Tensor as GraphTensor
 from tensortide.recorder.fake_mode import device_of
+from tensortide.recorder.pretended import is_needless, meant
 from tensortide.recorder.schema import PASSED_ON, Schema, eager_body, embedded, schema_of
 
 _PLAIN = frozenset({int, str, type(None)})
@@ -97,6 +98,10 @@ class Recorder(Mode):
         for kind in types:
             if kind not in _ORDINARY and not issubclass(kind, torch.nn.Parameter):
                 return NotImplemented
+        if "device" in kwargs:
+            kwargs = meant(func, args, kwargs)
+            if is_needless(func, args, kwargs):
+                return args[0]
         schema = schema_of(func)
         if schema.composite:
             with self:

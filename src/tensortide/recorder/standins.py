@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from tensortide.errors import CaptureError
+from tensortide.recorder.pretended import unpretended
 from tensortide.recorder.surroundings import replaced
 
 _SOURCES = ("builtins", "itertools")
@@ -40,7 +41,7 @@ def fakes(mode: FakeTensorMode) -> Any:
             if type(value).__torch_dispatch__ != torch.Tensor.__torch_dispatch__:
                 return value
             value = _plain(value)  # a subclass of no other ops: a fake tensor is of one class only
-        if _is_constant(value):
+        if is_constant(value):
             return mode.fake_tensor_converter.from_real_tensor(mode, value.detach().clone(), make_constant=True)
         try:
             fake = mode.from_tensor(value)
@@ -66,7 +67,8 @@ def _refuse_lazy(value: torch.Tensor) -> None:
         raise CaptureError("a lazy module has no shapes yet: run it once on real data before capturing the step")
 
 
-def _is_constant(value: torch.Tensor) -> bool:
+def is_constant(value: torch.Tensor) -> bool:
+    """True for a tensor whose value is kept under fake mode."""
     small = value.numel() <= _CONSTANT_NUMEL and value.device.type == "cpu"
     return small and not value.requires_grad and value.layout == torch.strided and value._base is None
 
@@ -137,7 +139,7 @@ class Batches(Iterator[Any]):
         self._back: Iterator[Any] | None = None
 
     def __next__(self) -> Any:
-        with _disable_current_modes():
+        with _disable_current_modes(), unpretended():
             item = next(self._source)
             if not any(isinstance(leaf, FakeTensor) for leaf in pytree.tree_leaves(item)):
                 self._taken.append(item)  # one that was made of stand-ins is of no use to the user
@@ -191,7 +193,7 @@ def loaders(replace: Callable[[Any], Any]) -> contextlib.AbstractContextManager[
     iterate = DataLoader.__iter__
 
     def batches(loader: DataLoader[Any]) -> Any:
-        with _disable_current_modes():
+        with _disable_current_modes(), unpretended():
             return Batches(iterate(loader), replace)
 
     return replaced(DataLoader, "__iter__", batches)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.timing.catalogue import Device, catalogue, device
+from tensortide.timing.catalogue import DEFAULT, Device, catalogue, device
 from tensortide.timing.durations import (
     Durations,
     Measurement,
@@ -17,6 +17,7 @@ from tensortide.timing.machine import LINKS, Link, Machine, MachineDevice, Roof,
 from tensortide.timing.roofline import estimate
 
 __all__ = [
+    "DEFAULT",
     "LINKS",
     "Device",
     "Durations",

@@ -57,6 +57,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     notes: str = ""
 
 
+DEFAULT = "A100-SXM-80GB"
+"""The device that is meant where none is named."""
+
 _SHARED_BY = re.compile(r"\((?:per board, )?(\d+) (GPU|GCD)s\)")
 _WHOLE_BOARD = (
     *("compute_units", "fp64_tflops", "fp32_tflops", "tf32_tflops", "fp16_tflops", "bf16_tflops", "fp8_tflops"),

@@ -96,7 +96,7 @@ class StepOptions:
         for target in targets:
             recording = recording_of(target, self.options, self.times, rules, quiet=quiet)
             name = " ".join([name_of(target), *([] if len(targets) > 1 else self.options.set)])
-            subjects.append(Subject(name, recording, compat=rules.compat, device=rules.device or ""))
+            subjects.append(Subject(name, recording, compat=rules.compat, device=self.options.device or ""))
         return subjects
 
 

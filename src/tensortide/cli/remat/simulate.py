@@ -82,7 +82,9 @@ def simulate(
     plan = _plan_of(policy)
     wanted = None if plan is not None and budget is None else _budget_of(budget)
     recording, rules = asked.recording(target), asked.rules
-    simulator = Simulator(recording, compat=rules.compat, deallocation=rules.deallocation, device=rules.device or "")
+    simulator = Simulator(
+        recording, compat=rules.compat, deallocation=rules.deallocation, device=asked.options.device or ""
+    )
     nbytes = None if wanted is None else wanted.bytes_of(simulator.baseline_bytes)
     with progress(asked.out.quiet) as say:
         if plan is not None:
@@ -193,7 +195,7 @@ def contenders(
     asked.files.check()
     wanted, rules = parse_budgets(budgets), asked.rules
     name = " ".join([name_of(target), *asked.options.set])
-    subject = Subject(name, _recording(target, asked), compat=rules.compat, device=rules.device or "")
+    subject = Subject(name, _recording(target, asked), compat=rules.compat, device=asked.options.device or "")
     with progress(asked.out.quiet) as say:
         found = contest(
             subject,

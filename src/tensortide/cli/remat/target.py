@@ -30,9 +30,6 @@ class StepRules:
     compat: Annotated[
         bool, option("--compat", "Play by the rules of DTR's own simulator, to the byte (docs/remat.md).")
     ] = False
-    device: Annotated[
-        str | None, option("--device", "Device whose memory is limited (default: that of the most bytes).")
-    ] = None
 
 
 @Parameter(name="*")

@@ -1,0 +1,123 @@
+"""The fake-tensor mode of a step on a pretended GPU, and everything that must be in place around it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.meta_utils import MetaConverter
+from torch.utils._device import DeviceContext
+
+from tensortide.errors import CaptureError
+from tensortide.recorder.cuda_kernels import ASSUMED, SHAPES, chosen_kernels
+from tensortide.recorder.fake_mode import StepFakeMode
+from tensortide.recorder.pretended import CPU, CUDA, Gpu, meant, pretended, told_to_engine
+from tensortide.recorder.standins import is_constant
+from tensortide.recorder.surroundings import replaced
+from tensortide.recorder.values import Number
+from tensortide.timing import DEFAULT
+from tensortide.timing import device as catalogued
+
+
+class _ToGpu(MetaConverter[Any]):
+    """Describes tensors on the CPU as if they were on the GPU."""
+
+    def __call__(self, t: torch.Tensor, *args: Any, callback: Any = None, **kwargs: Any) -> Any:
+        """As the base class."""
+
+        def placed(make: Any, device: Any) -> Any:
+            return callback(make, CUDA if torch.device(device) == CPU else device)
+
+        return super().__call__(t, *args, callback=placed, **kwargs)
+
+
+class _Placed(DeviceContext):
+    """Default device of a program that was moved by its parts: optimizers keep their counters on the CPU."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """As the base class."""
+        if sys._getframe(1).f_code.co_filename.startswith(_OPTIMIZERS):
+            return func(*args, **(kwargs or {}))
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+_OPTIMIZERS = str(Path(torch.optim.__file__).parent)
+
+
+class CudaFakeMode(StepFakeMode):
+    """Fake tensors for a training step on ``gpu``."""
+
+    avoid_device_init = True
+
+    def __init__(self, gpu: Gpu, assume: Mapping[str, Number] | None = None) -> None:
+        super().__init__(assume)
+        self.gpu = gpu
+        self.moves = False
+        self._to_gpu = _ToGpu()
+
+    def told(self, fake: FakeTensor, asking: FrameType | None) -> torch.device:
+        """As the base class, but the autograd engine is told that there is no GPU."""
+        return CPU if fake.fake_device.type == "cuda" and told_to_engine(asking) else fake.fake_device
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """As the base class, with the devices that the autograd engine means."""
+        kwargs = kwargs or {}
+        if "device" in kwargs:
+            kwargs = meant(func, args, kwargs)
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """As the base class, with the shapes of kernels that only CUDA has."""
+        if kwargs and kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}  # pinned or not, it is memory of the host
+        if func not in SHAPES:
+            return super().dispatch(func, types, args, kwargs)
+        if func in ASSUMED:
+            self.answered.add(ASSUMED[func])
+        with self:
+            return SHAPES[func](*args, **(kwargs or {}))
+
+    @contextlib.contextmanager
+    def everything_moved(self) -> Iterator[None]:
+        """Have what names no device on the GPU: new tensors, and those of the user's that get a stand-in."""
+        self.moves = True
+        with _Placed(CUDA):
+            yield
+
+    def stand_in(self, replace: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+        """``replace``, which makes stand-ins of the user's tensors, but on the GPU once everything is moved."""
+
+        def placed(value: torch.Tensor) -> torch.Tensor:
+            if not self.moves or is_constant(value):
+                return replace(value)
+            with replaced(self.fake_tensor_converter, "meta_converter", self._to_gpu):
+                return replace(value)
+
+        return placed
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Have the GPU there, and its kernels chosen."""
+        with pretended(self.gpu, self.answered.add), chosen_kernels(self.gpu):
+            yield
+
+
+def pretended_gpu(device: str | None, machine: str | None, real: bool | None = None) -> Gpu | None:
+    """The GPU to pretend for a capture on ``device`` of ``machine``; None for one on the CPU, or as the workload says.
+
+    Raises CaptureError for another device than ``cpu`` or ``cuda``, one that the machine is not, and for ``real``
+    tensors, TensortideError for a machine that the catalogue does not have.
+    """
+    row = None if machine is None else catalogued(machine)
+    wanted = device or ("cpu" if row is None or row.kind != "gpu" else "cuda")
+    if wanted not in ("cpu", "cuda", "cuda:0"):
+        raise CaptureError(f"a step is captured on cpu or cuda, not on {wanted!r}")
+    if real and (device is not None or machine is not None):
+        raise CaptureError("real tensors are where the workload puts them: --real excludes --device and --machine")
+    return None if wanted == "cpu" else Gpu.of(row or catalogued(DEFAULT))

@@ -1,0 +1,309 @@
+"""A pretended GPU: fake CUDA tensors run forward and backward on any build of PyTorch, with or without a device, and
+``torch.cuda`` answers as if the GPU were there.
+
+PyTorch needs a guard for every device it meets; on a build without CUDA there is none, and its own no-operation guard
+for CUDA takes that place. Backward then runs in the calling thread, and the autograd engine, which would look for
+streams of the GPU, is told that its gradients are on the CPU (``told_to_engine``): nobody else is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import torch
+import torch._subclasses.fake_tensor as fake_module
+import torch.autograd.graph as engine_module
+from torch._subclasses.fake_tensor import FakeTensor
+
+from tensortide.errors import CaptureError
+from tensortide.recorder.surroundings import replaced
+from tensortide.timing import Device
+
+CPU = torch.device("cpu")
+CUDA = torch.device("cuda", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """The facts of a GPU that kernels are chosen by, and that a program may ask for."""
+
+    name: str
+    capability: tuple[int, int]
+    memory_bytes: int
+    multiprocessors: int
+    nvidia: bool = True
+
+    @staticmethod
+    def of(row: Device) -> Gpu:
+        """The GPU of a row of the catalogue. Raises CaptureError for what PyTorch does not call a CUDA device."""
+        found = re.search(r"sm(\d+)(\d)$", row.arch)
+        if row.kind != "gpu" or row.vendor not in ("NVIDIA", "AMD"):
+            raise CaptureError(f"{row.name} is no GPU that PyTorch calls cuda: name one of NVIDIA's or AMD's")
+        capability = (int(found[1]), int(found[2])) if found else (9, 0)  # what PyTorch answers for AMD's
+        memory = int((row.memory_gbytes or 0) * 2**30)
+        return Gpu(row.name, capability, memory, row.compute_units or 0, row.vendor == "NVIDIA")
+
+
+_active: list[Gpu] = []
+
+
+@contextlib.contextmanager
+def unpretended() -> Iterator[None]:
+    """Let real code run as on a machine without a GPU: the loading of data, which stays on the CPU."""
+    if not _active:
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", ".*pin_memory", UserWarning)
+        stack.enter_context(CPU)
+        for owner in (torch.cuda, getattr(torch, "accelerator", None)):
+            if owner is not None:
+                stack.enter_context(replaced(owner, "is_available", lambda: False))
+        yield
+
+
+@contextlib.contextmanager
+def pretended(gpu: Gpu, note: Callable[[str], None]) -> Iterator[None]:
+    """Let the process have ``gpu`` as its only CUDA device, for fake tensors. ``note`` is told of assumptions in what
+    it answers."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_guarded())
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        for owner, answers in _answers(gpu, note):
+            for name, answer in answers.items():
+                stack.enter_context(replaced(owner, name, answer))
+        _active.append(gpu)
+        stack.callback(_active.pop)
+        yield
+
+
+# -- PyTorch's guard of CUDA devices ---------------------------------------------------------------
+
+_REGISTRY = (
+    "_ZN3c104impl26device_guard_impl_registryE",
+    "?device_guard_impl_registry@impl@c10@@3PAU?$atomic@PEBUDeviceGuardImplInterface@impl@c10@@@std@@A",
+)
+_CUDA_SLOT, _LAZY_SLOT, _SLOTS = 1, 17, 20
+
+
+@contextlib.contextmanager
+def _guarded() -> Iterator[None]:
+    """Have PyTorch's no-operation guard for CUDA devices in place.
+
+    ``_ensureCUDADeviceGuardSet`` puts it in the place of a guard that has no device. A build without CUDA has no guard
+    at all there: that of lazy tensors, which has no device either, serves as the one to be replaced.
+    """
+    registry = _registry()
+    before = registry[_CUDA_SLOT]
+    if not before:
+        registry[_CUDA_SLOT] = registry[_LAZY_SLOT]
+    try:
+        torch._C._ensureCUDADeviceGuardSet()
+        if not before and registry[_CUDA_SLOT] in (None, registry[_LAZY_SLOT]):
+            raise _refusal()
+        yield
+    finally:
+        registry[_CUDA_SLOT] = before
+
+
+def _registry() -> Any:
+    """PyTorch's table of device guards, by device type."""
+    folder = Path(torch.__file__).parent / "lib"
+    for library in ("libc10.so", "libc10.dylib", "c10.dll"):
+        if (folder / library).exists():
+            for symbol in _REGISTRY:
+                with contextlib.suppress(ValueError):
+                    return (ctypes.c_void_p * _SLOTS).in_dll(ctypes.CDLL(str(folder / library)), symbol)
+    raise _refusal()
+
+
+def _refusal() -> CaptureError:
+    return CaptureError(
+        f"PyTorch {torch.__version__} cannot pretend to have a GPU in this build: capture on cpu, or on a CUDA build"
+    )
+
+
+_ENGINE = engine_module._engine_run_backward.__code__
+_WRAPPERS = ("__torch_dispatch__", "inner", "_fn", "device_of")
+
+
+def told_to_engine(frame: FrameType | None) -> bool:
+    """True if the question for a device that led to ``frame`` comes from the autograd engine itself."""
+    while frame is not None and frame.f_code.co_name in _WRAPPERS:
+        frame = frame.f_back
+    return frame is not None and frame.f_code is _ENGINE
+
+
+def meant(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """``kwargs`` with the device that the engine would have given: it makes new tensors where it was told that others
+    are. A copy that undoes one of the program's is the program's own."""
+    if not _active or kwargs["device"] != CPU or not told_to_engine(sys._getframe(1)):
+        return kwargs
+    node: Any = torch._C._current_autograd_node()
+    if func is _TO_COPY and node is not None and node.name().startswith(("ToCopy", "CopyBackwards")):
+        return kwargs
+    like = args[0].fake_device if args and isinstance(args[0], FakeTensor) else CUDA
+    return {**kwargs, "device": like}
+
+
+def is_needless(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """True for a copy of a gradient to the device where it is: the engine, told of the CPU, wants it moved."""
+    if not _active or func is not _TO_COPY or not told_to_engine(sys._getframe(1)):
+        return False
+    return bool(args[0].fake_device == kwargs["device"] and kwargs.get("dtype") in (None, args[0].dtype))
+
+
+_TO_COPY = torch.ops.aten._to_copy.default
+
+
+# -- torch.cuda ------------------------------------------------------------------------------------
+
+
+class _Stream:
+    """A stream of the pretended GPU: there is one, and it is always done."""
+
+    stream_id = cuda_stream = device_index = priority = 0
+    device = CUDA
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        del args, kwargs
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        del error
+
+    def query(self) -> bool:
+        """Return that all work is done."""
+        return True
+
+    def is_capturing(self) -> bool:
+        """Return that no graph is being captured."""
+        return False
+
+    def synchronize(self, *args: object) -> None:
+        """Do nothing; the same for all that streams and events wait for."""
+
+    wait_event = wait_stream = record = wait = synchronize
+
+    def record_event(self, event: Any = None) -> Any:
+        """Return the event, done."""
+        return event or _Event()
+
+    def elapsed_time(self, other: object) -> float:
+        """Return one millisecond: programs divide by it."""
+        del other
+        return 1.0
+
+
+class _Event(_Stream):
+    """An event on the pretended GPU."""
+
+
+Answers = dict[str, Any]
+
+
+def _answers(gpu: Gpu, note: Callable[[str], None]) -> Iterator[tuple[Any, Answers]]:
+    """What the framework's modules answer of the GPU, by module."""
+    cuda: Any = torch.cuda
+
+    def answer(value: Any) -> Callable[..., Any]:
+        return lambda *args, **kwargs: value
+
+    def counter(value: Any) -> Callable[..., Any]:
+        def read(*args: object, **kwargs: object) -> Any:
+            del args, kwargs
+            note("the program's own questions for used GPU memory are answered 0")
+            return value
+
+        return read
+
+    stream, ignored, memory = _Stream(), answer(None), gpu.memory_bytes
+    counters = dict.fromkeys(
+        ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached"),
+        counter(0),
+    )
+    ignoring = ("empty_cache", "reset_peak_memory_stats", "reset_accumulated_memory_stats", "synchronize", "set_stream")
+    properties = SimpleNamespace(
+        name=gpu.name,
+        major=gpu.capability[0],
+        minor=gpu.capability[1],
+        total_memory=memory,
+        multi_processor_count=gpu.multiprocessors,
+        warp_size=32,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+        max_threads_per_multi_processor=2048,
+        regs_per_multiprocessor=65536,
+        gcnArchName=gpu.name,
+    )
+    fresh = torch.zeros(16, dtype=torch.uint8)
+    common = {**counters, **dict.fromkeys(ignoring, ignored), "device_count": answer(1), "is_available": answer(True)}
+    nothing = contextlib.nullcontext
+    yield (
+        cuda,
+        {
+            **common,
+            **dict.fromkeys(("_lazy_init", "init", "_lazy_call", "set_device", "ipc_collect", "_sleep"), ignored),
+            **dict.fromkeys(("reset_max_memory_allocated", "reset_max_memory_cached"), ignored),
+            **dict.fromkeys(("set_rng_state", "set_rng_state_all", "set_per_process_memory_fraction"), ignored),
+            **dict.fromkeys(("current_stream", "default_stream"), answer(stream)),
+            **dict.fromkeys(("Stream", "ExternalStream"), _Stream),
+            **dict.fromkeys(("stream", "device", "device_of"), lambda *args: nothing()),
+            **dict.fromkeys(("get_rng_state",), answer(fresh)),
+            "Event": _Event,
+            "current_device": answer(0),
+            "get_device_properties": answer(properties),
+            "get_device_name": answer(gpu.name),
+            "get_device_capability": answer(gpu.capability),
+            "get_arch_list": answer([f"sm_{gpu.capability[0]}{gpu.capability[1]}"]),
+            "get_rng_state_all": answer([fresh]),
+            "initial_seed": answer(0),
+            "is_bf16_supported": lambda including_emulation=True: bool(including_emulation or gpu.capability >= (8, 0)),
+            "is_tf32_supported": answer(gpu.capability >= (8, 0)),
+            "mem_get_info": counter((memory, memory)),
+            "memory_stats": counter({}),
+            "memory_summary": counter(""),
+            **dict.fromkeys(("can_device_access_peer", "is_current_stream_capturing"), answer(False)),
+            "get_sync_debug_mode": answer(0),
+            "set_sync_debug_mode": ignored,
+            "current_blas_handle": answer(0),
+            "utilization": answer(0),
+        },
+    )
+    yield cuda.nvtx, dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), ignored)
+    yield (
+        torch.backends.cudnn,
+        {
+            "is_available": answer(gpu.nvidia),
+            "version": answer(91900),
+            "is_acceptable": answer(False),  # asked to lay the weights of recurrent layers into one block
+        },
+    )
+    yield torch.backends.cuda, {"is_built": answer(True)}
+    accelerator: Any = getattr(torch, "accelerator", None)
+    if accelerator is not None:
+        yield (
+            accelerator,
+            {
+                **common,
+                **dict.fromkeys(("current_device_index", "current_device_idx"), answer(0)),
+                **dict.fromkeys(("set_device_index", "set_device_idx"), ignored),
+                "current_accelerator": lambda check_available=False: torch.device("cuda"),
+                "current_stream": answer(stream),
+                "device_index": lambda *args: nothing(),
+                "get_memory_info": counter((memory, memory)),
+            },
+        )
+    yield fake_module, {"init_gpu_context": ignored}  # there is none to be made
