@@ -49,7 +49,7 @@ COLUMNS = {"workload": "{workload}", "contender": "{contender}", "memory": "{mem
 IMAGE = Path(__file__).parents[1] / "docs" / "images" / "budget_tradeoff.png"
 
 MARKERS = {
-    "no budget": "k*",
+    "no budget": "*",
     "tensortide dtr-eq": "o-",
     "checkpoint every block": "s",
     "checkpoint every sqrt(n) blocks": "D",
@@ -192,11 +192,11 @@ def drawn(rows: list[harness.Row]) -> None:
     figure, axes = plt.subplots(1, len(names), figsize=(3.2 * len(names), 3), squeeze=False)
     for axis, name in zip(axes[0], names, strict=True):
         found = [row for row in rows if row["workload"] == name and "memory" in row]
-        for kind, marker in MARKERS.items():
+        for number, (kind, marker) in enumerate(MARKERS.items()):
             points = [(row["memory"], row["time"]) for row in found if row["contender"].startswith(kind)]
             if points:
-                axis.plot(*zip(*points, strict=True), marker, markersize=5, label=kind)
-        axis.set(title=name, xlabel="memory of the step (share of plain)", xlim=(0, 1.15))
+                axis.plot(*zip(*points, strict=True), marker, markersize=5, label=kind, color=f"C{number}")
+        axis.set(title=name, xlabel="memory of the step (share of plain)", xlim=(0, 1.25))
         axis.set_yscale("log")
         axis.set_yticks([1, 1.5, 2, 3, 5, 10, 20], ["1", "1.5", "2", "3", "5", "10", "20"])
         axis.minorticks_off()
