@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,6 +141,40 @@ def test_a_build_that_fails_is_said_once(tmp_path: Path) -> None:
         assert library.wait() is None
     assert library.module() is None
     assert not library.path.exists()
+
+
+COMPILER = """#!/bin/sh
+echo started >> "$(dirname "$0")/log"
+while [ ! -e "$(dirname "$0")/go" ]; do sleep 0.05; done
+while [ "$1" != -o ]; do shift; done
+echo half > "$2"
+"""
+
+
+def test_a_compiler_outlives_the_program_that_started_it(tmp_path: Path) -> None:
+    compiler = tmp_path / "compiler"
+    compiler.write_text(COMPILER)
+    compiler.chmod(0o755)
+    program = f"""
+import pathlib, time
+from tensortide.run.core.build import Library
+library = Library(pathlib.Path({str(tmp_path)!r}), {str(compiler)!r}, ())
+assert library.module() is None
+while not pathlib.Path({str(tmp_path / "log")!r}).exists():
+    time.sleep(0.05)
+time.sleep(0.5)
+"""
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    path = build.Library(tmp_path, str(compiler), ()).path
+    assert not path.exists()
+    (tmp_path / "go").touch()
+    for _ in range(200):
+        if path.exists():
+            break
+        time.sleep(0.05)
+    assert path.read_text() == "half\n"
+    assert (tmp_path / "log").read_text() == "started\n"
 
 
 def test_what_is_no_library_is_not_used(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import threading
 import warnings
 from pathlib import Path
@@ -25,6 +24,12 @@ NAME = "tensortide_core"
 _SOURCES = Path(__file__).parent
 _FLAGS = ("-O2", "-std=c++20", "-fPIC", "-shared", "-w", "-fvisibility=hidden")
 _LIBRARIES = ("c10", "torch_cpu", "torch_python")
+_INTO_PLACE = """
+log=$1 made=$2 failure=$3 path=$4
+shift 4
+if "$@" >"$log" 2>&1; then mv "$made" "$path"; rm "$log"; else mv "$log" "$failure"; fi
+"""
+"""Shell script that runs a compiler and puts the library that it has made, or its messages, where they belong."""
 _lock = threading.Lock()
 
 
@@ -95,7 +100,7 @@ class Library:
             with (self.folder / f"{self.path.stem}.lock").open("w") as lock:
                 _lock_file(lock)
                 if not self.path.exists() and not self.failure.exists():
-                    self._compile()
+                    self._compile(lock.fileno())
         except OSError as error:
             self._trouble = f"{self.folder}: {error}"
         if self.failure.exists():
@@ -106,14 +111,18 @@ class Library:
         """File with the compiler's messages if it failed."""
         return self.path.with_suffix(".log")
 
-    def _compile(self) -> None:
-        with tempfile.TemporaryDirectory(dir=self.folder, prefix="build-") as scratch:
-            made = Path(scratch) / self.path.name
-            done = subprocess.run(_politely(self.command(made)), capture_output=True, text=True, check=False)
-            if done.returncode == 0:
-                made.replace(self.path)
-            else:
-                self.failure.write_text(done.stdout + done.stderr)
+    def _compile(self, lock: int) -> None:
+        """Compile in a process that outlives this one, and keeps the ``lock`` until it is done: short programs that
+        open a budget must not start one compiler each."""
+        made, log = (self.path.with_suffix(f".new{suffix}") for suffix in (".so", ".log"))
+        files = [str(file) for file in (log, made, self.failure, self.path)]
+        subprocess.run(
+            ["sh", "-c", _INTO_PLACE, "sh", *files, *_politely(self.command(made))],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[lock],
+            start_new_session=True,
+            check=False,
+        )
 
     def _load(self) -> None:
         """Load what is built, unless its place in the dispatcher is taken."""
