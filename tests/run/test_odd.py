@@ -129,12 +129,13 @@ def test_a_step_with_them_is_like_no_captured_one() -> None:
 @pytest.mark.parametrize("compiled", [False, True])
 def test_nested_tensors_are_left_to_pytorch(compiled: bool) -> None:
     torch.manual_seed(0)
-    layer = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.GELU(), torch.nn.LayerNorm(32))
+    first = nn.Linear(8, 32)
+    layer = nn.Sequential(first, nn.GELU(), nn.LayerNorm(32))
     rows = [torch.randn(5, 8), torch.randn(9, 8)]
 
     def gradient() -> Tensor:
         given = torch.nested.nested_tensor(rows, layout=torch.jagged)
-        return torch.autograd.grad(layer(given).values().square().mean(), layer[0].weight)[0]
+        return torch.autograd.grad(layer(given).values().square().mean(), first.weight)[0]
 
     with Budget(1 << 60, compiled=compiled):
         found = gradient()
