@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tensortide.graph import Graph, save
     from tensortide.importers.door import open
     from tensortide.plans import footprint
+    from tensortide.recorder.recording import record
     from tensortide.run import live
     from tensortide.run.budget import budget
     from tensortide.timelines import liveness, timeline
@@ -38,6 +39,7 @@ __all__ = [
     "live",
     "liveness",
     "open",
+    "record",
     "report",
     "save",
     "symbolic",
@@ -50,6 +52,7 @@ _LAZY = {
     "explain": "tensortide.cost",
     "Graph": "tensortide.graph",
     "open": "tensortide.importers.door",
+    "record": "tensortide.recorder.recording",
     "save": "tensortide.graph",
     "footprint": "tensortide.plans",
     "live": "tensortide.run.live",

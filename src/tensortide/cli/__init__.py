@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
         if (new := moved(given)) is not None:
             exit_(2, "UsageError", new)
         with heard():
-            application(given)(given, exit_on_error=False, print_error=False)
+            application(given)(_with_script(given), exit_on_error=False, print_error=False)
             sys.stdout.flush()
     except CycloptsError as error:
         exit_(2, "UsageError", usage(error))
@@ -55,6 +55,16 @@ def main(arguments: list[str] | None = None) -> None:
         if error.errno == errno.ENOSPC:
             _exit(1, "OSError", "cannot write to standard output: the disk is full.")
         raise SystemExit(0) from None
+
+
+def _with_script(arguments: list[str]) -> list[str]:
+    """Make one target of the command of a script, which follows ``--``."""
+    from tensortide.recorder.script import script_text
+
+    if "--" not in arguments:
+        return arguments
+    place = arguments.index("--")
+    return [*arguments[: place + 1], script_text(arguments[place + 1 :])]
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

@@ -30,6 +30,7 @@ from tensortide.importers.door import File, resolve
 from tensortide.importers.dtrlog.write import is_log_file, write_log
 from tensortide.importers.imported import Imported, with_names
 from tensortide.importers.table import importers
+from tensortide.recorder.script import find_script
 from tensortide.recorder.target import Scalar
 from tensortide.write import check_writable
 
@@ -189,6 +190,9 @@ def _hyperparameters(example: Example) -> dict[str, Scalar]:
 
 
 def _name(target: str) -> str:
+    """Name the file to write after the target."""
+    if (script := find_script(target)) is not None:
+        return script.name.removesuffix(".py")
     return target.rpartition(":")[2].rpartition("/")[2].removesuffix(SUFFIX)
 
 

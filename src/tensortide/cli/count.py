@@ -33,6 +33,7 @@ from tensortide.formulas.formulas import save_formulas
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.door import File, resolve
 from tensortide.recorder import resolver
+from tensortide.recorder.script import Script
 from tensortide.write import write_file
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def count(
 
 
 def _counted(
-    found: File | Workload,
+    found: File | Script | Workload,
     tables: TableOptions,
     options: CaptureOptions,
     *,

@@ -29,6 +29,7 @@ from tensortide.formulas.sweep import axis
 from tensortide.formulas.sweep import sweep as tabulated
 from tensortide.importers.door import File, resolve
 from tensortide.recorder import resolver
+from tensortide.recorder.script import Script
 from tensortide.recorder.target import find_workload, parse_settings
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class FormulaOptions:
             step = found.read(durations=False)
             symbols = step.symbols or known_sizes(step.graph)
             return formulas_of_graph(step.graph, symbols, found.path.name).at(**self.bindings())
+        if isinstance(found, Script):
+            raise WorkloadError(f"{found}: one step of it has no formulas. Write a workload with hyperparameters")
         over = dict.fromkeys([*names_of(self.symbols, found.function), *needed])
         if "batch" in inspect.signature(found.function).parameters:
             over["batch"] = None

@@ -20,6 +20,7 @@ from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import importers
 from tensortide.recorder import capture
+from tensortide.recorder.script import Script, ScriptOptions, capture_script
 from tensortide.recorder.target import Scalar, Workload, parse_settings
 from tensortide.timing.catalogue import DEFAULT
 
@@ -38,8 +39,8 @@ def option(names: str, text: str) -> Parameter:
 Depth = Annotated[int, Parameter(help="Levels of the module tree to show.", validator=validators.Number(gte=0))]
 Top = Annotated[int, Parameter(help="Number of rows to show of each list.", validator=validators.Number(gte=0))]
 TARGET = (
-    "An example, file.py:function, package.module:function, or a file or folder of one of the kinds that "
-    "tensortide capture --kinds lists"
+    "An example, file.py:function, package.module:function, -- and the command of a training script "
+    "(-- python train.py --its arguments), or a file or folder of one of the kinds that tensortide capture --kinds lists"
 )
 Target = Annotated[str, Parameter(help=f"{TARGET}.")]
 SETTINGS = "A hyperparameter: key=value. Once for each: --set a=1 --set b=2."
@@ -57,10 +58,10 @@ class ReadingOptions:
         return {field.name: value for field in fields if (value := getattr(self, field.name)) != field.default}
 
     def refuse(self, target: str) -> None:
-        """Raise WorkloadError if one is given: ``target`` is no file."""
+        """Raise WorkloadError if one is given: ``target``, a text that says what it is, is no file."""
         for name in self.given():
             kinds = " or ".join(importer.kind for importer in importers() if importer.has(name))
-            raise WorkloadError(f"{target} is a workload: --{name} goes with {kinds}")
+            raise WorkloadError(f"{target}: --{name} goes with {kinds}")
 
 
 def _fields() -> dict[str, tuple[str, Any, Any]]:
@@ -109,9 +110,37 @@ class CaptureOptions:
         str | None,
         option("--machine", f"Device of the catalogue: h100, a100, ...: its kernels and times (default: {DEFAULT})."),
     ] = None
+    step: Annotated[
+        int | None,
+        Parameter(
+            help="Of a script: the training step to record (default: 2).",
+            show_default=False,
+            validator=validators.Number(gte=1),
+        ),
+    ] = None
+    keep_running: Annotated[
+        bool, option("--keep-running", "Of a script: let it run to its end, instead of stopping after that step.")
+    ] = False
+    fake: Annotated[
+        bool, option("--fake", "Of a script: run it on fake tensors, for a model too large for this machine.")
+    ] = False
     reading: Annotated[ReadingOptions, Parameter(name="*", show=False)] = dataclasses.field(
         default_factory=ReadingOptions
     )
+
+    def refuse_script(self, target: str) -> None:
+        """Raise WorkloadError if an option of scripts is given: ``target`` is none."""
+        if self.step is not None or self.keep_running or self.fake:
+            raise WorkloadError(f"{target} no script: --step, --keep-running and --fake go with -- python train.py")
+
+    def of_script(self, script: Script) -> ScriptOptions:
+        """Return those of a script. Raises WorkloadError for others, and for what contradicts itself."""
+        self.reading.refuse(str(script))
+        if self.set:
+            raise WorkloadError(f"{script}: --set goes with a workload; give the script its own arguments")
+        if (self.first_step and self.step not in (None, 1)) or (self.real and self.fake):
+            raise WorkloadError("--first-step and another --step, or --real and --fake, exclude each other")
+        return ScriptOptions(1 if self.first_step else self.step or 2, self.fake, self.keep_running)
 
 
 @Parameter(name="*")
@@ -128,12 +157,14 @@ def graph_of(target: str, options: CaptureOptions, *, quiet: bool) -> Graph:
     return opened(resolve(target), options, quiet=quiet, durations=False).graph
 
 
-def opened(found: Workload | File, options: CaptureOptions, *, quiet: bool, **reading: object) -> Imported:
+def opened(found: Workload | Script | File, options: CaptureOptions, *, quiet: bool, **reading: object) -> Imported:
     """Capture or read what a target is; ``reading`` are further options of its importer."""
     if isinstance(found, File):
         step = found.read(symbols_of(found, options), **options.reading.given(), **reading)
         step.graph.index.device(options.device)  # an error if nothing is on it
         return step
+    if isinstance(found, Script):
+        return Imported(capture_script(found, options.of_script(found), quiet=quiet, say=_say))
     settings, assume = settings_of(found, options), assumed(options)
     how: dict[str, object] = {"real": options.real or None, "assume": assume, "first_step": options.first_step}
     how |= {"device": options.device, "machine": options.machine}
@@ -157,6 +188,10 @@ def assumed(options: CaptureOptions) -> dict[str, bool | int | float]:
     return values
 
 
+def _say(remark: str) -> None:
+    sys.stderr.write(f"warning: {remark}\n")
+
+
 def with_progress(
     make: Callable[..., Made], workload: Workload, settings: Mapping[str, Scalar], *, quiet: bool, **how: Any
 ) -> Made:
@@ -167,7 +202,8 @@ def with_progress(
 
 def settings_of(found: Workload, options: CaptureOptions) -> dict[str, Scalar]:
     """Return the hyperparameters. Raises WorkloadError for what the workload does not have, or goes with a file."""
-    options.reading.refuse(found.name)
+    options.reading.refuse(f"{found.name} is a workload")
+    options.refuse_script(f"{found.name} is a workload, and")
     return parse_settings(options.set, found.function, found.name)
 
 
@@ -175,6 +211,7 @@ def symbols_of(found: File, options: CaptureOptions) -> dict[str, int]:
     """Return the settings as values of symbols. Raises WorkloadError for other options, and for no positive integer."""
     if options.real or options.first_step or options.assume:
         raise WorkloadError(f"{found}: --real, --assume and --first-step go with a workload")
+    options.refuse_script(f"{found}, and")
     values: dict[str, int] = {}
     for setting in options.set:
         name, _, text = setting.rpartition("=")
@@ -185,8 +222,11 @@ def symbols_of(found: File, options: CaptureOptions) -> dict[str, int]:
 
 
 def step_of(target: str, verb: str) -> Workload:
-    """Return the workload that ``target`` names, for a verb that runs it. Raises WorkloadError for a file."""
+    """Return the workload that ``target`` names, for a verb that runs it. Raises WorkloadError for a file, or a
+    script."""
     found = resolve(target)
+    if isinstance(found, Script):
+        raise WorkloadError(f"{found}, which has no step to call: {verb} goes with a workload, file.py:function")
     if isinstance(found, File):
         raise WorkloadError(f"{found}, which has no step to run: {verb} goes with a workload")
     return found

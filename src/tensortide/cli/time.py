@@ -29,6 +29,7 @@ from tensortide.graph import unrolled
 from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
 from tensortide.recorder import resolver
+from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
 from tensortide.timing import DEFAULT, device, estimate, load_durations, save_durations
 from tensortide.timing.durations import SUFFIX, times_of
@@ -37,6 +38,8 @@ from tensortide.write import check_writable
 if TYPE_CHECKING:
     from tensortide.graph import Graph
     from tensortide.timing import Durations
+
+_NOT_MEASURED = "--measure repeats a step, and a script runs it once; tensortide time --isolated measures its ops alone"
 
 
 @Parameter(name="*")
@@ -90,7 +93,7 @@ class MeasureOptions:
 
 
 def timed(
-    found: Workload | File,
+    found: Workload | Script | File,
     options: CaptureOptions,
     times: TimeOptions,
     how: MeasureOptions = MeasureOptions(),
@@ -108,6 +111,8 @@ def timed(
     times.check(options.machine)
     if times.measure and isinstance(found, Workload):
         return _measured(found, options, how, quiet=quiet)
+    if times.measure and isinstance(found, Script):
+        raise WorkloadError(f"{found}: {_NOT_MEASURED}")
     asked = times != TimeOptions() or options.machine is not None
     step = opened(found, options, quiet=quiet, durations=not asked, **reading)
     if step.measure and not asked:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from tensortide.errors import GraphFileError, WorkloadError
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, importers
 from tensortide.python_object import is_path
+from tensortide.recorder.script import Script, ScriptOptions, capture_script, find_script
 from tensortide.recorder.target import Scalar, Workload, find_workload, workload
 
 
@@ -36,12 +37,15 @@ class File:
         return self.importer.read(self.path, self.importer.options_of(options, self.path))
 
 
-def resolve(target: str | os.PathLike[str]) -> Workload | File:
-    """Decide what ``target`` is: an example, ``file.py:function``, ``package.module:function``, or a file or folder.
+def resolve(target: str | os.PathLike[str]) -> Workload | Script | File:
+    """Decide what ``target`` is: an example, ``file.py:function``, ``package.module:function``, a script
+    (``-- python train.py --its arguments``), or a file or folder.
 
     Raises WorkloadError if it is none of these or cannot be loaded, GraphFileError if no importer reads it.
     """
     text = os.fspath(target)
+    if (script := find_script(text)) is not None:
+        return script
     if isinstance(target, str) and (found := find_workload(target)) is not None:
         return found
     path = Path(text)
@@ -74,10 +78,12 @@ def open(
 
     >>> tensortide.open("gpt2", hyperparameters={"batch": 2}).graph
     >>> tensortide.open("step.tide").durations  # of step.durations.json beside it
+    >>> tensortide.open("-- python train.py --lr 1e-3", step=2).graph
     >>> tensortide.open("torchinductor/model__0_forward_1.0/fx_graph_transformed.py", backward="...").graph
 
-    ``target`` is the name of a built-in example, ``file.py:function``, ``package.module:function``, or a file or folder
-    that one of the importers reads: a saved graph, a DTR log, a kernel trace of G10, dumps of PyTorch's compiler, a
+    ``target`` is the name of a built-in example, ``file.py:function``, ``package.module:function``, ``--`` and the
+    command of a training script (options ``step``, ``fake``, ``keep_running``: ScriptOptions), or a file or folder that
+    one of the importers reads: a saved graph, a DTR log, a kernel trace of G10, dumps of PyTorch's compiler, a
     profiler's trace, a TensorFlow MetaGraph, or what an installed package adds. A bare name is an example first; with a
     path separator or a suffix it is a path, and its content says whose it is.
 
@@ -92,6 +98,10 @@ def open(
         if real or assume or first_step:
             raise WorkloadError(f"{found}: real, assume and first_step go with a workload")
         return found.read(hyperparameters, **options)
+    if isinstance(found, Script):
+        if hyperparameters:
+            raise WorkloadError(f"{found}: hyperparameters go with a workload; give the script its own arguments")
+        return Imported(capture_script(found, _script_options(found, real, first_step, options)))
     if options:
         raise WorkloadError(f"{target} is a workload: {', '.join(options)} goes with a file")
     from tensortide.recorder import capture
@@ -107,6 +117,14 @@ def open(
             progress=progress,
         )
     )
+
+
+def _script_options(found: Script, real: bool, first_step: bool, options: Mapping[str, object]) -> ScriptOptions:
+    if unknown := sorted(options.keys() - {field.name for field in fields(ScriptOptions)}):
+        raise WorkloadError(f"{found}: {', '.join(unknown)} goes with a file")
+    if real and options.get("fake"):
+        raise WorkloadError(f"{found}: real and fake exclude each other")
+    return ScriptOptions(**{**({"step": 1} if first_step else {}), **options})  # type: ignore[arg-type]
 
 
 def _unread(path: Path) -> str:

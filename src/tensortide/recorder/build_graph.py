@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from tensortide.graph.model import OUTSIDE, Graph, Meta, Named, Op, Phase, Role, Storage
 from tensortide.memory.accumulate import accumulate_in_place
 from tensortide.recorder.context import Tracker
-from tensortide.recorder.isolate import Isolation
+from tensortide.recorder.found import Found
 from tensortide.recorder.recorder import Recorder
 
 
 class State:
     """The named tensors of a step, registered with the recorder before and after it runs."""
 
-    def __init__(self, recorder: Recorder, found: Isolation) -> None:
+    def __init__(self, recorder: Recorder, found: Found) -> None:
         self._recorder = recorder
         self._found = found
         self._named: dict[tuple[str, Role, int], Named] = {}
@@ -46,6 +46,10 @@ class State:
                     owners[id(parameter)] = name
                     stack.callback(parameter.register_post_accumulate_grad_hook(accumulated).remove)
             yield
+
+    def name(self, name: str, role: Role, tensor: int) -> None:
+        """Name a tensor by its index, one that is released by now perhaps."""
+        self._named.setdefault((name, role, tensor), Named(name, role, tensor))
 
     def add_outputs(self, result: Any) -> None:
         """Name the tensors that the step returns."""
@@ -111,6 +115,10 @@ class State:
                 for key, item in state.items() if isinstance(state, dict) else ():
                     if isinstance(item, torch.Tensor):
                         yield f"{owner}.{key}", item
+                    elif isinstance(item, (list, tuple)):
+                        for i, part in enumerate(item):
+                            if isinstance(part, torch.Tensor):
+                                yield f"{owner}.{key}[{i}]", part
 
 
 def build(recorder: Recorder, tracker: Tracker, state: State, meta: Meta) -> Graph:

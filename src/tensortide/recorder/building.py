@@ -10,7 +10,7 @@ import gc
 import inspect
 import io
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -233,14 +233,26 @@ def _meta(workload: Named, given: Mapping[str, Scalar], mode: StepFakeMode | Non
         bound = inspect.signature(workload.target).bind(**given)
         bound.apply_defaults()
         values = {k: v for k, v in bound.arguments.items() if isinstance(v, (str, int, float, bool, type(None)))}
+    return meta_of(workload.name, mode, first_step=first_step, hyperparameters=values)
+
+
+def meta_of(
+    name: str,
+    mode: StepFakeMode | None,
+    *,
+    first_step: bool,
+    hyperparameters: Mapping[str, Scalar] | None = None,
+    notes: Iterable[str] = (),
+) -> Meta:
+    """Describe a capture here and now; ``notes`` are further assumptions."""
     return Meta(
-        workload=workload.name,
-        hyperparameters=values,
+        workload=name,
+        hyperparameters=dict(hyperparameters or {}),
         framework=f"torch {torch.__version__}",
         captured_on="real" if mode is None else "fake",
         step="first" if first_step else "steady",
         python=platform.python_version(),
-        assumptions=() if mode is None else mode.assumptions(),
+        assumptions=(*notes, *(() if mode is None else mode.assumptions())),
         machine=mode.gpu.name if isinstance(mode, CudaFakeMode) else "",
     )
 

@@ -246,7 +246,8 @@ class Tracker:
                 for parameter in module._parameters.values():
                     self._owners.setdefault(id(parameter), self._module_ids[id(module)])
 
-    def _enter(self, module: torch.nn.Module, args: Any) -> None:
+    def enter(self, module: torch.nn.Module, args: Any = None) -> None:
+        """Note that the forward of ``module`` begins."""
         del args
         known = self._module_ids.get(id(module))
         if known is None:
@@ -283,20 +284,24 @@ class Tracker:
 
         return called
 
-    def _optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        del optimizer, args, kwargs
+    def optimizer_ends(self, *_: Any) -> None:
+        """Note that a step of an optimizer ends."""
         self._optimizer_depth = max(0, self._optimizer_depth - 1)
 
     @contextlib.contextmanager
-    def watch(self) -> Iterator[None]:
-        """Follow module calls and optimizer steps while active; leaves no hook behind."""
+    def watch(self, *, ends: bool = True) -> Iterator[None]:
+        """Follow module calls and optimizer steps while active; leaves no hook behind.
+
+        Without ``ends`` the caller says when a step of an optimizer ends: hooks on it cannot be added in one of them.
+        """
         self._next_node = torch._C._autograd._get_sequence_nr()
-        handles = (
-            register_module_forward_pre_hook(self._enter),
+        handles = [
+            register_module_forward_pre_hook(self.enter),
             register_module_forward_hook(self._leave, always_call=True),
             register_optimizer_step_pre_hook(self._optimizer_starts),
-            register_optimizer_step_post_hook(self._optimizer_ends),
-        )
+        ]
+        if ends:
+            handles.append(register_optimizer_step_post_hook(self.optimizer_ends))
         with self._functions_followed(), contextlib.ExitStack() as stack:
             for handle in handles:
                 stack.callback(handle.remove)

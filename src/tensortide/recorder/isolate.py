@@ -19,6 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from tensortide.errors import CaptureError
+from tensortide.recorder.found import Found, join
 from tensortide.recorder.reachable import ATOMS, is_foreign, is_user_class, is_visited_object, named_globals
 from tensortide.recorder.standins import Batches, copy_hooks, hooks_of, is_source
 from tensortide.recorder.surroundings import rewinder
@@ -30,14 +31,12 @@ _ABSENT = object()
 """Content of an empty cell, or of a name that is not defined."""
 
 
-class Isolation:
+class Isolation(Found):
     """Everything reachable from a step, with tensors swapped. ``restore`` undoes it."""
 
     def __init__(self, replace: Replace) -> None:
+        super().__init__()
         self.replace = replace
-        self.modules: dict[str, torch.nn.Module] = {}
-        self.optimizers: dict[str, torch.optim.Optimizer] = {}
-        self.tensors: dict[str, torch.Tensor] = {}
         self._seen: dict[int, Any] = {}
         self._undo: list[Callable[[], None]] = []
         self._owned = False
@@ -68,6 +67,11 @@ class Isolation:
         if failure is not None:
             raise failure
 
+    def forget(self) -> None:
+        """Leave what was swapped as it is, and hold none of it."""
+        for kept in (self._seen, self._undo, self.modules, self.optimizers, self.tensors):
+            kept.clear()
+
     def close(self) -> None:
         """Take the gradient hooks off the capture's own tensors: cycles through them are never collected."""
         for tensor in self.stand_ins():
@@ -77,13 +81,6 @@ class Isolation:
     def stand_ins(self) -> Iterator[FakeTensor]:
         """Every fake tensor that the step can reach."""
         return (tensor for _, tensor in self._seen.values() if isinstance(tensor, FakeTensor))
-
-    def roots(self) -> dict[str, torch.nn.Module]:
-        """The outermost modules by path prefix; the only one that holds parameters has the prefix ``""``."""
-        inner = {id(child) for root in self.modules.values() for child in root.modules() if child is not root}
-        outer = {name: module for name, module in self.modules.items() if id(module) not in inner}
-        models = [name for name, module in outer.items() if next(module.parameters(), None) is not None]
-        return {("" if models == [name] else name): module for name, module in outer.items()}
 
     def visit(self, value: Any, path: str = "") -> Any:
         """``value`` with its tensors swapped: the same object if it can be changed in place, else a copy."""
@@ -297,13 +294,6 @@ class Isolation:
                     with contextlib.suppress(AttributeError, TypeError):
                         self._swap(value, name, join(path, name))
         return value
-
-
-def join(path: str, key: object) -> str:
-    """The path of what ``key`` leads to from ``path``."""
-    if not isinstance(key, str):
-        return f"{path}[{key!r}]" if isinstance(key, int) else path
-    return f"{path}.{key}" if path else key
 
 
 def _fill(value: Any, items: list[Any]) -> None:

@@ -190,6 +190,21 @@ class Recorder(Mode):
             shape, strides, offset = torch.Size([value.numel()]), (1,), 0
         return self._view(storage, value, shape, strides, offset)
 
+    def storage_of(self, value: torch.Tensor) -> int | None:
+        """Id of the storage of ``value`` if it is known."""
+        try:
+            return self._storage_ids.get(_storage_of(value)._cdata)
+        except (NotImplementedError, RuntimeError):
+            return self._storage_ids.get(-id(value))
+
+    def arrived(self, value: torch.Tensor) -> int:
+        """Id of a tensor that came from outside the step, just before the op that runs next."""
+        before, self._now = self._now, len(self.ops) or None
+        try:
+            return self.tensor(value)
+        finally:
+            self._now = before
+
     def _view(self, storage: int, value: torch.Tensor, shape: torch.Size, strides: tuple[int, ...], offset: Any) -> int:
         identity = (storage, value.dtype, shape, strides, offset)
         known = self._tensor_ids.get(identity)

@@ -1,0 +1,137 @@
+"""Modules, optimizers and tensors of a step, by the names that user code has for them."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, TypeVar
+
+import torch
+
+from tensortide.recorder.context import is_internal
+
+T = TypeVar("T")
+
+_DEPTH = 5
+"""Levels of containers and objects in which names are looked for, from a variable on."""
+_MOST = 100
+"""Items of a container that are looked at."""
+_OWN = "tensortide.recorder."
+_HISTORY = ("In", "Out")
+"""Variables of a notebook that hold what other variables held."""
+_LIMIT = 20_000
+"""Objects that are looked at."""
+
+
+@dataclass
+class Found:
+    """Modules, optimizers and tensors by path."""
+
+    modules: dict[str, torch.nn.Module] = field(default_factory=dict)
+    optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def roots(self) -> dict[str, torch.nn.Module]:
+        """The outermost modules by path prefix; the only one that holds parameters has the prefix ``""``."""
+        inner = {id(child) for root in self.modules.values() for child in root.modules() if child is not root}
+        outer = {name: module for name, module in self.modules.items() if id(module) not in inner}
+        models = [name for name, module in outer.items() if next(module.parameters(), None) is not None]
+        return {("" if models == [name] else name): module for name, module in outer.items()}
+
+
+def join(path: str, key: object) -> str:
+    """The path of what ``key`` leads to from ``path``."""
+    if not isinstance(key, str):
+        return f"{path}[{key!r}]" if isinstance(key, int) else path
+    return f"{path}.{key}" if path else key
+
+
+def variables(frame: FrameType | None) -> Found:
+    """Everything that the variables of user code lead to, those of the user's own functions first, from the outermost
+    in, then those of libraries.
+
+    What the frames of functions remember of having been asked is forgotten again, for it would keep tensors alive.
+    """
+    found, seen = Found(), set[int]()
+    for each in _user_frames(frame):
+        given = each.f_locals
+        for name, value in list(given.items()):
+            if not name.startswith("_") and name not in _HISTORY:
+                _visit(value, name, found, seen, _DEPTH)
+        if each.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(given, dict):
+            given.clear()
+    return found
+
+
+def reached(value: Any, path: str) -> Found:
+    """Everything that ``value``, called ``path``, leads to."""
+    found = Found()
+    _visit(value, path, found, set(), _DEPTH)
+    return found
+
+
+def _user_frames(frame: FrameType | None) -> list[FrameType]:
+    """Frames of user code, the user's own before those of libraries that it calls, each from the outermost in."""
+    frames: list[FrameType] = []
+    while frame is not None:
+        if not is_internal(frame.f_code.co_filename):
+            frames.append(frame)
+        frame = frame.f_back
+    frames.reverse()
+    own = [each for each in frames if "site-packages" not in each.f_code.co_filename]
+    called = frames[frames.index(own[0]) :] if own else frames
+    return own + [each for each in called if each not in own]
+
+
+def _visit(value: Any, path: str, found: Found, seen: set[int], depth: int) -> None:
+    kind = type(value)
+    if kind in (int, float, str, bool, bytes, type(None)) or id(value) in seen or kind.__module__.startswith(_OWN):
+        return
+    if issubclass(kind, torch.Tensor):
+        found.tensors.setdefault(path, value)
+    elif issubclass(kind, torch.nn.Module):
+        found.modules.setdefault(path, value)
+    elif issubclass(kind, torch.optim.Optimizer):
+        found.optimizers.setdefault(path, value)
+    elif (
+        depth
+        and len(seen) < _LIMIT
+        and not issubclass(kind, (type, torch.utils.data.Dataset, torch.utils.data.DataLoader))
+    ):
+        seen.add(id(value))
+        for key, item in _inside(value):
+            _visit(item, join(path, key), found, seen, depth - 1)
+        return
+    seen.add(id(value))
+
+
+def _inside(value: Any) -> Iterable[tuple[object, Any]]:
+    """What a container or an object of the user's holds, by key, index or attribute."""
+    if isinstance(value, Mapping):
+        return list(value.items())[:_MOST]
+    if isinstance(value, (list, tuple)):
+        return enumerate(value[:_MOST])
+    attributes = getattr(value, "__dict__", None)
+    return list(attributes.items())[:_MOST] if type(attributes) is dict else ()
+
+
+def existing(kind: type[T]) -> list[T]:
+    """Every object of a class or of one derived from it that the garbage collector knows."""
+    return [value for value in gc.get_objects() if issubclass(type(value), kind)]
+
+
+def named(objects: Iterable[T], names: Mapping[str, T]) -> dict[str, T]:
+    """Each object under the name that it has, else under that of its class, numbered if that is taken."""
+    known = {id(value): name for name, value in reversed([*names.items()])}
+    places = {name: place for place, name in enumerate(names)}
+    result: dict[str, T] = {}
+    for value in sorted(objects, key=lambda value: places.get(known.get(id(value), ""), len(places))):
+        plain = known.get(id(value), type(value).__name__)
+        name, number = plain, 2
+        while name in result:
+            name, number = f"{plain}_{number}", number + 1
+        result[name] = value
+    return result

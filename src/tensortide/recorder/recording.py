@@ -1,0 +1,359 @@
+"""A training loop that runs, watched until one of its steps has been recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch.amp.grad_scaler import GradScaler
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from tensortide.errors import CaptureError
+from tensortide.graph.model import Graph
+from tensortide.recorder.building import meta_of
+from tensortide.recorder.fake_mode import StepFakeMode
+from tensortide.recorder.found import existing
+from tensortide.recorder.live_step import LiveStep
+from tensortide.recorder.periods import Periods
+from tensortide.recorder.surroundings import replaced
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Recording:
+    """One training step of the loop that runs while the context is open; ``graph`` once it has ended.
+
+    A training step lasts from one optimizer step to the next (``recorder.periods``). ``step`` is the number of the one
+    that is recorded, from 1 on; the second is the first that finds all optimizer state. The loop goes on after it;
+    ``recorded`` is called when it has ended, and ``after`` whenever the loop comes by later.
+    """
+
+    def __init__(
+        self,
+        step: int = 2,
+        *,
+        name: str = "",
+        mode: StepFakeMode | None = None,
+        recorded: Callable[[Recording], None] | None = None,
+        after: Callable[[], None] | None = None,
+    ) -> None:
+        if step < 1:
+            raise CaptureError(f"there is no step {step}: steps are counted from 1")
+        self.step, self.name, self.mode = step, name, mode
+        self.error: Exception | None = None
+        self._graph: Graph | None = None
+        self._told, self._after = recorded, after
+        self._open = contextlib.ExitStack()
+        self.periods = Periods()
+        self._record: LiveStep | None = None
+        self._done = False
+        self._optimizers: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
+        self._older: set[int] = set()
+        """Optimizers from before, which may be of another loop: not awaited until what they train is used."""
+        self._tensors: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
+        """Results from before, which may be of other code."""
+        self._stepping: list[int] = []
+        self._called: weakref.WeakValueDictionary[int, torch.nn.Module] = weakref.WeakValueDictionary()
+        self._depth = self._in_backward = self._forwards = self._backwards = 0
+        self._whole = self._turning = False
+
+    # -- results --------------------------------------------------------------------------------
+
+    @property
+    def graph(self) -> Graph:
+        """The recorded step. Raises CaptureError if none has been."""
+        if self.error is not None:
+            raise self.error
+        if self._graph is None:
+            raise CaptureError(self.missed())
+        return self._graph
+
+    @property
+    def done(self) -> bool:
+        """True once the step has been recorded, or could not be."""
+        return self._done
+
+    def missed(self) -> str:
+        """Say why no step has been recorded so far, by what was seen."""
+        steps, count = sum(self.periods.steps.values()), self.periods.count
+        if not steps:
+            seen = f"{_times(self._forwards, 'forward pass', 'es')}, {_times(self._backwards, 'backward pass', 'es')}"
+            return f"no training step was seen: {seen}, and no step of an optimizer of torch.optim"
+        skipped = f", {self.periods.skipped} skipped by the gradient scaler" if self.periods.skipped else ""
+        seen = f"{_times(count, 'training step')} ended ({_times(steps, 'optimizer step')}{skipped})"
+        hint = f": --step {count} (step={count}) records the last" if count else ""
+        return f"step {self.step} was not reached: {seen}{hint}"
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self.periods.skipped:
+            times = _times(self.periods.skipped, "step")
+            notes.append(f"the gradient scaler skipped {times} before the recorded one")
+        if self.periods.missing:
+            others = _times(self.periods.missing, "optimizer")
+            notes.append(f"{others} did not step before the end of the recorded step: another step may cost more")
+        return notes
+
+    def __repr__(self) -> str:
+        return f"<Recording {self._graph!r}>" if self._graph is not None else f"<Recording: {self.missed()}>"
+
+    def _repr_html_(self) -> str:
+        return str(self.graph._repr_html_())
+
+    # -- the loop -------------------------------------------------------------------------------
+
+    def __enter__(self) -> Recording:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._leave)
+            for handle in (
+                register_module_forward_pre_hook(self._forward_starts),
+                register_module_forward_hook(self._forward_ends, always_call=True),
+                register_optimizer_step_pre_hook(self._step_starts),
+                register_optimizer_step_post_hook(self._step_ends),
+            ):
+                stack.callback(handle.remove)
+            for owner, name, around in (
+                (torch.optim.Optimizer, "__init__", self._made),
+                (torch.autograd, "backward", self._backward),
+                (GradScaler, "step", self._scaled_step),
+                (DataLoader, "__iter__", self._iterated),
+                (_BaseDataLoaderIter, "__next__", self._next),
+            ):
+                stack.enter_context(replaced(owner, name, _wrapped(getattr(owner, name), around)))
+            gc.collect()
+            for optimizer in existing(torch.optim.Optimizer):
+                if "state" in vars(optimizer) and self._know(optimizer):  # a wrapper has that of another
+                    self._older.add(id(optimizer))
+            self._tensors.update((id(each), each) for each in existing(torch.Tensor) if each.grad_fn is not None)
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.close()
+
+    def _leave(self) -> None:
+        if self._record is not None:
+            self._record.close()
+            self._record, self._whole = None, False
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Record a step of ``function``, which runs one, or a loop of them, whenever it is called.
+
+        A function that returns before a second training step has ended is a step itself: a later call of it is
+        recorded, from beginning to end.
+        """
+        calls = 0
+
+        @functools.wraps(function)
+        def watched(*args: P.args, **kwargs: P.kwargs) -> R:
+            nonlocal calls
+            if self._done:
+                return function(*args, **kwargs)
+            calls += 1
+            with self:
+                if calls < self.step or calls == 1:
+                    return function(*args, **kwargs)
+                self._start(whole=True)
+                result = function(*args, **kwargs)
+                self._finish(result)
+                return result
+
+        self.name = self.name or function.__qualname__
+        vars(watched)["recording"] = self
+        return watched
+
+    # -- the record -----------------------------------------------------------------------------
+
+    def _start(self, *, whole: bool = False) -> LiveStep:
+        """Record from here on, ``whole``: to the end of the function, else to the end of the training step."""
+        optimizers = [each for key, ref in self._optimizers.items() if key not in self._older and (each := ref())]
+        self._whole = whole
+        self._record = LiveStep(optimizers, {*self._called}, self._tensors, fake=self.mode is not None)
+        return self._record
+
+    def _finish(self, result: Any = None) -> None:
+        record, self._record = self._record, None
+        if record is None:
+            return
+        meta = meta_of(self.name, self.mode, first_step=self.step == 1, notes=self._notes())
+        try:
+            self._graph = record.finish(meta, result)
+            if self._graph is None:
+                self.error = CaptureError("the recorded step ran no op in this thread")
+        except Exception as error:  # noqa: BLE001 the loop goes on; who asks for the graph is told
+            self.error = error
+        self._done = True
+        if self._told is not None:
+            self._told(self)
+
+    def _turn(self) -> None:
+        """Begin, end, or begin anew, as training steps have ended."""
+        self._turning = False
+        if self._done or self._whole:
+            return
+        if self._record is not None and self.periods.count < self.step:  # a step of it was skipped
+            self._leave()
+        if self._record is not None:
+            self._finish()
+        elif self.periods.count >= self.step - 1:
+            self.step = self.periods.count + 1
+            self._start()
+
+    # -- what the loop does ---------------------------------------------------------------------
+
+    def _by(self) -> bool:
+        """Return whether all is done; then the loop has come by later."""
+        if self._done and self._after is not None:
+            self._after()
+        return self._done
+
+    def _know(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Remember an optimizer. Returns True if it was not known."""
+        key = id(optimizer)
+        if key in self._optimizers:
+            return False
+        self._optimizers[key] = weakref.ref(optimizer, lambda _: self._forget(key))
+        return True
+
+    def _forget(self, key: int) -> None:
+        self._optimizers.pop(key, None)
+        self._older.discard(key)
+        self.periods.dropped(key)
+
+    def _await_older(self) -> None:
+        """Expect steps of the older optimizers that train what the loop runs."""
+        ran = {id(p) for module in self._called.values() for p in module._parameters.values()}
+        for key in list(self._older):
+            optimizer = self._optimizers[key]()
+            if optimizer is not None and any(id(p) in ran for group in optimizer.param_groups for p in group["params"]):
+                self._older.discard(key)
+                self.periods.made(key)
+
+    def _made(self, function: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        result = function(optimizer, *args, **kwargs)
+        self._know(optimizer)
+        self.periods.made(id(optimizer))
+        return result
+
+    def _forward_starts(self, module: torch.nn.Module, args: Any) -> None:
+        del args
+        if self._by():
+            return
+        self._called[id(module)] = module
+        self._forwards += not self._depth
+        self._depth += 1
+        if self.step == 1 and self._record is None and torch.is_grad_enabled():
+            self._called.update((id(each), each) for each in module.modules())
+            self._await_older()
+            if self._optimizers.keys() - self._older:  # one that is made later trains what is made later
+                self._start().tracker.enter(module)
+
+    def _forward_ends(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        del module, args, output
+        self._depth = max(0, self._depth - 1)
+
+    def _step_starts(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        del args, kwargs
+        if not self._by():
+            self._stepping.append(id(optimizer))
+
+    def _step_ends(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        del args, kwargs
+        if self._record is not None:
+            self._record.tracker.optimizer_ends()
+        if id(optimizer) in self._stepping:
+            del self._stepping[self._stepping.index(id(optimizer)) :]
+        if self._done:
+            return
+        if self._stepping:  # a part of another optimizer
+            self._forget(id(optimizer))
+        else:
+            self._stepped(optimizer)
+
+    def _stepped(self, optimizer: torch.optim.Optimizer, *, skipped: bool = False) -> None:
+        self._know(optimizer)
+        self._older.discard(id(optimizer))
+        self._await_older()
+        if self.periods.stepped(id(optimizer), skipped=skipped):
+            self._turning = True
+            if not self._in_backward:
+                self._turn()
+
+    def _scaled_step(self, function: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Note a step that a gradient scaler skips."""
+        before = self.periods.steps[id(optimizer)]
+        result = function(scaler, optimizer, *args, **kwargs)
+        if not self._done and self.periods.steps[id(optimizer)] == before:
+            self._stepped(optimizer, skipped=True)
+        return result
+
+    def _backward(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a backward pass; optimizers may step in its hooks, where nothing can begin or end."""
+        self._backwards += not self._by()
+        self._in_backward += 1
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            self._in_backward -= 1
+        if self._turning and not self._in_backward:
+            self._turn()
+        return result
+
+    def _iterated(self, function: Callable[..., Any], loader: Any) -> Any:
+        """Begin to load: workers are forked without a mode, and read no fake tensors, which no process can share."""
+        if self.mode is None:
+            with _disable_current_modes():
+                return function(loader)
+        with replaced(loader, "num_workers", 0):
+            return function(loader)
+
+    def _next(self, function: Callable[..., Any], loading: Any) -> Any:
+        """Load a batch: real work, and no part of the step."""
+        with _disable_current_modes():
+            batch = function(loading)
+        return batch if self.mode is not None else self.loaded(batch)
+
+    def loaded(self, batch: R) -> R:
+        """Note a batch that a data loader hands out. Returns it."""
+        if self._record is not None:
+            self._record.loaded(batch)
+        return batch
+
+
+def record(function: Callable[P, R] | None = None, *, step: int = 2, name: str = "") -> Any:
+    """Record one training step of a loop that runs, on real tensors, without a change to it.
+
+    >>> with tensortide.record() as recording:
+    ...     train(model, loader)
+    >>> recording.graph
+
+    A training step lasts from one optimizer step to the next; ``step`` is the number of the one to record. All goes
+    on after it: leave the loop, or let it run. As a decorator, ``@tensortide.record``, of a function that runs one
+    step or a loop of them, it leaves the graph in ``function.recording.graph``.
+    """
+    recording = Recording(step, name=name)
+    return recording if function is None else recording(function)
+
+
+def _wrapped(function: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
+    """Let ``around`` have every call of ``function``, which it is given first."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return around(function, *args, **kwargs)
+
+    return call
+
+
+def _times(number: int, what: str, plural: str = "s") -> str:
+    return f"{number} {what}" if number == 1 else f"{number or 'no'} {what}{plural}"

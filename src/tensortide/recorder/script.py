@@ -1,0 +1,202 @@
+"""A training script as a target: the command that runs it, and the step that is recorded in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tensortide.errors import CaptureError, WorkloadError
+from tensortide.graph import Graph, load
+
+PREFIX = "-- "
+"""A text that begins so is the command of a script."""
+_INTERPRETER = re.compile(r"(python|pypy)[\d.]*(\.exe)?", re.IGNORECASE)
+_ENTRY = Path(__file__).with_name("script_entry.py")
+_EAGER = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
+"""Environment in which ``torch.compile`` does nothing: the ops of eager execution are those to record."""
+_GRACE_S = 30.0
+"""Time that a script has to end in after the recorded step."""
+
+
+@dataclass(frozen=True)
+class ScriptOptions:
+    """The training step of a script to record, by number; whether the script runs on fake tensors; and whether it goes
+    on after that step."""
+
+    step: int = 2
+    fake: bool = False
+    keep_running: bool = False
+
+
+@dataclass(frozen=True)
+class Script:
+    """A training script: the interpreter, its flags, the file or module, and the script's own arguments."""
+
+    interpreter: str
+    flags: tuple[str, ...]
+    kind: str
+    target: str
+    arguments: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The script without its folder."""
+        return self.target if self.kind == "module" else Path(self.target).name
+
+    def __str__(self) -> str:
+        return f"{self.target} is a script"
+
+    def command(self, request: Path) -> list[str]:
+        """The command that runs it as ``request`` asks."""
+        return [self.interpreter, *self.flags, str(_ENTRY), str(request), self.kind, self.target, *self.arguments]
+
+
+def script_text(command: Sequence[str]) -> str:
+    """The text of a target that is a script, of the words of its command."""
+    return PREFIX + shlex.join(command)
+
+
+def find_script(target: str) -> Script | None:
+    """Read ``-- python train.py --its arguments``; None for a text of another kind.
+
+    Raises WorkloadError for a command that runs no script, or one that is not there.
+    """
+    if not target.startswith(PREFIX.rstrip()):
+        return None
+    words = shlex.split(target[len(PREFIX) :])
+    if not words:
+        raise WorkloadError("after -- comes the command of a training script: -- python train.py --its arguments")
+    if _INTERPRETER.fullmatch(Path(words[0]).name):
+        return _python(_interpreter(words[0]), words[1:])
+    if words[0].endswith(".py"):
+        return _python(sys.executable, words)
+    raise WorkloadError(
+        f"{words[0]} is no Python script: what it starts cannot be seen. Name the script itself, "
+        "as in -- python train.py --its arguments"
+    )
+
+
+def _interpreter(word: str) -> str:
+    found = shutil.which(word)
+    if found is None:
+        raise WorkloadError(f"there is no command {word}: this is {sys.executable}, as in -- {sys.executable} train.py")
+    return found
+
+
+def _python(interpreter: str, words: Sequence[str]) -> Script:
+    """Take the interpreter's own flags off ``words``, as it does itself."""
+    flags: list[str] = []
+    rest = list(words)
+    while rest and rest[0].startswith("-") and rest[0] != "-":
+        word = rest.pop(0)
+        ends = None if word.startswith(("--", "-W", "-X")) else re.fullmatch(r"(-[^cm]*)([cm])(.*)", word)
+        if ends is None:
+            flags.append(word)
+            if word in ("-W", "-X", "--check-hash-based-pycs") and rest:
+                flags.append(rest.pop(0))
+            continue
+        before, letter, after = ends.groups()
+        flags += [before] if len(before) > 1 else []
+        if letter == "c":
+            raise WorkloadError("python -c has no lines to point to: put the code into a file")
+        if not after and not rest:
+            raise WorkloadError("python -m needs the name of a module")
+        module = after or rest.pop(0)
+        return Script(interpreter, tuple(flags), "module", module, tuple(rest))
+    if not rest or rest[0] == "-":
+        raise WorkloadError("the command runs no script: write -- python train.py --its arguments")
+    if not Path(rest[0]).is_file():
+        what = "a folder, no script" if Path(rest[0]).is_dir() else "not there"
+        raise WorkloadError(f"{rest[0]} is {what}: write -- python train.py --its arguments")
+    return Script(interpreter, tuple(flags), "file", rest[0], tuple(rest[1:]))
+
+
+def capture_script(
+    script: Script,
+    options: ScriptOptions = ScriptOptions(),
+    *,
+    quiet: bool = False,
+    say: Callable[[str], None] = lambda message: None,
+) -> Graph:
+    """Graph of one training step of a script, which is run for it; ``tensortide.record`` says what a step is.
+
+    The script ends with that step, unless it is to keep running. What it prints goes to standard error, and what
+    it prints to standard output nowhere if ``quiet``. ``say`` takes remarks on its end.
+
+    Raises CaptureError if the step was not reached.
+    """
+    if options.step < 1:
+        raise WorkloadError(f"there is no step {options.step}: steps are counted from 1")
+    with tempfile.TemporaryDirectory(prefix="tensortide-") as folder:
+        request, graph, outcome = (Path(folder, name) for name in ("request.json", "step.tide", "outcome.json"))
+        asked = {"graph": str(graph), "outcome": str(outcome), "name": script.name, **asdict(options)}
+        request.write_text(json.dumps(asked), "utf-8")
+        status, slow = _run(script.command(request), graph, waits=options.keep_running, quiet=quiet)
+        found: dict[str, Any] = json.loads(outcome.read_text("utf-8")) if outcome.exists() else {}
+        if not graph.exists():
+            raise CaptureError(_failure(script, status, found, options.step))
+        if slow:
+            say(f"{script.name} did not end within {_GRACE_S:.0f} s of the recorded step, and was ended")
+        elif status:
+            say(f"{script.name} {_ended(status)} after the recorded step")
+        return load(graph)
+
+
+def _run(command: list[str], graph: Path, *, waits: bool, quiet: bool) -> tuple[int, bool]:
+    """Run the script's process. Returns its exit status, and whether it had to be ended."""
+    sys.stdout.flush()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL if quiet else 2, env={**os.environ, **_EAGER}) as process:
+        try:
+            recorded_s: float | None = None
+            while True:
+                try:
+                    return process.wait(None if waits else 0.2), False
+                except subprocess.TimeoutExpired:
+                    if recorded_s is None and graph.exists():
+                        recorded_s = time.monotonic()
+                if recorded_s is not None and time.monotonic() - recorded_s > _GRACE_S:
+                    process.kill()
+                    return process.wait(), True
+        except BaseException:
+            process.kill()
+            raise
+
+
+def _failure(script: Script, status: int, found: dict[str, Any], step: int) -> str:
+    if "import" in found:
+        return (
+            f"{found['import']}\nInstall tensortide[torch] there, or name an interpreter that has it, as in "
+            f"-- {sys.executable} {script.target}"
+        )
+    if "error" in found:
+        return str(found["error"])
+    missed = found.get("missed", f"step {step} was not reached")
+    if "failed" in found:
+        return f"{script.name} raised {found['failed']} (its traceback is above)\n{missed}"
+    if status:
+        hint = (
+            "\nIf memory ran out: --fake runs it on fake tensors." if status == -getattr(signal, "SIGKILL", 9) else ""
+        )
+        return f"{script.name} {_ended(status)}: {missed}{hint}"
+    return f"{script.name} ended: {missed}"
+
+
+def _ended(status: int) -> str:
+    if status >= 0:
+        return f"ended with exit status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"

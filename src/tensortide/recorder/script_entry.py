@@ -1,0 +1,27 @@
+"""Start of a script in an interpreter of the user's, which may lack tensortide or PyTorch; it runs as a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """Run the script that the arguments name: the request, then the script and its own arguments."""
+    request = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+    if not sys.flags.safe_path:
+        del sys.path[0]  # the folder of this file
+    try:
+        import torch  # noqa: F401
+
+        from tensortide.recorder.script_process import run
+    except ImportError as error:
+        said = f"{sys.executable} cannot run it under tensortide: {error}"
+        Path(request["outcome"]).write_text(json.dumps({"import": said}), "utf-8")
+        return 1
+    return run(request, *sys.argv[2:])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

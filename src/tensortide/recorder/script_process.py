@@ -1,0 +1,160 @@
+"""The process of a training script: the script as ``__main__``, as its interpreter would run it, until one of its
+training steps has been recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import torch
+
+from tensortide.errors import TensortideError
+from tensortide.graph import save
+from tensortide.recorder.context import is_internal
+from tensortide.recorder.control_flow import followed
+from tensortide.recorder.failure import explained
+from tensortide.recorder.fake_mode import StepFakeMode, same_paths
+from tensortide.recorder.isolate import Isolation
+from tensortide.recorder.recording import Recording
+from tensortide.recorder.standins import fakes, loaders
+from tensortide.recorder.surroundings import undisturbed
+
+_RAISES = 3
+"""Times that a script is asked to stop before its process ends where it is."""
+
+
+class _Stop(SystemExit):
+    """The end of the script after the recorded step: nothing of the user's takes it for an error."""
+
+
+class _Script:
+    """What is asked for, and what came of it."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.request = request
+        self.outcome: dict[str, Any] = {}
+        self.recording = Recording(
+            request["step"],
+            name=request["name"],
+            mode=StepFakeMode() if request["fake"] else None,
+            recorded=self._recorded,
+            after=None if request["keep_running"] else self._stop,
+        )
+        self._stops = 0
+
+    def _recorded(self, recording: Recording) -> None:
+        try:
+            save(recording.graph, self.request["graph"])
+        except TensortideError as error:
+            self.outcome["error"] = str(error)
+        if not self.request["keep_running"]:
+            self._stop()
+
+    def _stop(self) -> None:
+        self._stops += 1
+        if self._stops > _RAISES:  # code that catches everything and goes on
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+        raise _Stop(0)
+
+    def _on_fakes(self, replace: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], Any]:
+        """Make fake batches of real ones."""
+
+        def batch(item: Any) -> Any:
+            isolation = Isolation(replace)
+            try:
+                return self.recording.loaded(isolation.visit(item, "batch"))
+            finally:
+                isolation.forget()
+
+        return batch
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch the script; on fake tensors, if those are asked for."""
+        with contextlib.ExitStack() as stack:
+            mode = self.recording.mode
+            if mode is not None:
+                stack.enter_context(undisturbed())
+                stack.enter_context(loaders(self._on_fakes(fakes(mode))))
+                stack.enter_context(mode)
+                stack.enter_context(same_paths())
+                stack.enter_context(followed())
+                stack.enter_context(explained("step", self.request["name"], real=False))
+            stack.enter_context(self.recording)
+            yield
+
+    def run(self, code: CodeType, main: ModuleType) -> None:
+        """Run the script to its end or to that of the recorded step."""
+        try:
+            with self.watched():
+                exec(code, vars(main))
+        except _Stop:
+            pass
+        except TensortideError as error:
+            self.outcome["error"] = str(error)
+        except Exception as error:
+            self.outcome["failed"] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            raise
+        finally:
+            if not self.recording.done:
+                self.outcome["missed"] = self.recording.missed()
+            Path(self.request["outcome"]).write_text(json.dumps(self.outcome), "utf-8")
+
+
+def run(request: dict[str, Any], kind: str, target: str, *arguments: str) -> int:
+    """Run a script (``kind`` file, or module) with its ``arguments``. Returns the exit status."""
+    try:
+        code, main = (_module if kind == "module" else _file)(target)
+        sys.argv = [str(vars(main)["__file__"]) if kind == "module" else target, *arguments]
+        sys.modules["__main__"] = main
+        _Script(request).run(code, main)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # noqa: BLE001 as the interpreter would show it
+        trace = error.__traceback__
+        while trace is not None and is_internal(trace.tb_frame.f_code.co_filename) and trace.tb_next is not None:
+            trace = trace.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        return 1
+    return 0
+
+
+def _file(target: str) -> tuple[CodeType, ModuleType]:
+    path = str(Path(target).absolute())
+    if not sys.flags.safe_path:
+        sys.path.insert(0, str(Path(target).resolve().parent))
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    return code, _main(path, None, SourceFileLoader("__main__", path))
+
+
+def _module(target: str) -> tuple[CodeType, ModuleType]:
+    if not sys.flags.safe_path:
+        sys.path.insert(0, str(Path.cwd()))
+    spec = importlib.util.find_spec(target)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{target}.__main__")
+    loader: Any = spec.loader if spec is not None else None
+    code = loader.get_code(spec.name) if spec is not None and hasattr(loader, "get_code") else None
+    if spec is None or code is None:
+        raise ImportError(f"there is no module {target} to run as a script", name=target)
+    return code, _main(spec.origin or "", spec, loader)
+
+
+def _main(path: str, spec: ModuleSpec | None, loader: Any) -> ModuleType:
+    main = ModuleType("__main__")
+    main.__file__, main.__spec__, main.__loader__ = path, spec, loader
+    main.__package__ = None if spec is None else spec.parent
+    vars(main).update(__cached__=None, __annotations__={}, __builtins__=sys.modules["builtins"])
+    return main

@@ -1,0 +1,246 @@
+"""Scripts run as their interpreter would run them, up to the recorded step and not further."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import textwrap
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import tensortide
+from tensortide.errors import CaptureError, WorkloadError
+from tensortide.graph import Graph, Phase, load
+from tensortide.recorder import script_process
+from tensortide.recorder.script import Script, ScriptOptions, capture_script, find_script, script_text
+
+TRAIN = """
+import argparse, atexit, dataclasses, pickle, sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+from helper import Squares
+
+@dataclasses.dataclass
+class Config:
+    width: int
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--width", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=0)
+    config = parser.parse_args()
+    assert pickle.loads(pickle.dumps(Config(config.width))).width == config.width
+    log = open("log.txt", "w")
+    model = nn.Sequential(nn.Linear(4, config.width), nn.ReLU(), nn.Linear(config.width, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    for epoch in range(3):
+        for x, y in DataLoader(Squares(), batch_size=8, num_workers=config.workers):
+            optimizer.zero_grad()
+            loss = (model(x) - y).square().mean()
+            loss.backward()
+            optimizer.step()
+            print("step", file=log)
+        scheduler.step()
+    print("finished", file=log)
+
+if __name__ == "__main__":
+    print("argv", sys.argv[1:])
+    atexit.register(lambda: open("exit.txt", "w").write(sys.argv[0]))
+    main()
+"""
+HELPER = """
+import torch
+class Squares(torch.utils.data.Dataset):
+    def __len__(self):
+        return 32
+    def __getitem__(self, i):
+        x = torch.arange(4) + float(i)
+        return x, x.square().sum().reshape(1)
+"""
+LOOP = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(5):
+    {body}
+"""
+STEP = "model(torch.ones(2, 4)).sum().backward(); optimizer.step(); optimizer.zero_grad()"
+
+
+SECOND = ScriptOptions()
+
+
+class Ran(NamedTuple):
+    """Exit status, outcome and graph of a script, and what it wrote to standard error."""
+
+    status: int
+    outcome: dict[str, str]
+    graph: Graph | None
+    err: str
+
+
+def forked(folder: Path, *command: str, kind: str = "file", options: ScriptOptions = SECOND) -> Ran:
+    """Run a script in a fork of this process, which has imported what takes seconds."""
+    places = {"graph": str(folder / "step.tide"), "outcome": str(folder / "outcome.json"), "name": command[0]}
+    request = {**places, **asdict(options)}
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        os.chdir(folder)
+        with (folder / "err.txt").open("w", buffering=1) as err:
+            sys.stdout = sys.stderr = err
+            status = 70
+            try:
+                status = script_process.run(request, kind, *command)
+            except SystemExit as stop:
+                status = stop.code if isinstance(stop.code, int) else 1
+            finally:
+                err.flush()
+                os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    outcome, graph = folder / "outcome.json", folder / "step.tide"
+    return Ran(
+        status,
+        json.loads(outcome.read_text()) if outcome.exists() else {},
+        load(graph) if graph.exists() else None,
+        (folder / "err.txt").read_text(),
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text(TRAIN)
+    (tmp_path / "code" / "helper.py").write_text(HELPER)
+    return tmp_path
+
+
+def loop(folder: Path, body: str = STEP) -> str:
+    (folder / "loop.py").write_text(LOOP.format(body=textwrap.indent(textwrap.dedent(body), "    ").strip()))
+    return "loop.py"
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_the_second_step_is_recorded_and_nothing_after_it_runs(folder: Path, workers: str) -> None:
+    ran = forked(folder, "code/train.py", "--width", "16", "--workers", workers)
+    assert (ran.status, ran.outcome) == (0, {}), ran.err
+    assert ran.graph is not None
+    assert {op.phase for op in ran.graph} == {Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER}
+    assert [m.path for m in ran.graph.modules] == ["", "0", "1", "2"]
+    assert {s.name for s in ran.graph.storages if s.role.value == "input"} == {"x", "y"}
+    assert all(Path(source.file) == folder / "code" / "train.py" for source in ran.graph.sources)
+    assert (folder / "log.txt").read_text() == "step\n"
+    assert ran.err == f"argv ['--width', '16', '--workers', '{workers}']\n"
+
+
+def test_it_may_run_to_its_end(folder: Path) -> None:
+    ran = forked(folder, "code/train.py", options=ScriptOptions(step=3, keep_running=True))
+    assert ran.graph is not None
+    assert (folder / "log.txt").read_text() == "step\n" * 12 + "finished\n"
+
+
+def test_a_step_on_fake_tensors_is_the_real_one(folder: Path) -> None:
+    real = forked(folder, "code/train.py", "--workers", "2").graph
+    (folder / "step.tide").unlink()
+    fake = forked(folder, "code/train.py", "--workers", "2", options=ScriptOptions(fake=True)).graph
+    assert real is not None
+    assert fake is not None
+    assert (real.meta.captured_on, fake.meta.captured_on) == ("real", "fake")
+    assert [op.name for op in fake] == [op.name for op in real]
+    assert fake.storages == real.storages
+
+
+def test_a_package_runs_as_its_main_module(folder: Path) -> None:
+    (folder / "code" / "helper.py").rename(folder / "helper.py")
+    (folder / "code" / "train.py").rename(folder / "code" / "__main__.py")
+    package = (folder / "code").rename(folder / "squares")
+    (package / "__init__.py").touch()
+    ran = forked(folder, "squares", "--width", "16", kind="module")
+    assert ran.graph is not None, ran.err
+    assert forked(folder, "missing", kind="module").status == 1
+
+
+def test_code_that_catches_everything_is_ended(folder: Path) -> None:
+    script = loop(folder, "try:\n    " + STEP + "\nexcept BaseException:\n    print('caught')\nwhile i == 4: pass")
+    assert forked(folder, script).graph is not None
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("model(torch.ones(2, 4))", "no training step was seen: 5 forward passes, no backward passes, and no step"),
+        (STEP + "\nif i == 0: break", "step 2 was not reached: 1 training step ended (1 optimizer step): --step 1"),
+    ],
+)
+def test_a_script_without_the_step_says_what_was_seen(folder: Path, body: str, said: str) -> None:
+    ran = forked(folder, loop(folder, body))
+    assert ran.graph is None
+    assert said in ran.outcome["missed"]
+
+
+def test_an_error_of_the_script_is_shown_as_its_own(folder: Path) -> None:
+    ran = forked(folder, loop(folder, "model(torch.ones(2, 5))"))
+    assert ran.status == 1
+    lines = ran.err.splitlines()
+    assert lines[:2] == ["Traceback (most recent call last):", f'  File "{folder}/loop.py", line 6, in <module>']
+    assert lines[-1].startswith("RuntimeError: ")
+    assert "tensortide" not in ran.err
+    assert ran.outcome["failed"].startswith("RuntimeError: ")
+
+
+def test_a_command_is_taken_as_python_takes_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    python, script = sys.executable, "code/train.py"
+
+    def read(*words: str) -> Script | None:
+        return find_script(script_text(words))
+
+    assert read(python, script, "-m", "a b") == Script(python, (), "file", script, ("-m", "a b"))
+    assert read(script) == Script(python, (), "file", script, ())
+    assert read(python, "-u", "-W", "error", "-Xdev", script) == Script(
+        python, ("-u", "-W", "error", "-Xdev"), "file", script, ()
+    )
+    assert read(python, "-um", "code", "-x") == Script(python, ("-u",), "module", "code", ("-x",))
+    assert read(python, "-mcode") == Script(python, (), "module", "code", ())
+    assert find_script("gpt2") is None
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("", "after -- comes the command of a training script"),
+        ("torchrun train.py", "torchrun is no Python script"),
+        ("python9 train.py", "there is no command python9"),
+        (f"{sys.executable} missing.py", "missing.py is not there"),
+        (f"{sys.executable} .", ". is a folder"),
+        (f"{sys.executable} -u", "the command runs no script"),
+        (f"{sys.executable} -c 1", "put the code into a file"),
+        (f"{sys.executable} -m", "needs the name of a module"),
+    ],
+)
+def test_a_command_that_runs_no_script_is_refused(command: str, said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        find_script(f"-- {command}")
+
+
+def test_an_interpreter_without_tensortide_is_named(tmp_path: Path) -> None:
+    """``-I`` keeps the folder of these sources from the path; ``-S`` keeps installed packages from it."""
+    (tmp_path / "train.py").touch()
+    script = Script(sys.executable, ("-I", "-S"), "file", str(tmp_path / "train.py"), ())
+    with pytest.raises(CaptureError, match=r"cannot run it under tensortide: No module named 'torch'\n.*or name an"):
+        capture_script(script)
+
+
+@pytest.mark.slow
+def test_a_script_is_a_target_like_any_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    found = tensortide.open("-- python -u code/train.py --width 16", step=3)
+    assert found.graph.meta.workload == "train.py"
+    assert (folder / "exit.txt").read_text() == "code/train.py"
+    assert (folder / "log.txt").read_text() == "step\n" * 2
