@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cyclopts import CycloptsError, MissingArgumentError
 
+from tensortide.cli import with_script
 from tensortide.cli.app import application
 from tensortide.run.budget import Usage
 
@@ -48,7 +49,7 @@ def wrong_commands(text: str) -> Iterator[str]:
     """Commands of which a verb or an option does not exist; a mention may leave out arguments."""
     for command in code(text):
         if command.startswith("tensortide "):
-            words = shlex.split(command.partition(" | ")[0], comments=True)[1:]
+            words = with_script(shlex.split(command.partition(" | ")[0], comments=True)[1:])
             try:
                 application(words).parse_args(words, exit_on_error=False, print_error=False)
             except MissingArgumentError:

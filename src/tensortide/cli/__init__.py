@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     from tensortide.cli.interrupt import heard
 
-    given = sys.argv[1:] if arguments is None else arguments
+    given = with_script(sys.argv[1:] if arguments is None else arguments)
     exit_ = partial(_exit, as_json=wants_json(given))
     try:
         from tensortide.cli.app import application, moved
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
         if (new := moved(given)) is not None:
             exit_(2, "UsageError", new)
         with heard():
-            application(given)(_with_script(given), exit_on_error=False, print_error=False)
+            application(given)(given, exit_on_error=False, print_error=False)
             sys.stdout.flush()
     except CycloptsError as error:
         exit_(2, "UsageError", usage(error))
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(0) from None
 
 
-def _with_script(arguments: list[str]) -> list[str]:
+def with_script(arguments: list[str]) -> list[str]:
     """Make one target of the command of a script, which follows ``--``."""
     from tensortide.recorder.script import script_text
 

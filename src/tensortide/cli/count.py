@@ -154,7 +154,7 @@ def _theirs(found: File, name: str, options: CaptureOptions, strict: bool) -> Ta
     if name not in found.importer.tables:
         known = ", ".join([OURS, *found.importer.tables])
         raise WorkloadError(f"{found}, which has no table {name!r}: --table takes {known}")
-    asked = found.importer.options_of({**options.reading.given(), "symbols": symbols_of(found, options)}, found.path)
+    asked = found.importer.options_of({**options.of_file(), "symbols": symbols_of(found, options)}, found.path)
     return found.importer.tables[name](found.path, asked, strict)
 
 

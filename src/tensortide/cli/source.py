@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
 
@@ -39,8 +39,9 @@ def option(names: str, text: str) -> Parameter:
 Depth = Annotated[int, Parameter(help="Levels of the module tree to show.", validator=validators.Number(gte=0))]
 Top = Annotated[int, Parameter(help="Number of rows to show of each list.", validator=validators.Number(gte=0))]
 TARGET = (
-    "An example, file.py:function, package.module:function, -- and the command of a training script "
-    "(-- python train.py --its arguments), or a file or folder of one of the kinds that tensortide capture --kinds lists"
+    "An example, file.py:function, package.module:function, the command of a training script after -- "
+    "(-- python train.py --its arguments), or a file or folder of one of the kinds that tensortide capture "
+    "--kinds lists"
 )
 Target = Annotated[str, Parameter(help=f"{TARGET}.")]
 SETTINGS = "A hyperparameter: key=value. Once for each: --set a=1 --set b=2."
@@ -64,11 +65,17 @@ class ReadingOptions:
             raise WorkloadError(f"{target}: --{name} goes with {kinds}")
 
 
+_SHARED = ("step",)
+"""Options of importers that are those of other targets, too: fields of CaptureOptions."""
+
+
 def _fields() -> dict[str, tuple[str, Any, Any]]:
     found: dict[str, tuple[str, Any, Any]] = {}
     for importer in importers():
         hints = get_type_hints(importer.options, include_extras=True)
         for field in dataclasses.fields(importer.options):
+            if field.name in _SHARED:
+                continue
             if (parts := get_args(hints[field.name])) and isinstance(parts[-1], str):
                 hidden = Parameter(show=False, help=parts[-1], negative=())
                 found.setdefault(field.name, (field.name, Annotated[parts[0], hidden], field.default))
@@ -111,12 +118,8 @@ class CaptureOptions:
         option("--machine", f"Device of the catalogue: h100, a100, ...: its kernels and times (default: {DEFAULT})."),
     ] = None
     step: Annotated[
-        int | None,
-        Parameter(
-            help="Of a script: the training step to record (default: 2).",
-            show_default=False,
-            validator=validators.Number(gte=1),
-        ),
+        str | None,
+        option("--step", "Of a script: the training step to record (default: 2). Of a trace: the target it is of."),
     ] = None
     keep_running: Annotated[
         bool, option("--keep-running", "Of a script: let it run to its end, instead of stopping after that step.")
@@ -128,19 +131,30 @@ class CaptureOptions:
         default_factory=ReadingOptions
     )
 
+    def of_file(self) -> dict[str, object]:
+        """Return the options of importers that are given."""
+        shared = {name: value for name in _SHARED if (value := getattr(self, name)) is not None}
+        return {**self.reading.given(), **shared}
+
     def refuse_script(self, target: str) -> None:
         """Raise WorkloadError if an option of scripts is given: ``target`` is none."""
-        if self.step is not None or self.keep_running or self.fake:
-            raise WorkloadError(f"{target} no script: --step, --keep-running and --fake go with -- python train.py")
+        given = {"--step": self.step is not None, "--keep-running": self.keep_running, "--fake": self.fake}
+        for name in (name for name, is_given in given.items() if is_given):
+            raise WorkloadError(f"{target}: {name} goes with a script, as in -- python train.py")
 
     def of_script(self, script: Script) -> ScriptOptions:
         """Return those of a script. Raises WorkloadError for others, and for what contradicts itself."""
         self.reading.refuse(str(script))
         if self.set:
             raise WorkloadError(f"{script}: --set goes with a workload; give the script its own arguments")
-        if (self.first_step and self.step not in (None, 1)) or (self.real and self.fake):
+        step = 1 if self.first_step else 2 if self.step is None else int(self.step) if self.step.isdecimal() else 0
+        if not step:
+            raise WorkloadError(f"--step takes the number of a training step, counted from 1, not {self.step!r}")
+        if (self.first_step and self.step not in (None, "1")) or (self.real and self.fake):
             raise WorkloadError("--first-step and another --step, or --real and --fake, exclude each other")
-        return ScriptOptions(1 if self.first_step else self.step or 2, self.fake, self.keep_running)
+        if self.assume and not self.fake:
+            raise WorkloadError(f"{script}, which runs on real tensors: --assume goes with --fake")
+        return ScriptOptions(step, self.fake, self.keep_running, assumed(self))
 
 
 @Parameter(name="*")
@@ -160,7 +174,7 @@ def graph_of(target: str, options: CaptureOptions, *, quiet: bool) -> Graph:
 def opened(found: Workload | Script | File, options: CaptureOptions, *, quiet: bool, **reading: object) -> Imported:
     """Capture or read what a target is; ``reading`` are further options of its importer."""
     if isinstance(found, File):
-        step = found.read(symbols_of(found, options), **options.reading.given(), **reading)
+        step = found.read(symbols_of(found, options), **options.of_file(), **reading)
         step.graph.index.device(options.device)  # an error if nothing is on it
         return step
     if isinstance(found, Script):
@@ -203,7 +217,7 @@ def with_progress(
 def settings_of(found: Workload, options: CaptureOptions) -> dict[str, Scalar]:
     """Return the hyperparameters. Raises WorkloadError for what the workload does not have, or goes with a file."""
     options.reading.refuse(f"{found.name} is a workload")
-    options.refuse_script(f"{found.name} is a workload, and")
+    options.refuse_script(f"{found.name} is a workload")
     return parse_settings(options.set, found.function, found.name)
 
 
@@ -211,7 +225,7 @@ def symbols_of(found: File, options: CaptureOptions) -> dict[str, int]:
     """Return the settings as values of symbols. Raises WorkloadError for other options, and for no positive integer."""
     if options.real or options.first_step or options.assume:
         raise WorkloadError(f"{found}: --real, --assume and --first-step go with a workload")
-    options.refuse_script(f"{found}, and")
+    replace(options, step=None).refuse_script(str(found))
     values: dict[str, int] = {}
     for setting in options.set:
         name, _, text = setting.rpartition("=")

@@ -19,6 +19,7 @@ from tensortide.recorder.control_flow import followed
 from tensortide.recorder.fake_mode import FIXES
 from tensortide.recorder.found import Found, existing, named, reached, variables
 from tensortide.recorder.recorder import Recorder
+from tensortide.recorder.surroundings import eagerly
 
 _ORDINARY = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
@@ -54,8 +55,7 @@ class LiveStep:
             stack.enter_context(self._state.gradients_watched())
             stack.enter_context(self.tracker.watch(ends=False))
             stack.enter_context(followed(self.tracker, self.recorder))
-            if "torch._dynamo" in sys.modules:
-                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stack.enter_context(eagerly())
             stack.enter_context(self.recorder)
             self._open = stack.pop_all()
 

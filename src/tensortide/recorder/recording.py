@@ -187,6 +187,8 @@ class Recording:
             return
         meta = meta_of(self.name, self.mode, first_step=self.step == 1, notes=self._notes())
         try:
+            if self.mode is not None:
+                self.mode.values.check()
             self._graph = record.finish(meta, result)
             if self._graph is None:
                 self.error = CaptureError("the recorded step ran no op in this thread")
@@ -199,6 +201,8 @@ class Recording:
     def _turn(self) -> None:
         """Begin, end, or begin anew, as training steps have ended."""
         self._turning = False
+        if self.mode is not None:
+            self.mode.values.starts()
         if self._done or self._whole:
             return
         if self._record is not None and self.periods.count < self.step:  # a step of it was skipped

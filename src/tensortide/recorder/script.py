@@ -12,8 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,13 @@ _GRACE_S = 30.0
 
 @dataclass(frozen=True)
 class ScriptOptions:
-    """The training step of a script to record, by number; whether the script runs on fake tensors; and whether it goes
-    on after that step."""
+    """The training step of a script to record, by number; whether the script runs on fake tensors, and the values that
+    are assumed there; whether it goes on after that step."""
 
     step: int = 2
     fake: bool = False
     keep_running: bool = False
+    assume: Mapping[str, bool | int | float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

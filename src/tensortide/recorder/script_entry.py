@@ -13,11 +13,10 @@ def main() -> int:
     if not sys.flags.safe_path:
         del sys.path[0]  # the folder of this file
     try:
-        import torch  # noqa: F401
-
+        import tensortide.recorder.torch_compat  # noqa: F401  # before all else: it says what is wrong with PyTorch
         from tensortide.recorder.script_process import run
     except ImportError as error:
-        said = f"{sys.executable} cannot run it under tensortide: {error}"
+        said = f"{sys.executable} cannot run the script under tensortide: {error}"
         Path(request["outcome"]).write_text(json.dumps({"import": said}), "utf-8")
         return 1
     return run(request, *sys.argv[2:])

@@ -45,7 +45,7 @@ class _Script:
         self.recording = Recording(
             request["step"],
             name=request["name"],
-            mode=StepFakeMode() if request["fake"] else None,
+            mode=StepFakeMode(request["assume"]) if request["fake"] else None,
             recorded=self._recorded,
             after=None if request["keep_running"] else self._stop,
         )
@@ -85,6 +85,8 @@ class _Script:
         with contextlib.ExitStack() as stack:
             mode = self.recording.mode
             if mode is not None:
+                with contextlib.suppress(ImportError):  # or else it is imported after ``same_paths`` has looked for it
+                    importlib.import_module("transformers.utils.import_utils")
                 stack.enter_context(undisturbed())
                 stack.enter_context(loaders(self._on_fakes(fakes(mode))))
                 stack.enter_context(mode)
