@@ -80,7 +80,7 @@ def test_workloads(folder: Path) -> None:
     ("target", "message"),
     [
         ("gpt3", "no example 'gpt3'; did you mean gpt2"),
-        ("mine.py", "mine.py names no function: write mine.py:FUNCTION"),
+        ("mine.py", "mine.py names no function"),
         ("mine.py:stpe", "mine.py has no 'stpe'; did you mean step"),
         ("mine.py:number", "mine.py:number is a int, not a function"),
         ("none.py:step", "there is no file none.py"),

@@ -8,7 +8,7 @@ import sys
 import textwrap
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -80,7 +80,7 @@ class Ran(NamedTuple):
     """Exit status, outcome and graph of a script, and what it wrote to standard error."""
 
     status: int
-    outcome: dict[str, str]
+    outcome: dict[str, Any]
     graph: Graph | None
     err: str
 
@@ -88,7 +88,7 @@ class Ran(NamedTuple):
 def forked(folder: Path, *command: str, kind: str = "file", options: ScriptOptions = SECOND) -> Ran:
     """Run a script in a fork of this process, which has imported what takes seconds."""
     places = {"graph": str(folder / "step.tide"), "outcome": str(folder / "outcome.json"), "name": command[0]}
-    request = {**places, **asdict(options)}
+    request = {**places, **asdict(options), "moved": False}
     sys.stdout.flush()
     child = os.fork()
     if not child:
@@ -154,6 +154,20 @@ def test_a_step_on_fake_tensors_is_the_real_one(folder: Path) -> None:
     assert (real.meta.captured_on, fake.meta.captured_on) == ("real", "fake")
     assert [op.name for op in fake] == [op.name for op in real]
     assert fake.storages == real.storages
+
+
+def test_a_script_takes_a_gpu_that_is_pretended(folder: Path) -> None:
+    device = "device = 'cuda' if torch.cuda.is_available() else 'cpu'; model.to(device)\n"
+    script = loop(folder, device + STEP.replace("4)", "4, device=device)"))
+    graph = forked(folder, script, options=ScriptOptions(device="cuda")).graph
+    assert graph is not None
+    assert {storage.device for storage in graph.storages} == {"cuda:0"}
+    (folder / "step.tide").unlink()
+    ran = forked(folder, loop(folder), options=ScriptOptions(machine="h100"))
+    assert ran.outcome == {"nothing_on_gpu": True}
+    assert (
+        forked(folder, loop(folder), options=ScriptOptions(device="tpu")).outcome["error"].startswith("a step is capt")
+    )
 
 
 def test_a_package_runs_as_its_main_module(folder: Path) -> None:

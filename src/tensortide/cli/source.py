@@ -150,11 +150,11 @@ class CaptureOptions:
         step = 1 if self.first_step else 2 if self.step is None else int(self.step) if self.step.isdecimal() else 0
         if not step:
             raise WorkloadError(f"--step takes the number of a training step, counted from 1, not {self.step!r}")
-        if (self.first_step and self.step not in (None, "1")) or (self.real and self.fake):
-            raise WorkloadError("--first-step and another --step, or --real and --fake, exclude each other")
-        if self.assume and not self.fake:
-            raise WorkloadError(f"{script}, which runs on real tensors: --assume goes with --fake")
-        return ScriptOptions(step, self.fake, self.keep_running, assumed(self))
+        if self.first_step and self.step not in (None, "1"):
+            raise WorkloadError("--first-step and another --step exclude each other")
+        return ScriptOptions(
+            step, self.real, self.fake, self.keep_running, assumed(self), device=self.device, machine=self.machine
+        )
 
 
 @Parameter(name="*")

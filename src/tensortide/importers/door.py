@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from tensortide.errors import GraphFileError, WorkloadError
 from tensortide.importers.imported import Imported
@@ -82,7 +83,7 @@ def open(
     >>> tensortide.open("torchinductor/model__0_forward_1.0/fx_graph_transformed.py", backward="...").graph
 
     ``target`` is the name of a built-in example, ``file.py:function``, ``package.module:function``, ``--`` and the
-    command of a training script (with the options ``step``, ``fake`` and ``keep_running``), or a file or folder that
+    command of a training script (with the options of ``recorder.script.ScriptOptions``), or a file or folder that
     one of the importers reads: a saved graph, a DTR log, a kernel trace of G10, dumps of PyTorch's compiler, a
     profiler's trace, a TensorFlow MetaGraph, or what an installed package adds. A bare name is an example first; with a
     path separator or a suffix it is a path, and its content says whose it is.
@@ -101,9 +102,8 @@ def open(
     if isinstance(found, Script):
         if hyperparameters:
             raise WorkloadError(f"{found}: hyperparameters go with a workload; give the script its own arguments")
-        return Imported(
-            capture_script(found, _script_options(found, bool(real), first_step, {**options, "assume": assume or {}}))
-        )
+        given = {"real": bool(real), "assume": dict(assume or {}), **({"step": 1} if first_step else {})}
+        return Imported(capture_script(found, _script_options(found, {**given, **options})))
     if options:
         raise WorkloadError(f"{target} is a workload: {', '.join(options)} goes with a file")
     from tensortide.recorder import capture
@@ -121,12 +121,10 @@ def open(
     )
 
 
-def _script_options(found: Script, real: bool, first_step: bool, options: Mapping[str, object]) -> ScriptOptions:
+def _script_options(found: Script, options: Mapping[str, Any]) -> ScriptOptions:
     if unknown := sorted(options.keys() - {field.name for field in fields(ScriptOptions)}):
         raise WorkloadError(f"{found}: {', '.join(unknown)} goes with a file")
-    if (real or not options.get("fake")) and (options.get("assume") or options.get("fake")):
-        raise WorkloadError(f"{found}: fake excludes real, and assume goes with fake")
-    return ScriptOptions(**{**({"step": 1} if first_step else {}), **options})  # type: ignore[arg-type]
+    return ScriptOptions(**options)
 
 
 def _unread(path: Path) -> str:

@@ -33,12 +33,25 @@ _GRACE_S = 30.0
 @dataclass(frozen=True)
 class ScriptOptions:
     """The training step of a script to record, by number; whether the script runs on fake tensors, and the values that
-    are assumed there; whether it goes on after that step."""
+    are assumed there; whether it goes on after that step; and the device that is pretended, which needs fake tensors:
+    ``real`` ones exclude it."""
 
     step: int = 2
+    real: bool = False
     fake: bool = False
     keep_running: bool = False
     assume: Mapping[str, bool | int | float] = field(default_factory=dict)
+    device: str | None = None
+    machine: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise WorkloadError for what contradicts itself."""
+        if self.step < 1:
+            raise WorkloadError(f"there is no step {self.step}: training steps are counted from 1")
+        if self.real and self.fake:
+            raise WorkloadError("real and fake tensors exclude each other")
+        if self.assume and not self.fake and self.device is None and self.machine is None:
+            raise WorkloadError("a script runs on real tensors: values are assumed with --fake (fake=True) only")
 
 
 @dataclass(frozen=True)
@@ -138,14 +151,20 @@ def capture_script(
 
     Raises CaptureError if the step was not reached.
     """
-    if options.step < 1:
-        raise WorkloadError(f"there is no step {options.step}: steps are counted from 1")
     with tempfile.TemporaryDirectory(prefix="tensortide-") as folder:
         request, graph, outcome = (Path(folder, name) for name in ("request.json", "step.tide", "outcome.json"))
         asked = {"graph": str(graph), "outcome": str(outcome), "name": script.name, **asdict(options)}
-        request.write_text(json.dumps(asked), "utf-8")
-        status, slow = _run(script.command(request), graph, waits=options.keep_running, quiet=quiet)
-        found: dict[str, Any] = json.loads(outcome.read_text("utf-8")) if outcome.exists() else {}
+
+        def run(*, moved: bool) -> tuple[int, bool, dict[str, Any]]:
+            outcome.unlink(missing_ok=True)
+            request.write_text(json.dumps({**asked, "moved": moved}), "utf-8")
+            status, slow = _run(script.command(request), graph, waits=options.keep_running, quiet=quiet)
+            return status, slow, json.loads(outcome.read_text("utf-8")) if outcome.exists() else {}
+
+        status, slow, found = run(moved=False)
+        if "nothing_on_gpu" in found:
+            say(f"{script.name} puts nothing on cuda: it ran again, with everything there that names no device")
+            status, slow, found = run(moved=True)
         if not graph.exists():
             raise CaptureError(_failure(script, status, found, options.step))
         if slow:

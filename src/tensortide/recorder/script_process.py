@@ -21,6 +21,7 @@ from tensortide.errors import TensortideError
 from tensortide.graph import save
 from tensortide.recorder.context import is_internal
 from tensortide.recorder.control_flow import followed
+from tensortide.recorder.cuda_mode import CudaFakeMode, pretended_gpu
 from tensortide.recorder.failure import explained
 from tensortide.recorder.fake_mode import StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
@@ -36,6 +37,13 @@ class _Stop(SystemExit):
     """The end of the script after the recorded step: nothing of the user's takes it for an error."""
 
 
+def _mode(request: dict[str, Any]) -> StepFakeMode | None:
+    gpu = pretended_gpu(request["device"], request["machine"], request["real"] or None)
+    if gpu is not None:
+        return CudaFakeMode(gpu, request["assume"])
+    return StepFakeMode(request["assume"]) if request["fake"] else None
+
+
 class _Script:
     """What is asked for, and what came of it."""
 
@@ -45,7 +53,7 @@ class _Script:
         self.recording = Recording(
             request["step"],
             name=request["name"],
-            mode=StepFakeMode(request["assume"]) if request["fake"] else None,
+            mode=_mode(request),
             recorded=self._recorded,
             after=None if request["keep_running"] else self._stop,
         )
@@ -53,7 +61,12 @@ class _Script:
 
     def _recorded(self, recording: Recording) -> None:
         try:
-            save(recording.graph, self.request["graph"])
+            graph = recording.graph
+            on_gpu = any(storage.device.startswith("cuda") for storage in graph.storages)
+            if isinstance(recording.mode, CudaFakeMode) and not on_gpu and not self.request["moved"]:
+                self.outcome["nothing_on_gpu"] = True
+            else:
+                save(graph, self.request["graph"])
         except TensortideError as error:
             self.outcome["error"] = str(error)
         if not self.request["keep_running"]:
@@ -87,9 +100,15 @@ class _Script:
             if mode is not None:
                 with contextlib.suppress(ImportError):  # or else it is imported after ``same_paths`` has looked for it
                     importlib.import_module("transformers.utils.import_utils")
+                replace = fakes(mode)
                 stack.enter_context(undisturbed())
-                stack.enter_context(loaders(self._on_fakes(fakes(mode))))
+                if isinstance(mode, CudaFakeMode):
+                    replace = mode.stand_in(replace)
+                stack.enter_context(mode.in_place())
+                stack.enter_context(loaders(self._on_fakes(replace)))
                 stack.enter_context(mode)
+                if isinstance(mode, CudaFakeMode) and self.request["moved"]:
+                    stack.enter_context(mode.everything_moved())
                 stack.enter_context(same_paths())
                 stack.enter_context(followed())
                 stack.enter_context(explained("step", self.request["name"], real=False))
@@ -120,7 +139,12 @@ def run(request: dict[str, Any], kind: str, target: str, *arguments: str) -> int
         code, main = (_module if kind == "module" else _file)(target)
         sys.argv = [str(vars(main)["__file__"]) if kind == "module" else target, *arguments]
         sys.modules["__main__"] = main
-        _Script(request).run(code, main)
+        try:
+            script = _Script(request)
+        except TensortideError as error:
+            Path(request["outcome"]).write_text(json.dumps({"error": str(error)}), "utf-8")
+            return 1
+        script.run(code, main)
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001 as the interpreter would show it

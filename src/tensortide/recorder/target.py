@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tensortide.errors import WorkloadError
 from tensortide.python_object import is_path, load_object, names_object, near
+from tensortide.recorder.suggest import commands
 
 Scalar = str | int | float | bool | None
 
@@ -43,7 +44,7 @@ def workload(target: str) -> Workload:
     if (found := find_workload(target)) is not None:
         return found
     if target.endswith(".py"):
-        raise WorkloadError(f"{target} names no function: write {target}:FUNCTION")
+        raise WorkloadError(commands(target))
     if is_path(target):
         raise WorkloadError(f"{target} is a path, and no workload: write file.py:function, or an example")
     if ":" in target:
