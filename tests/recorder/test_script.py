@@ -198,6 +198,12 @@ def test_a_script_without_the_step_says_what_was_seen(folder: Path, body: str, s
     assert said in ran.outcome["missed"]
 
 
+@pytest.mark.parametrize("fake", [False, True])
+def test_the_exit_status_of_the_script_is_kept(fake: bool, folder: Path) -> None:
+    ran = forked(folder, loop(folder, "raise SystemExit(3)"), options=ScriptOptions(fake=fake))
+    assert (ran.status, set(ran.outcome)) == (3, {"missed"})
+
+
 def test_an_error_of_the_script_is_shown_as_its_own(folder: Path) -> None:
     ran = forked(folder, loop(folder, "model(torch.ones(2, 5))"))
     assert ran.status == 1

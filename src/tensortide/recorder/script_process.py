@@ -115,13 +115,24 @@ class _Script:
             stack.enter_context(self.recording)
             yield
 
+    @staticmethod
+    def _run(code: CodeType, main: ModuleType) -> SystemExit | None:
+        """Run the script. Returns the exit that it asked for: an end, and no error."""
+        try:
+            exec(code, vars(main))
+        except _Stop:
+            return None
+        except SystemExit as ended:
+            return ended
+        return None
+
     def run(self, code: CodeType, main: ModuleType) -> None:
         """Run the script to its end or to that of the recorded step."""
         try:
             with self.watched():
-                exec(code, vars(main))
-        except _Stop:
-            pass
+                ended = self._run(code, main)
+            if ended is not None:
+                raise ended
         except TensortideError as error:
             self.outcome["error"] = str(error)
         except Exception as error:
