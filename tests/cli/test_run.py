@@ -132,6 +132,7 @@ def test_a_step_that_fits_only_under_a_budget_runs_under_it_alone(
     [
         ((*SMALL, "--budget", "1B"), "asks for"),
         ((*SMALL, "--budget", "60"), "a budget of 60 would be 60 bytes: 60 MiB? 60 %? Bytes are written 60B"),
+        ((*SMALL, "--budget", "0"), "no number of bytes above 0"),
         ((*SMALL, "--budget", "8000"), "would be 8000 bytes: 8000 MiB? Bytes are written 8000B"),
         ((*SMALL, "--budget", "much"), "is no budget"),
         ((*SMALL, "--budget", "1GiB", "--policy", "best"), "no policy"),

@@ -143,7 +143,7 @@ def test_what_is_not_measured_is_named_and_under_strict_an_error(folder: Path, t
             "small.tide is a saved graph (.tide): --from takes a profiler's trace",
         ),
         (("mlp", "--machine=H100-SXM-80GB", "--measure"), "exclude each other"),
-        (("mlp", "--measure", "--first-step"), "leave out --real and --first-step"),
+        (("mlp", "--measure", "--first-step"), "leave out --first-step"),
         (("no_such_model",), "no example"),
         (("mlp", "-o", "none/x.json"), "none does not exist"),
     ],

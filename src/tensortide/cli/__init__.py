@@ -29,11 +29,12 @@ def main(arguments: list[str] | None = None) -> None:
 
     from tensortide.cli.interrupt import heard
 
-    given = with_script(sys.argv[1:] if arguments is None else arguments)
-    exit_ = partial(_exit, as_json=wants_json(given))
+    typed = sys.argv[1:] if arguments is None else arguments
+    exit_ = partial(_exit, as_json=wants_json(typed))
     try:
         from tensortide.cli.app import application, moved
 
+        given = with_script(typed)
         if (new := moved(given)) is not None:
             exit_(2, "UsageError", new)
         with heard():
@@ -59,10 +60,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 def with_script(arguments: list[str]) -> list[str]:
     """Make one target of the command of a script, which follows ``--``."""
-    from tensortide.recorder.script import script_text
-
     if "--" not in arguments:
         return arguments
+    from tensortide.recorder.script import script_text
+
     place = arguments.index("--")
     return [*arguments[: place + 1], script_text(arguments[place + 1 :])]
 

@@ -210,10 +210,9 @@ def names_of(text: str, workload: Callable[..., Any]) -> list[str]:
 
 def _values(text: str) -> tuple[str, list[int]]:
     name, _, values = text.partition("=")
-    try:
-        return name.strip(), [int(value) for value in values.split(",")]
-    except ValueError:
-        raise WorkloadError(f"--values takes name=1,2,3, not {text!r}") from None
+    if not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", values, re.ASCII):
+        raise WorkloadError(f"--values takes name=1,2,3, not {text!r}")
+    return name.strip(), [int(value) for value in values.split(",")]
 
 
 def _refuse(found: Symbolic) -> None:

@@ -40,7 +40,7 @@ def run(
     target: Target,
     /,
     *,
-    budget: Annotated[str, Parameter(help="Most memory for tensors: 8GiB, 60% of the device's, or auto.")] = "",
+    budget: Annotated[str, option("--budget", "Most memory for tensors: 8GiB, 60% of the device's, or auto.")] = "",
     least: Annotated[
         bool, option("--least", "Search for the least budget of a step, simulated and then confirmed by live runs.")
     ] = False,

@@ -146,8 +146,8 @@ def with_durations(
 
 
 def _measured(found: Workload, options: CaptureOptions, how: MeasureOptions, *, quiet: bool) -> Imported:
-    if options.real or options.first_step:
-        raise WorkloadError("--measure runs the steady step for real: leave out --real and --first-step")
+    if options.first_step:
+        raise WorkloadError("--measure runs the steady step: leave out --first-step")
     from tensortide.profile.measure import measure
 
     conditions = {"repeats": how.steps, **how.conditions(options.device)}

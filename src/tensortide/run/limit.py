@@ -57,7 +57,7 @@ def budget_bytes(limit: int | str, device: torch.device, held_bytes: int = 0) ->
         return int(device_of(device).memory()[1] * percent / 100)
     try:
         nbytes = parse_bytes(text)
-        if text.isdecimal() and nbytes < _LEAST_BARE:
+        if text.isdecimal() and 0 < nbytes < _LEAST_BARE:
             hint = f"{text} MiB? {text} %?" if nbytes <= 100 else f"{text} MiB?"
             raise RunError(f"a budget of {text} would be {text} bytes: {hint} Bytes are written {text}B")
         return budget_bytes(nbytes, device)
