@@ -72,7 +72,7 @@ def _same(one: Any, other: Any) -> bool:
     if not isinstance(one, torch.Tensor):
         return repr(one) == repr(other)
     if one.layout != torch.strided:
-        return one.layout == other.layout
+        return bool(one.layout == other.layout)
     return identical(one, other)
 
 
