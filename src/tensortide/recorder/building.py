@@ -6,6 +6,7 @@ A pair (model, inputs) is a step too: inference, or training with a loss and an 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import inspect
 import io
@@ -25,7 +26,7 @@ from tensortide.recorder.context import Tracker
 from tensortide.recorder.control_flow import followed
 from tensortide.recorder.cuda_mode import CudaFakeMode
 from tensortide.recorder.failure import explained, fits, needs_value
-from tensortide.recorder.fake_mode import FIXES, StepFakeMode, same_paths
+from tensortide.recorder.fake_mode import Converter, StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.pretended import Gpu
 from tensortide.recorder.recorder import Recorder
@@ -99,7 +100,10 @@ def built(
                         made = (target, False) if workload.is_step else _build(target, hyperparameters, name, real)
                     if made[1] and first_step:  # it was no workload but the step: as if it had not been called
                         outside.restore()
-                        outside.visit(target, name)
+                        with _disable_current_modes():
+                            if mode is not None:
+                                mode.fake_tensor_converter = Converter()  # stand-ins anew, without gradients
+                            outside.visit(target, name)
                     inside = Isolation((lambda tensor: tensor) if mode is None else stand_in)
                     return inside.visit(made[0], name), made[1], inside
 
@@ -137,13 +141,14 @@ def captured(
     def attempt(mode: StepFakeMode | None) -> Graph:
         with built(workload, hyperparameters, mode=mode, first_step=first_step, progress=progress) as step:
             progress("recording")
-            graph = record(step, workload, hyperparameters, mode, first_step=first_step)
+            again = functools.partial(record, step, workload, hyperparameters, mode, first_step=first_step)
+            graph = again()
             if mode is not None:
                 mode.values.check()
             if mode is None or not mode.values.read_in_step:
                 return graph
             progress("trying other values")
-            return _with_dependence(step, graph, mode, workload.name)
+            return _with_dependence(graph, again, mode, workload.name)
 
     if real:
         return attempt(None)
@@ -159,31 +164,27 @@ def captured(
     return replace(graph, meta=replace(graph.meta, assumptions=(assumed,)))
 
 
-def _with_dependence(step: Step, graph: Graph, mode: StepFakeMode, name: str) -> Graph:
-    """``graph``, which says whether its ops depend on the stand-ins for values. Raises DataDependent if shapes do."""
-    depends = _depends(step, graph, mode)
+def _with_dependence(graph: Graph, again: Callable[[], Graph], mode: StepFakeMode, name: str) -> Graph:
+    """``graph``, which says whether its ops depend on the stand-ins for values; ``again`` records its step once more.
+    Raises DataDependent if they depend on an integer: it decides shapes, or how often a loop runs."""
+    depends = _depends(_shapes(graph), again, mode)
     if depends and mode.values.whole:
         place = min(mode.values.whole)
         raise needs_value("step", name, f"the ops of the step depend on the value of {place.text}", place)
     return replace(graph, meta=replace(graph.meta, assumptions=mode.assumptions(depends)))
 
 
-def _depends(step: Step, graph: Graph, mode: StepFakeMode) -> bool | None:
+def _depends(first: list[object], again: Callable[[], Graph], mode: StepFakeMode) -> bool | None:
     """True if the step runs other ops with other stand-ins; None if its ops differ from step to step anyway."""
-    first = _shapes(graph)
-    for other in (True, False):
-        again = Recorder()
-        mode.values.starts(other=other)
+    for mode.values.other in (True, False):
+        silence = io.StringIO()
         try:
-            silence = io.StringIO()
-            with followed(), again, contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
-                step()
-        except Exception:  # noqa: BLE001 whatever the user's code does with another value
+            with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
+                same = _shapes(again()) == first
+        except CaptureError:
             return None
-        finally:
-            mode.values.starts()
-        if (_shapes(again.graph()) == first) is other:
-            return False if other else None
+        if same is mode.values.other:
+            return False if same else None
     return True
 
 
@@ -204,7 +205,7 @@ def record(
     found = Isolation(lambda tensor: tensor)
     found.visit(step)
     tracker = Tracker(found.roots())
-    recorder = Recorder(tracker.context, fixes={} if real else FIXES)
+    recorder = Recorder(tracker.context)
     state = State(recorder, found)
     state.register()
     if mode is None:

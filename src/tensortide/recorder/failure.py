@@ -25,6 +25,7 @@ from tensortide.recorder.values import Place
 from tensortide.timing.host import available_bytes
 
 _NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
+_NO_MEMORY = "its data is not allocated yet"
 _GROWTH = 4
 """Bytes of a step per byte of its model and batch: parameters, gradients and two states of the optimizer."""
 
@@ -82,6 +83,8 @@ def _explain(what: str, name: str, real: bool, error: BaseException, tracker: Tr
     cause = _cause(error)
     if isinstance(cause, _NEEDS_VALUE):
         return needs_value(what, name, f"the size of the result of {cause.func}", _place(cause), where)
+    if _NO_MEMORY in str(error):
+        return needs_value(what, name, "a kernel looks into its memory", _place(error), where)
     if isinstance(cause, UnsupportedOperatorException):
         return _error(
             f"{cause.func} has no fake implementation",
@@ -96,8 +99,10 @@ def _explain(what: str, name: str, real: bool, error: BaseException, tracker: Tr
         )
     text = str(error).strip().split("\n")[0] or "no message"
     hint = "" if real else "\nIf it only fails on fake tensors, try --real (real=True)."
-    raised = f"{type(error).__name__}: {text}"
-    return _error(raised, f"the {what} of {name} raised {raised}\n{where}{hint}")
+    raised, place = f"{type(error).__name__}: {text}", _place(error)
+    return _error(
+        raised if place is None else f"{raised} at {place}", f"the {what} of {name} raised {raised}\n{where}{hint}"
+    )
 
 
 def _error(reason: str, message: str) -> CaptureError:

@@ -31,6 +31,8 @@ from tensortide.recorder.values import Number, Values, follow, readable, typed
 
 _DEVICE = torch.ops.prim.device.default
 _SCALAR = torch.ops.aten._local_scalar_dense.default
+_SPARSE = torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors.default
+_EQUALITY = (torch.ops.aten.equal.default, torch.ops.aten.allclose.default)
 _META = torch.device("meta")
 
 _UNPADDED = "attention masks hide nothing: no padding, one sequence per row"
@@ -54,7 +56,7 @@ class UnreachableParameter(RuntimeError):
     """The step uses a parameter that no walk from the step leads to, so nothing stands for it."""
 
 
-class _Converter(FakeTensorConverter):
+class Converter(FakeTensorConverter):
     """Forgets each fake result at once: a remembered parameter could not be moved to another dtype or device."""
 
     def from_meta_and_device(self, fake_mode: FakeTensorMode, t: torch.Tensor, *rest: Any, **named: Any) -> FakeTensor:
@@ -69,13 +71,20 @@ class StepFakeMode(FakeTensorMode):
     """Fake tensors for a training step. ``answered`` are the assumptions in its answers, ``values`` its stand-ins."""
 
     supports_higher_order_operators = True
+    moves = False
+    """True if tensors on the CPU get stand-ins on another device."""
 
     def __init__(self, assume: Mapping[str, Number] | None = None) -> None:
         super().__init__(allow_non_fake_inputs=True)
-        self.fake_tensor_converter = _Converter()
+        self.fake_tensor_converter = Converter()
         self.values = Values(assume)
         self.answered: set[str] = set()
         self._inside = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StepFakeMode:
+        """A copied tensor is a fake of the same mode: one of another would have a storage of its own in every op."""
+        del memo
+        return self
 
     def assumptions(self, depends: bool | None = None) -> tuple[str, ...]:
         """What was assumed of values. ``depends``: whether the ops of the step depend on stand-ins, if that is known"""
@@ -125,17 +134,22 @@ class StepFakeMode(FakeTensorMode):
                 return SIZED[func](size, *args, **kwargs)
         finally:
             self._inside = not outermost
+        if func is _SPARSE:
+            self.answered.add("sparse gradients have no entries: their bytes are in no figure (--real counts them)")
         known = constant(func, args, kwargs, result)
         if known is not None:
             return self.fake_tensor_converter.from_real_tensor(self, known, make_constant=True)
         if outermost:  # and not an op that another one is made of
+            if func in FIXES:
+                with self:
+                    result = FIXES[func](args, result)
             follow(func, self.values, args, kwargs, result)
         return result
 
     def _value(self, func: Any, args: Sequence[Any]) -> Number:
         """The value that ``func`` asks for: an answer, else a stand-in."""
-        if func is torch.ops.aten.equal.default:
-            return self.values.equal(*args)
+        if func in _EQUALITY:
+            return self.values.equal(*args[:2])
         if func is not _SCALAR:
             raise DataDependentOutputException(func)
         answer = _answer(sys._getframe(1))
@@ -211,7 +225,24 @@ def _grouped_mm(
     return torch.empty_strided(shape, strides, dtype=dtype, device=first.device)
 
 
-SHAPES: dict[Any, Callable[..., Any]] = by_op({"aten._grouped_mm.default": _grouped_mm})
+def _ctc_loss(
+    scores: torch.Tensor, targets: torch.Tensor, input_lengths: Any, target_lengths: Any, *_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss per sequence and the table that backward needs, of two columns per label of the longest target."""
+    del targets, input_lengths
+    listed = isinstance(target_lengths, (list, tuple))
+    longest = max(target_lengths) if listed else int(target_lengths.max().item())
+    batch = scores.shape[1:-1]
+    return scores.new_empty(batch), scores.new_empty((*(batch or (1,)), scores.shape[0], 2 * longest + 1))
+
+
+SHAPES: dict[Any, Callable[..., Any]] = by_op(
+    {
+        "aten._grouped_mm.default": _grouped_mm,
+        "aten._ctc_loss.default": _ctc_loss,
+        "aten._ctc_loss.Tensor": _ctc_loss,
+    }
+)
 """Ops whose fake kernel refuses what the real one takes."""
 
 
@@ -276,6 +307,14 @@ def _folded(args: Sequence[Any], result: Any) -> Any:
     return result if args[0].device.type != "cpu" else _keeps(result, args[0].numel())
 
 
+def _bag_offsets(args: Sequence[Any], result: Any) -> Any:
+    """The CPU kernel makes the bag of each index one element too large and resizes it."""
+    output, bags, *rest = result
+    if bags.device.type != "cpu" or bags.numel() != args[1].numel():
+        return result
+    return output, _keeps(bags, bags.numel() + 1), *rest
+
+
 def _rnn_workspace(args: Sequence[Any], result: Any) -> Any:
     """The CPU LSTM saves a workspace for backward, whose size the fake kernel does not know."""
     batch_sizes, mode, hidden, training = args[8], args[9], args[10], args[15]
@@ -328,6 +367,7 @@ FIXES: dict[Any, Fix] = by_op(
         "aten.binary_cross_entropy.default": _reduced_loss,
         "aten.soft_margin_loss.default": _reduced_loss,
         "aten.col2im.default": _folded,
+        "aten._embedding_bag.default": _bag_offsets,
         "aten.mkldnn_rnn_layer.default": _rnn_workspace,
         "aten.mkldnn_rnn_layer_backward.default": _rnn_gradients,
     }

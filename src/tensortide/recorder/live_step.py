@@ -16,7 +16,6 @@ from tensortide.graph.model import Graph, Meta, Role
 from tensortide.recorder.build_graph import State, build
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.control_flow import followed
-from tensortide.recorder.fake_mode import FIXES
 from tensortide.recorder.found import Found, existing, named, reached, variables
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.surroundings import eagerly
@@ -36,14 +35,12 @@ class LiveStep:
         optimizers: Sequence[torch.optim.Optimizer],
         called: Collection[int],
         older: Mapping[int, torch.Tensor],
-        *,
-        fake: bool = False,
     ) -> None:
         gc.collect()
         self._older = older
         self._found = _found(optimizers, called)
         self.tracker = Tracker(self._found.roots())
-        self.recorder = Recorder(self._first_context, fixes=FIXES if fake else {})
+        self.recorder = Recorder(self._first_context)
         self._state = State(self.recorder, self._found)
         self._state.register()
         self._before: list[tuple[str, int]] = []

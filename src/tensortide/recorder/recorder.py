@@ -8,7 +8,7 @@ really happens; tensors and calls are interned by value.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -58,19 +58,14 @@ class Recorder(Mode):
     """Records the ops that PyTorch dispatches while it is active.
 
     ``context`` is called once per op, before it runs, with the op's index. It returns what is recorded with the op: its
-    phase and, if known, the fields of an ``Op`` that follow. ``fixes`` replace results, by op.
+    phase and, if known, the fields of an ``Op`` that follow.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(
-        self,
-        context: Callable[[int], tuple[Any, ...]] = lambda index: (Phase.FORWARD,),
-        fixes: Mapping[Any, Callable[[Sequence[Any], Any], Any]] | None = None,
-    ) -> None:
+    def __init__(self, context: Callable[[int], tuple[Any, ...]] = lambda index: (Phase.FORWARD,)) -> None:
         super().__init__()
         self.context = context
-        self.fixes = fixes or {}
         self.ops: list[Op] = []
         self.calls: list[Call] = []
         self.tensors: list[GraphTensor] = []
@@ -131,8 +126,6 @@ class Recorder(Mode):
         self._running += 1
         try:
             result = self.run(func, args, kwargs)
-            if func in self.fixes:
-                result = self.fixes[func](args, result)
         finally:
             self._running -= 1
         self._now = len(self.ops)

@@ -178,7 +178,7 @@ class Recording:
         """Record from here on, ``whole``: to the end of the function, else to the end of the training step."""
         optimizers = [each for key, ref in self._optimizers.items() if key not in self._older and (each := ref())]
         self._whole = whole
-        self._record = LiveStep(optimizers, {*self._called}, self._tensors, fake=self.mode is not None)
+        self._record = LiveStep(optimizers, {*self._called}, self._tensors)
         return self._record
 
     def _finish(self, result: Any = None) -> None:

@@ -15,25 +15,24 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, UnsupportedFakeTensorException
+from torch._subclasses.fake_tensor import FakeTensor, UnsupportedFakeTensorException
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from tensortide.errors import CaptureError
+from tensortide.recorder.known import KNOWN_NUMEL
 from tensortide.recorder.pretended import unpretended
 from tensortide.recorder.surroundings import replaced
 
 _SOURCES = ("builtins", "itertools")
 
-_CONSTANT_NUMEL = 1
-"""Real tensors up to this size keep their value under fake mode (optimizer step counters are read in Python)."""
 
-
-def fakes(mode: FakeTensorMode) -> Any:
+def fakes(mode: Any) -> Callable[[torch.Tensor], Any]:
     """A function from a real tensor to a fake one of ``mode``; aliases and ties stay aliases and ties."""
+    copied = clones()
 
-    def replace(value: torch.Tensor) -> torch.Tensor:
+    def replace(value: torch.Tensor) -> Any:
         _refuse_lazy(value)
         if isinstance(value, FakeTensor):
             return value
@@ -41,8 +40,10 @@ def fakes(mode: FakeTensorMode) -> Any:
             if type(value).__torch_dispatch__ != torch.Tensor.__torch_dispatch__:
                 return value
             value = _plain(value)  # a subclass of no other ops: a fake tensor is of one class only
-        if is_constant(value):
-            return mode.fake_tensor_converter.from_real_tensor(mode, value.detach().clone(), make_constant=True)
+        if is_constant(value) or (not mode.moves and _keeps_values(value)):
+            with _disable_current_modes():
+                constant = copied(value.detach())
+            return mode.fake_tensor_converter.from_real_tensor(mode, constant, make_constant=True)
         try:
             fake = mode.from_tensor(value)
         except UnsupportedFakeTensorException as error:
@@ -68,9 +69,19 @@ def _refuse_lazy(value: torch.Tensor) -> None:
 
 
 def is_constant(value: torch.Tensor) -> bool:
-    """True for a tensor whose value is kept under fake mode."""
-    small = value.numel() <= _CONSTANT_NUMEL and value.device.type == "cpu"
-    return small and not value.requires_grad and value.layout == torch.strided and value._base is None
+    """True for a tensor whose value is kept under fake mode: a counter, which optimizers read in Python."""
+    return value.numel() <= 1 and _may_be_known(value)
+
+
+def _keeps_values(value: torch.Tensor) -> bool:
+    """True for a few integers, which may be lengths, indices or a mask."""
+    whole = not (value.is_floating_point() or value.is_complex() or value.is_quantized)
+    return whole and value.numel() <= KNOWN_NUMEL and _may_be_known(value)
+
+
+def _may_be_known(value: torch.Tensor) -> bool:
+    strided = value.layout == torch.strided and value._base is None
+    return strided and value.device.type == "cpu" and not value.requires_grad
 
 
 def clones() -> Any:

@@ -67,14 +67,15 @@ class Values:
         self.whole: set[Place] = set()
         """Places that read an integer stand-in."""
         self.other = False
+        """True to give other stand-ins than those that are recorded."""
         self.in_step = False
         self.read_in_step = False
         """True if a step, and not only the construction of its model, read a stand-in."""
         self._counts: dict[tuple[CodeType, int], int] = {}
 
-    def starts(self, *, other: bool = False) -> None:
-        """Begin a step: its readings count from nothing, and give ``other`` stand-ins if asked to."""
-        self.in_step, self.other = True, other
+    def starts(self) -> None:
+        """Begin a step: its readings count from nothing."""
+        self.in_step = True
         self._counts.clear()
 
     def read(self, tensor: torch.Tensor) -> Number:
@@ -163,7 +164,7 @@ class Values:
             said[-1] += (
                 "; with other values the ops of the step are others"
                 if depends
-                else f"; nothing but printing depended on {'it' if len(said) == 1 else 'these values'}"
+                else "; with other values the ops of the step are the same"
             )
         return said
 
@@ -196,10 +197,15 @@ def _expression(frame: FrameType) -> str:
     """Source text of the expression that runs in ``frame``, without the keyword of its statement."""
     code = frame.f_code
     line, end, start, stop = _positions(code)[frame.f_lasti // 2]
-    text = linecache.getline(code.co_filename, frame.f_lineno)
-    if line == end == frame.f_lineno and start is not None and stop is not None:
-        text = text.encode()[start:stop].decode(errors="replace")
-    text = text.strip()
+    if line is None or end is None or start is None or stop is None:
+        text = linecache.getline(code.co_filename, frame.f_lineno)
+    else:
+        lines = [linecache.getline(code.co_filename, number).encode() for number in range(line, end + 1)]
+        lines[-1] = lines[-1][:stop]
+        lines[0] = lines[0][start:]
+        of_statement = lines[0].startswith((b"if ", b"elif ", b"while "))
+        text = b"".join(lines[:1] if of_statement else lines).decode(errors="replace")
+    text = " ".join(text.split())
     for word in ("if ", "elif ", "while ", "assert ", "return "):
         text = text.removeprefix(word)
     if " or " not in text and " and " not in text:
@@ -308,6 +314,7 @@ _RULES: dict[str, Rule] = {
     "multinomial": _always(0),
     "searchsorted": _always(0),
     "bucketize": _always(0),
+    "isin": _always(False),
 }
 """Rules by the name of an op, without the underscore of its in-place form."""
 _MAKERS = frozenset(name for name, rule in _RULES.items() if rule not in (_same, _summed))
@@ -357,12 +364,34 @@ def _guessed(arg: Any) -> bool:
 
 @contextlib.contextmanager
 def readable() -> Iterator[None]:
-    """Let methods that look into a tensor's memory find stand-ins in a fake one."""
-    methods = {"tolist": _tolist, "numpy": _numpy, "__format__": _format, "__array__": _array}
+    """Let methods that look into a tensor's memory find stand-ins in a fake one, or its constant."""
+    methods = {
+        "__deepcopy__": _deepcopy,
+        "tolist": _tolist,
+        "numpy": _numpy,
+        "__format__": _format,
+        "__array__": _array,
+    }
     with contextlib.ExitStack() as stack:
         for name, method in methods.items():
             stack.enter_context(replaced(FakeTensor, name, method))
         yield
+
+
+def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
+    if id(self) in memo:
+        return memo[id(self)]
+    constant, self.constant = self.constant, None  # PyTorch would make a fake copy of it
+    try:
+        if constant is None or self.requires_grad:
+            return torch.Tensor.__deepcopy__(self, memo)
+        with _disable_current_modes():
+            value = constant.clone()
+        copied = self.fake_mode.fake_tensor_converter.from_real_tensor(self.fake_mode, value, make_constant=True)
+        memo[id(self)] = copied
+        return copied
+    finally:
+        self.constant = constant
 
 
 def _tolist(self: Any) -> Any:
@@ -386,9 +415,17 @@ def _numpy(self: Any, *, force: bool = False) -> Any:
     with _disable_current_modes():
         known = torch.empty(0, dtype=self.dtype) if self.constant is None else self.constant.detach().clone()
         array = known.numpy()
-    if self.constant is not None:
-        return array
-    return numpy.full(tuple(self.shape), self.fake_mode.values.read(self), dtype=array.dtype)
+    if self.constant is None:
+        array = numpy.full(tuple(self.shape), self.fake_mode.values.read(self), dtype=array.dtype)
+    return numpy.asarray(_Memory(self, array))
+
+
+class _Memory:
+    """The memory of an array that is also that of a tensor: as long as the array lives, so does the tensor's."""
+
+    def __init__(self, tensor: Any, array: Any) -> None:
+        self._both = tensor, array
+        self.__array_interface__ = array.__array_interface__
 
 
 def _array(self: Any, dtype: Any = None, copy: Any = None) -> Any:
