@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import inspect
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import FrameType
+from pathlib import Path
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -22,8 +24,11 @@ _MOST = 100
 _OWN = "tensortide.recorder."
 _HISTORY = ("In", "Out")
 """Variables of a notebook that hold what other variables held."""
-_LIMIT = 20_000
-"""Objects that are looked at."""
+_LIMIT = 10_000
+"""Objects of one level that are looked at."""
+_PLAIN = (int, float, str, bool, bytes, type(None))
+_CLOSED = (type, ModuleType, FunctionType, torch.utils.data.Dataset, torch.utils.data.DataLoader)
+"""Types of objects that are not looked into."""
 
 
 @dataclass
@@ -55,21 +60,39 @@ def variables(frame: FrameType | None) -> Found:
 
     What the frames of functions remember of having been asked is forgotten again, for it would keep tensors alive.
     """
-    found, seen = Found(), set[int]()
+    values: list[tuple[str, Any]] = []
     for each in _user_frames(frame):
         given = each.f_locals
-        for name, value in list(given.items()):
-            if not name.startswith("_") and name not in _HISTORY:
-                _visit(value, name, found, seen, _DEPTH)
+        values += [(name, given[name]) for name in given if not name.startswith("_") and name not in _HISTORY]
         if each.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(given, dict):
             given.clear()
-    return found
+    return _reached(values)
 
 
 def reached(value: Any, path: str) -> Found:
     """Everything that ``value``, called ``path``, leads to."""
-    found = Found()
-    _visit(value, path, found, set(), _DEPTH)
+    return _reached([(path, value)])
+
+
+def _reached(level: list[tuple[str, Any]]) -> Found:
+    """Everything that values lead to, by the shortest path."""
+    found, seen = Found(), set[int]()
+    for _ in range(_DEPTH):
+        inside: list[tuple[str, Any]] = []
+        for path, value in level:
+            kind = type(value)
+            if kind in _PLAIN or id(value) in seen or kind.__module__.startswith(_OWN):
+                continue
+            seen.add(id(value))
+            if issubclass(kind, torch.Tensor):
+                found.tensors.setdefault(path, value)
+            elif issubclass(kind, torch.nn.Module):
+                found.modules.setdefault(path, value)
+            elif issubclass(kind, torch.optim.Optimizer):
+                found.optimizers.setdefault(path, value)
+            elif not issubclass(kind, _CLOSED) and len(inside) < _LIMIT:
+                inside += [(join(path, key), item) for key, item in _inside(value)]
+        level = inside
     return found
 
 
@@ -86,28 +109,6 @@ def _user_frames(frame: FrameType | None) -> list[FrameType]:
     return own + [each for each in called if each not in own]
 
 
-def _visit(value: Any, path: str, found: Found, seen: set[int], depth: int) -> None:
-    kind = type(value)
-    if kind in (int, float, str, bool, bytes, type(None)) or id(value) in seen or kind.__module__.startswith(_OWN):
-        return
-    if issubclass(kind, torch.Tensor):
-        found.tensors.setdefault(path, value)
-    elif issubclass(kind, torch.nn.Module):
-        found.modules.setdefault(path, value)
-    elif issubclass(kind, torch.optim.Optimizer):
-        found.optimizers.setdefault(path, value)
-    elif (
-        depth
-        and len(seen) < _LIMIT
-        and not issubclass(kind, (type, torch.utils.data.Dataset, torch.utils.data.DataLoader))
-    ):
-        seen.add(id(value))
-        for key, item in _inside(value):
-            _visit(item, join(path, key), found, seen, depth - 1)
-        return
-    seen.add(id(value))
-
-
 def _inside(value: Any) -> Iterable[tuple[object, Any]]:
     """What a container or an object of the user's holds, by key, index or attribute."""
     if isinstance(value, Mapping):
@@ -116,6 +117,15 @@ def _inside(value: Any) -> Iterable[tuple[object, Any]]:
         return enumerate(value[:_MOST])
     attributes = getattr(value, "__dict__", None)
     return list(attributes.items())[:_MOST] if type(attributes) is dict else ()
+
+
+def caller() -> str:
+    """The name of the file whose code calls; a cell of a notebook has none that says anything."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_internal(frame.f_code.co_filename):
+        frame = frame.f_back
+    file = Path(frame.f_code.co_filename) if frame is not None else None
+    return file.name if file is not None and file.is_file() else "recorded step"
 
 
 def existing(kind: type[T]) -> list[T]:

@@ -21,7 +21,7 @@ from tensortide.errors import CaptureError
 from tensortide.graph.model import Graph
 from tensortide.recorder.building import meta_of
 from tensortide.recorder.fake_mode import StepFakeMode
-from tensortide.recorder.found import existing
+from tensortide.recorder.found import caller, existing
 from tensortide.recorder.live_step import LiveStep
 from tensortide.recorder.periods import Periods
 from tensortide.recorder.surroundings import replaced
@@ -107,12 +107,13 @@ class Recording:
     def __repr__(self) -> str:
         return f"<Recording {self._graph!r}>" if self._graph is not None else f"<Recording: {self.missed()}>"
 
-    def _repr_html_(self) -> str:
-        return str(self.graph._repr_html_())
+    def _repr_html_(self) -> str | None:
+        return None if self._graph is None else self._graph._repr_html_()
 
     # -- the loop -------------------------------------------------------------------------------
 
     def __enter__(self) -> Recording:
+        self.name = self.name or caller()
         with contextlib.ExitStack() as stack:
             stack.callback(self._leave)
             for handle in (

@@ -39,6 +39,7 @@ from tensortide.run.reads import is_leaf, reads_seen, watch_gradients
 from tensortide.run.runtime import Runtime
 from tensortide.run.settings import settings_seen
 from tensortide.run.threads import threads_seen
+from tensortide.shown import Shown
 from tensortide.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -54,9 +55,11 @@ COUNTED = ("evictions", "recomputations", "base_ns", "recompute_ns", "arguments_
 """Counters of the engine, which are of a Usage too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+@dataclass(frozen=True, repr=False)
+class Usage(Shown):
     """Totals of the time under a budget. A recomputed op has the time of its kernel, as in its first run."""
+
+    SECTION = "usage"
 
     peak_bytes: int
     ops: int

@@ -18,6 +18,7 @@ from tensortide.errors import GraphError
 from tensortide.graph.model import Graph
 from tensortide.memory.layout import bytes_of
 from tensortide.memory.lifetimes import Residence, require_straight, residences
+from tensortide.shown import Shown
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
@@ -76,8 +77,10 @@ class Life(msgspec.Struct, frozen=True, gc=False):
 
 
 @no_collection()
-class Lives(tuple[Life, ...]):
+class Lives(Shown, tuple[Life, ...]):
     """The Life of every storage of a Graph, or of every tensor."""
+
+    SECTION = "lives"
 
     def __repr__(self) -> str:
         return f"<Lives of {len(self):,}: {sum(len(life.intervals) for life in self):,} idle intervals>"

@@ -21,6 +21,7 @@ from tensortide.plans import footprint
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
 from tensortide.reports import report
+from tensortide.run.budget import Usage
 from tensortide.shown import Shown
 from tensortide.timelines import diff, idleness, liveness, timeline
 from tests.formulas.samples import transformer, word_lm
@@ -45,6 +46,8 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "explain": lambda: explain(tower(), 0),
     "timeline": lambda: timeline(tower(40)),
     "footprint": lambda: footprint(tower()),
+    "lives": lambda: liveness(tower(40)),
+    "usage": lambda: Usage(1 << 20, *range(8)),
     "idleness": lambda: idleness(tower(), range(len(tower()))),
     "simulation": lambda: Simulator(recorded(tower(), [1000] * len(tower()), "made up")).run(
         "dtr-eq", None, compiled=False
