@@ -232,7 +232,8 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, capacity: int = 1 << 60) -> Iterat
 
     monkeypatch.setattr(device, "module_of", lambda kind: gpu)
     monkeypatch.setattr(device, "record_stream", gpu.record)
-    monkeypatch.setattr(torch._C, "_DisableTorchDispatch", contextlib.nullcontext)  # kernels of the end pass too
+    for name in ("block", "device", "unfilled"):  # kernels of the end pass too
+        monkeypatch.setattr(f"tensortide.run.{name}.NoModes", contextlib.nullcontext)
     monkeypatch.setattr(Block, "free", freeing)
     monkeypatch.setattr(Block, "fill", filling)
     monkeypatch.setattr("tensortide.run.runtime.sizes_on", functools.cache(operators.sizes_on.__wrapped__))

@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 import torch
-import torch.utils._pytree as pytree
 
 from tensortide.errors import CaptureError, GraphError
 from tensortide.graph.model import Graph, Op, OpView
@@ -17,6 +16,7 @@ from tensortide.profile.stopwatch import Clocks, Pair, columns, median, reading,
 from tensortide.recorder.execute import Operands, arguments, function
 from tensortide.recorder.fallback import fallback
 from tensortide.recorder.surroundings import undisturbed
+from tensortide.recorder.torch_compat import pytree
 from tensortide.timing import Durations, identity
 from tensortide.timing.durations import Ceilings, Measurement, Sample
 from tensortide.timing.host import available_bytes

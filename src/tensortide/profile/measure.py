@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import msgspec
 import torch
-import torch.utils._pytree as pytree
 
 from tensortide.errors import CaptureError
 from tensortide.graph.model import Graph
@@ -23,6 +22,7 @@ from tensortide.recorder.failure import explained
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.schema import Schema
 from tensortide.recorder.target import Scalar
+from tensortide.recorder.torch_compat import pytree
 from tensortide.timing import Durations, identity
 
 STEADY = 0.05
@@ -177,9 +177,10 @@ class _Run:
         inner, outer = Stopwatch(self.clocks), Stopwatch(self.clocks)
         with inner:
             self._under(outer)
-        for watch in (inner, outer):
-            _check_same(funcs, watch.funcs, self.workload.name)
-        return [around - op for around, op in zip(outer.times(), inner.times(), strict=True)]
+        inside = _without_detaches(inner, funcs)
+        for seen in ([func for func, _ in inside], outer.funcs):
+            _check_same(funcs, seen, self.workload.name)
+        return [around - op for around, (_, op) in zip(outer.times(), inside, strict=True)]
 
     def _time(self) -> Pair:
         """Duration of an ordinary step."""
@@ -236,6 +237,18 @@ def _check_same(before: Sequence[Any], after: Sequence[Any], name: str) -> None:
                 "another.\nDurations are medians over steps that repeat: give every step the same batch, and take out "
                 "of it what is done only now and then."
             )
+
+
+def _without_detaches(watch: Stopwatch, funcs: Sequence[Any]) -> list[tuple[Any, Pair]]:
+    """The ops that ``watch`` saw, with their times, without what ``funcs`` has not: before PyTorch 2.8 the lower one of
+    two modes sees a ``detach`` for each result that autograd keeps."""
+    expected = iter([*funcs, None])
+    wanted, found = next(expected), []
+    for func, time in zip(watch.funcs, watch.times(), strict=True):
+        if func is wanted or func is not torch.ops.aten.detach.default:
+            found.append((func, time))
+            wanted = next(expected, None)
+    return found
 
 
 def _is_engine_sum(old: Any, new: Any) -> bool:

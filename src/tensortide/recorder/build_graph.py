@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from msgspec.structs import replace
 
 from tensortide.graph.model import OUTSIDE, Graph, Meta, Named, Op, Phase, Role, Storage
@@ -16,6 +15,7 @@ from tensortide.memory.accumulate import accumulate_in_place
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.found import Found
 from tensortide.recorder.recorder import Recorder
+from tensortide.recorder.torch_compat import pytree
 
 
 class State:

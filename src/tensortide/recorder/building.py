@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
-import torch.utils._pytree as pytree
 from msgspec.structs import replace
-from torch.utils._python_dispatch import _disable_current_modes
 
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph.model import Graph, Meta
@@ -33,6 +31,7 @@ from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.standins import clones, fakes, loaders
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.recorder.target import Scalar, workload
+from tensortide.recorder.torch_compat import disable_current_modes, pytree
 from tensortide.recorder.values import Number
 
 Step = Callable[[], Any]
@@ -93,14 +92,14 @@ def built(
             with mode or contextlib.nullcontext(), contextlib.ExitStack() as placed:
 
                 def build() -> tuple[Step, bool, Isolation]:
-                    with _disable_current_modes():  # the user's tensors are real
+                    with disable_current_modes():  # the user's tensors are real
                         target = outside.visit(workload.target, name)
                     progress("building the workload")
                     with paths(), followed():
                         made = (target, False) if workload.is_step else _build(target, hyperparameters, name, real)
                     if made[1] and first_step:  # it was no workload but the step: as if it had not been called
                         outside.restore()
-                        with _disable_current_modes():
+                        with disable_current_modes():
                             if mode is not None:
                                 mode.fake_tensor_converter = Converter()  # stand-ins anew, without gradients
                             outside.visit(target, name)

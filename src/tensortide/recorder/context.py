@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import linecache
+import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
@@ -20,19 +21,25 @@ from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
-from torch.autograd.function import BackwardCFunction, _SingleLevelFunction
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from tensortide.graph.model import OUTSIDE, Branch, Module, Phase, Source
 from tensortide.recorder.surroundings import replaced
+from tensortide.recorder.torch_compat import (
+    BackwardCFunction,
+    SingleLevelFunction,
+    current_autograd_node,
+    current_graph_task_id,
+    next_sequence_number,
+)
 
-_PACKAGE = str(Path(__file__).parent.parent) + "/"
-_TORCH = str(Path(torch.__file__).parent) + "/"
-_STDLIB = sysconfig.get_paths()["stdlib"] + "/"
-_CHECKPOINT = _TORCH + "utils/checkpoint.py"
-_AUTOGRAD = _TORCH + "autograd/__init__.py"
-_ENGINE = _TORCH + "autograd/graph.py"
+_PACKAGE = str(Path(__file__).parent.parent) + os.sep
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+_CHECKPOINT = _TORCH + str(Path("utils/checkpoint.py"))
+_AUTOGRAD = _TORCH + str(Path("autograd/__init__.py"))
+_ENGINE = _TORCH + str(Path("autograd/graph.py"))
 
 Origin = tuple[int, int, int]
 """Module, source line and branch of an op: those of its gradient, too."""
@@ -43,7 +50,7 @@ Context = tuple[Phase, int, int, bool, int]
 def is_internal(filename: str) -> bool:
     """True for code of the framework, the standard library or tensortide (examples are user code)."""
     if filename.startswith(_PACKAGE):
-        return not filename.startswith(_PACKAGE + "examples/")
+        return not filename.startswith(f"{_PACKAGE}examples{os.sep}")
     if filename.startswith(_STDLIB):
         return "site-packages" not in filename or filename.startswith(_TORCH)
     return filename.startswith((_TORCH, "<frozen", "<string", "<attrs"))
@@ -108,7 +115,7 @@ class Tracker:
         frame = sys._getframe(2).f_back  # None on the thread that runs an accelerator's backward
         if self._optimizer_depth:
             return _context(Phase.OPTIMIZER, self._here(frame))
-        if torch._C._current_graph_task_id() == -1:
+        if current_graph_task_id() == -1:
             if _runs_in(frame, _AUTOGRAD):  # the gradient of the loss with respect to itself
                 return _context(Phase.BACKWARD, self._here(frame))
             return self._forward(frame)
@@ -137,7 +144,7 @@ class Tracker:
 
     def _origin_of_gradient(self, frame: FrameType | None) -> Origin:
         """The forward op whose gradient the autograd engine computes now."""
-        node: Any = torch._C._current_autograd_node()
+        node: Any = current_autograd_node()
         origin = self._by_node.get(node._sequence_nr()) if node is not None else None
         if origin is None:
             owner = self._owners.get(id(getattr(node, "variable", None)), self._stack[-1])
@@ -146,7 +153,7 @@ class Tracker:
 
     def _number(self, origin: Origin) -> None:
         """Remember whose the autograd nodes created since the last op are: the newest that of the op at ``origin``."""
-        following = torch._C._autograd._get_sequence_nr()
+        following = next_sequence_number()
         if following > self._next_node:
             self._settle(following - 1)
             self._by_node[following - 1] = origin
@@ -161,7 +168,7 @@ class Tracker:
 
     def _function_called(self, number: int, frame: FrameType) -> None:
         """Remember whose the node ``number``, of the custom function called from ``frame``, is."""
-        if torch._C._current_graph_task_id() == -1 or self._recomputing(frame):
+        if current_graph_task_id() == -1 or self._recomputing(frame):
             origin = self._here(frame)
         else:
             origin = self._origin_of_gradient(frame)
@@ -174,11 +181,11 @@ class Tracker:
     @contextlib.contextmanager
     def _functions_followed(self) -> Iterator[None]:
         """Follow every call while active: of functions, and of ``apply`` that was looked up before."""
-        forward: Any = _SingleLevelFunction
+        forward: Any = SingleLevelFunction
         backward: Any = BackwardCFunction
 
         def watched(function: Any, *args: Any, **kwargs: Any) -> Any:
-            self._function_called(torch._C._autograd._get_sequence_nr(), sys._getframe(1))
+            self._function_called(next_sequence_number(), sys._getframe(1))
             self._recorded.append(torch.is_grad_enabled() or self._recorded[-1])
             inherited: Any = super(forward, function)
             try:
@@ -294,7 +301,7 @@ class Tracker:
 
         Without ``ends`` the caller says when a step of an optimizer ends: hooks on it cannot be added in one of them.
         """
-        self._next_node = torch._C._autograd._get_sequence_nr()
+        self._next_node = next_sequence_number()
         handles = [
             register_module_forward_pre_hook(self.enter),
             register_module_forward_hook(self._leave, always_call=True),

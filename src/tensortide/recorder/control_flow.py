@@ -12,16 +12,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import _disable_current_modes
 
 from tensortide.errors import DataDependent
 from tensortide.graph.model import Branch
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.surroundings import replaced
-from tensortide.recorder.torch_compat import operators_over_functions_passed
+from tensortide.recorder.torch_compat import (
+    FakeTensor,
+    HigherOrderOperator,
+    disable_current_modes,
+    operators_over_functions_passed,
+    pytree,
+)
 
 
 class _Merge(torch.autograd.Function):
@@ -60,7 +63,7 @@ def followed(tracker: Tracker | None = None, recorder: Recorder | None = None) -
 
 def _kind(model: Any) -> str:
     """Name of the operator over functions that PyTorch is about to compile; another or empty if it is none."""
-    if isinstance(model, torch._ops.HigherOrderOperator):
+    if isinstance(model, HigherOrderOperator):
         return str(model.name())
     inside = str(getattr(model, "__module__", "")).startswith("torch._higher_order_ops.")
     return str(model.__qualname__).split(".")[0] if inside else ""
@@ -104,7 +107,7 @@ def _value(predicate: Any) -> bool | None:
     """Truth of a predicate, None if it is not known."""
     if isinstance(predicate, FakeTensor):
         predicate = predicate.constant
-    with _disable_current_modes():
+    with disable_current_modes():
         return None if predicate is None else bool(predicate)
 
 

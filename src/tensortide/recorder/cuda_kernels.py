@@ -331,7 +331,7 @@ SHAPES: dict[Any, Callable[..., Any]] = by_op(
 )
 """Ops that have no fake kernel, or one that leaves out what cuDNN reserves."""
 
-ASSUMED: dict[Any, str] = {
-    _aten._cudnn_rnn.default: "cuDNN's recurrent layers reserve gates, cell states and outputs for backward"
-}
+ASSUMED: dict[Any, str] = by_op(
+    {"aten._cudnn_rnn.default": "cuDNN's recurrent layers reserve gates, cell states and outputs for backward"}
+)
 """Assumptions in the shapes of an op."""

@@ -10,9 +10,6 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch._subclasses.meta_utils import MetaConverter
-from torch.utils._device import DeviceContext
 
 from tensortide.errors import CaptureError
 from tensortide.recorder.cuda_kernels import ASSUMED, SHAPES, chosen_kernels
@@ -20,12 +17,13 @@ from tensortide.recorder.fake_mode import StepFakeMode
 from tensortide.recorder.pretended import CPU, CUDA, Gpu, meant, pretended, told_to_engine
 from tensortide.recorder.standins import is_constant
 from tensortide.recorder.surroundings import replaced
+from tensortide.recorder.torch_compat import DeviceContext, FakeTensor, MetaConverter
 from tensortide.recorder.values import Number
 from tensortide.timing import DEFAULT
 from tensortide.timing import device as catalogued
 
 
-class _ToGpu(MetaConverter[Any]):
+class _ToGpu(MetaConverter):  # type: ignore[type-arg]  # before 2.6 it takes none
     """Describes tensors on the CPU as if they were on the GPU."""
 
     def __call__(self, t: torch.Tensor, *args: Any, callback: Any = None, **kwargs: Any) -> Any:

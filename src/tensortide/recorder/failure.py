@@ -11,16 +11,16 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import (
+
+from tensortide.errors import CaptureError, DataDependent, TensortideError
+from tensortide.recorder.context import Tracker, is_internal
+from tensortide.recorder.fake_mode import UnreachableParameter
+from tensortide.recorder.torch_compat import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
     UnsupportedOperatorException,
 )
-
-from tensortide.errors import CaptureError, DataDependent, TensortideError
-from tensortide.recorder.context import Tracker, is_internal
-from tensortide.recorder.fake_mode import UnreachableParameter
 from tensortide.recorder.values import Place
 from tensortide.timing.host import available_bytes
 

@@ -12,26 +12,27 @@ from types import FrameType
 from typing import Any
 
 import torch
-import torch.optim.optimizer as optimizer_module
-import torch.utils._foreach_utils as foreach_module
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorConverter,
-    FakeTensorMode,
-)
 
 from tensortide.recorder.context import is_internal
 from tensortide.recorder.known import GROWING, KNOWN_NUMEL, SIZED, constant, unknown
 from tensortide.recorder.schema import eager_body
 from tensortide.recorder.surroundings import replaced
-from tensortide.recorder.torch_compat import by_op
+from tensortide.recorder.torch_compat import (
+    FOREACH_TYPES,
+    LOCAL_SCALAR,
+    VERSION,
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorConverter,
+    FakeTensorMode,
+    HigherOrderOperator,
+    by_op,
+)
 from tensortide.recorder.values import Number, Values, follow, readable, typed
 
 _DEVICE = torch.ops.prim.device.default
-_SCALAR = torch.ops.aten._local_scalar_dense.default
-_SPARSE = torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors.default
+(_SPARSE,) = by_op({"aten._sparse_coo_tensor_with_dims_and_tensors.default": None})
 _EQUALITY = (torch.ops.aten.equal.default, torch.ops.aten.allclose.default)
 _META = torch.device("meta")
 
@@ -116,7 +117,7 @@ class StepFakeMode(FakeTensorMode):
         """As the base class, except for small constants, whose values are known; for values that are not, which have
         stand-ins; and for ops with a shape function of our own."""
         kwargs = kwargs or {}
-        run = eager_body(func) if isinstance(func, torch._ops.HigherOrderOperator) else SHAPES.get(func)
+        run = eager_body(func) if isinstance(func, HigherOrderOperator) else SHAPES.get(func)
         if run is not None:
             with self:
                 return run(*args, **kwargs)
@@ -150,7 +151,7 @@ class StepFakeMode(FakeTensorMode):
         """The value that ``func`` asks for: an answer, else a stand-in."""
         if func in _EQUALITY:
             return self.values.equal(*args[:2])
-        if func is not _SCALAR:
+        if func is not LOCAL_SCALAR:
             raise DataDependentOutputException(func)
         answer = _answer(sys._getframe(1))
         if answer is None:
@@ -182,7 +183,7 @@ class StepFakeMode(FakeTensorMode):
 def _answer(frame: FrameType | None) -> tuple[float, str] | None:
     """Answer for the code that asks for a value: the first user frame and the framework's frames below it."""
     while frame is not None:
-        filename = frame.f_code.co_filename
+        filename = frame.f_code.co_filename.replace("\\", "/")
         for ending, answer in ANSWERS.items():
             file, _, part = ending.partition(":")
             if filename.endswith(file) and (
@@ -259,10 +260,9 @@ def same_paths() -> Iterator[None]:
     fake tensors for a sign of tracing and build masks that eager execution does without.
     """
     library: Any = sys.modules.get("transformers.utils.import_utils")
-    lists: list[list[Any]] = [optimizer_module._foreach_supported_types, foreach_module._foreach_supported_types]
     with contextlib.ExitStack() as stack, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")  # of a copied one
-        for supported in lists:  # in place: others keep these very lists
+        for supported in FOREACH_TYPES:  # in place: others keep these very lists
             supported.append(FakeTensor)
             stack.callback(supported.remove, FakeTensor)
         stack.enter_context(readable())
@@ -330,7 +330,8 @@ def lstm_workspace_bytes(steps: int, batch: int, features: int, hidden: int, ite
 
     Seven sections, each on its own pages: gates, hidden products, layer states (values and gradients), iteration
     gradients, cell states (values and gradients). Rows are padded to 64 bytes, and once more where a row would be
-    a multiple of 256 elements. Measured on PyTorch 2.13 (oneDNN, float32 and bfloat16), equal for AVX2 and AVX-512.
+    a multiple of 256 elements. Measured on PyTorch 2.13 (oneDNN, float32 and bfloat16), equal for AVX2 and AVX-512;
+    before 2.12 there are two more sections of layer states.
     """
 
     def padded(row: int, item: int) -> int:
@@ -345,7 +346,7 @@ def lstm_workspace_bytes(steps: int, batch: int, features: int, hidden: int, ite
     values = [
         steps * batch * padded(4 * hidden, itemsize) * itemsize,
         steps * batch * padded(hidden, itemsize) * itemsize,
-        rows * padded(widest, itemsize) * itemsize,
+        *[rows * padded(widest, itemsize) * itemsize] * (1 if VERSION >= (2, 12) else 3),
         rows * hidden * itemsize,
     ]
     gradients = [rows * padded(widest, 4) * 4] * 2 + [rows * hidden * 4]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._decomp import decomposition_table
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import flop_registry
 
 from tensortide.cost import Cost, count
@@ -15,6 +13,7 @@ from tensortide.errors import GraphError
 from tensortide.graph.model import Graph, OpView, Tensor
 from tensortide.recorder.execute import arguments, function
 from tensortide.recorder.recorder import Recorder
+from tensortide.recorder.torch_compat import FakeTensorMode, OpOverload, decomposition_table
 
 
 def fallback(op: OpView) -> tuple[Cost, How] | None:
@@ -26,7 +25,7 @@ def fallback(op: OpView) -> tuple[Cost, How] | None:
             args, kwargs = arguments(op, _empty)
     except (GraphError, RuntimeError):
         return None
-    if not isinstance(func, torch._ops.OpOverload):
+    if not isinstance(func, OpOverload):
         return None
     formula = flop_registry.get(func._overloadpacket)
     if formula is not None:

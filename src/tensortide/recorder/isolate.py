@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from tensortide.errors import CaptureError
 from tensortide.recorder.found import Found, join
 from tensortide.recorder.reachable import ATOMS, is_foreign, is_user_class, is_visited_object, named_globals
 from tensortide.recorder.standins import Batches, copy_hooks, hooks_of, is_source
 from tensortide.recorder.surroundings import rewinder
+from tensortide.recorder.torch_compat import FakeTensor
 
 Replace = Callable[[torch.Tensor], torch.Tensor]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._mode_utils import no_dispatch
+
+from tensortide.recorder.torch_compat import FakeTensor, by_op, no_dispatch
 
 KNOWN_NUMEL = 4096
 """Elements of the largest tensor whose values are known where they follow from constants."""
@@ -65,7 +65,7 @@ def _unique(size: int, tensor: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.
 SIZED: dict[Any, Callable[..., Any]] = {
     _aten.nonzero.default: lambda size, mask: mask.new_empty((size, mask.dim()), dtype=torch.int64),
     _aten.masked_select.default: lambda size, values, mask: values.new_empty(size),
-    _aten._unique2.default: _unique,
+    **by_op({"aten._unique2.default": _unique}),
     _aten.unique_consecutive.default: _unique,
     _aten.repeat_interleave.Tensor: lambda size, repeats, **_: repeats.new_empty(size),
     _aten.bincount.default: lambda size, *_, **__: torch.empty(size, dtype=torch.int64),

@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from tensortide.collector import no_collection
 from tensortide.graph.model import Graph, Meta, Role
@@ -19,6 +18,7 @@ from tensortide.recorder.control_flow import followed
 from tensortide.recorder.found import Found, existing, named, reached, variables
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.surroundings import eagerly
+from tensortide.recorder.torch_compat import FakeTensor
 
 _ORDINARY = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 

@@ -20,12 +20,17 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 import torch
-import torch._subclasses.fake_tensor as fake_module
-import torch.autograd.graph as engine_module
-from torch._subclasses.fake_tensor import FakeTensor
 
 from tensortide.errors import CaptureError
 from tensortide.recorder.surroundings import replaced
+from tensortide.recorder.torch_compat import (
+    FakeTensor,
+    by_op,
+    current_autograd_node,
+    ensure_cuda_guard,
+    fake_module,
+    run_backward,
+)
 from tensortide.timing import Device
 
 CPU = torch.device("cpu")
@@ -103,12 +108,14 @@ def _guarded() -> Iterator[None]:
     ``_ensureCUDADeviceGuardSet`` puts it in the place of a guard that has no device. A build without CUDA has no guard
     at all there: that of lazy tensors, which has no device either, serves as the one to be replaced.
     """
+    if ensure_cuda_guard is None:
+        raise _refusal()
     registry = _registry()
     before = registry[_CUDA_SLOT]
     if not before:
         registry[_CUDA_SLOT] = registry[_LAZY_SLOT]
     try:
-        torch._C._ensureCUDADeviceGuardSet()
+        ensure_cuda_guard()
         if not before and registry[_CUDA_SLOT] in (None, registry[_LAZY_SLOT]):
             raise _refusal()
         yield
@@ -133,7 +140,7 @@ def _refusal() -> CaptureError:
     )
 
 
-_ENGINE = engine_module._engine_run_backward.__code__
+_ENGINE = run_backward.__code__
 _WRAPPERS = ("__torch_dispatch__", "inner", "_fn", "device_of")
 
 
@@ -149,7 +156,7 @@ def meant(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, A
     are. A copy that undoes one of the program's is the program's own."""
     if not _active or kwargs["device"] != CPU or not told_to_engine(sys._getframe(1)):
         return kwargs
-    node: Any = torch._C._current_autograd_node()
+    node: Any = current_autograd_node()
     if func is _TO_COPY and node is not None and node.name().startswith(("ToCopy", "CopyBackwards")):
         return kwargs
     like = args[0].fake_device if args and isinstance(args[0], FakeTensor) else CUDA
@@ -163,7 +170,7 @@ def is_needless(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     return bool(args[0].fake_device == kwargs["device"] and kwargs.get("dtype") in (None, args[0].dtype))
 
 
-_TO_COPY = torch.ops.aten._to_copy.default
+(_TO_COPY,) = by_op({"aten._to_copy.default": None})
 
 
 # -- torch.cuda ------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import torch.utils.data
 
 from tensortide.recorder.context import is_internal
 from tensortide.recorder.standins import Batches
+from tensortide.recorder.torch_compat import OpOverload, OpOverloadPacket
 
 _FOREIGN = ("torch", "numpy", "builtins", "typing", "collections", "functools", "logging", "threading", "re")
 _HOLDERS = ("torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.distributions.", "torch.nn.")
@@ -25,7 +26,7 @@ ATOMS: tuple[type, ...] = (
     *(int, float, complex, str, bytes, bool, type(None), types.ModuleType, types.BuiltinFunctionType),
     *(types.CodeType, types.FrameType, types.TracebackType, weakref.ref, torch.dtype, torch.device, torch.Size),
     *(io.IOBase, Batches, torch.utils.data.Dataset),
-    *(torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.layout, torch.memory_format),
+    *(OpOverload, OpOverloadPacket, torch.layout, torch.memory_format),
 )
 """Types of objects that hold nothing to be swapped. A dataset is read by loaders, which need its values."""
 

@@ -13,14 +13,13 @@ from typing import Any
 
 import torch
 from msgspec.structs import replace
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tensortide.graph.model import TENSOR, Call, Const, Graph, Op, Phase, Role, Storage, Value
 from tensortide.graph.model import Tensor as GraphTensor
 from tensortide.recorder.fake_mode import device_of
 from tensortide.recorder.pretended import is_needless, meant
 from tensortide.recorder.schema import PASSED_ON, Schema, eager_body, embedded, schema_of
+from tensortide.recorder.torch_compat import FakeTensor, HigherOrderOperator, TorchDispatchMode
 
 _PLAIN = frozenset({int, str, type(None)})
 _TYPED = frozenset({bool, float, complex})
@@ -88,7 +87,7 @@ class Recorder(Mode):
         kwargs = kwargs or {}
         if self.paused or func in PASSED_ON:
             return func(*args, **kwargs)
-        if isinstance(func, torch._ops.HigherOrderOperator):
+        if isinstance(func, HigherOrderOperator):
             return self._higher_order(func, args, kwargs)
         for kind in types:
             if kind not in _ORDINARY and not issubclass(kind, torch.nn.Parameter):

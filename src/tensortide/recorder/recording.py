@@ -13,9 +13,7 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from tensortide.errors import CaptureError
 from tensortide.graph.model import Graph
@@ -25,6 +23,7 @@ from tensortide.recorder.found import caller, existing
 from tensortide.recorder.live_step import LiveStep
 from tensortide.recorder.periods import Periods
 from tensortide.recorder.surroundings import replaced
+from tensortide.recorder.torch_compat import LoaderIterator, disable_current_modes
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -128,7 +127,7 @@ class Recording:
                 (torch.autograd, "backward", self._backward),
                 (GradScaler, "step", self._scaled_step),
                 (DataLoader, "__iter__", self._iterated),
-                (_BaseDataLoaderIter, "__next__", self._next),
+                (LoaderIterator, "__next__", self._next),
             ):
                 stack.enter_context(replaced(owner, name, _wrapped(getattr(owner, name), around)))
             gc.collect()
@@ -317,14 +316,14 @@ class Recording:
     def _iterated(self, function: Callable[..., Any], loader: Any) -> Any:
         """Begin to load: workers are forked without a mode, and read no fake tensors, which no process can share."""
         if self.mode is None:
-            with _disable_current_modes():
+            with disable_current_modes():
                 return function(loader)
         with replaced(loader, "num_workers", 0):
             return function(loader)
 
     def _next(self, function: Callable[..., Any], loading: Any) -> Any:
         """Load a batch: real work, and no part of the step."""
-        with _disable_current_modes():
+        with disable_current_modes():
             batch = function(loading)
         return batch if self.mode is not None else self.loaded(batch)
 

@@ -7,11 +7,19 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import _disable_current_modes
 
 from tensortide.graph.model import Call, Value, count_slots
-from tensortide.recorder.torch_compat import generic_scan
+from tensortide.recorder.torch_compat import (
+    PROFILER_MARKS,
+    DispatchKey,
+    FakeTensor,
+    HigherOrderOperator,
+    disable_current_modes,
+    generic_scan,
+    has_any_kernel,
+    has_kernel,
+    parse_schema,
+)
 
 _QUERY_NAMES = (
     *("size", "stride", "storage_offset", "numel", "is_contiguous"),
@@ -29,7 +37,7 @@ PASSED_ON = frozenset(
     _overloads(
         [getattr(torch.ops.aten, name) for name in _QUERY_NAMES if hasattr(torch.ops.aten, name)]
         + [torch.ops.prim.device, torch.ops.prim.layout]
-        + [torch.ops.profiler._record_function_enter_new, torch.ops.profiler._record_function_exit]
+        + list(PROFILER_MARKS)
     )
 )
 """Questions about a tensor's metadata and profiler marks: not ops of the step."""
@@ -43,7 +51,7 @@ _TAGS = {
 }
 
 
-_NO_SCHEMA = torch._C.parse_schema("none() -> ()")
+_NO_SCHEMA = parse_schema("none() -> ()")
 
 
 class Schema:
@@ -53,7 +61,7 @@ class Schema:
     __slots__ = ("composite", "fresh", "may_resize", "mutated_names", "name", "names", "tags")
 
     def __init__(self, func: Any) -> None:
-        opaque = isinstance(func, torch._ops.HigherOrderOperator)
+        opaque = isinstance(func, HigherOrderOperator)
         schema = _NO_SCHEMA if opaque else func._schema
         self.name = f"higher_order.{func.name()}" if opaque else str(func)
         self.names: tuple[str, ...] = tuple(a.name for a in schema.arguments)
@@ -78,11 +86,11 @@ class Schema:
 
 def _composite(func: Any) -> bool:
     """True if only a decomposition exists: of an op with a kernel too (silu_backward) ordinary runs take the kernel."""
-    if not torch._C._dispatch_has_kernel(func.name()):  # a question about metadata that only subclasses answer
+    if not has_any_kernel(func.name()):  # a question about metadata that only subclasses answer
         return False
-    kernels = torch._C._dispatch_has_kernel_for_dispatch_key
-    keys = torch._C.DispatchKey
-    return bool(kernels(func.name(), keys.CompositeImplicitAutograd) and not kernels(func.name(), keys.CPU))
+    return has_kernel(func.name(), DispatchKey.CompositeImplicitAutograd) and not has_kernel(
+        func.name(), DispatchKey.CPU
+    )
 
 
 def _tags(func: Any) -> tuple[str, ...]:
@@ -100,7 +108,7 @@ def eager_body(func: Any) -> Callable[..., Any] | None:
     if func.name() == "scan":
         return lambda *args: generic_scan(*args[:-1], additional_inputs=args[-1])
     if func.name() in _DENSE:
-        kernel: Callable[..., Any] = func.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd]
+        kernel: Callable[..., Any] = func.py_kernels[DispatchKey.CompositeExplicitAutograd]
         return kernel
     return None
 
@@ -116,6 +124,6 @@ def embedded(value: torch.Tensor) -> str:
     constant = value.constant if isinstance(value, FakeTensor) else value
     if constant is None or constant.numel() > EMBED_LIMIT or constant.device.type != "cpu":
         return f"{value.dtype} {tuple(value.shape)} ..."
-    with _disable_current_modes():
+    with disable_current_modes():
         items = [repr(item) for item in constant.detach().flatten().tolist()]
     return f"{value.dtype} {tuple(value.shape)} [{', '.join(items)}]"

@@ -14,16 +14,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
-from torch._subclasses.fake_tensor import FakeTensor, UnsupportedFakeTensorException
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from tensortide.errors import CaptureError
 from tensortide.recorder.known import KNOWN_NUMEL
 from tensortide.recorder.pretended import unpretended
 from tensortide.recorder.surroundings import replaced
+from tensortide.recorder.torch_compat import (
+    FakeTensor,
+    LoaderIterator,
+    UnsupportedFakeTensorException,
+    disable_current_modes,
+    pytree,
+)
 
 _SOURCES = ("builtins", "itertools")
 
@@ -41,7 +44,7 @@ def fakes(mode: Any) -> Callable[[torch.Tensor], Any]:
                 return value
             value = _plain(value)  # a subclass of no other ops: a fake tensor is of one class only
         if is_constant(value) or (not mode.moves and _keeps_values(value)):
-            with _disable_current_modes():
+            with disable_current_modes():
                 constant = copied(value.detach())
             return mode.fake_tensor_converter.from_real_tensor(mode, constant, make_constant=True)
         try:
@@ -150,7 +153,7 @@ class Batches(Iterator[Any]):
         self._back: Iterator[Any] | None = None
 
     def __next__(self) -> Any:
-        with _disable_current_modes(), unpretended():
+        with disable_current_modes(), unpretended():
             item = next(self._source)
             if not any(isinstance(leaf, FakeTensor) for leaf in pytree.tree_leaves(item)):
                 self._taken.append(item)  # one that was made of stand-ins is of no use to the user
@@ -196,7 +199,7 @@ def is_source(value: Any) -> bool:
     """True for an iterator that has no state but its position. One of a user's own class is an object like others."""
     if not isinstance(value, Iterator) or isinstance(value, io.IOBase):
         return False
-    return type(value).__module__ in _SOURCES or isinstance(value, _BaseDataLoaderIter)
+    return type(value).__module__ in _SOURCES or isinstance(value, LoaderIterator)
 
 
 def loaders(replace: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
@@ -204,7 +207,7 @@ def loaders(replace: Callable[[Any], Any]) -> contextlib.AbstractContextManager[
     iterate = DataLoader.__iter__
 
     def batches(loader: DataLoader[Any]) -> Any:
-        with _disable_current_modes(), unpretended():
+        with disable_current_modes(), unpretended():
             return Batches(iterate(loader), replace)
 
     return replaced(DataLoader, "__iter__", batches)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tensortide.collector import no_collection
-from tensortide.recorder.torch_compat import compiled_calls
+from tensortide.recorder.torch_compat import compiled_calls, set_grad_enabled
 
 
 @contextlib.contextmanager
@@ -73,7 +73,7 @@ def _set_deterministic(value: tuple[bool, bool]) -> None:
 _cuda, _cudnn = torch.backends.cuda, torch.backends.cudnn
 _SWITCHES: list[Switch] = [
     (torch.get_default_dtype, torch.set_default_dtype),
-    (torch.is_grad_enabled, torch._C._set_grad_enabled),
+    (torch.is_grad_enabled, set_grad_enabled),
     (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
     (torch.get_num_threads, torch.set_num_threads),
     (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),

@@ -1,4 +1,9 @@
-"""The versions of PyTorch that are supported, and how they differ where the package goes beyond what is public."""
+"""Everything that the package uses of PyTorch beyond its public interface, and the versions that have it.
+
+A new version of PyTorch that breaks something breaks it here: at an import below, at an attribute in ``ATTRIBUTES``, or
+at a name that some versions lack and that has a substitute here. What the live budget needs besides is in
+``run/torch_compat.py``; ``importers/inductor/compiled.py`` alone uses PyTorch's compiler. A test finds other uses.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +14,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from tensortide.errors import TorchUnavailable
-
-Row = TypeVar("Row")
 
 OLDEST = (2, 4)
 """The oldest version that is supported."""
@@ -28,18 +31,132 @@ except (ImportError, OSError) as error:
 VERSION = tuple(int(part) for part in re.findall(r"\d+", str(torch.__version__))[:2])
 """Major and minor version of PyTorch."""
 
+
+def _text(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
 if VERSION < OLDEST:
     raise TorchUnavailable(
-        f"this needs PyTorch {OLDEST[0]}.{OLDEST[1]} or newer, and {torch.__version__} is installed: "
+        f"this needs PyTorch {_text(OLDEST)} or newer, and {torch.__version__} is installed: "
         "pip install --upgrade torch"
     )
 
 
-from torch.utils._python_dispatch import (  # noqa: E402
-    TorchDispatchMode,
-    _get_current_dispatch_mode,
-    _pop_mode_temporarily,
-)
+def lacking(what: str, error: Exception) -> TorchUnavailable:
+    """The error for ``what`` where this PyTorch lacks a name that it needs."""
+    name = str(error).split(" (")[0]  # without the path of the module
+    return TorchUnavailable(
+        f"{what} cannot use PyTorch {torch.__version__}: {name}; docs/compatibility.md has the versions that were tried"
+    )
+
+
+# -- names that all supported versions have ----------------------------------------------------------
+
+try:
+    import torch._subclasses.fake_tensor as fake_module
+    import torch.utils._pytree as pytree
+    from torch._C import DispatchKey, parse_schema
+    from torch._C import _current_autograd_node as current_autograd_node
+    from torch._C import _current_graph_task_id as current_graph_task_id
+    from torch._C import _dispatch_has_kernel as has_any_kernel
+    from torch._C import _dispatch_has_kernel_for_dispatch_key as has_kernel
+    from torch._C import _set_grad_enabled as set_grad_enabled
+    from torch._C._autograd import _get_sequence_nr as next_sequence_number
+    from torch._decomp import decomposition_table
+    from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+        FakeTensor,
+        FakeTensorConverter,
+        FakeTensorMode,
+        UnsupportedFakeTensorException,
+        UnsupportedOperatorException,
+    )
+    from torch._subclasses.meta_utils import MetaConverter
+    from torch.autograd.function import BackwardCFunction
+    from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
+    from torch.autograd.graph import _engine_run_backward as run_backward
+    from torch.optim.optimizer import _foreach_supported_types as _optimizers_types
+    from torch.utils._device import DeviceContext
+    from torch.utils._foreach_utils import _foreach_supported_types as _clipping_types
+    from torch.utils._mode_utils import no_dispatch
+    from torch.utils._python_dispatch import (
+        TorchDispatchMode,
+        _get_current_dispatch_mode,
+        _pop_mode_temporarily,
+    )
+    from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
+    from torch.utils.data.dataloader import _BaseDataLoaderIter as LoaderIterator
+except ImportError as error:
+    raise lacking("tensortide", error) from error
+
+__all__ = [
+    "FOREACH_TYPES",
+    "LOCAL_SCALAR",
+    "OLDEST",
+    "PROFILER_MARKS",
+    "VERSION",
+    "BackwardCFunction",
+    "DataDependentOutputException",
+    "DeviceContext",
+    "DispatchKey",
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorConverter",
+    "FakeTensorMode",
+    "HigherOrderOperator",
+    "LoaderIterator",
+    "MetaConverter",
+    "OpOverload",
+    "OpOverloadPacket",
+    "SingleLevelFunction",
+    "TorchDispatchMode",
+    "UnsupportedFakeTensorException",
+    "UnsupportedOperatorException",
+    "by_op",
+    "compiled_calls",
+    "current_autograd_node",
+    "current_graph_task_id",
+    "decomposition_table",
+    "disable_current_modes",
+    "ensure_cuda_guard",
+    "fake_module",
+    "found",
+    "generic_scan",
+    "has_any_kernel",
+    "has_kernel",
+    "lacking",
+    "next_sequence_number",
+    "no_dispatch",
+    "operators_over_functions_passed",
+    "parse_schema",
+    "pytree",
+    "run_backward",
+    "set_grad_enabled",
+]
+
+FOREACH_TYPES: tuple[list[Any], ...] = (_optimizers_types, _clipping_types)
+"""Lists of the types of tensors that optimizers and gradient clipping give to ops for many tensors."""
+LOCAL_SCALAR = torch.ops.aten._local_scalar_dense.default
+PROFILER_MARKS = (torch.ops.profiler._record_function_enter_new, torch.ops.profiler._record_function_exit)
+
+ATTRIBUTES: dict[Any, tuple[str, ...]] = {
+    torch.Tensor: (
+        *("_backward_hooks", "_base", "_cdata", "_indices", "_is_zerotensor", "_post_accumulate_grad_hooks"),
+        *("_typed_storage", "_values"),
+    ),
+    torch.UntypedStorage: ("_cdata", "_share_fd_cpu_", "_share_filename_cpu_"),
+    torch.nn.Module: ("_parameters",),
+    torch.library.Library: ("_destroy",),
+    torch.ops.aten.mm.default: ("_op", "_op_dk", "_opname", "_overloadname", "_overloadpacket", "_schema"),
+    torch.autograd.graph.Node: ("_sequence_nr",),
+}
+"""Private attributes of PyTorch's objects that are used, by an owner of them."""
+
+
+# -- names that some versions lack -------------------------------------------------------------------
 
 
 def found(path: str) -> Any:
@@ -49,6 +166,9 @@ def found(path: str) -> Any:
         return getattr(importlib.import_module(module), name, None)
     except ImportError:
         return None
+
+
+Row = TypeVar("Row")
 
 
 def by_op(rows: Mapping[str, Row]) -> dict[Any, Row]:
@@ -65,6 +185,9 @@ def _op(name: str) -> Any:
 
 generic_scan: Any = found("torch._higher_order_ops.scan.generic_scan")
 """Runs ``scan`` step by step; before 2.5 there is neither."""
+ensure_cuda_guard: Any = found("torch._C._ensureCUDADeviceGuardSet")
+"""Puts a guard that does nothing in the place of one for CUDA without a device; before 2.10 a GPU cannot be
+pretended."""
 
 
 def compiled_calls() -> tuple[Any, str]:
@@ -82,11 +205,11 @@ def operators_over_functions_passed() -> Iterator[None]:
     if hasattr(TorchDispatchMode, "supports_higher_order_operators"):
         yield
         return
-    kind: Any = torch._ops.HigherOrderOperator
+    kind: Any = HigherOrderOperator
     dispatch = kind.dispatch
 
     def passed(operator: Any, key: Any, /, *args: Any, **kwargs: Any) -> Any:
-        mode: Any = _get_current_dispatch_mode() if key == torch._C.DispatchKey.Python else None
+        mode: Any = _get_current_dispatch_mode() if key == DispatchKey.Python else None
         if not getattr(mode, "supports_higher_order_operators", False):
             return dispatch(operator, key, *args, **kwargs)
         with _pop_mode_temporarily():

@@ -21,14 +21,12 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
-import torch.utils._pytree as pytree
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import _disable_current_modes
 
 from tensortide.errors import CaptureError, DataDependent
 from tensortide.recorder.context import is_internal
 from tensortide.recorder.known import KNOWN_NUMEL
 from tensortide.recorder.surroundings import replaced
+from tensortide.recorder.torch_compat import FakeTensor, OpOverload, disable_current_modes, pytree
 
 Number = bool | int | float
 READ_LIMIT = 5000
@@ -240,7 +238,7 @@ Rule = Callable[[Any, Values, Sequence[Any], Mapping[str, Any], Any], Any]
 def _known_or_guess(values: Values, tensor: Any) -> Number:
     constant = getattr(tensor, "constant", None)
     if constant is not None and constant.numel():
-        with _disable_current_modes():
+        with disable_current_modes():
             return constant.flatten()[0].item()  # type: ignore[no-any-return]
     return values.standing_for(tensor)
 
@@ -257,7 +255,7 @@ def _pointwise(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[s
     def scalar(tensor: torch.Tensor) -> torch.Tensor:
         return torch.full((), _known_or_guess(values, tensor), dtype=tensor.dtype)
 
-    with _disable_current_modes():
+    with disable_current_modes():
         positional, named = pytree.tree_map_only(torch.Tensor, scalar, (list(args), dict(kwargs)))
         named.pop("device", None)
         try:
@@ -323,7 +321,7 @@ _MAKERS = frozenset(name for name, rule in _RULES.items() if rule not in (_same,
 @functools.cache
 def _rule(func: Any) -> tuple[Rule | None, bool]:
     """The rule of an op, and whether it holds whatever the operands are."""
-    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
+    if not isinstance(func, OpOverload) or func.namespace != "aten":
         return None, False
     name = func._schema.name.removeprefix("aten::").removesuffix("_")
     if name in _RULES:
@@ -385,7 +383,7 @@ def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
     try:
         if constant is None or self.requires_grad:
             return torch.Tensor.__deepcopy__(self, memo)
-        with _disable_current_modes():
+        with disable_current_modes():
             value = constant.clone()
         copied = self.fake_mode.fake_tensor_converter.from_real_tensor(self.fake_mode, value, make_constant=True)
         memo[id(self)] = copied
@@ -396,7 +394,7 @@ def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
 
 def _tolist(self: Any) -> Any:
     if self.constant is not None:
-        with _disable_current_modes():
+        with disable_current_modes():
             return self.constant.tolist()
     value = self.fake_mode.values.read(self)
 
@@ -412,7 +410,7 @@ def _numpy(self: Any, *, force: bool = False) -> Any:
     if self.requires_grad and not force:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     self.detach()  # as PyTorch does, and it is an op
-    with _disable_current_modes():
+    with disable_current_modes():
         known = torch.empty(0, dtype=self.dtype) if self.constant is None else self.constant.detach().clone()
         array = known.numpy()
     if self.constant is None:

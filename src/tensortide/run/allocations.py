@@ -14,10 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._C._autograd import _disable_profiler_legacy, _enable_profiler_legacy, _profiler_enabled
-from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
 
-_MEMORY_ALONE = ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig())
+from tensortide.run.torch_compat import (
+    ExperimentalConfig,
+    ProfilerConfig,
+    ProfilerState,
+    is_profiled,
+    start_profiler,
+    stop_profiler,
+)
+
+_MEMORY_ALONE = ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, ExperimentalConfig())
 
 
 def _forgetting() -> Callable[[int], Any]:
@@ -38,9 +45,9 @@ _forget = _forgetting()
 
 def start() -> bool:
     """Begin a record in this thread; False if a profiler is at work there already, and none can begin."""
-    if _profiler_enabled():
+    if is_profiled():
         return False
-    _enable_profiler_legacy(_MEMORY_ALONE)
+    start_profiler(_MEMORY_ALONE)
     return True
 
 
@@ -56,7 +63,7 @@ def stop(device: torch.device, kept: Iterable[torch.UntypedStorage] = ()) -> int
             with contextlib.suppress(RuntimeError):  # a size, but no memory
                 _forget(storage.data_ptr())
     now = most = 0
-    for events in _disable_profiler_legacy():
+    for events in stop_profiler():
         for event in events:
             now += event.cpu_memory_usage() if on_cpu else event.cuda_memory_usage()
             most = max(most, now)

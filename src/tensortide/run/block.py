@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 
+from tensortide.recorder.torch_compat import DispatchKey, set_grad_enabled
 from tensortide.run.evicted import evict
+from tensortide.run.torch_compat import (
+    BelowAutograd,
+    NoAutocast,
+    NoModes,
+    conjugate_view,
+    is_excluded,
+    negative_view,
+    owners_of_storage,
+    take_bytes,
+)
 
 if TYPE_CHECKING:
     from tensortide.run.check import Seal
@@ -98,8 +109,8 @@ def view(hole: Hole, storage: Storage) -> torch.Tensor:
     _, dtype, size, stride, offset, conjugated, negative = hole
     tensor = _empty(dtype, storage.device).detach().set_(storage, offset, size, stride)
     if conjugated:
-        tensor = torch._conj(tensor)
-    return torch._neg_view(tensor) if negative else tensor
+        tensor = conjugate_view(tensor)
+    return negative_view(tensor) if negative else tensor
 
 
 @functools.cache
@@ -141,7 +152,7 @@ def stored(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 PENDING = -1
 """Number of a storage that has not been reported to the engine."""
-ABOVE = torch._C.DispatchKey.Functionalize
+ABOVE = DispatchKey.Functionalize
 """A key like autograd and autocast: the handlers of dispatch modes run with all of these off already."""
 
 
@@ -207,7 +218,7 @@ class Block(weakref.ref[Any]):
         if program is None:
             self.own = made
         else:
-            program._swap_data_ptr_(made)
+            take_bytes(program, made)
         return program
 
     def keep(self, strongly: bool) -> None:
@@ -219,7 +230,7 @@ class Block(weakref.ref[Any]):
 
     def abandoned(self) -> bool:
         """True if only this block holds the storage."""
-        return self.own is not None and torch._C._storage_Use_Count(self.own._cdata) == 1
+        return self.own is not None and owners_of_storage(self.own._cdata) == 1
 
 
 @dataclass(eq=False, slots=True)
@@ -302,19 +313,19 @@ class Recomputable:
             for generator, state in self.generators:
                 generator.set_state(state)
             if gradients != self.gradients:
-                torch._C._set_grad_enabled(self.gradients)
-            if torch._C._dispatch_tls_is_dispatch_key_excluded(ABOVE):
+                set_grad_enabled(self.gradients)
+            if is_excluded(ABOVE):
                 result, cost_ns = self._run(storages, clock)
             else:
                 with (
-                    torch._C._DisableAutocast(),
-                    torch._C._AutoDispatchBelowAutograd(),
-                    torch._C._DisableTorchDispatch(),
+                    NoAutocast(),
+                    BelowAutograd(),
+                    NoModes(),
                 ):
                     result, cost_ns = self._run(storages, clock)
         finally:
             if gradients != self.gradients:
-                torch._C._set_grad_enabled(gradients)
+                set_grad_enabled(gradients)
             for generator, state in now:
                 generator.set_state(state)
         results = (result,) if type(result) is torch.Tensor else tensors_of((result,))

@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 
+from tensortide.recorder.torch_compat import DispatchKey
+from tensortide.run.torch_compat import DispatchKeySet, key_of_device
+
 NAMESPACES = frozenset(
     {
         *("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional"),
@@ -87,9 +90,9 @@ def followed(mode: Any, func: Any, tensors: list[torch.Tensor], args: Any, kwarg
     """Run the composite ``func``, whose arguments are ``tensors`` among others, such that ``mode`` sees its ops."""
     if not tensors:
         return func(*args, **kwargs)
-    key = getattr(torch._C.DispatchKey, torch._C._dispatch_key_for_device(tensors[0].device.type))
+    key = getattr(DispatchKey, key_of_device(tensors[0].device.type))
     with mode:
-        return func.redispatch(torch._C.DispatchKeySet(key), *args, **kwargs)
+        return func.redispatch(DispatchKeySet(key), *args, **kwargs)
 
 
 def work_of(result: Any) -> Any:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tensortide.recorder.surroundings import replaced
+from tensortide.recorder.torch_compat import DispatchKey, has_kernel
 from tensortide.run.block import tensors_of
+from tensortide.run.torch_compat import WithKeys, excluded_keys, included_keys
 
 if TYPE_CHECKING:
     from tensortide.recorder.recorder import Mode
 
-_AUTOCAST = {"cpu": torch._C.DispatchKey.AutocastCPU, "cuda": torch._C.DispatchKey.AutocastCUDA}
+_AUTOCAST = {"cpu": DispatchKey.AutocastCPU, "cuda": DispatchKey.AutocastCUDA}
 
 
 class Composites:
@@ -28,7 +30,7 @@ class Composites:
 
     def __init__(self) -> None:
         with torch.inference_mode():
-            self._excluded = torch._C._dispatch_tls_local_exclude_set()
+            self._excluded = excluded_keys()
         for key in _AUTOCAST.values():
             self._excluded = self._excluded.add(key)
         self._casts = {device: torch.is_autocast_enabled(device) for device in _AUTOCAST}
@@ -50,10 +52,10 @@ class Composites:
         """Run the ops that ``func`` is made of under ``mode``."""
         excluded = self._excluded
         for device, key in _AUTOCAST.items():
-            if self._casts[device] and not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key):
+            if self._casts[device] and not has_kernel(func.name(), key):
                 excluded = excluded.remove(key)
-        with mode, torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
-            return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        with mode, WithKeys(included_keys(), excluded):
+            return func._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 def dense(values: Sequence[Any]) -> bool:

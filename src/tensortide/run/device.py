@@ -19,6 +19,7 @@ from tensortide.recorder.surroundings import replaced
 from tensortide.run.block import Storage
 from tensortide.run.host_memory import host_memory
 from tensortide.run.queues import Events, Streams
+from tensortide.run.torch_compat import C, NoModes
 
 _NEEDED = (
     *("current_device", "current_stream", "default_generators", "device_count", "empty_cache", "Event"),
@@ -69,7 +70,7 @@ class Accelerator(Device):
     def __init__(self, device: torch.device, module: Any) -> None:
         super().__init__(device)
         self.module = module
-        raw = getattr(torch._C, f"_{device.type}_getCurrentRawStream", None)
+        raw = getattr(C, f"_{device.type}_getCurrentRawStream", None)
         self._raw = raw if device.type != "cpu" else None
 
     def memory(self) -> tuple[int, int]:
@@ -196,7 +197,7 @@ def asked_bytes(error: BaseException) -> int | None:
 def record_stream(storage: Storage, stream: Any) -> None:
     """Tell the allocator that ``stream`` uses the bytes of ``storage``: once freed, they are not used again before the
     work queued on ``stream`` by then is over."""
-    with torch._C._DisableTorchDispatch():
+    with NoModes():
         torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).record_stream(stream)
 
 

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator
 from threading import get_ident
 from typing import Any
 
-import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import Reducer
 
 from tensortide.errors import RunError
 from tensortide.recorder.surroundings import replaced
 from tensortide.run.access import Access
 from tensortide.run.runtime import Runtime
+from tensortide.run.torch_compat import Future, Reducer
 
 LONGEST_S = 600.0
 """Longest wait for communication that a callback waits for."""
@@ -35,8 +34,7 @@ def communication_seen(runtime: Runtime) -> Iterator[None]:
             for owner, name in ((Reducer, "__init__"), (Reducer, "_rebuild_buckets")):
                 stack.enter_context(replaced(owner, name, _while(runtime, "keeping", getattr(owner, name))))
             for name in ("then", "add_done_callback"):
-                future = torch._C.Future
-                stack.enter_context(replaced(future, name, _calling_back(runtime, getattr(future, name))))
+                stack.enter_context(replaced(Future, name, _calling_back(runtime, getattr(Future, name))))
         yield
 
 

@@ -6,6 +6,8 @@ import ctypes
 
 import torch
 
+from tensortide.run.torch_compat import SWAPS, NoModes, refuse_writes, take_bytes
+
 resize = torch.UntypedStorage.resize_
 """As it was before anybody replaced it."""
 
@@ -27,7 +29,7 @@ def _flags() -> tuple[int, ...]:
     tensor = torch.empty(0)
     storage = tensor.untyped_storage()
     before = _snapshot(storage)
-    torch._C._set_throw_on_mutable_data_ptr(tensor)
+    refuse_writes(tensor)
     changed = [place for place, pair in enumerate(zip(before, _snapshot(storage), strict=True)) if pair[0] != pair[1]]
     if len(changed) != 2 or changed[1] != changed[0] + 1 or changed[1] + 1 >= _EXTENT or before[changed[1] + 1]:
         return ()
@@ -46,8 +48,8 @@ def _set(storage: torch.UntypedStorage, flags: tuple[int, ...]) -> None:
         ctypes.memset(storage._cdata + place, 1, 1)
 
 
-with torch._C._DisableTorchDispatch():
-    _FLAGS = _flags()
+with NoModes():
+    _FLAGS = _flags() if SWAPS else ()
 
 
 def evict(storage: torch.UntypedStorage) -> None:
@@ -57,4 +59,4 @@ def evict(storage: torch.UntypedStorage) -> None:
         return
     without = torch.UntypedStorage(0, device=storage.device)
     _set(without, _FLAGS)
-    storage._swap_data_ptr_(without)  # type: ignore[attr-defined]
+    take_bytes(storage, without)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
+
+from tensortide.errors import RunError
 
 Limits: TypeAlias = tuple[int, int]
 """Bytes that may be had, and those that are."""
@@ -14,10 +19,43 @@ Limits: TypeAlias = tuple[int, int]
 
 def host_memory() -> tuple[int, int]:
     """Free and total bytes that this process may have: the tightest of all limits on it."""
-    pages = os.sysconf("SC_PAGE_SIZE")
-    total, free = os.sysconf("SC_PHYS_PAGES") * pages, os.sysconf("SC_AVPHYS_PAGES") * pages
+    total, free = _machine()
     limits = [(limit, limit - used) for limit, used in (*_resource_limits(), *_control_groups())]
     return min([free, *(left for _, left in limits)]), min([total, *(limit for limit, _ in limits)])
+
+
+def _machine() -> tuple[int, int]:
+    """Total and free bytes of the machine. Raises RunError where the system does not tell."""
+    if sys.platform == "win32":
+        status = _Status(ctypes.sizeof(_Status))
+        ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
+        return status.total, status.free
+    try:
+        page, total = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
+        if sys.platform == "darwin":
+            done = subprocess.run(["vm_stat"], capture_output=True, text=True, check=True)
+            return total * page, pages_free(done.stdout) * page
+        return total * page, os.sysconf("SC_AVPHYS_PAGES") * page
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise RunError("this system does not tell how much memory is free: give a budget such as '8GiB'") from error
+
+
+def pages_free(text: str) -> int:
+    """Pages that can be had without swapping, from what ``vm_stat`` of macOS prints."""
+    counts = re.findall(r"^Pages (?:free|inactive|speculative|purgeable):\s+(\d+)\.$", text, re.MULTILINE)
+    return sum(map(int, counts))
+
+
+class _Status(ctypes.Structure):
+    """The MEMORYSTATUSEX of Windows."""
+
+    _fields_ = (
+        *(("length", ctypes.c_uint32), ("load", ctypes.c_uint32)),
+        *((name, ctypes.c_uint64) for name in ("total", "free", "files", "files_free", "own", "own_free", "rest")),
+    )
+    length: int
+    total: int
+    free: int
 
 
 def _resource_limits() -> Iterator[Limits]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tensortide.recorder.recorder import Mode
+from tensortide.recorder.torch_compat import HigherOrderOperator
 from tensortide.run.block import ORDINARY, Storage, stored, tensors_of
 from tensortide.run.collectives import WAIT, followed, work_of
 from tensortide.run.operators import NO_ROOM, Operator, operator_of, operators
@@ -175,7 +176,7 @@ class Listener(Mode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if isinstance(func, torch._ops.HigherOrderOperator):
+        if isinstance(func, HigherOrderOperator):
             return func(*args, **kwargs)
         operator = operators.get(id(func)) or Operator(func)
         if not operator.communicates and not operator.foreign:

@@ -21,6 +21,7 @@ from tensortide.plans.remat.policies import Heuristic, Sampled
 from tensortide.plans.remat.schedule import CONSTANT
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.schema import schema_of
+from tensortide.recorder.torch_compat import current_graph_task_id
 from tensortide.replays.remat.simulation import UNLIMITED
 from tensortide.run.block import ORDINARY, storage_of
 from tensortide.run.budget import Usage, current
@@ -169,7 +170,7 @@ class LiveLog(Recorder):
     """
 
     def __init__(self, runtime: Runtime, path: str | os.PathLike[str]) -> None:
-        super().__init__(lambda index: (Phase.FORWARD if torch._C._current_graph_task_id() < 0 else Phase.BACKWARD,))
+        super().__init__(lambda index: (Phase.FORWARD if current_graph_task_id() < 0 else Phase.BACKWARD,))
         self.path = check_writable(path)
         self.durations_ns: list[int] = []
         self._runtime = runtime

@@ -10,16 +10,17 @@ from typing import Any
 
 import torch
 from msgspec.structs import replace
-from torch.utils._pytree import tree_map_only
 
 from tensortide.errors import RunError
 from tensortide.graph.effects import ALLOCATIONS, CONSTANTS, NORMALISATIONS, STATISTICS, fills
 from tensortide.memory.workspace import workspace_of
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.schema import PASSED_ON, schema_of
+from tensortide.recorder.torch_compat import has_kernel, pytree
 from tensortide.run.block import Hole, Template
 from tensortide.run.collectives import COMMUNICATIONS, communicates
 from tensortide.run.device import default_generators
+from tensortide.run.torch_compat import BelowAutograd, NoAutocast
 
 _NO_MEMORY = "aten::_efficientzerotensor"
 _UNREPEATABLE = frozenset({"profiler", "inductor"})
@@ -159,7 +160,7 @@ class Operator:
 def _composite(func: Any) -> bool:
     """True if ``func`` is made of other ops. In inference mode it reaches a mode whole: ``to`` and ``reshape`` declare
     a view and may copy."""
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+    return has_kernel(func.name(), "CompositeImplicitAutograd")
 
 
 operators: dict[int, Operator] = {}
@@ -211,7 +212,7 @@ def believed(func: Any) -> bool:
     if not schema.is_mutable and takes and (not schema.returns or schema.name.endswith("_")):
         return False
     inferred = any(argument.name.removeprefix("_").isdigit() for argument in schema.arguments)
-    return not inferred and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "Meta"))
+    return not inferred and has_kernel(func.name(), "Meta")
 
 
 def operator_of(func: Any) -> Operator:
@@ -324,10 +325,12 @@ class Sizes:
         """Room by a record of the call on tensors without memory."""
         recorder = Recorder()
         try:
-            args, kwargs = tree_map_only(Hole, _bare, (args, kwargs), is_leaf=lambda item: isinstance(item, Hole))
+            args, kwargs = pytree.tree_map_only(
+                Hole, _bare, (args, kwargs), is_leaf=lambda item: isinstance(item, Hole)
+            )
             if "device" in kwargs:
                 kwargs = {**kwargs, "device": torch.device("meta")}
-            with torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd():
+            with NoAutocast(), BelowAutograd():
                 result = recorder.record(func, schema_of(func), args, kwargs)
         except Exception:  # noqa: BLE001  # of another library
             return Room(0)

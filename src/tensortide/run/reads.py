@@ -15,6 +15,7 @@ from tensortide.recorder.surroundings import replaced
 from tensortide.run.block import ORDINARY
 from tensortide.run.evicted import resize
 from tensortide.run.runtime import Runtime
+from tensortide.run.torch_compat import C
 
 _LOOKS = ("tolist", "__repr__", "__deepcopy__")
 _HOLDS = (
@@ -47,7 +48,7 @@ def readers(reading: Callable[[torch.Tensor, bool], AbstractContextManager[None]
     """Let functions that read a tensor outside of the dispatcher do so in the context ``reading`` of the tensor; the
     second argument is true if they keep the address."""
     places: list[tuple[Any, str, bool]] = [(torch.Tensor, name, name in _HOLDS) for name in (*_LOOKS, *_HOLDS)]
-    modules = (torch, torch._C, torch.utils.dlpack)
+    modules = (torch, C, torch.utils.dlpack)
     places += [(m, name, True) for m in modules for name in ("to_dlpack", "_to_dlpack") if hasattr(m, name)]
     with contextlib.ExitStack() as stack:
         for place, name, lasting in places:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map_only
 
 from tensortide.recorder.reachable import ATOMS, is_foreign, is_visited_object, named_globals
+from tensortide.recorder.torch_compat import pytree
 
 _RETURNED = "the returned value"
 _GENERATORS = "the random generators"
@@ -78,7 +78,7 @@ def results_of(step: Any, returned: Any = None) -> Results:
 
 def detached(returned: Any) -> Any:
     """Return what a step returned without the autograd graph, which may hold all that the step computed."""
-    return tree_map_only(torch.Tensor, torch.Tensor.detach, returned)
+    return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, returned)
 
 
 def _found(root: Any, path: str) -> Iterator[tuple[str, Any]]:

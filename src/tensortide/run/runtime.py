@@ -14,6 +14,7 @@ import torch
 from tensortide.errors import BudgetInfeasible, RunError
 from tensortide.plans.remat.policies import Policy
 from tensortide.recorder.recorder import Mode
+from tensortide.recorder.torch_compat import HigherOrderOperator, current_graph_task_id
 from tensortide.replays.remat.simulation import OutOfMemory, Thrashing
 from tensortide.run.access import Access
 from tensortide.run.block import (
@@ -40,6 +41,7 @@ from tensortide.run.out_of_memory import failed, repeated
 from tensortide.run.settings import Settings
 from tensortide.run.storages import Storages
 from tensortide.run.threads import take_off, tracing
+from tensortide.run.torch_compat import push_mode
 from tensortide.run.unfilled import covers
 
 if TYPE_CHECKING:
@@ -115,7 +117,7 @@ class Runtime(Mode):
             return func(*args, **(kwargs or {}))
         operator = operators.get(id(func))
         if operator is None:
-            if isinstance(func, torch._ops.HigherOrderOperator):
+            if isinstance(func, HigherOrderOperator):
                 return self.alone(self._opaque, func, args, kwargs or {})
             operator = operator_of(func)
         if operator.passed:
@@ -224,7 +226,7 @@ class Runtime(Mode):
             call = Recomputable(operator.func, template, named, inputs, engine.ops, torch.is_grad_enabled())
             call.held, call.settings = held, engine.settings
             if operator.sums:
-                call.sums = not call.gradients and torch._C._current_graph_task_id() >= 0
+                call.sums = not call.gradients and current_graph_task_id() >= 0
             if operator.random:  # before anything is recomputed
                 call.generators = [(g, g.get_state()) for g in generators_of(args, kwargs, tensors)]
         room = self.room = self.sizes.room(operator, marks, template, named, args, kwargs)
@@ -460,5 +462,5 @@ class Runtime(Mode):
     def __exit__(self, *error: Any) -> None:
         """Leave, also where modes that were entered later are still on, and in another thread."""
         take_off(self)
-        torch._C._push_on_torch_dispatch_stack(self)  # to be the one that is taken off
+        push_mode(self)  # to be the one that is taken off
         super().__exit__(*error)

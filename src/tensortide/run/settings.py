@@ -11,6 +11,7 @@ import torch
 from torch.backends import ContextProp
 
 from tensortide.recorder.surroundings import replaced
+from tensortide.run.torch_compat import C
 
 Settings = tuple[Any, ...]
 
@@ -23,7 +24,7 @@ _FLAGS = (
 )
 """Names of ``torch._C._get_...`` and ``_set_...``, as far as this PyTorch has them."""
 _PRECISIONS = [(backend, op) for backend in ("generic", "mkldnn", "cuda") for op in ("all", "conv", "rnn", "matmul")]
-_set_flush_denormal = torch._C.set_flush_denormal
+_set_flush_denormal: Callable[[bool], bool] = C.set_flush_denormal
 _flushed: list[bool] = []
 """The latest choice for denormal numbers under a budget: PyTorch does not tell it."""
 
@@ -37,7 +38,7 @@ def _deterministic() -> tuple[bool, bool]:
     return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
 
 
-_set_deterministic: Any = torch._C._set_deterministic_algorithms
+_set_deterministic: Any = C._set_deterministic_algorithms
 
 
 def _be_deterministic(on: bool, warn_only: bool) -> None:
@@ -46,22 +47,21 @@ def _be_deterministic(on: bool, warn_only: bool) -> None:
 
 def _table() -> dict[str, tuple[Callable[[], Any], Callable[..., Any]]]:
     """A way to ask for each setting and one to change it, by the name of the function of ``torch._C`` that does."""
-    c: Any = torch._C
     found: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
-        "_set_default_dtype": (torch.get_default_dtype, c._set_default_dtype),
-        "set_num_threads": (torch.get_num_threads, c.set_num_threads),
+        "_set_default_dtype": (torch.get_default_dtype, C._set_default_dtype),
+        "set_num_threads": (torch.get_num_threads, C.set_num_threads),
         "set_flush_denormal": (lambda: _flushed == [True], _flush),
         "_set_deterministic_algorithms": (_deterministic, _be_deterministic),
     }
     for name in _FLAGS:
-        if hasattr(c, f"_get_{name}") and hasattr(c, f"_set_{name}"):
-            found[f"_set_{name}"] = getattr(c, f"_get_{name}"), getattr(c, f"_set_{name}")
-    if hasattr(c, "_set_fp32_precision_setter"):
+        if hasattr(C, f"_get_{name}") and hasattr(C, f"_set_{name}"):
+            found[f"_set_{name}"] = getattr(C, f"_get_{name}"), getattr(C, f"_set_{name}")
+    if hasattr(C, "_set_fp32_precision_setter"):
         for backend, op in _PRECISIONS:
-            get = functools.partial(c._get_fp32_precision_getter, backend, op)
+            get = functools.partial(C._get_fp32_precision_getter, backend, op)
             with contextlib.suppress(RuntimeError):  # no such pair
                 get()
-                found[f"{backend}.{op}"] = get, functools.partial(c._set_fp32_precision_setter, backend, op)
+                found[f"{backend}.{op}"] = get, functools.partial(C._set_fp32_precision_setter, backend, op)
     return found
 
 
@@ -97,7 +97,7 @@ def settings_seen(changed: Callable[[Settings], None]) -> Iterator[None]:
     """Tell ``changed`` of the settings now, and whenever the program has changed one."""
     with contextlib.ExitStack() as stack:
         for name in (*_TABLE, *_UNLISTED):
-            for owner in (torch._C, torch):
+            for owner in (C, torch):
                 original = getattr(owner, name, None)
                 if original is not None:
                     change = _flush if name == "set_flush_denormal" else original

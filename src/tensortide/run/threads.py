@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C import _get_dispatch_stack_at, _len_torch_dispatch_stack
-from torch._C import _pop_torch_dispatch_stack as pop
-from torch._C import _push_on_torch_dispatch_stack as push
 
 from tensortide.recorder.recorder import Mode
 from tensortide.recorder.surroundings import replaced
+from tensortide.recorder.torch_compat import OpOverload
 from tensortide.run.block import ORDINARY, storage_of, stored, tensors_of
+from tensortide.run.torch_compat import ModeKind, mode_at, mode_of_kind, modes, pop_mode, push_mode
 
 if TYPE_CHECKING:
     from tensortide.run.runtime import Runtime
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 def active(mode: Mode) -> bool:
     """True if ``mode`` is on in this thread."""
-    return any(_get_dispatch_stack_at(at) is mode for at in range(_len_torch_dispatch_stack()))
+    return any(mode_at(at) is mode for at in range(modes()))
 
 
 def take_off(mode: Mode) -> None:
@@ -37,18 +36,18 @@ def take_off(mode: Mode) -> None:
     if not active(mode):
         return
     above = []
-    while (top := pop(None)) is not mode:
+    while (top := pop_mode(None)) is not mode:
         above.append(top)
     for other in reversed(above):
-        push(other)
+        push_mode(other)
 
 
-_TRACING = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.FUNCTIONAL)
+_TRACING = (ModeKind.FAKE, ModeKind.FUNCTIONAL)
 
 
 def tracing() -> bool:
     """True, in the handler of a mode, if ops are traced on fake tensors in this thread, as exports do."""
-    return bool(_len_torch_dispatch_stack()) and any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING)
+    return bool(modes()) and any(mode_of_kind(key) is not None for key in _TRACING)
 
 
 class _Visitor(Mode):
@@ -92,13 +91,13 @@ class _Visitor(Mode):
                 left.disarm()
                 take_off(left)
         elif threading.get_ident() != self.runtime.thread and not active(self):
-            push(self)
+            push_mode(self)
         return True
 
 
 def _concerned(runtime: Runtime, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """True if an op reads what may be evicted, or writes what others may have been computed from."""
-    writes = isinstance(func, torch._ops.OpOverload) and func._schema.is_mutable
+    writes = isinstance(func, OpOverload) and func._schema.is_mutable
     for tensor in stored(tensors_of([*args, *kwargs.values()])):
         try:
             handle = storage_of(tensor)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from tensortide.run.block import PENDING, Hole, Recomputable, Storage, Value, storage_of
+from tensortide.run.torch_compat import NoModes, is_dense
 
 if TYPE_CHECKING:
     from tensortide.run.engine import LiveEngine
@@ -79,8 +80,7 @@ class UnfilledStorages:
 
 def covers(tensor: torch.Tensor) -> bool:
     """True if ``tensor`` is all of its storage, each element once."""
-    dense = tensor.is_contiguous() or torch._prims_common.is_non_overlapping_and_dense_or_false(tensor)
-    return dense and tensor.numel() * tensor.itemsize == storage_of(tensor).nbytes()
+    return is_dense(tensor) and tensor.numel() * tensor.itemsize == storage_of(tensor).nbytes()
 
 
 def _as_made(unfilled: Unfilled, storage: Storage) -> bool:
@@ -90,7 +90,7 @@ def _as_made(unfilled: Unfilled, storage: Storage) -> bool:
         return False
     if not storage.nbytes():
         return True
-    with torch._C._DisableTorchDispatch():
+    with NoModes():
         words = max(1, dtype.itemsize // 8)
         given = torch.full((1,), number, dtype=dtype, device=storage.device).view(_BITS[dtype.itemsize])
         found = torch.empty(0, dtype=given.dtype, device=storage.device).set_(storage)

@@ -13,14 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch._inductor.lowering  # its decompositions use it, and do not import it
 from msgspec.structs import replace
-from torch._functorch._aot_autograd.utils import make_boxed_func
-from torch._functorch.aot_autograd import aot_function
-from torch._inductor.compile_fx import _recursive_post_grad_passes, partition_fn
-from torch._inductor.decomposition import select_decomp_table
-from torch._inductor.fx_passes.post_grad import view_to_reshape
-from torch._inductor.virtualized import V
 
 from tensortide.errors import CaptureError
 from tensortide.graph.model import Named, Phase, Role
@@ -32,6 +25,18 @@ from tensortide.recorder.failure import explained
 from tensortide.recorder.fake_mode import StepFakeMode
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.target import Scalar
+from tensortide.recorder.torch_compat import lacking
+
+try:
+    import torch._inductor.lowering  # its decompositions use it, and do not import it
+    from torch._functorch._aot_autograd.utils import make_boxed_func
+    from torch._functorch.aot_autograd import aot_function
+    from torch._inductor.compile_fx import _recursive_post_grad_passes, partition_fn
+    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor.fx_passes.post_grad import view_to_reshape
+    from torch._inductor.virtualized import V
+except ImportError as error:
+    raise lacking("capture --compiled", error) from error
 
 
 def compiled_trace(

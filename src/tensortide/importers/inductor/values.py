@@ -10,7 +10,6 @@ import functools
 import math
 import re
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from tensortide.graph.model import TENSOR, Call, Const, Value
@@ -120,13 +119,16 @@ def call_of(name: str, values: tuple[Value, ...], named: tuple[tuple[str, Value]
 @functools.cache
 def _schema(name: str) -> Schema | None:
     found = _OP.fullmatch(name)
-    if found is None or find_spec("torch") is None:
+    if found is None:
         return None
-    import torch
+    try:
+        import torch
 
-    from tensortide.recorder.schema import schema_of
-
+        from tensortide.recorder.schema import schema_of
+        from tensortide.recorder.torch_compat import OpOverload
+    except ImportError:
+        return None
     part: object = torch.ops
     for word in (found[1], found[2], found[3] or "default"):
         part = getattr(part, word, None)
-    return schema_of(part) if isinstance(part, torch._ops.OpOverload) else None
+    return schema_of(part) if isinstance(part, OpOverload) else None

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from tensortide.recorder.torch_compat import has_kernel
 from tensortide.run.operators import Operator, operators
 
 Facts: TypeAlias = tuple[bool, bool, bool, bool, bool, int, tuple[int, ...], int, Any]
@@ -36,6 +37,6 @@ def _ordinary(operator: Operator, namespace: str) -> bool:
         return not operator.written
     if operator.written and operator.target < 0:
         return False
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key(operator.func.name(), "CompositeImplicitAutograd")
+    composite = has_kernel(operator.func.name(), "CompositeImplicitAutograd")
     unusual = operator.foreach or operator.dynamic is not None or (operator.random and operator.statistics)
     return operator.repeatable and not (composite or unusual)

@@ -236,7 +236,7 @@ inline void handle(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* st
   }
   State& s = state();
   if (!mine() || TorchDispatchModeTLS::stack_len() != s.depth ||
-      TorchDispatchModeTLS::get_stack_at(s.depth - 1)->ptr(c10::impl::getGlobalPyInterpreter()) != s.runtime.get()) {
+      TorchDispatchModeTLS::get_stack_at(s.depth - 1)->ptr(getPyInterpreter()) != s.runtime.get()) {
     by_python(op, stack);
     return;
   }

@@ -72,8 +72,9 @@ inline Hole hole_of(const at::Tensor& tensor, Marks& marks) {
   hole.layout.set_strides(strides);
   hole.offset = impl->storage_offset();
   hole.keys = impl->key_set();
-  hole.dtype = impl->dtype();
-  marks.push_back((int64_t(sizes.size()) << 16) | (int64_t(impl->dtype().toScalarType()) << 8) | 1);
+  auto dtype = impl->dtype(); // before PyTorch 2.7 a constant one does not tell its scalar type
+  hole.dtype = dtype;
+  marks.push_back((int64_t(sizes.size()) << 16) | (int64_t(dtype.toScalarType()) << 8) | 1);
   marks.push_back(hole.offset);
   marks.insert(marks.end(), sizes.begin(), sizes.end());
   marks.insert(marks.end(), strides.begin(), strides.end());

@@ -72,7 +72,7 @@ struct Read {
  private:
   void hold(c10::StorageImpl* storage) {
     if (!held.get()) held = Ref(checked(PyList_New(0)));
-    if (PyList_Append(held.get(), storage->pyobj_slot()->load_pyobj())) raise();
+    if (PyList_Append(held.get(), object_of(storage->pyobj_slot()))) raise();
   }
 };
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/PyInterpreter.h>
 
 namespace tide {
 
@@ -23,6 +24,16 @@ namespace tide {
 inline PyObject* checked(PyObject* object) {
   if (!object) raise();
   return object;
+}
+
+// The Python object of a storage, which PyTorch before 2.10 tells the interpreter that made it.
+template <class Slot>
+PyObject* object_of(Slot* slot) {
+  if constexpr (requires { slot->load_pyobj(); }) {
+    return slot->load_pyobj();
+  } else {
+    return slot->check_pyobj(getPyInterpreter()).value_or(nullptr);
+  }
 }
 
 // An owned reference.

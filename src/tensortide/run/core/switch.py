@@ -20,6 +20,7 @@ from tensortide.run.core.facts import facts_of
 from tensortide.run.operators import Room
 from tensortide.run.runtime import MOST_WRITES
 from tensortide.run.threads import active, take_off
+from tensortide.run.torch_compat import dispatcher, modes, pop_mode, push_mode
 
 if TYPE_CHECKING:
     from tensortide.run.runtime import Runtime
@@ -68,7 +69,7 @@ def switched_on(runtime: Runtime) -> Iterator[None]:
         stack.callback(core.own_pages, False)
         core.own_pages(True)
         stack.enter_context(
-            replaced(torch._ops, "key_extractor", functools.partial(core.apart, torch._ops.key_extractor))
+            replaced(dispatcher, "key_extractor", functools.partial(core.apart, dispatcher.key_extractor))
         )
         if _arm(core, runtime):
             stack.callback(runtime.disarm)
@@ -85,12 +86,12 @@ class _Bottom(Mode):
 
 def _arm(core: Any, runtime: Runtime) -> bool:
     """Let ``core`` have the ops before ``runtime``; False if other modes are on."""
-    if torch._C._len_torch_dispatch_stack() != 1:
+    if modes() != 1:
         return False
     bottom = _Bottom()
-    top = torch._C._pop_torch_dispatch_stack(None)
-    torch._C._push_on_torch_dispatch_stack(bottom)
-    torch._C._push_on_torch_dispatch_stack(top)
+    top = pop_mode(None)
+    push_mode(bottom)
+    push_mode(top)
     vars(runtime)["__torch_dispatch__"] = core.entry(runtime)
     runtime.disarm = functools.partial(_disarm, core, runtime, bottom)
     core.arm()

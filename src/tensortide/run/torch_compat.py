@@ -1,0 +1,106 @@
+"""Everything that a live budget uses of PyTorch beyond its public interface and ``recorder/torch_compat.py``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tensortide.recorder.torch_compat import found, lacking
+
+try:
+    import torch._ops as dispatcher
+    from torch import _conj as conjugate_view
+    from torch import _neg_view as negative_view
+    from torch._C import DispatchKeySet, Future
+    from torch._C import _AutoDispatchBelowAutograd as BelowAutograd
+    from torch._C import _DisableAutocast as NoAutocast
+    from torch._C import _DisableTorchDispatch as NoModes
+    from torch._C import _dispatch_key_for_device as key_of_device
+    from torch._C import _dispatch_tls_is_dispatch_key_excluded as is_excluded
+    from torch._C import _dispatch_tls_local_exclude_set as excluded_keys
+    from torch._C import _dispatch_tls_local_include_set as included_keys
+    from torch._C import _ForceDispatchKeyGuard as WithKeys
+    from torch._C import _get_dispatch_mode as mode_of_kind
+    from torch._C import _get_dispatch_stack_at as mode_at
+    from torch._C import _len_torch_dispatch_stack as modes
+    from torch._C import _pop_torch_dispatch_stack as pop_mode
+    from torch._C import _push_on_torch_dispatch_stack as push_mode
+    from torch._C import _set_throw_on_mutable_data_ptr as refuse_writes
+    from torch._C import _storage_Use_Count as owners_of_storage
+    from torch._C import _TorchDispatchModeKey as ModeKind
+    from torch._C._autograd import _disable_profiler_legacy as stop_profiler
+    from torch._C._autograd import _enable_profiler_legacy as start_profiler
+    from torch._C._autograd import _profiler_enabled as is_profiled
+    from torch._C._profiler import ProfilerConfig, ProfilerState
+    from torch._C._profiler import _ExperimentalConfig as ExperimentalConfig
+except ImportError as error:
+    raise lacking("a memory budget", error) from error
+
+__all__ = [
+    "SWAPS",
+    "BelowAutograd",
+    "C",
+    "DispatchKeySet",
+    "ExperimentalConfig",
+    "Future",
+    "ModeKind",
+    "NoAutocast",
+    "NoModes",
+    "ProfilerConfig",
+    "ProfilerState",
+    "Reducer",
+    "WithKeys",
+    "conjugate_view",
+    "dispatcher",
+    "excluded_keys",
+    "included_keys",
+    "is_dense",
+    "is_excluded",
+    "is_profiled",
+    "key_of_device",
+    "mode_at",
+    "mode_of_kind",
+    "modes",
+    "negative_view",
+    "owners_of_storage",
+    "pop_mode",
+    "push_mode",
+    "refuse_writes",
+    "start_profiler",
+    "stop_profiler",
+    "take_bytes",
+]
+
+C: Any = torch._C
+"""For names that are put together, and asked for before use."""
+ATTRIBUTES: dict[Any, tuple[str, ...]] = {C: ("_set_default_dtype", "_set_deterministic_algorithms")}
+"""Private attributes that are used, by an owner of them; and those that some versions lack, which are looked for."""
+OPTIONAL = ("_get_fp32_precision_getter", "_set_fp32_precision_setter")
+Reducer: Any = found("torch._C._distributed_c10d.Reducer")
+"""The part of DistributedDataParallel that is written in C++; None where PyTorch is built without communication."""
+_dense: Any = found("torch._prims_common.is_non_overlapping_and_dense_or_false")
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """True if ``tensor`` has each element between its first and its last once, in any order of dimensions."""
+    if tensor.is_contiguous() or _dense is not None:
+        return tensor.is_contiguous() or bool(_dense(tensor))
+    order = sorted(range(tensor.dim()), key=tensor.stride)
+    return tensor.permute(order[::-1]).is_contiguous()
+
+
+_resize = torch.UntypedStorage.resize_
+"""As it was before anybody replaced it."""
+SWAPS = hasattr(torch.UntypedStorage(0), "_swap_data_ptr_")
+"""True if two storages can exchange their bytes; before 2.? they are copied."""
+
+
+def take_bytes(storage: Any, other: Any) -> None:
+    """Give the bytes of ``other`` to ``storage``."""
+    if SWAPS:
+        storage._swap_data_ptr_(other)
+    else:
+        with NoModes():
+            _resize(storage, other.nbytes())
+            storage.copy_(other)

@@ -1,0 +1,122 @@
+"""Private names of PyTorch are reached through the modules that list them, and nowhere else."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tensortide.recorder import torch_compat
+from tensortide.run import torch_compat as for_budgets
+
+PACKAGE = Path(torch_compat.__file__).parent.parent
+LISTS = ("recorder/torch_compat.py", "run/torch_compat.py", "importers/inductor/compiled.py")
+"""The modules that list them: the last one is all that uses PyTorch's compiler."""
+PYTHONS = {
+    *("_asdict", "_current_frames", "_fields", "_getframe", "_is_owned", "_lru_cache_wrapper", "_make"),
+    "_replace",
+    *("_PyEval_SetProfile", "_setprofileallthreads"),
+}
+"""Names of Python's own."""
+ATTRIBUTES = {**torch_compat.ATTRIBUTES, **for_budgets.ATTRIBUTES}
+LISTED = {name for names in ATTRIBUTES.values() for name in names} | {*for_budgets.OPTIONAL}
+ASKING = ("delattr", "getattr", "hasattr", "replaced", "setattr")
+"""Functions that take a name as text."""
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and name.strip("_") != "" and not name.startswith("__")
+
+
+def dotted(node: ast.expr) -> list[str]:
+    """The names of ``a.b.c``; none of any other expression."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    return [*names, node.attr] if isinstance(node, ast.Attribute) and (names := dotted(node.value)) else []
+
+
+def defined(trees: list[ast.Module]) -> set[str]:
+    """Names that the package itself defines."""
+    found: set[str] = set()
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            found.add(node.id if isinstance(node, ast.Name) else node.attr)
+    return found
+
+
+def looked_up_late(tree: ast.Module) -> set[int]:
+    """Names of the dispatcher's ops in functions, by ``id``: a version without the op can import the file."""
+    inside = (node for f in ast.walk(tree) if isinstance(f, (ast.FunctionDef, ast.Lambda)) for node in ast.walk(f))
+    attributes = (node for node in inside if isinstance(node, ast.Attribute))
+    return {id(node) for node in attributes if dotted(node)[:1] == ["_aten"] or dotted(node)[:2] == ["torch", "ops"]}
+
+
+def uses(tree: ast.Module, own: set[str]) -> Iterator[str]:
+    """Private names of PyTorch that a file uses, and that are not listed."""
+    late = looked_up_late(tree)
+    for node in ast.walk(tree):
+        if id(node) in late:
+            continue
+        match node:
+            case ast.Import():
+                yield from (a.name for a in node.names if a.name.startswith("torch") and private_path(a.name))
+            case ast.ImportFrom(module=str(module)) if module.split(".")[0] == "torch":
+                yield from (f"{module}.{a.name}" for a in node.names if private_path(f"{module}.{a.name}"))
+            case ast.Attribute(attr=name):
+                path = dotted(node)
+                if path[:1] == ["torch"]:
+                    yield from [".".join(path)] if is_private(name) and name not in LISTED else []
+                elif is_private(name) and path[:1] not in (["self"], ["cls"]):
+                    yield from [name] if name not in LISTED | PYTHONS | own else []
+            case ast.Call(func=ast.Name(id=function)) if function in ASKING:
+                texts = (a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str))
+                yield from (text for text in texts if is_private(text) and text not in LISTED | PYTHONS | own)
+
+
+def private_path(path: str) -> bool:
+    return any(map(is_private, path.split(".")))
+
+
+def trees() -> dict[str, ast.Module]:
+    return {str(p.relative_to(PACKAGE)): ast.parse(p.read_text()) for p in sorted(PACKAGE.rglob("*.py"))}
+
+
+def test_private_names_are_reached_through_the_modules_that_list_them() -> None:
+    files = trees()
+    own = defined([*files.values()])
+    found = {path: [*uses(tree, own)] for path, tree in files.items() if path not in LISTS}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import torch._ops",
+        "from torch._C import something",
+        "from torch.utils.data.dataloader import _BaseDataLoaderIter",
+        "torch._C._get_tracing_state()",
+        "tensor._some_new_attribute",
+        "getattr(tensor, '_some_new_attribute', None)",
+        "TABLE = {torch.ops.aten._grouped_mm.default: 1}",
+    ],
+)
+def test_the_check_sees_a_private_name(line: str) -> None:
+    assert len([*uses(ast.parse(line), set())]) >= 1
+
+
+INSTANCES = {
+    torch.nn.Module: torch.nn.Module(),
+    torch.autograd.graph.Node: torch.ones(1, requires_grad=True).exp().grad_fn,
+}
+
+
+@pytest.mark.parametrize("owner", ATTRIBUTES, ids=lambda owner: str(getattr(owner, "__name__", owner)))
+def test_listed_attributes_are_there(owner: Any) -> None:
+    found = INSTANCES.get(owner, owner)
+    assert [name for name in ATTRIBUTES[owner] if not hasattr(found, name)] == []
