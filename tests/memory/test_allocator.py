@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tensortide.errors import GraphError
-from tensortide.graph import Graph, Role
+from tensortide.graph import Graph, Phase, Role
 from tensortide.memory import ALLOCATORS, CUDA_CACHING, Allocator, CachingAllocator, Rounding, reserve
 from tensortide.memory.rounding import Rounded
 from tensortide.reports.sections import Step
@@ -148,3 +148,24 @@ def test_a_new_row_is_a_new_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(word in shown.getvalue() for word in ("Egg boxes", "60 B", "eggs", "boxes"))
     with pytest.raises(GraphError, match="there is no allocator 'crates'; there are exact, cpu, cuda, pages, eggs"):
         reserve(b.graph(), "crates")
+
+
+def test_the_first_step_makes_the_optimizers_state_where_its_activations_were() -> None:
+    """A block of 30 MiB is free again when 20 MiB of state are made, and split: the next step needs another."""
+    b = Builder()
+    weight, state = b.storage(30 * MIB, Role.PARAMETER), b.storage(20 * MIB, Role.OPTIMIZER_STATE)
+    activation = b.storage(30 * MIB, Role.ACTIVATION, 0, 1)
+    b.op([weight], [activation])
+    b.op([weight, state], [], phase=Phase.OPTIMIZER)
+    found = reserve(b.graph())
+    assert (found.peak_allocated, found.peak_reserved) == (80 * MIB, 90 * MIB)
+
+
+def test_what_a_step_leaves_behind_is_what_the_next_one_finds() -> None:
+    b = Builder()
+    weight, before = b.storage(30 * MIB, Role.PARAMETER), b.storage(30 * MIB, Role.GRADIENT, None, 0, name="w.grad")
+    after = b.storage(30 * MIB, Role.GRADIENT, 0, name="w.grad")
+    b.op([weight, before], [after])
+    found = reserve(b.graph())
+    assert found.allocated.tolist() == [60 * MIB]
+    assert found.peak_reserved == 60 * MIB

@@ -231,3 +231,17 @@ def test_what_fails_on_fake_tensors_only_runs_on_real_ones() -> None:
     with pytest.raises(CaptureError, match="raised KeyError: 'mine'") as error:
         capture(broken)
     assert "--real" not in str(error.value)
+
+
+def test_a_model_with_known_parameters_can_be_cast() -> None:
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(8))
+
+    def workload() -> Callable[[], Any]:
+        model = Scaled().to(torch.bfloat16)
+        return lambda: (torch.randn(2, 8, dtype=torch.bfloat16) * model.weight).sum().backward()
+
+    graph = capture(workload, real=False)
+    assert next(graph.tensors[n.tensor].dtype for n in graph.named if n.name.endswith("weight")) == "bfloat16"

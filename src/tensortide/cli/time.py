@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 from cyclopts import Parameter, validators
 
 from tensortide.cli.show import Files, show
@@ -141,7 +142,10 @@ def with_durations(
     elif machine is None and step.durations is not None:
         return replace(step, graph=graph)
     else:
-        durations = estimate(graph, device(machine or graph.meta.machine or DEFAULT), resolver=resolver)
+        row = device(machine or graph.meta.machine or DEFAULT)
+        durations = estimate(graph, row, resolver=resolver)
+        if row.kind != "cpu" and graph.index.main_device == "cpu":
+            durations = msgspec.structs.replace(durations, source=f"{durations.source}, of ops captured on cpu")
     return replace(step, graph=graph, durations=durations, times=times_of(durations))
 
 

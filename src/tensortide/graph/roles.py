@@ -62,6 +62,7 @@ class Role(enum.StrEnum):
     OPTIMIZER_STATE = Row("optimizer_state", Look(STATE, "#88b4dd", "#98c3ea"), given=True, of_module=True)
     GRADIENT = Row("gradient", Look(GRADIENTS, "#54b7a8", "#3fa796"), renewed=True, of_module=True)
     INPUT = Row("input", Look(STATE, "#2f8a57", "#93d07f"), given=True)
+    LIBRARY = Row("library", Look(STATE, "#a99bd1", "#b3a6dc"), given=True)
     OUTPUT = Row("output", Look(WORKING, "#ddcc77", "#d4c36a"))
     ACTIVATION = Row("activation", Look(WORKING, "#eb9b3b", "#e2913a"))
     TEMPORARY = Row("temporary", Look(WORKING, "#c9606f", "#cf6b7a"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from tensortide.errors import GraphError
-from tensortide.graph.model import Graph
+from tensortide.graph.model import Graph, Phase, Role
 from tensortide.memory.cuda_allocator import CachingAllocator
-from tensortide.memory.lifetimes import Rule
+from tensortide.memory.lifetimes import Lifetimes, Rule
 from tensortide.memory.lifetimes import lifetimes as lifetimes_of
 from tensortide.memory.rounding import CPU, CUDA_CACHING, EXACT, PAGES_4K, Rounded, Rounding
+from tensortide.memory.workspace import workspace_bytes
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
@@ -56,7 +57,7 @@ ALLOCATORS: dict[str, Allocator] = {
         title="CUDA caching allocator",
         rounding=CUDA_CACHING,
         pool=CachingAllocator,
-        caveat="replayed; contexts, libraries' workspaces and other streams come on top",
+        caveat="replayed; the context and other streams come on top",
         counters=("torch.cuda.max_memory_allocated", "torch.cuda.max_memory_reserved"),
     ),
     "pages": Allocator(title="Pages of 4 KiB", rounding=PAGES_4K, pool=partial(Rounded, PAGES_4K)),
@@ -89,28 +90,83 @@ class Reservation(msgspec.Struct, frozen=True):
         return int(self.reserved.max()) if len(self.reserved) else 0
 
 
+STEPS = 3
+"""Steps that are replayed: the first, in which the optimizer makes its state, and more until the pool has settled."""
+
+
 def reserve(graph: Graph, name: str = "cuda", *, lifetimes: Rule = "eager", device: str | None = None) -> Reservation:
-    """Replay the allocations of ``graph`` on a fresh allocator: what exists before the step first, then op by op.
+    """Replay the allocations of ``graph`` on a fresh allocator, as training would: what exists before the step, a first
+    step whose optimizer makes its state, then the recorded step again; the counters are those of the last time.
 
     ``lifetimes`` and ``device`` as for ``timeline``. Raises GraphError if there is no such allocator or device.
     """
-    import numpy as np
+    replay = _Replay(graph, allocator(name).pool(), lifetimes_of(graph, lifetimes), graph.index.device(device))
+    replay.step(first=True)
+    for _ in range(STEPS - 2):
+        replay.step()
+    return replay.step()
 
-    device, lives, count = graph.index.device(device), lifetimes_of(graph, lifetimes), len(graph)
-    born: list[list[int]] = [[] for _ in range(count + 1)]
-    dying: list[list[int]] = [[] for _ in range(count + 2)]
-    sizes = lives.nbytes.tolist()
-    for index, (birth, death) in enumerate(zip(lives.births.tolist(), lives.deaths.tolist(), strict=True)):
-        if graph.storages[index].device == device:
-            born[birth + 1].append(index)
-            dying[death].append(index)
-    pool = allocator(name).pool()
-    blocks = {index: pool.malloc(sizes[index]) for index in born[0]}
-    allocated, reserved = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    for op in range(count):
-        for index in dying[op]:
-            pool.release(blocks.pop(index))
-        for index in born[op + 1]:
-            blocks[index] = pool.malloc(sizes[index])
-        allocated[op], reserved[op] = pool.allocated, pool.reserved
-    return Reservation(allocated, reserved)
+
+class _Replay:
+    """A step played again and again on one pool."""
+
+    def __init__(self, graph: Graph, pool: Pool, lives: Lifetimes, device: str) -> None:
+        self.scratch = workspace_bytes(graph, device).tolist()
+        self.pool, self.count, self.sizes = pool, len(graph), lives.nbytes.tolist()
+        self.born: list[list[int]] = [[] for _ in range(self.count + 1)]
+        self.dying: list[list[int]] = [[] for _ in range(self.count + 2)]
+        self.blocks: dict[int, Any] = {}
+        self.made_by_optimizer: list[int] = []
+        for index, (birth, death) in enumerate(zip(lives.births.tolist(), lives.deaths.tolist(), strict=True)):
+            storage = graph.storages[index]
+            if storage.device == device:
+                self.born[birth + 1].append(index)
+                self.dying[death].append(index)
+                if birth < 0 and storage.role is Role.OPTIMIZER_STATE:
+                    self.made_by_optimizer.append(index)
+        updates = [at for at, op in enumerate(graph.ops) if op.phase is Phase.OPTIMIZER]
+        self.first_update = updates[0] if updates and graph.meta.step != "first" else -1
+        """The op at which the first step makes the optimizer's state; -1 if there is none."""
+
+    def step(self, *, first: bool = False) -> Reservation:
+        """Play the step once more, and return its counters."""
+        import numpy as np
+
+        later = set(self.made_by_optimizer) if first and self.first_update >= 0 else set()
+        self._malloc(index for index in self.born[0] if index not in later)
+        allocated, reserved = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
+        for op in range(self.count):
+            self._release(self.dying[op])
+            if op == self.first_update:
+                self._malloc(self.made_by_optimizer)
+            self._malloc(self.born[op + 1])
+            scratch = self.pool.malloc(self.scratch[op])
+            allocated[op], reserved[op] = self.pool.allocated, self.pool.reserved
+            self.pool.release(scratch)
+        self._release(self.dying[self.count])
+        self._hand_on()
+        return Reservation(allocated, reserved)
+
+    def _malloc(self, indexes: Iterable[int]) -> None:
+        for index in indexes:
+            if index not in self.blocks:
+                self.blocks[index] = self.pool.malloc(self.sizes[index])
+
+    def _release(self, indexes: Iterable[int]) -> None:
+        for index in indexes:
+            if index in self.blocks:
+                self.pool.release(self.blocks.pop(index))
+
+    def _hand_on(self) -> None:
+        """What the step leaves behind is what the next one finds, where the sizes agree: a gradient, an output."""
+        found: dict[int, list[int]] = {}
+        for index in reversed(self.born[0]):
+            if index not in self.blocks:
+                found.setdefault(self.sizes[index], []).append(index)
+        before = set(self.born[0])
+        for index in [index for index in self.blocks if index not in before]:
+            block, waiting = self.blocks.pop(index), found.get(self.sizes[index])
+            if waiting:
+                self.blocks[waiting.pop()] = block
+            else:
+                self.pool.release(block)

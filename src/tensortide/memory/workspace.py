@@ -1,20 +1,22 @@
-"""Memory that PyTorch's CPU kernels take beyond what an op returns, where its source is understood.
+"""Memory that PyTorch's kernels take beyond what an op returns, where its source is understood.
 
 A rule answers, for one op, how many bytes its kernel holds at its own peak beside its inputs and its outputs: copies
 of operands in another layout, packed weights, masks. Rules come from reading the kernels and are compared with the
 allocator's own record. Left out on purpose: scratch that grows with the number of threads (a fact of the machine,
-not of the step), a few bytes for wrapped Python scalars, and all kernels of other devices.
+not of the step), and a few bytes for wrapped Python scalars. CUDA kernels have rules of their own
+(``cuda_workspace``).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from tensortide.graph.model import Graph, OpView
 from tensortide.memory import onednn
+from tensortide.memory.cuda_workspace import CUDA_RULES
 from tensortide.memory.layout import bytes_of, contiguous_copy, is_dense
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ def workspace_bytes(graph: Graph, device: str, counted: Workspace = True) -> Int
     if not counted:
         return np.zeros(len(graph), np.int64)
     extra = np.zeros(len(graph), np.int64)
-    known = [call.op in WORKSPACE_RULES for call in graph.calls]
+    rules = rules_of(device)
+    known = [call.op in rules for call in graph.calls]
     for i, op in enumerate(graph.ops):
         if known[op.call]:
             extra[i] = workspace_of(graph, i, device)
@@ -44,10 +47,15 @@ def workspace_bytes(graph: Graph, device: str, counted: Workspace = True) -> Int
 def workspace_of(graph: Graph, index: int, device: str) -> int:
     """Bytes that the kernel of op ``index`` holds on ``device`` beside its inputs and outputs, as far as known."""
     view = graph[index]
-    rule = WORKSPACE_RULES.get(view.name)
-    if rule is None or not device.startswith("cpu"):
+    rule = rules_of(device).get(view.name)
+    if rule is None:
         return 0
     return rule(view) if graph.storages[view.inputs[0].storage].device == device else 0
+
+
+def rules_of(device: str) -> Mapping[str, Rule]:
+    """The rules of kernels on ``device``, by op."""
+    return {"cpu": WORKSPACE_RULES, "cuda": CUDA_RULES}.get(device.partition(":")[0], {})
 
 
 def _batch_norm_backward(op: OpView) -> int:

@@ -26,6 +26,7 @@ from tensortide.recorder.cuda_mode import CudaFakeMode
 from tensortide.recorder.failure import explained, fits, needs_value
 from tensortide.recorder.fake_mode import Converter, StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
+from tensortide.recorder.libraries import with_libraries
 from tensortide.recorder.pretended import Gpu
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.standins import clones, fakes, loaders
@@ -218,7 +219,8 @@ def record(
             raise CaptureError(f"the step of {name} ran no op{_idle(result)}")
         state.add_outputs(result)
         state.register()
-        return build(recorder, tracker, state, _meta(workload, hyperparameters, mode, first_step))
+        graph = build(recorder, tracker, state, _meta(workload, hyperparameters, mode, first_step))
+        return with_libraries(graph, mode.gpu) if isinstance(mode, CudaFakeMode) else graph
 
 
 def _idle(result: Any) -> str:

@@ -30,9 +30,21 @@ def chosen_kernels(gpu: Gpu) -> Iterator[None]:
         for name, chosen in _composites(gpu).items():
             for key in ("AutogradCUDA", "CUDA"):
                 library.impl(name, chosen, key)
+        for name in _WITH_KERNEL:
+            if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", torch._C.DispatchKey.CUDA):
+                library.impl(name, _unreached, "CUDA")
         yield
     finally:
         library._destroy()
+
+
+_WITH_KERNEL = ("silu_backward", "mish_backward")
+"""Ops that have a kernel on CUDA, and on a build without CUDA would be made of others."""
+
+
+def _unreached(*args: Any) -> Any:
+    """Stand for a kernel that a fake tensor never runs."""
+    raise NotImplementedError(args)
 
 
 def _composites(gpu: Gpu) -> dict[str, Callable[..., Any]]:

@@ -67,6 +67,15 @@ class Converter(FakeTensorConverter):
         self.tensor_memo.pop(described, None)
         return fake
 
+    def from_real_tensor(
+        self, fake_mode: FakeTensorMode, t: torch.Tensor, make_constant: bool = False, *rest: Any, **named: Any
+    ) -> FakeTensor:
+        """As the base class; a result whose values are known is forgotten, too."""
+        fake = super().from_real_tensor(fake_mode, t, make_constant, *rest, **named)
+        if make_constant:
+            self.tensor_memo.pop(self.meta_converter.describer.get_tensor_id(t), None)
+        return fake
+
 
 class StepFakeMode(FakeTensorMode):
     """Fake tensors for a training step. ``answered`` are the assumptions in its answers, ``values`` its stand-ins."""
@@ -266,9 +275,22 @@ def same_paths() -> Iterator[None]:
             supported.append(FakeTensor)
             stack.callback(supported.remove, FakeTensor)
         stack.enter_context(readable())
+        stack.enter_context(replaced(torch.utils, "swap_tensors", _swap_unknown))
         if hasattr(library, "is_fake_tensor"):
             stack.enter_context(replaced(library, "is_fake_tensor", lambda tensor: False))
         yield
+
+
+_swap = torch.utils.swap_tensors
+
+
+def _swap_unknown(first: torch.Tensor, second: torch.Tensor) -> None:
+    """Swap two tensors, as a module does that is moved or cast. Known values are forgotten: they refer to the tensor
+    weakly, and such a tensor is not swapped."""
+    for tensor in (first, second):
+        if isinstance(tensor, FakeTensor) and tensor.constant is not None:
+            tensor.fake_mode.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
+    _swap(first, second)
 
 
 def _batch_norm_statistics(args: Sequence[Any], result: Any) -> Any:

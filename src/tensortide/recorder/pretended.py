@@ -46,6 +46,7 @@ class Gpu:
     memory_bytes: int
     multiprocessors: int
     nvidia: bool = True
+    arch: str = ""
 
     @staticmethod
     def of(row: Device) -> Gpu:
@@ -55,7 +56,7 @@ class Gpu:
             raise CaptureError(f"{row.name} is no GPU that PyTorch calls cuda: name one of NVIDIA's or AMD's")
         capability = (int(found[1]), int(found[2])) if found else (9, 0)  # what PyTorch answers for AMD's
         memory = int((row.memory_gbytes or 0) * 2**30)
-        return Gpu(row.name, capability, memory, row.compute_units or 0, row.vendor == "NVIDIA")
+        return Gpu(row.name, capability, memory, row.compute_units or 0, row.vendor == "NVIDIA", row.arch)
 
 
 _active: list[Gpu] = []

@@ -9,10 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tensortide.reports.blocks import Document, Section
+from tensortide.reports.names import device_text
 
 if TYPE_CHECKING:
     from tensortide.cost import Count, Resolver
     from tensortide.graph.model import Graph
+    from tensortide.memory import Reservation
     from tensortide.reports.sections.modules import ModuleRow
     from tensortide.timelines import StorageTimeline
     from tensortide.timing import Durations
@@ -46,6 +48,13 @@ class Step:
         return timeline(self.graph, durations_ns=None if self.durations is None else self.durations.ns)
 
     @cached_property
+    def pool(self) -> Reservation:
+        """Counters of PyTorch's allocator for the GPU."""
+        from tensortide.memory import reserve
+
+        return reserve(self.graph)
+
+    @cached_property
     def last_use(self) -> StorageTimeline:
         """Memory with every storage released right after its last use."""
         from tensortide.timelines import timeline
@@ -73,6 +82,12 @@ class Step:
             return "training"
         return "forward and backward" if "backward" in self.phases else "inference"
 
+    @property
+    def device(self) -> str:
+        """The device whose memory is shown, for a reader: its machine where the capture pretended one."""
+        name = device_text(self.graph.index.main_device)
+        return f"{name} of {self.graph.meta.machine}" if self.graph.meta.machine else name
+
     def document(self, *sections: Section) -> Document:
         """Head ``sections`` with the step's name, settings and origin."""
         meta = self.graph.meta
@@ -81,7 +96,7 @@ class Step:
         time = () if self.durations is None else (f"time: {self.durations.source}",)
         return Document(
             title=meta.workload,
-            subtitle=(f"one {self.kind} step{origin}", *time),
+            subtitle=(f"one {self.kind} step on {self.device}{origin}", *time),
             settings=dict(meta.hyperparameters),
             sections=sections,
         )

@@ -57,10 +57,21 @@ def facts(step: Step, *, data: bool = False) -> Iterator[Fact]:
     less = f" ({format_percent(lower, eager.peak_bytes)} less)" if lower else ""
     yield Fact("peak", "Peak memory", eager.peak_bytes, "bytes", where, data=data)
     yield Fact("peak_op", "", op, "op", data=True)
+    if eager.device.startswith("cuda"):
+        yield from _pool(step, data)
     yield Fact("last_use_peak", "at last use", short, "bytes", later + less, level=1, data=data)
     yield Fact("persistent", "persistent", eager.persistent_bytes, "bytes", "resident throughout", 1, data=data)
     whole = "summed, whether or not alive together"
     yield Fact("footprint", "all storages", eager.footprint_bytes, "bytes", whole, 1, data=data)
+
+
+def _pool(step: Step, data: bool) -> Iterator[Fact]:
+    """State what PyTorch's counters for the GPU would show, and what comes on top."""
+    pool = step.pool
+    counted = "torch.cuda.max_memory_allocated: blocks of 512 bytes"
+    yield Fact("peak_allocated", "allocated", pool.peak_allocated, "bytes", counted, 1, data=data)
+    remark = "torch.cuda.max_memory_reserved; the CUDA context, 0.3 to 0.5 GiB, comes on top"
+    yield Fact("peak_reserved", "reserved", pool.peak_reserved, "bytes", remark, 1, data=data)
 
 
 def phase_peaks(line: StorageTimeline, phases: Sequence[str]) -> dict[str, int]:

@@ -1,0 +1,43 @@
+"""Memory that CUDA libraries keep for themselves in PyTorch's pool, from step to step.
+
+cuBLAS has a workspace for each of its handles and each stream, and every thread has a handle of its own: one for the
+thread of the program and one for the thread of the autograd engine, each from the first product on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from tensortide.graph.model import Graph, Phase, Role, Storage
+from tensortide.recorder.pretended import CUDA, Gpu
+
+_BY_BLAS = re.compile(r"aten\.(addbmm|addmm|addmv|baddbmm|bmm|dot|mm|mv|vdot|_addmm_activation|_scaled_mm)\.")
+_KIB = 1024
+
+
+def blas_workspace_bytes(gpu: Gpu) -> int:
+    """Bytes of the workspace of one handle: PyTorch's default for the architecture, or what the environment says."""
+    pairs = re.findall(r":([0-9]+):([0-9]+)", os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
+    if pairs:
+        return sum(int(size) * int(count) for size, count in pairs) * _KIB
+    if not gpu.nvidia:
+        return (128 if gpu.arch.startswith(("CDNA3", "CDNA4")) else 32) * _KIB * _KIB
+    return 32 * _KIB * _KIB if gpu.capability[0] in (9, 10, 12) else (2 * 4096 + 8 * 16) * _KIB
+
+
+def with_libraries(graph: Graph, gpu: Gpu) -> Graph:
+    """``graph`` with the storages that libraries hold on ``gpu`` during it."""
+    return replace(graph, storages=(*graph.storages, *_workspaces(graph, gpu)))
+
+
+def _workspaces(graph: Graph, gpu: Gpu) -> Iterator[Storage]:
+    products = [_BY_BLAS.match(call.op) is not None for call in graph.calls]
+    threads = {op.phase is Phase.BACKWARD for op in graph.ops if products[op.call]}
+    nbytes = blas_workspace_bytes(gpu)
+    for engine in sorted(threads) if nbytes else ():
+        name = f"BLAS workspace of the {'autograd' if engine else 'main'} thread"
+        yield Storage(nbytes, str(CUDA), Role.LIBRARY, None, None, name)

@@ -1,0 +1,128 @@
+"""Memory of a step on a pretended GPU, against what was measured on real ones and against arithmetic."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import tensortide
+from tensortide.graph.model import Role
+from tensortide.memory import reserve
+from tensortide.recorder import capture
+from tensortide.recorder.libraries import blas_workspace_bytes
+from tensortide.recorder.pretended import Gpu
+from tensortide.reports.sections import Step as Shown
+from tensortide.reports.sections import sections_of
+from tensortide.timing import device
+
+Step = Callable[[], Any]
+MIB = 2**20
+
+
+def _published(reference: Path, kernel: str, size: str) -> int:
+    with (reference / "memory" / "kernel_memory.csv").open(newline="") as file:
+        wanted = (kernel, "huggingface", "full", size)
+        return next(
+            int(row["value_bytes"])
+            for row in csv.DictReader(file)
+            if (row["kernel"], row["provider"], row["mode"], row["x_value"]) == wanted
+        )
+
+
+def test_cross_entropy_takes_what_was_measured(reference: Path) -> None:
+    def workload() -> Step:
+        x = torch.randn(8 * 2048, 4096, device="cuda", requires_grad=True)
+        target = torch.randint(4096, (8 * 2048,), device="cuda")
+        return lambda: F.cross_entropy(x, target).backward()
+
+    found = reserve(capture(workload, machine="a100")).peak_allocated
+    assert found == _published(reference, "cross_entropy", "4096")
+
+
+def test_a_gated_mlp_takes_what_was_measured_with_the_workspace_of_blas(reference: Path) -> None:
+    def workload() -> Step:
+        gate, up, down = (nn.Linear(*s, bias=False) for s in ((4096, 11008), (4096, 11008), (11008, 4096)))
+        net = nn.ModuleList((gate, up, down)).cuda().to(torch.bfloat16)
+        x = torch.randn(4, 1024, 4096, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+        gradient = torch.randn_like(x, requires_grad=False)
+
+        def step() -> Any:
+            net[2](F.silu(net[0](x)) * net[1](x)).backward(gradient, retain_graph=True)
+
+        return step
+
+    graph = capture(workload, machine="a100")
+    assert "aten.silu_backward.default" in {op.name for op in graph}
+    assert reserve(graph).peak_allocated == _published(reference, "swiglu", "1024")
+
+
+@pytest.mark.parametrize(
+    ("machine", "nbytes"),
+    [("a100", 8_519_680), ("T4", 8_519_680), ("h100", 32 * MIB), ("b200", 32 * MIB), ("MI300X", 128 * MIB)],
+)
+def test_workspace_of_blas_is_pytorchs_default(machine: str, nbytes: int) -> None:
+    assert blas_workspace_bytes(Gpu.of(device(machine))) == nbytes
+
+
+def test_workspace_of_blas_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8")
+    assert blas_workspace_bytes(Gpu.of(device("h100"))) == 8_519_680
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0")
+    assert blas_workspace_bytes(Gpu.of(device("h100"))) == 0
+
+
+def _trained() -> Step:
+    net = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256)).cuda()
+    optimizer, x = torch.optim.Adam(net.parameters()), torch.randn(64, 256, device="cuda")
+
+    def step() -> Any:
+        net(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def test_each_thread_that_multiplies_has_a_workspace() -> None:
+    both, one = capture(_trained, device="cuda"), capture(nn.Linear(8, 8), torch.randn(2, 8), device="cuda")
+    assert [s.nbytes for s in both.storages if s.role is Role.LIBRARY] == [8_519_680] * 2
+    assert [s.nbytes for s in one.storages if s.role is Role.LIBRARY] == [8_519_680]
+
+
+def test_the_first_line_says_which_device_it_speaks_of() -> None:
+    gpu, cpu = Shown(capture(_trained, machine="h100")), Shown(capture(nn.Linear(8, 8), torch.randn(2, 8)))
+    assert gpu.document().subtitle[0].startswith("one training step on cuda:0 of H100-SXM-80GB")
+    assert cpu.document().subtitle[0].startswith("one inference step on cpu")
+
+
+def test_a_step_on_a_gpu_is_headed_by_its_allocators_counters() -> None:
+    step = Shown(capture(_trained, device="cuda"))
+    totals = sections_of(step)[0]
+    found = reserve(step.graph)
+    facts = {fact.key: fact.value for block in totals.blocks for fact in getattr(block, "rows", ())}
+    assert facts["peak_allocated"] == found.peak_allocated
+    assert facts["peak_reserved"] == found.peak_reserved
+    assert found.peak_reserved % (2 * MIB) == 0
+    assert facts["peak"] <= found.peak_allocated <= facts["peak"] + 512 * len(step.graph.storages)
+
+
+def test_kernels_of_the_cpu_take_nothing_on_a_gpu() -> None:
+    def workload() -> Step:
+        conv, x = nn.Conv2d(3, 8, 3).cuda(), torch.randn(2, 3, 8, 8, device="cuda")
+        lstm, y = nn.LSTM(8, 8).cuda(), torch.randn(4, 2, 8, device="cuda")
+
+        def step() -> Any:
+            (conv(x).sum() + lstm(y)[0].sum()).backward()
+
+        return step
+
+    line = tensortide.timeline(capture(workload, device="cuda"))
+    taken = {line.graph[i].name for i, nbytes in enumerate(line.workspace.tolist()) if nbytes}
+    assert taken <= {"aten.convolution.default", "aten.convolution_backward.default"}
