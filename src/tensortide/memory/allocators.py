@@ -116,29 +116,29 @@ class _Replay:
         self.born: list[list[int]] = [[] for _ in range(self.count + 1)]
         self.dying: list[list[int]] = [[] for _ in range(self.count + 2)]
         self.blocks: dict[int, Any] = {}
+        updates = [at for at, op in enumerate(graph.ops) if op.phase is Phase.OPTIMIZER]
+        self.first_update = updates[0] if updates and graph.meta.step != "first" else -1
+        """The op at which the first step makes the optimizer's state; -1 if there is none."""
         self.made_by_optimizer: list[int] = []
         for index, (birth, death) in enumerate(zip(lives.births.tolist(), lives.deaths.tolist(), strict=True)):
             storage = graph.storages[index]
             if storage.device == device:
                 self.born[birth + 1].append(index)
                 self.dying[death].append(index)
-                if birth < 0 and storage.role is Role.OPTIMIZER_STATE:
+                if birth < 0 and storage.role is Role.OPTIMIZER_STATE and death > self.first_update >= 0:
                     self.made_by_optimizer.append(index)
-        updates = [at for at, op in enumerate(graph.ops) if op.phase is Phase.OPTIMIZER]
-        self.first_update = updates[0] if updates and graph.meta.step != "first" else -1
-        """The op at which the first step makes the optimizer's state; -1 if there is none."""
 
     def step(self, *, first: bool = False) -> Reservation:
         """Play the step once more, and return its counters."""
         import numpy as np
 
-        later = set(self.made_by_optimizer) if first and self.first_update >= 0 else set()
+        later = set(self.made_by_optimizer) if first else set()
         self._malloc(index for index in self.born[0] if index not in later)
         allocated, reserved = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
         for op in range(self.count):
             self._release(self.dying[op])
             if op == self.first_update:
-                self._malloc(self.made_by_optimizer)
+                self._malloc(sorted(later))
             self._malloc(self.born[op + 1])
             scratch = self.pool.malloc(self.scratch[op])
             allocated[op], reserved[op] = self.pool.allocated, self.pool.reserved

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tensortide.recorder.pretended import Gpu
-from tensortide.recorder.torch_compat import VERSION, by_op
+from tensortide.recorder.torch_compat import VERSION, DispatchKey, by_op, has_kernel
 
 _aten: Any = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
@@ -31,7 +31,7 @@ def chosen_kernels(gpu: Gpu) -> Iterator[None]:
             for key in ("AutogradCUDA", "CUDA"):
                 library.impl(name, chosen, key)
         for name in _WITH_KERNEL:
-            if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", torch._C.DispatchKey.CUDA):
+            if not has_kernel(f"aten::{name}", DispatchKey.CUDA):
                 library.impl(name, _unreached, "CUDA")
         yield
     finally:
