@@ -117,6 +117,10 @@ class CaptureOptions:
         str | None,
         option("--machine", f"Device of the catalogue: h100, a100, ...: its kernels and times (default: {DEFAULT})."),
     ] = None
+    ranks: Annotated[
+        int | None,
+        option("--ranks", "Capture as rank 0 of so many processes: of DDP, FSDP or tensor parallel, in this one."),
+    ] = None
     step: Annotated[
         str | None,
         option("--step", "Of a script: the training step to record (default: 2). Of a trace: the target it is of."),
@@ -181,7 +185,7 @@ def opened(found: Workload | Script | File, options: CaptureOptions, *, quiet: b
         return Imported(capture_script(found, options.of_script(found), quiet=quiet, say=_say))
     settings, assume = settings_of(found, options), assumed(options)
     how: dict[str, object] = {"real": options.real or None, "assume": assume, "first_step": options.first_step}
-    how |= {"device": options.device, "machine": options.machine}
+    how |= {"device": options.device, "machine": options.machine, "ranks": options.ranks}
     return Imported(with_progress(capture, found, settings, quiet=quiet, **how))
 
 

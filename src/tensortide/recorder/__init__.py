@@ -27,6 +27,7 @@ def capture(
     first_step: bool = False,
     device: str | None = None,
     machine: str | None = None,
+    ranks: int | None = None,
     name: str = "",
     progress: Callable[[str], None] | None = None,
 ) -> Graph:
@@ -56,18 +57,24 @@ def capture(
     an A100). A workload that puts no tensor on ``cuda`` has all its tensors put there. ``machine`` alone implies the
     device.
 
+    ``ranks`` captures a workload written for several processes (DDP, FSDP, tensor parallel) as rank 0 of so many:
+    ``init_process_group`` joins a group whose collectives are recorded and move nothing.
+
     Raises WorkloadError if the target cannot be found or built, CaptureError if the step fails (with op, module
     path and source line), DataDependent if it needs a value that fake tensors do not have and does not fit as it is,
     TorchUnavailable where PyTorch is missing or too old.
     """
     import tensortide.recorder.torch_compat  # noqa: F401  # before all else: it says what is wrong with PyTorch
-    from tensortide.recorder.building import captured, named
+    from tensortide.recorder.building import captured, named, with_assumption
     from tensortide.recorder.cuda_mode import pretended_gpu
+    from tensortide.recorder.ranks import as_rank_0
 
     workload = named(target, inputs, loss, optimizer, name, verb="capture")
     say, gpu = progress or (lambda message: None), pretended_gpu(device, machine, real)
     given = dict(hyperparameters or {})
-    return captured(workload, given, real, assume, gpu=gpu, first_step=first_step, progress=say)
+    with as_rank_0(ranks):
+        graph = captured(workload, given, real, assume, gpu=gpu, first_step=first_step, progress=say)
+    return graph if ranks is None else with_assumption(graph, f"rank 0 of {ranks}: collectives move no data")
 
 
 def resolver(op: OpView) -> tuple[Cost, How] | None:

@@ -72,6 +72,13 @@ class State:
         return tuple(first.values())
 
     def _add(self, name: str, tensor: torch.Tensor, role: Role) -> None:
+        wrapper: Any = tensor
+        if hasattr(wrapper, "__tensor_flatten__"):  # its parts are what is in memory here
+            held = {part: getattr(tensor, part) for part in wrapper.__tensor_flatten__()[0]}
+            parts = {part: item for part, item in held.items() if isinstance(item, torch.Tensor)}
+            for part, item in parts.items():
+                self._add(name if len(parts) == 1 else f"{name}.{part}", item, role)
+            return
         trainable = role is Role.PARAMETER and tensor.requires_grad
         index = self._recorder.tensor(tensor)
         self._named.setdefault((name, role, index), Named(name, role, index, trainable))

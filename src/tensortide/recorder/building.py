@@ -160,8 +160,12 @@ def captured(
         reason = error.reason
     progress("on real tensors")
     graph = attempt(None)
-    assumed = f"captured on real tensors; on fake ones: {reason}"
-    return replace(graph, meta=replace(graph.meta, assumptions=(assumed,)))
+    return with_assumption(graph, f"captured on real tensors; on fake ones: {reason}")
+
+
+def with_assumption(graph: Graph, text: str) -> Graph:
+    """``graph``, which says ``text`` before all else that was assumed."""
+    return replace(graph, meta=replace(graph.meta, assumptions=(text, *graph.meta.assumptions)))
 
 
 def _with_dependence(graph: Graph, again: Callable[[], Graph], mode: StepFakeMode, name: str) -> Graph:
@@ -213,7 +217,13 @@ def record(
     else:
         mode.values.starts()
     with state.gradients_watched():
-        with explained("step", name, real, tracker), tracker.watch(), followed(tracker, recorder), recorder:
+        with (
+            explained("step", name, real, tracker),
+            tracker.watch(),
+            followed(tracker, recorder),
+            recorder.resizes_followed(),
+            recorder,
+        ):
             result = step()
         if not recorder.ops:
             raise CaptureError(f"the step of {name} ran no op{_idle(result)}")

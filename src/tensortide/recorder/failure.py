@@ -25,6 +25,7 @@ from tensortide.recorder.values import Place
 from tensortide.timing.host import available_bytes
 
 _NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
+_WRAPPERS = ("torch/nn/parallel/distributed.py", "torch/distributed/utils.py")
 _NO_MEMORY = "its data is not allocated yet"
 _GROWTH = 4
 """Bytes of a step per byte of its model and batch: parameters, gradients and two states of the optimizer."""
@@ -83,6 +84,13 @@ def _explain(what: str, name: str, real: bool, error: BaseException, tracker: Tr
     cause = _cause(error)
     if isinstance(cause, _NEEDS_VALUE):
         return needs_value(what, name, f"the size of the result of {cause.func}", _place(cause), where)
+    if _NO_MEMORY in str(error) and any(_runs(error, file) for file in _WRAPPERS):
+        return _error(
+            "DistributedDataParallel looks into memory",
+            f"the {what} of {name} wraps its model in DistributedDataParallel, which looks into memory that fake "
+            f"tensors do not have\n{where}\nCapture on real tensors with --real (real=True), shard it with fully_shard "
+            "or leave the wrapper out: its buckets take as many bytes again as the gradients.",
+        )
     if _NO_MEMORY in str(error):
         return needs_value(what, name, "a kernel looks into its memory", _place(error), where)
     if isinstance(cause, UnsupportedOperatorException):
@@ -109,6 +117,11 @@ def _error(reason: str, message: str) -> CaptureError:
     error = CaptureError(message)
     error.reason = reason
     return error
+
+
+def _runs(error: BaseException, file: str) -> bool:
+    """True if ``error`` passed through code of ``file``."""
+    return any(frame.f_code.co_filename.endswith(file) for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _place(error: BaseException) -> Place | None:

@@ -7,8 +7,9 @@ really happens; tensors and calls are interned by value.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from tensortide.graph.model import Tensor as GraphTensor
 from tensortide.recorder.fake_mode import device_of
 from tensortide.recorder.pretended import is_needless, meant
 from tensortide.recorder.schema import PASSED_ON, Schema, eager_body, embedded, schema_of
+from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import FakeTensor, HigherOrderOperator, TorchDispatchMode
 
 _PLAIN = frozenset({int, str, type(None)})
@@ -76,6 +78,8 @@ class Recorder(Mode):
         self._tensor_ids: dict[tuple[object, ...], int] = {}
         self._storage_ids: dict[int, int] = {}
         self._watches: dict[int, _Watch] = {}
+        self._grown: dict[int, int] = {}
+        """Storages that the program resized itself, which no op had seen: the op before which it did."""
 
     # -- the hot path ---------------------------------------------------------------------------
 
@@ -209,7 +213,8 @@ class Recorder(Mode):
 
     def _add_storage(self, handle: Any, key: int, nbytes: int, device: str) -> int:
         storage = len(self.storages)
-        self.storages.append(Storage(nbytes, device, Role.TEMPORARY, self._now, None))
+        grown = self._grown.pop(key, None)
+        self.storages.append(Storage(nbytes, device, Role.TEMPORARY, grown if self._now is None else self._now, None))
         self._storage_ids[key] = storage
         watch: Any = _Watch(handle, self._released)
         watch.key, watch.storage = key, storage
@@ -245,6 +250,23 @@ class Recorder(Mode):
             if storage is not None and self.storages[storage].nbytes != handle.nbytes():
                 self._ends(storage, len(self.ops) + 1)
                 self._add_storage(handle, handle._cdata, handle.nbytes(), str(value.device))
+
+    @contextlib.contextmanager
+    def resizes_followed(self) -> Iterator[None]:
+        """See storages that the program resizes itself, which is no op: sharded parameters come and go so."""
+        resize: Any = torch.UntypedStorage.resize_
+
+        def followed(handle: Any, size: int) -> Any:
+            result, key = resize(handle, size), handle._cdata
+            known = self._storage_ids.get(key)
+            self._grown[key] = len(self.ops)
+            if known is not None:
+                self._ends(known, len(self.ops))
+                self._add_storage(handle, key, handle.nbytes(), self.storages[known].device)
+            return result
+
+        with replaced(torch.UntypedStorage, "resize_", followed):
+            yield
 
     def graph(self, storages: Iterable[Storage] | None = None, **tables: Any) -> Graph:
         """The Graph of the record, with ``storages`` that have roles, and further ``tables``."""

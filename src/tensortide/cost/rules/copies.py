@@ -146,6 +146,16 @@ def moved(op: OpCall) -> Cost:
     return Cost()
 
 
+@rule(
+    *("fsdp::all_gather_copy_in", "fsdp::split_with_sizes_copy", "fsdp::chunk_cat"),
+    formula="0 FLOP: read and written",
+)
+def packed(op: OpCall) -> Cost:
+    """Shards of parameters or gradients, packed for a collective or unpacked after it."""
+    del op
+    return Cost()
+
+
 @rule(*_collectives(REDUCING), formula="1 per element received (bound from below)")
 def reduced(op: OpCall) -> Cost:
     """Data combined with that of other devices."""

@@ -1,0 +1,49 @@
+"""Section ``collectives``: communication between the processes of a step, by op."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tensortide.graph.model import OpView
+from tensortide.reports.blocks import Column, Section, Table
+from tensortide.reports.sections import Step
+
+__all__ = ["ORDER", "of_step", "payload_bytes", "section"]
+
+ORDER = 45
+_SPACES = ("c10d.", "_c10d_functional.", "symm_mem.")
+_LOCAL = ("wait_tensor", "barrier")
+
+
+def of_step(step: Step) -> Section | None:
+    """Make the section for a step that communicates."""
+    return section(step) if any(_communicates(op) for op in step.graph) else None
+
+
+def section(step: Step) -> Section:
+    """Make the section."""
+    runs: Counter[tuple[str, str]] = Counter()
+    nbytes: Counter[tuple[str, str]] = Counter()
+    for op in filter(_communicates, step.graph):
+        key = op.name.split(".")[1].strip("_"), op.op.phase.value
+        runs[key] += 1
+        nbytes[key] += payload_bytes(op)
+    rows = sorted(runs, key=lambda key: -nbytes[key])
+    columns = (
+        Column("op", "Collective", "name", tuple(name for name, _ in rows)),
+        Column("phase", "Phase", "text", tuple(phase for _, phase in rows)),
+        Column("runs", "Runs", "count", tuple(runs[row] for row in rows)),
+        Column("payload", "Payload", "bytes", tuple(nbytes[row] for row in rows)),
+    )
+    table = Table(key="collectives", columns=columns)
+    return Section("collectives", "Communication", blocks=(table,))
+
+
+def payload_bytes(op: OpView) -> int:
+    """Bytes of the largest tensor that a collective takes or makes in this process."""
+    tensors = {tensor.storage: tensor for tensor in (*op.inputs, *op.outputs)}
+    return max((int(tensor.region_bytes) for tensor in tensors.values()), default=0)
+
+
+def _communicates(op: OpView) -> bool:
+    return op.name.startswith(_SPACES) and op.name.split(".")[1] not in _LOCAL

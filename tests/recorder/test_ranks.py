@@ -1,0 +1,104 @@
+"""A workload written for several processes is captured in one, as rank 0: its shards and its collectives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from tensortide import capture, timeline
+from tensortide.errors import CaptureError
+from tensortide.graph import Graph, Role
+from tensortide.reports.sections import Step
+from tensortide.reports.sections.collectives import section
+
+RANKS, WIDTH, BATCH = 4, 64, 4
+PARAMETERS = (WIDTH * WIDTH + WIDTH) * 2
+
+
+def training(wrap: Callable[[nn.Sequential], nn.Module]) -> Callable[[], Any]:
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    model = wrap(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH)))
+    optimizer, x = torch.optim.Adam(model.parameters(), foreach=False), torch.randn(BATCH, WIDTH)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+    return step
+
+
+def sharded() -> Callable[[], Any]:
+    from torch.distributed.fsdp import fully_shard
+
+    def wrap(model: nn.Sequential) -> nn.Module:
+        for layer in (model[0], model[2]):
+            fully_shard(layer)
+        return fully_shard(model)  # type: ignore[return-value]
+
+    return training(wrap)
+
+
+def parallel() -> Callable[[], Any]:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    def wrap(model: nn.Sequential) -> nn.Module:
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        return parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+
+    return training(wrap)
+
+
+def replicated() -> Callable[[], Any]:
+    return training(nn.parallel.DistributedDataParallel)
+
+
+def parameter_bytes(graph: Graph) -> int:
+    return sum(int(s.nbytes) for s in graph.storages if s.role is Role.PARAMETER)
+
+
+def payload(graph: Graph) -> dict[tuple[object, object], object]:
+    table = section(Step(graph)).table("collectives")
+    rows = zip(table["op"], table["phase"], table["payload"], strict=True)
+    return {(name, phase): nbytes for name, phase, nbytes in rows}
+
+
+def test_sharded_parameters_take_a_share_and_move_whole() -> None:
+    fake, real = (capture(sharded, ranks=RANKS, real=real) for real in (False, True))
+    assert fake.meta.assumptions[0] == f"rank 0 of {RANKS}: collectives move no data"
+    assert parameter_bytes(fake) == PARAMETERS * 4 // RANKS
+    assert payload(fake)["allgather_base", "forward"] == PARAMETERS * 4
+    assert payload(fake)["reduce_scatter_base", "backward"] == PARAMETERS * 4
+    assert [(op.name, len(op.inputs)) for op in fake] == [(op.name, len(op.inputs)) for op in real]
+    assert timeline(fake).peak_bytes == timeline(real).peak_bytes
+    assert timeline(fake).peak_bytes < timeline(capture(sharded, ranks=1)).peak_bytes
+
+
+def test_parallel_products_are_summed_once() -> None:
+    graph = capture(parallel, ranks=RANKS)
+    assert parameter_bytes(graph) == (PARAMETERS - WIDTH) * 4 // RANKS + WIDTH * 4  # all but the bias of the sum
+    assert payload(graph) == {("all_reduce", "forward"): BATCH * WIDTH * 4}
+
+
+def test_replicas_sum_their_gradients() -> None:
+    graph = capture(replicated, ranks=RANKS)
+    assert graph.meta.captured_on == "real"
+    assert parameter_bytes(graph) == PARAMETERS * 4
+    assert payload(graph)["allreduce", "backward"] == PARAMETERS * 4
+    with pytest.raises(CaptureError, match="DistributedDataParallel, which looks into memory"):
+        capture(replicated, ranks=RANKS, real=False)
+
+
+def test_no_group_remains() -> None:
+    capture(parallel, ranks=2)
+    assert not dist.is_initialized()
+    assert "WORLD_SIZE" not in os.environ
+    with pytest.raises(CaptureError, match="not 0"):
+        capture(parallel, ranks=0)
