@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optimizer_hooks
+from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -365,3 +367,36 @@ def test_a_step_that_never_came_says_what_was_seen() -> None:
         _ = recording.graph
     with pytest.raises(CaptureError, match="counted from 1"):
         tensortide.record(step=0)
+
+
+@pytest.mark.parametrize("make", [net, lambda: nn.Sequential(nn.Linear(12, 512), nn.GELU(), nn.Linear(512, 5))])
+def test_the_peak_is_that_of_the_allocator(make: Callable[[], nn.Module]) -> None:
+    """PyTorch's own record of every allocation of the same step, in a loop whose variables outlive each pass."""
+    held = TensorDataset(torch.randn(64, 12), torch.randint(0, 5, (64,)))
+
+    def train(watch: Callable[[int], Any]) -> None:
+        model = make()
+        update = torch.optim.AdamW(model.parameters())
+        for i, (x, labels) in enumerate(DataLoader(held, batch_size=16)):
+            with watch(i):
+                update.zero_grad()
+                scores = model(x)
+                loss = cross_entropy(scores, labels)
+                loss.backward()
+                update.step()
+
+    recording = Recording(step=3)
+    with recording:
+        train(lambda i: contextlib.nullcontext())
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        train(lambda i: record_function(f"step {i + 1}"))
+    assert profiled.profiler is not None
+    events: list[Any] = list(profiled.profiler.kineto_results.events())
+    [third] = [event for event in events if event.name() == "step 3"]
+    resident = most = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        if event.name() == "[memory]":
+            resident += event.nbytes()
+            if third.start_ns() <= event.start_ns() <= third.end_ns():
+                most = max(most, resident)
+    assert peak(recording.graph) == pytest.approx(most, rel=1e-3)

@@ -204,6 +204,22 @@ def test_the_exit_status_of_the_script_is_kept(fake: bool, folder: Path) -> None
     assert (ran.status, set(ran.outcome)) == (3, {"missed"})
 
 
+def test_a_step_in_another_thread_ends_the_script_too(folder: Path) -> None:
+    body = f"import threading\ndef train():\n    for i in range(5):\n        {STEP}\n"
+    run = "worker = threading.Thread(target=train); worker.start(); worker.join()\nprint('joined')"
+    ran = forked(folder, loop(folder, body + run))
+    assert ran.graph is not None
+    assert (ran.status, ran.err) == (0, "")
+
+
+def test_a_compiled_model_runs_eagerly_and_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
+    ran = forked(folder, loop(folder, "if i == 0: model = torch.compile(model)\n" + STEP))
+    assert ran.graph is not None, ran.err
+    assert "aten.addmm.default" in {op.name for op in ran.graph}
+    assert ran.graph.meta.assumptions == ("torch.compile is switched off: the ops are those of eager execution",)
+
+
 def test_an_error_of_the_script_is_shown_as_its_own(folder: Path) -> None:
     ran = forked(folder, loop(folder, "model(torch.ones(2, 5))"))
     assert ran.status == 1

@@ -244,7 +244,8 @@ def step_of(target: str, verb: str) -> Workload:
     script."""
     found = resolve(target)
     if isinstance(found, Script):
-        raise WorkloadError(f"{found}, which has no step to call: {verb} goes with a workload, file.py:function")
+        other = " (or put with tensortide.budget(...): around the loop of the script)" if verb == "run" else ""
+        raise WorkloadError(f"{found}, which has no step to call: {verb} goes with a workload, file.py:function{other}")
     if isinstance(found, File):
         raise WorkloadError(f"{found}, which has no step to run: {verb} goes with a workload")
     return found

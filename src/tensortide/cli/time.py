@@ -191,8 +191,13 @@ def time(
         require_all(graph, durations.measurement.stand_ins)
     if file is not None:
         save_durations(durations, file)
-    made = document(graph, durations, target=target, resolver=resolver, depth=depth, top=top)
+    made = document(graph, durations, target=_title(target, graph), resolver=resolver, depth=depth, top=top)
     show(made, out, wrote=[*files.write(made, table="ops"), *([] if file is None else [file])])
+
+
+def _title(target: str, graph: Graph) -> str:
+    """Name the target as the command line does, and a script as its graph does."""
+    return graph.meta.workload if isinstance(resolve(target), Script) else target
 
 
 def _durations(

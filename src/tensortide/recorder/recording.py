@@ -25,6 +25,7 @@ from tensortide.recorder.periods import Periods
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import LoaderIterator, disable_current_modes
 
+UNCOMPILED = "torch.compile is switched off: the ops are those of eager execution"
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -49,6 +50,8 @@ class Recording:
         if step < 1:
             raise CaptureError(f"there is no step {step}: steps are counted from 1")
         self.step, self.name, self.mode = step, name, mode
+        self.notes: set[str] = set()
+        """Remarks for the reader of the graph."""
         self.error: Exception | None = None
         self._graph: Graph | None = None
         self._told, self._after = recorded, after
@@ -94,7 +97,9 @@ class Recording:
         return f"step {self.step} was not reached: {seen}{hint}"
 
     def _notes(self) -> list[str]:
-        notes = []
+        if any(type(module).__name__ == "OptimizedModule" for module in self._called.values()):
+            self.notes.add(UNCOMPILED)
+        notes = sorted(self.notes)
         if self.periods.skipped:
             times = _times(self.periods.skipped, "step")
             notes.append(f"the gradient scaler skipped {times} before the recorded one")

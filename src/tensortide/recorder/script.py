@@ -26,7 +26,7 @@ _INTERPRETER = re.compile(r"(python|pypy)[\d.]*(\.exe)?", re.IGNORECASE)
 _ENTRY = Path(__file__).with_name("script_entry.py")
 _EAGER = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
 """Environment in which ``torch.compile`` does nothing: the ops of eager execution are those to record."""
-_GRACE_S = 30.0
+_GRACE_S = 15.0
 """Time that a script has to end in after the recorded step."""
 
 

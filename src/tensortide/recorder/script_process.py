@@ -3,12 +3,15 @@ training steps has been recorded."""
 
 from __future__ import annotations
 
+import _thread
 import contextlib
+import functools
 import importlib.util
 import io
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -25,16 +28,12 @@ from tensortide.recorder.cuda_mode import CudaFakeMode, pretended_gpu
 from tensortide.recorder.failure import explained
 from tensortide.recorder.fake_mode import StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
-from tensortide.recorder.recording import Recording
+from tensortide.recorder.recording import UNCOMPILED, Recording
 from tensortide.recorder.standins import fakes, loaders
-from tensortide.recorder.surroundings import undisturbed
+from tensortide.recorder.surroundings import replaced, undisturbed
 
 _RAISES = 3
 """Times that a script is asked to stop before its process ends where it is."""
-
-
-class _Stop(SystemExit):
-    """The end of the script after the recorded step: nothing of the user's takes it for an error."""
 
 
 def _mode(request: dict[str, Any]) -> StepFakeMode | None:
@@ -58,6 +57,8 @@ class _Script:
             after=None if request["keep_running"] else self._stop,
         )
         self._stops = 0
+        self._end = SystemExit(0)
+        """The end of the script after the recorded step: nothing of the user's takes it for an error."""
 
     def _recorded(self, recording: Recording) -> None:
         try:
@@ -78,7 +79,9 @@ class _Script:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
-        raise _Stop(0)
+        if threading.current_thread() is not threading.main_thread():
+            _thread.interrupt_main()  # it may wait for this thread, and then go on
+        raise self._end
 
     def _on_fakes(self, replace: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], Any]:
         """Make fake batches of real ones."""
@@ -112,18 +115,31 @@ class _Script:
                 stack.enter_context(same_paths())
                 stack.enter_context(followed())
                 stack.enter_context(explained("step", self.request["name"], real=False))
+            stack.enter_context(replaced(torch, "compile", self._not_compiled(torch.compile)))
             stack.enter_context(self.recording)
             yield
 
-    @staticmethod
-    def _run(code: CodeType, main: ModuleType) -> SystemExit | None:
+    def _not_compiled(self, compile_: Callable[..., Any]) -> Callable[..., Any]:
+        """Note that the script compiles, where its process has been told not to (``script.py``)."""
+
+        @functools.wraps(compile_)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            self.recording.notes.add(UNCOMPILED)
+            return compile_(*args, **kwargs)
+
+        return noted
+
+    def _run(self, code: CodeType, main: ModuleType) -> SystemExit | None:
         """Run the script. Returns the exit that it asked for: an end, and no error."""
         try:
             exec(code, vars(main))
-        except _Stop:
-            return None
         except SystemExit as ended:
-            return ended
+            if ended is not self._end:
+                return ended
+            self._end.__context__ = self._end.with_traceback(None).__cause__ = None  # frames of the script hold files
+        except KeyboardInterrupt:
+            if not self._stops:
+                raise
         return None
 
     def run(self, code: CodeType, main: ModuleType) -> None:
