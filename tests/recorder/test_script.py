@@ -170,6 +170,18 @@ def test_a_script_takes_a_gpu_that_is_pretended(folder: Path) -> None:
     )
 
 
+def test_a_script_of_many_processes_runs_as_rank_0(folder: Path) -> None:
+    joined = """
+    if i == 0:
+        torch.distributed.init_process_group("gloo")
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    """
+    ran = forked(folder, loop(folder, textwrap.dedent(joined) + STEP), options=ScriptOptions(ranks=4))
+    assert ran.graph is not None, ran.err
+    assert [op.name for op in ran.graph if op.name.startswith("c10d.allreduce")]
+    assert ran.graph.meta.assumptions == ("rank 0 of 4: collectives move no data",)
+
+
 def test_a_package_runs_as_its_main_module(folder: Path) -> None:
     (folder / "code" / "helper.py").rename(folder / "helper.py")
     (folder / "code" / "train.py").rename(folder / "code" / "__main__.py")

@@ -157,7 +157,7 @@ class CaptureOptions:
         if self.first_step and self.step not in (None, "1"):
             raise WorkloadError("--first-step and another --step exclude each other")
         return ScriptOptions(
-            step, self.real, self.fake, self.keep_running, assumed(self), device=self.device, machine=self.machine
+            step, self.real, self.fake, self.keep_running, assumed(self), self.device, self.machine, self.ranks
         )
 
 

@@ -34,7 +34,7 @@ _GRACE_S = 15.0
 class ScriptOptions:
     """The training step of a script to record, by number; whether the script runs on fake tensors, and the values that
     are assumed there; whether it goes on after that step; and the device that is pretended, which needs fake tensors:
-    ``real`` ones exclude it."""
+    ``real`` ones exclude it. ``ranks``: it runs as rank 0 of so many processes."""
 
     step: int = 2
     real: bool = False
@@ -43,6 +43,7 @@ class ScriptOptions:
     assume: Mapping[str, bool | int | float] = field(default_factory=dict)
     device: str | None = None
     machine: str | None = None
+    ranks: int | None = None
 
     def __post_init__(self) -> None:
         """Raise WorkloadError for what contradicts itself."""

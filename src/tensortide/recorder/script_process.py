@@ -28,6 +28,7 @@ from tensortide.recorder.cuda_mode import CudaFakeMode, pretended_gpu
 from tensortide.recorder.failure import explained
 from tensortide.recorder.fake_mode import StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
+from tensortide.recorder.ranks import as_rank_0
 from tensortide.recorder.recording import UNCOMPILED, Recording
 from tensortide.recorder.standins import fakes, loaders
 from tensortide.recorder.surroundings import replaced, undisturbed
@@ -115,6 +116,9 @@ class _Script:
                 stack.enter_context(same_paths())
                 stack.enter_context(followed())
                 stack.enter_context(explained("step", self.request["name"], real=False))
+            if (ranks := self.request["ranks"]) is not None:
+                self.recording.notes.add(f"rank 0 of {ranks}: collectives move no data")
+                stack.enter_context(as_rank_0(ranks))
             stack.enter_context(replaced(torch, "compile", self._not_compiled(torch.compile)))
             stack.enter_context(self.recording)
             yield
