@@ -14,6 +14,7 @@ from torch import nn
 from tensortide import capture
 from tensortide.graph import Graph, OpView, Phase, Role
 from tensortide.recorder import context
+from tensortide.reports.sections import Step
 from tests.recorder.workloads import ALL, Net, checkpointed, classifier, tied
 
 
@@ -293,3 +294,15 @@ def test_ops_of_a_thread_without_python_frames(monkeypatch: pytest.MonkeyPatch) 
     assert all(op.source is None for op in graph)
     assert {op.phase for op in graph} == {Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER}
     assert [op.module for op in ops(graph, "native_batch_norm_backward")] == ["norm"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["wrapped", "in place", "not"])
+def test_eager_ops_of_a_compiled_model_are_called_so(kind: str) -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(2, 4)
+    called: Any = torch.compile(model) if kind == "wrapped" else model
+    if kind == "in place":
+        model.compile()
+    step = Step(capture(lambda: called(x).sum().backward()))
+    assert [op.name for op in step.graph][:3] == ["aten.t.default", "aten.addmm.default", "aten.relu.default"]
+    assert ("eager ops of a torch.compile'd model" in " ".join(step.document().subtitle)) == (kind != "not")

@@ -197,7 +197,8 @@ class Named(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """Origin of a Graph. ``machine`` is the GPU, by its name in the catalogue, that the capture pretended to have."""
+    """Origin of a Graph. ``machine`` is the GPU, by its name in the catalogue, that the capture pretended to have;
+    ``compiled``: the step has a model of ``torch.compile``, and these are the ops that it runs without."""
 
     workload: str = ""
     hyperparameters: dict[str, str | int | float | bool | None] = {}
@@ -207,6 +208,7 @@ class Meta(msgspec.Struct, frozen=True):
     python: str = ""
     assumptions: tuple[str, ...] = ()
     machine: str = ""
+    compiled: bool = False
 
 
 class Graph(Shown, msgspec.Struct, frozen=True, dict=True):

@@ -229,7 +229,8 @@ def record(
             raise CaptureError(f"the step of {name} ran no op{_idle(result)}")
         state.add_outputs(result)
         state.register()
-        graph = build(recorder, tracker, state, _meta(workload, hyperparameters, mode, first_step))
+        meta = replace(_meta(workload, hyperparameters, mode, first_step), compiled=found.is_compiled())
+        graph = build(recorder, tracker, state, meta)
         return with_libraries(graph, mode.gpu) if isinstance(mode, CudaFakeMode) else graph
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from tensortide.recorder.context import is_internal
+from tensortide.recorder.torch_compat import is_compiled
 
 T = TypeVar("T")
 
@@ -38,6 +39,11 @@ class Found:
     modules: dict[str, torch.nn.Module] = field(default_factory=dict)
     optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def is_compiled(self) -> bool:
+        """True if a module is one of ``torch.compile``, or its calls are compiled."""
+        every = (module for root in self.modules.values() for module in root.modules())
+        return any(is_compiled(module) for module in every)
 
     def roots(self) -> dict[str, torch.nn.Module]:
         """The outermost modules by path prefix; the only one that holds parameters has the prefix ``""``."""

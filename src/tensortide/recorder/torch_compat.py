@@ -171,6 +171,11 @@ def found(path: str) -> Any:
 Row = TypeVar("Row")
 
 
+def is_compiled(module: Any) -> bool:
+    """True for a module that ``torch.compile`` made, or whose calls it compiles."""
+    return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+
+
 def by_op(rows: Mapping[str, Row]) -> dict[Any, Row]:
     """``rows`` by op overload instead of by name (``aten.mm.default``), without ops that this PyTorch does not have."""
     return {op: row for name, row in rows.items() if (op := _op(name)) is not None}

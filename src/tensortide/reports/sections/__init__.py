@@ -92,6 +92,7 @@ class Step:
         """Head ``sections`` with the step's name, settings and origin."""
         meta = self.graph.meta
         where = "read from a file" if meta.captured_on == "file" else f"captured on {meta.captured_on} tensors"
+        where += ": eager ops of a torch.compile'd model" * meta.compiled
         origin = f"; {meta.framework}, {where}" if meta.framework else ""
         time = () if self.durations is None else (f"time: {self.durations.source}",)
         return Document(
