@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,25 @@ def test_each_thread_that_multiplies_has_a_workspace() -> None:
     both, one = capture(_trained, device="cuda"), capture(nn.Linear(8, 8), torch.randn(2, 8), device="cuda")
     assert [s.nbytes for s in both.storages if s.role is Role.LIBRARY] == [8_519_680] * 2
     assert [s.nbytes for s in one.storages if s.role is Role.LIBRARY] == [8_519_680]
+
+
+@pytest.mark.slow
+def test_a_script_has_them_too(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\n"
+        "net = torch.nn.Linear(8, 8).to('cuda' if torch.cuda.is_available() else 'cpu')\n"
+        "optimizer = torch.optim.Adam(net.parameters())\n"
+        "for _ in range(4):\n"
+        "    net(torch.randn(2, 8).to(net.weight.device)).sum().backward()\n"
+        "    optimizer.step()\n"
+        "    optimizer.zero_grad()\n"
+    )
+    file = tmp_path / "step.tide"
+    command = [sys.executable, "-m", "tensortide", "capture", "--device", "cuda", "-o", str(file), "--", "python"]
+    subprocess.run([*command, str(script)], check=True, timeout=120, capture_output=True)
+    graph = tensortide.open(file).graph
+    assert [s.nbytes for s in graph.storages if s.role is Role.LIBRARY] == [8_519_680] * 2
 
 
 def test_the_first_line_says_which_device_it_speaks_of() -> None:

@@ -164,6 +164,8 @@ def _step(target: str, options: CaptureOptions, times: TimeOptions | None, *, co
 def _compiled(target: str, options: CaptureOptions, *, quiet: bool) -> Imported:
     """Trace the graphs that the compiler makes of the model of ``target``."""
     workload = step_of(target, "--compiled")
+    if options.device is not None:
+        raise WorkloadError("--compiled traces a model for the CPU: leave out --device")
     if options.real or options.first_step:
         raise WorkloadError("--compiled traces a model on fake tensors: leave out --real and --first-step")
     from tensortide.importers.inductor.compiled import compiled_trace

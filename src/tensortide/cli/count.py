@@ -183,6 +183,8 @@ def count_symbols(
     """Return the formulas of ``target``, and write the files of them that were asked for."""
     from tensortide.reports.sections.formulas import document
 
+    if options.device is not None or options.machine is not None:
+        raise WorkloadError("--symbols does not go with --device or --machine: formulas are of the step on the CPU")
     if options.real or options.first_step:
         raise WorkloadError("--symbols does not go with --real or --first-step: formulas are of the steady step")
     workload = step_of(target, "--symbols")

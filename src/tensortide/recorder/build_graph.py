@@ -14,6 +14,7 @@ from tensortide.graph.model import OUTSIDE, Graph, Meta, Named, Op, Phase, Role,
 from tensortide.memory.accumulate import accumulate_in_place
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.found import Found
+from tensortide.recorder.libraries import with_libraries
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.torch_compat import pytree
 
@@ -139,7 +140,7 @@ def build(recorder: Recorder, tracker: Tracker, state: State, meta: Meta) -> Gra
         named=state.named,
         meta=meta,
     )
-    return accumulate_in_place(graph, tracker.by_engine)
+    return with_libraries(accumulate_in_place(graph, tracker.by_engine))
 
 
 def _settle_phases(ops: list[Op], recorder: Recorder, named: Iterable[Named]) -> list[Op]:

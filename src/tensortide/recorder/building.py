@@ -26,7 +26,6 @@ from tensortide.recorder.cuda_mode import CudaFakeMode
 from tensortide.recorder.failure import explained, fits, needs_value
 from tensortide.recorder.fake_mode import Converter, StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
-from tensortide.recorder.libraries import with_libraries
 from tensortide.recorder.pretended import Gpu
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.standins import clones, fakes, loaders
@@ -230,8 +229,7 @@ def record(
         state.add_outputs(result)
         state.register()
         meta = replace(_meta(workload, hyperparameters, mode, first_step), compiled=found.is_compiled())
-        graph = build(recorder, tracker, state, meta)
-        return with_libraries(graph, mode.gpu) if isinstance(mode, CudaFakeMode) else graph
+        return build(recorder, tracker, state, meta)
 
 
 def _idle(result: Any) -> str:

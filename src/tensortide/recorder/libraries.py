@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tensortide.graph.model import Graph, Phase, Role, Storage
 from tensortide.recorder.pretended import CUDA, Gpu
+from tensortide.timing import device
 
 _BY_BLAS = re.compile(r"aten\.(addbmm|addmm|addmv|baddbmm|bmm|dot|mm|mv|vdot|_addmm_activation|_scaled_mm)\.")
 _KIB = 1024
@@ -29,8 +30,11 @@ def blas_workspace_bytes(gpu: Gpu) -> int:
     return 32 * _KIB * _KIB if gpu.capability[0] in (9, 10, 12) else (2 * 4096 + 8 * 16) * _KIB
 
 
-def with_libraries(graph: Graph, gpu: Gpu) -> Graph:
-    """``graph`` with the storages that libraries hold on ``gpu`` during it."""
+def with_libraries(graph: Graph) -> Graph:
+    """``graph`` with the storages that libraries hold during it on the GPU it was captured for, if there is one."""
+    if not graph.meta.machine:
+        return graph
+    gpu = Gpu.of(device(graph.meta.machine))
     return replace(graph, storages=(*graph.storages, *_workspaces(graph, gpu)))
 
 
