@@ -245,3 +245,8 @@ def test_a_model_with_known_parameters_can_be_cast() -> None:
 
     graph = capture(workload, real=False)
     assert next(graph.tensors[n.tensor].dtype for n in graph.named if n.name.endswith("weight")) == "bfloat16"
+
+
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
+def test_a_step_that_logs_is_captured_for_a_gpu_too() -> None:
+    assert "loss.item() taken as 1.0" in "\n".join(capture(logging, device="cuda").meta.assumptions)

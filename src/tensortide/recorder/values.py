@@ -35,7 +35,15 @@ READ_LIMIT = 5000
 _DECAY = 0.99
 _PLUMBING = tuple(
     f"torch/{name}.py"
-    for name in ("_tensor", "_subclasses/fake_tensor", "_ops", "_compile", "_dynamo/eval_frame", "utils/_stats")
+    for name in (
+        "_tensor",
+        "_subclasses/fake_tensor",
+        "_ops",
+        "_compile",
+        "_dynamo/eval_frame",
+        "utils/_stats",
+        "utils/_device",
+    )
 )
 """Code between a tensor's method and the mode that sees it."""
 _OWN = str(Path(__file__).parent)
@@ -253,7 +261,7 @@ def _pointwise(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[s
             return None
 
     def scalar(tensor: torch.Tensor) -> torch.Tensor:
-        return torch.full((), _known_or_guess(values, tensor), dtype=tensor.dtype)
+        return torch.full((), _known_or_guess(values, tensor), dtype=tensor.dtype, device="cpu")
 
     with disable_current_modes():
         positional, named = pytree.tree_map_only(torch.Tensor, scalar, (list(args), dict(kwargs)))
@@ -411,7 +419,9 @@ def _numpy(self: Any, *, force: bool = False) -> Any:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     self.detach()  # as PyTorch does, and it is an op
     with disable_current_modes():
-        known = torch.empty(0, dtype=self.dtype) if self.constant is None else self.constant.detach().clone()
+        known = (
+            torch.empty(0, dtype=self.dtype, device="cpu") if self.constant is None else self.constant.detach().clone()
+        )
         array = known.numpy()
     if self.constant is None:
         array = numpy.full(tuple(self.shape), self.fake_mode.values.read(self), dtype=array.dtype)
