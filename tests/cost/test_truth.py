@@ -14,7 +14,7 @@ from torch import nn
 from tensortide.cost import count
 from tensortide.examples import find
 from tests.cost.probe import capture
-from tests.marks import some_slow
+from tests.marks import since, some_slow
 
 Build = Callable[..., Any]
 
@@ -103,7 +103,11 @@ def test_model(name: str, truth: dict[str, Any]) -> None:
     assert 2 * (phases["forward"].macs + phases["backward"].macs) == published["fwd_bwd_flops"]
 
 
-@pytest.mark.parametrize(("name", "options"), [("gpt2", {"seq": 1024}), ("llama", {"seq": 512})], ids=["gpt2", "llama"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("gpt2", {"seq": 1024}), pytest.param("llama", {"seq": 512}, marks=since(2, 8, "no fused kernel shares heads"))],
+    ids=["gpt2", "llama"],
+)
 def test_causal_models_know_their_active_part(name: str, options: dict[str, Any], truth: dict[str, Any]) -> None:
     published = truth["llama_gqa" if name == "llama" else name]
     forward = count(capture(find(name).load(), batch=1, train=False, **options)).total.cost

@@ -62,7 +62,7 @@ def test_operands_are_legal_where_random_ones_are_not() -> None:
     assert measured(measure_isolated(graph)).stand_ins == {}
 
 
-@torch.library.custom_op("tensortide_tests::picky", mutates_args=())
+@torch.library.custom_op("tensortide_tests::picky", mutates_args=(), schema="(Tensor x) -> Tensor")
 def picky(x: torch.Tensor) -> torch.Tensor:
     """Takes nothing but sevens."""
     if not bool((x == 7).all()):
@@ -121,7 +121,7 @@ def test_what_an_op_writes_in_place_is_fresh_each_time() -> None:
     x = torch.full((4,), 1.5)
     seen: list[float] = []
 
-    @torch.library.custom_op("tensortide_tests::doubles_", mutates_args=("x",))
+    @torch.library.custom_op("tensortide_tests::doubles_", mutates_args=("x",), schema="(Tensor(a!) x) -> ()")
     def doubles(x: torch.Tensor) -> None:
         seen.append(float(x.max()))
         x.mul_(2)

@@ -42,7 +42,7 @@ def test_the_source_says_where_and_how(one_thread: None) -> None:
     assert f"torch {torch.__version__}, 1 thread, median of 3 steps; its ops are " in text
 
 
-@torch.library.custom_op("tensortide_tests::nap", mutates_args=())
+@torch.library.custom_op("tensortide_tests::nap", mutates_args=(), schema="(Tensor x) -> Tensor")
 def nap(x: torch.Tensor) -> torch.Tensor:
     """An op that takes its time."""
     time.sleep(NAP)

@@ -33,7 +33,7 @@ HANDS = Hands()
 STILL = Clocks(HANDS, HANDS)
 
 
-@torch.library.custom_op("tensortide_tests::takes", mutates_args=())
+@torch.library.custom_op("tensortide_tests::takes", mutates_args=(), schema="(Tensor x, int ns) -> Tensor")
 def takes(x: torch.Tensor, ns: int) -> torch.Tensor:
     """An op that takes so many nanoseconds of the test's clock."""
     HANDS.ns += ns

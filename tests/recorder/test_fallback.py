@@ -14,7 +14,7 @@ from tensortide.errors import UnknownCost
 from tensortide.recorder.fallback import fallback
 
 
-@torch.library.custom_op("tidetest::product", mutates_args=())
+@torch.library.custom_op("tidetest::product", mutates_args=(), schema="(Tensor a, Tensor b) -> Tensor")
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a @ b
 

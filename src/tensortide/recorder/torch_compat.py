@@ -147,7 +147,7 @@ ATTRIBUTES: dict[Any, tuple[str, ...]] = {
         *("_backward_hooks", "_base", "_cdata", "_indices", "_is_zerotensor", "_post_accumulate_grad_hooks"),
         *("_typed_storage", "_values"),
     ),
-    torch.UntypedStorage: ("_cdata", "_share_fd_cpu_", "_share_filename_cpu_"),
+    torch.UntypedStorage: ("_cdata",),
     torch.nn.Module: ("_parameters",),
     torch.library.Library: ("_destroy",),
     torch.ops.aten.mm.default: ("_op", "_op_dk", "_opname", "_overloadname", "_overloadpacket", "_schema"),

@@ -23,7 +23,6 @@ from tensortide.run.torch_compat import (
     is_excluded,
     negative_view,
     owners_of_storage,
-    take_bytes,
 )
 
 if TYPE_CHECKING:
@@ -218,7 +217,7 @@ class Block(weakref.ref[Any]):
         if program is None:
             self.own = made
         else:
-            take_bytes(program, made)
+            program._swap_data_ptr_(made)
         return program
 
     def keep(self, strongly: bool) -> None:

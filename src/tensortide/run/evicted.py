@@ -6,7 +6,7 @@ import ctypes
 
 import torch
 
-from tensortide.run.torch_compat import SWAPS, NoModes, refuse_writes, take_bytes
+from tensortide.run.torch_compat import NoModes, refuse_writes
 
 resize = torch.UntypedStorage.resize_
 """As it was before anybody replaced it."""
@@ -49,7 +49,7 @@ def _set(storage: torch.UntypedStorage, flags: tuple[int, ...]) -> None:
 
 
 with NoModes():
-    _FLAGS = _flags() if SWAPS else ()
+    _FLAGS = _flags()
 
 
 def evict(storage: torch.UntypedStorage) -> None:
@@ -59,4 +59,4 @@ def evict(storage: torch.UntypedStorage) -> None:
         return
     without = torch.UntypedStorage(0, device=storage.device)
     _set(without, _FLAGS)
-    take_bytes(storage, without)
+    storage._swap_data_ptr_(without)  # type: ignore[attr-defined]

@@ -6,7 +6,14 @@ from typing import Any
 
 import torch
 
+from tensortide.errors import TorchUnavailable
 from tensortide.recorder.torch_compat import found, lacking
+
+if not hasattr(torch.UntypedStorage, "_swap_data_ptr_"):  # storages cannot exchange their bytes
+    raise TorchUnavailable(
+        f"a memory budget needs PyTorch 2.12 or newer, and {torch.__version__} is installed: pip install --upgrade "
+        "torch (everything but tensortide run and tensortide.budget works with this one)"
+    )
 
 try:
     import torch._ops as dispatcher
@@ -38,7 +45,6 @@ except ImportError as error:
     raise lacking("a memory budget", error) from error
 
 __all__ = [
-    "SWAPS",
     "BelowAutograd",
     "C",
     "DispatchKeySet",
@@ -69,12 +75,14 @@ __all__ = [
     "refuse_writes",
     "start_profiler",
     "stop_profiler",
-    "take_bytes",
 ]
 
 C: Any = torch._C
 """For names that are put together, and asked for before use."""
-ATTRIBUTES: dict[Any, tuple[str, ...]] = {C: ("_set_default_dtype", "_set_deterministic_algorithms")}
+ATTRIBUTES: dict[Any, tuple[str, ...]] = {
+    C: ("_set_default_dtype", "_set_deterministic_algorithms"),
+    torch.UntypedStorage: ("_cdata", "_share_fd_cpu_", "_share_filename_cpu_", "_swap_data_ptr_"),
+}
 """Private attributes that are used, by an owner of them; and those that some versions lack, which are looked for."""
 OPTIONAL = ("_get_fp32_precision_getter", "_set_fp32_precision_setter")
 Reducer: Any = found("torch._C._distributed_c10d.Reducer")
@@ -88,19 +96,3 @@ def is_dense(tensor: torch.Tensor) -> bool:
         return tensor.is_contiguous() or bool(_dense(tensor))
     order = sorted(range(tensor.dim()), key=tensor.stride)
     return tensor.permute(order[::-1]).is_contiguous()
-
-
-_resize = torch.UntypedStorage.resize_
-"""As it was before anybody replaced it."""
-SWAPS = hasattr(torch.UntypedStorage(0), "_swap_data_ptr_")
-"""True if two storages can exchange their bytes; before 2.? they are copied."""
-
-
-def take_bytes(storage: Any, other: Any) -> None:
-    """Give the bytes of ``other`` to ``storage``."""
-    if SWAPS:
-        storage._swap_data_ptr_(other)
-    else:
-        with NoModes():
-            _resize(storage, other.nbytes())
-            storage.copy_(other)
