@@ -27,6 +27,19 @@ def double() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
+SET_THREADS, SET_FLUSHING = torch.set_num_threads, torch.set_flush_denormal
+"""As a program has them that imports the functions themselves."""
+
+
+@contextmanager
+def unseen(change: Callable[[Any], Any], value: Any, before: Any) -> Iterator[None]:
+    change(value)
+    try:
+        yield
+    finally:
+        change(before)
+
+
 @contextmanager
 def flushed() -> Iterator[None]:
     torch.set_flush_denormal(True)
@@ -47,6 +60,12 @@ def tiny(x: Tensor) -> Tensor:
 SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Tensor], Tensor], Callable[[], Tensor]]] = {
     "default dtype": (double, ratios, lambda: torch.arange(4096).reshape(64, 64)),
     "denormal numbers": (flushed, tiny, lambda: torch.full((64, 64), 1e-3)),
+    "denormal numbers, unseen": (lambda: unseen(SET_FLUSHING, True, False), tiny, lambda: torch.full((64, 64), 1e-3)),
+    "threads, unseen": (
+        lambda: unseen(SET_THREADS, 3, torch.get_num_threads()),
+        lambda x: torch.stack([(x * k).square().sum() for k in range(1, 9)]),
+        lambda: torch.linspace(0, 9, 1 << 18).cos(),
+    ),
     "convolutions": (
         lambda: torch.backends.mkldnn.flags(enabled=False),
         lambda x: nn.functional.conv2d(x, torch.linspace(-1, 1, 9216).sin().reshape(32, 32, 3, 3), padding=1),

@@ -15,7 +15,7 @@ from tensortide.replays.remat.engine import Frame
 from tensortide.replays.remat.simulation import UNLIMITED, Thrashing
 from tensortide.run.operators import operators
 from tensortide.run.queues import Events, Streams
-from tensortide.run.settings import Settings, applied
+from tensortide.run.settings import Settings, applied, stale
 from tensortide.run.tables import NOTHING, Tables
 from tensortide.timelines.events import Kind
 
@@ -325,8 +325,9 @@ class LiveEngine(Counters, Tables):
         return bool(self.frames)
 
     def _settings_of(self, call: Recomputable) -> contextlib.AbstractContextManager[None]:
-        alike = call.settings is None or call.settings == self.settings
-        return contextlib.nullcontext() if alike else applied(call.settings or ())
+        wanted = call.settings
+        alike = wanted is None or (wanted == self.settings and not stale(wanted))
+        return contextlib.nullcontext() if wanted is None or alike else applied(wanted)
 
     def define(self, value: int) -> None:
         present = self.defined[value]

@@ -38,7 +38,7 @@ from tensortide.run.interrupts import Interrupts
 from tensortide.run.limit import infeasible
 from tensortide.run.operators import NO_ROOM, Operator, Room, generators_of, operator_of, operators, sizes_on
 from tensortide.run.out_of_memory import failed, repeated
-from tensortide.run.settings import Settings
+from tensortide.run.settings import Settings, snapshot, stale
 from tensortide.run.storages import Storages
 from tensortide.run.threads import take_off, tracing
 from tensortide.run.torch_compat import push_mode
@@ -195,9 +195,7 @@ class Runtime(Mode):
 
     def _run(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         engine = self.engine
-        if engine.freed or self.in_flight.flights:
-            self.in_flight.land()
-            engine.collect()
+        self._catch_up()
         written: Sequence[Value] = ()
         blind: Sequence[Value] = ()
         template: list[Template] | None = None
@@ -237,6 +235,15 @@ class Runtime(Mode):
             call.generators = [(g, before) for g, before in call.generators if not torch.equal(before, g.get_state())]
         self._note(operator, call, written, blind, result, cost_ns, room, most_bytes)
         return result
+
+    def _catch_up(self) -> None:
+        """Take note of what has happened since the last op: communication that is complete, storages that the program
+        has released, settings that it has changed unseen."""
+        if self.engine.freed or self.in_flight.flights:
+            self.in_flight.land()
+            self.engine.collect()
+        if self.engine.settings is not None and stale(self.engine.settings):
+            self.changed(snapshot())
 
     def _elsewhere(self, tensors: Sequence[torch.Tensor]) -> bool:
         """True if more than a number is read from another device. Such an op is not recomputed: it would hold memory

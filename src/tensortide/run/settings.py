@@ -24,14 +24,12 @@ _FLAGS = (
 )
 """Names of ``torch._C._get_...`` and ``_set_...``, as far as this PyTorch has them."""
 _PRECISIONS = [(backend, op) for backend in ("generic", "mkldnn", "cuda") for op in ("all", "conv", "rnn", "matmul")]
-_set_flush_denormal: Callable[[bool], bool] = C.set_flush_denormal
-_flushed: list[bool] = []
-"""The latest choice for denormal numbers under a budget: PyTorch does not tell it."""
+_SUBNORMAL = 5e-324
 
 
-def _flush(on: bool) -> bool:
-    _flushed[:] = [on]
-    return _set_flush_denormal(on)
+def _flushing() -> bool:
+    """Return whether this thread takes denormal numbers as 0: PyTorch does not tell."""
+    return _SUBNORMAL * 1.0 == 0.0
 
 
 def _deterministic() -> tuple[bool, bool]:
@@ -50,7 +48,7 @@ def _table() -> dict[str, tuple[Callable[[], Any], Callable[..., Any]]]:
     found: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
         "_set_default_dtype": (torch.get_default_dtype, C._set_default_dtype),
         "set_num_threads": (torch.get_num_threads, C.set_num_threads),
-        "set_flush_denormal": (lambda: _flushed == [True], _flush),
+        "set_flush_denormal": (_flushing, C.set_flush_denormal),
         "_set_deterministic_algorithms": (_deterministic, _be_deterministic),
     }
     for name in _FLAGS:
@@ -73,6 +71,15 @@ _UNLISTED = ("_set_default_tensor_type", "_set_fp32_precision_setter")
 def snapshot() -> Settings:
     """Settings as they are now."""
     return tuple([get() for get, _ in _TABLE.values()])
+
+
+_THREADS, _FLUSHING = (list(_TABLE).index(name) for name in ("set_num_threads", "set_flush_denormal"))
+
+
+def stale(settings: Settings) -> bool:
+    """Return whether one of those that are changed without PyTorch's knowledge, by OpenMP say, or by a function that
+    the program has taken from PyTorch before, is another one now."""
+    return bool(torch.get_num_threads() != settings[_THREADS] or _flushing() != settings[_FLUSHING])
 
 
 @contextlib.contextmanager
@@ -100,18 +107,15 @@ def settings_seen(changed: Callable[[Settings], None]) -> Iterator[None]:
             for owner in (C, torch):
                 original = getattr(owner, name, None)
                 if original is not None:
-                    change = _flush if name == "set_flush_denormal" else original
-                    stack.enter_context(replaced(owner, name, _noting(change, original, changed)))
+                    stack.enter_context(replaced(owner, name, _noting(original, changed)))
         own: Any = ContextProp
-        stack.enter_context(replaced(own, "__set__", _noting(own.__set__, own.__set__, changed)))
+        stack.enter_context(replaced(own, "__set__", _noting(own.__set__, changed)))
         changed(snapshot())
         yield
 
 
-def _noting(
-    change: Callable[..., Any], original: Callable[..., Any], changed: Callable[[Settings], None]
-) -> Callable[..., Any]:
-    @functools.wraps(original)
+def _noting(change: Callable[..., Any], changed: Callable[[Settings], None]) -> Callable[..., Any]:
+    @functools.wraps(change)
     def noted(*args: Any, **kwargs: Any) -> Any:
         result = change(*args, **kwargs)
         changed(snapshot())

@@ -36,6 +36,8 @@ class UnfilledStorages:
     def __init__(self, engine: LiveEngine) -> None:
         self.engine = engine
         self.found: dict[int, Unfilled] = {}
+        self._unpinned: list[Value] = []
+        """Those that the engine had not heard of, and some that are not found any more."""
 
     def add(self, operator: Operator, call: Recomputable, values: Iterable[Value], tensor: torch.Tensor) -> None:
         """Note that ``call`` of ``operator`` has made ``values``, in the storage of ``tensor``."""
@@ -46,15 +48,25 @@ class UnfilledStorages:
         if isinstance(number, Hole):
             return
         for value in values:
-            if value.call is not None or value.block.storage != PENDING:
+            if value.block.storage != PENDING:
                 self.found[value.block.key] = Unfilled(value, tensor.dtype, number)
-        self.pin()
+                self.engine.pin(value.block.storage)
+            elif value.call is not None:
+                self.found[value.block.key] = Unfilled(value, tensor.dtype, number)
+                self._unpinned.append(value)
+        if len(self._unpinned) > 2 * len(self.found) + 16:
+            self._unpinned = [value for value in self._unpinned if self._is_found(value)]
 
     def pin(self) -> None:
-        """Do not evict them."""
-        for value, _, _ in self.found.values():
-            if value.block.storage != PENDING:
+        """Do not evict them, now that the engine has heard of all."""
+        for value in self._unpinned:
+            if self._is_found(value):
                 self.engine.pin(value.block.storage)
+        self._unpinned.clear()
+
+    def _is_found(self, value: Value) -> bool:
+        unfilled = self.found.get(value.block.key)
+        return unfilled is not None and unfilled.value is value
 
     def used(self, fills: bool, tensors: Sequence[torch.Tensor], written: Sequence[Value]) -> None:
         """Note that an op is about to use ``tensors``, and to write the values ``written``; as a whole, if it

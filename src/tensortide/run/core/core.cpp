@@ -123,6 +123,7 @@ PyObject* module_open(PyObject*, PyObject* const* given, Py_ssize_t count) {
   s.room_workspace.find(Py_TYPE(room.get()), "workspace_bytes");
   s.room_open.find(Py_TYPE(room.get()), "open");
   s.pending_due.find(Py_TYPE(s.pending.get()), "due");
+  s.threads = -1; // Python looks at the settings first
   s.most_writes = PyLong_AsLongLong(named(hooks, "most_writes").get());
   s.device = reinterpret_cast<THPDevice*>(named(given[0], "device").get())->device;
   Ref clock = named(given[0], "clock");

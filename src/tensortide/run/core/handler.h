@@ -2,8 +2,13 @@
 // is handed to Python, which sees the op as if this were not there.
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <ATen/core/PythonFallbackKernel.h>
 #include <torch/csrc/autograd/graph_task.h>
+
+#ifdef __SSE__
+#include <immintrin.h>
+#endif
 
 #include "note.h"
 
@@ -138,6 +143,25 @@ inline Ref drawn_from(State& s) {
   return all;
 }
 
+// Control bits of the processor's arithmetic: how it takes denormal numbers.
+inline unsigned arithmetic() {
+#ifdef __SSE__
+  return _mm_getcsr() & ~unsigned(_MM_EXCEPT_MASK);
+#else
+  return 0;
+#endif
+}
+
+// True if threads and arithmetic are those of the last op; if not, Python looks at the settings.
+inline bool as_before(State& s) {
+  const int threads = at::get_num_threads();
+  const unsigned bits = arithmetic();
+  const bool alike = threads == s.threads && bits == s.arithmetic;
+  s.threads = threads;
+  s.arithmetic = bits;
+  return alike;
+}
+
 // Runs an op whose inputs are resident and for which there is room. PYTHON: there is more to do than that; SIZE: nobody
 // knows yet how much it takes, and ``marks`` of the state tell it apart from other calls.
 inline Outcome run(const c10::OperatorHandle& op, const Facts& facts, DispatchKeySet keys, Stack* stack) {
@@ -147,7 +171,7 @@ inline Outcome run(const c10::OperatorHandle& op, const Facts& facts, DispatchKe
   Uncollected uncollected;
   PyObject* engine = s.engine.get();
   const Alone alone(s);
-  if (!alone.got || busy(s)) return Outcome::PYTHON;
+  if (!alone.got || busy(s) || !as_before(s)) return Outcome::PYTHON;
   if (PyObject_Size(s.freed.get()) > 0) Ref(checked(PyObject_CallNoArgs(s.collect.get())));
   Ref now = Ref::to(s.on_engine.clock_ns.of(engine));
   const size_t count = op.schema().arguments().size();

@@ -131,6 +131,9 @@ class Pages final : public c10::Allocator {
     in_use_ -= size;
     if (open_) {
       add_free(block, size);
+    } else if (scattered()) {
+      madvise(block, size, MADV_DONTNEED);
+      add_free(block, size);
     } else {
       discard(block, size);
     }
@@ -230,7 +233,14 @@ class Pages final : public c10::Allocator {
     mapped_ -= size;
   }
 
+  // True if so many blocks are left that holes between them could be more mappings than a process may have.
+  bool scattered() const { return used_.size() > MOST_SEAMS; }
+
   void discard_free() {
+    if (scattered()) {
+      for (const auto& [at, size] : free_) madvise(at, size, MADV_DONTNEED);
+      return;
+    }
     for (const auto& [at, size] : free_) discard(at, size);
     free_.clear();
     sizes_.clear();

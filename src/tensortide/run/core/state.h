@@ -66,6 +66,8 @@ struct State {
   c10::Device device = c10::kCPU;
   int64_t most_writes = 0;
   int64_t depth = 0; // of the stack of modes
+  int threads = -1; // at the last op
+  unsigned arithmetic = 0;
   // what was learnt
   std::unordered_map<c10::OperatorHandle, Facts> facts;
   std::unordered_map<Marks, Ref, MarksHash> rooms;
