@@ -102,7 +102,7 @@ class CudaFakeMode(StepFakeMode):
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
         """Have the GPU there, and its kernels chosen."""
-        with pretended(self.gpu, self.answered.add), chosen_kernels(self.gpu):
+        with super().in_place(), pretended(self.gpu, self.answered.add), chosen_kernels(self.gpu):
             yield
 
 

@@ -15,6 +15,7 @@ import torch
 
 from tensortide.recorder.context import is_internal
 from tensortide.recorder.known import GROWING, KNOWN_NUMEL, SIZED, constant, unknown
+from tensortide.recorder.saving import nothing_saved
 from tensortide.recorder.schema import eager_body
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import (
@@ -115,7 +116,7 @@ class StepFakeMode(FakeTensorMode):
 
     def in_place(self) -> contextlib.AbstractContextManager[None]:
         """Have everything there that the mode needs around it."""
-        return contextlib.nullcontext()
+        return nothing_saved(self.answered.add)
 
     def told(self, fake: FakeTensor, asking: FrameType | None) -> torch.device:
         """The device of ``fake``, as the code at frame ``asking`` is told."""
