@@ -131,7 +131,7 @@ CASES = [
     ("count w.py:leaves", "raised SystemExit: 3"),
     ("count w.py:not_a_function", "is a int, not a function"),
     ("count w.py:nope", "w.py has no 'nope'"),
-    ("count w.py", "write w.py:FUNCTION"),
+    ("count w.py", "w.py names no function. Write one of"),
     ("count nofile.py:f", "there is no file nofile.py"),
     ("count no.such.module:f", "there is no module 'no.such.module'"),
     ("count gpt3", "did you mean gpt2"),
