@@ -193,8 +193,10 @@ def test_a_package_runs_as_its_main_module(folder: Path) -> None:
 
 
 def test_code_that_catches_everything_is_ended(folder: Path) -> None:
-    script = loop(folder, "try:\n    " + STEP + "\nexcept BaseException:\n    print('caught')\nwhile i == 4: pass")
+    body = f"for j in range(50):\n    try:\n        {STEP}\n    except BaseException:\n        pass"
+    script = loop(folder, f"{body}\nopen('ended', 'w').close()")
     assert forked(folder, script).graph is not None
+    assert not (folder / "ended").exists()
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ import torch
 
 from tensortide.errors import TensortideError
 from tensortide.graph import save
+from tensortide.graph.model import Role
 from tensortide.recorder.context import is_internal
 from tensortide.recorder.control_flow import followed
 from tensortide.recorder.cuda_mode import CudaFakeMode, pretended_gpu
@@ -64,7 +65,8 @@ class _Script:
     def _recorded(self, recording: Recording) -> None:
         try:
             graph = recording.graph
-            on_gpu = any(storage.device.startswith("cuda") for storage in graph.storages)
+            programs = [storage for storage in graph.storages if storage.role is not Role.LIBRARY]
+            on_gpu = any(storage.device.startswith("cuda") for storage in programs)
             if isinstance(recording.mode, CudaFakeMode) and not on_gpu and not self.request["moved"]:
                 self.outcome["nothing_on_gpu"] = True
             else:
