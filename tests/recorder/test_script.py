@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import sys
 import textwrap
@@ -85,28 +86,36 @@ class Ran(NamedTuple):
     err: str
 
 
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["tensortide.recorder.script_process", __name__])
+
+
+def _run(folder: Path, request: dict[str, Any], kind: str, command: tuple[str, ...]) -> None:
+    os.chdir(folder)
+    with (folder / "err.txt").open("w", buffering=1) as err:
+        sys.stdout = sys.stderr = err
+        status = 70
+        try:
+            status = script_process.run(request, kind, *command)
+        except SystemExit as stop:
+            status = stop.code if isinstance(stop.code, int) else 1
+        finally:
+            err.flush()
+            os._exit(status)
+
+
 def forked(folder: Path, *command: str, kind: str = "file", options: ScriptOptions = SECOND) -> Ran:
-    """Run a script in a fork of this process, which has imported what takes seconds."""
+    """Run a script in a fork of a process that has imported what takes seconds, and done nothing else."""
     places = {"graph": str(folder / "step.tide"), "outcome": str(folder / "outcome.json"), "name": command[0]}
-    request = {**places, **asdict(options), "moved": False}
-    sys.stdout.flush()
-    child = os.fork()
-    if not child:
-        os.chdir(folder)
-        with (folder / "err.txt").open("w", buffering=1) as err:
-            sys.stdout = sys.stderr = err
-            status = 70
-            try:
-                status = script_process.run(request, kind, *command)
-            except SystemExit as stop:
-                status = stop.code if isinstance(stop.code, int) else 1
-            finally:
-                err.flush()
-                os._exit(status)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    child = _FORKS.Process(target=_run, args=(folder, {**places, **asdict(options), "moved": False}, kind, command))
+    child.start()
+    child.join(60)
+    child.kill()
+    child.join()
     outcome, graph = folder / "outcome.json", folder / "step.tide"
+    assert child.exitcode is not None
     return Ran(
-        status,
+        child.exitcode,
         json.loads(outcome.read_text()) if outcome.exists() else {},
         load(graph) if graph.exists() else None,
         (folder / "err.txt").read_text(),

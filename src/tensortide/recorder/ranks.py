@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -60,7 +61,9 @@ def as_rank_0(of: int | None) -> Iterator[None]:
 
     ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(of), "LOCAL_WORLD_SIZE": str(of)}
     before = {name: os.environ.get(name) for name in ranks}
+    hook = sys.excepthook
     dist.init_process_group("fake", store=store(), rank=0, world_size=of)
+    sys.excepthook = hook  # PyTorch's would prefix every traceback of the process with the rank, for good
     os.environ.update(ranks)
     try:
         with (
