@@ -106,7 +106,7 @@ def _explain(what: str, name: str, real: bool, error: BaseException, tracker: Tr
             "an attribute."
         )
     text = str(error).strip().split("\n")[0] or "no message"
-    hint = "" if real else "\nIf it only fails on fake tensors, try --real (real=True)."
+    hint = "" if real else "\nIf it only fails on fake tensors, try --real (real=True), without --device and --machine."
     raised, place = f"{type(error).__name__}: {text}", _place(error)
     return _error(
         raised if place is None else f"{raised} at {place}", f"the {what} of {name} raised {raised}\n{where}{hint}"
