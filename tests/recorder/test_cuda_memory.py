@@ -111,7 +111,7 @@ def test_a_script_has_them_too(tmp_path: Path) -> None:
         "    optimizer.zero_grad()\n"
     )
     file = tmp_path / "step.tide"
-    command = [sys.executable, "-m", "tensortide", "capture", "--device", "cuda", "-o", str(file), "--", "python"]
+    command = [sys.executable, "-m", "tensortide", "capture", "--device", "cuda", "-o", str(file), "--", sys.executable]
     subprocess.run([*command, str(script)], check=True, timeout=120, capture_output=True)
     graph = tensortide.open(file).graph
     assert [s.nbytes for s in graph.storages if s.role is Role.LIBRARY] == [8_519_680] * 2
