@@ -58,11 +58,15 @@ class UnfilledStorages:
             self._unpinned = [value for value in self._unpinned if self._is_found(value)]
 
     def pin(self) -> None:
-        """Do not evict them, now that the engine has heard of all."""
+        """Do not evict those that the engine has heard of."""
+        waiting = []
         for value in self._unpinned:
             if self._is_found(value):
-                self.engine.pin(value.block.storage)
-        self._unpinned.clear()
+                if value.block.storage == PENDING:
+                    waiting.append(value)
+                else:
+                    self.engine.pin(value.block.storage)
+        self._unpinned = waiting
 
     def _is_found(self, value: Value) -> bool:
         unfilled = self.found.get(value.block.key)
