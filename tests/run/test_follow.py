@@ -209,7 +209,10 @@ def test_the_simulators_plan_is_followed(tmp_path: Path) -> None:
             step()
             torch.ones(64, 64).sum()  # what happens between steps is no part of them
     assert budget.usage.followed_steps == 2
-    assert between(budget.steps[-1].plan()) == between(plan)
+    lived = between(budget.steps[-1].plan())
+    assert all(
+        planned <= done for planned, done in zip(between(plan), lived, strict=True)
+    )  # to stay below the limit, more
     assert same_as_without(tower, step, 3)
 
 
