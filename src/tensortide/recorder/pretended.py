@@ -223,7 +223,7 @@ Answers = dict[str, Any]
 
 
 def _answers(gpu: Gpu, note: Callable[[str], None]) -> Iterator[tuple[Any, Answers]]:
-    """What the framework's modules answer of the GPU, by module."""
+    """Answers of the framework's modules about the GPU, by module."""
     cuda: Any = torch.cuda
 
     def answer(value: Any) -> Callable[..., Any]:
