@@ -13,7 +13,7 @@ from cyclopts import CycloptsError, MissingArgumentError
 
 from tensortide.cli import with_script
 from tensortide.cli.app import application
-from tensortide.run.budget import Usage
+from tensortide.run.usage import Usage
 
 ROOT = Path(__file__).parent.parent
 PROJECT = (ROOT / "pyproject.toml").read_text()

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tensortide.run import device, operators
+from tensortide.run import device, sizes
 from tensortide.run.block import Block, storage_of, tensors_of
 
 KERNEL_NS = 1_000_000
@@ -236,6 +236,6 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, capacity: int = 1 << 60) -> Iterat
         monkeypatch.setattr(f"tensortide.run.{name}.NoModes", contextlib.nullcontext)
     monkeypatch.setattr(Block, "free", freeing)
     monkeypatch.setattr(Block, "fill", filling)
-    monkeypatch.setattr("tensortide.run.runtime.sizes_on", functools.cache(operators.sizes_on.__wrapped__))
+    monkeypatch.setattr("tensortide.run.runtime.sizes_on", functools.cache(sizes.sizes_on.__wrapped__))
     with gpu:
         yield gpu

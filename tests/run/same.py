@@ -14,8 +14,9 @@ from torch import nn
 from tensortide.errors import BudgetInfeasible
 from tensortide.recorder.surroundings import replaced
 from tensortide.run import allocations
-from tensortide.run.budget import Budget, Usage
-from tensortide.run.operators import sizes_on
+from tensortide.run.budget import Budget
+from tensortide.run.sizes import sizes_on
+from tensortide.run.usage import Usage
 
 UNLIMITED = 1 << 60
 

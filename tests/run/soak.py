@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from tensortide.run.budget import Budget, Usage
+from tensortide.run.budget import Budget
+from tensortide.run.usage import Usage
 
 EVERY = 5
 """Steps between checkpoints."""

@@ -16,7 +16,7 @@ from tensortide.plans.remat.policies import State
 from tensortide.run import engine
 from tensortide.run.block import storage_of
 from tensortide.run.budget import Budget
-from tensortide.run.operators import sizes_on
+from tensortide.run.sizes import sizes_on
 from tests.run.same import UNLIMITED, counting, identical
 
 KIB, MIB = 1 << 10, 1 << 20

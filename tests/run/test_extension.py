@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils import cpp_extension
 
 from tensortide.errors import BudgetInfeasible
-from tensortide.run.operators import sizes_on
+from tensortide.run.sizes import sizes_on
 from tests.run.native import floats, put
 from tests.run.same import UNLIMITED, run
 

@@ -13,7 +13,7 @@ import torch
 
 from tensortide.run.block import ORDINARY, PENDING, Storage, Value, storage_of
 from tensortide.run.evicted import resize
-from tensortide.run.operators import NO_ROOM, Room
+from tensortide.run.sizes import NO_ROOM, Room
 
 if TYPE_CHECKING:
     from tensortide.run.runtime import Runtime

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import sys
@@ -11,7 +10,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,6 +30,7 @@ from tensortide.run.device import device_of, graphs_refused
 from tensortide.run.distributed import communication_seen
 from tensortide.run.follow import Follower, LiveStep, Tracer
 from tensortide.run.foreign import foreign_calls_seen
+from tensortide.run.heap import tune_heap
 from tensortide.run.interrupts import Interrupts
 from tensortide.run.limit import budget_bytes
 from tensortide.run.processes import forks_seen
@@ -39,7 +38,7 @@ from tensortide.run.reads import is_leaf, reads_seen, watch_gradients
 from tensortide.run.runtime import Runtime
 from tensortide.run.settings import settings_seen
 from tensortide.run.threads import threads_seen
-from tensortide.shown import Shown
+from tensortide.run.usage import COUNTED, Usage
 from tensortide.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -49,47 +48,6 @@ _one = threading.Lock()
 """Taken while a budget is open."""
 _opened: list[Budget] = []
 """The open budget, if there is one."""
-
-
-COUNTED = ("evictions", "recomputations", "base_ns", "recompute_ns", "arguments_ns", "search_ns")
-"""Counters of the engine, which are of a Usage too."""
-
-
-@dataclass(frozen=True, repr=False)
-class Usage(Shown):
-    """Totals of the time under a budget. A recomputed op has the time of its kernel, as in its first run."""
-
-    SECTION = "usage"
-
-    peak_bytes: int
-    ops: int
-    evictions: int
-    recomputations: int
-    base_ns: int
-    """Time of the ops of the program."""
-    recompute_ns: int
-    arguments_ns: int
-    """Time of putting together the arguments of recomputed ops."""
-    search_ns: int
-    """Time of choosing what to evict and making room, without recomputation."""
-    open_ns: int
-    """Time that the budget was open."""
-    followed_steps: int = 0
-    """With a plan: steps that followed it to their end."""
-    left_steps: int = 0
-    """With a plan: steps that departed from it."""
-    plain_peak_bytes: int = 0
-    """About the peak if nothing had been evicted: under a budget as large nothing is recomputed."""
-
-    @property
-    def slow(self) -> bool:
-        """True if recomputation took longer than the ops of the program."""
-        return self.recompute_ns + self.arguments_ns > self.base_ns
-
-    @property
-    def overhead_ns(self) -> int:
-        """Rest of the time that the budget was open: the program's own work between ops, and bookkeeping."""
-        return max(0, self.open_ns - self.base_ns - self.recompute_ns - self.arguments_ns - self.search_ns)
 
 
 class Budget:
@@ -197,7 +155,7 @@ class Budget:
         with ExitStack() as stack:
             stack.enter_context(self.interrupts.held())
             stack.callback(_one.release)
-            settle_heap()
+            tune_heap()
             self.runtime = Runtime(
                 self.policy, self.budget_bytes, self.device, self.clock, self.workspace, self.interrupts
             )
@@ -366,25 +324,3 @@ def _tensors() -> list[torch.Tensor]:
     """Every tensor that exists, with what sparse ones consist of."""
     found = [t for t in gc.get_objects() if type(t) in ORDINARY and not t.is_meta]
     return stored([*found, *(tensor.grad for tensor in found if is_leaf(tensor) and tensor.grad is not None)])
-
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Parameters of mallopt(3)."""
-_LARGEST_BYTES = 32 << 20
-"""The most that glibc raises the threshold of blocks with a mapping of their own to by itself."""
-
-
-def settle_heap() -> None:
-    """Let glibc do from now on what it does by itself once a program has freed a block of 32 MiB: blocks up to that
-    size come from its heap, and up to 64 MiB of that stay with the process when they are free.
-
-    Until then it may hand back what is evicted, and the next op gets it anew, at the price of a page fault for every
-    4 KiB. Nothing happens with another C library, or where the environment says what to do.
-    """
-    tuned = any(name.startswith("MALLOC_") for name in os.environ) or "malloc" in os.environ.get("GLIBC_TUNABLES", "")
-    if sys.platform != "linux" or tuned:
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, _LARGEST_BYTES)
-        mallopt(_TRIM_THRESHOLD, 2 * _LARGEST_BYTES)

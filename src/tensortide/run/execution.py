@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tensortide.run import allocations
 from tensortide.run.block import Recomputable, Storage, Value, storage_of, tensors_of
 from tensortide.run.device import asked_bytes
-from tensortide.run.operators import NO_ROOM, Operator, Room
+from tensortide.run.operators import Operator
 from tensortide.run.out_of_memory import Attempt, repeated
+from tensortide.run.sizes import NO_ROOM, Room
 
 if TYPE_CHECKING:
     from tensortide.run.runtime import Runtime

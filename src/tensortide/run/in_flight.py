@@ -14,7 +14,8 @@ from tensortide.recorder.recorder import Mode
 from tensortide.recorder.torch_compat import HigherOrderOperator
 from tensortide.run.block import ORDINARY, Storage, stored, tensors_of
 from tensortide.run.collectives import WAIT, followed, work_of
-from tensortide.run.operators import NO_ROOM, Operator, operator_of, operators
+from tensortide.run.operators import Operator, operator_of, operators
+from tensortide.run.sizes import NO_ROOM
 
 if TYPE_CHECKING:
     from tensortide.run.runtime import Runtime

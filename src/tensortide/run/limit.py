@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import operator
 import re
 from collections import Counter
@@ -27,6 +28,14 @@ _LEAST_BARE = 1 << 16
 _GIVE = "give whole bytes, a size such as '8GiB', '60%' or 'auto'"
 
 
+class Unevictable(enum.Enum):
+    """Reasons for which a storage cannot be evicted, as the error for an op that does not fit states them."""
+
+    GIVEN = "existed before the budget was opened (parameters, optimizer state, inputs)"
+    PINNED = "cannot be recomputed: inputs were overwritten, or somebody holds the bytes"
+    LOCKED = "are needed by this very op or by what has to be recomputed for it"
+
+
 def budget_bytes(limit: int | str, device: torch.device, held_bytes: int = 0) -> int:
     """Bytes of ``limit``: a number of bytes, a size, a percentage of the memory of ``device``, or ``auto``: the
     ``held_bytes`` that tensors have already, and what is free besides, less a margin.
@@ -37,9 +46,7 @@ def budget_bytes(limit: int | str, device: torch.device, held_bytes: int = 0) ->
         try:
             nbytes = operator.index(limit)
         except TypeError:
-            raise RunError(
-                f"{limit!r} is no budget: give whole bytes, a size such as '8GiB', '60%' or 'auto'"
-            ) from None
+            raise RunError(f"{limit!r} is no budget: {_GIVE}") from None
         if isinstance(limit, bool) or not 0 < nbytes <= UNLIMITED:
             raise RunError(f"a budget of {limit} is no number of bytes above 0, and below 2**62")
         return nbytes
@@ -71,19 +78,23 @@ def infeasible(runtime: Runtime, func: Any, shortage: Shortage | None) -> Budget
     """The error for ``func``, which asked for more than there is."""
     assert shortage is not None
     engine = runtime.engine
-    nbytes: Counter[str] = Counter()
+    nbytes: Counter[Unevictable] = Counter()
     for storage, memory in enumerate(engine.memories):
         if memory is not None and engine.resident[storage]:
-            kind = "locked" if not engine.pinned[storage] else "given" if memory.given else "made"
+            kind = (
+                Unevictable.LOCKED
+                if not engine.pinned[storage]
+                else Unevictable.GIVEN
+                if memory.given
+                else Unevictable.PINNED
+            )
             nbytes[kind] += engine.storage_bytes[storage]
-    given, made, locked = (format_bytes(nbytes[kind]) for kind in ("given", "made", "locked"))
+    lines = ",\n".join(f"  {format_bytes(nbytes[kind])} {kind.value}" for kind in Unevictable)
     would_do = shortage.asked_bytes + shortage.held_bytes
     asked, held, budget = map(format_bytes, (shortage.asked_bytes, shortage.held_bytes, shortage.budget_bytes))
     return BudgetInfeasible(
         f"{func} asks for {asked}, and {held} of the budget of {budget} cannot be evicted:\n"
-        f"  {given} existed before the budget was opened (parameters, optimizer state, inputs),\n"
-        f"  {made} cannot be recomputed: inputs were overwritten, or somebody holds the bytes,\n"
-        f"  {locked} are needed by this very op or by what has to be recomputed for it.\n"
+        f"{lines}.\n"
         f"A budget of {format_bytes(would_do)} gets past this op{_step(runtime)}. Or make the batch smaller; "
         "`tensortide run TARGET --least` finds the least budget of a step."
     )

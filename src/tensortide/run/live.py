@@ -24,9 +24,11 @@ from tensortide.recorder.schema import schema_of
 from tensortide.recorder.torch_compat import current_graph_task_id
 from tensortide.replays.remat.simulation import UNLIMITED
 from tensortide.run.block import ORDINARY, storage_of
-from tensortide.run.budget import Usage, current
+from tensortide.run.budget import current
 from tensortide.run.limit import budget_bytes
-from tensortide.run.operators import NO_ROOM, Operator
+from tensortide.run.operators import Operator
+from tensortide.run.sizes import NO_ROOM
+from tensortide.run.usage import Usage
 from tensortide.write import check_writable
 
 if TYPE_CHECKING:

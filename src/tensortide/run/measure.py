@@ -18,8 +18,9 @@ from tensortide.errors import RunError, TensortideError, WorkloadError
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays import replay
 from tensortide.replays.remat import Simulator
-from tensortide.run.budget import COUNTED, Budget, Usage
+from tensortide.run.budget import Budget
 from tensortide.run.results import NONE, Agreement, Generators, Results, detached, results_of
+from tensortide.run.usage import COUNTED, Usage
 from tensortide.timelines import Difference, Figures, diff, mean_figures, mean_times, timeline
 
 if TYPE_CHECKING:

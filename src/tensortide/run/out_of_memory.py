@@ -11,7 +11,8 @@ from tensortide.errors import BudgetInfeasible, BudgetLowered
 from tensortide.replays.remat.simulation import OutOfMemory
 from tensortide.run.block import Recomputable, Value, storage_of, tensors_of
 from tensortide.run.device import asked_bytes
-from tensortide.run.operators import NO_ROOM, Operator, Room
+from tensortide.run.operators import Operator
+from tensortide.run.sizes import NO_ROOM, Room
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:

@@ -36,9 +36,10 @@ from tensortide.run.execution import Execution
 from tensortide.run.in_flight import InFlight, Listener
 from tensortide.run.interrupts import Interrupts
 from tensortide.run.limit import infeasible
-from tensortide.run.operators import NO_ROOM, Operator, Room, generators_of, operator_of, operators, sizes_on
+from tensortide.run.operators import Operator, generators_of, operator_of, operators
 from tensortide.run.out_of_memory import failed, repeated
 from tensortide.run.settings import Settings, snapshot, stale
+from tensortide.run.sizes import NO_ROOM, Room, sizes_on
 from tensortide.run.storages import Storages
 from tensortide.run.threads import take_off, tracing
 from tensortide.run.torch_compat import push_mode

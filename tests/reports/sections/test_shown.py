@@ -21,7 +21,7 @@ from tensortide.plans import footprint
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
 from tensortide.reports import report
-from tensortide.run.budget import Usage
+from tensortide.run.usage import Usage
 from tensortide.shown import Shown
 from tensortide.timelines import diff, idleness, liveness, timeline
 from tests.formulas.samples import transformer, word_lm

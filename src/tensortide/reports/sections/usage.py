@@ -8,7 +8,7 @@ from tensortide.reports.blocks import Document, Fact, Facts, Section
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
-    from tensortide.run.budget import Usage
+    from tensortide.run.usage import Usage
 
 __all__ = ["document"]
 

@@ -8,6 +8,7 @@ import torch
 
 from tensortide.recorder.torch_compat import has_kernel
 from tensortide.run.operators import Operator, operators
+from tensortide.run.sizes import DYNAMIC
 
 Facts: TypeAlias = tuple[bool, bool, bool, bool, bool, int, tuple[int, ...], int, Any]
 """``view``, ``lean``, ``factory``, ``sums``, ``random``, ``target``, ``statistics``, ``training`` and ``func`` of an
@@ -38,5 +39,5 @@ def _ordinary(operator: Operator, namespace: str) -> bool:
     if operator.written and operator.target < 0:
         return False
     composite = has_kernel(operator.func.name(), "CompositeImplicitAutograd")
-    unusual = operator.foreach or operator.dynamic is not None or (operator.random and operator.statistics)
+    unusual = operator.foreach or operator.func._schema.name in DYNAMIC or (operator.random and operator.statistics)
     return operator.repeatable and not (composite or unusual)

@@ -17,8 +17,8 @@ from tensortide.recorder.surroundings import replaced
 from tensortide.run.block import Block, Recomputable, Value
 from tensortide.run.core.build import library
 from tensortide.run.core.facts import facts_of
-from tensortide.run.operators import Room
 from tensortide.run.runtime import MOST_WRITES
+from tensortide.run.sizes import Room
 from tensortide.run.threads import active, take_off
 from tensortide.run.torch_compat import dispatcher, modes, pop_mode, push_mode
 
