@@ -87,7 +87,7 @@ class Ran(NamedTuple):
 
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["tensortide.recorder.script_process", __name__])
+_FORKS.set_forkserver_preload(["torch._dynamo", "tensortide.recorder.script_process", __name__])
 
 
 def _run(folder: Path, request: dict[str, Any], kind: str, command: tuple[str, ...]) -> None:
