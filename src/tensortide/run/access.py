@@ -50,8 +50,8 @@ class Access:
         if get_ident() == runtime.thread or storage_of(tensor)._cdata in runtime.known:
             runtime.alone(self.make_resident, "reading a tensor", tensor, lasting and not self.sizing)
 
-    def hold(self, tensor: torch.Tensor) -> None:
-        """Make ``tensor`` resident, and pin it as long as the program holds the storage."""
+    def pin(self, tensor: torch.Tensor) -> None:
+        """Make ``tensor`` resident, and pin it until the program releases the storage."""
 
         def pin(_: str) -> None:
             self.runtime.unfilled.used(False, [tensor], ())

@@ -102,29 +102,28 @@ class InFlight:
             result, cost_ns, _ = runtime.execution.timed(operator.kernel, args, kwargs, frame, NO_ROOM)
             flight.work = work_of(result)
         except BaseException:
-            self._let_go(flight)
+            self._end(flight)
             raise
         engine.ran(cost_ns, 0, 0)
         if flight.work is not None:
             self.flights.append(flight)
         else:
-            self._keep(flight)
+            self._fix(flight)
         return result
 
     def land(self) -> None:
-        """Let go of the arguments of what is complete. Those of what nobody can wait for any more stay resident as long
-        as the program references them."""
+        """Unlock the arguments of what is complete, and fix those of what nobody can wait for any more."""
         still: list[Flight] = []
         for flight in self.flights:
             if flight.complete():
-                self._let_go(flight)
+                self._end(flight)
             elif flight.forgotten():
-                self._keep(flight)
+                self._fix(flight)
             else:
                 still.append(flight)
         self.flights = still
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Wait for what is under way, but not for ever: another process may wait for this one to go on."""
         until = time.monotonic() + PATIENCE_S
         while self.flights and time.monotonic() < until:
@@ -154,15 +153,17 @@ class InFlight:
         if self.runtime.streams is not None:
             self.runtime.streams.use([self.runtime.known[handle._cdata].block for handle in flight.handles])
 
-    def _let_go(self, flight: Flight) -> None:
+    def _end(self, flight: Flight) -> None:
+        """Unlock the arguments of ``flight``."""
         for storage in flight.storages:
             self.runtime.engine.let_go(storage)
 
-    def _keep(self, flight: Flight) -> None:
+    def _fix(self, flight: Flight) -> None:
+        """Fix the arguments of ``flight``, whose end nobody can tell."""
         for storage in flight.storages:
             if not self.runtime.engine.fixed[storage]:
                 self.runtime.engine.fix(storage)
-        self._let_go(flight)
+        self._end(flight)
 
 
 class Listener(Mode):

@@ -48,14 +48,14 @@ def is_checkpoint(tensor: torch.Tensor) -> bool:
 
 def decheckpoint(tensor: torch.Tensor) -> torch.Tensor:
     """Bring ``tensor`` back if it is away; it stays as long as the program holds it. Returns it."""
-    _runtime().access.hold(_strided(tensor))
+    _runtime().access.pin(_strided(tensor))
     return tensor
 
 
 def pin(tensor: torch.Tensor) -> torch.Tensor:
     """As ``decheckpoint``, and discard its history: storages that only recomputation needs are freed. Returns it."""
     runtime = _runtime()
-    runtime.alone(lambda _: _keep(runtime, runtime.storage(_strided(tensor))), "pin")
+    runtime.alone(lambda _: _fix(runtime, runtime.storage(_strided(tensor))), "pin")
     return tensor
 
 
@@ -63,13 +63,13 @@ def clear_checkpointpool() -> None:
     """``pin`` everything that the program holds: histories end here. Raises BudgetInfeasible if it does not fit."""
     runtime = _runtime()
 
-    def keep_all(_: str) -> None:
+    def fix_all(_: str) -> None:
         runtime.promote()
         for value in list(runtime.known.values()):
             if not runtime.engine.fixed[value.block.storage]:
-                _keep(runtime, value.block.storage)
+                _fix(runtime, value.block.storage)
 
-    runtime.alone(keep_all, "clear_checkpointpool")
+    runtime.alone(fix_all, "clear_checkpointpool")
 
 
 def set_memory_budget(limit: int | str) -> None:
@@ -135,7 +135,7 @@ def _strided(tensor: Any) -> torch.Tensor:
     return tensor  # type: ignore[no-any-return]
 
 
-def _keep(runtime: Runtime, storage: int) -> None:
+def _fix(runtime: Runtime, storage: int) -> None:
     runtime.bring(storage)
     runtime.engine.fix(storage)
 

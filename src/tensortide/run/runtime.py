@@ -205,7 +205,7 @@ class Runtime(Mode):
         try:
             if operator.written or operator.statistics:
                 written, blind = self._written(operator, args, kwargs)
-            if operator.lean and self.storages.settled(written):
+            if operator.lean and self.storages.all_fixed(written):
                 tensors = tensors_of((*args, *kwargs.values()) if kwargs else args)
             else:
                 tensors = []
@@ -364,7 +364,7 @@ class Runtime(Mode):
     def promote(self) -> None:
         """Report all ops so far to the engine."""
         self.pending.promote(self.engine.ops)
-        self.unfilled.pin()
+        self.unfilled.pin_reported()
 
     def ready(
         self, values: Sequence[Value], held: list[Storage], written: Sequence[Value], resident: bool, room: Room
@@ -404,7 +404,7 @@ class Runtime(Mode):
             return attempt()
         except OutOfMemory:
             gc.collect()
-            self.in_flight.settle()
+            self.in_flight.wait()
             return attempt() if not self.lowered_from else self._prepare_beyond(attempt)
         except RuntimeError as error:
             asked = asked_bytes(error)

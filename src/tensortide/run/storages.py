@@ -241,8 +241,8 @@ class Storages:
         except NotImplementedError:
             return None
 
-    def settled(self, values: Sequence[Value]) -> bool:
-        """True if none of ``values`` can be recomputed, and the engine knows."""
+    def all_fixed(self, values: Sequence[Value]) -> bool:
+        """True if the storages of all ``values`` are fixed."""
         fixed = self.engine.fixed
         return all(value.block.storage != PENDING and fixed[value.block.storage] for value in values)
 

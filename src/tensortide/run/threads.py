@@ -81,7 +81,7 @@ class _Visitor(Mode):
         finally:
             self.handling.discard(here)
 
-    def settle(self) -> bool:
+    def switch(self) -> bool:
         """Be on in this thread while a budget is open, and off afterwards; False if that has to wait."""
         if threading.get_ident() in self.handling:
             return False
@@ -107,7 +107,7 @@ def _concerned(runtime: Runtime, func: Any, args: Sequence[Any], kwargs: dict[st
         if value is None:
             if writes and not handle.resizable():
                 return True
-        elif writes or not runtime.storages.settled([value]):
+        elif writes or not runtime.storages.all_fixed([value]):
             return True
     return False
 
@@ -139,7 +139,7 @@ def _starting(start: Callable[..., Any]) -> Callable[..., Any]:
     def started(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         @functools.wraps(function)
         def taking_part(*args: Any, **kwargs: Any) -> Any:
-            _visitor.settle()
+            _visitor.switch()
             return function(*args, **kwargs)
 
         return start(taking_part, *args, **kwargs)
@@ -155,13 +155,13 @@ def _starting(start: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _profile(*_: Any) -> int:
-    if _visitor.settle():
+    if _visitor.switch():
         sys.setprofile(threading.getprofile())
     return 0
 
 
 def _everywhere() -> None:
-    """Settle the visitor in all other threads, each when it next calls a function."""
+    """Switch the visitor in all other threads, each when it next calls a function."""
     own = sys.getprofile()
     if hasattr(sys, "_setprofileallthreads"):
         sys._setprofileallthreads(_profile)

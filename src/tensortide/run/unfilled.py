@@ -57,8 +57,8 @@ class UnfilledStorages:
         if len(self._unpinned) > 2 * len(self.found) + 16:
             self._unpinned = [value for value in self._unpinned if self._is_found(value)]
 
-    def pin(self) -> None:
-        """Do not evict those that the engine has heard of."""
+    def pin_reported(self) -> None:
+        """Pin those that have been reported to the engine."""
         waiting = []
         for value in self._unpinned:
             if self._is_found(value):
@@ -80,9 +80,10 @@ class UnfilledStorages:
             unfilled = self.found.pop(key, None)
             if unfilled is not None:
                 whole = fills and [unfilled.value] == list(written) and keys.count(key) == 1 and covers(tensor)
-                self._settle(unfilled.value, whole or _as_made(unfilled, storage_of(tensor)))
+                self._decide(unfilled.value, whole or _as_made(unfilled, storage_of(tensor)))
 
-    def _settle(self, value: Value, recomputable: bool) -> None:
+    def _decide(self, value: Value, recomputable: bool) -> None:
+        """``value`` is used for the first time: it is evicted like any other from now on, or fixed."""
         storage, engine = value.block.storage, self.engine
         if storage == PENDING:
             if not recomputable:
