@@ -5,39 +5,29 @@ from __future__ import annotations
 import pytest
 
 from tensortide import capture
-from tensortide.graph import Graph, validate
+from tensortide.graph import validate
 from tests.marks import some_slow
 from tests.recorder.corpus import CORPUS
+from tests.recorder.steps import ops, storages
 
 ON_REAL_TENSORS = frozenset(
     [
-        *("boolean_mask", "masked_select", "routed_experts", "longest_in_batch", "packed_literal_lengths"),
-        *("packed_list_of_lengths", "detection_boxes", "unique_tokens", "ctc_with_lists", "encoder_in_evaluation"),
-        *("adaptive_softmax", "wav2vec2", "hubert"),
+        *("masked_select", "routed_experts", "packed_literal_lengths", "detection_boxes", "unique_tokens"),
+        *("ctc_with_lists", "adaptive_softmax", "wav2vec2"),
     ]
 )
 """Values decide the shapes of these, or a kernel looks into memory."""
-BY_CHANCE = frozenset(["stochastic_depth", "best_so_far", "curriculum_by_loss"])
+BY_CHANCE = frozenset(["stochastic_depth", "best_so_far"])
 """Values decide which ops these run: real ones differ from run to run."""
 ELSEWHERE = frozenset(["detr", "deberta", "longformer", "sparse_embedding", "convnext"])
 """Known differences: a library that is not installed; in-place writes to views; sparse gradients; layouts of
 dimensions of size 1."""
 FAST = frozenset(
     [
-        *("logged_loss", "nan_guard", "scaled_gradients", "line_search", "accuracy_in_numpy", "boolean_mask"),
-        *("known_mask", "routed_experts", "longest_in_batch", "ctc_with_tensors", "actor_critic"),
-        *("encoder_in_evaluation", "drop_path_rates", "beam_of_tokens", "mixup"),
+        *("scaled_gradients", "accuracy_in_numpy", "known_mask", "routed_experts", "ctc_with_tensors"),
+        *("actor_critic", "beam_of_tokens", "mixup"),
     ]
 )
-
-
-def storages(graph: Graph) -> list[tuple[str, str, int, str]]:
-    """Birth, death, bytes and role of every storage, in any order."""
-    return sorted((repr(s.birth), repr(s.death), s.nbytes, s.role.value) for s in graph.storages)
-
-
-def ops(graph: Graph) -> list[object]:
-    return [(op.name, [t.shape for t in op.inputs], [t.shape for t in op.outputs]) for op in graph]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -15,28 +15,11 @@ from torch import nn
 
 from tensortide import capture
 from tensortide.errors import CaptureError, DataDependent
-from tensortide.graph import Graph, validate
+from tensortide.graph import validate
 from tensortide.recorder.known import KNOWN_NUMEL
+from tests.recorder.steps import Step, ops, storages, trained
 
-Step = Callable[[], Any]
 FILE = "test_values.py"
-
-
-def ops(graph: Graph) -> list[object]:
-    return [(op.name, [t.shape for t in op.inputs], [t.shape for t in op.outputs]) for op in graph]
-
-
-def trained(model: nn.Module, loss: Callable[[], torch.Tensor], after: Callable[[torch.Tensor], Any]) -> Step:
-    optimizer = torch.optim.AdamW(model.parameters())
-
-    def step() -> None:
-        optimizer.zero_grad()
-        value = loss()
-        value.backward()
-        after(value)
-        optimizer.step()
-
-    return step
 
 
 def logging(batch: int = 8) -> Step:
@@ -53,7 +36,7 @@ def logging(batch: int = 8) -> Step:
             f"{loss:.3f} {float(loss)} {loss.detach().numpy()} {np.asarray(loss.detach())} {loss.tolist()}"
         )
 
-    return trained(model, lambda: F.cross_entropy(model(x), torch.zeros(batch, dtype=torch.long)), log)
+    return trained(model, lambda: F.cross_entropy(model(x), torch.zeros(batch, dtype=torch.long)), after=log)
 
 
 def clipping(batch: int = 8) -> Step:
@@ -66,7 +49,7 @@ def clipping(batch: int = 8) -> Step:
                 assert parameter.grad is not None
                 parameter.grad.mul_(1 / norm)
 
-    return trained(model, lambda: model(x).sum(), clip)
+    return trained(model, lambda: model(x).sum(), after=clip)
 
 
 def quasi_newton(line_search: str = "strong_wolfe") -> Step:
@@ -131,6 +114,7 @@ def test_an_optimizer_that_reads_the_loss_runs_all_its_iterations(line_search: s
         capture(quasi_newton, hyperparameters={"line_search": line_search}, real=real) for real in (False, True)
     )
     assert ops(fake) == ops(real)
+    assert storages(fake) == storages(real)
 
 
 def test_values_that_decide_shapes_are_real_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
