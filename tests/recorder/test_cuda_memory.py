@@ -16,7 +16,7 @@ from torch import nn
 
 import tensortide
 from tensortide.graph.model import Role
-from tensortide.memory import reserve
+from tensortide.memory import reserve, workspace_bytes
 from tensortide.recorder import capture
 from tensortide.recorder.libraries import blas_workspace_bytes
 from tensortide.recorder.pretended import Gpu
@@ -147,3 +147,55 @@ def test_kernels_of_the_cpu_take_nothing_on_a_gpu() -> None:
     line = tensortide.timeline(capture(workload, device="cuda"))
     taken = {line.graph[i].name for i, nbytes in enumerate(line.workspace.tolist()) if nbytes}
     assert taken <= {"aten.convolution.default", "aten.convolution_backward.default"}
+
+
+def _taken_by(channels: int, kernel: int, *, last: bool = False, trains: bool = True, **options: Any) -> dict[str, int]:
+    """Workspace of a convolution of two images of 8 x 8 to 32 channels, and of its backward pass, by op."""
+
+    def workload() -> Step:
+        layout: dict[str, Any] = {"memory_format": torch.channels_last if last else torch.contiguous_format}
+        conv = nn.Conv2d(channels, 32, kernel, padding=kernel // 2, bias=False, **options).cuda()
+        conv = conv.to(**layout)
+        images = torch.randn(2, channels, 8, 8, device="cuda").to(**layout).requires_grad_()
+        conv.requires_grad_(trains)
+        return lambda: conv(images).sum().backward()
+
+    graph = capture(workload, machine="a100")
+    taken = workspace_bytes(graph, "cuda:0").tolist()
+    return {op.name: nbytes for op, nbytes in zip(graph, taken, strict=True) if nbytes}
+
+
+FORWARD, BACKWARD = "aten.convolution.default", "aten.convolution_backward.default"
+
+
+def _operands(channels: int) -> int:
+    return 4 * (2 * channels * 64 + 32 * channels * 9 + 2 * 32 * 64)
+
+
+def test_a_convolution_of_tensor_cores_has_its_operands_in_nhwc() -> None:
+    copies = _operands(16)
+    assert _taken_by(16, 3) == {FORWARD: copies, BACKWARD: 2 * copies}
+    assert _taken_by(16, 3, trains=False) == {FORWARD: copies, BACKWARD: copies}
+
+
+def test_products_and_grouped_convolutions_are_computed_as_they_lie() -> None:
+    assert _taken_by(16, 1) == _taken_by(16, 3, groups=16) == {}
+
+
+def test_convolutions_that_lie_as_tensor_cores_want_them_copy_nothing() -> None:
+    assert _taken_by(16, 3, last=True) == {}
+
+
+def test_the_three_channels_of_an_image_are_converted_for_the_gradient_of_the_weight_alone() -> None:
+    assert _taken_by(3, 3) == {BACKWARD: _operands(3)}
+    assert _taken_by(3, 3, trains=False) == {}
+
+
+def test_memory_of_a_convolution_net_grows_with_the_batch_as_was_measured(reference: Path) -> None:
+    with (reference / "memory" / "cuda_peaks.csv").open(newline="") as file:
+        published = {line["id"]: int(line["value_bytes"]) for line in csv.DictReader(file)}
+    few, many = (
+        reserve(capture("vgg", hyperparameters={"batch": batch, "optimizer": "adam"}, machine="a100")).peak_reserved
+        for batch in (64, 128)
+    )
+    assert many - few == pytest.approx(published["gmn-vgg16-b128"] - published["gmn-vgg16-b64"], rel=0.1)

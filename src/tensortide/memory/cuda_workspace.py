@@ -1,46 +1,78 @@
 """Memory that PyTorch's CUDA kernels take from its pool beyond what an op returns, as far as sources tell.
 
-Attention's rules come from reading the kernels. What cuDNN takes for a convolution depends on the algorithm that its
-heuristics choose, which are not public: the rule is that of its tensor-core kernels, which compute in the layout NHWC
-and convert operands in other layouts first.
+Attention's rules come from reading the kernels. Those of cuDNN's convolutions are inferred, since its heuristics and
+sizes are not public (PyTorch takes the first plan that they offer, whatever its workspace). Tensor-core kernels, which
+they choose for convolutions of fp16, bf16 and, as TF32, fp32 on Ampere and later, compute in NHWC; operands in NCHW are
+converted in the workspace. A published profile of AlexNet's training on an A100 with default settings counts the
+conversions: three 3x3 convolutions convert input and weight (6), in backward gradient and weight (6) and gradient and
+input (6); and of results, both gradients of each (6) and two of the three outputs. How many bytes lie in the workspace
+of a gradient of the weight is not visible there: twice the operands is the whole number with which published totals of
+ten nets at three batches (``benchmarks/cuda_memory.py``) differ from the prediction by one constant, that of the
+context. The same totals leave no room for copies at 1x1 convolutions, products as they lie in NCHW, and grouped ones.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 from tensortide.graph.model import OpView, Tensor
 from tensortide.memory.layout import bytes_of, is_channels_last
 
 Rule = Callable[[OpView], int]
 
-_TENSOR_CORES = frozenset({"float32", "float16", "bfloat16"})
-"""Types that cuDNN computes with tensor cores, fp32 as TF32, which PyTorch allows for convolutions."""
+_ALIGNED = {"float32": 4, "float16": 8, "bfloat16": 8}
+"""Types that cuDNN computes with tensor cores, and the multiple of channels that those take."""
 
 
 def _up(count: int, multiple: int) -> int:
     return -(-count // multiple) * multiple
 
 
-def _converted(*tensors: Tensor) -> int:
-    """Copies of ``tensors`` in NHWC."""
-    return sum(map(bytes_of, tensors))
+class _Convolution(NamedTuple):
+    """The tensors of a convolution; ``y`` is its output, or the gradient of that."""
 
+    x: Tensor
+    weight: Tensor
+    y: Tensor
+    groups: object
 
-def _by_tensor_cores(op: OpView) -> bool:
-    x = op.inputs[1 if "backward" in op.name else 0]
-    groups = op.arguments.get("groups", 1)
-    return len(x.shape) == 4 and groups == 1 and x.dtype in _TENSOR_CORES and not is_channels_last(x)
+    @property
+    def converts(self) -> bool:
+        """True if tensor cores compute it in NHWC from operands that lie otherwise."""
+        spatial = self.weight.shape[2:]
+        known = len(spatial) == 2 and self.groups == 1 and self.x.dtype in _ALIGNED
+        return known and math.prod(spatial) > 1 and not is_channels_last(self.x)
+
+    @property
+    def aligned(self) -> bool:
+        multiple = _ALIGNED[self.x.dtype]
+        return not (self.x.shape[1] % multiple or self.y.shape[1] % multiple)
+
+    @property
+    def copies(self) -> int:
+        """Bytes of all three in NHWC."""
+        return sum(map(bytes_of, self[:3]))
 
 
 def _convolution(op: OpView) -> int:
-    """The operands and the result in NHWC."""
-    return _converted(*op.inputs[:2], op.outputs[0]) if _by_tensor_cores(op) else 0
+    """The operands and the result in NHWC; few channels, such as an image's, are computed as they lie."""
+    given = _Convolution(op.inputs[0], op.inputs[1], op.outputs[0], op.arguments.get("groups", 1))
+    return given.copies if given.converts and given.aligned else 0
 
 
 def _convolution_backward(op: OpView) -> int:
-    """One kernel for each gradient, one after the other: the larger of the two needs all three operands in NHWC."""
-    return _converted(*op.inputs[:3]) if _by_tensor_cores(op) else 0
+    """One kernel for each gradient, one after the other; that of the weight takes more."""
+    gradient, x, weight = op.inputs[:3]
+    given = _Convolution(x, weight, gradient, op.arguments.get("groups", 1))
+    if not given.converts:
+        return 0
+    mask = op.arguments.get("output_mask", (True, True, True))
+    of_input, of_weight = mask[:2] if isinstance(mask, tuple) else (True, True)
+    if not given.aligned:
+        return given.copies if of_weight else 0
+    return given.copies * (2 if of_weight else int(of_input))
 
 
 def _flash_backward(op: OpView) -> int:

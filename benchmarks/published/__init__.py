@@ -1,0 +1,1 @@
+"""Workloads whose memory others measured and published: models with random weights, and steps as their scripts run."""
