@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
             exit_(1, "OSError", f"{error.filename}: {error.strerror}")
         if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
             raise
-        # what is buffered is discarded, so that the program does not fail on it when it exits
+        # discard what is buffered, so that flushing it at exit does not fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.ENOSPC:
             _exit(1, "OSError", "cannot write to standard output: the disk is full.")
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def with_script(arguments: list[str]) -> list[str]:
-    """Make one target of the command of a script, which follows ``--``."""
+    """Join the command of a script, which follows ``--``, into one target."""
     if "--" not in arguments:
         return arguments
     from tensortide.recorder.script import script_text

@@ -41,30 +41,35 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class G10Options:
-    """Files of G10 and of the tensor liveness tool that came from it."""
+    """Options of ``--g10``: files of G10 and of the tensor liveness tool derived from it."""
 
     g10: Annotated[
         Path | None,
         option(
             "--g10",
-            "Write files of G10: kernels, tensors and liveness into statistics/ of this folder, two logs beside it "
-            "(default: the folder that a configuration of the tensor liveness tool names).",
+            "Write files of G10 to this folder: kernels, tensors and liveness in statistics/, two logs beside it "
+            "(default: the folder that a configuration file of the tensor liveness tool names).",
         ),
     ] = None
     formats: Annotated[
         tuple[Literal["config", "json", "csv", "parquet"], ...],
-        Parameter(name=["--format"], negative=(), help="Of --g10: layouts; once for each."),
+        Parameter(
+            name=["--format"],
+            negative=(),
+            show_default=False,
+            help="With --g10: layouts (default: config). Repeatable.",
+        ),
     ] = ("config",)
     with_times: Annotated[
-        bool, option("--with-times", "Of --g10: put the time of each kernel into kernels.config.")
+        bool, option("--with-times", "With --g10: put the time of each kernel into kernels.config.")
     ] = False
     order: Annotated[
         Literal["creation", "time_size"],
-        Parameter(name="--period-order", help="Of --g10: order of periods in TensorPeriodLog."),
+        Parameter(name="--period-order", help="With --g10: order of periods in TensorPeriodLog."),
     ] = "creation"
 
     def folder(self, target: str, output: Path | None) -> Path | None:
-        """Choose the folder to write to; None: another kind of file. Raises WorkloadError if both are asked for."""
+        """Return the folder to write to; None if the output is one file. Raises WorkloadError if both are given."""
         if self.g10 is not None and output is not None:
             raise WorkloadError("-o and --g10 write different files: capture once for each")
         found = self.g10
@@ -108,13 +113,16 @@ def capture(
         ),
     ] = None,
     listed: Annotated[
-        bool, option("--list", "List the built-in examples, or the hyperparameters of one, instead.")
+        bool, option("--list", "List the built-in examples, or the hyperparameters of one, and exit.")
     ] = False,
     kinds: Annotated[
-        bool, option("--kinds", "List the kinds of files that every verb reads, each with its own options, instead.")
+        bool, option("--kinds", "List the kinds of files that every verb reads, with their options, and exit.")
     ] = False,
     compiled: Annotated[
-        bool, option("--compiled", "The forward and backward graph that torch.compile makes of the workload's model.")
+        bool,
+        option(
+            "--compiled", "Capture the forward and backward graphs that torch.compile makes of the workload's model."
+        ),
     ] = False,
     g10: G10Options = G10Options(),
     options: CaptureOptions = CaptureOptions(),  # noqa: B008

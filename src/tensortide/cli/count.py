@@ -53,7 +53,7 @@ class TableOptions:
     """The table that a file is counted by, and whether every op has a row."""
 
     table: Annotated[str, Parameter(show=False)] = OURS
-    ops: Annotated[bool, option("--ops", "Of a file: a row for every op.")] = False
+    ops: Annotated[bool, option("--ops", "For a file: show a row for every op.")] = False
 
 
 @Parameter(name="*")
@@ -65,7 +65,7 @@ class SymbolOptions:
         str, option("--symbols", "Hyperparameters that stay symbols: batch,seq,hidden. Or all (the integers).")
     ] = ""
     condition: Annotated[
-        tuple[str, ...], option("--condition", 'What legal settings meet: "hidden % heads == 0".')
+        tuple[str, ...], option("--condition", 'A condition that settings must meet: "hidden % heads == 0".')
     ] = ()
     values: Annotated[
         tuple[str, ...], option("--values", "Legal values of one symbol: --values hidden=64,128,192.")
@@ -80,7 +80,7 @@ def count(
     *,
     explain: Annotated[str, option("--explain", "Explain the cost of one op, by index or name: 42, mm, aten.mm.")] = "",
     missing: Annotated[
-        bool, option("--missing", "List the ops without a cost rule, each with one to complete.")
+        bool, option("--missing", "List the ops without a cost rule, each with a rule to complete.")
     ] = False,
     depth: Depth = 3,
     top: Top = 15,
@@ -129,8 +129,8 @@ def _counted(
 ) -> Document:
     """Count ``found``; with ``rows`` a table has one for every op, which is printed if the options ask for it.
 
-    Of a file it is a table, unless the options ask for none, the importer has none, and there are no loops: then a
-    report says more.
+    A file is shown as a table if the options ask for one, its importer has one, or its graph has loops; else as the
+    report of a step, which says more.
     """
     from tensortide.cost import count
     from tensortide.cost.table import known_sizes, table_of
@@ -159,7 +159,7 @@ def _theirs(found: File, name: str, options: CaptureOptions, strict: bool) -> Ta
 
 
 def _explained(graph: Graph, op: str) -> tuple[Document, str, str]:
-    """Explain the rule of one op, the rule's source line, what was put in and what came out."""
+    """Explain the rule of one op: its source line, the values that went in, and the cost that came out."""
     from tensortide.cost import explain
     from tensortide.reports.sections.rules import document
 
@@ -218,7 +218,7 @@ def _values(text: str) -> tuple[str, list[int]]:
 
 
 def _refuse(found: Symbolic) -> None:
-    """Under ``--strict`` whatever has no formula or no rule is an error."""
+    """Raise UnknownCost, as ``--strict`` asks, if anything has no formula or no rule."""
     from tensortide.cost.count import MISSING
 
     missing = [f"  {remark}" for remark in found.numeric]

@@ -44,7 +44,9 @@ formulas = App(
 Target = Annotated[
     str, Parameter(help="A file of formulas, a .meta graph, or a workload: file.py:function or an example.")
 ]
-Paths = Annotated[tuple[str, ...], option("--path", "A symbol that follows: --path hidden=64*heads.")]
+Paths = Annotated[
+    tuple[str, ...], option("--path", "A symbol that depends on others: --path hidden=64*heads. Repeatable.")
+]
 
 
 @Parameter(name="*")
@@ -54,13 +56,14 @@ class FormulaOptions:
 
     files: Files = Files()  # noqa: RUF009
     set: Annotated[
-        tuple[str, ...], option("--set", "A value: key=value. Once for each: --set seq=1024 --set batch=2.")
+        tuple[str, ...], option("--set", "Set a value: key=value. Repeatable: --set seq=1024 --set batch=2.")
     ] = ()
     symbols: Annotated[
         str, option("--symbols", "For a workload: hyperparameters that stay symbols, as in batch,hidden.")
     ] = ""
     condition: Annotated[
-        tuple[str, ...], option("--condition", 'For a workload: what its settings must meet: "hidden % heads == 0".')
+        tuple[str, ...],
+        option("--condition", 'For a workload: a condition that settings must meet: "hidden % heads == 0".'),
     ] = ()
     out: OutputOptions = OutputOptions()  # noqa: RUF009
 
@@ -108,7 +111,7 @@ class FormulaOptions:
 
 
 def path_of(steps: Iterable[str]) -> tuple[dict[str, Expr], set[str]]:
-    """The symbols that follow others, of ``--path hidden=64*heads``, and all that the path is about."""
+    """Parse ``--path hidden=64*heads``: the dependent symbols with their expressions, and all symbols that occur."""
     path: dict[str, Expr] = {}
     for step in steps:
         name, equals, expr = step.partition("=")
@@ -181,7 +184,7 @@ def solve(
     where: Annotated[str, Parameter(help='What it must reach: "peak_bytes <= 24GiB", "flops/bytes >= 19.9".')],
     want: Annotated[
         Literal["largest", "smallest"] | None,
-        option("--want", "Which of the values that reach it (default: the only one)."),
+        option("--want", "Which of several solutions to take (default: there must be only one)."),
     ] = None,
     asked: FormulaOptions = FormulaOptions(),
 ) -> None:
@@ -233,7 +236,9 @@ def project(
         str, option("--samples-per-step", "Samples a step trains on: batch*seq (default: the batch).")
     ] = "",
     error: Annotated[str, option("--error", "The error to reach (default: the domain's).")] = "",
-    samples: Annotated[float | None, option("--samples", "Train on so many, whatever the learning curve says.")] = None,
+    samples: Annotated[
+        float | None, option("--samples", "Number of samples to train on, in place of the learning curve's.")
+    ] = None,
     asked: FormulaOptions = FormulaOptions(),
 ) -> None:
     """Project what a model must be to reach an accuracy, and what a step and an epoch of it take."""

@@ -1,4 +1,4 @@
-"""Ctrl-C: heard even where Python drops exceptions, or taken as a wish to end a search."""
+"""Ctrl-C: raised again where Python drops the exception, or counted as a request to end a search."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def heard() -> Iterator[None]:
 
 @contextlib.contextmanager
 def counted() -> Iterator[list[int]]:
-    """Yield a list that is empty until Ctrl-C is typed; the second one ends the program as usual."""
-    wishes: list[int] = []
+    """Yield a list that is empty until Ctrl-C is typed; a second Ctrl-C ends the program as usual."""
+    requests: list[int] = []
     usual = signal.getsignal(signal.SIGINT)
 
     def hear(number: int, frame: FrameType | None) -> None:
-        if wishes and callable(usual):
+        if requests and callable(usual):
             usual(number, frame)
-        wishes.append(number)
+        requests.append(number)
 
     with _handled(hear, signal.SIGINT):
-        yield wishes
+        yield requests

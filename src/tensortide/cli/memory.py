@@ -1,4 +1,4 @@
-"""``tensortide memory``: memory over the step, its peak and what is alive there; ``--idle``: how long it lies idle."""
+"""``tensortide memory``: memory over the step, its peak and what is resident there; ``--idle``: its idle intervals."""
 
 from __future__ import annotations
 
@@ -25,30 +25,33 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class IdleOptions:
-    """Idle memory: on which link it could be elsewhere, and of what."""
+    """Options of ``--idle``: the link, the unit that is followed, and a target to compare with."""
 
     idle: Annotated[
         bool,
-        option("--idle", "Show how long memory lies idle between uses, and what is worth moving away or recomputing."),
+        option("--idle", "Show idle intervals of memory, and what is worth moving away or recomputing."),
     ] = False
     link: Annotated[
         str,
         Parameter(
-            help="Of --idle: link that memory could be moved over: nvme, pcie3, pcie4, pcie5, or a speed: 25GB/s, or "
-            "with its latency 25GB/s,10us."
+            help="With --idle: link to move memory over: nvme, pcie3, pcie4, pcie5, or a speed (25GB/s), also with a "
+            "latency (25GB/s,10us)."
         ),
     ] = "pcie4"
     mode: Annotated[
         Literal["storage", "compat"] | None,
         Parameter(
             show_default=False,
-            help="Of --idle: storages with all views of them, or (compat) every tensor by itself, as kernel traces "
-            "have it.",
+            help="With --idle: follow storages with all their views, or (compat) each tensor by itself, as kernel "
+            "traces do.",
         ),
     ] = None
     compare: Annotated[
         str | None,
-        option("--compare", "Of --idle: another target, or other settings of this one (batch=16,seq=512), beside it."),
+        option(
+            "--compare",
+            "With --idle: compare with another target, or with other settings of this one (batch=16,seq=512).",
+        ),
     ] = None
 
     def check(self) -> None:
@@ -95,7 +98,7 @@ def _other(target: str, text: str, options: CaptureOptions) -> tuple[str, Captur
 
 def _known(_: object, name: str) -> None:
     if name not in ALLOCATORS:
-        raise ValueError(f"there are {', '.join(ALLOCATORS)}")
+        raise ValueError(f"the allocators are {', '.join(ALLOCATORS)}")
 
 
 def memory(

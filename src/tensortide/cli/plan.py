@@ -27,7 +27,7 @@ def order(
     *,
     written: Annotated[Path | None, option("--plan", "Write the best order as a plan.")] = None,
     time: Annotated[
-        float, Parameter(help="Seconds after which the search is cut off.", validator=validators.Number(gt=0))
+        float, Parameter(help="Seconds after which the search stops.", validator=validators.Number(gt=0))
     ] = 60.0,
     top: Top = 15,
     files: Files = Files(),  # noqa: B008
@@ -43,12 +43,12 @@ def order(
     files.check()
     paths = [] if written is None else [check_writable(written)]
     graph = graph_of(target, options, quiet=out.quiet)
-    with progress(out.quiet) as say, counted() as wishes:
+    with progress(out.quiet) as say, counted() as requests:
 
         def watch(lower: int, upper: int) -> bool:
             gap = format_percent(upper - lower, lower)
             say(f"best {format_bytes(upper)}, at least {format_bytes(lower)}, gap {gap}; Ctrl-C to stop here")
-            return not wishes
+            return not requests
 
         found = footprint(graph, device=options.device, time_s=time, watch=watch)
     for path in paths:

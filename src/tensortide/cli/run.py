@@ -46,31 +46,32 @@ def run(
     ] = False,
     policy: Annotated[
         str,
-        Parameter(
-            help="Eviction policy: dtr-eq, lru, dtr-eq+sqrt, ...; FILE.py:NAME; or a plan to be followed (.json)."
-        ),
+        Parameter(help="Eviction policy: dtr-eq, lru, dtr-eq+sqrt, ...; FILE.py:NAME; or a plan to follow (.json)."),
     ] = DEFAULT,
     steps: Annotated[int, Parameter(help="Steps to measure, of each kind.")] = 3,
     plain: Annotated[
         bool,
-        Parameter(negative="--no-plain", help="Ordinary steps too, to compare with; not where only a budget fits."),
+        Parameter(
+            negative="--no-plain",
+            help="Also run ordinary steps, to compare with; omit them if the step fits only under a budget.",
+        ),
     ] = True,
     set: Settings = (),
     real: Annotated[
-        bool, option("--real", "Where the step is captured too, capture it on real tensors; it always runs on them.")
+        bool, option("--real", "Capture on real tensors if the step is captured too; it always runs on real ones.")
     ] = False,
     device: Annotated[
         str | None,
         option(
             "--device",
-            "Where to build it and limit memory: cpu, cuda, cuda:1 (default: a GPU if any).",
+            "Device to build the workload on and whose memory to limit: cpu, cuda, cuda:1 (default: a GPU if any).",
         ),
     ] = None,
     check: Annotated[
-        bool, option("--check", "Search for writes that a budget cannot see, and for ops that do not repeat; slow.")
+        bool, option("--check", "Look for writes that a budget cannot see and for ops that do not repeat; slow.")
     ] = False,
     compare: Annotated[bool, option("--compare", "Show what the simulator predicts beside what was measured.")] = False,
-    plan: Annotated[Path | None, option("--plan", "Write the last step, as it was run, as a plan.")] = None,
+    plan: Annotated[Path | None, option("--plan", "Write the last step, as it ran, as a plan.")] = None,
     files: Files = Files(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
@@ -113,7 +114,7 @@ def run(
 
 
 def _captured(workload: Workload, options: CaptureOptions, *, quiet: bool) -> Graph:
-    """The step as it runs: on fake tensors if it reads no values."""
+    """Capture the step as it runs: on fake tensors unless it reads values."""
     graph = opened(workload, options, quiet=quiet).graph
     if not graph.meta.assumptions or graph.meta.captured_on == "real":
         return graph

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class Format(NamedTuple):
-    """A format of output: ``check`` refuses a path before work that would be lost; ``write`` takes the Document, the
-    path, the main table and the keys of the blocks to draw."""
+    """A format of output: ``check`` refuses a path before any work is done; ``write`` takes the Document, the path,
+    the main table and the keys of the blocks to draw."""
 
     check: Callable[[Path], object]
     write: Callable[[Document, Path, str, Sequence[str]], object]
@@ -121,7 +121,7 @@ class Files:
                     yield format_, table, Path(path)
 
     def check(self) -> None:
-        """Raise OutputError if one of them cannot be written: before work that would be lost."""
+        """Raise OutputError if one of them cannot be written; call it before any work is done."""
         paths = set()
         for format_, _, path in self._asked():
             if not path.name:

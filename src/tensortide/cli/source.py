@@ -39,19 +39,18 @@ def option(names: str, text: str) -> Parameter:
 Depth = Annotated[int, Parameter(help="Levels of the module tree to show.", validator=validators.Number(gte=0))]
 Top = Annotated[int, Parameter(help="Number of rows to show of each list.", validator=validators.Number(gte=0))]
 TARGET = (
-    "An example, file.py:function, package.module:function, the command of a training script after -- "
-    "(-- python train.py --its arguments), or a file or folder of one of the kinds that tensortide capture "
-    "--kinds lists"
+    "A built-in example, file.py:function, package.module:function, the command of a training script after -- "
+    "(-- python train.py --its arguments), or a file or folder of a kind that tensortide capture --kinds lists"
 )
 Target = Annotated[str, Parameter(help=f"{TARGET}.")]
-SETTINGS = "A hyperparameter: key=value. Once for each: --set a=1 --set b=2."
+SETTINGS = "Set a hyperparameter: key=value. Repeatable: --set a=1 --set b=2."
 Settings = Annotated[tuple[str, ...], option("--set", SETTINGS)]
-Strict = Annotated[bool, option("--strict", "An op without a cost rule is an error.")]
+Strict = Annotated[bool, option("--strict", "Fail if an op has no cost rule.")]
 
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """Options of reading a file: those of all importers. No help shows them: ``capture --kinds`` does."""
+    """Options of all importers. The help of a verb does not show them; ``capture --kinds`` lists them."""
 
     def given(self) -> dict[str, object]:
         """Return those that are not at their default."""
@@ -59,14 +58,14 @@ class ReadingOptions:
         return {field.name: value for field in fields if (value := getattr(self, field.name)) != field.default}
 
     def refuse(self, target: str) -> None:
-        """Raise WorkloadError if one is given: ``target``, a text that says what it is, is no file."""
+        """Raise WorkloadError if one is given for a ``target`` that is not a file; the text says what it is."""
         for name in self.given():
             kinds = " or ".join(importer.kind for importer in importers() if importer.has(name))
             raise WorkloadError(f"{target}: --{name} goes with {kinds}")
 
 
 _SHARED = ("step",)
-"""Options of importers that are those of other targets, too: fields of CaptureOptions."""
+"""Options of importers that also apply to other targets, and are fields of CaptureOptions."""
 
 
 def _fields() -> dict[str, tuple[str, Any, Any]]:
@@ -94,60 +93,64 @@ class CaptureOptions:
     """Options of capturing the target."""
 
     set: Settings = ()
-    real: Annotated[bool, option("--real", "Run on real tensors instead of fake ones.")] = False
+    real: Annotated[bool, option("--real", "Capture on real tensors instead of fake ones.")] = False
     first_step: Annotated[
-        bool, option("--first-step", "Record the very first step, which creates optimizer state.")
+        bool, option("--first-step", "Record the very first step, which creates the optimizer state.")
     ] = False
     assume: Annotated[
         tuple[str, ...],
         option(
             "--assume",
-            "A value that a line reads, or the number of elements it chooses: train.py:41=128. Once for each.",
+            "A value that a line reads, or the number of elements that it selects: train.py:41=128. Repeatable.",
         ),
     ] = ()
     device: Annotated[
         str | None,
         option(
             "--device",
-            "cpu or cuda: the device the step is captured for, with or without a GPU here (default: as the workload "
-            "says, else cpu); of a file, the device whose memory is shown.",
+            "Device to capture the step for: cpu or cuda, which needs no GPU here (default: the workload's own, else "
+            "cpu). For a file: the device whose memory is shown.",
         ),
     ] = None
     machine: Annotated[
         str | None,
-        option("--machine", f"Device of the catalogue: h100, a100, ...: its kernels and times (default: {DEFAULT})."),
+        option("--machine", f"Machine of the catalogue (h100, a100, ...) for kernels and times (default: {DEFAULT})."),
     ] = None
     ranks: Annotated[
         int | None,
-        option("--ranks", "Capture as rank 0 of so many processes: of DDP, FSDP or tensor parallel, in this one."),
+        option("--ranks", "Capture rank 0 of this many processes (DDP, FSDP, tensor parallel), in a single process."),
     ] = None
     step: Annotated[
         str | None,
-        option("--step", "Of a script: the training step to record (default: 2). Of a trace: the target it is of."),
+        option(
+            "--step",
+            "For a script: the training step to record (default: 2). For a trace: the target that was profiled.",
+        ),
     ] = None
     keep_running: Annotated[
-        bool, option("--keep-running", "Of a script: let it run to its end, instead of stopping after that step.")
+        bool,
+        option("--keep-running", "For a script: let it run to its end instead of stopping after the recorded step."),
     ] = False
     fake: Annotated[
-        bool, option("--fake", "Of a script: run it on fake tensors, for a model too large for this machine.")
+        bool, option("--fake", "For a script: run it on fake tensors, if its model is too large for this machine.")
     ] = False
     reading: Annotated[ReadingOptions, Parameter(name="*", show=False)] = dataclasses.field(
         default_factory=ReadingOptions
     )
 
     def of_file(self) -> dict[str, object]:
-        """Return the options of importers that are given."""
+        """Return the importer options that were given."""
         shared = {name: value for name in _SHARED if (value := getattr(self, name)) is not None}
         return {**self.reading.given(), **shared}
 
     def refuse_script(self, target: str) -> None:
-        """Raise WorkloadError if an option of scripts is given: ``target`` is none."""
+        """Raise WorkloadError if an option of scripts is given for a ``target`` that is not a script."""
         given = {"--step": self.step is not None, "--keep-running": self.keep_running, "--fake": self.fake}
         for name in (name for name, is_given in given.items() if is_given):
             raise WorkloadError(f"{target}: {name} goes with a script, as in -- python train.py")
 
     def of_script(self, script: Script) -> ScriptOptions:
-        """Return those of a script. Raises WorkloadError for others, and for what contradicts itself."""
+        """Return the options of a script. Raises WorkloadError for options of other targets, and for contradictions."""
         self.reading.refuse(str(script))
         if self.set:
             raise WorkloadError(f"{script}: --set goes with a workload; give the script its own arguments")
@@ -155,7 +158,7 @@ class CaptureOptions:
         if not step:
             raise WorkloadError(f"--step takes the number of a training step, counted from 1, not {self.step!r}")
         if self.first_step and self.step not in (None, "1"):
-            raise WorkloadError("--first-step and another --step exclude each other")
+            raise WorkloadError("--first-step is --step 1: give one of them")
         return ScriptOptions(
             step, self.real, self.fake, self.keep_running, assumed(self), self.device, self.machine, self.ranks
         )
@@ -167,7 +170,9 @@ class OutputOptions:
     """Options of printing results."""
 
     json: Annotated[bool, option("--json", "Print JSON instead of text.")] = False
-    quiet: Annotated[bool, option("--quiet -q", "No progress, no word of the files that were written.")] = False
+    quiet: Annotated[
+        bool, option("--quiet -q", "Print no progress, no names of written files, and no standard output of a script.")
+    ] = False
 
 
 def graph_of(target: str, options: CaptureOptions, *, quiet: bool) -> Graph:
@@ -176,7 +181,7 @@ def graph_of(target: str, options: CaptureOptions, *, quiet: bool) -> Graph:
 
 
 def opened(found: Workload | Script | File, options: CaptureOptions, *, quiet: bool, **reading: object) -> Imported:
-    """Capture or read what a target is; ``reading`` are further options of its importer."""
+    """Capture or read a target; ``reading`` are further options of its importer."""
     if isinstance(found, File):
         step = found.read(symbols_of(found, options), **options.of_file(), **reading)
         step.graph.index.device(options.device)  # an error if nothing is on it
@@ -190,7 +195,7 @@ def opened(found: Workload | Script | File, options: CaptureOptions, *, quiet: b
 
 
 def assumed(options: CaptureOptions) -> dict[str, bool | int | float]:
-    """Return the values of ``--assume`` by place. Raises WorkloadError for what is none."""
+    """Return the values of ``--assume`` by place. Raises WorkloadError for a malformed one."""
     values: dict[str, bool | int | float] = {}
     for text in options.assume:
         place, equals, value = text.rpartition("=")
@@ -213,20 +218,21 @@ def _say(remark: str) -> None:
 def with_progress(
     make: Callable[..., Made], workload: Workload, settings: Mapping[str, Scalar], *, quiet: bool, **how: Any
 ) -> Made:
-    """Call ``make`` on a workload at these settings; it says what is being done, unless ``quiet``."""
+    """Call ``make`` on a workload at these settings, and show its progress unless ``quiet``."""
     with progress(quiet) as say:
         return make(workload.function, hyperparameters=settings, name=workload.name, progress=say, **how)
 
 
 def settings_of(found: Workload, options: CaptureOptions) -> dict[str, Scalar]:
-    """Return the hyperparameters. Raises WorkloadError for what the workload does not have, or goes with a file."""
+    """Return the hyperparameters. Raises WorkloadError for unknown ones, and for options of files and scripts."""
     options.reading.refuse(f"{found.name} is a workload")
     options.refuse_script(f"{found.name} is a workload")
     return parse_settings(options.set, found.function, found.name)
 
 
 def symbols_of(found: File, options: CaptureOptions) -> dict[str, int]:
-    """Return the settings as values of symbols. Raises WorkloadError for other options, and for no positive integer."""
+    """Return the settings as values of symbols. Raises WorkloadError for a setting that is no positive integer, and
+    for options of other targets."""
     if options.real or options.first_step or options.assume:
         raise WorkloadError(f"{found}: --real, --assume and --first-step go with a workload")
     replace(options, step=None).refuse_script(str(found))
@@ -244,7 +250,7 @@ def step_of(target: str, verb: str) -> Workload:
     script."""
     found = resolve(target)
     if isinstance(found, Script):
-        other = " (or put with tensortide.budget(...): around the loop of the script)" if verb == "run" else ""
+        other = " (or open tensortide.budget(...) around the script's training loop)" if verb == "run" else ""
         raise WorkloadError(f"{found}, which has no step to call: {verb} goes with a workload, file.py:function{other}")
     if isinstance(found, File):
         raise WorkloadError(f"{found}, which has no step to run: {verb} goes with a workload")
@@ -253,7 +259,7 @@ def step_of(target: str, verb: str) -> Workload:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A function that says what is being done, on a terminal only; nothing shows for work of under a second."""
+    """Yield a function that shows a message; it shows on a terminal only, and only after a second of work."""
     if quiet or not sys.stderr.isatty():
         yield lambda message: None
         return
@@ -272,7 +278,7 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 def console() -> Console:
-    """Standard output: styled on a terminal, plain and 100 wide in a pipe."""
+    """Return a console for standard output: styled on a terminal, plain and 100 columns wide in a pipe."""
     from rich.console import Console
 
     return Console(highlight=False) if sys.stdout.isatty() else Console(width=100, highlight=False, no_color=True)

@@ -53,7 +53,7 @@ class TimeOptions:
         option("--durations", "File of durations (default: NAME.durations.json beside a saved graph, if it is there)."),
     ] = None
     measure: Annotated[
-        bool, option("--measure", "Run the workload here and measure its ops instead of an estimate.")
+        bool, option("--measure", "Run the workload here and measure its ops instead of estimating them.")
     ] = False
 
     def check(self, machine: str | None) -> None:
@@ -70,22 +70,24 @@ class MeasureOptions:
     steps: Annotated[int, Parameter(help="Steps to measure, after warming up.", validator=validators.Number(gte=1))] = 9
     clock: Annotated[
         Literal["wall", "thread"],
-        Parameter(help="Durations by wall time, or by processor time of one thread: for shared machines."),
+        Parameter(help="Measure wall time, or processor time of one thread (for shared machines)."),
     ] = "wall"
     threads: Annotated[
         int | None,
         Parameter(
-            show_default=False, help="Threads within ops (--clock thread: 1).", validator=validators.Number(gte=1)
+            show_default=False, help="Threads per op (with --clock thread: 1).", validator=validators.Number(gte=1)
         ),
     ] = None
     isolated: Annotated[
-        bool, option("--isolated", "Execute each distinct op alone, on random tensors: for steps too large to run.")
+        bool, option("--isolated", "Execute each distinct op by itself, on random tensors; for steps too large to run.")
     ] = False
     recorded: Annotated[
         Path | None,
-        option("--from", "Times from a file: a profiler's trace (.json, also .gz), or a list (.csv, .jsonl: op, ns)."),
+        option(
+            "--from", "Read times from a file: a profiler's trace (.json, also .gz), or a list (.csv, .jsonl: op, ns)."
+        ),
     ] = None
-    strict: Annotated[bool, option("--strict", "An op that cannot be measured is an error.")] = False
+    strict: Annotated[bool, option("--strict", "Fail if an op cannot be measured.")] = False
 
     def conditions(self, device: str | None) -> dict[str, Any]:
         """Clock, threads and device of a measurement."""
@@ -105,9 +107,9 @@ def timed(
 ) -> Imported:
     """Return the step of a target, its loops written out, with durations.
 
-    What is asked for counts: a file, an estimate for a machine, a measurement. Otherwise those that a file brings, else
-    an estimate for the machine it was captured for, or ``timing.DEFAULT``. A file must be of this graph. ``reading``
-    are options of an importer.
+    Durations are those that the options ask for (a file, an estimate for a machine, a measurement); else those that
+    the target brings; else an estimate for the machine that it was captured for, or for ``timing.DEFAULT``. A file of
+    durations must be of this graph. ``reading`` are options of an importer.
     """
     times.check(options.machine)
     if times.measure and isinstance(found, Workload):
@@ -128,8 +130,10 @@ def timed(
 def with_durations(
     step: Imported, times: TimeOptions, machine: str | None = None, *, quiet: bool, **conditions: Any
 ) -> Imported:
-    """Return ``step`` with the durations that are asked for, else its own, else an estimate for ``machine``.
-    ``--measure`` executes each distinct op alone, under these ``conditions``."""
+    """Return ``step`` with the durations that the options ask for, else its own, else an estimate for ``machine``.
+
+    A measurement executes each distinct op by itself, under these ``conditions``.
+    """
     times.check(machine)
     graph = unrolled(step.graph)
     if times.durations is not None:

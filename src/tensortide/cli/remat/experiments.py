@@ -40,7 +40,7 @@ Policies = Annotated[
 Limit = Annotated[
     float,
     Parameter(
-        help="Give a run up when it takes this many times the step without recomputation.",
+        help="Abort a run once it takes this many times the step without recomputation.",
         validator=validators.Number(gte=1),
     ),
 ]
@@ -59,7 +59,7 @@ class PlayOptions:
 
     save: Annotated[
         Path | None,
-        option("--save", "File of finished runs: they are added as they end, and those it has are not made again."),
+        option("--save", "File of finished runs: new ones are appended, and those in it are not repeated."),
     ] = None
     jobs: Annotated[
         int | None,
@@ -75,7 +75,7 @@ class PlayOptions:
 
     @contextlib.contextmanager
     def playing(self) -> Iterator[Play]:
-        """Open the file of finished runs, if there is one, and tell of the progress of others on a terminal."""
+        """Open the file of finished runs, if one is given, and show the progress of new ones on a terminal."""
         with Saved(self.save) if self.save else contextlib.nullcontext() as saved, progress(self.out.quiet) as say:
             yield partial(play_all, saved=saved, workers=self.jobs, progress=say)
 
@@ -83,7 +83,7 @@ class PlayOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class StepOptions:
-    """Options of experiments on steps: the budgets, the time at which a run is given up, and how steps are read."""
+    """Options of experiments on steps: budgets, the time limit of a run, and how steps are read."""
 
     budgets: Budgets = "1.0:0.1"
     limit: Limit = 2.0

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 LAYERS = 10_000
-"""Of the longest made-up chain."""
+"""Most layers of a made-up chain."""
 
 
 def simulate(
@@ -62,7 +62,7 @@ def simulate(
     limit: Annotated[
         float,
         Parameter(
-            help="Abort the run once it takes this many times the step without recomputation.",
+            help="Abort a run once it takes this many times the step without recomputation.",
             validator=validators.Number(gte=1),
         ),
     ] = 2.0,

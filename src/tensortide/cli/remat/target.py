@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class StepRules:
-    """Rules by which steps are played, whatever happens to what they drop."""
+    """Rules by which steps are played, apart from the handling of released tensors."""
 
     compat: Annotated[
         bool, option("--compat", "Play by the rules of DTR's own simulator, to the byte (docs/remat.md).")
@@ -35,7 +35,7 @@ class StepRules:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class RuleOptions(StepRules):
-    """Rules by which steps are played, and what happens to what they drop."""
+    """Rules by which steps are played, with the handling of released tensors."""
 
     deallocation: Annotated[
         Deallocation,
