@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,8 +17,7 @@ from tensortide.cost import missing
 from tensortide.errors import CaptureError, TensortideError
 from tensortide.graph.model import Graph, Phase
 from tensortide.recorder import capture
-
-Step = Callable[[], Any]
+from tests.recorder.steps import Step, trained
 
 
 def _net() -> torch.nn.Module:
@@ -29,33 +27,15 @@ def _net() -> torch.nn.Module:
 
 def _names_no_device() -> Step:
     net = _net()
-    optimizer = torch.optim.AdamW(net.parameters())
     x, y = torch.randn(4, 3, 8, 8), torch.randint(10, (4,))
-
-    def step() -> Any:
-        loss = F.cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
-    return step
+    return trained(net, lambda: F.cross_entropy(net(x), y))
 
 
 def _names_its_device() -> Step:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     net = _net().to(device)
-    optimizer = torch.optim.AdamW(net.parameters())
     x, y = torch.randn(4, 3, 8, 8).to(device), torch.randint(10, (4,), device=torch.device(device, 0))
-
-    def step() -> Any:
-        loss = F.cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
-    return step
+    return trained(net, lambda: F.cross_entropy(net(x), y))
 
 
 def _ops(graph: Graph) -> list[str]:

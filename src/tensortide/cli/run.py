@@ -6,7 +6,7 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,81 +36,94 @@ if TYPE_CHECKING:
 Target = Annotated[str, Parameter(help="file.py:function, package.module:function or an example.")]
 
 
-def run(
-    target: Target,
-    /,
-    *,
-    budget: Annotated[str, option("--budget", "Most memory for tensors: 8GiB, 60% of the device's, or auto.")] = "",
+@Parameter(name="*")
+@dataclass(frozen=True)
+class RunOptions:
+    """The limit, the policy, and the steps that are run."""
+
+    budget: Annotated[str, option("--budget", "Most memory for tensors: 8GiB, 60% of the device's, or auto.")] = ""
     least: Annotated[
         bool, option("--least", "Search for the least budget of a step, simulated and then confirmed by live runs.")
-    ] = False,
+    ] = False
     policy: Annotated[
         str,
         Parameter(help="Eviction policy: dtr-eq, lru, dtr-eq+sqrt, ...; FILE.py:NAME; or a plan to follow (.json)."),
-    ] = DEFAULT,
-    steps: Annotated[int, Parameter(help="Steps to measure, of each kind.")] = 3,
+    ] = DEFAULT
+    steps: Annotated[int, Parameter(help="Steps to measure, of each kind.")] = 3
     plain: Annotated[
         bool,
         Parameter(
             negative="--no-plain",
             help="Also run ordinary steps, to compare with; omit them if the step fits only under a budget.",
         ),
-    ] = True,
-    set: Settings = (),
+    ] = True
+    set: Settings = ()
     real: Annotated[
         bool, option("--real", "Capture on real tensors if the step is captured too; it always runs on real ones.")
-    ] = False,
+    ] = False
     device: Annotated[
         str | None,
         option(
             "--device",
             "Device to build the workload on and whose memory to limit: cpu, cuda, cuda:1 (default: a GPU if any).",
         ),
-    ] = None,
-    check: Annotated[
+    ] = None
+    check_writes: Annotated[
         bool, option("--check", "Look for writes that a budget cannot see and for ops that do not repeat; slow.")
-    ] = False,
-    compare: Annotated[bool, option("--compare", "Show what the simulator predicts beside what was measured.")] = False,
-    plan: Annotated[Path | None, option("--plan", "Write the last step, as it ran, as a plan.")] = None,
+    ] = False
+    compare: Annotated[bool, option("--compare", "Show what the simulator predicts beside what was measured.")] = False
+    plan: Annotated[Path | None, option("--plan", "Write the last step, as it ran, as a plan.")] = None
+
+    def check(self) -> None:
+        """Raise RunError if they contradict each other, OutputError if the plan cannot be written."""
+        if self.plan is not None:
+            check_writable(self.plan)
+        if bool(self.budget) is self.least or (self.least and (self.compare or self.check_writes or self.plan)):
+            raise RunError("give either --budget, or --least alone, which searches for one")
+
+    def captures(self) -> bool:
+        """Return whether the step has to be captured too."""
+        return self.least or self.compare or self.plan is not None or isinstance(decision(self.policy), Plan)
+
+
+def run(
+    target: Target,
+    /,
+    *,
+    asked: RunOptions = RunOptions(),
     files: Files = Files(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Run a workload for real under a memory budget, and compare with ordinary steps of it."""
     from tensortide.reports.sections.run import document, least_document
     from tensortide.run.budget import Budget
-    from tensortide.run.least import least as searched
+    from tensortide.run.least import least
     from tensortide.run.measure import compared, measured
 
     files.check()
-    if plan is not None:
-        check_writable(plan)
-    if bool(budget) is least or (least and (compare or check or plan is not None)):
-        raise RunError("give either --budget, or --least alone, which searches for one")
-    workload, options = step_of(target, "run"), CaptureOptions(set=set, real=real)
+    asked.check()
+    workload, steps = step_of(target, "run"), asked.steps
+    options, quiet = CaptureOptions(set=asked.set, real=asked.real), out.quiet or out.json
     settings = settings_of(workload, options)
-    captured = least or compare or plan is not None or isinstance(decision(policy), Plan)
-    quiet = out.quiet or out.json
-    graph = _captured(workload, options, quiet=quiet) if captured else None
-    if least:
+    graph = _captured(workload, options, quiet=quiet) if asked.captures() else None
+    step = target, workload.function, settings
+    if asked.least:
         assert graph is not None
         with told(), progress(quiet) as say:
-            run_of_least = searched(
-                target, workload.function, settings, graph, policy, device, steps, plain=plain, progress=say
-            )
-        made = least_document(run_of_least)
-        show(made, out, wrote=files.write(made, table="figures"))
-        return
-    limit = Budget(budget, policy, graph=graph, device=device, check=check)
-    with told(), progress(quiet) as say:
-        result = measured(target, workload.function, settings, limit, steps, plain=plain, progress=say)
-    found = limit.steps[-steps:]
-    both = compared(limit, found) if compare else None
-    if plan is not None:
-        if not found:
-            raise RunError(f"no plan was written to {plan}: no step ran the ops of the captured one")
-        save_plan(found[-1].plan(), plan)
-    made = document(result, both)
-    show(made, out, wrote=[*files.write(made, table="figures"), *([] if plan is None else [plan])])
+            found = least(*step, graph, asked.policy, asked.device, steps, plain=asked.plain, progress=say)
+        made = least_document(found)
+    else:
+        limit = Budget(asked.budget, asked.policy, graph=graph, device=asked.device, check=asked.check_writes)
+        with told(), progress(quiet) as say:
+            result = measured(*step, limit, steps, plain=asked.plain, progress=say)
+        latest = limit.steps[-steps:]
+        both = compared(limit, latest) if asked.compare else None
+        if asked.plan is not None:
+            if not latest:
+                raise RunError(f"no plan was written to {asked.plan}: no step ran the ops of the captured one")
+            save_plan(latest[-1].plan(), asked.plan)
+        made = document(result, both)
+    show(made, out, wrote=[*files.write(made, table="figures"), *([] if asked.plan is None else [asked.plan])])
 
 
 def _captured(workload: Workload, options: CaptureOptions, *, quiet: bool) -> Graph:

@@ -219,17 +219,27 @@ class _Event(_Stream):
     """An event on the pretended GPU."""
 
 
+_STREAM = _Stream()
+
 Answers = dict[str, Any]
+Answer = Callable[..., Any]
+_USED = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached")
+_IGNORED = ("empty_cache", "reset_peak_memory_stats", "reset_accumulated_memory_stats", "synchronize", "set_stream")
+
+
+def _answer(value: Any) -> Answer:
+    return lambda *args, **kwargs: value
+
+
+def _no_context(*args: object) -> contextlib.AbstractContextManager[None]:
+    del args
+    return contextlib.nullcontext()
 
 
 def _answers(gpu: Gpu, note: Callable[[str], None]) -> Iterator[tuple[Any, Answers]]:
     """Answers of the framework's modules about the GPU, by module."""
-    cuda: Any = torch.cuda
 
-    def answer(value: Any) -> Callable[..., Any]:
-        return lambda *args, **kwargs: value
-
-    def counter(value: Any) -> Callable[..., Any]:
+    def counter(value: Any) -> Answer:
         def read(*args: object, **kwargs: object) -> Any:
             del args, kwargs
             note("the program's own questions for used GPU memory are answered 0")
@@ -237,17 +247,77 @@ def _answers(gpu: Gpu, note: Callable[[str], None]) -> Iterator[tuple[Any, Answe
 
         return read
 
-    stream, ignored, memory = _Stream(), answer(None), gpu.memory_bytes
-    counters = dict.fromkeys(
-        ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached"),
-        counter(0),
+    ignored, cuda, memory = _answer(None), torch.cuda, counter((gpu.memory_bytes, gpu.memory_bytes))
+    common = {
+        **dict.fromkeys(_USED, counter(0)),
+        **dict.fromkeys(_IGNORED, ignored),
+        "device_count": _answer(1),
+        "is_available": _answer(True),
+        "current_stream": _answer(_STREAM),
+    }
+    counters = {"mem_get_info": memory, "memory_stats": counter({}), "memory_summary": counter("")}
+    yield cuda, {**common, **counters, **_of_cuda(gpu)}
+    yield cuda.nvtx, dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), ignored)
+    yield (
+        torch.backends.cudnn,
+        {
+            "is_available": _answer(gpu.nvidia),
+            "version": _answer(91900),
+            "is_acceptable": _answer(False),  # asked to lay the weights of recurrent layers into one block
+        },
     )
-    ignoring = ("empty_cache", "reset_peak_memory_stats", "reset_accumulated_memory_stats", "synchronize", "set_stream")
-    properties = SimpleNamespace(
+    yield torch.backends.cuda, {"is_built": _answer(True)}
+    accelerator: Any = getattr(torch, "accelerator", None)
+    if accelerator is not None:
+        yield (
+            accelerator,
+            {
+                **common,
+                **dict.fromkeys(("current_device_index", "current_device_idx"), _answer(0)),
+                **dict.fromkeys(("set_device_index", "set_device_idx"), ignored),
+                "current_accelerator": lambda check_available=False: torch.device("cuda"),
+                "device_index": _no_context,
+                "get_memory_info": memory,
+            },
+        )
+    yield fake_module, {"init_gpu_context": ignored}  # there is none to be made
+
+
+def _of_cuda(gpu: Gpu) -> Answers:
+    """Answers of ``torch.cuda`` alone, but for its counters."""
+    ignored, fresh = _answer(None), torch.zeros(16, dtype=torch.uint8)
+    return {
+        **dict.fromkeys(("_lazy_init", "init", "_lazy_call", "set_device", "ipc_collect", "_sleep"), ignored),
+        **dict.fromkeys(("reset_max_memory_allocated", "reset_max_memory_cached"), ignored),
+        **dict.fromkeys(("set_rng_state", "set_rng_state_all", "set_per_process_memory_fraction"), ignored),
+        **dict.fromkeys(("Stream", "ExternalStream"), _Stream),
+        **dict.fromkeys(("stream", "device", "device_of"), _no_context),
+        **dict.fromkeys(("can_device_access_peer", "is_current_stream_capturing"), _answer(False)),
+        "get_sync_debug_mode": _answer(0),
+        "set_sync_debug_mode": ignored,
+        "get_rng_state": _answer(fresh),
+        "get_rng_state_all": _answer([fresh]),
+        "initial_seed": _answer(0),
+        "current_device": _answer(0),
+        "current_blas_handle": _answer(0),
+        "utilization": _answer(0),
+        "default_stream": _answer(_STREAM),
+        "Event": _Event,
+        "get_device_properties": _answer(_properties(gpu)),
+        "get_device_name": _answer(gpu.name),
+        "get_device_capability": _answer(gpu.capability),
+        "get_arch_list": _answer([f"sm_{gpu.capability[0]}{gpu.capability[1]}"]),
+        "is_bf16_supported": lambda including_emulation=True: bool(including_emulation or gpu.capability >= (8, 0)),
+        "is_tf32_supported": _answer(gpu.capability >= (8, 0)),
+    }
+
+
+def _properties(gpu: Gpu) -> SimpleNamespace:
+    return SimpleNamespace(
         name=gpu.name,
         major=gpu.capability[0],
         minor=gpu.capability[1],
-        total_memory=memory,
+        total_memory=gpu.memory_bytes,
         multi_processor_count=gpu.multiprocessors,
         warp_size=32,
         is_integrated=False,
@@ -256,62 +326,3 @@ def _answers(gpu: Gpu, note: Callable[[str], None]) -> Iterator[tuple[Any, Answe
         regs_per_multiprocessor=65536,
         gcnArchName=gpu.name,
     )
-    fresh = torch.zeros(16, dtype=torch.uint8)
-    common = {**counters, **dict.fromkeys(ignoring, ignored), "device_count": answer(1), "is_available": answer(True)}
-    nothing = contextlib.nullcontext
-    yield (
-        cuda,
-        {
-            **common,
-            **dict.fromkeys(("_lazy_init", "init", "_lazy_call", "set_device", "ipc_collect", "_sleep"), ignored),
-            **dict.fromkeys(("reset_max_memory_allocated", "reset_max_memory_cached"), ignored),
-            **dict.fromkeys(("set_rng_state", "set_rng_state_all", "set_per_process_memory_fraction"), ignored),
-            **dict.fromkeys(("current_stream", "default_stream"), answer(stream)),
-            **dict.fromkeys(("Stream", "ExternalStream"), _Stream),
-            **dict.fromkeys(("stream", "device", "device_of"), lambda *args: nothing()),
-            **dict.fromkeys(("get_rng_state",), answer(fresh)),
-            "Event": _Event,
-            "current_device": answer(0),
-            "get_device_properties": answer(properties),
-            "get_device_name": answer(gpu.name),
-            "get_device_capability": answer(gpu.capability),
-            "get_arch_list": answer([f"sm_{gpu.capability[0]}{gpu.capability[1]}"]),
-            "get_rng_state_all": answer([fresh]),
-            "initial_seed": answer(0),
-            "is_bf16_supported": lambda including_emulation=True: bool(including_emulation or gpu.capability >= (8, 0)),
-            "is_tf32_supported": answer(gpu.capability >= (8, 0)),
-            "mem_get_info": counter((memory, memory)),
-            "memory_stats": counter({}),
-            "memory_summary": counter(""),
-            **dict.fromkeys(("can_device_access_peer", "is_current_stream_capturing"), answer(False)),
-            "get_sync_debug_mode": answer(0),
-            "set_sync_debug_mode": ignored,
-            "current_blas_handle": answer(0),
-            "utilization": answer(0),
-        },
-    )
-    yield cuda.nvtx, dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), ignored)
-    yield (
-        torch.backends.cudnn,
-        {
-            "is_available": answer(gpu.nvidia),
-            "version": answer(91900),
-            "is_acceptable": answer(False),  # asked to lay the weights of recurrent layers into one block
-        },
-    )
-    yield torch.backends.cuda, {"is_built": answer(True)}
-    accelerator: Any = getattr(torch, "accelerator", None)
-    if accelerator is not None:
-        yield (
-            accelerator,
-            {
-                **common,
-                **dict.fromkeys(("current_device_index", "current_device_idx"), answer(0)),
-                **dict.fromkeys(("set_device_index", "set_device_idx"), ignored),
-                "current_accelerator": lambda check_available=False: torch.device("cuda"),
-                "current_stream": answer(stream),
-                "device_index": lambda *args: nothing(),
-                "get_memory_info": counter((memory, memory)),
-            },
-        )
-    yield fake_module, {"init_gpu_context": ignored}  # there is none to be made
