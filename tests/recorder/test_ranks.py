@@ -92,7 +92,7 @@ def test_replicas_sum_their_gradients() -> None:
     assert graph.meta.captured_on == "real"
     assert parameter_bytes(graph) == PARAMETERS * 4
     assert payload(graph)["allreduce", "backward"] == PARAMETERS * 4
-    with pytest.raises(CaptureError, match="DistributedDataParallel, which looks into memory"):
+    with pytest.raises(CaptureError, match="DistributedDataParallel, which reads memory"):
         capture(replicated, ranks=RANKS, real=False)
 
 

@@ -31,7 +31,7 @@ def capture(
     name: str = "",
     progress: Callable[[str], None] | None = None,
 ) -> Graph:
-    """Graph of one training step, captured on fake tensors: nothing is allocated, nothing of the user's changes.
+    """Capture one training step as a Graph, on fake tensors: it allocates nothing and leaves the user's objects as is.
 
     ``target`` is one of
 
@@ -46,23 +46,22 @@ def capture(
     - the *text* of a target as the command line takes it: ``file.py:function``, ``package.module:function``
       or the name of a built-in example.
 
-    ``real`` runs on real tensors instead (clones of the user's). A value that the step reads (``loss.item()``) has a
-    stand-in on fake tensors, which ``graph.meta.assumptions`` tell with the line that reads it. Where a value decides
-    shapes, real tensors are taken if the step fits on this machine, unless ``real`` is False. ``assume`` gives values,
-    or numbers of elements that are chosen, by place: ``{"train.py:41": 128}``. ``first_step`` records the very first
-    step, the one that creates optimizer state; by default one step runs before the recorded one.
+    ``real`` captures on real tensors instead (clones of the user's). On fake tensors a value that the step reads
+    (``loss.item()``) is replaced by a stand-in, which ``graph.meta.assumptions`` lists with the line that reads it.
+    Where values decide shapes, the step is captured on real tensors if it fits on this machine, unless ``real`` is
+    False. ``assume`` gives values, or numbers of selected elements, by line: ``{"train.py:41": 128}``. ``first_step``
+    records the very first step, which creates the optimizer state; by default one step runs before the recorded one.
 
-    ``device="cuda"`` captures the step of a GPU, on any build of PyTorch and with no GPU there: ``torch.cuda`` answers
-    as if there were one, and kernels are those of ``machine``, a GPU by its name in the catalogue (``"h100"``; default
-    an A100). A workload that puts no tensor on ``cuda`` has all its tensors put there. ``machine`` alone implies the
-    device.
+    ``device="cuda"`` captures the step of a GPU on any build of PyTorch, without a GPU: ``torch.cuda`` answers as if
+    there were one, and kernels are those of ``machine``, a GPU by its name in the catalogue (``"h100"``; default: an
+    A100). A workload that puts no tensor on ``cuda`` is moved there as a whole. ``machine`` alone implies the device.
 
-    ``ranks`` captures a workload written for several processes (DDP, FSDP, tensor parallel) as rank 0 of so many:
-    ``init_process_group`` joins a group whose collectives are recorded and move nothing.
+    ``ranks`` captures a workload written for several processes (DDP, FSDP, tensor parallel) as rank 0 of that many, in
+    this process: ``init_process_group`` joins a group whose collectives are recorded and move no data.
 
     Raises WorkloadError if the target cannot be found or built, CaptureError if the step fails (with op, module
-    path and source line), DataDependent if it needs a value that fake tensors do not have and does not fit as it is,
-    TorchUnavailable where PyTorch is missing or too old.
+    path and source line), DataDependent if it needs a value that fake tensors do not have and is too large to capture
+    on real ones, TorchUnavailable if PyTorch is missing or too old.
     """
     import tensortide.recorder.torch_compat  # noqa: F401  # before all else: it says what is wrong with PyTorch
     from tensortide.recorder.building import captured, named, with_assumption
@@ -78,7 +77,7 @@ def capture(
 
 
 def resolver(op: OpView) -> tuple[Cost, How] | None:
-    """Cost of an op that has no rule, from the framework if it is installed: its formula, or the op's parts."""
+    """Cost of an op without a rule, from PyTorch if it is installed: its own formula, or the op's decomposition."""
     try:
         from tensortide.recorder.fallback import fallback
     except ImportError:

@@ -34,7 +34,7 @@ class State:
 
     @contextlib.contextmanager
     def gradients_watched(self) -> Iterator[None]:
-        """See each gradient at the moment it is accumulated, even if the step drops it before its end."""
+        """Name each gradient at the moment it is accumulated, since the step may release it before its end."""
         owners: dict[int, str] = {}
 
         def accumulated(parameter: torch.Tensor) -> None:
@@ -49,7 +49,7 @@ class State:
             yield
 
     def name(self, name: str, role: Role, tensor: int) -> None:
-        """Name a tensor by its index, one that is released by now perhaps."""
+        """Name a tensor by its index; it may have been released by now."""
         self._named.setdefault((name, role, tensor), Named(name, role, tensor))
 
     def add_outputs(self, result: Any) -> None:
@@ -60,13 +60,12 @@ class State:
 
     @property
     def all_named(self) -> tuple[Named, ...]:
-        """Every tensor that had a name at some time: a parameter whose ``.data`` was exchanged had two."""
+        """All named tensors; a name may have several, such as that of a parameter whose ``.data`` was replaced."""
         return tuple(self._named.values())
 
     @property
     def named(self) -> tuple[Named, ...]:
-        """Named tensors, each name once; only a gradient may be listed twice, the new one beside the one from
-        before."""
+        """Named tensors, each name once; only a gradient may be listed twice, old and new."""
         first: dict[object, Named] = {}
         for key, entry in self._named.items():
             first.setdefault(key if entry.role is Role.GRADIENT else key[:2], entry)
@@ -74,7 +73,7 @@ class State:
 
     def _add(self, name: str, tensor: torch.Tensor, role: Role) -> None:
         wrapper: Any = tensor
-        if hasattr(wrapper, "__tensor_flatten__"):  # its parts are what is in memory here
+        if hasattr(wrapper, "__tensor_flatten__"):  # the memory is that of its parts
             held = {part: getattr(tensor, part) for part in wrapper.__tensor_flatten__()[0]}
             parts = {part: item for part, item in held.items() if isinstance(item, torch.Tensor)}
             for part, item in parts.items():
@@ -144,7 +143,8 @@ def build(recorder: Recorder, tracker: Tracker, state: State, meta: Meta) -> Gra
 
 
 def _settle_phases(ops: list[Op], recorder: Recorder, named: Iterable[Named]) -> list[Op]:
-    """Two corrections that need the whole step: an inference step's ops are forward, clearing gradients is not."""
+    """Correct phases that depend on the whole step: all ops of an inference step are forward; clearing gradients never
+    is."""
     if not any(op.phase in (Phase.BACKWARD, Phase.OPTIMIZER) for op in ops):
         return [replace(op, phase=Phase.FORWARD) if op.phase is Phase.OTHER else op for op in ops]
     gradients = {recorder.tensors[n.tensor].storage for n in named if n.role is Role.GRADIENT}

@@ -1,6 +1,6 @@
-"""The step of the user's target: built, isolated and warmed up, alike for every run of a workload; and recorded.
+"""Building, isolating, warming up and recording the step of the user's target; captures and measurements share it.
 
-A pair (model, inputs) is a step too: inference, or training with a loss and an optimizer by name.
+A pair (model, inputs) becomes a step too: inference, or training with a loss and an optimizer by name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LEARNING_RATE = 1e-3
 
 
 class Named(NamedTuple):
-    """A workload or step, what it is called, and whether it is known to be a step."""
+    """A workload or a step, its name, and whether it is known to be a step."""
 
     target: Callable[..., Any]
     name: str
@@ -77,8 +77,8 @@ def built(
 ) -> Iterator[Step]:
     """The step of ``workload``, isolated from the user's objects, for as long as the context lasts.
 
-    It is on fake tensors under ``mode``, else on real ones: clones of the user's. It has run once, unless it is its
-    ``first_step`` that is wanted.
+    It works on fake tensors of ``mode``, or else on clones of the user's tensors. It has run once already, unless
+    ``first_step`` is true.
     """
     name, real = workload.name, mode is None
     stand_in = clones() if mode is None else fakes(mode)
@@ -86,7 +86,7 @@ def built(
         stand_in = mode.stand_in(stand_in)
     outside = Isolation(stand_in)
     paths = contextlib.nullcontext if real else same_paths
-    around = contextlib.nullcontext() if mode is None else mode.in_place()
+    around = contextlib.nullcontext() if mode is None else mode.installed()
     with undisturbed(), around, loaders(lambda item: outside.visit(item, "batch")):
         try:
             with mode or contextlib.nullcontext(), contextlib.ExitStack() as placed:
@@ -97,7 +97,7 @@ def built(
                     progress("building the workload")
                     with paths(), followed():
                         made = (target, False) if workload.is_step else _build(target, hyperparameters, name, real)
-                    if made[1] and first_step:  # it was no workload but the step: as if it had not been called
+                    if made[1] and first_step:  # the target was the step itself: undo that call
                         outside.restore()
                         with disable_current_modes():
                             if mode is not None:
@@ -110,7 +110,7 @@ def built(
                 if isinstance(mode, CudaFakeMode) and not any(tensor.is_cuda for tensor in inside.stand_ins()):
                     inside.restore()
                     outside.restore()
-                    placed.enter_context(mode.everything_moved())
+                    placed.enter_context(mode.all_on_gpu())
                     step, called, inside = build()
                 with paths(), contextlib.closing(inside):
                     if not called and not first_step:
@@ -134,8 +134,11 @@ def captured(
     first_step: bool,
     progress: Callable[[str], None],
 ) -> Graph:
-    """The Graph of a step of ``workload``: on fake tensors, unless ``real``; if that is None, on real ones where fake
-    ones fail and the step fits on this machine. A ``gpu`` is one that is pretended to be there: it has no real ones."""
+    """The Graph of a step of ``workload``, captured on fake tensors, or on real ones if ``real``.
+
+    If ``real`` is None, a failure on fake tensors leads to real ones, provided that the step fits on this machine. A
+    pretended ``gpu`` has no real tensors.
+    """
 
     def attempt(mode: StepFakeMode | None) -> Graph:
         with built(workload, hyperparameters, mode=mode, first_step=first_step, progress=progress) as step:
@@ -159,17 +162,19 @@ def captured(
         reason = error.reason
     progress("on real tensors")
     graph = attempt(None)
-    return with_assumption(graph, f"captured on real tensors; on fake ones: {reason}")
+    return with_assumption(graph, f"captured on real tensors; fake ones failed: {reason}")
 
 
 def with_assumption(graph: Graph, text: str) -> Graph:
-    """``graph``, which says ``text`` before all else that was assumed."""
+    """``graph`` with ``text`` as its first assumption."""
     return replace(graph, meta=replace(graph.meta, assumptions=(text, *graph.meta.assumptions)))
 
 
 def _with_dependence(graph: Graph, again: Callable[[], Graph], mode: StepFakeMode, name: str) -> Graph:
-    """``graph``, which says whether its ops depend on the stand-ins for values; ``again`` records its step once more.
-    Raises DataDependent if they depend on an integer: it decides shapes, or how often a loop runs."""
+    """``graph``, whose assumptions say whether its ops depend on stand-ins; ``again`` records its step once more.
+
+    Raises DataDependent if they depend on an integer, which decides shapes or the number of iterations of a loop.
+    """
     depends = _depends(_shapes(graph), again, mode)
     if depends and mode.values.whole:
         place = min(mode.values.whole)
@@ -178,7 +183,7 @@ def _with_dependence(graph: Graph, again: Callable[[], Graph], mode: StepFakeMod
 
 
 def _depends(first: list[object], again: Callable[[], Graph], mode: StepFakeMode) -> bool | None:
-    """True if the step runs other ops with other stand-ins; None if its ops differ from step to step anyway."""
+    """True if other stand-ins change the ops of the step; None if its ops differ from step to step anyway."""
     for mode.values.other in (True, False):
         silence = io.StringIO()
         try:
@@ -255,7 +260,7 @@ def meta_of(
     hyperparameters: Mapping[str, Scalar] | None = None,
     notes: Iterable[str] = (),
 ) -> Meta:
-    """Describe a capture here and now; ``notes`` are further assumptions."""
+    """The Meta of a capture made now; ``notes`` are assumptions besides those of ``mode``."""
     return Meta(
         workload=name,
         hyperparameters=dict(hyperparameters or {}),
@@ -271,7 +276,7 @@ def meta_of(
 def _build(
     target: Callable[..., Any], hyperparameters: Mapping[str, Scalar], name: str, real: bool
 ) -> tuple[Step, bool]:
-    """The step, and whether it has already been called once (``target`` was no workload but the step itself)."""
+    """The step, and True if ``target`` was the step itself rather than a workload, and has thus been called once."""
     try:
         inspect.signature(target).bind(**hyperparameters)
     except TypeError as error:

@@ -42,7 +42,7 @@ _AUTOGRAD = _TORCH + str(Path("autograd/__init__.py"))
 _ENGINE = _TORCH + str(Path("autograd/graph.py"))
 
 Origin = tuple[int, int, int]
-"""Module, source line and branch of an op: those of its gradient, too."""
+"""Module, source line and branch of an op, which its gradient inherits."""
 Context = tuple[Phase, int, int, bool, int]
 """Fields of an op: phase, module, source line, recomputation, branch."""
 
@@ -57,7 +57,7 @@ def is_internal(filename: str) -> bool:
 
 
 class _Internal(dict[CodeType, bool]):
-    """Remembers of each code object whether it is internal."""
+    """A cache of ``is_internal`` by code object."""
 
     def __missing__(self, code: CodeType) -> bool:
         self[code] = found = is_internal(code.co_filename)
@@ -74,7 +74,7 @@ def _context(phase: Phase, origin: Origin) -> Context:
 
 
 class Tracker:
-    """Answers, for the op about to run, where it stands. Give its ``context`` to a Recorder and ``watch`` the step."""
+    """Locates the op about to run, in step and code. Give its ``context`` to a Recorder, and ``watch`` the step."""
 
     def __init__(self, modules: dict[str, torch.nn.Module]) -> None:
         self.modules: list[Module] = []
@@ -82,7 +82,7 @@ class Tracker:
         self.branches: list[Branch] = []
         self.branch = OUTSIDE
         self.by_engine: set[int] = set()
-        """Ops that the autograd engine runs itself: sums of gradients."""
+        """Ops that the autograd engine itself runs: sums of gradients."""
         self._module_ids: dict[int, int] = {}
         self._owners: dict[int, int] = {}
         self._known: list[torch.nn.Module] = []
@@ -91,9 +91,9 @@ class Tracker:
         self._source_ids: dict[tuple[CodeType, int], int] = {}
         self._internal = _Internal()
         self._recorded = [False]
-        """Per custom function that runs: True in a forward that autograd records, although gradients are off."""
+        """For each running custom function: True in a forward that autograd records, although gradients are off."""
         self._differentiated: list[bool] = []
-        """Per backward of a custom function that runs: True if it is itself differentiated (``create_graph``)."""
+        """For each running backward of a custom function: True if it is itself differentiated (``create_graph``)."""
         self._by_node: dict[int, Origin] = {}
         self._next_node = 0
         self._last: Origin = (OUTSIDE, OUTSIDE, OUTSIDE)
@@ -152,7 +152,7 @@ class Tracker:
         return origin
 
     def _number(self, origin: Origin) -> None:
-        """Remember whose the autograd nodes created since the last op are: the newest that of the op at ``origin``."""
+        """Attribute the autograd nodes created since the last op: the newest to ``origin``, others to the last op."""
         following = next_sequence_number()
         if following > self._next_node:
             self._settle(following - 1)
@@ -161,13 +161,13 @@ class Tracker:
         self._last = origin
 
     def _settle(self, end: int) -> None:
-        """Give the nodes up to number ``end`` that no op came with to the last op."""
+        """Attribute unattributed nodes below number ``end`` to the last op."""
         for number in range(self._next_node, end):
             self._by_node[number] = self._last
         self._next_node = max(self._next_node, end)
 
     def _function_called(self, number: int, frame: FrameType) -> None:
-        """Remember whose the node ``number``, of the custom function called from ``frame``, is."""
+        """Attribute the node ``number`` to the call of a custom function from ``frame``."""
         if current_graph_task_id() == -1 or self._recomputing(frame):
             origin = self._here(frame)
         else:
@@ -180,7 +180,7 @@ class Tracker:
 
     @contextlib.contextmanager
     def _functions_followed(self) -> Iterator[None]:
-        """Follow every call while active: of functions, and of ``apply`` that was looked up before."""
+        """Follow every call of a custom function while active, also through an ``apply`` that was looked up before."""
         forward: Any = SingleLevelFunction
         backward: Any = BackwardCFunction
 
@@ -227,7 +227,7 @@ class Tracker:
         return OUTSIDE
 
     def _recomputing(self, frame: FrameType | None) -> bool:
-        """True in what a checkpoint replays, and in the forward that a custom backward runs."""
+        """True in a forward that a checkpoint replays or that a custom backward runs."""
         users = False
         while frame is not None and frame.f_code.co_filename != _ENGINE:
             code = frame.f_code
@@ -277,7 +277,7 @@ class Tracker:
         return tuple(map(self._closure, args)), {name: self._closure(item) for name, item in kwargs.items()}
 
     def _closure(self, argument: Any) -> Any:
-        """An optimizer's closure runs the model: what it does is forward and backward, not the optimizer's."""
+        """Wrap an optimizer's closure: its ops are forward and backward, not the optimizer's."""
         if not isinstance(argument, (FunctionType, MethodType, functools.partial)):
             return argument
 
@@ -299,7 +299,7 @@ class Tracker:
     def watch(self, *, ends: bool = True) -> Iterator[None]:
         """Follow module calls and optimizer steps while active; leaves no hook behind.
 
-        Without ``ends`` the caller says when a step of an optimizer ends: hooks on it cannot be added in one of them.
+        Without ``ends`` the caller reports the ends of optimizer steps: no such hook can be added from within one.
         """
         self._next_node = next_sequence_number()
         handles = [

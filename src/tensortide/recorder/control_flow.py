@@ -43,7 +43,7 @@ class _Merge(torch.autograd.Function):
 
 @contextlib.contextmanager
 def followed(tracker: Tracker | None = None, recorder: Recorder | None = None) -> Iterator[None]:
-    """Run conditionals and loops op by op while active: in eager execution, PyTorch compiles each before it runs."""
+    """Run conditionals and loops op by op while active; PyTorch would compile each before it runs, even eagerly."""
     compiled = torch.compile
 
     @functools.wraps(compiled)
@@ -62,7 +62,7 @@ def followed(tracker: Tracker | None = None, recorder: Recorder | None = None) -
 
 
 def _kind(model: Any) -> str:
-    """Name of the operator over functions that PyTorch is about to compile; another or empty if it is none."""
+    """Name of the higher-order operator that PyTorch is about to compile; anything else gives another name, or none."""
     if isinstance(model, HigherOrderOperator):
         return str(model.name())
     inside = str(getattr(model, "__module__", "")).startswith("torch._higher_order_ops.")
@@ -104,7 +104,7 @@ def _merged(first: Any, second: Any) -> Any:
 
 
 def _value(predicate: Any) -> bool | None:
-    """Truth of a predicate, None if it is not known."""
+    """The value of a predicate; None if it is unknown."""
     if isinstance(predicate, FakeTensor):
         predicate = predicate.constant
     with disable_current_modes():

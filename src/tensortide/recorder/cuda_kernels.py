@@ -39,7 +39,7 @@ def chosen_kernels(gpu: Gpu) -> Iterator[None]:
 
 
 _WITH_KERNEL = ("silu_backward", "mish_backward")
-"""Ops that have a kernel on CUDA, and on a build without CUDA would be made of others."""
+"""Ops with a kernel of their own on CUDA, which a build without CUDA would decompose."""
 
 
 def _unreached(*args: Any) -> Any:
@@ -59,7 +59,7 @@ def _composites(gpu: Gpu) -> dict[str, Callable[..., Any]]:
 
 
 class _Attention(NamedTuple):
-    """A call of attention, and the facts that several rules ask for."""
+    """A call of attention, with the facts that several rules need."""
 
     gpu: Gpu
     query: Tensor
@@ -80,7 +80,7 @@ class _Attention(NamedTuple):
 
     @property
     def fused(self) -> bool:
-        """What all fused kernels ask of shapes: four dimensions, no empty sequence, batches and heads that fit."""
+        """True if the shapes suit fused kernels: four dimensions, no empty sequence, matching batches and heads."""
         query, key, value = self.tensors
         if not query.dim() == key.dim() == value.dim() == 4 or 0 in (query.shape[-2], key.shape[-2]):
             return False
@@ -92,7 +92,7 @@ class _Attention(NamedTuple):
         return heads[0] == heads[1] == heads[2]
 
     def rows_are_dense(self, *, singles: bool) -> bool:
-        """True if the last dimensions have a stride of 1, that of the mask too; ``singles`` may have any."""
+        """True if last dimensions, the mask's too, have stride 1; with ``singles``, one of size 1 may have any."""
         dense = all(t.stride(-1) == 1 for t in self.tensors) or (singles and self.query.shape[-1] == 1)
         return dense and (self.mask is None or self.mask.shape[-1] == 1 or self.mask.stride(-1) == 1)
 
@@ -238,9 +238,6 @@ def _run_math(call: _Attention, scale: float | None) -> Tensor:
 
 # -- batch normalisation ---------------------------------------------------------------------------
 
-_LEAST_EPSILON = 0.0
-"""The smallest epsilon that cuDNN takes, since version 7.5."""
-
 
 def _batch_norm(
     x: Tensor,
@@ -253,7 +250,7 @@ def _batch_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Tensor:
-    """Normalize a batch, by cuDNN where PyTorch would."""
+    """Normalize a batch, with cuDNN if PyTorch would use it."""
     if weight is not None and bias is not None and cudnn_enabled and _by_cudnn(x, weight, mean, variance, training):
         format = torch.channels_last if _lies_channels_last(x) else torch.contiguous_format
         x = x.contiguous(memory_format=format)
@@ -279,7 +276,7 @@ def _lies_channels_last(x: Tensor) -> bool:
 _RNN = ("rnn_relu", "rnn_tanh", "lstm", "gru")
 """Recurrent layers, in the order of cuDNN's modes."""
 _GIVEN = ("input", "data")
-"""Overloads: of a padded batch, and of a packed one."""
+"""Overloads: for a padded batch, and for a packed one."""
 
 
 def _recurrent(mode: int, given: str) -> Callable[..., Any]:
@@ -330,8 +327,8 @@ def _rnn_backward(*args: Any) -> tuple[Any, ...]:
 
 _GATES = (1, 1, 4, 3)
 _KEPT = (1, 1, 5, 4)
-"""By mode: gates, and values of the width of the state that cuDNN is taken to keep of every step for backward: the
-gates, and the cell state or the candidate's part of the hidden state."""
+"""By mode: the number of gates, and the number of values per unit of state and time step that cuDNN is assumed to
+reserve for backward: the gates, and the cell state or the candidate's part of the hidden state."""
 
 SHAPES: dict[Any, Callable[..., Any]] = by_op(
     {
@@ -341,9 +338,9 @@ SHAPES: dict[Any, Callable[..., Any]] = by_op(
         "aten.is_pinned.default": lambda x, device=None: False,
     }
 )
-"""Ops that have no fake kernel, or one that leaves out what cuDNN reserves."""
+"""Results of ops without a fake kernel, or whose fake kernel leaves out the space that cuDNN reserves."""
 
 ASSUMED: dict[Any, str] = by_op(
     {"aten._cudnn_rnn.default": "cuDNN's recurrent layers reserve gates, cell states and outputs for backward"}
 )
-"""Assumptions in the shapes of an op."""
+"""Assumptions made by the entries of ``SHAPES``."""

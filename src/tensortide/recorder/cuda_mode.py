@@ -1,4 +1,4 @@
-"""The fake-tensor mode of a step on a pretended GPU, and everything that must be in place around it."""
+"""The fake-tensor mode of a step on a pretended GPU, and what must be installed around it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from tensortide.errors import CaptureError
 from tensortide.recorder.cuda_kernels import ASSUMED, SHAPES, chosen_kernels
 from tensortide.recorder.fake_mode import StepFakeMode
-from tensortide.recorder.pretended import CPU, CUDA, Gpu, meant, pretended, told_to_engine
+from tensortide.recorder.pretended import CPU, CUDA, Gpu, asked_by_engine, pretended, with_true_device
 from tensortide.recorder.standins import is_constant
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import DeviceContext, FakeTensor, MetaConverter
@@ -36,7 +36,7 @@ class _ToGpu(MetaConverter):  # type: ignore[type-arg]  # before 2.6 it takes no
 
 
 class _Placed(DeviceContext):
-    """Default device of a program that was moved by its parts: optimizers keep their counters on the CPU."""
+    """Default device of a program that is moved to the GPU; optimizers still keep their counters on the CPU."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """As the base class."""
@@ -56,18 +56,18 @@ class CudaFakeMode(StepFakeMode):
     def __init__(self, gpu: Gpu, assume: Mapping[str, Number] | None = None) -> None:
         super().__init__(assume)
         self.gpu = gpu
-        self.moves = False
+        self.moves_to_gpu = False
         self._to_gpu = _ToGpu()
 
-    def told(self, fake: FakeTensor, asking: FrameType | None) -> torch.device:
+    def reported_device(self, fake: FakeTensor, frame: FrameType | None) -> torch.device:
         """As the base class, but the autograd engine is told that there is no GPU."""
-        return CPU if fake.fake_device.type == "cuda" and told_to_engine(asking) else fake.fake_device
+        return CPU if fake.fake_device.type == "cuda" and asked_by_engine(frame) else fake.fake_device
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """As the base class, with the devices that the autograd engine means."""
+        """As the base class, with the devices that the autograd engine would have used."""
         kwargs = kwargs or {}
         if "device" in kwargs:
-            kwargs = meant(func, args, kwargs)
+            kwargs = with_true_device(func, args, kwargs)
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -82,17 +82,17 @@ class CudaFakeMode(StepFakeMode):
             return SHAPES[func](*args, **(kwargs or {}))
 
     @contextlib.contextmanager
-    def everything_moved(self) -> Iterator[None]:
-        """Have what names no device on the GPU: new tensors, and those of the user's that get a stand-in."""
-        self.moves = True
+    def all_on_gpu(self) -> Iterator[None]:
+        """Put everything that names no device on the GPU: new tensors, and stand-ins of the user's tensors."""
+        self.moves_to_gpu = True
         with _Placed(CUDA):
             yield
 
     def stand_in(self, replace: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-        """``replace``, which makes stand-ins of the user's tensors, but on the GPU once everything is moved."""
+        """Wrap ``replace``, which makes stand-ins of the user's tensors: on the GPU, once everything is moved there."""
 
         def placed(value: torch.Tensor) -> torch.Tensor:
-            if not self.moves or is_constant(value):
+            if not self.moves_to_gpu or is_constant(value):
                 return replace(value)
             with replaced(self.fake_tensor_converter, "meta_converter", self._to_gpu):
                 return replace(value)
@@ -100,17 +100,17 @@ class CudaFakeMode(StepFakeMode):
         return placed
 
     @contextlib.contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Have the GPU there, and its kernels chosen."""
-        with super().in_place(), pretended(self.gpu, self.answered.add), chosen_kernels(self.gpu):
+    def installed(self) -> Iterator[None]:
+        """Pretend the GPU and choose its kernels while active, besides what the base class does."""
+        with super().installed(), pretended(self.gpu, self.answered.add), chosen_kernels(self.gpu):
             yield
 
 
 def pretended_gpu(device: str | None, machine: str | None, real: bool | None = None) -> Gpu | None:
-    """The GPU to pretend for a capture on ``device`` of ``machine``; None for one on the CPU, or as the workload says.
+    """The GPU to pretend for a capture on ``device`` of ``machine``; None to pretend none.
 
-    Raises CaptureError for another device than ``cpu`` or ``cuda``, one that the machine is not, and for ``real``
-    tensors, TensortideError for a machine that the catalogue does not have.
+    Raises CaptureError for a device other than ``cpu`` or ``cuda``, for one that the machine does not have, and if
+    ``real`` tensors are asked for as well; TensortideError for a machine that is not in the catalogue.
     """
     row = None if machine is None else catalogued(machine)
     wanted = device or ("cpu" if row is None or row.kind != "gpu" else "cuda")

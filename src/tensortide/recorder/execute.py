@@ -1,6 +1,6 @@
-"""Execute a recorded op again: its function, its arguments with tensors of the caller's making, and random operands.
+"""Repeated execution of a recorded op: its function, its arguments with the caller's tensors, and random operands.
 
-Random operands have the recorded dtypes, shapes and strides, and values that are legal where they stand. Floats are
+Random operands have the recorded dtypes, shapes and strides, and legal values. Floats are
 uniform between 0 and 1: probabilities, variances, arguments of logarithms and roots all are. Integers that an op takes
 for indices lie within what they index; those of pointwise ops are from 1 to 7, so that they divide; all others are 0,
 which is an index of anything.
@@ -25,7 +25,7 @@ Row = TypeVar("Row")
 
 
 def function(call: Call) -> Any:
-    """The dispatcher op that ``call`` names. Raises GraphError if this PyTorch has none of that name."""
+    """The dispatcher op that ``call`` names. Raises GraphError if this PyTorch does not have it."""
     owner: Any = torch.ops
     for part in call.op.split("."):
         owner = getattr(owner, part, None)
@@ -137,7 +137,7 @@ def _operand(op: OpView, tensor: Tensor, place: tuple[str, int], device: str) ->
 
 
 def _blank(op: OpView, tensor: Tensor, dtype: torch.dtype, device: str) -> torch.Tensor:
-    """Memory of the shape and strides; where the op looks beyond the tensor, all of its storage."""
+    """Memory of the tensor's shape and strides, or of its whole storage if the op reads beyond the tensor."""
     shape, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.strides))
     if op.name.startswith("aten.as_strided"):
         nbytes = int(op.graph.storages[tensor.storage].nbytes)
@@ -182,7 +182,7 @@ def _along(arguments: Arguments) -> int:
 
 
 def _by_op(*rows: tuple[str, str, Row]) -> dict[tuple[str, str], Row]:
-    """The rows of a table: ops, the name of an argument that all of them have, and what holds of it."""
+    """A table by op and argument, from rows of ops, an argument that they all have, and the value of the row."""
     return {(op, argument): row for ops, argument, row in rows for op in ops.split()}
 
 
@@ -211,15 +211,15 @@ _LIMITS: dict[tuple[str, str], Callable[[Arguments], int]] = _by_op(
     ("max_unpool2d max_unpool3d", "indices", lambda a: math.prod(a["output_size"])),
     ("_ctc_loss _ctc_loss_backward", "targets", lambda a: a["log_probs"].shape[2]),
 )
-"""Upper bound of the indices in an argument, by op and argument. A function that needs an argument the call does not
-have fails like the op itself: the op is unknown then."""
+"""Upper bound of the indices in an argument, by op and argument. A function fails like the op itself if the call lacks
+an argument; the op's time is then unknown."""
 
 
-# -- what must hold of the values together ----------------------------------------------------------
+# -- operands with constraints ------------------------------------------------------------------------
 
 
 def _mask(base: str, shape: Shape, op: OpView) -> torch.Tensor:
-    """Mask that chooses as many elements as the op's result has rows where that is known, else half."""
+    """Mask that selects as many elements as the op's result has rows, if that is known; else half."""
     arguments: Arguments = op.arguments
     alone = base in ("index", "_unsafe_index") and len(arguments["indices"]) == 1
     known = alone or base in ("nonzero", "masked_select")
@@ -242,7 +242,7 @@ def _bounds(rows: int, parts: int) -> torch.Tensor:
 
 
 def _shares(total: int, parts: int) -> torch.Tensor:
-    """Counts that add up to ``total``, the larger ones first."""
+    """``parts`` nearly equal counts that add up to ``total``, larger ones first."""
     return torch.tensor([total // parts + (i < total % parts) for i in range(parts)])
 
 

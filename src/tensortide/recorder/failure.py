@@ -1,4 +1,4 @@
-"""Errors inside the user's workload, explained once and in the user's terms."""
+"""Explanation of errors inside the user's workload, in the user's terms."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
 _WRAPPERS = ("torch/nn/parallel/distributed.py", "torch/distributed/utils.py")
 _NO_MEMORY = "its data is not allocated yet"
 _GROWTH = 4
-"""Bytes of a step per byte of its model and batch: parameters, gradients and two states of the optimizer."""
+"""Estimated bytes of a step per byte of its model: parameters, gradients and two states of the optimizer."""
 
 
 @contextlib.contextmanager
 def explained(what: str, name: str, real: bool, tracker: Tracker | None = None) -> Iterator[None]:
-    """Turn any exception of the user's code into one CaptureError that says what, where and what next."""
+    """Turn any exception of the user's code into a CaptureError that says what failed, where, and what to do."""
     try:
         yield
     except DataDependent as error:
@@ -41,7 +41,7 @@ def explained(what: str, name: str, real: bool, tracker: Tracker | None = None) 
         raise
     except TensortideError:
         raise
-    except (Exception, SystemExit) as error:  # whatever the user's code raises is the user's to know
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
         explanation = _explain(what, name, real, error, tracker)
         if not real and not isinstance(_cause(error), UnreachableParameter):
             explanation.resident = resident_bytes()
@@ -63,7 +63,7 @@ def needs_value(what: str, name: str, reason: str, place: Place | None, where: s
 
 
 def resident_bytes() -> int:
-    """Bytes that all fake tensors of this moment would take."""
+    """Bytes that all existing fake tensors would take."""
     sizes: dict[int, int] = {}
     for item in gc.get_objects():
         if type(item) is FakeTensor and item.layout == torch.strided:
@@ -73,8 +73,8 @@ def resident_bytes() -> int:
 
 
 def fits(resident: int | None) -> bool:
-    """True if a step may run here on real tensors, that had so many bytes when it stopped: with gradients, optimizer
-    state and activations it takes a few times as much. False if it has none."""
+    """True if a step is likely to fit here on real tensors. It had ``resident`` bytes of fake ones when it stopped, and
+    takes a few times as much with gradients, optimizer state and activations. False if the size is unknown."""
     available = available_bytes()
     return resident is not None and available is not None and _GROWTH * resident <= available // 2
 
@@ -83,16 +83,18 @@ def _explain(what: str, name: str, real: bool, error: BaseException, tracker: Tr
     where = _where(error.__traceback__, tracker)
     cause = _cause(error)
     if isinstance(cause, _NEEDS_VALUE):
-        return needs_value(what, name, f"the size of the result of {cause.func}", _place(cause), where)
+        return needs_value(
+            what, name, f"the size of the result of {cause.func} depends on values", _place(cause), where
+        )
     if _NO_MEMORY in str(error) and any(_runs(error, file) for file in _WRAPPERS):
         return _error(
-            "DistributedDataParallel looks into memory",
-            f"the {what} of {name} wraps its model in DistributedDataParallel, which looks into memory that fake "
+            "DistributedDataParallel reads memory",
+            f"the {what} of {name} wraps its model in DistributedDataParallel, which reads memory that fake "
             f"tensors do not have\n{where}\nCapture on real tensors with --real (real=True), shard it with fully_shard "
             "or leave the wrapper out: its buckets take as many bytes again as the gradients.",
         )
     if _NO_MEMORY in str(error):
-        return needs_value(what, name, "a kernel looks into its memory", _place(error), where)
+        return needs_value(what, name, "a kernel reads its memory", _place(error), where)
     if isinstance(cause, UnsupportedOperatorException):
         return _error(
             f"{cause.func} has no fake implementation",
@@ -125,7 +127,7 @@ def _runs(error: BaseException, file: str) -> bool:
 
 
 def _place(error: BaseException) -> Place | None:
-    """The line of the user's that led to ``error``."""
+    """The innermost line of user code that led to ``error``."""
     places = [
         Place(frame.f_code.co_filename, line, "", direct=True)
         for frame, line in traceback.walk_tb(error.__traceback__)

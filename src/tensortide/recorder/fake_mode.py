@@ -1,5 +1,5 @@
-"""The fake-tensor mode of a capture: PyTorch's, with answers to the few questions that training steps ask of values,
-and corrections where fake tensors would take another path than real ones."""
+"""The fake-tensor mode of a capture: PyTorch's, with stand-ins for values that a step reads, and corrections where fake
+tensors behave unlike real ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tensortide.recorder.context import is_internal
-from tensortide.recorder.known import GROWING, KNOWN_NUMEL, SIZED, constant, unknown
+from tensortide.recorder.known import GROWING, KNOWN_NUMEL, SIZED, constant, forgotten
 from tensortide.recorder.saving import nothing_saved
 from tensortide.recorder.schema import eager_body
 from tensortide.recorder.surroundings import replaced
@@ -46,20 +46,20 @@ ANSWERS: dict[str, tuple[float, str]] = {
     "transformers/modeling_attn_mask_utils.py": (1.0, _UNPADDED),
     "transformers/modeling_utils.py:warn_if_padding_and_no_attention_mask": (0.0, _UNPADDED),
 }
-"""Code that may ask for a value (the end of the file's name, perhaps a function or part of its line), the answer, and
-the assumption in it.
+"""Library code that reads a value (end of the file name, optionally ``:`` and a function or part of the line), with the
+answer it gets and the assumption behind it.
 
-The check whether a random initial value must be drawn again is among them; the values do not matter, so neither does
-the answer.
+An empty assumption marks an answer that cannot matter: ``torch.nn.init`` only checks whether to draw a random initial
+value again.
 """
 
 
 class UnreachableParameter(RuntimeError):
-    """The step uses a parameter that no walk from the step leads to, so nothing stands for it."""
+    """The step uses a parameter that cannot be reached from it by walking objects, so it has no stand-in."""
 
 
 class Converter(FakeTensorConverter):
-    """Forgets each fake result at once: a remembered parameter could not be moved to another dtype or device."""
+    """Forgets each fake tensor at once: a remembered parameter could not be moved to another dtype or device."""
 
     def from_meta_and_device(self, fake_mode: FakeTensorMode, t: torch.Tensor, *rest: Any, **named: Any) -> FakeTensor:
         """As the base class."""
@@ -71,7 +71,7 @@ class Converter(FakeTensorConverter):
     def from_real_tensor(
         self, fake_mode: FakeTensorMode, t: torch.Tensor, make_constant: bool = False, *rest: Any, **named: Any
     ) -> FakeTensor:
-        """As the base class; a result whose values are known is forgotten, too."""
+        """As the base class, but also forgets a tensor whose values are known."""
         fake = super().from_real_tensor(fake_mode, t, make_constant, *rest, **named)
         if make_constant:
             self.tensor_memo.pop(self.meta_converter.describer.get_tensor_id(t), None)
@@ -79,11 +79,11 @@ class Converter(FakeTensorConverter):
 
 
 class StepFakeMode(FakeTensorMode):
-    """Fake tensors for a training step. ``answered`` are the assumptions in its answers, ``values`` its stand-ins."""
+    """Fake tensors for a training step. ``answered`` collects the assumptions made, ``values`` has the stand-ins."""
 
     supports_higher_order_operators = True
-    moves = False
-    """True if tensors on the CPU get stand-ins on another device."""
+    moves_to_gpu = False
+    """True if tensors on the CPU get stand-ins on a GPU."""
 
     def __init__(self, assume: Mapping[str, Number] | None = None) -> None:
         super().__init__(allow_non_fake_inputs=True)
@@ -93,39 +93,39 @@ class StepFakeMode(FakeTensorMode):
         self._inside = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StepFakeMode:
-        """A copied tensor is a fake of the same mode: one of another would have a storage of its own in every op."""
+        """Return the mode itself: tensors of a copied mode would get a new storage in every op."""
         del memo
         return self
 
     def assumptions(self, depends: bool | None = None) -> tuple[str, ...]:
-        """What was assumed of values. ``depends``: whether the ops of the step depend on stand-ins, if that is known"""
+        """Assumptions about values; ``depends`` tells whether the step's ops depend on stand-ins, None if unknown."""
         return (*sorted(self.answered), *self.values.assumptions(depends))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """As the base class, but the question for a tensor's device, over half of all calls, is answered at once."""
+        """As the base class, but answers the query for a tensor's device, over half of all calls, at once."""
         if func is _DEVICE and type(args[0]) is FakeTensor:
             return device_of(args[0])
         return super().__torch_dispatch__(func, types, args, kwargs or {})
 
     def validate_and_convert_non_fake_tensors(self, func: Any, converter: Any, flat_args: Any, args_spec: Any) -> Any:
-        """As the base class, but a parameter of the user's stays out: backward would give it fake gradients."""
+        """As the base class, but refuses a parameter of the user's, to which backward would give fake gradients."""
         for value in flat_args if torch.is_grad_enabled() else ():
             if type(value) in (torch.Tensor, torch.nn.Parameter) and value.requires_grad and value.is_leaf:
                 raise UnreachableParameter(f"{str(value.dtype)[6:]}{list(value.shape)}")
         return super().validate_and_convert_non_fake_tensors(func, converter, flat_args, args_spec)
 
-    def in_place(self) -> contextlib.AbstractContextManager[None]:
-        """Have everything there that the mode needs around it."""
+    def installed(self) -> contextlib.AbstractContextManager[None]:
+        """Change the process as the mode needs it while active: nothing is saved to files."""
         return nothing_saved(self.answered.add)
 
-    def told(self, fake: FakeTensor, asking: FrameType | None) -> torch.device:
-        """The device of ``fake``, as the code at frame ``asking`` is told."""
-        del asking
+    def reported_device(self, fake: FakeTensor, frame: FrameType | None) -> torch.device:
+        """The device of ``fake``, as reported to the code at ``frame``."""
+        del frame
         return fake.fake_device
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """As the base class, except for small constants, whose values are known; for values that are not, which have
-        stand-ins; and for ops with a shape function of our own."""
+        """As the base class, with known values of small constants, stand-ins for values that are read, and shape
+        functions of our own for a few ops."""
         kwargs = kwargs or {}
         run = eager_body(func) if isinstance(func, HigherOrderOperator) else SHAPES.get(func)
         if run is not None:
@@ -133,7 +133,7 @@ class StepFakeMode(FakeTensorMode):
                 return run(*args, **kwargs)
         outermost, self._inside = not self._inside, True
         try:
-            with unknown(args[0]) if func in GROWING else contextlib.nullcontext():
+            with forgotten(args[0]) if func in GROWING else contextlib.nullcontext():
                 result = super().dispatch(func, types, args, kwargs)
         except DataDependentOutputException:
             return self._value(func, args)
@@ -150,7 +150,7 @@ class StepFakeMode(FakeTensorMode):
         known = constant(func, args, kwargs, result)
         if known is not None:
             return self.fake_tensor_converter.from_real_tensor(self, known, make_constant=True)
-        if outermost:  # and not an op that another one is made of
+        if outermost:  # not part of the decomposition of another op
             if func in FIXES:
                 with self:
                     result = FIXES[func](args, result)
@@ -158,7 +158,7 @@ class StepFakeMode(FakeTensorMode):
         return result
 
     def _value(self, func: Any, args: Sequence[Any]) -> Number:
-        """The value that ``func`` asks for: an answer, else a stand-in."""
+        """The value that ``func`` reads: the answer for known library code, else a stand-in."""
         if func in _EQUALITY:
             return self.values.equal(*args[:2])
         if func is not LOCAL_SCALAR:
@@ -172,14 +172,14 @@ class StepFakeMode(FakeTensorMode):
         return typed(args[0].dtype, value)
 
     def may_turn_const(self, t: torch.Tensor) -> bool:
-        """As the base class, for more than one element."""
+        """As the base class, but also for tensors of several elements."""
         fits = t.numel() <= KNOWN_NUMEL and t.layout == torch.strided
         return fits and not self.is_our_fake(t) and t.device.type != "meta"
 
     def invalidate_written_to_constants(
         self, func: Any, flat_arg_fake_tensors: Sequence[FakeTensor], args: Any, kwargs: Any
     ) -> None:
-        """As the base class, also for ops that write to lists of tensors."""
+        """As the base class, but also for ops that write to lists of tensors."""
         super().invalidate_written_to_constants(func, flat_arg_fake_tensors, args, kwargs)
         if not func._schema.is_mutable or not any(t.constant is not None for t in flat_arg_fake_tensors):
             return
@@ -191,7 +191,7 @@ class StepFakeMode(FakeTensorMode):
 
 
 def _answer(frame: FrameType | None) -> tuple[float, str] | None:
-    """Answer for the code that asks for a value: the first user frame and the framework's frames below it."""
+    """The answer for the library code that reads a value, if any frame up to the user's is in ``ANSWERS``."""
     while frame is not None:
         filename = frame.f_code.co_filename.replace("\\", "/")
         for ending, answer in ANSWERS.items():
@@ -207,11 +207,11 @@ def _answer(frame: FrameType | None) -> tuple[float, str] | None:
 
 
 def device_of(fake: FakeTensor) -> torch.device:
-    """The device a fake tensor stands on: the meta device while its own kernel runs."""
+    """The device of a fake tensor; the meta device while its own kernel runs."""
     mode = fake.fake_mode
     if mode.in_kernel_invocation:
         return _META
-    return mode.told(fake, sys._getframe(1)) if isinstance(mode, StepFakeMode) else fake.fake_device
+    return mode.reported_device(fake, sys._getframe(1)) if isinstance(mode, StepFakeMode) else fake.fake_device
 
 
 def _grouped_mm(
@@ -239,7 +239,7 @@ def _grouped_mm(
 def _ctc_loss(
     scores: torch.Tensor, targets: torch.Tensor, input_lengths: Any, target_lengths: Any, *_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The loss per sequence and the table that backward needs, of two columns per label of the longest target."""
+    """The loss per sequence, and the table for backward: two columns per label of the longest target, and one."""
     del targets, input_lengths
     listed = isinstance(target_lengths, (list, tuple))
     longest = max(target_lengths) if listed else int(target_lengths.max().item())
@@ -254,25 +254,25 @@ SHAPES: dict[Any, Callable[..., Any]] = by_op(
         "aten._ctc_loss.Tensor": _ctc_loss,
     }
 )
-"""Ops whose fake kernel refuses what the real one takes."""
+"""Shape functions of ops whose own fake kernels reject arguments that the real kernels accept."""
 
 
-# -- where fake tensors would take another path than real ones ---------------------------------------
+# -- where fake tensors would behave unlike real ones ------------------------------------------------
 
 Fix = Callable[[Sequence[Any], Any], Any]
 
 
 @contextlib.contextmanager
 def same_paths() -> Iterator[None]:
-    """Let libraries do with fake tensors what they do with real ones.
+    """Make libraries treat fake tensors like real ones while active.
 
-    Optimizers and gradient clipping choose kernels by the type of the tensor; the models of ``transformers`` take
-    fake tensors for a sign of tracing and build masks that eager execution does without.
+    Optimizers and gradient clipping choose kernels by the type of the tensor; models of ``transformers`` take a fake
+    tensor as a sign of tracing, and build masks that eager execution does without.
     """
     library: Any = sys.modules.get("transformers.utils.import_utils")
     with contextlib.ExitStack() as stack, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")  # of a copied one
-        for supported in FOREACH_TYPES:  # in place: others keep these very lists
+        for supported in FOREACH_TYPES:  # changed in place, as other modules hold these lists
             supported.append(FakeTensor)
             stack.callback(supported.remove, FakeTensor)
         stack.enter_context(readable())
@@ -286,8 +286,8 @@ _swap = torch.utils.swap_tensors
 
 
 def _swap_unknown(first: torch.Tensor, second: torch.Tensor) -> None:
-    """Swap two tensors, as a module does that is moved or cast. Known values are forgotten: they refer to the tensor
-    weakly, and such a tensor is not swapped."""
+    """Swap two tensors, as moving or casting a module does. Their known values are forgotten first: PyTorch refuses to
+    swap a tensor with weak references, and known values refer to it weakly."""
     for tensor in (first, second):
         if isinstance(tensor, FakeTensor) and tensor.constant is not None:
             tensor.fake_mode.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
@@ -313,7 +313,7 @@ def _layer_norm_gradient(args: Sequence[Any], result: Any) -> Any:
 
 
 def _keeps(result: torch.Tensor, numel: int) -> torch.Tensor:
-    """``result`` on a storage of ``numel`` elements: the kernel shrank its output and kept the memory."""
+    """``result`` on a storage of ``numel`` elements: the kernel shrinks its output but keeps the memory."""
     whole = torch.empty(max(numel, result.numel()), dtype=result.dtype, device=result.device)
     return whole.as_strided(result.shape, result.stride())
 
@@ -326,12 +326,12 @@ def _reduced_loss(args: Sequence[Any], result: Any) -> Any:
 
 
 def _folded(args: Sequence[Any], result: Any) -> Any:
-    """The CPU kernel makes its output like its input and resizes it."""
+    """The CPU kernel allocates its output in the size of its input and resizes it."""
     return result if args[0].device.type != "cpu" else _keeps(result, args[0].numel())
 
 
 def _bag_offsets(args: Sequence[Any], result: Any) -> Any:
-    """The CPU kernel makes the bag of each index one element too large and resizes it."""
+    """The CPU kernel allocates the bag of each index with one more element and resizes it."""
     output, bags, *rest = result
     if bags.device.type != "cpu" or bags.numel() != args[1].numel():
         return result
@@ -396,4 +396,4 @@ FIXES: dict[Any, Fix] = by_op(
         "aten.mkldnn_rnn_layer_backward.default": _rnn_gradients,
     }
 )
-"""Corrections of fake results, by op: a function of the arguments and the result."""
+"""Corrections of fake results by op, as functions of the arguments and the result."""

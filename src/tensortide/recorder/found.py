@@ -19,17 +19,17 @@ from tensortide.recorder.torch_compat import is_compiled
 T = TypeVar("T")
 
 _DEPTH = 5
-"""Levels of containers and objects in which names are looked for, from a variable on."""
+"""Most levels of containers and objects that are searched from a variable."""
 _MOST = 100
-"""Items of a container that are looked at."""
+"""Most items of a container that are searched."""
 _OWN = "tensortide.recorder."
 _HISTORY = ("In", "Out")
-"""Variables of a notebook that hold what other variables held."""
+"""Variables of a notebook that repeat the values of others."""
 _LIMIT = 10_000
-"""Objects of one level that are looked at."""
+"""Most objects of one level that are searched."""
 _PLAIN = (int, float, str, bool, bytes, type(None))
 _CLOSED = (type, ModuleType, FunctionType, torch.utils.data.Dataset, torch.utils.data.DataLoader)
-"""Types of objects that are not looked into."""
+"""Types of objects that are not searched."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Found:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def is_compiled(self) -> bool:
-        """True if a module is one of ``torch.compile``, or its calls are compiled."""
+        """True if ``torch.compile`` made a module, or compiles its calls."""
         every = (module for root in self.modules.values() for module in root.modules())
         return any(is_compiled(module) for module in every)
 
@@ -54,17 +54,17 @@ class Found:
 
 
 def join(path: str, key: object) -> str:
-    """The path of what ``key`` leads to from ``path``."""
+    """The path of the item ``key`` of the object at ``path``."""
     if not isinstance(key, str):
         return f"{path}[{key!r}]" if isinstance(key, int) else path
     return f"{path}.{key}" if path else key
 
 
 def variables(frame: FrameType | None) -> Found:
-    """Everything that the variables of user code lead to, those of the user's own functions first, from the outermost
-    in, then those of libraries.
+    """Everything reachable from the variables of user code: of the user's own functions first, from the outermost in,
+    then of libraries.
 
-    What the frames of functions remember of having been asked is forgotten again, for it would keep tensors alive.
+    A frame caches the variables that it was asked for. The cache is cleared, or it would keep tensors resident.
     """
     values: list[tuple[str, Any]] = []
     for each in _user_frames(frame):
@@ -76,12 +76,12 @@ def variables(frame: FrameType | None) -> Found:
 
 
 def reached(value: Any, path: str) -> Found:
-    """Everything that ``value``, called ``path``, leads to."""
+    """Everything reachable from ``value``, whose name is ``path``."""
     return _reached([(path, value)])
 
 
 def _reached(level: list[tuple[str, Any]]) -> Found:
-    """Everything that values lead to, by the shortest path."""
+    """Everything reachable from the values of ``level``, by the shortest path."""
     found, seen = Found(), set[int]()
     for _ in range(_DEPTH):
         inside: list[tuple[str, Any]] = []
@@ -116,7 +116,7 @@ def _user_frames(frame: FrameType | None) -> list[FrameType]:
 
 
 def _inside(value: Any) -> Iterable[tuple[object, Any]]:
-    """What a container or an object of the user's holds, by key, index or attribute."""
+    """Items of a container or attributes of an object, by key, index or name."""
     if isinstance(value, Mapping):
         return list(value.items())[:_MOST]
     if isinstance(value, (list, tuple)):
@@ -126,7 +126,7 @@ def _inside(value: Any) -> Iterable[tuple[object, Any]]:
 
 
 def caller() -> str:
-    """The name of the file whose code calls; a cell of a notebook has none that says anything."""
+    """The name of the file whose code calls, or a fixed name for a cell of a notebook."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_internal(frame.f_code.co_filename):
         frame = frame.f_back
@@ -135,12 +135,12 @@ def caller() -> str:
 
 
 def existing(kind: type[T]) -> list[T]:
-    """Every object of a class or of one derived from it that the garbage collector knows."""
+    """Every instance of a class that the garbage collector knows, subclasses included."""
     return [value for value in gc.get_objects() if issubclass(type(value), kind)]
 
 
 def named(objects: Iterable[T], names: Mapping[str, T]) -> dict[str, T]:
-    """Each object under the name that it has, else under that of its class, numbered if that is taken."""
+    """Each object under its name in ``names``, else under that of its class; numbered if the name is taken."""
     known = {id(value): name for name, value in reversed([*names.items()])}
     places = {name: place for place, name in enumerate(names)}
     result: dict[str, T] = {}

@@ -1,4 +1,4 @@
-"""Keep the user's objects untouched: swap their tensors for stand-ins, run, put everything back.
+"""Isolation of the user's objects: their tensors are swapped for stand-ins, and put back after the run.
 
 Starting from the step (its closure, bound object, and the globals its code and its classes name) every
 reachable container is visited once. Tensors in it are replaced by stand-ins (fake, or cloned for a real capture),
@@ -28,7 +28,7 @@ Replace = Callable[[torch.Tensor], torch.Tensor]
 
 _LIMIT = 2_000_000
 _ABSENT = object()
-"""Content of an empty cell, or of a name that is not defined."""
+"""Marks an empty cell or an undefined name."""
 
 
 class Isolation(Found):
@@ -40,7 +40,7 @@ class Isolation(Found):
         self._seen: dict[int, Any] = {}
         self._undo: list[Callable[[], None]] = []
         self._owned = False
-        """True inside a module or optimizer: its tensors are named by their owner."""
+        """True inside a module or optimizer, which names its own tensors."""
         self._visits: tuple[tuple[Any, Callable[[Any, str], Any]], ...] = (
             (torch.Tensor, self._tensor),
             (torch.nn.Module, self._module),
@@ -56,24 +56,24 @@ class Isolation(Found):
         )
 
     def restore(self) -> None:
-        """Put every visited container back as it was: all that can be, whatever one of them says."""
+        """Put every visited container back as it was. If one raises, restore all others, then raise its error."""
         failure: Exception | None = None
         while self._undo:
             try:
                 self._undo.pop()()
-            except Exception as error:  # noqa: BLE001 a container of the user's that refuses
+            except Exception as error:  # noqa: BLE001 whatever a container of the user's raises
                 failure = failure or error
         self._seen.clear()
         if failure is not None:
             raise failure
 
     def forget(self) -> None:
-        """Leave what was swapped as it is, and hold none of it."""
+        """Keep the swapped tensors in place, and drop all references."""
         for kept in (self._seen, self._undo, self.modules, self.optimizers, self.tensors):
             kept.clear()
 
     def close(self) -> None:
-        """Take the gradient hooks off the capture's own tensors: cycles through them are never collected."""
+        """Remove the gradient hooks of the stand-ins: reference cycles through them would never be collected."""
         for tensor in self.stand_ins():
             for hooks in hooks_of(tensor):
                 hooks.clear()
@@ -83,7 +83,7 @@ class Isolation(Found):
         return (tensor for _, tensor in self._seen.values() if isinstance(tensor, FakeTensor))
 
     def visit(self, value: Any, path: str = "") -> Any:
-        """``value`` with its tensors swapped: the same object if it can be changed in place, else a copy."""
+        """``value`` with its tensors swapped: the same object if it can be modified in place, else a copy."""
         if isinstance(value, ATOMS):
             return value
         seen = self._seen.get(id(value))
@@ -97,7 +97,7 @@ class Isolation(Found):
         return result
 
     def _back(self, value: Any) -> Any:
-        """Value to restore in place of ``value``: itself, or a twin of a data iterator that repeats its batches."""
+        """The object to restore for ``value``: itself, or for a data iterator one that repeats the batches taken."""
         if isinstance(value, Batches):
             return value.given_back()
         seen = self._seen.get(id(value))
@@ -113,8 +113,8 @@ class Isolation(Found):
             self._owned = before
 
     def _swap(self, owner: Any, name: str, path: str, *, names: bool = False) -> None:
-        """Visit what ``owner``, a namespace, a cell or an object, has as ``name``; if it ``names``, a tensor there is
-        called ``path``, whoever owns it."""
+        """Visit the item ``name`` of ``owner``, a namespace, a cell or an object. With ``names``, a tensor there is
+        named ``path`` even if a module owns it."""
         before = _get(owner, name)
         after = before if before is _ABSENT else self.visit(before, path)
         if after is not before:
@@ -133,7 +133,7 @@ class Isolation(Found):
 
     def _tensor(self, value: torch.Tensor, path: str) -> torch.Tensor:
         stand_in = self.replace(value)
-        self._seen[id(value)] = (value, stand_in)  # its hooks may lead back to it
+        self._seen[id(value)] = (value, stand_in)  # hooks may refer to it
         for hooks in hooks_of(value):
             for hook in list(hooks.values()):
                 self.visit(hook, path)
@@ -161,7 +161,7 @@ class Isolation(Found):
         plain: Any = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
         before = dict(plain.items(value))
 
-        def fill(items: dict[Any, Any]) -> None:  # by the base class: a subclass may refuse or count
+        def fill(items: dict[Any, Any]) -> None:  # by methods of the base class, as a subclass may refuse
             plain.clear(value)
             for key, item in items.items():
                 plain.__setitem__(value, key, item)
@@ -181,7 +181,7 @@ class Isolation(Found):
         return value
 
     def _key(self, key: Any) -> Any:
-        """A key names nothing: its tensors have their names from where they live."""
+        """Visit the key of a dictionary, without naming its tensors after it."""
         with self._named_by_owner(True):
             return self.visit(key)
 
@@ -216,7 +216,7 @@ class Isolation(Found):
         )
 
     def _cached(self, value: Any, path: str) -> Any:
-        """A cache of its own: what the step's calls return is not for the user's."""
+        """Give a cached function a new cache: results of the capture must not reach the user's."""
         return functools.lru_cache(**value.cache_parameters())(self.visit(value.__wrapped__, path))
 
     # -- code and objects -----------------------------------------------------------------------
@@ -224,7 +224,7 @@ class Isolation(Found):
     def _function(self, func: types.FunctionType, path: str) -> types.FunctionType:
         if is_foreign(str(func.__module__)):
             return func
-        with self._named_by_owner(False):  # what code names belongs to no module
+        with self._named_by_owner(False):  # variables of code belong to no module
             for name, cell in zip(func.__code__.co_freevars, func.__closure__ or (), strict=True):
                 self._swap(cell, "cell_contents", name, names=True)
             if func.__defaults__:
@@ -241,7 +241,7 @@ class Isolation(Found):
         return value if owner is value.__self__ else types.MethodType(value.__func__, owner)
 
     def _class(self, kind: type, path: str) -> type:
-        """The globals that a user's class names in its methods, and its own attributes."""
+        """Visit the globals that the methods of a user's class name, and its own attributes."""
         del path
         if not is_user_class(kind):
             return kind
@@ -297,7 +297,7 @@ class Isolation(Found):
 
 
 def _fill(value: Any, items: list[Any]) -> None:
-    """Make ``items`` the content of a list, set or deque."""
+    """Replace the contents of a list, set or deque by ``items``."""
     if isinstance(value, list):
         list.__setitem__(value, slice(None), items)
     else:

@@ -1,4 +1,4 @@
-"""Ops of a fake capture whose results are known, or would be but for a number: constants, results of unknown size."""
+"""Ops whose results are known under fake tensors: constants, and results whose number of elements the user gives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from tensortide.recorder.torch_compat import FakeTensor, by_op, no_dispatch
 
 KNOWN_NUMEL = 4096
-"""Elements of the largest tensor whose values are known where they follow from constants."""
+"""Most elements of a tensor whose values are kept."""
 
 _aten = torch.ops.aten
 _FILLED: dict[Any, float | None] = {
@@ -19,23 +19,23 @@ _FILLED: dict[Any, float | None] = {
     **dict.fromkeys([_aten.ones.default, _aten.new_ones.default], 1),
     _aten.new_full.default: None,
 }
-"""Ops that fill a tensor, with what; None: with their third argument."""
-_TOLD = frozenset(
+"""Ops that fill a tensor, with the value; None stands for their third argument."""
+_COMPUTED = frozenset(
     (
         *(_aten.arange.default, _aten.arange.start, _aten.arange.start_step, _aten.linspace.default),
         *(_aten.full.default, _aten.logspace.default, _aten.eye.default, _aten.eye.m, _aten.scalar_tensor.default),
         *(_aten.tril_indices.default, _aten.triu_indices.default),
     )
 )
-"""Ops whose results follow from the numbers among their arguments: from their kernel."""
+"""Ops whose kernel computes the result from numbers among the arguments alone."""
 
 GROWING = frozenset([_aten.repeat.default, _aten.constant_pad_nd.default])
-"""Ops that make results of any size of a small constant, which must not be computed."""
+"""Ops that make a result of any size from a small constant; such a result must not be computed."""
 
 
 @contextlib.contextmanager
-def unknown(tensor: Any) -> Iterator[None]:
-    """Forget the values of ``tensor`` while active."""
+def forgotten(tensor: Any) -> Iterator[None]:
+    """Hide the known values of ``tensor`` while active."""
     constant, tensor.constant = getattr(tensor, "constant", None), None
     try:
         yield
@@ -44,13 +44,13 @@ def unknown(tensor: Any) -> Iterator[None]:
 
 
 def constant(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> torch.Tensor | None:
-    """The values of the fake ``result`` that ``func`` makes of numbers alone; None if it does not, or makes many."""
-    if func not in _TOLD and func not in _FILLED:
+    """The values of the fake ``result`` if ``func`` computes it from numbers alone and it is small, else None."""
+    if func not in _COMPUTED and func not in _FILLED:
         return None
     if type(result) is not FakeTensor or result.numel() > KNOWN_NUMEL or result.device.type != "cpu":
         return None
     with no_dispatch():
-        if func in _TOLD:
+        if func in _COMPUTED:
             return func(*args, **kwargs)  # type: ignore[no-any-return]
         value: Any = args[2] if _FILLED[func] is None else _FILLED[func]
         made = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device="cpu")
@@ -70,4 +70,4 @@ SIZED: dict[Any, Callable[..., Any]] = {
     _aten.repeat_interleave.Tensor: lambda size, repeats, **_: repeats.new_empty(size),
     _aten.bincount.default: lambda size, *_, **__: torch.empty(size, dtype=torch.int64),
 }
-"""Results of ops whose number of elements depends on values, given that number."""
+"""Ops whose number of result elements depends on values: functions of that number and the arguments."""

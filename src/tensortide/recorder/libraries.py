@@ -1,7 +1,7 @@
-"""Memory that CUDA libraries keep for themselves in PyTorch's pool, from step to step.
+"""Memory that CUDA libraries hold in PyTorch's pool from step to step.
 
-cuBLAS has a workspace for each of its handles and each stream, and every thread has a handle of its own: one for the
-thread of the program and one for the thread of the autograd engine, each from the first product on.
+cuBLAS has a workspace per handle and stream, allocated at the first product. Each thread has a handle of its own: the
+program's thread, and that of the autograd engine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KIB = 1024
 
 
 def blas_workspace_bytes(gpu: Gpu) -> int:
-    """Bytes of the workspace of one handle: PyTorch's default for the architecture, or what the environment says."""
+    """Bytes of the workspace of one handle: as in ``CUBLAS_WORKSPACE_CONFIG``, else PyTorch's default for the GPU."""
     pairs = re.findall(r":([0-9]+):([0-9]+)", os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
     if pairs:
         return sum(int(size) * int(count) for size, count in pairs) * _KIB
@@ -31,7 +31,7 @@ def blas_workspace_bytes(gpu: Gpu) -> int:
 
 
 def with_libraries(graph: Graph) -> Graph:
-    """``graph`` with the storages that libraries hold during it on the GPU it was captured for, if there is one."""
+    """``graph`` with the storages that libraries hold during the step; none unless it was captured for a GPU."""
     if not graph.meta.machine:
         return graph
     gpu = Gpu.of(device(graph.meta.machine))

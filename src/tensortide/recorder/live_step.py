@@ -1,4 +1,4 @@
-"""One step of a training loop that runs: recorded from its first op to its last, on the user's own objects."""
+"""Recording of one step of a running training loop, on the user's own objects."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _ORDINARY = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
 
 class LiveStep:
-    """A record that begins when it is made, of all that this thread runs until ``finish`` or ``close``.
+    """Records all ops of this thread, from its construction until ``finish`` or ``close``.
 
-    ``optimizers`` are those of the loop, ``called`` the numbers (``id``) of the modules that ran in it, ``older`` the
-    tensors, by their number, that may be of other code.
+    ``optimizers`` are those of the loop, ``called`` has the ``id`` of every module that ran in it, and ``older`` the
+    tensors, by ``id``, that may belong to other code.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class LiveStep:
         self._state = State(self.recorder, self._found)
         self._state.register()
         self._before: list[tuple[str, int]] = []
-        """Names and tensors that the step before left in variables, or on an accelerator."""
+        """Names and tensors that the previous step left in variables, or on an accelerator."""
         self._loaded: dict[int, tuple[str, int]] = {}
-        """Name and tensor of each storage that a data loader brought."""
+        """Name and tensor of each storage that a data loader handed out."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(no_collection())
             stack.enter_context(self._state.gradients_watched())
@@ -67,7 +67,7 @@ class LiveStep:
             self._loaded.setdefault(self.recorder.tensors[index].storage, (name, index))
 
     def finish(self, meta: Meta, result: Any = None) -> Graph | None:
-        """Stop recording. Returns the Graph of what ran, ``result`` its output; None if no op did."""
+        """Stop recording. Returns the Graph with ``result`` as output, None if no op ran."""
         self.close()
         if not self.recorder.ops:
             return None
@@ -84,7 +84,7 @@ class LiveStep:
         return {self.recorder.tensors[entry.tensor].storage for entry in self._state.all_named}
 
     def _first_context(self, index: int) -> Any:
-        """Context of the first op; by now the step has dropped what it replaces: the batch before, old gradients."""
+        """Context of the first op. By now the step has released what it replaces: the last batch, old gradients."""
         self.recorder.context = self.tracker.context
         names = {id(tensor): name for name, tensor in reversed([*variables(sys._getframe()).tensors.items()])}
         owned = self._owned()
@@ -100,12 +100,12 @@ class LiveStep:
 
     @staticmethod
     def _left(tensor: torch.Tensor) -> bool:
-        """True for a result of the step before, and for whatever takes memory of an accelerator: not for data."""
+        """True for a result of the previous step, and for any tensor on an accelerator; not for data on the CPU."""
         accelerator = tensor.device.type not in ("cpu", "meta")
         return (tensor.grad_fn is not None or accelerator) and type(tensor) in _ORDINARY
 
     def _name_inputs(self) -> None:
-        """Let variables name what the step read and nothing else has named."""
+        """Name tensors that the step read and that have no name yet, after variables."""
         owned = self._owned() | {self.recorder.tensors[tensor].storage for _, tensor in self._before}
         for name, tensor in variables(sys._getframe()).tensors.items():
             storage = self.recorder.storage_of(tensor)
@@ -115,7 +115,7 @@ class LiveStep:
                 self._found.tensors.setdefault(name, tensor)
 
     def _name_rest(self) -> None:
-        """Name batches that no variable has any more, and what the step before left behind."""
+        """Name batches that no variable holds any more, and tensors left by the previous step."""
         owned = self._owned()
         for storage, (name, tensor) in self._loaded.items():
             if storage not in owned:
@@ -129,7 +129,7 @@ class LiveStep:
 
 
 def _found(optimizers: Sequence[torch.optim.Optimizer], called: Collection[int]) -> Found:
-    """The outermost modules that ran or are trained, the optimizers, and trained tensors that belong to no module."""
+    """The outermost modules that ran or are trained, the optimizers, and trained tensors outside of modules."""
     names = variables(sys._getframe())
     trained = {id(tensor) for each in optimizers for group in each.param_groups for tensor in group["params"]}
     modules = existing(torch.nn.Module)

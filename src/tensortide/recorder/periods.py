@@ -1,8 +1,8 @@
 """Training steps found in a sequence of optimizer steps.
 
-A training step may take several optimizers, each more than once: ``D G`` of a GAN, ``D D D G`` with more steps of its
-critic. It ends with the optimizer that joined last, when every optimizer that belongs to it has stepped since its
-beginning; so any rotation of a repeating sequence is found as one period of it.
+A training step may include several steps of several optimizers: ``D G`` of a GAN, or ``D D D G`` with more steps of its
+critic. It ends with a step of the optimizer that joined last, once every optimizer that takes part has stepped. Each
+training step is then one period of a repeating sequence, wherever that begins.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections import Counter
 
 PATIENCE = 10
-"""Times that an optimizer may step, for each time it did in the training step before, until one that is missing is no
-longer waited for."""
+"""Most steps of an optimizer in one training step, per step in the previous one; then a missing optimizer is no longer
+waited for."""
 
 
 class Periods:
-    """Counts training steps as optimizers, known by a number each, are made, step and are dropped.
+    """Counts training steps, given when optimizers (by number) are made, step and are dropped.
 
-    A period in which a step was skipped does not count: a gradient scaler skips it when gradients overflow, and state
-    that the step would have made is still missing.
+    A training step in which an optimizer's step was skipped does not count: a gradient scaler skips it when gradients
+    overflow, and the optimizer state that it would have created is still missing.
 
     Examples:
         >>> periods = Periods()
-        >>> [periods.stepped(optimizer) for optimizer in (1, 2, 1, 2)]  # nothing was known of 2 when 1 stepped first
+        >>> [periods.stepped(optimizer) for optimizer in (1, 2, 1, 2)]  # 2 was unknown when 1 first stepped
         [True, False, True, False]
         >>> periods = Periods()
         >>> periods.made(1), periods.made(2)
@@ -33,7 +33,7 @@ class Periods:
 
     def __init__(self) -> None:
         self.count = 0
-        """Training steps that have ended."""
+        """Training steps that have ended and count."""
         self.steps: Counter[int] = Counter()
         """Steps of each optimizer so far."""
         self.skipped = 0
@@ -59,7 +59,7 @@ class Periods:
         self._before.pop(optimizer, None)
 
     def stepped(self, optimizer: int, *, skipped: bool = False) -> bool:
-        """Note a step of an optimizer. Returns True if a training step ends with it; ``count`` says if it counts."""
+        """Note a step of an optimizer. Returns True if it ends a training step, one that ``count`` omits included."""
         self.steps[optimizer] += 1
         self._now[optimizer] += 1
         self.skipped += skipped

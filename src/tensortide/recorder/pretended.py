@@ -3,7 +3,7 @@
 
 PyTorch needs a guard for every device it meets; on a build without CUDA there is none, and its own no-operation guard
 for CUDA takes that place. Backward then runs in the calling thread, and the autograd engine, which would look for
-streams of the GPU, is told that its gradients are on the CPU (``told_to_engine``): nobody else is.
+streams of the GPU, is told that its gradients are on the CPU (``asked_by_engine``); all other code sees the GPU.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CUDA = torch.device("cuda", 0)
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """The facts of a GPU that kernels are chosen by, and that a program may ask for."""
+    """Properties of a GPU by which kernels are chosen, and which a program may query."""
 
     name: str
     capability: tuple[int, int]
@@ -50,11 +50,11 @@ class Gpu:
 
     @staticmethod
     def of(row: Device) -> Gpu:
-        """The GPU of a row of the catalogue. Raises CaptureError for what PyTorch does not call a CUDA device."""
+        """The GPU of a row of the catalogue. Raises CaptureError for a machine that PyTorch does not call ``cuda``."""
         found = re.search(r"sm(\d+)(\d)$", row.arch)
         if row.kind != "gpu" or row.vendor not in ("NVIDIA", "AMD"):
             raise CaptureError(f"{row.name} is no GPU that PyTorch calls cuda: name one of NVIDIA's or AMD's")
-        capability = (int(found[1]), int(found[2])) if found else (9, 0)  # what PyTorch answers for AMD's
+        capability = (int(found[1]), int(found[2])) if found else (9, 0)  # PyTorch's answer for GPUs of AMD
         memory = int((row.memory_gbytes or 0) * 2**30)
         return Gpu(row.name, capability, memory, row.compute_units or 0, row.vendor == "NVIDIA", row.arch)
 
@@ -64,7 +64,7 @@ _active: list[Gpu] = []
 
 @contextlib.contextmanager
 def unpretended() -> Iterator[None]:
-    """Let real code run as on a machine without a GPU: the loading of data, which stays on the CPU."""
+    """Hide the pretended GPU while active: loading of data is real work, on the CPU."""
     if not _active:
         yield
         return
@@ -80,8 +80,7 @@ def unpretended() -> Iterator[None]:
 
 @contextlib.contextmanager
 def pretended(gpu: Gpu, note: Callable[[str], None]) -> Iterator[None]:
-    """Let the process have ``gpu`` as its only CUDA device, for fake tensors. ``note`` is told of assumptions in what
-    it answers."""
+    """Give the process ``gpu`` as its only CUDA device, for fake tensors; ``note`` receives what its answers assume."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_guarded())
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
@@ -104,10 +103,10 @@ _CUDA_SLOT, _LAZY_SLOT, _SLOTS = 1, 17, 20
 
 @contextlib.contextmanager
 def _guarded() -> Iterator[None]:
-    """Have PyTorch's no-operation guard for CUDA devices in place.
+    """Install PyTorch's no-operation guard for CUDA devices while active.
 
-    ``_ensureCUDADeviceGuardSet`` puts it in the place of a guard that has no device. A build without CUDA has no guard
-    at all there: that of lazy tensors, which has no device either, serves as the one to be replaced.
+    ``_ensureCUDADeviceGuardSet`` installs it in place of a guard that has no device. A build without CUDA has no guard
+    to replace, so that of lazy tensors, which has no device either, is put there first.
     """
     if ensure_cuda_guard is None:
         raise _refusal()
@@ -145,17 +144,17 @@ _ENGINE = run_backward.__code__
 _WRAPPERS = ("__torch_dispatch__", "inner", "_fn", "device_of")
 
 
-def told_to_engine(frame: FrameType | None) -> bool:
-    """True if the question for a device that led to ``frame`` comes from the autograd engine itself."""
+def asked_by_engine(frame: FrameType | None) -> bool:
+    """True if ``frame``, which asks for a tensor's device, was called by the autograd engine itself."""
     while frame is not None and frame.f_code.co_name in _WRAPPERS:
         frame = frame.f_back
     return frame is not None and frame.f_code is _ENGINE
 
 
-def meant(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """``kwargs`` with the device that the engine would have given: it makes new tensors where it was told that others
-    are. A copy that undoes one of the program's is the program's own."""
-    if not _active or kwargs["device"] != CPU or not told_to_engine(sys._getframe(1)):
+def with_true_device(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Correct the device in ``kwargs`` of an op that the engine issues: it creates tensors on the CPU, where it takes
+    gradients to be. Left alone is the backward of a copy between devices, which the program wrote."""
+    if not _active or kwargs["device"] != CPU or not asked_by_engine(sys._getframe(1)):
         return kwargs
     node: Any = current_autograd_node()
     if func is _TO_COPY and node is not None and node.name().startswith(("ToCopy", "CopyBackwards")):
@@ -164,9 +163,9 @@ def meant(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, A
     return {**kwargs, "device": like}
 
 
-def is_needless(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """True for a copy of a gradient to the device where it is: the engine, told of the CPU, wants it moved."""
-    if not _active or func is not _TO_COPY or not told_to_engine(sys._getframe(1)):
+def is_redundant_copy(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """True for a copy of a gradient to the device it is on, which the engine issues because it was told otherwise."""
+    if not _active or func is not _TO_COPY or not asked_by_engine(sys._getframe(1)):
         return False
     return bool(args[0].fake_device == kwargs["device"] and kwargs.get("dtype") in (None, args[0].dtype))
 
@@ -178,7 +177,7 @@ def is_needless(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
 
 
 class _Stream:
-    """A stream of the pretended GPU: there is one, and it is always done."""
+    """The only stream of the pretended GPU; its work is always done."""
 
     stream_id = cuda_stream = device_index = priority = 0
     device = CUDA
@@ -201,12 +200,12 @@ class _Stream:
         return False
 
     def synchronize(self, *args: object) -> None:
-        """Do nothing; the same for all that streams and events wait for."""
+        """Do nothing, like all methods that wait or record."""
 
     wait_event = wait_stream = record = wait = synchronize
 
     def record_event(self, event: Any = None) -> Any:
-        """Return the event, done."""
+        """Return an event whose work is done."""
         return event or _Event()
 
     def elapsed_time(self, other: object) -> float:
@@ -237,12 +236,12 @@ def _no_context(*args: object) -> contextlib.AbstractContextManager[None]:
 
 
 def _answers(gpu: Gpu, note: Callable[[str], None]) -> Iterator[tuple[Any, Answers]]:
-    """Answers of the framework's modules about the GPU, by module."""
+    """Modules of PyTorch, each with the attributes that answer for the GPU."""
 
     def counter(value: Any) -> Answer:
         def read(*args: object, **kwargs: object) -> Any:
             del args, kwargs
-            note("the program's own questions for used GPU memory are answered 0")
+            note("the program's own queries of used GPU memory return 0")
             return value
 
         return read
@@ -263,7 +262,7 @@ def _answers(gpu: Gpu, note: Callable[[str], None]) -> Iterator[tuple[Any, Answe
         {
             "is_available": _answer(gpu.nvidia),
             "version": _answer(91900),
-            "is_acceptable": _answer(False),  # asked to lay the weights of recurrent layers into one block
+            "is_acceptable": _answer(False),  # else recurrent layers would flatten their weights
         },
     )
     yield torch.backends.cuda, {"is_built": _answer(True)}
@@ -280,11 +279,11 @@ def _answers(gpu: Gpu, note: Callable[[str], None]) -> Iterator[tuple[Any, Answe
                 "get_memory_info": memory,
             },
         )
-    yield fake_module, {"init_gpu_context": ignored}  # there is none to be made
+    yield fake_module, {"init_gpu_context": ignored}  # there is no context to create
 
 
 def _of_cuda(gpu: Gpu) -> Answers:
-    """Answers of ``torch.cuda`` alone, but for its counters."""
+    """Answers that only ``torch.cuda`` gives, apart from its counters."""
     ignored, fresh = _answer(None), torch.zeros(16, dtype=torch.uint8)
     return {
         **dict.fromkeys(("_lazy_init", "init", "_lazy_call", "set_device", "ipc_collect", "_sleep"), ignored),

@@ -1,4 +1,4 @@
-"""A step of many processes, captured in one: as rank 0 of a process group whose collectives move nothing."""
+"""Capture of one of many processes: as rank 0 of a process group whose collectives move no data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tensortide.recorder.torch_compat import found
 
 
 def _hooked(construct: Callable[..., None]) -> Callable[..., None]:
-    """The constructor of DDP, with its reduction as a hook: the default one fails in a group that moves nothing."""
+    """Wrap the constructor of DDP: its reduction becomes a hook, as the default one fails in a fake group."""
 
     def reduced(state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         del state
@@ -29,7 +29,7 @@ def _hooked(construct: Callable[..., None]) -> Callable[..., None]:
         future.set_result(buffer)
         return future
 
-    reduced.__annotations__.clear()  # PyTorch checks them, and does not take their text
+    reduced.__annotations__.clear()  # PyTorch checks annotations, and rejects those that are text
 
     @functools.wraps(construct)
     def constructed(model: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
@@ -41,20 +41,22 @@ def _hooked(construct: Callable[..., None]) -> Callable[..., None]:
 
 @contextlib.contextmanager
 def as_rank_0(of: int | None) -> Iterator[None]:
-    """Be rank 0 ``of`` so many while active, whatever process group the code asks for. None: leave things as they are.
+    """Be rank 0 ``of`` this many processes while active, whatever group the code asks for; None changes nothing.
 
-    Raises CaptureError if the process is in a group already, or this PyTorch has no distributed package.
+    Raises CaptureError if the process is already in a group, or PyTorch has no distributed package.
     """
     if of is None:
         yield
         return
     if of < 1:
-        raise CaptureError(f"ranks is a number of processes, not {of}")
+        raise CaptureError(f"--ranks (ranks=) takes a number of processes from 1 up, not {of}")
     store: Any = found("torch.testing._internal.distributed.fake_pg.FakeStore") if dist.is_available() else None
     if store is None:
-        raise CaptureError("this PyTorch is built without torch.distributed: ranks needs it")
+        raise CaptureError("this PyTorch is built without torch.distributed, which --ranks (ranks=) needs")
     if dist.is_initialized():
-        raise CaptureError("a process group exists already: ranks makes one of its own, in a process without")
+        raise CaptureError(
+            "this process already has a process group: capture with ranks before it is made, or in another process"
+        )
 
     def joined(*args: Any, **kwargs: Any) -> None:
         del args, kwargs
@@ -63,7 +65,7 @@ def as_rank_0(of: int | None) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in ranks}
     hook = sys.excepthook
     dist.init_process_group("fake", store=store(), rank=0, world_size=of)
-    sys.excepthook = hook  # PyTorch's would prefix every traceback of the process with the rank, for good
+    sys.excepthook = hook  # PyTorch's hook would prefix every later traceback with the rank
     os.environ.update(ranks)
     try:
         with (

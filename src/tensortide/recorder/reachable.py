@@ -1,4 +1,4 @@
-"""Objects that code can reach by name, and which of them are the user's: the extent of a capture."""
+"""The extent of a capture: objects that code reaches by name, and those of them that are the user's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tensortide.recorder.torch_compat import OpOverload, OpOverloadPacket
 
 _FOREIGN = ("torch", "numpy", "builtins", "typing", "collections", "functools", "logging", "threading", "re")
 _HOLDERS = ("torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.distributions.", "torch.nn.")
-"""Parts of the framework whose objects hold tensors, or counters, of the user's."""
+"""Parts of PyTorch whose objects hold tensors or counters of the user's."""
 
 ATOMS: tuple[type, ...] = (
     *(int, float, complex, str, bytes, bool, type(None), types.ModuleType, types.BuiltinFunctionType),
@@ -28,28 +28,28 @@ ATOMS: tuple[type, ...] = (
     *(io.IOBase, Batches, torch.utils.data.Dataset),
     *(OpOverload, OpOverloadPacket, torch.layout, torch.memory_format),
 )
-"""Types of objects that hold nothing to be swapped. A dataset is read by loaders, which need its values."""
+"""Types of objects that hold nothing to swap. Loaders need the values of a dataset."""
 
 
 def is_foreign(module: str) -> bool:
-    """True for the name of a module whose functions hold nothing of the user's."""
+    """True for a module, by name, whose functions hold nothing of the user's."""
     return module.split(".", 1)[0] in _FOREIGN
 
 
 def is_visited_object(value: Any) -> bool:
-    """True for an object whose attributes may be, or hold, what is the user's."""
+    """True for an object whose attributes may hold objects of the user's."""
     module = str(type(value).__module__)
     return not is_foreign(module) or f"{module}.".startswith(_HOLDERS)
 
 
 def is_user_class(kind: type) -> bool:
-    """True for a class of the user's own code: libraries keep no model or tensor in a global."""
+    """True for a class in the user's own code; libraries are assumed to keep no model or tensor in a global."""
     return _is_user_module(sys.modules.get(kind.__module__))
 
 
 def named_globals(func: types.FunctionType) -> Iterator[tuple[dict[str, Any], str]]:
-    """Namespace and name of each global that the code of ``func`` names, also as an attribute of a user's
-    module. What it names need not exist (yet)."""
+    """Namespace and name of each global that the code of ``func`` names, with attributes of the user's modules. A
+    global may be absent, or not exist yet."""
     own, attributes = _names(func.__code__)
     pending = [(func.__globals__, own)]
     pending += [(vars(sys.modules[name]), attributes) for name in attributes if _is_user_module(sys.modules.get(name))]
@@ -68,7 +68,7 @@ def named_globals(func: types.FunctionType) -> Iterator[tuple[dict[str, Any], st
 
 @functools.cache
 def _names(code: types.CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The globals that code names, its inner functions included; and whatever it names: attributes, imports."""
+    """Names of globals in code and its inner functions; and all its names, with those of attributes and imports."""
     own = [
         str(i.argval) for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
     ]

@@ -1,8 +1,8 @@
-"""The dispatch mode that writes down every op of a step: the hot path of capture.
+"""The dispatch mode that records every op of a step: the hot path of capture.
 
-It stands above the fake-tensor mode (or above real execution) and adds about 15 microseconds per op.
-Storages are identified by address and watched by weak references, so their release is seen when it
-really happens; tensors and calls are interned by value.
+It stands above the fake-tensor mode (or above real execution) and adds about 15 microseconds per op. Storages are
+identified by address and watched through weak references, so that their release is seen when it happens; tensors and
+calls are interned by value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from tensortide.graph.model import TENSOR, Call, Const, Graph, Op, Phase, Role, Storage, Value
 from tensortide.graph.model import Tensor as GraphTensor
 from tensortide.recorder.fake_mode import device_of
-from tensortide.recorder.pretended import is_needless, meant
+from tensortide.recorder.pretended import is_redundant_copy, with_true_device
 from tensortide.recorder.schema import PASSED_ON, Schema, eager_body, embedded, schema_of
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import FakeTensor, HigherOrderOperator, TorchDispatchMode
@@ -35,11 +35,11 @@ _CONST_KINDS: dict[type, str] = {
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
 _DEVICE = torch.ops.prim.device.default
 _storage_of = torch.Tensor.untyped_storage
-"""PyTorch's own: a live run replaces the method, to see reads of memory."""
+"""PyTorch's own method, which a live run replaces to see reads of memory."""
 
 
 class _Watch(weakref.ref[Any]):
-    """A weak reference to a storage (or storage-less tensor) that knows which one it watches."""
+    """A weak reference to a storage (or storageless tensor), with its address and number."""
 
     __slots__ = ("key", "storage")
     key: int
@@ -47,7 +47,7 @@ class _Watch(weakref.ref[Any]):
 
 
 class Mode(TorchDispatchMode):
-    """A dispatch mode without a compiler wrapper around its handler: that costs microseconds per op and seconds of
+    """A dispatch mode whose handler has no wrapper of the compiler, which costs microseconds per op and seconds of
     import."""
 
     @classmethod
@@ -58,8 +58,8 @@ class Mode(TorchDispatchMode):
 class Recorder(Mode):
     """Records the ops that PyTorch dispatches while it is active.
 
-    ``context`` is called once per op, before it runs, with the op's index. It returns what is recorded with the op: its
-    phase and, if known, the fields of an ``Op`` that follow.
+    ``context`` is called once per op, before it runs, with the op's index. It returns the phase of the op and, if
+    known, the fields of ``Op`` after it.
     """
 
     supports_higher_order_operators = True
@@ -79,7 +79,7 @@ class Recorder(Mode):
         self._storage_ids: dict[int, int] = {}
         self._watches: dict[int, _Watch] = {}
         self._grown: dict[int, int] = {}
-        """Storages that the program resized itself, which no op had seen: the op before which it did."""
+        """For each storage that the program resized before any op used it: the op before which it did."""
 
     # -- the hot path ---------------------------------------------------------------------------
 
@@ -97,8 +97,8 @@ class Recorder(Mode):
             if kind not in _ORDINARY and not issubclass(kind, torch.nn.Parameter):
                 return NotImplemented
         if "device" in kwargs:
-            kwargs = meant(func, args, kwargs)
-            if is_needless(func, args, kwargs):
+            kwargs = with_true_device(func, args, kwargs)
+            if is_redundant_copy(func, args, kwargs):
                 return args[0]
         schema = schema_of(func)
         if schema.composite:
@@ -109,7 +109,7 @@ class Recorder(Mode):
         return self.record(func, schema, args, kwargs)
 
     def _higher_order(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """An operator over functions: its body op by op as eager execution runs it, else one op of unknown cost."""
+        """Run the body of a higher-order operator op by op, as eager execution does; else record it as one op."""
         body = eager_body(func)
         if body is None:
             return self.record(func, schema_of(func), args, kwargs)
@@ -146,7 +146,7 @@ class Recorder(Mode):
         return result
 
     def run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """The op itself."""
+        """Run the op; subclasses measure it."""
         return func(*args, **kwargs)
 
     def _encode(self, value: Any, tensors: list[int], kinds: list[object]) -> Value:
@@ -170,8 +170,8 @@ class Recorder(Mode):
         return Const("opaque", type(value).__name__ if callable(value) else repr(value))
 
     def tensor(self, value: torch.Tensor) -> int:
-        """Id of the tensor that views ``value``'s storage; storages not seen before exist since before the step,
-        or since the op that is being recorded if it just returned them."""
+        """Id of the tensor that views ``value``'s storage. A storage not seen before was born in the op being recorded
+        if that just returned it, else before the step."""
         try:
             handle: Any = _storage_of(value)
             key = handle._cdata
@@ -194,7 +194,7 @@ class Recorder(Mode):
             return self._storage_ids.get(-id(value))
 
     def arrived(self, value: torch.Tensor) -> int:
-        """Id of a tensor that came from outside the step, just before the op that runs next."""
+        """Id of a tensor that arrived from outside the step, just before the next op."""
         before, self._now = self._now, len(self.ops) or None
         try:
             return self.tensor(value)
@@ -231,7 +231,7 @@ class Recorder(Mode):
         self.storages[storage] = replace(self.storages[storage], death=death)
 
     def _storageless(self, value: torch.Tensor) -> int:
-        """A sparse tensor has no storage of its own: it stands for one of the size of its parts."""
+        """Id of a tensor without a storage. A sparse one counts as a storage of the size of its parts."""
         key = -id(value)
         storage = self._storage_ids.get(key)
         if storage is None:
@@ -241,7 +241,7 @@ class Recorder(Mode):
         return self._view(storage, value, value.shape, (0,) * len(value.shape), 0)
 
     def _refresh(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """An op that may resize gives its storage a new size: the old block ends and a new one begins."""
+        """Replace the storages that an op has resized: the old one ends, and a new one of the new size begins."""
         for value in (*args, *kwargs.values()):
             if not isinstance(value, torch.Tensor):
                 continue
@@ -253,7 +253,7 @@ class Recorder(Mode):
 
     @contextlib.contextmanager
     def resizes_followed(self) -> Iterator[None]:
-        """See storages that the program resizes itself, which is no op: sharded parameters come and go so."""
+        """Follow storages that the program resizes without an op while active, as sharding of parameters does."""
         resize: Any = torch.UntypedStorage.resize_
 
         def followed(handle: Any, size: int) -> Any:
@@ -269,6 +269,6 @@ class Recorder(Mode):
             yield
 
     def graph(self, storages: Iterable[Storage] | None = None, **tables: Any) -> Graph:
-        """The Graph of the record, with ``storages`` that have roles, and further ``tables``."""
+        """The Graph of the record; ``storages`` replace those recorded, ``tables`` are its other fields."""
         given = self.storages if storages is None else storages
         return Graph(tuple(self.ops), tuple(self.calls), tuple(self.tensors), tuple(given), **tables)

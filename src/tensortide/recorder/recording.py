@@ -1,4 +1,4 @@
-"""A training loop that runs, watched until one of its steps has been recorded."""
+"""Observation of a running training loop, until one of its steps has been recorded."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Recording:
     """One training step of the loop that runs while the context is open; ``graph`` once it has ended.
 
     A training step lasts from one optimizer step to the next (``recorder.periods``). ``step`` is the number of the one
-    that is recorded, from 1 on; the second is the first that finds all optimizer state. The loop goes on after it;
-    ``recorded`` is called when it has ended, and ``after`` whenever the loop comes by later.
+    to record, counted from 1; the second is the first that finds all optimizer state. The loop continues after it.
+    ``recorded`` is called when the step has ended, and ``after`` at every hook that the loop reaches later.
     """
 
     def __init__(
@@ -51,23 +51,23 @@ class Recording:
             raise CaptureError(f"there is no step {step}: steps are counted from 1")
         self.step, self.name, self.mode = step, name, mode
         self.notes: set[str] = set()
-        """Remarks for the reader of the graph."""
+        """Assumptions to list in the graph."""
         self.error: Exception | None = None
         self._graph: Graph | None = None
-        self._told, self._after = recorded, after
+        self._on_recorded, self._on_later_hook = recorded, after
         self._open = contextlib.ExitStack()
         self.periods = Periods()
         self._record: LiveStep | None = None
         self._done = False
         self._optimizers: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
         self._older: set[int] = set()
-        """Optimizers from before, which may be of another loop: not awaited until what they train is used."""
+        """Optimizers made before, perhaps for another loop; not awaited until a module that they train runs."""
         self._tensors: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
-        """Results from before, which may be of other code."""
+        """Results computed before, perhaps by other code."""
         self._stepping: list[int] = []
         self._called: weakref.WeakValueDictionary[int, torch.nn.Module] = weakref.WeakValueDictionary()
         self._depth = self._in_backward = self._forwards = self._backwards = 0
-        self._whole = self._turning = False
+        self._whole = self._end_pending = False
 
     # -- results --------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class Recording:
         return self._done
 
     def missed(self) -> str:
-        """Say why no step has been recorded so far, by what was seen."""
+        """Explain why no step has been recorded so far, by what was seen."""
         steps, count = sum(self.periods.steps.values()), self.periods.count
         if not steps:
             seen = f"{_times(self._forwards, 'forward pass', 'es')}, {_times(self._backwards, 'backward pass', 'es')}"
@@ -137,7 +137,7 @@ class Recording:
                 stack.enter_context(replaced(owner, name, _wrapped(getattr(owner, name), around)))
             gc.collect()
             for optimizer in existing(torch.optim.Optimizer):
-                if "state" in vars(optimizer) and self._know(optimizer):  # a wrapper has that of another
+                if "state" in vars(optimizer) and self._know(optimizer):  # a wrapper shares that of another
                     self._older.add(id(optimizer))
             self._tensors.update((id(each), each) for each in existing(torch.Tensor) if each.grad_fn is not None)
             self._open = stack.pop_all()
@@ -154,8 +154,8 @@ class Recording:
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Record a step of ``function``, which runs one, or a loop of them, whenever it is called.
 
-        A function that returns before a second training step has ended is a step itself: a later call of it is
-        recorded, from beginning to end.
+        A function that returns before a second training step has ended is a step itself; a later call of it is recorded
+        from beginning to end.
         """
         calls = 0
 
@@ -180,7 +180,7 @@ class Recording:
     # -- the record -----------------------------------------------------------------------------
 
     def _start(self, *, whole: bool = False) -> LiveStep:
-        """Record from here on, ``whole``: to the end of the function, else to the end of the training step."""
+        """Record from here on, to the end of the training step, or with ``whole`` to the end of the function."""
         optimizers = [each for key, ref in self._optimizers.items() if key not in self._older and (each := ref())]
         self._whole = whole
         self._record = LiveStep(optimizers, {*self._called}, self._tensors)
@@ -197,20 +197,20 @@ class Recording:
             self._graph = record.finish(meta, result)
             if self._graph is None:
                 self.error = CaptureError("the recorded step ran no op in this thread")
-        except Exception as error:  # noqa: BLE001 the loop goes on; who asks for the graph is told
+        except Exception as error:  # noqa: BLE001 the loop continues; ``graph`` raises it
             self.error = error
         self._done = True
-        if self._told is not None:
-            self._told(self)
+        if self._on_recorded is not None:
+            self._on_recorded(self)
 
-    def _turn(self) -> None:
-        """Begin, end, or begin anew, as training steps have ended."""
-        self._turning = False
+    def _end_training_step(self) -> None:
+        """Begin, end or restart the record after the end of a training step."""
+        self._end_pending = False
         if self.mode is not None:
             self.mode.values.starts()
         if self._done or self._whole:
             return
-        if self._record is not None and self.periods.count < self.step:  # a step of it was skipped
+        if self._record is not None and self.periods.count < self.step:  # an optimizer's step was skipped
             self._leave()
         if self._record is not None:
             self._finish()
@@ -220,14 +220,14 @@ class Recording:
 
     # -- what the loop does ---------------------------------------------------------------------
 
-    def _by(self) -> bool:
-        """Return whether all is done; then the loop has come by later."""
-        if self._done and self._after is not None:
-            self._after()
+    def _is_over(self) -> bool:
+        """Return whether recording is over; if so, report that the loop has reached another hook."""
+        if self._done and self._on_later_hook is not None:
+            self._on_later_hook()
         return self._done
 
     def _know(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Remember an optimizer. Returns True if it was not known."""
+        """Remember an optimizer. Returns True if it is new."""
         key = id(optimizer)
         if key in self._optimizers:
             return False
@@ -240,7 +240,7 @@ class Recording:
         self.periods.dropped(key)
 
     def _await_older(self) -> None:
-        """Expect steps of the older optimizers that train what the loop runs."""
+        """Expect steps of older optimizers that train modules of the loop."""
         ran = {id(p) for module in self._called.values() for p in module._parameters.values()}
         for key in list(self._older):
             optimizer = self._optimizers[key]()
@@ -256,7 +256,7 @@ class Recording:
 
     def _forward_starts(self, module: torch.nn.Module, args: Any) -> None:
         del args
-        if self._by():
+        if self._is_over():
             return
         self._called[id(module)] = module
         self._forwards += not self._depth
@@ -264,7 +264,7 @@ class Recording:
         if self.step == 1 and self._record is None and torch.is_grad_enabled():
             self._called.update((id(each), each) for each in module.modules())
             self._await_older()
-            if self._optimizers.keys() - self._older:  # one that is made later trains what is made later
+            if self._optimizers.keys() - self._older:  # otherwise the loop's optimizer is made later
                 self._start().tracker.enter(module)
 
     def _forward_ends(self, module: torch.nn.Module, args: Any, output: Any) -> None:
@@ -273,7 +273,7 @@ class Recording:
 
     def _step_starts(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         del args, kwargs
-        if not self._by():
+        if not self._is_over():
             self._stepping.append(id(optimizer))
 
     def _step_ends(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -294,12 +294,12 @@ class Recording:
         self._older.discard(id(optimizer))
         self._await_older()
         if self.periods.stepped(id(optimizer), skipped=skipped):
-            self._turning = True
+            self._end_pending = True
             if not self._in_backward:
-                self._turn()
+                self._end_training_step()
 
     def _scaled_step(self, function: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Note a step that a gradient scaler skips."""
+        """Run a step of a gradient scaler, and note if it skips the optimizer's."""
         before = self.periods.steps[id(optimizer)]
         result = function(scaler, optimizer, *args, **kwargs)
         if not self._done and self.periods.steps[id(optimizer)] == before:
@@ -307,19 +307,19 @@ class Recording:
         return result
 
     def _backward(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run a backward pass; optimizers may step in its hooks, where nothing can begin or end."""
-        self._backwards += not self._by()
+        """Run a backward pass. Optimizers may step in its hooks, but a record cannot begin or end there."""
+        self._backwards += not self._is_over()
         self._in_backward += 1
         try:
             result = function(*args, **kwargs)
         finally:
             self._in_backward -= 1
-        if self._turning and not self._in_backward:
-            self._turn()
+        if self._end_pending and not self._in_backward:
+            self._end_training_step()
         return result
 
     def _iterated(self, function: Callable[..., Any], loader: Any) -> Any:
-        """Begin to load: workers are forked without a mode, and read no fake tensors, which no process can share."""
+        """Begin to load: fork workers without a mode, and none on fake tensors, which processes cannot share."""
         if self.mode is None:
             with disable_current_modes():
                 return function(loader)
@@ -327,7 +327,7 @@ class Recording:
             return function(loader)
 
     def _next(self, function: Callable[..., Any], loading: Any) -> Any:
-        """Load a batch: real work, and no part of the step."""
+        """Load a batch, which is real work and not part of the step."""
         with disable_current_modes():
             batch = function(loading)
         return batch if self.mode is not None else self.loaded(batch)
@@ -340,22 +340,22 @@ class Recording:
 
 
 def record(function: Callable[P, R] | None = None, *, step: int = 2, name: str = "") -> Any:
-    """Record one training step of a loop that runs, on real tensors, without a change to it.
+    """Record one training step of a running loop, on real tensors and without changing it.
 
     >>> with tensortide.record() as recording:
     ...     train(model, loader)
     >>> recording.graph
 
-    A training step lasts from one optimizer step to the next; ``step`` is the number of the one to record. All goes
-    on after it: leave the loop, or let it run. As a decorator, ``@tensortide.record``, of a function that runs one
-    step or a loop of them, it leaves the graph in ``function.recording.graph``.
+    A training step lasts from one optimizer step to the next; ``step`` is the number of the one to record. The loop
+    continues after it. As a decorator (``@tensortide.record``) of a function that runs one step, or a loop of them, it
+    leaves the graph in ``function.recording.graph``.
     """
     recording = Recording(step, name=name)
     return recording if function is None else recording(function)
 
 
 def _wrapped(function: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
-    """Let ``around`` have every call of ``function``, which it is given first."""
+    """Wrap ``function``: calls go to ``around``, with ``function`` as first argument."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Files of tensors that a program saves while it runs on fake ones: none are written, and none are spoilt."""
+"""Suppression of files that a program saves while it runs on fake tensors; existing ones are kept."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from tensortide.recorder.values import reader, shortened
 _WRITERS = (
     *(("torch", "save"), ("torch.serialization", "save"), ("torch.distributed.checkpoint", "save")),
     *(("safetensors.torch", "save_file"), ("safetensors.torch", "save_model"), ("numpy", "save"), ("numpy", "savez")),
+    ("numpy", "savez_compressed"),
 )
-"""Functions that write tensors, or arrays of stand-ins, to files: module and name."""
+"""Functions that write tensors or arrays to files, by module and name."""
 _LAZY = ("safetensors.torch",)
-"""Modules imported for it: others take the function from them by name."""
+"""Modules to import first, as other modules import these functions by name."""
 
 
 @contextlib.contextmanager
 def nothing_saved(note: Callable[[str], None]) -> Iterator[None]:
-    """Let functions that save tensors write nothing while active. ``note`` is told where they were called."""
+    """Make functions that save tensors write nothing while active. ``note`` receives the place of each call."""
     for module in _LAZY:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)

@@ -40,7 +40,7 @@ PASSED_ON = frozenset(
         + list(PROFILER_MARKS)
     )
 )
-"""Questions about a tensor's metadata and profiler marks: not ops of the step."""
+"""Queries of a tensor's metadata, and profiler marks; they are not ops of the step."""
 
 _RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::resize", "aten::set_"})
 _TAGS = {
@@ -55,7 +55,7 @@ _NO_SCHEMA = parse_schema("none() -> ()")
 
 
 class Schema:
-    """The parts of an op's schema that shape its record. An operator over functions has none: its arguments are named
+    """The parts of an op's schema that its record needs. A higher-order operator has no schema; its arguments are named
     by position."""
 
     __slots__ = ("composite", "fresh", "may_resize", "mutated_names", "name", "names", "tags")
@@ -85,8 +85,8 @@ class Schema:
 
 
 def _composite(func: Any) -> bool:
-    """True if only a decomposition exists: of an op with a kernel too (silu_backward) ordinary runs take the kernel."""
-    if not has_any_kernel(func.name()):  # a question about metadata that only subclasses answer
+    """True if an op only has a decomposition. One with a kernel as well (silu_backward) runs its kernel."""
+    if not has_any_kernel(func.name()):  # a metadata query that only subclasses implement
         return False
     return has_kernel(func.name(), DispatchKey.CompositeImplicitAutograd) and not has_kernel(
         func.name(), DispatchKey.CPU
@@ -104,7 +104,7 @@ def schema_of(func: Any) -> Schema:
 
 
 def eager_body(func: Any) -> Callable[..., Any] | None:
-    """Function that eager execution runs for a higher-order operator, op by op; None if it is unknown."""
+    """The function that runs a higher-order operator op by op in eager execution; None if it is unknown."""
     if func.name() == "scan":
         return lambda *args: generic_scan(*args[:-1], additional_inputs=args[-1])
     if func.name() in _DENSE:
@@ -120,7 +120,7 @@ EMBED_LIMIT = 64
 
 
 def embedded(value: torch.Tensor) -> str:
-    """The values of a small constant tensor as text (``dtype shape values``), so the op can be executed again."""
+    """The values of a small constant tensor as text (``dtype shape values``), so that the op can be executed again."""
     constant = value.constant if isinstance(value, FakeTensor) else value
     if constant is None or constant.numel() > EMBED_LIMIT or constant.device.type != "cpu":
         return f"{value.dtype} {tuple(value.shape)} ..."

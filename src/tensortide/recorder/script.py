@@ -1,4 +1,4 @@
-"""A training script as a target: the command that runs it, and the step that is recorded in a process of its own."""
+"""A training script as a target: its command, and the recording of a step in a process of its own."""
 
 from __future__ import annotations
 
@@ -21,20 +21,23 @@ from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph import Graph, load
 
 PREFIX = "-- "
-"""A text that begins so is the command of a script."""
+"""Beginning of a text that is the command of a script."""
 _INTERPRETER = re.compile(r"(python|pypy)[\d.]*(\.exe)?", re.IGNORECASE)
 _ENTRY = Path(__file__).with_name("script_entry.py")
 _EAGER = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
-"""Environment in which ``torch.compile`` does nothing: the ops of eager execution are those to record."""
+"""Environment variables that disable ``torch.compile``, so that the ops of eager execution are recorded."""
 _GRACE_S = 15.0
-"""Time that a script has to end in after the recorded step."""
+"""Time in which a script must end after the recorded step."""
 
 
 @dataclass(frozen=True)
 class ScriptOptions:
-    """The training step of a script to record, by number; whether the script runs on fake tensors, and the values that
-    are assumed there; whether it goes on after that step; and the device that is pretended, which needs fake tensors:
-    ``real`` ones exclude it. ``ranks``: it runs as rank 0 of so many processes."""
+    """Options of recording a script's training step.
+
+    ``step`` is its number. ``fake`` runs the script on fake tensors, with values to ``assume``. A pretended ``device``
+    or ``machine`` implies fake tensors, and ``real`` excludes both. ``keep_running`` lets the script continue after
+    the step. ``ranks`` runs it as rank 0 of that many processes.
+    """
 
     step: int = 2
     real: bool = False
@@ -46,7 +49,7 @@ class ScriptOptions:
     ranks: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise WorkloadError for what contradicts itself."""
+        """Raise WorkloadError for options that contradict each other."""
         if self.step < 1:
             raise WorkloadError(f"there is no step {self.step}: training steps are counted from 1")
         if self.real and self.fake:
@@ -67,26 +70,26 @@ class Script:
 
     @property
     def name(self) -> str:
-        """The script without its folder."""
+        """Name of the script, without its folder."""
         return self.target if self.kind == "module" else Path(self.target).name
 
     def __str__(self) -> str:
         return f"{self.target} is a script"
 
     def command(self, request: Path) -> list[str]:
-        """The command that runs it as ``request`` asks."""
+        """The command that runs the script as the file ``request`` asks."""
         return [self.interpreter, *self.flags, str(_ENTRY), str(request), self.kind, self.target, *self.arguments]
 
 
 def script_text(command: Sequence[str]) -> str:
-    """The text of a target that is a script, of the words of its command."""
+    """The target text of a script, from the words of its command."""
     return PREFIX + shlex.join(command)
 
 
 def find_script(target: str) -> Script | None:
-    """Read ``-- python train.py --its arguments``; None for a text of another kind.
+    """Parse ``-- python train.py --its arguments``; None for a text of another kind.
 
-    Raises WorkloadError for a command that runs no script, or one that is not there.
+    Raises WorkloadError for a command that runs no script, or a script that does not exist.
     """
     if not target.startswith(PREFIX.rstrip()):
         return None
@@ -111,7 +114,7 @@ def _interpreter(word: str) -> str:
 
 
 def _python(interpreter: str, words: Sequence[str]) -> Script:
-    """Take the interpreter's own flags off ``words``, as it does itself."""
+    """Split ``words`` into the interpreter's own flags, the script and its arguments, as Python does."""
     flags: list[str] = []
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] != "-":
@@ -145,10 +148,10 @@ def capture_script(
     quiet: bool = False,
     say: Callable[[str], None] = lambda message: None,
 ) -> Graph:
-    """Graph of one training step of a script, which is run for it; ``tensortide.record`` says what a step is.
+    """Run a script, and return the Graph of one of its training steps (see ``tensortide.record``).
 
-    The script ends with that step, unless it is to keep running. What it prints goes to standard error, and what
-    it prints to standard output nowhere if ``quiet``. ``say`` takes remarks on its end.
+    The script ends after that step unless it is to keep running. Its output goes to standard error; ``quiet`` discards
+    its standard output. ``say`` receives remarks on how it ended.
 
     Raises CaptureError if the step was not reached.
     """
@@ -164,19 +167,19 @@ def capture_script(
 
         status, slow, found = run(moved=False)
         if "nothing_on_gpu" in found:
-            say(f"{script.name} puts nothing on cuda: it ran again, with everything there that names no device")
+            say(f"{script.name} put nothing on cuda: it ran again with cuda as its default device")
             status, slow, found = run(moved=True)
         if not graph.exists():
             raise CaptureError(_failure(script, status, found, options.step))
         if slow:
-            say(f"{script.name} did not end within {_GRACE_S:.0f} s of the recorded step, and was ended")
+            say(f"{script.name} did not end within {_GRACE_S:.0f} s after the recorded step, and was killed")
         elif status:
             say(f"{script.name} {_ended(status)} after the recorded step")
         return load(graph)
 
 
 def _run(command: list[str], graph: Path, *, waits: bool, quiet: bool) -> tuple[int, bool]:
-    """Run the script's process. Returns its exit status, and whether it had to be ended."""
+    """Run the script's process. Returns its exit status, and True if it had to be killed."""
     sys.stdout.flush()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL if quiet else 2, env={**os.environ, **_EAGER}) as process:
         try:

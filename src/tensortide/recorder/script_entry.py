@@ -1,4 +1,4 @@
-"""Start of a script in an interpreter of the user's, which may lack tensortide or PyTorch; it runs as a file."""
+"""Entry point in the user's interpreter, which may lack tensortide or PyTorch; it is run as a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Run the script that the arguments name: the request, then the script and its own arguments."""
+    """Run the script named on the command line: the file of the request, the script, its arguments."""
     request = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     if not sys.flags.safe_path:
         del sys.path[0]  # the folder of this file

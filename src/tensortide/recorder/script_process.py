@@ -1,5 +1,4 @@
-"""The process of a training script: the script as ``__main__``, as its interpreter would run it, until one of its
-training steps has been recorded."""
+"""The process of a training script, which runs as ``__main__`` until one of its training steps has been recorded."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ from tensortide.recorder.standins import fakes, loaders
 from tensortide.recorder.surroundings import replaced, undisturbed
 
 _RAISES = 3
-"""Times that a script is asked to stop before its process ends where it is."""
+"""Most requests to stop that a script may catch; then its process exits at once."""
 
 
 def _mode(request: dict[str, Any]) -> StepFakeMode | None:
@@ -46,7 +45,7 @@ def _mode(request: dict[str, Any]) -> StepFakeMode | None:
 
 
 class _Script:
-    """What is asked for, and what came of it."""
+    """A request to record a step, and its outcome."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
@@ -60,7 +59,7 @@ class _Script:
         )
         self._stops = 0
         self._end = SystemExit(0)
-        """The end of the script after the recorded step: nothing of the user's takes it for an error."""
+        """Raised to end the script after the recorded step; it is no error."""
 
     def _recorded(self, recording: Recording) -> None:
         try:
@@ -78,16 +77,16 @@ class _Script:
 
     def _stop(self) -> None:
         self._stops += 1
-        if self._stops > _RAISES:  # code that catches everything and goes on
+        if self._stops > _RAISES:  # the script catches everything and continues
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
         if threading.current_thread() is not threading.main_thread():
-            _thread.interrupt_main()  # it may wait for this thread, and then go on
+            _thread.interrupt_main()  # it may be waiting for this thread
         raise self._end
 
     def _on_fakes(self, replace: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], Any]:
-        """Make fake batches of real ones."""
+        """Return a function that makes fake batches of real ones."""
 
         def batch(item: Any) -> Any:
             isolation = Isolation(replace)
@@ -100,21 +99,21 @@ class _Script:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Watch the script; on fake tensors, if those are asked for."""
+        """Watch the script while active, on fake tensors if those are asked for."""
         with contextlib.ExitStack() as stack:
             mode = self.recording.mode
             if mode is not None:
-                with contextlib.suppress(ImportError):  # or else it is imported after ``same_paths`` has looked for it
+                with contextlib.suppress(ImportError):  # ``same_paths`` patches it only if it is imported
                     importlib.import_module("transformers.utils.import_utils")
                 replace = fakes(mode)
                 stack.enter_context(undisturbed())
                 if isinstance(mode, CudaFakeMode):
                     replace = mode.stand_in(replace)
-                stack.enter_context(mode.in_place())
+                stack.enter_context(mode.installed())
                 stack.enter_context(loaders(self._on_fakes(replace)))
                 stack.enter_context(mode)
                 if isinstance(mode, CudaFakeMode) and self.request["moved"]:
-                    stack.enter_context(mode.everything_moved())
+                    stack.enter_context(mode.all_on_gpu())
                 stack.enter_context(same_paths())
                 stack.enter_context(followed())
                 stack.enter_context(explained("step", self.request["name"], real=False))
@@ -126,7 +125,7 @@ class _Script:
             yield
 
     def _not_compiled(self, compile_: Callable[..., Any]) -> Callable[..., Any]:
-        """Note that the script compiles, where its process has been told not to (``script.py``)."""
+        """Wrap ``torch.compile``, which ``script.py`` has disabled, to note that the script calls it."""
 
         @functools.wraps(compile_)
         def noted(*args: Any, **kwargs: Any) -> Any:
@@ -136,20 +135,22 @@ class _Script:
         return noted
 
     def _run(self, code: CodeType, main: ModuleType) -> SystemExit | None:
-        """Run the script. Returns the exit that it asked for: an end, and no error."""
+        """Run the script. Returns the exit that it raised itself, if any: an end, not an error."""
         try:
             exec(code, vars(main))
         except SystemExit as ended:
             if ended is not self._end:
                 return ended
-            self._end.__context__ = self._end.with_traceback(None).__cause__ = None  # frames of the script hold files
+            self._end.__context__ = self._end.with_traceback(None).__cause__ = (
+                None  # else frames of the script keep files open
+            )
         except KeyboardInterrupt:
             if not self._stops:
                 raise
         return None
 
     def run(self, code: CodeType, main: ModuleType) -> None:
-        """Run the script to its end or to that of the recorded step."""
+        """Run the script to its end, or to the end of the recorded step, and write the outcome."""
         try:
             with self.watched():
                 ended = self._run(code, main)

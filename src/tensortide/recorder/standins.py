@@ -1,7 +1,7 @@
-"""Stand-ins for what a step of the user's works on.
+"""Stand-ins for the objects that the user's step works on.
 
-Tensors: fake ones that hold no data, or clones for a capture on real tensors. Iterators of data: what a capture takes
-from them is given back, and loading is no part of the step.
+Tensors get fake ones without data, or clones for a capture on real tensors. Iterators of data get a proxy that gives
+back what a capture takes from them, and that keeps loading out of the step.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def fakes(mode: Any) -> Callable[[torch.Tensor], Any]:
         if type(value) not in (torch.Tensor, torch.nn.Parameter):
             if type(value).__torch_dispatch__ != torch.Tensor.__torch_dispatch__:
                 return value
-            value = _plain(value)  # a subclass of no other ops: a fake tensor is of one class only
-        if is_constant(value) or (not mode.moves and _keeps_values(value)):
+            value = _plain(value)  # a subclass with ordinary ops: fake tensors have one class only
+        if is_constant(value) or (not mode.moves_to_gpu and _keeps_values(value)):
             with disable_current_modes():
                 constant = copied(value.detach())
             return mode.fake_tensor_converter.from_real_tensor(mode, constant, make_constant=True)
@@ -72,12 +72,12 @@ def _refuse_lazy(value: torch.Tensor) -> None:
 
 
 def is_constant(value: torch.Tensor) -> bool:
-    """True for a tensor whose value is kept under fake mode: a counter, which optimizers read in Python."""
+    """True for a tensor of one element, whose value is kept: an optimizer's counter, say, which Python code reads."""
     return value.numel() <= 1 and _may_be_known(value)
 
 
 def _keeps_values(value: torch.Tensor) -> bool:
-    """True for a few integers, which may be lengths, indices or a mask."""
+    """True for a small tensor of integers or booleans: lengths, indices or a mask."""
     whole = not (value.is_floating_point() or value.is_complex() or value.is_quantized)
     return whole and value.numel() <= KNOWN_NUMEL and _may_be_known(value)
 
@@ -97,10 +97,10 @@ def clones() -> Any:
         _refuse_lazy(value)
         if value.layout != torch.strided or isinstance(value, FakeTensor):
             return value
-        if value.is_quantized:  # its scales are no part of the storage
+        if value.is_quantized:  # its scales are not in the storage
             return value.clone()
         storage = value.untyped_storage()
-        if storage._cdata in made:  # a copy already
+        if storage._cdata in made:  # it is a copy
             return value
         if storage._cdata not in storages:
             storages[storage._cdata] = storage.clone()
@@ -142,11 +142,11 @@ def copy_hooks(source: torch.Tensor, target: torch.Tensor) -> None:
 
 
 class Batches(Iterator[Any]):
-    """Stands for a data iterator during capture. ``replace`` makes an item one of the capture's."""
+    """Proxy of a data iterator during capture. ``replace`` turns its items into stand-ins."""
 
     def __init__(self, source: Iterator[Any], replace: Callable[[Any], Any]) -> None:
         self._given = self._source = source
-        with contextlib.suppress(TypeError):  # a cycle keeps what it was given, and may not keep the capture's
+        with contextlib.suppress(TypeError):  # a cycle keeps its items, and must not keep stand-ins
             self._source = _twin(source)
         self._replace = replace
         self._taken: list[Any] = []
@@ -156,17 +156,17 @@ class Batches(Iterator[Any]):
         with disable_current_modes(), unpretended():
             item = next(self._source)
             if not any(isinstance(leaf, FakeTensor) for leaf in pytree.tree_leaves(item)):
-                self._taken.append(item)  # one that was made of stand-ins is of no use to the user
+                self._taken.append(item)  # an item made from stand-ins is of no use to the user
             return self._replace(item)
 
     def __getattr__(self, name: str) -> Any:
-        """The rest of a generator: send, throw, close."""
+        """Pass on the other methods of a generator: send, throw, close."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._source, name)
 
     def given_back(self) -> Iterator[Any]:
-        """The iterator as it was before anything was taken from it; the same one for all who hold it."""
+        """The iterator as it was before anything was taken from it; the same object for all its holders."""
         if self._source is not self._given:
             return self._given
         if self._back is None:
@@ -175,12 +175,12 @@ class Batches(Iterator[Any]):
 
 
 def _twin(source: Iterator[Any]) -> Any:
-    """Another iterator at the same place: over lists and the like, cycles of them, chains. Raises TypeError where none
-    can be made."""
+    """A copy of an iterator at the same position: of one over a list or the like, a cycle or a chain of such. Raises
+    TypeError if it cannot be copied."""
     if type(source).__module__ not in _SOURCES or type(source).__name__ in ("_tee", "callable_iterator"):
         raise TypeError
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # newer Pythons mean to do without
+        warnings.simplefilter("ignore")  # copying iterators is deprecated in newer Pythons
         reduced: Any = source.__reduce__()  # a generator has none
     kind, args, *state = reduced
     twin = kind(*[_twin(part) if isinstance(part, Iterator) else part for part in args])
@@ -196,14 +196,14 @@ def _repeatable(part: Any) -> Any:
 
 
 def is_source(value: Any) -> bool:
-    """True for an iterator that has no state but its position. One of a user's own class is an object like others."""
+    """True for an iterator whose only state is its position. One of a user's own class is an ordinary object."""
     if not isinstance(value, Iterator) or isinstance(value, io.IOBase):
         return False
     return type(value).__module__ in _SOURCES or isinstance(value, LoaderIterator)
 
 
 def loaders(replace: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
-    """Let data loaders load as ever, on real data, and hand out ``replace``d batches."""
+    """Let data loaders load real data and hand out batches changed by ``replace``, while active."""
     iterate = DataLoader.__iter__
 
     def batches(loader: DataLoader[Any]) -> Any:

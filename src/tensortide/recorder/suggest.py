@@ -10,14 +10,14 @@ from pathlib import Path
 from tensortide.errors import WorkloadError
 
 _MOST = 5
-"""Functions that are named."""
+"""Most functions to name."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def commands(target: str) -> str:
-    """Say how to name a step of the Python file ``target``, by what its text looks like.
+    """Suggest commands for the Python file ``target``, judging by its source text.
 
-    Raises WorkloadError for a file that is not there or is no Python.
+    Raises WorkloadError for a file that does not exist or is not Python.
     """
     try:
         tree = ast.parse(Path(target).read_bytes())
@@ -64,7 +64,7 @@ def _returns_function(node: ast.FunctionDef) -> bool:
 
 
 def _trains(tree: ast.Module) -> bool:
-    """True for a file that does something when it is run, and calls what trains."""
+    """True for a file that runs code at its top level and calls a training method."""
     defines = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
     runs = any(not isinstance(node, defines) and not _is_text(node) for node in tree.body)
     return runs and any(_calls(tree, name) for name in ("backward", "step", "train", "fit"))

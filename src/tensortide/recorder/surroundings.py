@@ -1,4 +1,4 @@
-"""The process around a capture: what the step may change of it is put back, what would disturb it is held off."""
+"""The process around a capture: state that a step may change is restored, and disturbances are kept away."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tensortide.recorder.torch_compat import compiled_calls, set_grad_enabled
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Everything a capture needs around it, and everything it must leave as it was. Compiled modules run eagerly; their
-    compiled code stays as it is."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")  # it logs failures of fake kernels: the error has them
+    """Restore the state of the process on exit. Meanwhile compiled modules run eagerly and no cyclic garbage is
+    collected."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")  # it logs failures that the error reports anyway
     with (
         global_state(),
         no_collection(),
@@ -32,7 +32,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def eagerly() -> contextlib.AbstractContextManager[Any]:
-    """Let what ``torch.compile`` has compiled run op by op while active."""
+    """Run functions that ``torch.compile`` has compiled op by op while active; their compiled code is kept."""
     if "torch._dynamo" not in sys.modules:
         return contextlib.nullcontext()
     if hasattr(torch.compiler, "set_stance"):
@@ -45,7 +45,7 @@ def eagerly() -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, new: Any) -> Iterator[None]:
-    """Let ``new`` be the attribute ``name`` of ``owner``, a module, a class or an object, while active."""
+    """Replace the attribute ``name`` of ``owner`` (a module, class or object) by ``new`` while active."""
     own, before = name in vars(owner), vars(owner).get(name)
     setattr(owner, name, new)
     try:
@@ -55,7 +55,7 @@ def replaced(owner: Any, name: str, new: Any) -> Iterator[None]:
 
 
 Switch = tuple[Callable[[], Any], Callable[[Any], Any]]
-"""A state of the process: a question, and a way to set it."""
+"""A state of the process: functions that get and set it."""
 
 
 def _flag(owner: Any, name: str) -> Switch:
@@ -89,11 +89,11 @@ _SWITCHES: list[Switch] = [
     (_cuda.cudnn_sdp_enabled, _cuda.enable_cudnn_sdp),
     *(_flag(_cudnn, name) for name in ("enabled", "benchmark", "deterministic", "allow_tf32")),
 ]
-"""The framework's global switches."""
+"""PyTorch's global switches."""
 
 
 def rewinder(value: Any) -> Callable[[], Any] | None:
-    """Function that restores the present state of ``value`` if it is a random generator, else None."""
+    """A function that restores the present state of ``value`` if it is a random generator, else None."""
     switch = _generator(value)
     return None if switch is None else functools.partial(switch[1], switch[0]())
 

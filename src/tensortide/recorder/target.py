@@ -25,7 +25,7 @@ class Workload(NamedTuple):
 def find_workload(target: str) -> Workload | None:
     """Look ``target`` up as a built-in example, then as ``file.py:function`` or ``package.module:function``.
 
-    None if it is written like none of these. Raises WorkloadError if it is and cannot be loaded.
+    None if the text has none of these forms. Raises WorkloadError if it has one and cannot be loaded.
     """
     from tensortide import examples
 
@@ -89,15 +89,15 @@ _SIZE = re.compile(
     r"|height|hidden|image|img|inputs|intermediate|outputs|patch|positions|seq|sequence|vocab|width)"
     r"(?:_(?:size|dim|len|length))?"
 )
-"""Names of sizes of tensors: 1 or more."""
+"""Names of hyperparameters that are tensor sizes: at least 1."""
 _SIGNED = re.compile(r"(?:.*_)?(?:axis|device|dim|id|idx|index|offset|pad|padding|rank|seed|shift|start)(?:_.*)?")
-"""Names of integers that may be negative though their default is not."""
+"""Names of hyperparameters that may be negative although their default is not."""
 
 
 def _legal(key: str, value: Scalar, default: Any, name: str) -> Scalar:
-    """Return ``value``. Raises WorkloadError for an integer that cannot be a size, or how many there are of something.
+    """Return ``value``. Raises WorkloadError for an integer that is no legal size or count.
 
-    With a negative number of layers, say, many a model is built all the same, without any.
+    With a negative number of layers, for example, many models are built without complaint, and without layers.
     """
     if type(value) is not int:
         return value

@@ -1,8 +1,8 @@
-"""Everything that the package uses of PyTorch beyond its public interface, and the versions that have it.
+"""All private names of PyTorch that the package uses, with substitutes for versions that lack them.
 
 A new version of PyTorch that breaks something breaks it here: at an import below, at an attribute in ``ATTRIBUTES``, or
-at a name that some versions lack and that has a substitute here. What the live budget needs besides is in
-``run/torch_compat.py``; ``importers/inductor/compiled.py`` alone uses PyTorch's compiler. A test finds other uses.
+at a name that some versions lack and that has a substitute here. Further names for the live budget are in
+``run/torch_compat.py``, and those of PyTorch's compiler in ``importers/inductor/compiled.py``. A test finds any other.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if VERSION < OLDEST:
 
 def lacking(what: str, error: Exception) -> TorchUnavailable:
     """The error for ``what`` where this PyTorch lacks a name that it needs."""
-    name = str(error).split(" (")[0]  # without the path of the module
+    name = str(error).split(" (")[0]  # drop the path of the module
     return TorchUnavailable(
         f"{what} cannot use PyTorch {torch.__version__}: {name}; docs/compatibility.md has the versions that were tried"
     )
@@ -138,7 +138,7 @@ __all__ = [
 ]
 
 FOREACH_TYPES: tuple[list[Any], ...] = (_optimizers_types, _clipping_types)
-"""Lists of the types of tensors that optimizers and gradient clipping give to ops for many tensors."""
+"""Lists of the tensor types for which optimizers and gradient clipping use foreach ops."""
 LOCAL_SCALAR = torch.ops.aten._local_scalar_dense.default
 PROFILER_MARKS = (torch.ops.profiler._record_function_enter_new, torch.ops.profiler._record_function_exit)
 
@@ -153,14 +153,14 @@ ATTRIBUTES: dict[Any, tuple[str, ...]] = {
     torch.ops.aten.mm.default: ("_op", "_op_dk", "_opname", "_overloadname", "_overloadpacket", "_schema"),
     torch.autograd.graph.Node: ("_sequence_nr",),
 }
-"""Private attributes of PyTorch's objects that are used, by an owner of them."""
+"""Private attributes that are used, by an object that has them."""
 
 
 # -- names that some versions lack -------------------------------------------------------------------
 
 
 def found(path: str) -> Any:
-    """The object at the dotted ``path``, whose module is imported; None if this PyTorch has none."""
+    """Import the object at the dotted ``path``; None if this PyTorch does not have it."""
     module, name = path.rsplit(".", 1)
     try:
         return getattr(importlib.import_module(module), name, None)
@@ -177,7 +177,7 @@ def is_compiled(module: Any) -> bool:
 
 
 def by_op(rows: Mapping[str, Row]) -> dict[Any, Row]:
-    """``rows`` by op overload instead of by name (``aten.mm.default``), without ops that this PyTorch does not have."""
+    """``rows`` keyed by op overload instead of name (``aten.mm.default``), without ops that this PyTorch lacks."""
     return {op: row for name, row in rows.items() if (op := _op(name)) is not None}
 
 
@@ -191,13 +191,13 @@ def _op(name: str) -> Any:
 generic_scan: Any = found("torch._higher_order_ops.scan.generic_scan")
 """Runs ``scan`` step by step; before 2.5 there is neither."""
 ensure_cuda_guard: Any = found("torch._C._ensureCUDADeviceGuardSet")
-"""Puts a guard that does nothing in the place of one for CUDA without a device; before 2.10 a GPU cannot be
+"""Installs a no-op guard in place of a CUDA guard without a device. PyTorch has it from 2.10 on; before, no GPU can be
 pretended."""
 
 
 def compiled_calls() -> tuple[Any, str]:
-    """The function, by its module and name, that gets what ``torch.compile`` has compiled (None: nothing) at every call
-    of it. Since 2.6 it chooses by the stance; before, it returns what was there so far."""
+    """Module and name of the function that every call of a compiled function passes its compiled callback to (None: run
+    eagerly)."""
     dynamo = importlib.import_module("torch._dynamo.eval_frame")
     names = ("_callback_from_stance", "_maybe_set_eval_frame", "set_eval_frame")
     return dynamo, next(name for name in names if hasattr(dynamo, name))
@@ -205,8 +205,8 @@ def compiled_calls() -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def operators_over_functions_passed() -> Iterator[None]:
-    """Let operators over functions reach the modes that have ``supports_higher_order_operators``: before 2.7 PyTorch
-    refuses to call one under a mode that it does not know."""
+    """Make higher-order operators reach modes with ``supports_higher_order_operators`` while active. PyTorch before 2.7
+    refuses to call them under a mode that it does not know."""
     if hasattr(TorchDispatchMode, "supports_higher_order_operators"):
         yield
         return

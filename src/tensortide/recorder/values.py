@@ -1,10 +1,10 @@
-"""Values of fake tensors: what a step that reads one is told instead.
+"""Stand-ins for values that a step reads from fake tensors, which have none.
 
-A fake tensor has no values. A number that the step reads is taken as 1, a truth value follows by arithmetic from the
-numbers that led to it: ``isfinite(loss)`` is true, ``loss > 100`` is false. Ops whose results lie in a known range
-(random numbers, indices) have another stand-in. Each is recorded as an assumption, with the line that reads it.
+A number is taken as 1. Results of arithmetic follow from the stand-ins of their operands: ``isfinite(loss)`` is true,
+``loss > 100`` is false. Ops with results in a known range (random numbers, indices) have stand-ins from it. Every
+reading is recorded as an assumption, with its line.
 
-To tell whether anything but printing depends on them the step runs once more with ``other`` stand-ins.
+To find out whether ops depend on stand-ins, the step runs once more with ``other`` ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tensortide.recorder.torch_compat import FakeTensor, OpOverload, disable_cur
 
 Number = bool | int | float
 READ_LIMIT = 5000
-"""Readings of stand-ins at one line in one step. A loop that waits for a value would otherwise never end."""
+"""Most readings of stand-ins at one line in one step; a loop that waits for a value would otherwise never end."""
 
 _DECAY = 0.99
 _PLUMBING = tuple(
@@ -45,53 +45,53 @@ _PLUMBING = tuple(
         "utils/_device",
     )
 )
-"""Code between a tensor's method and the mode that sees it."""
+"""Code between a method of a tensor and the mode that handles its op."""
 _OWN = str(Path(__file__).parent)
 
 
 class Place(NamedTuple):
-    """A line of the user's, and the expression in it that reads a value."""
+    """A line of the user's code, and the expression on it that reads a value."""
 
     file: str
     line: int
     text: str
     direct: bool
-    """True if the expression is the reading itself, and not a call of the framework's code that reads."""
+    """True if the expression reads the value itself, rather than calling library code that does."""
 
     def __str__(self) -> str:
         return f"{shortened(self.file)}:{self.line}"
 
 
 class Values:
-    """The stand-ins of one capture. ``given`` are the user's own, by place: ``{"train.py:41": 128}``."""
+    """The stand-ins of one capture. ``given`` are values from the user, by line: ``{"train.py:41": 128}``."""
 
     def __init__(self, given: Mapping[str, Number] | None = None) -> None:
         self.given = dict(given or {})
         self.used: set[str] = set()
-        """Places of ``given`` that were met."""
+        """Places of ``given`` that have been used."""
         self.taken: dict[Place, list[Number]] = {}
         self.whole: set[Place] = set()
-        """Places that read an integer stand-in."""
+        """Places at which a step reads an integer stand-in."""
         self.other = False
-        """True to give other stand-ins than those that are recorded."""
+        """True to return stand-ins other than the recorded ones."""
         self.in_step = False
         self.read_in_step = False
         """True if a step, and not only the construction of its model, read a stand-in."""
         self._counts: dict[tuple[CodeType, int], int] = {}
 
     def starts(self) -> None:
-        """Begin a step: its readings count from nothing."""
+        """Begin a step: reset the count of readings."""
         self.in_step = True
         self._counts.clear()
 
     def read(self, tensor: torch.Tensor) -> Number:
-        """The stand-in for an element of ``tensor``. Raises DataDependent where one line reads without end."""
+        """The stand-in for an element of ``tensor``. Raises DataDependent if one line reads too often."""
         frame, direct = reader(sys._getframe(1))
         value = self.standing_for(tensor)
         if frame is None:
             return value
         place = self._place(frame, direct)
-        if type(value) is float:  # as a loss goes down: a line that reads twice finds no convergence
+        if type(value) is float:  # decreasing like a loss, so that no two readings look converged
             value *= _DECAY ** (self._counts[frame.f_code, frame.f_lineno] - 1)
         chosen = self.chosen(place)
         if chosen is not None:
@@ -106,11 +106,11 @@ class Values:
         return value
 
     def equal(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """The stand-in for the answer whether two tensors are equal."""
+        """The stand-in for whether two tensors are equal."""
         return one.shape == other.shape and _known_or_guess(self, one) == _known_or_guess(self, other)
 
     def standing_for(self, tensor: torch.Tensor) -> Number:
-        """The stand-in for the elements of ``tensor``, whoever asks."""
+        """The stand-in for the elements of ``tensor``, at any place."""
         guess = getattr(tensor, "guess", None)
         if guess is None:
             guess = 2 if self.other else 1
@@ -119,7 +119,7 @@ class Values:
         return typed(tensor.dtype, guess)
 
     def chosen(self, place: Place) -> Number | None:
-        """The user's own value for what ``place`` reads."""
+        """The value given by the user for ``place``, if any."""
         for key, value in self.given.items():
             file, _, line = key.rpartition(":")
             if line == str(place.line) and (place.file == file or place.file.endswith("/" + file.lstrip("./"))):
@@ -128,7 +128,7 @@ class Values:
         return None
 
     def size(self) -> int | None:
-        """The user's number of elements for an op whose result's size depends on values."""
+        """The number of elements given by the user for an op whose result has a size that depends on values, if any."""
         frame, direct = reader(sys._getframe(1))
         if frame is None:
             return None
@@ -154,13 +154,13 @@ class Values:
         return place
 
     def check(self) -> None:
-        """Raise CaptureError if a line of ``given`` reads no value."""
+        """Raise CaptureError if a value was given for a line that reads none."""
         for key in self.given.keys() - self.used:
             read = ", ".join(sorted({str(place) for place in self.taken})) or "no line does"
             raise CaptureError(f"{key} reads no value and chooses no elements. These lines do: {read}")
 
     def assumptions(self, depends: bool | None) -> list[str]:
-        """One sentence per line. ``depends``: whether ops of the step follow from the values; None if unknown."""
+        """One sentence per line; ``depends`` tells whether the step's ops depend on stand-ins, None if unknown."""
         lines: dict[str, list[str]] = {}
         for place, values in sorted(self.taken.items(), key=lambda item: item[0][:2]):
             what = place.text if place.direct else f"a value that {place.text} reads"
@@ -168,9 +168,9 @@ class Values:
         said = [f"{', '.join(reads)} at {place}" for place, reads in lines.items()]
         if said and depends is not None:
             said[-1] += (
-                "; with other values the ops of the step are others"
+                "; other values change the ops of the step"
                 if depends
-                else "; with other values the ops of the step are the same"
+                else "; other values do not change the ops of the step"
             )
         return said
 
@@ -188,7 +188,7 @@ def typed(dtype: torch.dtype, value: Number) -> Number:
 
 
 def reader(frame: FrameType | None) -> tuple[FrameType | None, bool]:
-    """The innermost frame of the user's code, and whether it reads by itself: by a method of a tensor."""
+    """The innermost frame of user code, and True if it reads the value directly, by a method of the tensor."""
     direct = True
     while frame is not None:
         name = frame.f_code.co_filename
@@ -226,7 +226,7 @@ def _positions(code: CodeType) -> list[tuple[int | None, int | None, int | None,
 
 
 def shortened(file: str) -> str:
-    """``file`` as one would name it: from here, from its package, else its name."""
+    """A short name of ``file``: relative to the working directory or to its package, else the bare name."""
     if "site-packages/" in file:
         return file.rpartition("site-packages/")[2]
     with contextlib.suppress(ValueError):  # on another drive
@@ -240,7 +240,8 @@ def shortened(file: str) -> str:
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 Rule = Callable[[Any, Values, Sequence[Any], Mapping[str, Any], Any], Any]
-"""Stand-ins of an op's results: of the op, the values, its arguments and its result. None: like any other number."""
+"""A function of the op, the Values, the arguments and the result that returns the stand-in for the result; None stands
+for the default one."""
 
 
 def _known_or_guess(values: Values, tensor: Any) -> Number:
@@ -279,7 +280,7 @@ def _functional(func: Any) -> Any:
 
 
 def _same(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
-    """The stand-in of the first operand: views, copies, and reductions that equal elements leave as they are."""
+    """The stand-in of the first operand, which views, copies, and reductions of equal elements preserve."""
     del func, kwargs, result
     first = args[0][0] if isinstance(args[0], (list, tuple)) else args[0]
     return _known_or_guess(values, first)
@@ -340,7 +341,7 @@ def _rule(func: Any) -> tuple[Rule | None, bool]:
 
 
 def follow(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-    """Give the results of an op the stand-ins that follow from its operands."""
+    """Attach stand-ins to the results of an op, as they follow from its operands."""
     rule, always = _rule(func)
     if rule is None:
         return
@@ -348,7 +349,7 @@ def follow(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, 
     if type(first) is not FakeTensor or first.constant is not None:
         return
     if first.dtype != torch.bool:
-        if first.is_floating_point() and first.numel() > KNOWN_NUMEL:  # nobody looks into it
+        if first.is_floating_point() and first.numel() > KNOWN_NUMEL:  # too large to be read
             return
         if not always and not any(_guessed(arg) for arg in args):
             return
@@ -365,12 +366,12 @@ def _guessed(arg: Any) -> bool:
     return type(arg) is FakeTensor and (getattr(arg, "guess", None) is not None or arg.dtype == torch.bool)
 
 
-# -- readings that no op makes -----------------------------------------------------------------------
+# -- readings without an op --------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def readable() -> Iterator[None]:
-    """Let methods that look into a tensor's memory find stand-ins in a fake one, or its constant."""
+    """Make methods that read a tensor's memory return the constant or the stand-in of a fake tensor, while active."""
     methods = {
         "__deepcopy__": _deepcopy,
         "tolist": _tolist,
@@ -417,7 +418,7 @@ def _numpy(self: Any, *, force: bool = False) -> Any:
 
     if self.requires_grad and not force:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-    self.detach()  # as PyTorch does, and it is an op
+    self.detach()  # PyTorch does so too, and it is an op
     with disable_current_modes():
         known = (
             torch.empty(0, dtype=self.dtype, device="cpu") if self.constant is None else self.constant.detach().clone()
@@ -429,7 +430,7 @@ def _numpy(self: Any, *, force: bool = False) -> Any:
 
 
 class _Memory:
-    """The memory of an array that is also that of a tensor: as long as the array lives, so does the tensor's."""
+    """The shared memory of an array and a tensor: whoever holds the array keeps the tensor's storage resident."""
 
     def __init__(self, tensor: Any, array: Any) -> None:
         self._both = tensor, array
