@@ -67,8 +67,11 @@ def test_kernels_are_those_of_cuda() -> None:
 def test_everything_is_as_it_was_afterwards() -> None:
     names = ("is_available", "device_count", "Stream", "Event", "_lazy_init", "memory_allocated", "manual_seed_all")
     before = [getattr(torch.cuda, name) for name in names]
+    available = torch.accelerator.is_available()
     capture(_names_its_device, device="cuda")
     assert [getattr(torch.cuda, name) for name in names] == before
+    assert torch.accelerator.is_available() == available
+    torch.manual_seed(0)
     assert torch.get_default_device() == torch.device("cpu")
     assert torch.autograd.is_multithreading_enabled()
     q = torch.randn(1, 1, 4, 8, requires_grad=True)

@@ -28,6 +28,7 @@ from tensortide.graph.model import OUTSIDE, Branch, Module, Phase, Source
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import (
     BackwardCFunction,
+    FunctionMeta,
     SingleLevelFunction,
     current_autograd_node,
     current_graph_task_id,
@@ -180,23 +181,43 @@ class Tracker:
 
     @contextlib.contextmanager
     def _functions_followed(self) -> Iterator[None]:
-        """Follow every call of a custom function while active, also through an ``apply`` that was looked up before."""
-        forward: Any = SingleLevelFunction
-        backward: Any = BackwardCFunction
+        """Follow every call of a custom function while active, whatever ``apply`` it was called by.
 
-        def watched(function: Any, *args: Any, **kwargs: Any) -> Any:
-            self._function_called(next_sequence_number(), sys._getframe(1))
-            self._recorded.append(torch.is_grad_enabled() or self._recorded[-1])
-            inherited: Any = super(forward, function)
-            try:
-                return inherited.apply(*args, **kwargs)
-            finally:
-                self._recorded.pop()
+        A call asks its class for ``_backward_cls``, creates the node, asks for ``forward`` and runs that; where the
+        forward is not given the context it then does so with ``setup_context``.
+        """
+        backward: Any = BackwardCFunction
+        awaited: dict[str, bool] = {}
+        """What the innermost call asks for next: True if autograd records the call."""
+
+        def asked(function: Any, name: str) -> Any:
+            found = type.__getattribute__(function, name)
+            if name == "_backward_cls":
+                self._function_called(next_sequence_number(), sys._getframe(1))
+                awaited.clear()
+                awaited["forward"] = torch.is_grad_enabled() or self._recorded[-1]
+            elif name in awaited:
+                return part(function, name, found, awaited.pop(name))
+            return found
+
+        def part(function: Any, name: str, run: Callable[..., Any], recorded: bool) -> Callable[..., Any]:
+            def followed(*args: Any, **kwargs: Any) -> Any:
+                self._recorded.append(recorded)
+                try:
+                    result = run(*args, **kwargs)
+                finally:
+                    self._recorded.pop()
+                awaited.clear()
+                if name == "forward" and function.setup_context is not SingleLevelFunction.setup_context:
+                    awaited["setup_context"] = recorded
+                return result
+
+            return followed
 
         def followed(run: Callable[..., Any]) -> Callable[..., Any]:
             return lambda node, *args: self._run_backward(run, node, *args)
 
-        with replaced(forward, "apply", classmethod(watched)), contextlib.ExitStack() as stack:
+        with replaced(FunctionMeta, "__getattribute__", asked), contextlib.ExitStack() as stack:
             for name in {"apply", "apply_boxed"} & vars(backward).keys():
                 stack.enter_context(replaced(backward, name, followed(getattr(backward, name))))
             yield

@@ -29,6 +29,7 @@ from tensortide.recorder.torch_compat import (
     current_autograd_node,
     ensure_cuda_guard,
     fake_module,
+    forget_missing_gpu,
     run_backward,
 )
 from tensortide.timing import Device
@@ -112,7 +113,9 @@ def _guarded() -> Iterator[None]:
         raise _refusal()
     registry = _registry()
     before = registry[_CUDA_SLOT]
-    if not before:
+    if before:
+        forget_missing_gpu()
+    else:
         registry[_CUDA_SLOT] = registry[_LAZY_SLOT]
     try:
         ensure_cuda_guard()

@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import re
 from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import Any, TypeVar
 
 from tensortide.errors import TorchUnavailable
@@ -75,7 +76,7 @@ try:
         UnsupportedOperatorException,
     )
     from torch._subclasses.meta_utils import MetaConverter
-    from torch.autograd.function import BackwardCFunction
+    from torch.autograd.function import BackwardCFunction, FunctionMeta
     from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
     from torch.autograd.graph import _engine_run_backward as run_backward
     from torch.optim.optimizer import _foreach_supported_types as _optimizers_types
@@ -106,6 +107,7 @@ __all__ = [
     "FakeTensor",
     "FakeTensorConverter",
     "FakeTensorMode",
+    "FunctionMeta",
     "HigherOrderOperator",
     "LoaderIterator",
     "MetaConverter",
@@ -123,6 +125,7 @@ __all__ = [
     "disable_current_modes",
     "ensure_cuda_guard",
     "fake_module",
+    "forget_missing_gpu",
     "found",
     "generic_scan",
     "has_any_kernel",
@@ -193,6 +196,23 @@ generic_scan: Any = found("torch._higher_order_ops.scan.generic_scan")
 ensure_cuda_guard: Any = found("torch._C._ensureCUDADeviceGuardSet")
 """Installs a no-op guard in place of a CUDA guard without a device. PyTorch has it from 2.10 on; before, no GPU can be
 pretended."""
+
+
+def forget_missing_gpu() -> None:
+    """Keep the autograd engine of a CUDA build without a device from looking for the streams of one, from now on.
+
+    The engine asks the process's accelerator, which is CUDA in such a build; PyTorch's device type for other vendors
+    takes that place once it has a name. It has no device either, and no other use in a process without it.
+    """
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None or accelerator.type != "cuda" or torch.cuda.is_available():
+        return
+    name = torch._C._get_privateuse1_backend_name()
+    module: Any = ModuleType(f"torch.{name}", "A device type without a device.")
+    module.is_available, module.device_count = (lambda: False), (lambda: 0)
+    module._is_in_bad_fork, module.manual_seed_all = (lambda: False), (lambda seed: None)
+    torch._C._rename_privateuse1_backend(name)
+    torch._register_device_module(name, module)
 
 
 def compiled_calls() -> tuple[Any, str]:
