@@ -66,7 +66,7 @@ def test_memory_names_what_is_alive_at_the_peak(folder: Path) -> None:
     assert sum(shown["tables"]["roles"]["size_bytes"]) == peak
     assert "x_ns" in curve
     text = run(folder, "memory", "gpt2.tide")
-    assert "Alive at the peak" in text
+    assert "Resident at the peak" in text
     assert "roofline of NVIDIA A100" in text
 
 

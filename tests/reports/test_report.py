@@ -73,11 +73,11 @@ def test_an_unknown_cost_makes_a_lower_bound() -> None:
 
 
 def test_assumptions_have_a_heading(document: Document) -> None:
-    assert "Assumed" not in text_of(document)
+    assert "Assumptions" not in text_of(document)
     graph = tower()
     meta = msgspec.structs.replace(graph.meta, assumptions=("no padding", "<b>one</b> expert"))
     assumed = report(msgspec.structs.replace(graph, meta=meta))
-    assert "Assumed  what the step does not tell\nno padding\n<b>one</b> expert\n" in text_of(assumed)
+    assert "Assumptions\nno padding\n<b>one</b> expert\n" in text_of(assumed)
 
 
 def test_folded_names_stay_indented() -> None:

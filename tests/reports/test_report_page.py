@@ -159,9 +159,9 @@ def test_the_chart_names_what_runs_and_what_is_alive(open_page: Open) -> None:
     for part in ("op 0", "train.py:10", "parameter", "layers.0.fc.weight"):
         assert part in tooltip
     page.mouse.click(box.x + 80, box.y + box.height / 2)
-    assert page.inner_text(f"{CURVE} .alive-title").startswith("Alive at op 0")
+    assert page.inner_text(f"{CURVE} .alive-title").startswith("Resident at op 0")
     page.click(f"{CURVE} >> text=Go to the peak")
-    assert page.inner_text(f"{CURVE} .alive-title").startswith("Alive at the peak, op 15")
+    assert page.inner_text(f"{CURVE} .alive-title").startswith("Resident at the peak, op 15")
     assert "152.0 KiB" in text_at(page, f"{CURVE} svg .peak-text")
     page.fill(f"{STORAGES} input", "gradient")
     assert page.locator(f"{STORAGES} .vrow").count() == 4
@@ -195,7 +195,7 @@ def test_the_chart_answers_to_keys(open_page: Open) -> None:
         chart.press(key)
     assert text_at(page, f"{CURVE} .said").startswith("op 2,")
     chart.press("Enter")
-    assert page.inner_text(f"{CURVE} .alive-title").startswith("Alive at op 2")
+    assert page.inner_text(f"{CURVE} .alive-title").startswith("Resident at op 2")
     chart.press("+")
     assert page.is_enabled(f"{CURVE} >> text=Whole step")
     chart.press("Escape")
@@ -232,9 +232,9 @@ def test_assumptions_have_a_heading(open_page: Open) -> None:
     graph = tower()
     assumed = msgspec.structs.replace(graph.meta, assumptions=("no padding", "<b>one</b> expert"))
     text = open_page(msgspec.structs.replace(graph, meta=assumed)).inner_text("#cost")
-    for part in ("Assumed", "no padding", "<b>one</b> expert"):
+    for part in ("Assumptions", "no padding", "<b>one</b> expert"):
         assert part in text
-    assert "Assumed" not in open_page(graph).inner_text("main")
+    assert "Assumptions" not in open_page(graph).inner_text("main")
 
 
 @pytest.mark.parametrize("graph", [alone(), empty(), tower(train=False)], ids=["alone", "empty", "inference"])

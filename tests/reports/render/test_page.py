@@ -177,7 +177,7 @@ def test_a_long_table_is_searched_and_sorted(open_page: Open) -> None:
     ops.locator("button[data-key=time]").click()
     assert ops.locator(".vbody .vrow").first.inner_text().replace("\n", " ").split()[-2:] == ["81", "ns"]
     ops.locator(".vbody .vrow").first.click()
-    assert "Alive at op" in page.inner_text("#memory .alive-title")
+    assert "Resident at op" in page.inner_text("#memory .alive-title")
 
 
 def test_a_point_that_is_clicked_stays(open_page: Open) -> None:

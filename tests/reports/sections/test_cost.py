@@ -77,4 +77,4 @@ def test_arms_that_are_not_taken_are_in_no_total() -> None:
     assert groups["op"] == ("aten.mm.default",)
     assert groups["flops"] == (document["cost"].fact("flops"),)
     (text,) = texts_of(document["cost"], "assumption")
-    assert "other arms (1 op) are in no total" in text
+    assert "other arms (1 op) count in memory over the step alone" in text

@@ -1,5 +1,5 @@
 "use strict";
-// Curves: stacked steps over time or over the number of the op, with what is alive under the pointer.
+// Curves: stacked steps over time or over the number of the op, with what is resident under the pointer.
 
 const MARGIN = { left: 66, right: 14, top: 26, bottom: 46 };
 const RIBBON = 17;
@@ -63,14 +63,14 @@ class CurveView {
     this.draw();
   }
 
-  /** Keeps an instant, and shows in the table of storages what is alive then. */
+  /** Keeps an instant, and shows the storages resident then in their table. */
   choose(i) {
     this.pinned = i;
     if (i < this.view[0] || i >= this.view[1]) this.zoom(0, this.length);
     this.mark();
     if (!this.alive) return;
     const op = this.op(i);
-    this.title.replaceChildren(i === this.peak ? `Alive at the peak, op ${whole(op)}` : `Alive at op ${whole(op)}`, el("span", { class: "soft" }, `  ${this.#opWords(i).join(" · ")}`));
+    this.title.replaceChildren(i === this.peak ? `Resident at the peak, op ${whole(op)}` : `Resident at op ${whole(op)}`, el("span", { class: "soft" }, `  ${this.#opWords(i).join(" · ")}`));
     this.alive.restrict(this.#alive(op));
   }
 
@@ -266,7 +266,7 @@ class CurveView {
     ];
   }
 
-  /** The largest storages alive during `op`. */
+  /** The largest storages resident during `op`. */
   #named(op) {
     const size = this.alive && this.alive.every.find(({ unit }) => unit === "bytes");
     if (!size) return null;

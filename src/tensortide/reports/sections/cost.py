@@ -124,10 +124,10 @@ def assumptions(step: Step) -> Iterator[Note]:
     texts = [*step.graph.meta.assumptions]
     if count := len(step.graph) - len(step.counted.running):
         texts.append(
-            "Of a conditional whose outcome is unknown, totals take the most expensive arm; "
-            f"other arms ({count} op{'s' * (count > 1)}) are in no total, but in memory over the step."
+            "the outcome of a conditional is unknown: totals include its most expensive arm; other arms "
+            f"({count} op{'s' * (count > 1)}) count in memory over the step alone"
         )
-    title, remark = "Assumed", "what the step does not tell"
+    title = "Assumptions"
     for text in texts:
-        yield Note(text=text, kind="assumption", title=title, remark=remark)
-        title = remark = ""
+        yield Note(text=text, kind="assumption", title=title)
+        title = ""

@@ -50,10 +50,10 @@ def _section(step: Step, head: Sequence[AnyBlock]) -> Section:
 
 
 def facts(step: Step, *, data: bool = False) -> Iterator[Fact]:
-    """State the peak, what it would be with release at last use, and what is resident throughout."""
+    """State the peak, the peak with last-use release, and the bytes resident throughout."""
     eager, short, op = step.eager, step.last_use.peak_bytes, step.eager.peak_op
     where = f"at op {op}, {step.phases[op]}" if op >= 0 else ""
-    lower, later = eager.peak_bytes - short, "if every tensor went right after its last use"
+    lower, later = eager.peak_bytes - short, "with every tensor released right after its last use"
     less = f" ({format_percent(lower, eager.peak_bytes)} less)" if lower else ""
     yield Fact("peak", "Peak memory", eager.peak_bytes, "bytes", where, data=data)
     yield Fact("peak_op", "", op, "op", data=True)
@@ -61,7 +61,7 @@ def facts(step: Step, *, data: bool = False) -> Iterator[Fact]:
         yield from _pool(step, data)
     yield Fact("last_use_peak", "at last use", short, "bytes", later + less, level=1, data=data)
     yield Fact("persistent", "persistent", eager.persistent_bytes, "bytes", "resident throughout", 1, data=data)
-    whole = "summed, whether or not alive together"
+    whole = "their sum, whether or not resident together"
     yield Fact("footprint", "all storages", eager.footprint_bytes, "bytes", whole, 1, data=data)
 
 
@@ -148,7 +148,7 @@ def _storages(step: Step) -> Table:
 
 
 def _roles(step: Step, alive: Sequence[Resident]) -> Table:
-    """Show the roles alive at the peak, the largest first."""
+    """Show the roles resident at the peak, the largest first."""
     op, peak = step.eager.peak_op, step.eager.peak_bytes
     counts = Counter(storage.role.value for storage in alive)
     sums = {str(role): int(series[op]) for role, series in step.eager.by_role.items()}
@@ -156,7 +156,7 @@ def _roles(step: Step, alive: Sequence[Resident]) -> Table:
     name = step.graph[op].name.removeprefix("aten.").removesuffix(".default")
     return Table(
         key="roles",
-        title="Alive at the peak",
+        title="Resident at the peak",
         remark=f"op {op}, {name} in {step.graph[op].module}",
         columns=(
             Column("role", "Role", "role", tuple(role for role, _ in rows)),
@@ -168,7 +168,7 @@ def _roles(step: Step, alive: Sequence[Resident]) -> Table:
 
 
 def _tensors(step: Step, alive: Sequence[Resident]) -> Table:
-    """Group what is alive at the peak by role, shape and origin, in modules that differ only by number."""
+    """Group what is resident at the peak by role, shape and origin, in modules that differ only by number."""
     graph, homes, tensors = step.graph, storage_homes(step.graph), widest_tensors(step.graph)
     groups: dict[tuple[str, str, str, str, int], list[Resident]] = {}
     for one in alive:
