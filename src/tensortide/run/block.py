@@ -220,12 +220,14 @@ class Block(weakref.ref[Any]):
             program._swap_data_ptr_(made)
         return program
 
-    def keep(self, strongly: bool) -> None:
-        """Hold the storage even if the program drops it, or no longer."""
-        if not strongly:
-            self.own = None
-        elif self.own is None:
+    def retain(self) -> None:
+        """Refer to the storage, so that its bytes outlive the program's last reference."""
+        if self.own is None:
             self.own = self()
+
+    def unretain(self) -> None:
+        """Leave the storage to the program."""
+        self.own = None
 
     def abandoned(self) -> bool:
         """True if only this block holds the storage."""

@@ -111,7 +111,7 @@ class Budget:
                 raise RunError("the memory budget was never opened: nothing was measured")
             return self._usage
         engine, follower = self.runtime.engine, self._follower
-        self.runtime.execution.settle()
+        self.runtime.execution.wait()
         return Usage(
             peak_bytes=engine.peak,
             ops=self.runtime.engine.ops - self._ops_before,
@@ -127,7 +127,7 @@ class Budget:
         if self.runtime is None:
             raise RunError("the memory budget is not open: there is nothing to count")
         engine = self.runtime.engine
-        self.runtime.execution.settle()
+        self.runtime.execution.wait()
         engine.peak, self._ops_before, self._since_ns = engine.memory, self.runtime.engine.ops, time.perf_counter_ns()
         engine.plain_peak = engine.memory + engine.away_bytes
         for name in COUNTED:

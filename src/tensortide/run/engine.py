@@ -69,15 +69,15 @@ class LiveEngine(Counters, Tables):
         """Nanoseconds, for the durations of ops that are recomputed."""
         self.thread = get_ident()
         """Thread of the budget: only there the state of random generators can be set for a recomputation."""
-        self.holding: list[Any] = []
+        self.retained: list[Any] = []
         """Storages of the program that the current recomputations need or bring back, lest other threads release
         them."""
         self.freed: deque[Block] = deque()
         """Storages that the program has released since the last op. Callbacks add to it at any time, even after the
         engine has forgotten a storage and given its number to another."""
         self.epoch = 1
-        self.unsettled: list[Block] = []
-        """Storages read by pending ops that the program has released."""
+        self.aside: list[Block] = []
+        """Storages that are set aside: the program has released them, and pending ops have read them."""
         self.summed: dict[int, int] = {}
         """First operand and sum of each of the latest ops that summed gradients."""
         self.settings: Settings | None = None
@@ -224,13 +224,13 @@ class LiveEngine(Counters, Tables):
                 self.connect(storage, near)
         return value
 
-    def hold(self, storage: int) -> None:
+    def begin_use(self, storage: int) -> None:
         """Lock ``storage`` beyond the op that is about to run."""
         self.in_use[storage] += 1
         self.lock(storage)
 
-    def let_go(self, storage: int) -> None:
-        """End a ``hold``."""
+    def end_use(self, storage: int) -> None:
+        """Undo ``begin_use``."""
         self.in_use[storage] -= 1
         self.unlock(storage)
         if not self.in_use[storage]:
@@ -333,7 +333,7 @@ class LiveEngine(Counters, Tables):
         present = self.defined[value]
         super().define(value)
         if not present and self.defined[value] and value in self.made:
-            self.holding.append(self._memory(self.storage[value]).fill(self.made[value]))
+            self.retained.append(self._memory(self.storage[value]).fill(self.made[value]))
             if self.streams is not None:
                 self.streams.taken(self._memory(self.storage[value]))
             self.away_bytes -= self.away.pop(self.storage[value], 0)
@@ -341,7 +341,7 @@ class LiveEngine(Counters, Tables):
     def execute(self, op: int, wanted: int) -> None:
         super().execute(op, wanted)
         if not self.frames:
-            self.holding.clear()
+            self.retained.clear()
 
     def wait(self, op: int, wanted: int, parents: list[int]) -> Frame:
         for value in parents:
@@ -349,7 +349,7 @@ class LiveEngine(Counters, Tables):
             if op != NOTHING and self.resident[storage]:
                 memory = self._memory(storage)
                 program = memory()
-                self.holding.append(program)
+                self.retained.append(program)
                 if program is None and memory.own is None:  # another thread has released it just now
                     self.evict(storage)
         return super().wait(op, wanted, parents)
@@ -385,19 +385,19 @@ class LiveEngine(Counters, Tables):
         self.parents[made][near] = None
         self.children[near][made] = None
         if self.fixed[near] and near not in self.waiting:
-            self._keep(near)  # its bytes outlive the program's interest in them
+            self._retain(near)  # its bytes outlive the program's interest in them
 
     def sever(self, storage: int) -> None:
         super().sever(storage)
         self.depth[storage] = 0
         if not self.dead[storage]:
-            self.settle(storage)
+            self.drop_history(storage)
             if self.children[storage]:
-                self._keep(storage)
+                self._retain(storage)
 
-    def _keep(self, storage: int) -> None:
-        """Hold the fixed ``storage``: values made from it may have to be recomputed from it."""
-        self._memory(storage).keep(strongly=True)
+    def _retain(self, storage: int) -> None:
+        """Retain the fixed ``storage``: values made from it may have to be recomputed from it."""
+        self._memory(storage).retain()
         self.waiting[storage] = None
 
     def disown(self, storage: int) -> list[int]:
@@ -406,10 +406,10 @@ class LiveEngine(Counters, Tables):
         for near in above:
             if self.fixed[near] and not self.children[near] and not self.dead[near]:
                 self.waiting.pop(near, None)
-                self._memory(near).keep(strongly=False)
+                self._memory(near).unretain()
         return unneeded
 
-    def give_up(self) -> bool:
+    def last_resort(self) -> bool:
         if self.unspare_one():
             return True
         for storage in list(self.waiting):
@@ -459,17 +459,17 @@ class LiveEngine(Counters, Tables):
                 if memory.read == self.epoch and not self.fixed[storage]:
                     self._set_aside(storage, memory)
                 else:
-                    self._let_go(storage)
+                    self._release(storage)
 
-    def _let_go(self, storage: int) -> None:
-        """The program has no reference to ``storage`` any more."""
+    def _release(self, storage: int) -> None:
+        """Note that the program has released ``storage``."""
         self.references[storage] = 0
         self._replaced(storage)
         self.released(storage)
 
     def _set_aside(self, storage: int, memory: Block) -> None:
         """Set aside ``storage``, whose bytes are freed while an op not yet reported has read it."""
-        self.unsettled.append(memory)
+        self.aside.append(memory)
         self.spared.pop(storage, None)
         self.unpin(storage)
         if self.resident[storage]:
@@ -478,10 +478,10 @@ class LiveEngine(Counters, Tables):
     def begin_epoch(self, dropped: Sequence[Block]) -> None:
         """Begin an epoch: all ops are reported; the program has released ``dropped`` of their results already."""
         self.epoch += 1
-        for memory in (*self.unsettled, *dropped):
+        for memory in (*self.aside, *dropped):
             if self.memories[memory.storage] is memory:
-                self._let_go(memory.storage)
-        self.unsettled.clear()
+                self._release(memory.storage)
+        self.aside.clear()
 
     def _sum(self, before: int, made: int) -> None:
         """An op has added a gradient to ``before``, of which nothing else was made, and the sum is ``made``."""
@@ -509,7 +509,7 @@ class LiveEngine(Counters, Tables):
         """No op is on its way: after an error only pins and communication lock."""
         self.frames.clear()
         self.loose = 0
-        self.holding.clear()
+        self.retained.clear()
         for storage, pinned in enumerate(self.pinned):
             self.locks[storage] = pinned + self.in_use[storage]
             if self.resident[storage] and not self.locks[storage]:
@@ -519,7 +519,7 @@ class LiveEngine(Counters, Tables):
         """Put back whatever the program still holds, whatever it takes."""
         self.unlock_all()
         self.collect()
-        for memory in self.unsettled:
+        for memory in self.aside:
             self.references[memory.storage] = 0
         self.budget = UNLIMITED
         for storage in range(len(self.storage_bytes)):

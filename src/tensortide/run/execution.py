@@ -98,10 +98,10 @@ class Execution:
         if room is not NO_ROOM:
             room.timed(cost_ns)
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Take over the durations of all ops so far; waits for the device where they are still queued."""
         if self.runtime.timer is not None:
-            self.runtime.timer.settle()
+            self.runtime.timer.wait()
             self.runtime.engine.correct()
 
     def kernel_of(self, operator: Operator) -> Callable[..., Any]:

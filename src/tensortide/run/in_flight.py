@@ -96,7 +96,7 @@ class InFlight:
             runtime.note_write(value, None, 0, 0)
         storages = [value.block.storage for value in values]
         for storage in storages:
-            engine.hold(storage)
+            engine.begin_use(storage)
         flight = Flight(None, handles, storages, self._functional)
         try:
             result, cost_ns, _ = runtime.execution.timed(operator.kernel, args, kwargs, frame, NO_ROOM)
@@ -156,7 +156,7 @@ class InFlight:
     def _end(self, flight: Flight) -> None:
         """Unlock the arguments of ``flight``."""
         for storage in flight.storages:
-            self.runtime.engine.let_go(storage)
+            self.runtime.engine.end_use(storage)
 
     def _fix(self, flight: Flight) -> None:
         """Fix the arguments of ``flight``, whose end nobody can tell."""

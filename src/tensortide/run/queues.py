@@ -110,7 +110,7 @@ class Events:
         if len(self._pairs) >= MOST_PAIRS:
             self._read()
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Wait for what is outstanding."""
         if self._pairs:
             self._synchronize()

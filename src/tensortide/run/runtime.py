@@ -463,7 +463,7 @@ class Runtime(Mode):
             self.hardware.synchronize()
         for table in (self.known, self.storages.shared, self.pending.values, engine.memories, engine.calls):
             table.clear()
-        engine.unsettled.clear()
+        engine.aside.clear()
         self.in_flight.flights.clear()
         self.closed = True
 

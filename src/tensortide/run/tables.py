@@ -95,8 +95,8 @@ class Tables(CollectingEngine):
                 if not self.unfinished[op]:
                     self.drop_op(op)
 
-    def settle(self, storage: int) -> None:
-        """``storage`` is fixed: nothing that was in it earlier is ever recomputed."""
+    def drop_history(self, storage: int) -> None:
+        """Drop what was in ``storage`` earlier, now that it is fixed: none of it is ever recomputed."""
         *old, newest = self.values[storage]
         for value in old:
             op = self.op_of[value]

@@ -129,7 +129,7 @@ class CollectingEngine(Engine):
                         (held if self.references[near] else queue).append(near)
         return held
 
-    def give_up(self) -> bool:
+    def last_resort(self) -> bool:
         """The last resort: evict a gradient; or drop what only waits to make something again, and never evict what is
         made of it."""
         if self.unspare_one():

@@ -222,7 +222,7 @@ class Engine:
             least = needed if self.rules.overrun_bytes is None else nbytes
             if self.memory + least <= self.budget:
                 self.overrun_bytes = self.memory + needed - self.budget
-            elif not self.give_up():
+            elif not self.last_resort():
                 raise OutOfMemory(least, self.memory, self.budget)
 
     def choose(self) -> int:
@@ -231,7 +231,7 @@ class Engine:
         self.evaluations += looked
         return storage
 
-    def give_up(self) -> bool:
+    def last_resort(self) -> bool:
         """Make room where nothing is left to evict; False if that is impossible."""
         return False
 

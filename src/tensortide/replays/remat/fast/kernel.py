@@ -8,8 +8,8 @@ from tensortide.replays.remat.fast.pool import choose, enter
 from tensortide.replays.remat.fast.state import FULL, HELD, OK, OOM, THRASH, Step, World, compiled
 from tensortide.replays.remat.fast.storages import (
     evict,
-    give_up,
     held_below,
+    last_resort,
     lock,
     note,
     pin,
@@ -175,7 +175,7 @@ def _execute(s: Step, w: World, op: int, wanted: int) -> int:
                 if reg.memory + least <= reg.budget:
                     reg.overrun = reg.memory + need - reg.budget
                     break
-                if reg.collect and give_up(w):
+                if reg.collect and last_resort(w):
                     continue
                 reg.asked = least
                 return OOM

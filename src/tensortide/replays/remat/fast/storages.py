@@ -227,7 +227,7 @@ def held_below(w: World, storage: int, mark: int, count: int) -> int:
 
 
 @compiled
-def give_up(w: World) -> bool:
+def last_resort(w: World) -> bool:
     """The last resort: evict a gradient; or drop what only waits to make something again, and never evict what is made
     of it."""
     if w.reg[0].spared and _unspare_one(w):
