@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+import tensortide
 from tensortide import capture
 from tensortide.graph import Graph, OpView, Phase, Role
 from tensortide.recorder import context
@@ -98,6 +100,41 @@ def test_lifetimes_are_those_of_eager_execution() -> None:
     assert [lives[i] for i in adds[:2]] == [adds[1] + 1, adds[2] + 1]
     gradient = [op.index for op in ops(graph, "mul") if op.phase is Phase.BACKWARD]
     assert lives[adds[2]] == gradient[-1] + 1
+
+
+@pytest.mark.parametrize("real", [True, False])
+def test_a_module_made_in_the_step_is_released_with_its_last_name(real: bool) -> None:
+    """As a model that is copied for an inner loop: watching the copy does not keep its parameters resident."""
+    model, x = torch.nn.Linear(8, 8), torch.randn(2, 8)
+
+    def step() -> None:
+        copied = copy.deepcopy(model)
+        target = copied(x).detach()
+        del copied
+        (model(x) - target).sum().backward()
+
+    graph = capture(step, real=real)
+    copies = [s for s in graph.storages if s.birth is not None and graph[s.birth].name == "aten.clone.default"]
+    forward = [i for i, op in enumerate(graph) if op.name == "aten.addmm.default"]
+    assert len(copies) == 2  # gradients are not copied
+    assert all(s.death is not None and s.death <= forward[1] for s in copies)
+
+
+def test_the_meta_device_is_not_the_one_that_figures_are_about() -> None:
+    """Tensors there have no bytes, however many they seem."""
+
+    def workload() -> Any:
+        model, x = torch.nn.Linear(8, 8), torch.randn(2, 8)
+
+        def step() -> Any:
+            large = torch.nn.Linear(1000, 1000, device="meta")
+            (model(x).sum() * sum(p.numel() for p in large.parameters())).backward()
+
+        return step
+
+    graph = capture(workload)
+    assert [*graph.index.devices] == ["cpu", "meta"]
+    assert tensortide.timeline(graph).device == "cpu"
 
 
 def test_the_first_step_creates_optimizer_state() -> None:

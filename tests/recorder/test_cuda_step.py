@@ -209,6 +209,56 @@ def test_the_gpu_answers_for_itself() -> None:
     assert any("used GPU memory" in text for text in graph.meta.assumptions)
 
 
+def test_a_gpu_has_a_number() -> None:
+    """Scripts for several processes name their device by their local rank."""
+
+    def workload() -> Step:
+        net = torch.nn.Linear(4, 4).to(0)
+        torch.nn.Linear(4, 4).cuda(0)
+        x = torch.randn(2, 4).to(0, non_blocking=True) + torch.zeros(4, device=0)
+        assert torch.device(0) == x.device == torch.device("cuda", 0)
+        assert net.weight.is_cuda
+        return lambda: net(x.cuda(0)).sum().backward()
+
+    assert set(capture(workload, device="cuda").index.devices) == {"cuda:0"}
+
+
+def test_generators_and_streams_are_those_of_the_gpu() -> None:
+    def workload() -> Step:
+        generator = torch.Generator(device="cuda").manual_seed(0)
+        assert generator.device == torch.device("cuda", 0)
+        assert isinstance(generator, torch.Generator)
+        assert torch.Generator().device == torch.device("cpu")
+        net = torch.nn.DataParallel(torch.nn.Linear(4, 4).cuda())
+        torch.cuda.memory._record_memory_history()
+
+        def step() -> Any:
+            x = torch.randn(2, 4, device="cuda", generator=generator)
+            x.record_stream(torch.cuda.current_stream())
+            net(x).sum().backward()
+
+        return step
+
+    graph = capture(workload, device="cuda")
+    assert set(graph.index.devices) == {"cuda:0"}
+    assert graph[0].name == "aten.randn.generator"
+    assert type(torch.Generator()) is torch.Generator
+
+
+def test_a_scaler_has_a_scale_that_programs_can_divide_by() -> None:
+    def workload() -> Step:
+        x = torch.ones(2, device="cuda", requires_grad=True)
+        scaler = torch.amp.GradScaler("cuda")
+
+        def step() -> Any:
+            scaler.scale(x.sum()).backward()
+            return 1 / scaler.get_scale()
+
+        return step
+
+    assert "the gradient scaler's scale is 65536" in capture(workload, device="cuda").meta.assumptions
+
+
 def test_loaders_load_on_the_cpu() -> None:
     def workload() -> Step:
         data = DataLoader(TensorDataset(torch.randn(16, 4)), batch_size=8, shuffle=True, pin_memory=True)

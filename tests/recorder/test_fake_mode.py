@@ -48,6 +48,16 @@ def _place(op: Op) -> tuple[object, ...]:
     return op.phase, op.recompute, op.branch
 
 
+def test_statistics_of_a_normalisation_in_half_precision() -> None:
+    def workload() -> Any:
+        norm, x = torch.nn.LayerNorm(16), torch.randn(4, 16, dtype=torch.bfloat16)
+        return lambda: norm(x).sum().backward()
+
+    with torch.autocast("cpu", torch.bfloat16):
+        fake, real = (capture(workload, real=real) for real in (False, True))
+    assert difference(fake, real) == ""
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_fake_equals_real(name: str) -> None:
     workload, settings = ALL[name]

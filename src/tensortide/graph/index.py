@@ -11,6 +11,7 @@ import msgspec
 
 from tensortide.errors import GraphError
 from tensortide.graph.effects import blind_slots, only_allocates, overwritten_slot
+from tensortide.graph.roles import Role
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
@@ -176,11 +177,13 @@ class Index:
 
     @functools.cached_property
     def devices(self) -> Mapping[str, int]:
-        """The footprint on each device, the largest first: bytes of all storages, whether or not resident together."""
+        """The footprint on each device, the largest first: bytes of all storages, whether or not resident together.
+        Tensors on the meta device take none: it comes last, unless the step trains there."""
         sums: dict[str, int] = {}
+        trained = {storage.device for storage in self._graph.storages if storage.role is Role.PARAMETER}
         for storage, copies in zip(self._graph.storages, self.copies, strict=True):
             sums[storage.device] = sums.get(storage.device, 0) + int(storage.nbytes) * copies
-        return dict(sorted(sums.items(), key=lambda item: -item[1]))
+        return dict(sorted(sums.items(), key=lambda item: (item[0] == "meta" and trained != {"meta"}, -item[1])))
 
     @property
     def main_device(self) -> str:

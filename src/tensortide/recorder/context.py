@@ -15,6 +15,7 @@ import linecache
 import os
 import sys
 import sysconfig
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, MethodType
@@ -86,7 +87,8 @@ class Tracker:
         """Ops that the autograd engine itself runs: sums of gradients."""
         self._module_ids: dict[int, int] = {}
         self._owners: dict[int, int] = {}
-        self._known: list[torch.nn.Module] = []
+        self._watched: list[weakref.ref[torch.nn.Module]] = []
+        """Modules by weak references: one made in the step, as a copy of another, is released when the step does."""
         self._stack: list[int] = [OUTSIDE]
         self._optimizer_depth = 0
         self._source_ids: dict[tuple[CodeType, int], int] = {}
@@ -269,10 +271,19 @@ class Tracker:
         for path, module in root.named_modules(prefix=name):
             if id(module) not in self._module_ids:
                 self._module_ids[id(module)] = len(self.modules)
-                self._known.append(module)
                 self.modules.append(Module(path, type(module).__name__))
-                for parameter in module._parameters.values():
-                    self._owners.setdefault(id(parameter), self._module_ids[id(module)])
+                own = [id(parameter) for parameter in module._parameters.values()]
+                for parameter in own:
+                    self._owners.setdefault(parameter, self._module_ids[id(module)])
+                self._watched.append(weakref.ref(module, functools.partial(self._forget, id(module), own)))
+
+    def _forget(self, module: int, parameters: list[int], reference: object) -> None:
+        """Forget a module that was released, and whose numbers others may get."""
+        del reference
+        number = self._module_ids.pop(module, None)
+        for parameter in parameters:
+            if self._owners.get(parameter) == number:
+                del self._owners[parameter]
 
     def enter(self, module: torch.nn.Module, args: Any = None) -> None:
         """Note that the forward of ``module`` begins."""

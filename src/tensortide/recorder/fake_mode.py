@@ -39,6 +39,7 @@ _META = torch.device("meta")
 
 _UNPADDED = "attention masks hide nothing: no padding, one sequence per row"
 ANSWERS: dict[str, tuple[float, str]] = {
+    "torch/amp/grad_scaler.py:get_scale": (65536.0, "the gradient scaler's scale is 65536"),
     "torch/amp/grad_scaler.py": (0.0, "the gradient scaler finds no overflow"),
     "torch/nn/init.py": (0.0, ""),
     "torch/optim/lbfgs.py:gtd > -tolerance_change": (0.0, "L-BFGS finds a direction that descends"),
@@ -294,8 +295,8 @@ def _swap_unknown(first: torch.Tensor, second: torch.Tensor) -> None:
     _swap(first, second)
 
 
-def _batch_norm_statistics(args: Sequence[Any], result: Any) -> Any:
-    """The CPU kernel saves statistics in float32 for a half-precision input with float32 parameters."""
+def _mixed_statistics(args: Sequence[Any], result: Any) -> Any:
+    """The CPU kernels save statistics in float32 for a half-precision input with float32 parameters."""
     output, mean, inverse = result
     others = [t for t in args[1:5] if isinstance(t, torch.Tensor)]
     mixed = args[0].dtype in (torch.bfloat16, torch.float16) and any(t.dtype == torch.float32 for t in others)
@@ -384,7 +385,8 @@ def _rnn_gradients(args: Sequence[Any], result: Any) -> Any:
 
 FIXES: dict[Any, Fix] = by_op(
     {
-        "aten.native_batch_norm.default": _batch_norm_statistics,
+        "aten.native_batch_norm.default": _mixed_statistics,
+        "aten.native_layer_norm.default": _mixed_statistics,
         "aten.native_layer_norm_backward.default": _layer_norm_gradient,
         "aten.mse_loss.default": _reduced_loss,
         "aten.smooth_l1_loss.default": _reduced_loss,

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from tensortide.errors import CaptureError
+from tensortide.recorder.gpu_arguments import understood
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import (
     FakeTensor,
@@ -88,6 +89,7 @@ def pretended(gpu: Gpu, note: Callable[[str], None]) -> Iterator[None]:
         for owner, answers in _answers(gpu, note):
             for name, answer in answers.items():
                 stack.enter_context(replaced(owner, name, answer))
+        stack.enter_context(understood())
         _active.append(gpu)
         stack.callback(_active.pop)
         yield
@@ -259,7 +261,10 @@ def _answers(gpu: Gpu, note: Callable[[str], None]) -> Iterator[tuple[Any, Answe
     }
     counters = {"mem_get_info": memory, "memory_stats": counter({}), "memory_summary": counter("")}
     yield cuda, {**common, **counters, **_of_cuda(gpu)}
+    history: Answers = dict.fromkeys(("_record_memory_history", "_dump_snapshot"), counter(None))
+    yield cuda.memory, {**common, **counters, **history, "_snapshot": counter({"segments": [], "device_traces": []})}
     yield cuda.nvtx, dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), ignored)
+    yield cuda.profiler, dict.fromkeys(("start", "stop"), ignored)
     yield (
         torch.backends.cudnn,
         {

@@ -30,7 +30,6 @@ _CONST_KINDS: dict[type, str] = {
     torch.device: "device",
     torch.layout: "layout",
     torch.memory_format: "memory_format",
-    torch.Generator: "generator",
 }
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
 _DEVICE = torch.ops.prim.device.default
@@ -161,7 +160,7 @@ class Recorder(Mode):
             return value  # type: ignore[no-any-return]
         if kind is list or issubclass(kind, tuple):
             return tuple([self._encode(item, tensors, kinds) for item in value])
-        name = _CONST_KINDS.get(kind)
+        name = _CONST_KINDS.get(kind) or ("generator" if isinstance(value, torch.Generator) else None)
         if name is not None:
             text = str(value).removeprefix("torch.") if name != "generator" else str(value.device)
             return Const(name, text)

@@ -388,6 +388,12 @@ def readable() -> Iterator[None]:
 def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
     if id(self) in memo:
         return memo[id(self)]
+    if isinstance(self, torch.nn.Parameter):  # which is copied without its gradient
+        memo[id(self)] = copied = self.data.clone(memory_format=torch.preserve_format).requires_grad_(
+            self.requires_grad
+        )
+        copied._is_param = True
+        return copied
     constant, self.constant = self.constant, None  # PyTorch would make a fake copy of it
     try:
         if constant is None or self.requires_grad:
