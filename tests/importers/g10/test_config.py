@@ -14,8 +14,8 @@ from tensortide.importers.g10.export import write_liveness_files
 from tensortide.importers.g10.importer import LivenessConfig, read_config
 from tensortide.timing.durations import Times
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT
-from tests.recorder.mutations import damaged
-from tests.recorder.refusal import refused_in_one_line
+from tests.importers.mutations import damaged
+from tests.importers.refusal import refused_in_one_line
 
 CONFIG = """\
 # a training step

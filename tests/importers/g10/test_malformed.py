@@ -23,8 +23,8 @@ from tensortide.importers.g10.results import (
     read_profile,
 )
 from tests.importers.g10.example import INTERVALS, kernels_config, tensors_config, write_trace
-from tests.recorder.mutations import damaged
-from tests.recorder.refusal import refused_in_one_line
+from tests.importers.mutations import damaged
+from tests.importers.refusal import refused_in_one_line
 
 KERNELS = kernels_config()
 

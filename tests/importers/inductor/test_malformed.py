@@ -14,8 +14,8 @@ from tensortide.importers.inductor.importer import find_dumps
 from tensortide.importers.inductor.read import read_dumps
 from tensortide.importers.inductor.types import Bad, parse_type
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT, bare, body, trace
-from tests.recorder.mutations import damaged
-from tests.recorder.refusal import refused_in_one_line
+from tests.importers.mutations import damaged
+from tests.importers.refusal import refused_in_one_line
 
 ADD = 'a: "f32[4, 6]" = torch.ops.aten.add.Tensor(primals_1, 1)'
 
@@ -71,6 +71,13 @@ def refused(*texts: str) -> str:
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
     return str(caught.value)
+
+
+def test_a_type_that_is_nested_too_deeply() -> None:
+    text = bare(FORWARD)
+    deep = text.replace("f32[2, 4]", "a/" * 900 + "a", 1)
+    assert deep != text
+    assert "the type is nested too deeply" in refused(deep)
 
 
 def test_graphs_that_contradict_each_other() -> None:

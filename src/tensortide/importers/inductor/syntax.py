@@ -156,9 +156,10 @@ def _type(file: TextFile, annotation: ast.expr | None) -> TensorType | SymbolTyp
     if annotation is None:
         return None
     quoted = isinstance(annotation, ast.Constant) and isinstance(annotation.value, str)
-    text = annotation.value if quoted else ast.unparse(annotation)  # type: ignore[attr-defined]
     try:
-        return parse_type(text)
+        return parse_type(annotation.value if quoted else ast.unparse(annotation))  # type: ignore[attr-defined]
+    except RecursionError:
+        raise file.wrong(annotation.lineno - 1, "the type is nested too deeply", annotation.col_offset + 1) from None
     except Bad as error:
         raise file.wrong(annotation.lineno - 1, str(error), annotation.col_offset + 1 + quoted + error.at) from None
 
