@@ -12,6 +12,7 @@ from torch import nn
 
 from tensortide.run.budget import Budget, current
 from tensortide.run.measure import WARM, measured
+from tensortide.run.program import Program
 from tensortide.run.results import Agreement, Generators, results_of
 
 BUDGET = 2_000_000
@@ -33,13 +34,13 @@ def deep() -> Callable[[], Any]:
 
 
 def agreement(workload: Callable[..., Any], budget: int = BUDGET, steps: int = 1) -> Agreement:
-    found = measured("w", workload, {}, Budget(budget), steps).agreement
+    found = measured(Program("w", workload, {}), Budget(budget), steps).agreement
     assert found is not None
     return found
 
 
 def test_evictions_change_no_result() -> None:
-    found = measured("w", deep, {}, Budget(BUDGET), 2)
+    found = measured(Program("w", deep, {}), Budget(BUDGET), 2)
     assert found.step.recomputations > 0
     assert found.agreement is not None
     assert (found.agreement.equal, found.agreement.first, found.agreement.reason) == (True, "", "")
@@ -49,11 +50,11 @@ def test_evictions_change_no_result() -> None:
 
 
 def test_without_ordinary_steps_nothing_is_compared() -> None:
-    assert measured("w", deep, {}, Budget(BUDGET), 1, plain=False).agreement is None
+    assert measured(Program("w", deep, {}), Budget(BUDGET), 1, plain=False).agreement is None
 
 
 def test_the_comparison_takes_no_memory_of_the_budget() -> None:
-    before = [measured("w", deep, {}, Budget(BUDGET), 1, plain=plain).before_bytes for plain in (True, False)]
+    before = [measured(Program("w", deep, {}), Budget(BUDGET), 1, plain=plain).before_bytes for plain in (True, False)]
     assert before[0] == before[1]
 
 

@@ -99,6 +99,7 @@ def run(
     from tensortide.run.budget import Budget
     from tensortide.run.least import least
     from tensortide.run.measure import compared, measured
+    from tensortide.run.program import Program
 
     files.check()
     asked.check()
@@ -106,16 +107,16 @@ def run(
     options, quiet = CaptureOptions(set=asked.set, real=asked.real), out.quiet or out.json
     settings = settings_of(workload, options)
     graph = _captured(workload, options, quiet=quiet) if asked.captures() else None
-    step = target, workload.function, settings
+    program = Program(target, workload.function, settings)
     if asked.least:
         assert graph is not None
         with told(), progress(quiet) as say:
-            found = least(*step, graph, asked.policy, asked.device, steps, plain=asked.plain, progress=say)
+            found = least(program, graph, asked.policy, asked.device, steps, plain=asked.plain, progress=say)
         made = least_document(found)
     else:
         limit = Budget(asked.budget, asked.policy, graph=graph, device=asked.device, check=asked.check_writes)
         with told(), progress(quiet) as say:
-            result = measured(*step, limit, steps, plain=asked.plain, progress=say)
+            result = measured(program, limit, steps, plain=asked.plain, progress=say)
         latest = limit.steps[-steps:]
         both = compared(limit, latest) if asked.compare else None
         if asked.plan is not None:

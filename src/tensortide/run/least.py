@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensortide.errors import BudgetInfeasible, RunError
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat.simulator import Simulator, least_bytes, smallest_budget
 from tensortide.run.budget import Budget
 from tensortide.run.measure import Measured, elsewhere_bytes, measured, run_steps
+from tensortide.run.program import Program
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
@@ -53,9 +54,7 @@ class Least:
 
 
 def least(
-    target: str,
-    workload: Callable[..., Any],
-    settings: Mapping[str, Any],
+    program: Program,
     graph: Graph,
     policy: str,
     device: str | None,
@@ -64,13 +63,13 @@ def least(
     plain: bool = True,
     progress: Callable[[str], None] = lambda message: None,
 ) -> Least:
-    """Find the least budget under which ``workload``, of which ``graph`` is a step, can be trained with ``policy``.
+    """Find the least budget under which ``program``, of which ``graph`` is a step, can be trained with ``policy``.
 
     The step is measured once under a budget of ``auto``, and simulated with what was measured. Raises RunError where no
     budget suffices.
     """
     progress("steps without evictions")
-    step, varies = _seen(target, workload, settings, graph, policy, device)
+    step, varies = _seen(program, graph, policy, device)
     progress("simulating")
     simulator, extra = _simulator(step), elsewhere_bytes(step)
     simulated = (smallest_budget(simulator, policy, overhead_limit=LONGEST).budget_bytes or 0) + extra
@@ -82,7 +81,7 @@ def least(
         progress(f"live run {next(runs)} of at most {MOST_RUNS}, under {format_bytes(nbytes)}")
         try:
             budget = Budget(nbytes, policy, device=device)
-            found = measured(target, workload, settings, budget, steps, plain=plain)
+            found = measured(program, budget, steps, plain=plain)
         except BudgetInfeasible as error:
             return str(error).partition(":\n")[0]
         times = found.step.recompute_ns / max(1, found.step.base_ns)
@@ -115,20 +114,15 @@ def _simulator(step: LiveStep) -> Simulator:
     return Simulator(durations, workspace=step.workspace, device=step.device)
 
 
-def _seen(
-    target: str,
-    workload: Callable[..., Any],
-    settings: Mapping[str, Any],
-    graph: Graph,
-    policy: str,
-    device: str | None,
-) -> tuple[LiveStep, str]:
+def _seen(program: Program, graph: Graph, policy: str, device: str | None) -> tuple[LiveStep, str]:
     """One step as it runs where memory is plentiful, and how steps differ from call to call."""
     probe = Budget("auto", policy, graph=graph, device=device)
-    ops = run_steps(target, workload, settings, probe, SEEN)[1:]  # the first creates optimizer state
+    ops = run_steps(program, probe, SEEN)[1:]  # the first creates optimizer state
     matched = len(probe.steps)
     if not matched:
-        raise RunError(f"no step of {target} ran the ops of the captured one: its least budget cannot be searched for")
+        raise RunError(
+            f"no step of {program.target} ran the ops of the captured one: its least budget cannot be searched for"
+        )
     varies = ""
     if len(set(ops)) > 1:
         varies = f"{len(ops)} calls ran {', '.join(map(str, ops))} ops"

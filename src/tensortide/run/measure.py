@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import itertools
 import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tensortide.errors import RunError, TensortideError, WorkloadError
+from tensortide.errors import RunError
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays import replay
 from tensortide.replays.remat import Simulator
 from tensortide.run.budget import Budget
+from tensortide.run.program import Program, current_device
 from tensortide.run.results import NONE, Agreement, Generators, Results, detached, results_of
 from tensortide.run.usage import COUNTED, Usage
 from tensortide.timelines import Difference, Figures, diff, mean_figures, mean_times, timeline
@@ -65,9 +63,7 @@ class Measured:
 
 
 def measured(
-    target: str,
-    workload: Callable[..., Any],
-    settings: Mapping[str, Any],
+    program: Program,
     budget: Budget,
     steps: int,
     *,
@@ -81,11 +77,10 @@ def measured(
     """
     if steps < 1:
         raise RunError(f"cannot measure over {steps} steps: it takes at least 1")
-    with budget.device if budget.device.type != "cpu" else contextlib.nullcontext():
-        build = partial(_built, target, workload, settings)
+    with current_device(budget.device):
         generators = Generators.now()
         progress("steps under the budget")
-        found, start, results = _budgeted(target, build, budget, steps, plain)
+        found, start, results = _budgeted(program, budget, steps, plain)
         if not plain:
             return found
         progress("ordinary steps")
@@ -93,7 +88,7 @@ def measured(
         def ordinary() -> tuple[list[int], Results, Results]:
             gc.collect()
             generators.rewind()
-            return _ordinary(target, build, budget.device, WARM + steps)
+            return _ordinary(program, budget.device, WARM + steps)
 
         times, own_start, own = ordinary()
         reason, first = "", results.difference(own)
@@ -105,42 +100,38 @@ def measured(
         return replace(found, plain_ns=int(statistics.median(times[WARM:])), agreement=agreement)
 
 
-def run_steps(
-    target: str, workload: Callable[..., Any], settings: Mapping[str, Any], budget: Budget, count: int
-) -> list[int]:
-    """Run ``count`` steps of a new ``workload`` under ``budget``. Returns how many ops each has run."""
-    with budget.device if budget.device.type != "cpu" else contextlib.nullcontext():
-        step = _built(target, workload, settings)
+def run_steps(program: Program, budget: Budget, count: int) -> list[int]:
+    """Run ``count`` steps of ``program``, built anew, under ``budget``. Returns how many ops each has run."""
+    with current_device(budget.device):
+        step = program.build()
         reached = [0]
         with budget:
             for _ in range(count):
-                _timed(target, step, budget.device, 1)
+                program.timed(step, budget.device, 1)
                 reached.append(budget.usage.ops)
         return [after - before for before, after in itertools.pairwise(reached)]
 
 
-def _budgeted(
-    target: str, build: Callable[[], Callable[[], Any]], budget: Budget, steps: int, plain: bool
-) -> tuple[Measured, Results, Results]:
+def _budgeted(program: Program, budget: Budget, steps: int, plain: bool) -> tuple[Measured, Results, Results]:
     """``steps`` steps under ``budget`` after those to warm up; the results before and after all of them, if there are
     ``plain`` ones to compare with."""
-    step = build()
+    step = program.build()
     start = results_of(step) if plain else NONE
     with Budget(budget.limit, budget.policy, device=budget.device, workspace=budget.workspace, check=budget.check):
-        _timed(target, step, budget.device, 1)
+        program.timed(step, budget.device, 1)
     gc.collect()
     with budget:
         before_bytes = budget.resident_bytes
-        _timed(target, step, budget.device, WARM - 1)
+        program.timed(step, budget.device, WARM - 1)
         first = budget.usage
         returned: list[Any] = []
-        times = _timed(target, step, budget.device, steps, returned)
+        times = program.timed(step, budget.device, steps, returned)
         last = budget.usage
         returned = detached(returned)
     gc.collect()
     means = {name: round((getattr(last, name) - getattr(first, name)) / steps) for name in ("ops", *COUNTED)}
     found = Measured(
-        target=target,
+        target=program.target,
         budget_bytes=budget.budget_bytes,
         policy=budget.name,
         device=str(budget.device),
@@ -153,52 +144,12 @@ def _budgeted(
     return found, start, results_of(step, *returned) if plain else start
 
 
-def _ordinary(
-    target: str, build: Callable[[], Callable[[], Any]], device: torch.device, count: int
-) -> tuple[list[int], Results, Results]:
+def _ordinary(program: Program, device: torch.device, count: int) -> tuple[list[int], Results, Results]:
     """The times of ``count`` ordinary steps, and the results before and after them."""
-    step, returned = build(), list[Any]()
+    step, returned = program.build(), list[Any]()
     start = results_of(step)
-    times = _timed(target, step, device, count, returned)
+    times = program.timed(step, device, count, returned)
     return times, start, results_of(step, *returned)
-
-
-def _built(target: str, workload: Callable[..., Any], settings: Mapping[str, Any]) -> Callable[[], Any]:
-    with _failing(f"{target} failed while it was being built"):
-        step: Callable[[], Any] = workload(**settings)
-    if not callable(step):
-        raise WorkloadError(
-            f"{target} returned a {type(step).__name__}: a live run needs a workload that returns a step"
-        )
-    return step
-
-
-@contextlib.contextmanager
-def _failing(what: str) -> Iterator[None]:
-    try:
-        yield
-    except TensortideError:
-        raise
-    except Exception as error:
-        raise WorkloadError(f"{what}: {type(error).__name__}: {error}") from error
-
-
-def _timed(
-    target: str, step: Callable[[], Any], device: torch.device, count: int, returned: list[Any] | None = None
-) -> list[int]:
-    """The times of ``count`` steps. What the last of them returns is put into ``returned``."""
-    times = []
-    for number in range(count):
-        began = time.perf_counter_ns()
-        with _failing(f"a step of {target} failed"):
-            result = step()
-        if returned is not None and number == count - 1:
-            returned.append(result)
-        del result
-        if device.type != "cpu":
-            torch.accelerator.synchronize(device)
-        times.append(time.perf_counter_ns() - began)
-    return times
 
 
 @dataclass(frozen=True, slots=True)
