@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -20,6 +19,7 @@ from tensortide.cli.source import (
     opened,
     option,
     progress,
+    say_warning,
     settings_of,
     step_of,
 )
@@ -138,10 +138,6 @@ def _captured(workload: Workload, options: CaptureOptions, *, quiet: bool) -> Gr
 @contextlib.contextmanager
 def told() -> Iterator[None]:
     """Print warnings as lines while the run goes on."""
-
-    def tell(message: Warning | str, *_: Any, **__: Any) -> None:
-        sys.stderr.write(f"warning: {message}\n")
-
     with warnings.catch_warnings():
-        warnings.showwarning = tell
+        warnings.showwarning = say_warning
         yield

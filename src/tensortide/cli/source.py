@@ -187,7 +187,7 @@ def opened(found: Workload | Script | File, options: CaptureOptions, *, quiet: b
         step.graph.index.device(options.device)  # an error if nothing is on it
         return step
     if isinstance(found, Script):
-        return Imported(capture_script(found, options.of_script(found), quiet=quiet, say=_say))
+        return Imported(capture_script(found, options.of_script(found), quiet=quiet, say=say_warning))
     settings, assume = settings_of(found, options), assumed(options)
     how: dict[str, object] = {"real": options.real or None, "assume": assume, "first_step": options.first_step}
     how |= {"device": options.device, "machine": options.machine, "ranks": options.ranks}
@@ -211,8 +211,9 @@ def assumed(options: CaptureOptions) -> dict[str, bool | int | float]:
     return values
 
 
-def _say(remark: str) -> None:
-    sys.stderr.write(f"warning: {remark}\n")
+def say_warning(message: object, *_: object, **__: object) -> None:
+    """Print a message, or a warning as the module ``warnings`` hands it on, as a line."""
+    sys.stderr.write(f"warning: {message}\n")
 
 
 def with_progress(
