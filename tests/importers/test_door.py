@@ -191,7 +191,16 @@ def test_options_of_importers_do_not_go_with_a_workload() -> None:
         tensortide.open("mlp", preset="resnet")
 
 
+def test_a_workload_is_opened_for_a_gpu_and_a_file_is_not(folder: Path) -> None:
+    assert tensortide.open("mlp", hyperparameters={"batch": 2}, device="cuda").graph.index.main_device == "cuda:0"
+    make("tide", folder / "step.tide")
+    with pytest.raises(WorkloadError, match="device, machine and ranks go with a workload or a script"):
+        tensortide.open("step.tide", machine="h100")
+
+
 def test_capture_takes_workloads_only(folder: Path) -> None:
+    with pytest.raises(WorkloadError, match=r"is the command of a script: tensortide\.open"):
+        tensortide.capture("-- python train.py")
     make("tide", folder / "step.tide")
     with pytest.raises(WorkloadError, match=r"step\.tide is a path, and no workload"):
         tensortide.capture("step.tide")

@@ -155,6 +155,8 @@ def test_it_may_run_to_its_end(folder: Path) -> None:
 
 
 def test_a_step_on_fake_tensors_is_the_real_one(folder: Path) -> None:
+    script = folder / "code" / "train.py"
+    script.write_text(script.read_text().replace("num_workers=", "timeout=9 * config.workers, num_workers="))
     real = forked(folder, "code/train.py", "--workers", "2").graph
     (folder / "step.tide").unlink()
     fake = forked(folder, "code/train.py", "--workers", "2", options=ScriptOptions(fake=True)).graph

@@ -72,6 +72,9 @@ def open(
     real: bool | None = None,
     assume: Mapping[str, bool | int | float] | None = None,
     first_step: bool = False,
+    device: str | None = None,
+    machine: str | None = None,
+    ranks: int | None = None,
     progress: Callable[[str], None] | None = None,
     **options: object,
 ) -> Imported:
@@ -88,9 +91,9 @@ def open(
     profiler's trace, a TensorFlow MetaGraph, or what an installed package adds. A bare name is an example first; with a
     path separator or a suffix it is a path, and its content says whose it is.
 
-    ``real``, ``assume``, ``first_step`` and ``progress`` are those of ``tensortide.capture``, for a workload.
-    ``hyperparameters`` are those of a workload, or values of the symbols in the sizes of a file. ``options`` are the
-    importer's own.
+    ``real``, ``assume``, ``first_step``, ``device``, ``machine`` and ``ranks`` are those of ``tensortide.capture``, for
+    a workload or a script, and so is ``progress``, for a workload. ``hyperparameters`` are those of a workload, or
+    values of the symbols in the sizes of a file. ``options`` are those of the importer or the script.
 
     Raises WorkloadError if there is no such target or an option does not go with it, and what its reader raises.
     """
@@ -98,11 +101,14 @@ def open(
     if isinstance(found, File):
         if real or assume or first_step:
             raise WorkloadError(f"{found}: real, assume and first_step go with a workload")
+        if device or machine or ranks:
+            raise WorkloadError(f"{found}: device, machine and ranks go with a workload or a script")
         return found.read(hyperparameters, **options)
     if isinstance(found, Script):
         if hyperparameters:
             raise WorkloadError(f"{found}: hyperparameters go with a workload; give the script its own arguments")
         given = {"real": bool(real), "assume": dict(assume or {}), **({"step": 1} if first_step else {})}
+        given |= {"device": device, "machine": machine, "ranks": ranks}
         return Imported(capture_script(found, _script_options(found, {**given, **options})))
     if options:
         raise WorkloadError(f"{target} is a workload: {', '.join(options)} goes with a file")
@@ -115,6 +121,9 @@ def open(
             real=real,
             assume=assume,
             first_step=first_step,
+            device=device,
+            machine=machine,
+            ranks=ranks,
             name=found.name,
             progress=progress,
         )

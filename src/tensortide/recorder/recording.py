@@ -323,7 +323,7 @@ class Recording:
         if self.mode is None:
             with disable_current_modes():
                 return function(loader)
-        with replaced(loader, "num_workers", 0):
+        with replaced(loader, "num_workers", 0), replaced(loader, "timeout", 0):  # a timeout needs workers
             return function(loader)
 
     def _next(self, function: Callable[..., Any], loading: Any) -> Any:

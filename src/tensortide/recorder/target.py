@@ -43,6 +43,8 @@ def workload(target: str) -> Workload:
     """Return the workload that ``target`` names. Raises WorkloadError that says what to write instead."""
     if (found := find_workload(target)) is not None:
         return found
+    if target.startswith("-- "):
+        raise WorkloadError(f"{target} is the command of a script: tensortide.open({target!r}) records a step of it")
     if target.endswith(".py"):
         raise WorkloadError(commands(target))
     if is_path(target):
