@@ -15,7 +15,7 @@ from tensortide.recorder import torch_compat
 for_budgets: Any = pytest.importorskip("tensortide.run.torch_compat", exc_type=ImportError)
 
 PACKAGE = Path(torch_compat.__file__).parent.parent
-LISTS = ("recorder/torch_compat.py", "run/torch_compat.py", "importers/inductor/compiled.py")
+LISTS = ("recorder/torch_compat.py", "run/torch_compat.py", "recorder/compiled.py")
 """The modules that list them: the last one is all that uses PyTorch's compiler."""
 PYTHONS = {
     *("_asdict", "_current_frames", "_fields", "_getframe", "_is_owned", "_lru_cache_wrapper", "_make"),

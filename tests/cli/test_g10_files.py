@@ -132,6 +132,6 @@ def test_one_message_for_a_mistake(dumps: Path) -> None:
     assert "line 8: unknown key colour" in refused(dumps, "memory", config(dumps, "colour 3"), "--idle")
     assert "capture once for each" in refused(dumps, "capture", "trace", "-o", "a.tide", "--g10", "out")
     assert "go with --g10" in refused(dumps, "capture", "trace", "--with-times")
-    assert "goes with a workload" in refused(dumps, "capture", "trace", "--compiled")
+    assert "--compiled and --first-step go with a workload" in refused(dumps, "capture", "trace", "--compiled")
     (dumps / "empty").mkdir()
     assert "empty is nothing that tensortide reads" in refused(dumps, "count", "empty")

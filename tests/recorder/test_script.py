@@ -242,7 +242,20 @@ def test_a_compiled_model_runs_eagerly_and_says_so(folder: Path, monkeypatch: py
     ran = forked(folder, loop(folder, "if i == 0: model = torch.compile(model)\n" + STEP))
     assert ran.graph is not None, ran.err
     assert "aten.addmm.default" in {op.name for op in ran.graph}
-    assert ran.graph.meta.assumptions == ("torch.compile is switched off: the ops are those of eager execution",)
+    assert ran.graph.meta.compiled
+
+
+@pytest.mark.slow
+def test_graphs_of_a_compiled_model(folder: Path) -> None:
+    script = loop(folder, "if i == 0: model = torch.compile(model)\n" + STEP)
+    found = find_script(f"-- {sys.executable} {folder / script}")
+    assert found is not None
+    graph = capture_script(found, ScriptOptions(compiled=True), quiet=True)
+    assert (graph.meta.graphs, graph.meta.compiled) == (2, False)
+    eager = forked(folder, loop(folder)).graph
+    assert eager is not None
+    kept = [[s.nbytes for s in each.storages if s.birth is None and s.death is None] for each in (graph, eager)]
+    assert sorted(kept[0]) == sorted(kept[1])
 
 
 def test_an_error_of_the_script_is_shown_as_its_own(folder: Path) -> None:

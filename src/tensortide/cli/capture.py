@@ -18,11 +18,8 @@ from tensortide.cli.source import (
     is_stdout,
     opened,
     option,
-    settings_of,
-    step_of,
-    with_progress,
 )
-from tensortide.cli.time import TimeOptions, timed, with_durations
+from tensortide.cli.time import TimeOptions, timed
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, save
 from tensortide.graph.file import SUFFIX
@@ -118,12 +115,6 @@ def capture(
     kinds: Annotated[
         bool, option("--kinds", "List the kinds of files that every verb reads, with their options, and exit.")
     ] = False,
-    compiled: Annotated[
-        bool,
-        option(
-            "--compiled", "Capture the forward and backward graphs that torch.compile makes of the workload's model."
-        ),
-    ] = False,
     g10: G10Options = G10Options(),
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     times: TimeOptions = TimeOptions(),  # noqa: B008
@@ -145,7 +136,7 @@ def capture(
     plain = folder is None and not is_log_file(str(path))
     if times != TimeOptions() and plain:
         raise WorkloadError("--durations, --machine and --measure go with a log: -o NAME.log, or with --g10")
-    step = _step(target, options, None if plain else times, compiled=compiled, quiet=out.quiet)
+    step = _step(target, options, None if plain else times, quiet=out.quiet)
     if folder is not None:
         g10.write(step, folder)
     elif plain:
@@ -159,26 +150,11 @@ def capture(
     tell(facts, [f"{counts} -> {path}"], out)
 
 
-def _step(target: str, options: CaptureOptions, times: TimeOptions | None, *, compiled: bool, quiet: bool) -> Imported:
+def _step(target: str, options: CaptureOptions, times: TimeOptions | None, *, quiet: bool) -> Imported:
     """Capture or read ``target``, with durations if ``times`` are given."""
-    if times is not None and not compiled:
+    if times is not None:
         return timed(resolve(target), options, times, quiet=quiet)
-    if not compiled:
-        return opened(resolve(target), options, quiet=quiet, durations=False)
-    step = _compiled(target, options, quiet=quiet)
-    return step if times is None else with_durations(step, times, options.machine, quiet=quiet)
-
-
-def _compiled(target: str, options: CaptureOptions, *, quiet: bool) -> Imported:
-    """Trace the graphs that the compiler makes of the model of ``target``."""
-    workload = step_of(target, "--compiled")
-    if options.device is not None:
-        raise WorkloadError("--compiled traces a model for the CPU: leave out --device")
-    if options.real or options.first_step:
-        raise WorkloadError("--compiled traces a model on fake tensors: leave out --real and --first-step")
-    from tensortide.importers.inductor.compiled import compiled_trace
-
-    return with_progress(compiled_trace, workload, settings_of(workload, options), quiet=quiet)
+    return opened(resolve(target), options, quiet=quiet, durations=False)
 
 
 def _list(name: str, out: OutputOptions) -> None:

@@ -185,8 +185,10 @@ def count_symbols(
 
     if options.device is not None or options.machine is not None:
         raise WorkloadError("--symbols does not go with --device or --machine: formulas are of the step on the CPU")
-    if options.real or options.first_step:
-        raise WorkloadError("--symbols does not go with --real or --first-step: formulas are of the steady step")
+    if options.real or options.first_step or options.compiled:
+        raise WorkloadError(
+            "--symbols does not go with --real, --first-step or --compiled: formulas are of the steady step"
+        )
     workload = step_of(target, "--symbols")
     over, settings = names_of(chosen.symbols, workload.function), settings_of(workload, options)
     domain = {"over": over, "where": chosen.condition, "values": dict(map(_values, chosen.values))}

@@ -120,6 +120,13 @@ class CaptureOptions:
         int | None,
         option("--ranks", "Capture rank 0 of this many processes (DDP, FSDP, tensor parallel), in a single process."),
     ] = None
+    compiled: Annotated[
+        bool,
+        option(
+            "--compiled",
+            "The ops of the graphs that torch.compile makes: of what the step compiles, else of its whole model.",
+        ),
+    ] = False
     step: Annotated[
         str | None,
         option(
@@ -160,7 +167,8 @@ class CaptureOptions:
         if self.first_step and self.step not in (None, "1"):
             raise WorkloadError("--first-step is --step 1: give one of them")
         return ScriptOptions(
-            step, self.real, self.fake, self.keep_running, assumed(self), self.device, self.machine, self.ranks
+            *(step, self.real, self.fake, self.keep_running, assumed(self), self.device, self.machine, self.ranks),
+            compiled=self.compiled,
         )
 
 
@@ -191,6 +199,7 @@ def opened(found: Workload | Script | File, options: CaptureOptions, *, quiet: b
     settings, assume = settings_of(found, options), assumed(options)
     how: dict[str, object] = {"real": options.real or None, "assume": assume, "first_step": options.first_step}
     how |= {"device": options.device, "machine": options.machine, "ranks": options.ranks}
+    how["compiled"] = options.compiled
     return Imported(with_progress(capture, found, settings, quiet=quiet, **how))
 
 
@@ -234,8 +243,8 @@ def settings_of(found: Workload, options: CaptureOptions) -> dict[str, Scalar]:
 def symbols_of(found: File, options: CaptureOptions) -> dict[str, int]:
     """Return the settings as values of symbols. Raises WorkloadError for a setting that is no positive integer, and
     for options of other targets."""
-    if options.real or options.first_step or options.assume:
-        raise WorkloadError(f"{found}: --real, --assume and --first-step go with a workload")
+    if options.real or options.first_step or options.assume or options.compiled:
+        raise WorkloadError(f"{found}: --real, --assume, --compiled and --first-step go with a workload")
     replace(options, step=None).refuse_script(str(found))
     values: dict[str, int] = {}
     for setting in options.set:

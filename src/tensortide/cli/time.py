@@ -156,6 +156,8 @@ def with_durations(
 def _measured(found: Workload, options: CaptureOptions, how: MeasureOptions, *, quiet: bool) -> Imported:
     if options.first_step:
         raise WorkloadError("--measure runs the steady step: leave out --first-step")
+    if options.compiled:
+        raise WorkloadError("--measure runs the step eagerly: leave out --compiled")
     from tensortide.profile.measure import measure
 
     conditions = {"repeats": how.steps, **how.conditions(options.device)}

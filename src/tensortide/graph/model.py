@@ -198,7 +198,8 @@ class Named(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class Meta(msgspec.Struct, frozen=True):
     """Origin of a Graph. ``machine`` is the GPU, by its name in the catalogue, that the capture pretended to have;
-    ``compiled``: the step has a model of ``torch.compile``, and these are the ops that it runs without."""
+    ``compiled``: the step calls what ``torch.compile`` has compiled, and these are the ops that it runs without;
+    ``graphs``: these are those of so many graphs that ``torch.compile`` makes of it, and what is eager between them."""
 
     workload: str = ""
     hyperparameters: dict[str, str | int | float | bool | None] = {}
@@ -209,6 +210,7 @@ class Meta(msgspec.Struct, frozen=True):
     assumptions: tuple[str, ...] = ()
     machine: str = ""
     compiled: bool = False
+    graphs: int = 0
 
 
 class Graph(Shown, msgspec.Struct, frozen=True, dict=True):

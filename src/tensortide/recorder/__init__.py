@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tensortide.errors import WorkloadError
+
 if TYPE_CHECKING:
     from tensortide.cost import Cost
     from tensortide.cost.evaluate import How
@@ -28,6 +30,7 @@ def capture(
     device: str | None = None,
     machine: str | None = None,
     ranks: int | None = None,
+    compiled: bool = False,
     name: str = "",
     progress: Callable[[str], None] | None = None,
 ) -> Graph:
@@ -59,6 +62,9 @@ def capture(
     ``ranks`` captures a workload written for several processes (DDP, FSDP, tensor parallel) as rank 0 of that many, in
     this process: ``init_process_group`` joins a group whose collectives are recorded and move no data.
 
+    ``compiled`` records the graphs that ``torch.compile`` makes of the step, op by op in the order in which they run,
+    with what is eager between them; of a workload that compiles nothing, those of its models. Nothing is compiled.
+
     Raises WorkloadError if the target cannot be found or built, CaptureError if the step fails (with op, module
     path and source line), DataDependent if it needs a value that fake tensors do not have and is too large to capture
     on real ones, TorchUnavailable if PyTorch is missing or too old.
@@ -68,11 +74,13 @@ def capture(
     from tensortide.recorder.cuda_mode import pretended_gpu
     from tensortide.recorder.ranks import as_rank_0
 
+    if compiled and (device or machine):
+        raise WorkloadError("--compiled (compiled=True) traces a step for the CPU: leave out --device and --machine")
     workload = named(target, inputs, loss, optimizer, name, verb="capture")
     say, gpu = progress or (lambda message: None), pretended_gpu(device, machine, real)
     given = dict(hyperparameters or {})
     with as_rank_0(ranks):
-        graph = captured(workload, given, real, assume, gpu=gpu, first_step=first_step, progress=say)
+        graph = captured(workload, given, real, assume, gpu=gpu, first_step=first_step, compiled=compiled, progress=say)
     return graph if ranks is None else with_assumption(graph, f"rank 0 of {ranks}: collectives move no data")
 
 

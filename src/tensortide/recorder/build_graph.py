@@ -132,7 +132,7 @@ def build(recorder: Recorder, tracker: Tracker, state: State, meta: Meta) -> Gra
     """The Graph of what was recorded."""
     recorder.ops = _settle_phases(recorder.ops, recorder, state.named)
     graph = recorder.graph(
-        _storages(recorder, state.all_named),
+        _storages(recorder, state.all_named, saves_again=not meta.graphs),
         modules=tuple(tracker.modules),
         sources=tuple(tracker.sources),
         branches=tuple(tracker.branches),
@@ -156,7 +156,9 @@ def _settle_phases(ops: list[Op], recorder: Recorder, named: Iterable[Named]) ->
     return [replace(op, phase=Phase.OTHER) if clears(op) else op for op in ops]
 
 
-def _storages(recorder: Recorder, named: tuple[Named, ...]) -> Iterator[Storage]:
+def _storages(recorder: Recorder, named: tuple[Named, ...], *, saves_again: bool) -> Iterator[Storage]:
+    """Storages with their roles. ``saves_again``: what is recomputed is saved, as in a checkpoint's replay, and no mere
+    operand of the next op, as in a compiled graph."""
     roles: dict[int, tuple[Role, str]] = {}
     for entry in sorted(named, key=lambda n: n.role.precedence):
         roles.setdefault(recorder.tensors[entry.tensor].storage, (entry.role, entry.name))
@@ -166,16 +168,18 @@ def _storages(recorder: Recorder, named: tuple[Named, ...]) -> Iterator[Storage]
     for index, storage in enumerate(recorder.storages):
         role, name = roles.get(index, (None, ""))
         if role is None or (role is Role.INPUT and index in written and storage.birth is None):
-            role = _role(storage.birth, storage.death, ops, backward, index in written)
+            role = _role(storage.birth, storage.death, ops, backward, index in written, saves_again)
         yield replace(storage, role=role, name=name)
 
 
-def _role(birth: int | None, death: int | None, ops: list[Op], backward: list[int], written: bool) -> Role:
+def _role(
+    birth: int | None, death: int | None, ops: list[Op], backward: list[int], written: bool, saves_again: bool
+) -> Role:
     """Role of a storage that has no name: a forward result that lives into backward is an activation."""
     if birth is None:
         return Role.BUFFER if written else Role.INPUT
     op = ops[birth]
-    if op.recompute:
+    if op.recompute and saves_again:
         return Role.ACTIVATION
     if op.phase is not Phase.FORWARD:
         return Role.TEMPORARY

@@ -12,7 +12,7 @@ import inspect
 import io
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -23,16 +23,19 @@ from tensortide.recorder.build_graph import State, build
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.control_flow import followed
 from tensortide.recorder.cuda_mode import CudaFakeMode
+from tensortide.recorder.eager import EagerStep
 from tensortide.recorder.failure import explained, fits, needs_value
 from tensortide.recorder.fake_mode import Converter, StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.pretended import Gpu
-from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.standins import clones, fakes, loaders
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.recorder.target import Scalar, workload
 from tensortide.recorder.torch_compat import disable_current_modes, pytree
 from tensortide.recorder.values import Number
+
+if TYPE_CHECKING:
+    from tensortide.recorder.compiled import CompiledStep
 
 Step = Callable[[], Any]
 Loss = str | Callable[..., Any] | None
@@ -72,13 +75,15 @@ def built(
     hyperparameters: Mapping[str, Scalar],
     *,
     mode: StepFakeMode | None = None,
+    compiled: CompiledStep | None = None,
     first_step: bool = False,
     progress: Callable[[str], None],
 ) -> Iterator[Step]:
     """The step of ``workload``, isolated from the user's objects, for as long as the context lasts.
 
     It works on fake tensors of ``mode``, or else on clones of the user's tensors. It has run once already, unless
-    ``first_step`` is true.
+    ``first_step`` is true. Code that ``torch.compile`` has compiled runs as graphs of ``compiled``, whole models if
+    there is none; without ``compiled`` all runs eagerly.
     """
     name, real = workload.name, mode is None
     stand_in = clones() if mode is None else fakes(mode)
@@ -87,7 +92,11 @@ def built(
     outside = Isolation(stand_in)
     paths = contextlib.nullcontext if real else same_paths
     around = contextlib.nullcontext() if mode is None else mode.installed()
-    with undisturbed(), around, loaders(lambda item: outside.visit(item, "batch")):
+    with (
+        undisturbed(None if compiled is None else compiled.active()),
+        around,
+        loaders(lambda item: outside.visit(item, "batch")),
+    ):
         try:
             with mode or contextlib.nullcontext(), contextlib.ExitStack() as placed:
 
@@ -113,12 +122,20 @@ def built(
                     placed.enter_context(mode.all_on_gpu())
                     step, called, inside = build()
                 with paths(), contextlib.closing(inside):
-                    if not called and not first_step:
-                        progress("warming up")
+
+                    def warm_up() -> None:
                         if mode is not None:
                             mode.values.starts()
                         with explained("step", name, real), followed():
                             step()
+
+                    if not called and not first_step:
+                        progress("warming up")
+                        warm_up()
+                    if compiled is not None and not compiled.called and not (first_step and inside.is_compiled()):
+                        placed.enter_context(compiled.whole_models(inside))
+                        if not first_step:
+                            warm_up()
                     yield step
         finally:
             outside.restore()
@@ -132,18 +149,22 @@ def captured(
     *,
     gpu: Gpu | None = None,
     first_step: bool,
+    compiled: bool = False,
     progress: Callable[[str], None],
 ) -> Graph:
     """The Graph of a step of ``workload``, captured on fake tensors, or on real ones if ``real``.
 
     If ``real`` is None, a failure on fake tensors leads to real ones, provided that the step fits on this machine. A
-    pretended ``gpu`` has no real tensors.
+    pretended ``gpu`` has no real tensors. ``compiled`` captures the graphs that ``torch.compile`` makes.
     """
 
     def attempt(mode: StepFakeMode | None) -> Graph:
-        with built(workload, hyperparameters, mode=mode, first_step=first_step, progress=progress) as step:
+        graphs = compiled_step(compiled)
+        with built(
+            workload, hyperparameters, mode=mode, compiled=graphs, first_step=first_step, progress=progress
+        ) as step:
             progress("recording")
-            again = functools.partial(record, step, workload, hyperparameters, mode, first_step=first_step)
+            again = functools.partial(record, step, workload, hyperparameters, mode, graphs, first_step=first_step)
             graph = again()
             if mode is not None:
                 mode.values.check()
@@ -163,6 +184,15 @@ def captured(
     progress("on real tensors")
     graph = attempt(None)
     return with_assumption(graph, f"captured on real tensors; fake ones failed: {reason}")
+
+
+def compiled_step(wanted: bool) -> CompiledStep | None:
+    """What runs the graphs of ``torch.compile``, if they are ``wanted``: it takes a second to import."""
+    if not wanted:
+        return None
+    from tensortide.recorder.compiled import CompiledStep
+
+    return CompiledStep()
 
 
 def with_assumption(graph: Graph, text: str) -> Graph:
@@ -205,6 +235,7 @@ def record(
     workload: Named,
     hyperparameters: Mapping[str, Scalar],
     mode: StepFakeMode | None = None,
+    compiled: CompiledStep | None = None,
     *,
     first_step: bool = False,
 ) -> Graph:
@@ -212,8 +243,9 @@ def record(
     name, real = workload.name, mode is None
     found = Isolation(lambda tensor: tensor)
     found.visit(step)
-    tracker = Tracker(found.roots())
-    recorder = Recorder(tracker.context)
+    tracker = Tracker(found.roots(), compiled)
+    how = compiled or EagerStep()
+    recorder = how.recorder(tracker.context)
     state = State(recorder, found)
     state.register()
     if mode is None:
@@ -222,6 +254,7 @@ def record(
         mode.values.starts()
     with state.gradients_watched():
         with (
+            how.step(),
             explained("step", name, real, tracker),
             tracker.watch(),
             followed(tracker, recorder),
@@ -233,7 +266,7 @@ def record(
             raise CaptureError(f"the step of {name} ran no op{_idle(result)}")
         state.add_outputs(result)
         state.register()
-        meta = replace(_meta(workload, hyperparameters, mode, first_step), compiled=found.is_compiled())
+        meta = how.told(_meta(workload, hyperparameters, mode, first_step))
         return build(recorder, tracker, state, meta)
 
 

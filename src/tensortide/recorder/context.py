@@ -13,13 +13,14 @@ import contextlib
 import functools
 import linecache
 import os
+import re
 import sys
 import sysconfig
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -36,12 +37,19 @@ from tensortide.recorder.torch_compat import (
     next_sequence_number,
 )
 
-_PACKAGE = str(Path(__file__).parent.parent) + os.sep
+if TYPE_CHECKING:
+    from tensortide.recorder.compiled import CompiledStep
+
+PACKAGE = str(Path(__file__).parent.parent) + os.sep
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _CHECKPOINT = _TORCH + str(Path("utils/checkpoint.py"))
 _AUTOGRAD = _TORCH + str(Path("autograd/__init__.py"))
 _ENGINE = _TORCH + str(Path("autograd/graph.py"))
+_OPTIMIZERS = _TORCH + "optim" + os.sep
+_AROUND = (_TORCH + "_compile.py", _TORCH + str(Path("_dynamo/eval_frame.py")), f"{PACKAGE}recorder{os.sep}compiled.py")
+"""Files of the code around the handler of a recorder that is not to be compiled."""
+_FRAME = re.compile(r'File "(.+?)", line (\d+), in (\S+)')
 
 Origin = tuple[int, int, int]
 """Module, source line and branch of an op, which its gradient inherits."""
@@ -51,11 +59,21 @@ Context = tuple[Phase, int, int, bool, int]
 
 def is_internal(filename: str) -> bool:
     """True for code of the framework, the standard library or tensortide (examples are user code)."""
-    if filename.startswith(_PACKAGE):
-        return not filename.startswith(f"{_PACKAGE}examples{os.sep}")
+    if filename.startswith(PACKAGE):
+        return not filename.startswith(f"{PACKAGE}examples{os.sep}")
     if filename.startswith(_STDLIB):
         return "site-packages" not in filename or filename.startswith(_TORCH)
     return filename.startswith((_TORCH, "<frozen", "<string", "<attrs"))
+
+
+class _Of(NamedTuple):
+    """What a node of a compiled graph tells: module and line, whether it computes a part of the forward pass, and
+    whether it is of an optimizer."""
+
+    module: int
+    source: int
+    forward: bool
+    updates: bool
 
 
 class _Internal(dict[CodeType, bool]):
@@ -78,7 +96,9 @@ def _context(phase: Phase, origin: Origin) -> Context:
 class Tracker:
     """Locates the op about to run, in step and code. Give its ``context`` to a Recorder, and ``watch`` the step."""
 
-    def __init__(self, modules: dict[str, torch.nn.Module]) -> None:
+    def __init__(self, modules: dict[str, torch.nn.Module], compiled: CompiledStep | None = None) -> None:
+        self._compiled = compiled
+        self._of_nodes: dict[torch.fx.Node, _Of] = {}
         self.modules: list[Module] = []
         self.sources: list[Source] = []
         self.branches: list[Branch] = []
@@ -116,6 +136,11 @@ class Tracker:
     def context(self, index: int) -> Context:
         """Context of the op about to run as op ``index``."""
         frame = sys._getframe(2).f_back  # None on the thread that runs an accelerator's backward
+        if self._compiled is not None:
+            while frame is not None and frame.f_code.co_filename in _AROUND:
+                frame = frame.f_back
+            if self._compiled.node is not None:
+                return self._of_node(self._compiled.node, frame)
         if self._optimizer_depth:
             return _context(Phase.OPTIMIZER, self._here(frame))
         if current_graph_task_id() == -1:
@@ -142,6 +167,35 @@ class Tracker:
         elif origin[0] == OUTSIDE and not self._recorded[-1]:
             return _context(Phase.OTHER, origin)
         return _context(Phase.FORWARD, origin)
+
+    # -- nodes of compiled graphs ---------------------------------------------------------------
+
+    def _of_node(self, node: torch.fx.Node, frame: FrameType | None) -> Context:
+        """Context of an op that runs for ``node`` of a graph that is compiled in truth."""
+        backward = current_graph_task_id() != -1
+        module, source, branch = self._origin_of_gradient(frame) if backward else self._here(frame)
+        if (known := self._of_nodes.get(node)) is None:
+            known = self._of_nodes[node] = self._told(node)
+        module = module if known.module == OUTSIDE else known.module
+        source = source if known.source == OUTSIDE else known.source
+        if self._optimizer_depth or known.updates:
+            return _context(Phase.OPTIMIZER, (module, source, branch))
+        if backward:
+            return Phase.BACKWARD, module, source, known.forward, branch
+        trains = torch.is_grad_enabled() or self._recorded[-1] or module != OUTSIDE
+        return _context(Phase.FORWARD if trains else Phase.OTHER, (module, source, branch))
+
+    def _told(self, node: torch.fx.Node) -> _Of:
+        """What ``node`` tells of its place."""
+        meta, source, updates = node.meta, OUTSIDE, False
+        stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
+        known = [self._module_ids[int(key)] for key in stack if key.isdecimal() and int(key) in self._module_ids]
+        for file, line, function in _FRAME.findall(node.stack_trace or ""):
+            updates = updates or file.startswith(_OPTIMIZERS)
+            if not is_internal(file):
+                source = self._at(file, int(line), function)
+        forward = meta.get("partitioner_tag") in ("is_forward", "must_be_in_forward")
+        return _Of(known[-1] if known else OUTSIDE, source, forward, updates)
 
     # -- autograd nodes -------------------------------------------------------------------------
 
@@ -242,12 +296,15 @@ class Tracker:
                 key = (code, frame.f_lineno)
                 known = self._source_ids.get(key)
                 if known is None:
-                    known = self._source_ids[key] = len(self.sources)
-                    text = linecache.getline(code.co_filename, frame.f_lineno).strip()
-                    self.sources.append(Source(code.co_filename, frame.f_lineno, code.co_qualname, text[:160]))
+                    known = self._source_ids[key] = self._at(code.co_filename, frame.f_lineno, code.co_qualname)
                 return known
             frame = frame.f_back
         return OUTSIDE
+
+    def _at(self, file: str, line: int, function: str) -> int:
+        """Number of a line of code, which is new."""
+        self.sources.append(Source(file, line, function, linecache.getline(file, line).strip()[:160]))
+        return len(self.sources) - 1
 
     def _recomputing(self, frame: FrameType | None) -> bool:
         """True in a forward that a checkpoint replays or that a custom backward runs."""

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,10 +15,13 @@ from tensortide.graph.model import Graph, Meta, Role
 from tensortide.recorder.build_graph import State, build
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.control_flow import followed
+from tensortide.recorder.eager import EagerStep
+from tensortide.recorder.fake_mode import StepFakeMode
 from tensortide.recorder.found import Found, existing, named, reached, variables
-from tensortide.recorder.recorder import Recorder
-from tensortide.recorder.surroundings import eagerly
 from tensortide.recorder.torch_compat import FakeTensor
+
+if TYPE_CHECKING:
+    from tensortide.recorder.compiled import CompiledStep
 
 _ORDINARY = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
@@ -27,7 +30,8 @@ class LiveStep:
     """Records all ops of this thread, from its construction until ``finish`` or ``close``.
 
     ``optimizers`` are those of the loop, ``called`` has the ``id`` of every module that ran in it, and ``older`` the
-    tensors, by ``id``, that may belong to other code.
+    tensors, by ``id``, that may belong to other code. ``compiled`` runs what ``torch.compile`` has compiled, if it is
+    not to run eagerly.
     """
 
     def __init__(
@@ -35,12 +39,14 @@ class LiveStep:
         optimizers: Sequence[torch.optim.Optimizer],
         called: Collection[int],
         older: Mapping[int, torch.Tensor],
+        compiled: CompiledStep | None = None,
     ) -> None:
         gc.collect()
         self._older = older
         self._found = _found(optimizers, called)
-        self.tracker = Tracker(self._found.roots())
-        self.recorder = Recorder(self._first_context)
+        self.tracker = Tracker(self._found.roots(), compiled)
+        self._how = compiled or EagerStep()
+        self.recorder = self._how.recorder(self._first_context)
         self._state = State(self.recorder, self._found)
         self._state.register()
         self._before: list[tuple[str, int]] = []
@@ -52,7 +58,7 @@ class LiveStep:
             stack.enter_context(self._state.gradients_watched())
             stack.enter_context(self.tracker.watch(ends=False))
             stack.enter_context(followed(self.tracker, self.recorder))
-            stack.enter_context(eagerly())
+            stack.enter_context(self._how.step())
             stack.enter_context(self.recorder)
             self._open = stack.pop_all()
 
@@ -75,7 +81,7 @@ class LiveStep:
         self._name_inputs()
         self._state.register()
         self._name_rest()
-        return build(self.recorder, self.tracker, self._state, meta)
+        return build(self.recorder, self.tracker, self._state, self._how.told(meta))
 
     # -- names ----------------------------------------------------------------------------------
 
@@ -100,7 +106,10 @@ class LiveStep:
 
     @staticmethod
     def _left(tensor: torch.Tensor) -> bool:
-        """True for a result of the previous step, and for any tensor on an accelerator; not for data on the CPU."""
+        """True for a result of the previous step, and for any tensor on an accelerator; not for data on the CPU,
+        nor for tensors of PyTorch's compiler."""
+        if type(tensor) is FakeTensor and not isinstance(tensor.fake_mode, StepFakeMode):
+            return False
         accelerator = tensor.device.type not in ("cpu", "meta")
         return (tensor.grad_fn is not None or accelerator) and type(tensor) in _ORDINARY
 

@@ -7,9 +7,10 @@ import functools
 import gc
 import weakref
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
+from msgspec.structs import replace
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -25,7 +26,9 @@ from tensortide.recorder.periods import Periods
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import LoaderIterator, disable_current_modes
 
-UNCOMPILED = "torch.compile is switched off: the ops are those of eager execution"
+if TYPE_CHECKING:
+    from tensortide.recorder.compiled import CompiledStep
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -44,12 +47,15 @@ class Recording:
         *,
         name: str = "",
         mode: StepFakeMode | None = None,
+        compiled: CompiledStep | None = None,
         recorded: Callable[[Recording], None] | None = None,
         after: Callable[[], None] | None = None,
     ) -> None:
         if step < 1:
             raise CaptureError(f"there is no step {step}: steps are counted from 1")
-        self.step, self.name, self.mode = step, name, mode
+        self.step, self.name, self.mode, self.compiled = step, name, mode, compiled
+        self.eager = False
+        """True if the ops are the eager ones of what ``torch.compile`` would compile."""
         self.notes: set[str] = set()
         """Assumptions to list in the graph."""
         self.error: Exception | None = None
@@ -97,8 +103,6 @@ class Recording:
         return f"step {self.step} was not reached: {seen}{hint}"
 
     def _notes(self) -> list[str]:
-        if any(type(module).__name__ == "OptimizedModule" for module in self._called.values()):
-            self.notes.add(UNCOMPILED)
         notes = sorted(self.notes)
         if self.periods.skipped:
             times = _times(self.periods.skipped, "step")
@@ -183,7 +187,7 @@ class Recording:
         """Record from here on, to the end of the training step, or with ``whole`` to the end of the function."""
         optimizers = [each for key, ref in self._optimizers.items() if key not in self._older and (each := ref())]
         self._whole = whole
-        self._record = LiveStep(optimizers, {*self._called}, self._tensors)
+        self._record = LiveStep(optimizers, {*self._called}, self._tensors, self.compiled)
         return self._record
 
     def _finish(self, result: Any = None) -> None:
@@ -194,7 +198,7 @@ class Recording:
         try:
             if self.mode is not None:
                 self.mode.values.check()
-            self._graph = record.finish(meta, result)
+            self._graph = record.finish(replace(meta, compiled=self.eager), result)
             if self._graph is None:
                 self.error = CaptureError("the recorded step ran no op in this thread")
         except Exception as error:  # noqa: BLE001 the loop continues; ``graph`` raises it

@@ -36,7 +36,7 @@ class ScriptOptions:
 
     ``step`` is its number. ``fake`` runs the script on fake tensors, with values to ``assume``. A pretended ``device``
     or ``machine`` implies fake tensors, and ``real`` excludes both. ``keep_running`` lets the script continue after
-    the step. ``ranks`` runs it as rank 0 of that many processes.
+    the step. ``ranks`` runs it as rank 0 of that many processes. ``compiled`` records the graphs of ``torch.compile``.
     """
 
     step: int = 2
@@ -47,6 +47,7 @@ class ScriptOptions:
     device: str | None = None
     machine: str | None = None
     ranks: int | None = None
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         """Raise WorkloadError for options that contradict each other."""
@@ -56,6 +57,8 @@ class ScriptOptions:
             raise WorkloadError("real and fake tensors exclude each other")
         if self.assume and not self.fake and self.device is None and self.machine is None:
             raise WorkloadError("a script runs on real tensors: values are assumed with --fake (fake=True) only")
+        if self.compiled and (self.device is not None or self.machine is not None):
+            raise WorkloadError("--compiled traces a step for the CPU: leave out --device and --machine")
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,9 @@ def capture_script(
         def run(*, moved: bool) -> tuple[int, bool, dict[str, Any]]:
             outcome.unlink(missing_ok=True)
             request.write_text(json.dumps({**asked, "moved": moved}), "utf-8")
-            status, slow = _run(script.command(request), graph, waits=options.keep_running, quiet=quiet)
+            environment = {**os.environ, **({} if options.compiled else _EAGER)}
+            command = script.command(request)
+            status, slow = _run(command, environment, graph, waits=options.keep_running, quiet=quiet)
             return status, slow, json.loads(outcome.read_text("utf-8")) if outcome.exists() else {}
 
         status, slow, found = run(moved=False)
@@ -178,10 +183,10 @@ def capture_script(
         return load(graph)
 
 
-def _run(command: list[str], graph: Path, *, waits: bool, quiet: bool) -> tuple[int, bool]:
+def _run(command: list[str], environment: dict[str, str], graph: Path, *, waits: bool, quiet: bool) -> tuple[int, bool]:
     """Run the script's process. Returns its exit status, and True if it had to be killed."""
     sys.stdout.flush()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL if quiet else 2, env={**os.environ, **_EAGER}) as process:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL if quiet else 2, env=environment) as process:
         try:
             recorded_s: float | None = None
             while True:

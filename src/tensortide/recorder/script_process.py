@@ -22,6 +22,7 @@ import torch
 from tensortide.errors import TensortideError
 from tensortide.graph import save
 from tensortide.graph.model import Role
+from tensortide.recorder.building import compiled_step
 from tensortide.recorder.context import is_internal
 from tensortide.recorder.control_flow import followed
 from tensortide.recorder.cuda_mode import CudaFakeMode, pretended_gpu
@@ -29,7 +30,7 @@ from tensortide.recorder.failure import explained
 from tensortide.recorder.fake_mode import StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.ranks import as_rank_0
-from tensortide.recorder.recording import UNCOMPILED, Recording
+from tensortide.recorder.recording import Recording
 from tensortide.recorder.standins import fakes, loaders
 from tensortide.recorder.surroundings import replaced, undisturbed
 
@@ -54,6 +55,7 @@ class _Script:
             request["step"],
             name=request["name"],
             mode=_mode(request),
+            compiled=compiled_step(request["compiled"]),
             recorded=self._recorded,
             after=None if request["keep_running"] else self._stop,
         )
@@ -106,7 +108,7 @@ class _Script:
                 with contextlib.suppress(ImportError):  # ``same_paths`` patches it only if it is imported
                     importlib.import_module("transformers.utils.import_utils")
                 replace = fakes(mode)
-                stack.enter_context(undisturbed())
+                stack.enter_context(undisturbed(None if self.recording.compiled is None else contextlib.nullcontext()))
                 if isinstance(mode, CudaFakeMode):
                     replace = mode.stand_in(replace)
                 stack.enter_context(mode.installed())
@@ -120,7 +122,10 @@ class _Script:
             if (ranks := self.request["ranks"]) is not None:
                 self.recording.notes.add(f"rank 0 of {ranks}: collectives move no data")
                 stack.enter_context(as_rank_0(ranks))
-            stack.enter_context(replaced(torch, "compile", self._not_compiled(torch.compile)))
+            if self.recording.compiled is not None:
+                stack.enter_context(self.recording.compiled.active())
+            else:
+                stack.enter_context(replaced(torch, "compile", self._not_compiled(torch.compile)))
             stack.enter_context(self.recording)
             yield
 
@@ -129,7 +134,7 @@ class _Script:
 
         @functools.wraps(compile_)
         def noted(*args: Any, **kwargs: Any) -> Any:
-            self.recording.notes.add(UNCOMPILED)
+            self.recording.eager = True
             return compile_(*args, **kwargs)
 
         return noted

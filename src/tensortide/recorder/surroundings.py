@@ -18,29 +18,59 @@ from tensortide.recorder.torch_compat import compiled_calls, set_grad_enabled
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Restore the state of the process on exit. Meanwhile compiled modules run eagerly and no cyclic garbage is
-    collected."""
+def undisturbed(compiled: contextlib.AbstractContextManager[None] | None = None) -> Iterator[None]:
+    """Restore the state of the process on exit. Meanwhile no cyclic garbage is collected, and code that
+    ``torch.compile`` has compiled runs as under ``compiled``, or else eagerly."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")  # it logs failures that the error reports anyway
     with (
         global_state(),
         no_collection(),
-        eagerly(),
+        compiled or eagerly(),
         replaced(logger, "disabled", True),
     ):
         yield
 
 
-def eagerly() -> contextlib.AbstractContextManager[Any]:
-    """Run functions that ``torch.compile`` has compiled op by op while active; their compiled code is kept."""
-    if "torch._dynamo" not in sys.modules:
-        return contextlib.nullcontext()
-    if hasattr(torch.compiler, "set_stance"):
-        stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
-        return stance
-    owner, name = compiled_calls()
-    entered = getattr(owner, name)
-    return replaced(owner, name, lambda callback: entered(None))
+@contextlib.contextmanager
+def eagerly(called: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Let what ``torch.compile`` has compiled run op by op while active; ``called`` is told of each call of it."""
+
+    def none(compiled: Any) -> None:
+        if compiled is not None and compiled is not False:
+            called()
+
+    with compiled_calls_through(none, stance="force_eager"):
+        yield
+
+
+@contextlib.contextmanager
+def compiled_calls_through(choose: Callable[[Any], Any], *, stance: str = "default") -> Iterator[None]:
+    """Let ``choose`` say, at each call of what ``torch.compile`` has compiled, what gets its frames: given what would,
+    which is None or False where nothing is compiled. ``stance`` is that of ``torch.compiler``."""
+    compile_, entered = torch.compile, False
+    with warnings.catch_warnings(), contextlib.ExitStack() as stack:
+        warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are global hooks")  # ours
+
+        def enter() -> None:
+            nonlocal entered
+            entered = True
+            owner, name = compiled_calls()
+            chosen = getattr(owner, name)
+            stack.enter_context(replaced(owner, name, lambda compiled: chosen(choose(compiled))))
+            if hasattr(torch.compiler, "set_stance"):
+                stack.enter_context(torch.compiler.set_stance(stance))
+
+        @functools.wraps(compile_)
+        def first(*args: Any, **options: Any) -> Any:
+            if not entered:
+                enter()
+            return compile_(*args, **options)
+
+        if "torch._dynamo" in sys.modules:
+            enter()
+        else:  # it takes a second to import, and most programs never do
+            stack.enter_context(replaced(torch, "compile", first))
+        yield
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 A new version of PyTorch that breaks something breaks it here: at an import below, at an attribute in ``ATTRIBUTES``, or
 at a name that some versions lack and that has a substitute here. Further names for the live budget are in
-``run/torch_compat.py``, and those of PyTorch's compiler in ``importers/inductor/compiled.py``. A test finds any other.
+``run/torch_compat.py``, and those of PyTorch's compiler in ``recorder/compiled.py``. A test finds any other.
 """
 
 from __future__ import annotations

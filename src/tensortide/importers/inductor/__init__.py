@@ -1,1 +1,1 @@
-"""Graphs that PyTorch's compiler dumps as text, and the same graphs taken from a model directly."""
+"""Graphs that PyTorch's compiler dumps as text."""

@@ -93,6 +93,8 @@ class Step:
         meta = self.graph.meta
         where = "read from a file" if meta.captured_on == "file" else f"captured on {meta.captured_on} tensors"
         where += ": eager ops of a torch.compile'd model" * meta.compiled
+        if meta.graphs:
+            where += f": ops of the {'graph' if meta.graphs == 1 else f'{meta.graphs} graphs'} of torch.compile"
         origin = f"; {meta.framework}, {where}" if meta.framework else ""
         time = () if self.durations is None else (f"time: {self.durations.source}",)
         return Document(
