@@ -291,5 +291,12 @@ def test_the_first_line_says_so() -> None:
 def test_steps_with_nothing_to_compile() -> None:
     with pytest.raises(WorkloadError, match="has compiled, and no module with parameters"):
         capture(lambda: torch.ones(2) + 1, compiled=True)
+
+    @torch.compile
+    def broken() -> None:
+        torch._dynamo.graph_break()
+
+    with pytest.raises(WorkloadError, match="makes no graph of what the step calls"):
+        capture(lambda: (broken(), torch.ones(2) + 1)[1], compiled=True)
     with pytest.raises(WorkloadError, match="for the CPU: leave out --device"):
         capture(plain, compiled=True, device="cuda")

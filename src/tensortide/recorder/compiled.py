@@ -60,6 +60,11 @@ NOTHING = (
     "--compiled (compiled=True): the step calls nothing that torch.compile has compiled, and no module with parameters"
 )
 
+NO_GRAPH = (
+    "--compiled (compiled=True): torch.compile makes no graph of what the step calls, which runs eagerly "
+    "(TORCH_LOGS=graph_breaks says why): leave it out"
+)
+
 
 class CompiledStep:
     """Runs what ``torch.compile`` has compiled as graphs, while it is ``active``.
@@ -92,7 +97,7 @@ class CompiledStep:
     def told(self, meta: Meta) -> Meta:
         """``meta`` of the step, which says what its ops are. Raises WorkloadError if none was compiled."""
         if not self.graphs:
-            raise WorkloadError(NOTHING)
+            raise WorkloadError(NO_GRAPH if self.called else NOTHING)
         return replace(meta, graphs=len(self.graphs), assumptions=(*meta.assumptions, UNFUSED))
 
     @contextlib.contextmanager

@@ -12,6 +12,7 @@ from tensortide.cost.access import Bytes, size, written
 from tensortide.cost.forms import aten
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
+from tensortide.cost.registry import rule
 from tensortide.cost.rules.normalization import layer
 from tensortide.cost.rules.products import activation
 
@@ -106,7 +107,7 @@ def heads_first(op: OpCall) -> Problem:
 
 def heads_last(op: OpCall) -> Problem:
     """Operands (B, S, H, D), or packed (T, H, D) with cumulative lengths that bound what is not known."""
-    query, key, value = op.shape("query"), op.shape("key"), op.shape("value")
+    query, key, value = (op.first(name, name[0]).shape for name in ("query", "key", "value"))
     hq, hkv, dk, dv = query[-2], key[-2], query[-1], value[-1]
     masked = op.has("bias") or op.has("attn_bias") or op.has("alibi_slopes")
     dropout = float(op.arg("dropout_p", 0.0)) > 0
@@ -148,7 +149,7 @@ def _masked_pairs(op: OpCall, sq: int, sk: int) -> int:
             return window(sq, sk, int(width) - 1, 0, shift)
         return (dense, top_left, bottom_right)[code](sq, sk)
     left, right = (_limit(op.arg(f"window_size_{side}")) for side in ("left", "right"))
-    causal = bool(op.arg("is_causal", False))
+    causal = bool(op.arg("is_causal", op.arg("causal", False)))
     if left is None and right is None:
         return bottom_right(sq, sk) if causal else dense(sq, sk)
     return window(sq, sk, left, 0 if causal else right, sk - sq)
@@ -215,6 +216,12 @@ def backward(op: OpCall, p: Problem, wanted: tuple[bool, ...]) -> Cost:
     meaning="Attention on operands (B, H, S, D).",
 )
 @aten("_cudnn_attention_forward", FORWARD)
+@rule(
+    "flash_attn::_flash_attn_forward",
+    "flash_attn::_flash_attn_varlen_forward",
+    formula=FORWARD,
+    meaning="Attention by flash-attn, on operands (B, S, H, D) or packed (T, H, D).",
+)
 def fused_forward(op: OpCall) -> Cost:
     """Attention by cuDNN."""
     return forward(op, problem(op))
@@ -222,7 +229,10 @@ def fused_forward(op: OpCall) -> Cost:
 
 def _read_backward(op: OpCall) -> Bytes:
     """The kernels read the gradient, the three operands, the result, the log-sum-exp and the mask."""
-    names = ("grad_out", "grad_out_", "query", "key", "value", "out", "logsumexp", "attn_mask", "attn_bias", "bias")
+    names = (
+        *("grad_out", "grad_out_", "query", "key", "value", "out", "logsumexp", "attn_mask", "attn_bias", "bias"),
+        *("dout", "q", "k", "v", "softmax_lse"),  # of flash-attn
+    )
     return Bytes(size(t for name in names for t in op.tensors(name)), written(op))
 
 
@@ -241,6 +251,13 @@ def _read_backward(op: OpCall) -> Bytes:
     bytes=_read_backward,
 )
 @aten("_cudnn_attention_backward", BACKWARD, bytes=_read_backward)
+@rule(
+    "flash_attn::_flash_attn_backward",
+    "flash_attn::_flash_attn_varlen_backward",
+    formula=BACKWARD,
+    meaning="Gradients of attention by flash-attn, on operands (B, S, H, D) or packed (T, H, D).",
+    bytes=_read_backward,
+)
 def fused_backward(op: OpCall) -> Cost:
     """Gradients of attention by cuDNN."""
     wanted = (True, True, True, bool(op.arg("bias_requires_grad", False)))

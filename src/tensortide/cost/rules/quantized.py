@@ -160,3 +160,22 @@ def quantized_norm(op: OpCall) -> Cost:
 def quantized_arithmetic(op: OpCall) -> Cost:
     """Two dequantizations of 2, the operation, a quantization of 5: 10 per element."""
     return Cost(elementwise_flops=10 * op.out.numel)
+
+
+@rule("bitsandbytes::int8_linear_matmul", formula="R n k MACs of integers", meaning="Product of int8 matrices.")
+@rule(
+    "bitsandbytes::gemv_4bit",
+    formula="R n k MACs + 1 per element of the weight to dequantize",
+    meaning="A vector times a matrix of 4-bit numbers.",
+)
+def bitsandbytes_product(op: OpCall) -> Cost:
+    """Rows times a matrix by bitsandbytes."""
+    cost = _linear(op, 0)
+    weight = math.prod(op.arg("shapeB")) if op.has("shapeB") else 0
+    return msgspec.structs.replace(cost, elementwise_flops=weight)
+
+
+@rule("bitsandbytes::dequantize_4bit", "bitsandbytes::dequantize_blockwise", formula="1 per element")
+def bitsandbytes_dequantized(op: OpCall) -> Cost:
+    """Each number times the scale of its block."""
+    return Cost(elementwise_flops=op.out.numel)
