@@ -17,6 +17,7 @@ from tensortide import capture
 from tensortide.errors import CaptureError, DataDependent
 from tensortide.graph import validate
 from tensortide.recorder.known import KNOWN_NUMEL
+from tensortide.recorder.values import Place, Values
 from tests.recorder.steps import Step, ops, storages, trained
 
 FILE = "test_values.py"
@@ -143,6 +144,16 @@ def test_an_assumed_number_of_elements_is_taken() -> None:
     assert next(op for op in graph if op.name == "aten.mul.Tensor").inputs[0].shape == (8, 12, 16)
     with pytest.raises(CaptureError, match=f"{FILE}:1 reads no value"):
         capture(cut, assume={f"{FILE}:1": 12})
+
+
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [("train.py", True), ("me/train.py", True), ("./train.py", True), ("../train.py", False), ("rain.py", False)],
+)
+def test_a_value_is_given_to_the_file_that_is_named(file: str, named: bool) -> None:
+    place = Place("/home/me/train.py", 3, "loss.item()", direct=True)
+    assert (Values({f"{file}:3": 7}).chosen(place) == 7) is named
+    assert Values({f"{file}:4": 7}).chosen(place) is None
 
 
 def test_a_loop_that_waits_for_a_value_ends(monkeypatch: pytest.MonkeyPatch) -> None:

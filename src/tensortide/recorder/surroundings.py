@@ -28,6 +28,7 @@ def undisturbed(compiled: contextlib.AbstractContextManager[None] | None = None)
         compiled or eagerly(),
         replaced(logger, "disabled", True),
     ):
+        warnings.filterwarnings("ignore", "Using `torch.compile", UserWarning)  # with the hooks of a capture
         yield
 
 

@@ -122,7 +122,7 @@ class Values:
         """The value given by the user for ``place``, if any."""
         for key, value in self.given.items():
             file, _, line = key.rpartition(":")
-            if line == str(place.line) and (place.file == file or place.file.endswith("/" + file.lstrip("./"))):
+            if line == str(place.line) and _names(file, place.file):
                 self.used.add(key)
                 return value
         return None
@@ -173,6 +173,12 @@ class Values:
                 else "; other values do not change the ops of the step"
             )
         return said
+
+
+def _names(file: str, path: str) -> bool:
+    """True if ``file``, as a user writes it, is the end of ``path`` or leads to it from the working directory."""
+    end = Path(file).parts
+    return Path(path).parts[-len(end) :] == end or Path(file).resolve() == Path(path).resolve()
 
 
 def _listed(values: Sequence[Number]) -> str:
