@@ -118,7 +118,9 @@ def test_files(tmp_path: Path) -> None:
     other = tmp_path / "run" / "model__2_forward_1.0"
     other.mkdir()
     (other / "fx_graph_transformed.py").write_text(FORWARD)
-    with pytest.raises(TraceError, match=r"graphs of 3 models: name the files\n  .*\n  .*model__0_forward"):
+    with pytest.raises(
+        TraceError, match=r"graphs of 3 models: name the files of one \(--compiled .*\)\n  .*\n  .*model__0_forward"
+    ):
         find_dumps(tmp_path)
 
 

@@ -63,7 +63,9 @@ def find_dumps(folder: str | os.PathLike[str]) -> Dumps:
     models, weights = (forwards, others) if forwards else (others, [])
     if len(models) != 1 or len(weights) > 1:
         listed = "".join(f"\n  {path}" for _, path in found.values())
-        what = f"graphs of {len({model for model, _ in found})} models: name the files" if found else f"no {DUMP}"
+        count = len({model for model, _ in found})
+        together = "(--compiled captures all graphs of a workload or script together)"
+        what = f"graphs of {count} models: name the files of one {together}" if found else f"no {DUMP}"
         raise TraceError(f"{place}: {what}{listed}")
     model = models[0]
     kinds = {kind: found[key][1] for key in found for kind in [key[1]] if key[0] == model}
