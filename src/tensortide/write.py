@@ -19,6 +19,8 @@ _REASONS = {
     errno.EPERM: "permission denied",
     errno.ENAMETOOLONG: "the name is too long",
 }
+_SOURCES = frozenset((".py", ".ipynb", ".pt", ".pth", ".ckpt", ".safetensors"))
+"""Suffixes of files that no result replaces: programs and weights."""
 
 
 def write_file(path: str | os.PathLike[str], content: str | bytes, *, folders: bool = False) -> Path:
@@ -76,7 +78,8 @@ def check_writable(path: str | os.PathLike[str], *, folders: bool = False) -> Pa
     ``folders``: those of ``path`` may be missing.
 
     Raises:
-        OutputError: the directory is missing, ``path`` is a directory, permission is missing.
+        OutputError: the directory is missing, ``path`` is a directory, permission is missing, or a file of a program
+            or of weights is there.
     """
     target = Path(path)
     if target.is_dir():
@@ -87,6 +90,8 @@ def check_writable(path: str | os.PathLike[str], *, folders: bool = False) -> Pa
     if not parent.is_dir():
         what = "is not a directory" if parent.exists() else "does not exist"
         raise OutputError(f"cannot write {target}: {parent} {what}.\nCreate it first.")
+    if target.suffix.lower() in _SOURCES and target.is_file():
+        raise OutputError(f"cannot write {target}: it is there, and no result. Give another name.")
     if target.exists() and not os.access(target, os.W_OK):
         raise OutputError(f"cannot write {target}: permission denied.")
     if not target.exists() and not os.access(parent, os.W_OK):

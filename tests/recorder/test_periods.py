@@ -50,6 +50,17 @@ def test_a_step_of_one_step_of_each_is_the_body_of_the_loop(body: list[str]) -> 
     assert ends("".join(body) * 3, "ABCD") == [4, 8, 12]
 
 
+def test_optimizers_made_anew_in_every_step_take_the_place_of_those_before() -> None:
+    """An inner loop, whose first optimizer may live on in a variable."""
+    found, outer = Periods(), 0
+    found.made(outer)
+    ended = []
+    for inner in (1, 2, 3):
+        found.made(inner)
+        ended.append([found.stepped(optimizer) for optimizer in (inner, inner, outer)])
+    assert ended == [[False, False, True]] * 3
+
+
 def test_a_dropped_optimizer_is_not_waited_for() -> None:
     found = Periods()
     found.made(1)

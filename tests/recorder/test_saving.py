@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,32 @@ def test_a_step_on_fake_tensors_leaves_a_checkpoint_as_it_is(tmp_path: Path, opt
     assert checkpoint.read_text() == "of an earlier run"
     said = [text for text in graph.meta.assumptions if "torch.save wrote no file" in text]
     assert len(said) == 1
-    assert "test_saving.py:22" in said[0]
+    assert "test_saving.py:24" in said[0]
+
+
+MOVES: dict[str, Callable[[Path, Path], Any]] = {
+    "Path.replace": lambda source, target: source.replace(target),
+    "Path.rename": lambda source, target: source.rename(target),
+    "shutil.move": lambda source, target: shutil.move(str(source), target),
+}
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_checkpoint_that_was_not_written_replaces_none(tmp_path: Path, move: str) -> None:
+    """Programs write a checkpoint beside the one that it then replaces."""
+    checkpoint, beside, other = (tmp_path / name for name in ("last.pt", "last.tmp", "log.txt"))
+    checkpoint.write_text("of an earlier run")
+    other.write_text("of this run")
+
+    def step() -> None:
+        torch.save(torch.ones(2).sum(), beside)
+        MOVES[move](beside, checkpoint)
+        if other.exists():
+            MOVES[move](other, tmp_path / "moved.txt")
+
+    tensortide.capture(step, real=False)
+    assert checkpoint.read_text() == "of an earlier run"
+    assert (tmp_path / "moved.txt").read_text() == "of this run"
 
 
 def test_a_step_on_real_tensors_saves_them(tmp_path: Path) -> None:

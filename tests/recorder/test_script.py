@@ -268,6 +268,17 @@ def test_an_error_of_the_script_is_shown_as_its_own(folder: Path) -> None:
     assert ran.outcome["failed"].startswith("RuntimeError: ")
 
 
+def test_a_script_that_cannot_be_run_says_why(folder: Path) -> None:
+    (folder / "wrong.py").write_text("x = 1\ndef f(:\n")
+    ran = forked(folder, "wrong.py")
+    assert ran.outcome["error"] == "wrong.py cannot be run: SyntaxError: invalid syntax (wrong.py, line 2)"
+    assert "def f(:" in ran.err
+    assert "Traceback" not in ran.err
+    ran = forked(folder, "no_such_module", kind="module")
+    assert "there is no module no_such_module" in ran.outcome["error"]
+    assert "Traceback" not in ran.err
+
+
 def test_a_command_is_taken_as_python_takes_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     python, script = sys.executable, "code/train.py"

@@ -75,4 +75,7 @@ class Periods:
             return True
         if self._last not in self._before:
             return self._awaited <= self.steps.keys()
-        return optimizer == self._last and self._before.keys() <= self._now.keys()
+        if optimizer != self._last:
+            return False
+        missing, new = self._before.keys() - self._now.keys(), self._now.keys() - self._before.keys()
+        return len(missing) <= len(new)  # those of an inner loop may be made anew in every step

@@ -175,7 +175,14 @@ class _Script:
 def run(request: dict[str, Any], kind: str, target: str, *arguments: str) -> int:
     """Run a script (``kind`` file, or module) with its ``arguments``. Returns the exit status."""
     try:
-        code, main = (_module if kind == "module" else _file)(target)
+        try:
+            code, main = (_module if kind == "module" else _file)(target)
+        except (SyntaxError, ImportError, OSError, ValueError) as error:
+            if isinstance(error, SyntaxError):
+                sys.excepthook(type(error), error.with_traceback(None), None)
+            said = f"{request['name']} cannot be run: {type(error).__name__}: {error}"
+            Path(request["outcome"]).write_text(json.dumps({"error": said}), "utf-8")
+            return 1
         sys.argv = [str(vars(main)["__file__"]) if kind == "module" else target, *arguments]
         sys.modules["__main__"] = main
         try:
