@@ -72,6 +72,9 @@ COMMUNICATIONS: dict[str, Communication] = {
     },
     **{f"_dtensor::{name}": _FOLLOWED for name in ("mesh_get_process_group", "shard_dim_alltoall")},
     **{f"fsdp::{name}": _FOLLOWED for name in ("all_gather_copy_in", "chunk_cat", "copy_", "split_with_sizes_copy")},
+    # since PyTorch 2.15
+    "fsdp::chunk_cat_mixed_dtype": Communication(("out",)),
+    "fsdp::record_grad_output_stream": _READS,
 }
 """Communication ops that can run under a budget, by name. Those of ``symm_mem`` write the memory of other processes."""
 

@@ -147,7 +147,7 @@ def moved(op: OpCall) -> Cost:
 
 
 @rule(
-    *("fsdp::all_gather_copy_in", "fsdp::split_with_sizes_copy", "fsdp::chunk_cat"),
+    *("fsdp::all_gather_copy_in", "fsdp::split_with_sizes_copy", "fsdp::chunk_cat", "fsdp::chunk_cat_mixed_dtype"),
     formula="0 FLOP: read and written",
 )
 def packed(op: OpCall) -> Cost:
