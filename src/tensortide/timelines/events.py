@@ -36,11 +36,6 @@ class Kind(enum.IntEnum):
     RECEIVE = 9
     """A storage arrived from another device."""
 
-    @property
-    def is_compute(self) -> bool:
-        """True for kinds whose ``index`` is an op; that of the others is a storage."""
-        return self <= Kind.RECOMPUTE
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
