@@ -282,7 +282,13 @@ FAMILIES = (
     Family("ao-vith", "allocated", 0.05, 0.05, "eager activations; the published step is compiled"),
     Family("hfbert", "reserved", 0.08, 0.08, "kernels of PyTorch 1.10", "hfbert-context"),
     Family("lgrt", "allocated", 0.05, 0.05, "bitsandbytes takes more than codes, scales and inputs"),
-    Family("lgch", "allocated", 0.02, 0.10, "the length is an upper bound: samples may be shorter"),
+    Family(
+        "lgch",
+        "allocated",
+        0.02,
+        0.10,
+        "the length is an upper bound: samples may be shorter, but nothing may be missing",
+    ),
     Family(
         "tt",
         "reserved",
