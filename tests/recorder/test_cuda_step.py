@@ -256,7 +256,7 @@ def test_a_scaler_has_a_scale_that_programs_can_divide_by() -> None:
 
         return step
 
-    assert "the gradient scaler's scale is 65536" in capture(workload, device="cuda").meta.assumptions
+    assert capture(workload, device="cuda").meta.assumptions == ()  # its value is known
 
 
 def test_loaders_load_on_the_cpu() -> None:

@@ -87,13 +87,75 @@ def test_parallel_products_are_summed_once() -> None:
     assert payload(graph) == {("all_reduce", "forward"): BATCH * WIDTH * 4}
 
 
-def test_replicas_sum_their_gradients() -> None:
-    graph = capture(replicated, ranks=RANKS)
-    assert graph.meta.captured_on == "real"
-    assert parameter_bytes(graph) == PARAMETERS * 4
-    assert payload(graph)["allreduce", "backward"] == PARAMETERS * 4
-    with pytest.raises(CaptureError, match="DistributedDataParallel, which reads memory"):
-        capture(replicated, ranks=RANKS, real=False)
+@pytest.mark.parametrize("options", [{}, {"gradient_as_bucket_view": True}, {"find_unused_parameters": True}])
+def test_replicas_sum_their_gradients_on_fake_tensors_as_on_real_ones(options: dict[str, bool]) -> None:
+    def workload() -> Callable[[], Any]:
+        return training(lambda model: nn.parallel.DistributedDataParallel(model, **options))  # type: ignore[arg-type]
+
+    fake, real = (capture(workload, ranks=RANKS, real=real) for real in (False, True))
+    assert parameter_bytes(fake) == PARAMETERS * 4
+    assert payload(fake)["allreduce", "backward"] == payload(real)["allreduce", "backward"]
+    assert payload(fake)["allreduce", "backward"] in (PARAMETERS * 4, (PARAMETERS + 4) * 4)  # and what was used of them
+    assert timeline(fake).peak_bytes == pytest.approx(timeline(real).peak_bytes, rel=0.002)  # a bias dies an op later
+
+
+@pytest.mark.parametrize("wrap", [replicated, sharded, parallel])
+def test_ranks_on_a_pretended_gpu_move_the_same_bytes(wrap: Callable[[], Callable[[], Any]]) -> None:
+    there, here = (capture(wrap, ranks=RANKS, device=device) for device in ("cuda", "cpu"))
+    assert payload(there) == payload(here)
+    assert parameter_bytes(there) == parameter_bytes(here)
+    assert there.index.main_device == "cuda:0"
+
+
+def test_hooks_reduce_and_what_is_not_synchronized_moves_nothing() -> None:
+    def workload() -> Callable[[], Any]:
+        dist.init_process_group("gloo")
+        model = nn.parallel.DistributedDataParallel(nn.Linear(WIDTH, WIDTH))
+
+        def halved(state: Any, bucket: Any) -> Any:
+            buffer = bucket.buffer().to(torch.bfloat16)
+            future: torch.futures.Future[Any] = torch.futures.Future()
+            dist.all_reduce(buffer)
+            future.set_result(bucket.buffer().copy_(buffer))
+            return future
+
+        halved.__annotations__.clear()
+        model.register_comm_hook(None, halved)
+        x = torch.randn(BATCH, WIDTH)
+
+        def step() -> None:
+            with model.no_sync():
+                model(x).sum().backward()
+            model(x).sum().backward()
+
+        return step
+
+    graph = capture(workload, ranks=2)
+    assert graph.meta.captured_on == "fake"
+    assert payload(graph) == {("allreduce", "backward"): (WIDTH * WIDTH + WIDTH) * 2}
+
+
+def test_a_group_of_others_is_refused_and_of_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(CaptureError, match="waits for 3 other processes: --ranks 4 "):
+        capture(replicated, real=False)
+    monkeypatch.delenv("WORLD_SIZE")
+    with pytest.raises(CaptureError, match="torchrun starts: --ranks N "):
+        capture(replicated, real=False)
+
+    def spawns() -> Callable[[], Any]:
+        made: list[Any] = []
+
+        def worker(rank: int, width: int) -> None:
+            dist.init_process_group("gloo", rank=rank, world_size=RANKS)
+            made.append(nn.parallel.DistributedDataParallel(nn.Linear(width, width)))
+
+        multiprocessing: Any = torch.multiprocessing
+        multiprocessing.spawn(worker, args=(WIDTH,), nprocs=RANKS)
+        return lambda: made[0](torch.randn(BATCH, WIDTH)).sum().backward()
+
+    graph = capture(spawns, ranks=RANKS)
+    assert payload(graph) == {("allreduce", "backward"): (WIDTH * WIDTH + WIDTH) * 4}
 
 
 def test_no_group_remains() -> None:

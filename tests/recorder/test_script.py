@@ -331,3 +331,18 @@ def test_a_script_is_a_target_like_any_other(folder: Path, monkeypatch: pytest.M
     assert found.graph.meta.workload == "train.py"
     assert (folder / "exit.txt").read_text() == "code/train.py"
     assert (folder / "log.txt").read_text() == "step\n" * 2
+
+
+@pytest.mark.slow
+def test_a_script_that_is_compared_says_whether_its_step_depends_on_values(tmp_path: Path) -> None:
+    for line, decides in (("print(loss.item())", False), ("if loss > 1.5: model(torch.ones(7, 4))", True)):
+        script = tmp_path / "train.py"
+        script.write_text(
+            LOOP.format(body=f"loss = model(torch.ones(2, 4)).sum(); loss.backward(); optimizer.step()\n    {line}")
+        )
+        target = find_script(script_text([sys.executable, str(script)]))
+        assert target is not None
+        meta = capture_script(target, ScriptOptions(fake=True, compare=True), quiet=True).meta
+        assert bool(meta.decisive) == decides
+        assert not meta.untested
+        assert capture_script(target, ScriptOptions(fake=True), quiet=True).meta.untested

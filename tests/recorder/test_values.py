@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import warnings
 from collections.abc import Callable
@@ -17,7 +18,8 @@ from tensortide import capture
 from tensortide.errors import CaptureError, DataDependent
 from tensortide.graph import validate
 from tensortide.recorder.known import KNOWN_NUMEL
-from tensortide.recorder.values import Place, Values
+from tensortide.recorder.reading import Place
+from tensortide.recorder.values import Values
 from tests.recorder.steps import Step, ops, storages, trained
 
 FILE = "test_values.py"
@@ -95,7 +97,7 @@ def test_a_step_that_logs_is_captured_and_says_what_it_assumed(capsys: pytest.Ca
     said = "\n".join(graph.meta.assumptions)
     assert graph.meta.captured_on == "fake"
     assert "torch.isfinite(loss) taken as True at " in said
-    assert "torch.isnan(loss).any() or loss > 1e6 taken as False" in said
+    assert "torch.isnan(loss).any() taken as False, loss > 1e6 taken as False at " in said
     assert "loss.item() taken as 1.0 at " in said
     assert said.endswith("other values do not change the ops of the step")
     assert ops(graph) == ops(capture(logging, real=True))
@@ -119,7 +121,6 @@ def test_an_optimizer_that_reads_the_loss_runs_all_its_iterations(line_search: s
 
 
 def test_values_that_decide_shapes_are_real_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tensortide.recorder.values.READ_LIMIT", 20)
     for workload, what in ((cut, "lengths.max().item()"), (chosen, "aten.nonzero"), (waiting, "y > 0.5")):
         graph = capture(workload)
         assert graph.meta.captured_on == "real"
@@ -157,9 +158,120 @@ def test_a_value_is_given_to_the_file_that_is_named(file: str, named: bool) -> N
 
 
 def test_a_loop_that_waits_for_a_value_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tensortide.recorder.values.READ_LIMIT", 20)
-    with pytest.raises(DataDependent, match="over 20 times at one line"):
+    with pytest.raises(DataDependent, match=r"while y > 0\.5: at line \d+ has come no nearer to its end in 100 rounds"):
         capture(waiting, real=False)
+
+    def without_end() -> Step:
+        x = torch.randn(4)
+        return lambda: [x * i for i in itertools.takewhile(lambda _: x.sum() > 0, itertools.count())]
+
+    monkeypatch.setattr("tensortide.recorder.values.READ_LIMIT", 200)
+    with pytest.raises(DataDependent, match="over 200 times at one line"):
+        capture(without_end, real=False)
+
+
+def suppressed(rounds: int = 0) -> Step:
+    boxes, scores = torch.rand(50, 4), torch.rand(50)
+
+    def step() -> list[torch.Tensor]:
+        order, keep = scores.argsort(descending=True), list[torch.Tensor]()
+
+        def left() -> torch.Tensor:
+            keep.append(boxes[order[:1]])
+            far = (boxes[order] - keep[-1]).abs().sum(-1) > 0.5
+            return order[far.nonzero().squeeze(1)]
+
+        if rounds:
+            while order.numel() > 0 and len(keep) < rounds:
+                order = left()
+        while not rounds and order.numel() > 0:
+            order = left()
+        return keep
+
+    return step
+
+
+def test_a_loop_over_assumed_sizes_ends_early_unless_something_else_ends_it() -> None:
+    line = suppressed.__code__.co_firstlineno + 9
+    with pytest.raises(
+        DataDependent, match=rf"(?s)while not rounds and order.numel\(\) > 0: at .*what --assume {FILE}:{line}=7 says"
+    ):
+        capture(suppressed, assume={f"{FILE}:{line}": 7})
+    graph = capture(suppressed, hyperparameters={"rounds": 250}, assume={f"{FILE}:{line}": 7})
+    assert sum(op.name == "aten.nonzero.default" for op in graph) == 250
+
+
+class Writer(nn.Module):
+    """Generates numbers until all of a batch are the last one."""
+
+    def __init__(self, last: int, most: int) -> None:
+        super().__init__()
+        self.table, self.last, self.most = nn.Linear(1, 20), last, most
+
+    def flags(self, ids: torch.Tensor) -> torch.Tensor:
+        done = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
+        for _ in range(self.most):
+            token = self.table(ids[:, -1:].float()).argmax(-1)
+            ids = torch.cat([ids, token[:, None]], 1)
+            done |= token == self.last
+            if done.all():
+                break
+        return ids
+
+    def condition(self, ids: torch.Tensor) -> torch.Tensor:
+        made = 0
+        while (
+            not (ids[:, -1]  # of each sequence
+                 == self.last).all()
+            and made < self.most
+        ):  # fmt: skip
+            chances = self.table(ids[:, -1:].float()).softmax(-1)
+            ids, made = torch.cat([ids, torch.multinomial(chances, 1)], 1), made + 1
+        return ids
+
+    def forever(self, ids: torch.Tensor) -> torch.Tensor:
+        while True:
+            _, best = self.table(ids[:, -1:].float()).topk(3)
+            ids = torch.cat([ids, best[:, :1]], 1)
+            if ids.shape[1] > self.most or best[:, 0].eq(self.last).all().item():
+                return ids
+
+
+@pytest.mark.parametrize("device", [None, "cuda"])
+@pytest.mark.parametrize("how", ["flags", "condition", "forever"])
+def test_a_condition_that_ends_a_loop_lets_it_run_as_long_as_it_may(how: str, device: str | None) -> None:
+    def workload(last: int = 0) -> Step:
+        model, ids = Writer(last, 9), torch.randint(1, 20, (3, 1))
+        return lambda: getattr(model, how)(ids)
+
+    for last in (0, 1):
+        graph = capture(workload, hyperparameters={"last": last}, device=device)
+        assert sum(op.name.startswith("aten.cat") for op in graph) == 9
+        said = "\n".join(graph.meta.assumptions)
+        assert "the loop goes on until something else ends it" in said
+        assert "other values" not in said
+        assert ("(ids[:, -1] == self.last).all() taken as False at " in said) == (how == "condition")
+
+
+def test_a_check_passes_and_values_on_a_gpu_are_known() -> None:
+    def workload() -> Step:
+        lengths = torch.tensor([3, 5, 2]).to("cuda" if torch.cuda.is_available() else "cpu")
+        x = torch.randint(0, 9, (8,), device=lengths.device)
+        count = torch.zeros(3, device=lengths.device)
+
+        def step() -> torch.Tensor:
+            assert (x >= 5).all(), "too low"
+            if (x == 4).any():
+                raise ValueError("four")
+            count.add_(lengths).sub_(count)
+            return x[: lengths.max().item()] * (2 if count.sum() == 0 else 3)
+
+        return step
+
+    for device in ("cpu", "cuda"):
+        graph = capture(workload, device=device)
+        assert [op.outputs[0].shape for op in graph if op.name == "aten.mul.Tensor"] == [(5,)]
+        assert not any("lengths" in text or "count" in text for text in graph.meta.assumptions)
 
 
 def test_constants_are_known_while_a_model_is_built() -> None:
@@ -245,3 +357,19 @@ def test_a_model_with_known_parameters_can_be_cast() -> None:
 @pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
 def test_a_step_that_logs_is_captured_for_a_gpu_too() -> None:
     assert "loss.item() taken as 1.0" in "\n".join(capture(logging, device="cuda").meta.assumptions)
+
+
+def test_an_expression_within_a_text_is_named_by_itself() -> None:
+    x = torch.randn(4)
+    graph = capture(lambda: f"{len(x)} of {x.shape}: {x.sum().item():.3f} and {x.max().item()}")
+    (said,) = graph.meta.assumptions
+    assert said.startswith("x.sum().item() taken as 1.0, x.max().item() taken as 0.99 at ")
+
+
+def test_assumptions_that_decide_ops_are_told_from_those_that_do_not() -> None:
+    assert capture(logging).meta.decisive == capture(logging).meta.untested == ()
+    (said,) = capture(clipping).meta.decisive
+    assert said.startswith("norm > 1 taken as False at ")
+    model, ids = Writer(0, 3), torch.randint(1, 20, (3, 1))
+    (said,) = capture(lambda: model.flags(ids)).meta.decisive
+    assert said.startswith("done.all() taken as False at ")

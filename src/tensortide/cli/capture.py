@@ -145,9 +145,12 @@ def capture(
         write_log(step.events or step.graph, step.durations.ns if step.durations else None, path)
     if is_stdout(path):
         return
+    from tensortide.reports.sections.assumed import brief
+
     facts = _summary(step.graph, path)
     counts = ", ".join(f"{facts[name]:,} {name}" for name in ("ops", "storages", "modules"))
-    tell(facts, [f"{counts} -> {path}"], out)
+    assumed = [f"assumed: {note.text}" for note in brief(step.graph)]
+    tell(facts, [f"{counts} -> {path}", *assumed], out)
 
 
 def _step(target: str, options: CaptureOptions, times: TimeOptions | None, *, quiet: bool) -> Imported:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +22,7 @@ from tensortide.cli.source import (
     Top,
     opened,
     option,
+    require_certain,
     settings_of,
     step_of,
     symbols_of,
@@ -140,7 +141,9 @@ def _counted(
     as_table = partial(table_document, rows=rows, listed=tables.ops, depth=depth, top=top)
     if isinstance(found, File) and tables.table != OURS:
         return as_table(_theirs(found, tables.table, options, strict), file=found.path.name)
-    read = opened(found, options, quiet=quiet, durations=False)
+    read = opened(found, replace(options, compare=strict), quiet=quiet, durations=False)
+    if strict:
+        require_certain(read.graph)
     if isinstance(found, File) and (found.importer.tables or tables.ops or read.graph.loops):
         counted = count(read.graph, strict=strict)
         table = table_of(counted, read.symbols or known_sizes(read.graph))

@@ -9,7 +9,17 @@ from typing import Annotated
 import msgspec
 
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Strict, Target, Top, option, progress
+from tensortide.cli.source import (
+    CaptureOptions,
+    Depth,
+    OutputOptions,
+    Strict,
+    Target,
+    Top,
+    option,
+    progress,
+    require_certain,
+)
 from tensortide.cli.time import TimeOptions, timed
 from tensortide.importers.door import resolve
 from tensortide.recorder import resolver
@@ -40,7 +50,9 @@ def report(
     files.check()
     if memory_viz is not None:
         check_writable(memory_viz)
-    found = timed(resolve(target), options, times, quiet=out.quiet)
+    found = timed(resolve(target), replace(options, compare=strict), times, quiet=out.quiet)
+    if strict:
+        require_certain(found.graph)
     step = Step(found.graph, found.durations, resolver, strict, top, depth)
     with progress(out.quiet) as say:
         say("counting")

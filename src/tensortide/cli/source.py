@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hi
 
 from cyclopts import Parameter, validators
 
-from tensortide.errors import WorkloadError
+from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph import Graph
 from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
@@ -45,7 +45,9 @@ TARGET = (
 Target = Annotated[str, Parameter(help=f"{TARGET}.")]
 SETTINGS = "Set a hyperparameter: key=value. Repeatable: --set a=1 --set b=2."
 Settings = Annotated[tuple[str, ...], option("--set", SETTINGS)]
-Strict = Annotated[bool, option("--strict", "Fail if an op has no cost rule.")]
+Strict = Annotated[
+    bool, option("--strict", "An op without a cost rule is an error, and an assumption that ops or sizes depend on.")
+]
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,8 @@ class CaptureOptions:
     fake: Annotated[
         bool, option("--fake", "For a script: run it on fake tensors, if its model is too large for this machine.")
     ] = False
+    compare: Annotated[bool, Parameter(parse=False)] = False
+    """True to run a script once more where it reads values, to tell whether its step depends on them."""
     reading: Annotated[ReadingOptions, Parameter(name="*", show=False)] = dataclasses.field(
         default_factory=ReadingOptions
     )
@@ -169,6 +173,7 @@ class CaptureOptions:
         return ScriptOptions(
             *(step, self.real, self.fake, self.keep_running, assumed(self), self.device, self.machine, self.ranks),
             compiled=self.compiled,
+            compare=self.compare,
         )
 
 
@@ -201,6 +206,16 @@ def opened(found: Workload | Script | File, options: CaptureOptions, *, quiet: b
     how |= {"device": options.device, "machine": options.machine, "ranks": options.ranks}
     how["compiled"] = options.compiled
     return Imported(with_progress(capture, found, settings, quiet=quiet, **how))
+
+
+def require_certain(graph: Graph) -> None:
+    """Raise CaptureError if ops or sizes of ``graph`` depend on what was assumed, or may."""
+    if found := (*graph.meta.decisive, *graph.meta.untested):
+        listed = "\n  ".join(found)
+        raise CaptureError(
+            f"--strict: ops or sizes of the step depend on what was assumed:\n  {listed}\n"
+            "Give the values (--assume FILE:LINE=VALUE), or capture on real tensors (--real)."
+        )
 
 
 def assumed(options: CaptureOptions) -> dict[str, bool | int | float]:

@@ -199,7 +199,8 @@ class Named(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Meta(msgspec.Struct, frozen=True):
     """Origin of a Graph. ``machine`` is the GPU, by its name in the catalogue, that the capture pretended to have;
     ``compiled``: the step calls what ``torch.compile`` has compiled, and these are the ops that it runs without;
-    ``graphs``: these are those of so many graphs that ``torch.compile`` makes of it, and what is eager between them."""
+    ``graphs``: these are those of so many graphs that ``torch.compile`` makes of it, and what is eager between them.
+    Ops or sizes depend on the ``assumptions`` that are ``decisive``, and perhaps on those that are ``untested``."""
 
     workload: str = ""
     hyperparameters: dict[str, str | int | float | bool | None] = {}
@@ -211,6 +212,8 @@ class Meta(msgspec.Struct, frozen=True):
     machine: str = ""
     compiled: bool = False
     graphs: int = 0
+    decisive: tuple[str, ...] = ()
+    untested: tuple[str, ...] = ()
 
 
 class Graph(Shown, msgspec.Struct, frozen=True, dict=True):

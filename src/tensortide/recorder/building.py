@@ -209,7 +209,9 @@ def _with_dependence(graph: Graph, again: Callable[[], Graph], mode: StepFakeMod
     if depends and mode.values.whole:
         place = min(mode.values.whole)
         raise needs_value("step", name, f"the ops of the step depend on the value of {place.text}", place)
-    return replace(graph, meta=replace(graph.meta, assumptions=mode.assumptions(depends)))
+    decisive, untested = mode.decisive(depends)
+    meta = replace(graph.meta, assumptions=mode.assumptions(depends), decisive=decisive, untested=untested)
+    return replace(graph, meta=meta)
 
 
 def _depends(first: list[object], again: Callable[[], Graph], mode: StepFakeMode) -> bool | None:
@@ -227,6 +229,7 @@ def _depends(first: list[object], again: Callable[[], Graph], mode: StepFakeMode
 
 
 def _shapes(graph: Graph) -> list[object]:
+    """The ops of ``graph`` and the shapes they have."""
     return [(op.name, [t.shape for t in op.inputs], [t.shape for t in op.outputs]) for op in graph]
 
 
@@ -293,7 +296,8 @@ def meta_of(
     hyperparameters: Mapping[str, Scalar] | None = None,
     notes: Iterable[str] = (),
 ) -> Meta:
-    """The Meta of a capture made now; ``notes`` are assumptions besides those of ``mode``."""
+    """Describe a capture here and now; ``notes`` are further assumptions."""
+    decisive, untested = ((), ()) if mode is None else mode.decisive()
     return Meta(
         workload=name,
         hyperparameters=dict(hyperparameters or {}),
@@ -303,6 +307,8 @@ def meta_of(
         python=platform.python_version(),
         assumptions=(*notes, *(() if mode is None else mode.assumptions())),
         machine=mode.gpu.name if isinstance(mode, CudaFakeMode) else "",
+        decisive=decisive,
+        untested=untested,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,10 +14,11 @@ import torch
 from tensortide.errors import CaptureError
 from tensortide.recorder.cuda_kernels import ASSUMED, SHAPES, chosen_kernels
 from tensortide.recorder.fake_mode import StepFakeMode
+from tensortide.recorder.known import KNOWN_NUMEL, forgotten
 from tensortide.recorder.pretended import CPU, CUDA, Gpu, asked_by_engine, pretended, with_true_device
 from tensortide.recorder.standins import is_constant
 from tensortide.recorder.surroundings import replaced
-from tensortide.recorder.torch_compat import DeviceContext, FakeTensor, MetaConverter
+from tensortide.recorder.torch_compat import DeviceContext, FakeTensor, MetaConverter, by_op
 from tensortide.recorder.values import Number
 from tensortide.timing import DEFAULT
 from tensortide.timing import device as catalogued
@@ -58,6 +59,8 @@ class CudaFakeMode(StepFakeMode):
         self.gpu = gpu
         self.moves_to_gpu = False
         self._to_gpu = _ToGpu()
+        self._on_gpu = False
+        """True while an op runs whose results are on the GPU."""
 
     def reported_device(self, fake: FakeTensor, frame: FrameType | None) -> torch.device:
         """As the base class, but the autograd engine is told that there is no GPU."""
@@ -74,16 +77,29 @@ class CudaFakeMode(StepFakeMode):
         """As the base class, with the shapes of kernels that only CUDA has."""
         if kwargs and kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}  # pinned or not, it is memory of the host
-        if func not in SHAPES:
-            return super().dispatch(func, types, args, kwargs)
         if func in ASSUMED:
             self.answered.add(ASSUMED[func])
-        with self:
-            return SHAPES[func](*args, **(kwargs or {}))
+        if func in SHAPES:
+            with self:
+                return SHAPES[func](*args, **(kwargs or {}))
+        kwargs, hidden, on_gpu = _values_of(func, args, kwargs or {})
+        before, self._on_gpu = self._on_gpu, on_gpu
+        try:
+            with forgotten(*hidden) if hidden else contextlib.nullcontext():
+                return super().dispatch(func, types, args, kwargs)
+        finally:
+            self._on_gpu = before
+
+    def placed(self) -> contextlib.AbstractContextManager[None]:
+        """As the base class."""
+        return self._described_on_gpu() if self._on_gpu else contextlib.nullcontext()
+
+    def _described_on_gpu(self) -> contextlib.AbstractContextManager[None]:
+        return replaced(self.fake_tensor_converter, "meta_converter", self._to_gpu)
 
     @contextlib.contextmanager
     def all_on_gpu(self) -> Iterator[None]:
-        """Put everything that names no device on the GPU: new tensors, and stand-ins of the user's tensors."""
+        """Have what names no device on the GPU: new tensors, and those of the user's that get a stand-in."""
         self.moves_to_gpu = True
         with _Placed(CUDA):
             yield
@@ -94,16 +110,64 @@ class CudaFakeMode(StepFakeMode):
         def placed(value: torch.Tensor) -> torch.Tensor:
             if not self.moves_to_gpu or is_constant(value):
                 return replace(value)
-            with replaced(self.fake_tensor_converter, "meta_converter", self._to_gpu):
+            with self._described_on_gpu():
                 return replace(value)
 
         return placed
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Pretend the GPU and choose its kernels while active, besides what the base class does."""
-        with super().installed(), pretended(self.gpu, self.answered.add), chosen_kernels(self.gpu):
+        """Have the GPU there, and its kernels chosen."""
+        with (
+            super().installed(),
+            pretended(self.gpu, self.remarks.add),
+            chosen_kernels(self.gpu),
+            replaced(FakeTensor, "data", property(_DATA.__get__, _set_data)),
+        ):
             yield
+
+
+_DATA: Any = torch.Tensor.data
+
+
+def _set_data(fake: FakeTensor, value: torch.Tensor) -> None:
+    """Exchange what a tensor holds: it is then where ``value`` is."""
+    _DATA.__set__(fake, value)
+    if isinstance(value, FakeTensor):
+        fake.fake_device = value.fake_device
+
+
+def _values_of(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[dict[str, Any], Sequence[FakeTensor], bool]:
+    """How an op is run on known values, which are computed on the CPU wherever their tensors are: its keyword
+    arguments; tensors that must not be known, as it could not be computed or would fail on a GPU; and whether its
+    results are on the GPU."""
+    fakes = [each for each in _leaves((*args, *kwargs.values())) if isinstance(each, FakeTensor)]
+    near = [each for each in fakes if each.fake_device.type == "cuda"]
+    device = kwargs.get("device") or next((each for each in args if isinstance(each, torch.device)), None)
+    if not fakes or any(each.constant is None for each in fakes):
+        return kwargs, (), bool(near) if device is None else device.type == "cuda"
+    if device is not None and device.type == "cuda":
+        small = func is _TO_COPY and args[0].numel() <= KNOWN_NUMEL
+        if "device" not in kwargs or (not small and len(near) < len(fakes)):
+            return kwargs, fakes, True
+        return {name: value for name, value in kwargs.items() if name != "device"}, (), True
+    elsewhere = (
+        any(each.dim() for each in fakes if each.fake_device.type != "cuda") if near and func is not _COPY else False
+    )
+    return kwargs, fakes if elsewhere else (), bool(near) and device is None
+
+
+def _leaves(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from value
+        else:
+            yield value
+
+
+_TO_COPY, _COPY = by_op({"aten._to_copy.default": None, "aten.copy_.default": None})
 
 
 def pretended_gpu(device: str | None, machine: str | None, real: bool | None = None) -> Gpu | None:

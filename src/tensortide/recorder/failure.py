@@ -15,13 +15,13 @@ import torch
 from tensortide.errors import CaptureError, DataDependent, TensortideError
 from tensortide.recorder.context import Tracker, is_internal
 from tensortide.recorder.fake_mode import UnreachableParameter
+from tensortide.recorder.reading import Place
 from tensortide.recorder.torch_compat import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
     UnsupportedOperatorException,
 )
-from tensortide.recorder.values import Place
 from tensortide.timing.host import available_bytes
 
 _NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
@@ -90,8 +90,8 @@ def _explain(what: str, name: str, real: bool, error: BaseException, tracker: Tr
         return _error(
             "DistributedDataParallel reads memory",
             f"the {what} of {name} wraps its model in DistributedDataParallel, which reads memory that fake "
-            f"tensors do not have\n{where}\nCapture on real tensors with --real (real=True), shard it with fully_shard "
-            "or leave the wrapper out: its buckets take as many bytes again as the gradients.",
+            f"tensors do not have\n{where}\n--ranks N (ranks=N) captures it as rank 0 of N; or capture on real tensors "
+            "with --real (real=True).",
         )
     if _NO_MEMORY in str(error):
         return needs_value(what, name, "a kernel reads its memory", _place(error), where)

@@ -37,10 +37,11 @@ _DEVICE = torch.ops.prim.device.default
 _EQUALITY = (torch.ops.aten.equal.default, torch.ops.aten.allclose.default)
 _META = torch.device("meta")
 
+_NO_OVERFLOW, _SCALE = "the gradient scaler finds no overflow", "the gradient scaler's scale is 65536"
 _UNPADDED = "attention masks hide nothing: no padding, one sequence per row"
 ANSWERS: dict[str, tuple[float, str]] = {
-    "torch/amp/grad_scaler.py:get_scale": (65536.0, "the gradient scaler's scale is 65536"),
-    "torch/amp/grad_scaler.py": (0.0, "the gradient scaler finds no overflow"),
+    "torch/amp/grad_scaler.py:get_scale": (65536.0, _SCALE),
+    "torch/amp/grad_scaler.py": (0.0, _NO_OVERFLOW),
     "torch/nn/init.py": (0.0, ""),
     "torch/optim/lbfgs.py:gtd > -tolerance_change": (0.0, "L-BFGS finds a direction that descends"),
     "transformers/masking_utils.py": (1.0, _UNPADDED),
@@ -72,10 +73,11 @@ class Converter(FakeTensorConverter):
     def from_real_tensor(
         self, fake_mode: FakeTensorMode, t: torch.Tensor, make_constant: bool = False, *rest: Any, **named: Any
     ) -> FakeTensor:
-        """As the base class, but also forgets a tensor whose values are known."""
-        fake = super().from_real_tensor(fake_mode, t, make_constant, *rest, **named)
-        if make_constant:
-            self.tensor_memo.pop(self.meta_converter.describer.get_tensor_id(t), None)
+        """As the base class; a result whose values are known is forgotten, too, and stands where the mode says."""
+        with fake_mode.placed() if make_constant and isinstance(fake_mode, StepFakeMode) else contextlib.nullcontext():
+            fake = super().from_real_tensor(fake_mode, t, make_constant, *rest, **named)
+            if make_constant:
+                self.tensor_memo.pop(self.meta_converter.describer.get_tensor_id(t), None)
         return fake
 
 
@@ -83,14 +85,14 @@ class StepFakeMode(FakeTensorMode):
     """Fake tensors for a training step. ``answered`` collects the assumptions made, ``values`` has the stand-ins."""
 
     supports_higher_order_operators = True
-    moves_to_gpu = False
-    """True if tensors on the CPU get stand-ins on a GPU."""
 
     def __init__(self, assume: Mapping[str, Number] | None = None) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.fake_tensor_converter = Converter()
         self.values = Values(assume)
         self.answered: set[str] = set()
+        self.remarks: set[str] = set()
+        """What was assumed besides, and changes no op of the step."""
         self._inside = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StepFakeMode:
@@ -99,8 +101,13 @@ class StepFakeMode(FakeTensorMode):
         return self
 
     def assumptions(self, depends: bool | None = None) -> tuple[str, ...]:
-        """Assumptions about values; ``depends`` tells whether the step's ops depend on stand-ins, None if unknown."""
-        return (*sorted(self.answered), *self.values.assumptions(depends))
+        """What was assumed of values. ``depends``: whether the ops of the step depend on stand-ins, if that is known"""
+        return (*sorted(self.answered | self.remarks), *self.values.assumptions(depends))
+
+    def decisive(self, depends: bool | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Those on which ops or sizes of the step depend, and those on which they may."""
+        certain, possible = self.values.decisive(depends)
+        return (*sorted(self.answered), *certain), tuple(possible)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """As the base class, but answers the query for a tensor's device, over half of all calls, at once."""
@@ -116,8 +123,12 @@ class StepFakeMode(FakeTensorMode):
         return super().validate_and_convert_non_fake_tensors(func, converter, flat_args, args_spec)
 
     def installed(self) -> contextlib.AbstractContextManager[None]:
-        """Change the process as the mode needs it while active: nothing is saved to files."""
-        return nothing_saved(self.answered.add)
+        """Have everything there that the mode needs around it."""
+        return nothing_saved(self.remarks.add)
+
+    def placed(self) -> contextlib.AbstractContextManager[None]:
+        """Have tensors of known values made where the op that runs makes its results."""
+        return contextlib.nullcontext()
 
     def reported_device(self, fake: FakeTensor, frame: FrameType | None) -> torch.device:
         """The device of ``fake``, as reported to the code at ``frame``."""
@@ -169,7 +180,7 @@ class StepFakeMode(FakeTensorMode):
             return self.values.read(args[0])
         value, assumption = answer
         if assumption:
-            self.answered.add(assumption)
+            (self.remarks if assumption in (_NO_OVERFLOW, _SCALE) else self.answered).add(assumption)
         return typed(args[0].dtype, value)
 
     def may_turn_const(self, t: torch.Tensor) -> bool:

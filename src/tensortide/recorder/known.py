@@ -29,29 +29,37 @@ _COMPUTED = frozenset(
 )
 """Ops whose kernel computes the result from numbers among the arguments alone."""
 
-GROWING = frozenset([_aten.repeat.default, _aten.constant_pad_nd.default])
-"""Ops that make a result of any size from a small constant; such a result must not be computed."""
+GROWING = frozenset(
+    [
+        *(_aten.repeat.default, _aten.constant_pad_nd.default, _aten.new_zeros.default, _aten.new_ones.default),
+        *(_aten.new_full.default, _aten.new_empty.default, _aten.new_empty_strided.default),
+    ]
+)
+"""Ops that make results of any size of a small constant, which must not be computed."""
 
 
 @contextlib.contextmanager
-def forgotten(tensor: Any) -> Iterator[None]:
-    """Hide the known values of ``tensor`` while active."""
-    constant, tensor.constant = getattr(tensor, "constant", None), None
+def forgotten(*tensors: Any) -> Iterator[None]:
+    """Forget the values of fake ``tensors`` while active."""
+    before = [(tensor, getattr(tensor, "constant", None)) for tensor in tensors]
+    for tensor in tensors:
+        tensor.constant = None
     try:
         yield
     finally:
-        tensor.constant = constant
+        for tensor, constant in before:
+            tensor.constant = constant
 
 
 def constant(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> torch.Tensor | None:
     """The values of the fake ``result`` if ``func`` computes it from numbers alone and it is small, else None."""
     if func not in _COMPUTED and func not in _FILLED:
         return None
-    if type(result) is not FakeTensor or result.numel() > KNOWN_NUMEL or result.device.type != "cpu":
+    if type(result) is not FakeTensor or result.numel() > KNOWN_NUMEL or result.device.type == "meta":
         return None
     with no_dispatch():
         if func in _COMPUTED:
-            return func(*args, **kwargs)  # type: ignore[no-any-return]
+            return func(*args, **{**kwargs, "device": "cpu"})  # type: ignore[no-any-return]
         value: Any = args[2] if _FILLED[func] is None else _FILLED[func]
         made = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device="cpu")
         return made.fill_(value)

@@ -27,6 +27,7 @@ from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import (
     FakeTensor,
     by_op,
+    core_answers,
     current_autograd_node,
     ensure_cuda_guard,
     fake_module,
@@ -255,7 +256,7 @@ def _answers(gpu: Gpu, note: Callable[[str], None]) -> Iterator[tuple[Any, Answe
     common = {
         **dict.fromkeys(_USED, counter(0)),
         **dict.fromkeys(_IGNORED, ignored),
-        "device_count": _answer(1),
+        "device_count": _device_count,
         "is_available": _answer(True),
         "current_stream": _answer(_STREAM),
     }
@@ -287,7 +288,14 @@ def _answers(gpu: Gpu, note: Callable[[str], None]) -> Iterator[tuple[Any, Answe
                 "get_memory_info": memory,
             },
         )
+    yield core_answers(torch.device("cuda"))
     yield fake_module, {"init_gpu_context": ignored}  # there is no context to create
+
+
+def _device_count() -> int:
+    """The number of GPUs: one, or one for each rank of a pretended process group."""
+    group = torch.distributed
+    return group.get_world_size() if group.is_available() and group.is_initialized() else 1
 
 
 def _of_cuda(gpu: Gpu) -> Answers:

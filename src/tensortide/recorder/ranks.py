@@ -4,49 +4,60 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from tensortide.errors import CaptureError
+from tensortide.recorder.replicas import replicas
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import found
 
 
-def _hooked(construct: Callable[..., None]) -> Callable[..., None]:
-    """Wrap the constructor of DDP: its reduction becomes a hook, as the default one fails in a fake group."""
+def _refused(join: Callable[..., Any]) -> Callable[..., Any]:
+    """``init_process_group``, but one that would wait for other processes is an error."""
 
-    def reduced(state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-        del state
-        buffer = bucket.buffer().div_(dist.get_world_size())
-        dist.all_reduce(buffer)
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        future.set_result(buffer)
-        return future
+    @functools.wraps(join)
+    def joined(*args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(join).bind(*args, **kwargs).arguments
+        size = given.get("world_size", -1)
+        size = int(os.environ.get("WORLD_SIZE", "0")) if size is None or int(size) < 0 else int(size)
+        by_environment = given.get("store") is None and str(given.get("init_method") or "env://").startswith("env://")
+        lacks = by_environment and not {"RANK", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+        if size > 1 or (lacks and given.get("backend") != "fake"):
+            others, number = "processes that torchrun starts", "N"
+            if size > 1:
+                others, number = f"{size - 1} other process{'es' * (size > 2)}", str(size)
+            raise CaptureError(
+                f"init_process_group waits for {others}: --ranks {number} (ranks={number}) captures this one as "
+                f"rank 0 of {number}, alone"
+            )
+        return join(*args, **kwargs)
 
-    reduced.__annotations__.clear()  # PyTorch checks annotations, and rejects those that are text
+    return joined
 
-    @functools.wraps(construct)
-    def constructed(model: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
-        construct(model, *args, **kwargs)
-        model.register_comm_hook(None, reduced)
 
-    return constructed
+def _spawned(function: Callable[..., Any], args: Sequence[Any] = (), *_: Any, **__: Any) -> None:
+    """Run what ``torch.multiprocessing.spawn`` would start in each process, as rank 0."""
+    function(0, *args)
 
 
 @contextlib.contextmanager
 def as_rank_0(of: int | None) -> Iterator[None]:
-    """Be rank 0 ``of`` this many processes while active, whatever group the code asks for; None changes nothing.
+    """Be rank 0 ``of`` so many while active, whatever process group the code asks for. None: of one process alone, and
+    code that waits for others is an error.
 
     Raises CaptureError if the process is already in a group, or PyTorch has no distributed package.
     """
     if of is None:
-        yield
+        waits = replaced(dist, "init_process_group", _refused(dist.init_process_group)) if dist.is_available() else None
+        with waits or contextlib.nullcontext():
+            yield
         return
     if of < 1:
         raise CaptureError(f"--ranks (ranks=) takes a number of processes from 1 up, not {of}")
@@ -71,7 +82,8 @@ def as_rank_0(of: int | None) -> Iterator[None]:
         with (
             replaced(dist, "init_process_group", joined),
             replaced(dist, "destroy_process_group", joined),
-            replaced(DistributedDataParallel, "__init__", _hooked(DistributedDataParallel.__init__)),
+            replaced(torch.multiprocessing, "spawn", _spawned),
+            replicas(),
         ):
             yield
     finally:

@@ -19,6 +19,7 @@ from tensortide.recorder.standins import Batches
 from tensortide.recorder.torch_compat import OpOverload, OpOverloadPacket
 
 _FOREIGN = ("torch", "numpy", "builtins", "typing", "collections", "functools", "logging", "threading", "re")
+_OWN = "tensortide.recorder."
 _HOLDERS = ("torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.distributions.", "torch.nn.")
 """Parts of PyTorch whose objects hold tensors or counters of the user's."""
 
@@ -39,6 +40,8 @@ def is_foreign(module: str) -> bool:
 def is_visited_object(value: Any) -> bool:
     """True for an object whose attributes may hold objects of the user's."""
     module = str(type(value).__module__)
+    if module.startswith(_OWN):
+        return False
     return not is_foreign(module) or f"{module}.".startswith(_HOLDERS)
 
 

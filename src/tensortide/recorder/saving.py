@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tensortide.recorder.reading import reader, shortened
 from tensortide.recorder.surroundings import replaced
-from tensortide.recorder.values import reader, shortened
 
 _WRITERS = (
     *(("torch", "save"), ("torch.serialization", "save"), ("torch.distributed.checkpoint", "save")),

@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph import Graph, load
 
@@ -37,6 +39,7 @@ class ScriptOptions:
     ``step`` is its number. ``fake`` runs the script on fake tensors, with values to ``assume``. A pretended ``device``
     or ``machine`` implies fake tensors, and ``real`` excludes both. ``keep_running`` lets the script continue after
     the step. ``ranks`` runs it as rank 0 of that many processes. ``compiled`` records the graphs of ``torch.compile``.
+    ``compare`` runs the script once more with other values, if it reads any, to tell whether its step depends on them.
     """
 
     step: int = 2
@@ -48,6 +51,7 @@ class ScriptOptions:
     machine: str | None = None
     ranks: int | None = None
     compiled: bool = False
+    compare: bool = False
 
     def __post_init__(self) -> None:
         """Raise WorkloadError for options that contradict each other."""
@@ -164,15 +168,17 @@ def capture_script(
 
         def run(*, moved: bool) -> tuple[int, bool, dict[str, Any]]:
             outcome.unlink(missing_ok=True)
-            request.write_text(json.dumps({**asked, "moved": moved}), "utf-8")
+            request.write_text(json.dumps({**asked, **others, "moved": moved}), "utf-8")
             environment = {**os.environ, **({} if options.compiled else _EAGER)}
             command = script.command(request)
-            status, slow = _run(command, environment, graph, waits=options.keep_running, quiet=quiet)
+            status, slow = _run(command, environment, graph, waits=options.keep_running, quiet=quiet or bool(others))
             return status, slow, json.loads(outcome.read_text("utf-8")) if outcome.exists() else {}
 
+        moved, others = False, dict[str, Any]()
         status, slow, found = run(moved=False)
         if "nothing_on_gpu" in found:
             say(f"{script.name} put nothing on cuda: it ran again with cuda as its default device")
+            moved = True
             status, slow, found = run(moved=True)
         if not graph.exists():
             raise CaptureError(_failure(script, status, found, options.step))
@@ -180,7 +186,25 @@ def capture_script(
             say(f"{script.name} did not end within {_GRACE_S:.0f} s after the recorded step, and was killed")
         elif status:
             say(f"{script.name} {_ended(status)} after the recorded step")
-        return load(graph)
+        made = load(graph)
+        if not options.compare or not made.meta.untested:
+            return made
+        graph.unlink()
+        others["other"] = True
+        run(moved=moved)
+        return _compared(made, load(graph) if graph.exists() else None)
+
+
+def _compared(made: Graph, other: Graph | None) -> Graph:
+    """``made``, which says what its ops depend on, by a step of ``other`` values: None if there was none."""
+
+    def ops(graph: Graph) -> list[object]:
+        return [(op.name, [t.shape for t in op.inputs], [t.shape for t in op.outputs]) for op in graph]
+
+    meta = made.meta
+    decides = other is None or ops(made) != ops(other)
+    decisive = (*meta.decisive, *meta.untested) if decides else meta.decisive
+    return replace(made, meta=replace(meta, decisive=decisive, untested=()))
 
 
 def _run(command: list[str], environment: dict[str, str], graph: Path, *, waits: bool, quiet: bool) -> tuple[int, bool]:

@@ -40,9 +40,14 @@ _RAISES = 3
 
 def _mode(request: dict[str, Any]) -> StepFakeMode | None:
     gpu = pretended_gpu(request["device"], request["machine"], request["real"] or None)
+    mode: StepFakeMode | None = None
     if gpu is not None:
-        return CudaFakeMode(gpu, request["assume"])
-    return StepFakeMode(request["assume"]) if request["fake"] else None
+        mode = CudaFakeMode(gpu, request["assume"])
+    elif request["fake"]:
+        mode = StepFakeMode(request["assume"])
+    if mode is not None:
+        mode.values.other = request.get("other", False)
+    return mode
 
 
 class _Script:
@@ -121,7 +126,7 @@ class _Script:
                 stack.enter_context(explained("step", self.request["name"], real=False))
             if (ranks := self.request["ranks"]) is not None:
                 self.recording.notes.add(f"rank 0 of {ranks}: collectives move no data")
-                stack.enter_context(as_rank_0(ranks))
+            stack.enter_context(as_rank_0(ranks))
             if self.recording.compiled is not None:
                 stack.enter_context(self.recording.compiled.active())
             else:

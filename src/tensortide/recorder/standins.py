@@ -42,8 +42,8 @@ def fakes(mode: Any) -> Callable[[torch.Tensor], Any]:
         if type(value) not in (torch.Tensor, torch.nn.Parameter):
             if type(value).__torch_dispatch__ != torch.Tensor.__torch_dispatch__:
                 return value
-            value = _plain(value)  # a subclass with ordinary ops: fake tensors have one class only
-        if is_constant(value) or (not mode.moves_to_gpu and _keeps_values(value)):
+            value = _plain(value)  # a subclass of no other ops: a fake tensor is of one class only
+        if is_constant(value) or _keeps_values(value):
             with disable_current_modes():
                 constant = copied(value.detach())
             return mode.fake_tensor_converter.from_real_tensor(mode, constant, make_constant=True)

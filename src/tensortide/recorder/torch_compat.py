@@ -94,6 +94,7 @@ except ImportError as error:
     raise lacking("tensortide", error) from error
 
 __all__ = [
+    "ENGINE",
     "FOREACH_TYPES",
     "LOCAL_SCALAR",
     "OLDEST",
@@ -117,8 +118,10 @@ __all__ = [
     "TorchDispatchMode",
     "UnsupportedFakeTensorException",
     "UnsupportedOperatorException",
+    "assign_buckets",
     "by_op",
     "compiled_calls",
+    "core_answers",
     "current_autograd_node",
     "current_graph_task_id",
     "decomposition_table",
@@ -213,6 +216,18 @@ def forget_missing_gpu() -> None:
     module._is_in_bad_fork, module.manual_seed_all = (lambda: False), (lambda seed: None)
     torch._C._rename_privateuse1_backend(name)
     torch._register_device_module(name, module)
+
+
+assign_buckets: Any = found("torch.distributed._compute_bucket_assignment_by_size")
+"""Buckets of the gradients of DistributedDataParallel."""
+ENGINE: Any = getattr(torch.autograd.Variable, "_execution_engine", None)
+"""The autograd engine."""
+
+
+def core_answers(accelerator: torch.device) -> tuple[Any, dict[str, Any]]:
+    """PyTorch's core, and its functions that tell of the accelerator, by name: with ``accelerator`` there."""
+    core: Any = found("torch._C")
+    return core, {"_get_accelerator": lambda *_: accelerator} if hasattr(core, "_get_accelerator") else {}
 
 
 def compiled_calls() -> tuple[Any, str]:

@@ -1,8 +1,9 @@
 """Stand-ins for values that a step reads from fake tensors, which have none.
 
-A number is taken as 1. Results of arithmetic follow from the stand-ins of their operands: ``isfinite(loss)`` is true,
-``loss > 100`` is false. Ops with results in a known range (random numbers, indices) have stand-ins from it. Every
-reading is recorded as an assumption, with its line.
+A fake tensor has no values. A number that the step reads is taken as 1, a truth value follows by arithmetic from the
+numbers that led to it: ``isfinite(loss)`` is true, ``loss > 100`` is false. Ops whose results lie in a known range
+(random numbers, indices) have another stand-in. A condition that ends a loop is not met while the loop has another end,
+and one that raises an error is not met. Each is recorded as an assumption, with the line that reads it.
 
 To find out whether ops depend on stand-ins, the step runs once more with ``other`` ones.
 """
@@ -11,55 +12,35 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import linecache
 import math
-import os
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from tensortide.errors import CaptureError, DataDependent
-from tensortide.recorder.context import is_internal
 from tensortide.recorder.known import KNOWN_NUMEL
+from tensortide.recorder.reading import Part, Place, part_of, reader
+from tensortide.recorder.rounds import STUCK_ROUNDS, Rounds
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import FakeTensor, OpOverload, disable_current_modes, pytree
 
 Number = bool | int | float
-READ_LIMIT = 5000
-"""Most readings of stand-ins at one line in one step; a loop that waits for a value would otherwise never end."""
-
+READ_LIMIT = 10_000
+"""Readings of stand-ins at one line in one step. A loop over an iterator without end would otherwise not end."""
+_FEW = 20
+"""Readings at one line of which nobody asks whether they end."""
+_GIVEN_NUMEL = 4
+"""Elements of a tensor of given numbers, such as tokens that end a sequence, at most: labels are many."""
 _DECAY = 0.99
-_PLUMBING = tuple(
-    f"torch/{name}.py"
-    for name in (
-        "_tensor",
-        "_subclasses/fake_tensor",
-        "_ops",
-        "_compile",
-        "_dynamo/eval_frame",
-        "utils/_stats",
-        "utils/_device",
-    )
-)
-"""Code between a method of a tensor and the mode that handles its op."""
-_OWN = str(Path(__file__).parent)
 
 
-class Place(NamedTuple):
-    """A line of the user's code, and the expression on it that reads a value."""
-
-    file: str
-    line: int
-    text: str
-    direct: bool
-    """True if the expression reads the value itself, rather than calling library code that does."""
-
-    def __str__(self) -> str:
-        return f"{shortened(self.file)}:{self.line}"
+class Picked(int):
+    """A stand-in for one of many numbers, such as a token that a model chooses: it equals no given number."""
 
 
 class Values:
@@ -77,12 +58,20 @@ class Values:
         self.in_step = False
         self.read_in_step = False
         """True if a step, and not only the construction of its model, read a stand-in."""
-        self._counts: dict[tuple[CodeType, int], int] = {}
+        self.picked = False
+        """True if a number that the step picked was compared with a given one."""
+        self._chosen: set[Place] = set()
+        """Places whose values are the user's own."""
+        self._going: set[Place] = set()
+        """Places of conditions that would end a loop."""
+        self._counts: Counter[tuple[CodeType, int]] = Counter()
+        self._rounds: dict[tuple[CodeType, int], Rounds] = defaultdict(Rounds)
 
     def starts(self) -> None:
         """Begin a step: reset the count of readings."""
         self.in_step = True
         self._counts.clear()
+        self._rounds.clear()
 
     def read(self, tensor: torch.Tensor) -> Number:
         """The stand-in for an element of ``tensor``. Raises DataDependent if one line reads too often."""
@@ -90,20 +79,27 @@ class Values:
         value = self.standing_for(tensor)
         if frame is None:
             return value
-        place = self._place(frame, direct)
-        if type(value) is float:  # decreasing like a loss, so that no two readings look converged
+        place, part = self._place(frame, direct)
+        if type(value) is float:  # as a loss goes down: a line that reads twice finds no convergence
             value *= _DECAY ** (self._counts[frame.f_code, frame.f_lineno] - 1)
         chosen = self.chosen(place)
         if chosen is not None:
             value = typed(tensor.dtype, chosen)
+        elif direct and part.wanted is not None and (tensor.dtype == torch.bool or part.tested):
+            value = part.wanted
+            if part.of_loop:
+                self._going.add(place)
         if not self.other:
-            before = self.taken.setdefault(place, [])
-            if value not in before and len(before) < 4:
-                before.append(value)
-            self.read_in_step = self.read_in_step or self.in_step
-            if chosen is None and type(value) is int and self.in_step:
-                self.whole.add(place)
+            self._note(place, value, integer=chosen is None and type(value) is int)
         return value
+
+    def _note(self, place: Place, value: Number, *, integer: bool) -> None:
+        before = self.taken.setdefault(place, [])
+        if value not in before and len(before) < 4:
+            before.append(value)
+        self.read_in_step = self.read_in_step or self.in_step
+        if integer and self.in_step:
+            self.whole.add(place)
 
     def equal(self, one: torch.Tensor, other: torch.Tensor) -> bool:
         """The stand-in for whether two tensors are equal."""
@@ -114,6 +110,8 @@ class Values:
         guess = getattr(tensor, "guess", None)
         if guess is None:
             guess = 2 if self.other else 1
+        elif self.other and isinstance(guess, Picked):
+            guess += 1
         elif self.other and type(guess) is int and guess > 1:
             guess -= 1
         return typed(tensor.dtype, guess)
@@ -124,6 +122,7 @@ class Values:
             file, _, line = key.rpartition(":")
             if line == str(place.line) and _names(file, place.file):
                 self.used.add(key)
+                self._chosen.add(place)
                 return value
         return None
 
@@ -132,26 +131,36 @@ class Values:
         frame, direct = reader(sys._getframe(1))
         if frame is None:
             return None
-        place = self._place(frame, direct)
+        place, _ = self._place(frame, direct)
         chosen = self.chosen(place)
         if chosen is not None:
             self.taken.setdefault(place, [int(chosen)])
         return None if chosen is None else int(chosen)
 
-    def _place(self, frame: FrameType, direct: bool) -> Place:
-        key = frame.f_code, frame.f_lineno
-        self._counts[key] = count = self._counts.get(key, 0) + 1
-        place = Place(frame.f_code.co_filename, frame.f_lineno, _expression(frame), direct)
+    def _place(self, frame: FrameType, direct: bool) -> tuple[Place, Part]:
+        """The place that reads, and its part. Raises DataDependent for a loop that does not end."""
+        key, part = (frame.f_code, frame.f_lineno), part_of(frame)
+        self._counts[key] = count = self._counts[key] + 1
+        place = Place(frame.f_code.co_filename, frame.f_lineno, part.text, direct)
+        loop = self._rounds[key].stuck(frame) if direct and count > _FEW else ""
+        if loop:
+            raise self._endless(place, f"{loop} has come no nearer to its end in {STUCK_ROUNDS} rounds")
         if count > READ_LIMIT:
-            error = DataDependent(
-                f"the step reads values of tensors over {READ_LIMIT:,} times at one line: it may wait for a value that "
-                f"fake tensors do not have\n  at {place.file}:{place.line}: {place.text}\n"
-                f"Give the value with --assume '{place}=VALUE' (assume={{'{place}': VALUE}}), or capture on real "
-                "tensors with --real (real=True)."
-            )
-            error.reason = f"over {READ_LIMIT:,} values are read by {place.text} at {place}"
-            raise error
-        return place
+            raise self._endless(place, f"values are read over {READ_LIMIT:,} times at one line")
+        return place, part
+
+    def _endless(self, place: Place, why: str) -> DataDependent:
+        """The error of a loop that does not end."""
+        given = ", ".join(f"{key}={value}" for key, value in self.given.items())
+        other = f": what --assume {given} says is the same in each round" if given else ""
+        other = other or f", or give the value with --assume '{place}=VALUE' (assume={{'{place}': VALUE}})"
+        error = DataDependent(
+            f"a loop of the step waits for a value that fake tensors do not have: {why}\n"
+            f"  at {place.file}:{place.line}: {place.text}\n"
+            f"Capture on real tensors with --real (real=True){other}."
+        )
+        error.reason = f"a loop waits for {place.text} at {place}"
+        return error
 
     def check(self) -> None:
         """Raise CaptureError if a value was given for a line that reads none."""
@@ -160,19 +169,28 @@ class Values:
             raise CaptureError(f"{key} reads no value and chooses no elements. These lines do: {read}")
 
     def assumptions(self, depends: bool | None) -> list[str]:
-        """One sentence per line; ``depends`` tells whether the step's ops depend on stand-ins, None if unknown."""
+        """One sentence per line. ``depends``: whether ops of the step follow from the values; None if unknown."""
+        plain = self._said([place for place in self.taken if place not in self._going])
+        going = self._said([place for place in self.taken if place in self._going])
+        if plain and depends is not None:
+            plain[-1] += f"; other values {'' if depends else 'do not '}change the ops of the step"
+        if self.picked and any(type(value) is bool for values in self.taken.values() for value in values):
+            plain.append("numbers that the step picks (argmax, samples) equal no given one: no token ends a sequence")
+        return plain + [f"{text}: the loop goes on until something else ends it" for text in going]
+
+    def decisive(self, depends: bool | None) -> tuple[list[str], list[str]]:
+        """Sentences on readings that ops or sizes of the step follow from, and on those that they may follow from."""
+        own = [place for place in self.taken if place not in self._chosen]
+        going = self._said([place for place in own if place in self._going])
+        plain = self._said([place for place in own if place not in self._going])
+        return [*going, *(plain if depends else [])], plain if depends is None else []
+
+    def _said(self, places: Sequence[Place]) -> list[str]:
         lines: dict[str, list[str]] = {}
-        for place, values in sorted(self.taken.items(), key=lambda item: item[0][:2]):
+        for place in sorted(places, key=lambda place: place[:2]):
             what = place.text if place.direct else f"a value that {place.text} reads"
-            lines.setdefault(str(place), []).append(f"{what} taken as {_listed(values)}")
-        said = [f"{', '.join(reads)} at {place}" for place, reads in lines.items()]
-        if said and depends is not None:
-            said[-1] += (
-                "; other values change the ops of the step"
-                if depends
-                else "; other values do not change the ops of the step"
-            )
-        return said
+            lines.setdefault(str(place), []).append(f"{what} taken as {_listed(self.taken[place])}")
+        return [f"{', '.join(reads)} at {place}" for place, reads in lines.items()]
 
 
 def _names(file: str, path: str) -> bool:
@@ -191,55 +209,6 @@ def typed(dtype: torch.dtype, value: Number) -> Number:
     if dtype == torch.bool:
         return bool(value)
     return float(value) if dtype.is_floating_point else int(value)
-
-
-def reader(frame: FrameType | None) -> tuple[FrameType | None, bool]:
-    """The innermost frame of user code, and True if it reads the value directly, by a method of the tensor."""
-    direct = True
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not is_internal(name):
-            return frame, direct
-        direct = direct and (name.startswith(_OWN) or name.endswith(_PLUMBING))
-        frame = frame.f_back
-    return None, direct
-
-
-def _expression(frame: FrameType) -> str:
-    """Source text of the expression that runs in ``frame``, without the keyword of its statement."""
-    code = frame.f_code
-    line, end, start, stop = _positions(code)[frame.f_lasti // 2]
-    if line is None or end is None or start is None or stop is None:
-        text = linecache.getline(code.co_filename, frame.f_lineno)
-    else:
-        lines = [linecache.getline(code.co_filename, number).encode() for number in range(line, end + 1)]
-        lines[-1] = lines[-1][:stop]
-        lines[0] = lines[0][start:]
-        of_statement = lines[0].startswith((b"if ", b"elif ", b"while "))
-        text = b"".join(lines[:1] if of_statement else lines).decode(errors="replace")
-    text = " ".join(text.split())
-    for word in ("if ", "elif ", "while ", "assert ", "return "):
-        text = text.removeprefix(word)
-    if " or " not in text and " and " not in text:
-        text = text.removeprefix("not ")
-    text = text.removesuffix(":")
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-@functools.lru_cache(maxsize=256)
-def _positions(code: CodeType) -> list[tuple[int | None, int | None, int | None, int | None]]:
-    return list(code.co_positions())
-
-
-def shortened(file: str) -> str:
-    """A short name of ``file``: relative to the working directory or to its package, else the bare name."""
-    if "site-packages/" in file:
-        return file.rpartition("site-packages/")[2]
-    with contextlib.suppress(ValueError):  # on another drive
-        here = os.path.relpath(file)
-        if not here.startswith(".."):
-            return here
-    return Path(file).name
 
 
 # -- stand-ins that follow from an op ----------------------------------------------------------------
@@ -270,13 +239,25 @@ def _pointwise(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[s
     def scalar(tensor: torch.Tensor) -> torch.Tensor:
         return torch.full((), _known_or_guess(values, tensor), dtype=tensor.dtype, device="cpu")
 
+    picked = any(type(getattr(arg, "guess", None)) is Picked for arg in args)
+    name = func._schema.name.removeprefix("aten::")
+    if picked and name in ("eq", "ne") and any(_is_given(arg) for arg in args):
+        values.picked = True
+        return name == "ne"
     with disable_current_modes():
         positional, named = pytree.tree_map_only(torch.Tensor, scalar, (list(args), dict(kwargs)))
         named.pop("device", None)
         try:
-            return func(*positional, **named).item()
+            found = func(*positional, **named).item()
         except (RuntimeError, TypeError, NotImplementedError):
             return None
+    return Picked(found) if picked and type(found) is int else found
+
+
+def _is_given(arg: Any) -> bool:
+    """True for a number, or a few whose values are known."""
+    constant = getattr(arg, "constant", None)
+    return isinstance(arg, (int, float)) or (constant is not None and constant.numel() <= _GIVEN_NUMEL)
 
 
 @functools.cache
@@ -288,8 +269,9 @@ def _functional(func: Any) -> Any:
 def _same(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
     """The stand-in of the first operand, which views, copies, and reductions of equal elements preserve."""
     del func, kwargs, result
-    first = args[0][0] if isinstance(args[0], (list, tuple)) else args[0]
-    return _known_or_guess(values, first)
+    parts = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
+    picked = [each.guess for each in parts if type(getattr(each, "guess", None)) is Picked]
+    return picked[0] if picked else _known_or_guess(values, parts[0])
 
 
 def _summed(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
@@ -303,6 +285,12 @@ def _within(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str,
     names = [a.name for a in func._schema.arguments]
     high = args[names.index("high")] if "high" in names else 2
     return (low + high) // 2
+
+
+def _isin(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
+    del func, kwargs, result
+    values.picked |= type(getattr(args[0], "guess", None)) is Picked
+    return False
 
 
 def _always(value: Number) -> Rule:
@@ -321,13 +309,10 @@ _RULES: dict[str, Rule] = {
     "random": _within,
     "rand": _always(0.5),
     "rand_like": _always(0.5),
-    "argmax": _always(0),
-    "argmin": _always(0),
-    "argsort": _always(0),
-    "multinomial": _always(0),
+    **dict.fromkeys(("argmax", "argmin", "argsort", "multinomial"), _always(Picked(0))),
     "searchsorted": _always(0),
     "bucketize": _always(0),
-    "isin": _always(False),
+    "isin": _isin,
 }
 """Rules by the name of an op, without the underscore of its in-place form."""
 _MAKERS = frozenset(name for name, rule in _RULES.items() if rule not in (_same, _summed))
@@ -347,7 +332,21 @@ def _rule(func: Any) -> tuple[Rule | None, bool]:
 
 
 def follow(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-    """Attach stand-ins to the results of an op, as they follow from its operands."""
+    """Give the results of an op the stand-ins that follow from its operands."""
+    _follow(func, values, args, kwargs, result)
+    if isinstance(result, (tuple, list)) and getattr(func, "_schema", None) is not None:
+        for index in result[1:] if func._schema.name in _PICKING else ():
+            if isinstance(index, FakeTensor) and index.dtype == torch.int64 and index.constant is None:
+                index.guess = Picked(0)  # type: ignore[attr-defined]
+
+
+_PICKING = frozenset(
+    f"aten::{name}" for name in ("max", "min", "topk", "sort", "kthvalue", "median", "mode", "cummax", "cummin")
+)
+"""Ops whose further results are places of elements."""
+
+
+def _follow(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
     rule, always = _rule(func)
     if rule is None:
         return

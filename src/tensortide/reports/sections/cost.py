@@ -8,7 +8,7 @@ import msgspec
 
 from tensortide.cost.coverage import OpGroup
 from tensortide.reports.blocks import AnyBlock, Column, Fact, Facts, Note, Section, Table, data_facts
-from tensortide.reports.sections import Step, memory
+from tensortide.reports.sections import Step, assumed, memory
 from tensortide.reports.sections.ops import ratio
 from tensortide.units import format_bytes, format_count
 
@@ -127,7 +127,4 @@ def assumptions(step: Step) -> Iterator[Note]:
             "the outcome of a conditional is unknown: totals include its most expensive arm; other arms "
             f"({count} op{'s' * (count > 1)}) count in memory over the step alone"
         )
-    title = "Assumptions"
-    for text in texts:
-        yield Note(text=text, kind="assumption", title=title)
-        title = ""
+    yield from assumed.notes(texts)

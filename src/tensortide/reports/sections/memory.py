@@ -14,6 +14,7 @@ from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, S
 from tensortide.reports.names import pattern, role_series, shared, source_place, storage_homes, widest_tensors
 from tensortide.reports.pictures import Curve, Mark, Stretch
 from tensortide.reports.sections import Step, modules, ops
+from tensortide.reports.sections.assumed import brief
 from tensortide.timelines import Resident, StorageTimeline
 from tensortide.units import format_bytes, format_percent
 
@@ -37,6 +38,7 @@ def section(step: Step, *, allocator: str = EXACT.name) -> Section:
     """Make the section alone: with facts, peaks by phase, what was assumed, and the step replayed on ``allocator``."""
     blocks: list[AnyBlock] = [Facts(rows=tuple(facts(step))), _phases(step)]
     blocks += [_replayed(step, allocator)] if allocator != EXACT.name else []
+    blocks += brief(step.graph)
     return _section(step, blocks)
 
 

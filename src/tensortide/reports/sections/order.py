@@ -13,6 +13,7 @@ from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, N
 from tensortide.reports.names import device_text, pattern, role_series, shared
 from tensortide.reports.pictures import Curve, Mark, Series
 from tensortide.reports.render.values import short
+from tensortide.reports.sections.assumed import brief
 from tensortide.timelines import Resident, StorageTimeline, timeline
 from tensortide.units import format_bytes, format_percent
 
@@ -68,6 +69,7 @@ def section(graph: Graph, found: MinimalFootprint, *, top: int = 15) -> Section:
     several = len({storage.device for storage in graph.storages}) > 1
     others = " Storages on other devices are not counted here: choose with --device." if several else ""
     blocks.append(Note(text=RULES + LOOPS[found.loops] + others, kind="assumption"))
+    blocks += brief(graph)
     return Section("order", "Minimal footprint", blocks=tuple(blocks))
 
 

@@ -15,6 +15,7 @@ from tensortide.graph.model import Graph
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value
 from tensortide.reports.names import pattern
 from tensortide.reports.sections import Step
+from tensortide.reports.sections.assumed import brief
 from tensortide.reports.sections.modules import OUTSIDE_PATH, ROOT_PATH
 from tensortide.timing import Durations, Measurement, Platform
 from tensortide.units import format_percent, format_seconds
@@ -115,6 +116,7 @@ def section(step: Step, durations: Durations) -> Section:
     blocks.append(_modules(graph, ops, step.depth))
     if found is not None:
         blocks += [*_unknown(graph, found), *(Note(text=text) for text in found.notes)]
+    blocks += brief(graph)
     return Section("time", "Time by op", blocks=tuple(blocks))
 
 
