@@ -211,6 +211,50 @@ def test_ordinary_ops_never_reach_python(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not {f"aten.{name}" for name in ordinary} & set(seen)
 
 
+def test_ops_that_room_is_made_for_run_in_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    original = Runtime._run
+
+    def run(runtime: Runtime, operator: Any, *arguments: Any) -> Any:
+        seen.append(str(operator.func))
+        return original(runtime, operator, *arguments)
+
+    def step() -> torch.Tensor:
+        x = torch.linspace(0, 1, 4096)
+        xs = [x := x.sin() for _ in range(12)]
+        ys = torch._foreach_mul(xs, 2.0)
+        torch._foreach_add_(ys, 1.0)
+        del xs
+        return torch.stack([y * y for y in ys]).sum() + torch.stack(ys).sum()
+
+    expected = step()
+    monkeypatch.setattr(Runtime, "_run", run)
+    with Budget(UNLIMITED) as probe:
+        limit = probe.resident_bytes + 27 * 4 * 4096
+    with Budget(limit) as memory:
+        step()
+        step()
+        seen.clear()
+        found = step()
+    assert identical(found, expected)
+    assert memory.usage.evictions > 0
+    assert memory.usage.recomputations > 0
+    assert set(seen) <= {"aten.linspace.default"}
+
+
+def test_storages_over_the_same_memory_are_forgotten_with_the_program(core: Any) -> None:
+    with Budget(UNLIMITED) as memory:
+        assert memory.runtime is not None
+        x = torch.ones(64) * 2
+        array = x.numpy()
+        for _ in range(5):
+            other = torch.from_numpy(array)
+            other.add_(1)
+            del other
+        assert memory.runtime.storages.value(x).block.aliases is None
+    assert x.eq(7).all()
+
+
 def test_the_dispatcher_is_left_as_it_was() -> None:
     def keys() -> tuple[Any, Any, int]:
         include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()

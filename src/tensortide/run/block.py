@@ -288,7 +288,11 @@ class Recomputable:
         found = self.parts.get(index)
         if found is None:
             inputs: list[Value | None] = []
-            args = [self._part(value, index, inputs) for value in self.args]
+            if type(self.args) is list:
+                args = [self._part(value, index, inputs) for value in self.args]
+            else:
+                args, places = self.args.part(index, self.count)
+                inputs += [self.inputs[place] for place in places]
             kwargs = {name: self._part(value, index, inputs) for name, value in self.kwargs.items()}
             found = self.parts[index] = Recomputable(self.func, args, kwargs, inputs, self.number, self.gradients)
             found.cost_ns, found.workspace_bytes = self.cost_ns // self.count, self.workspace_bytes

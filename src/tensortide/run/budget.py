@@ -161,7 +161,7 @@ class Budget:
             )
             self._since_ns, self._ops_before, self._process = time.perf_counter_ns(), 0, os.getpid()
             stack.callback(self._close, self.runtime)
-            self._meet(self.runtime, stack)
+            tensors = self._meet(self.runtime)
             engine = self.runtime.engine
             self.budget_bytes = engine.budget = budget_bytes(self.limit, self.device, engine.memory)
             engine.when_slow = self._slow
@@ -179,6 +179,7 @@ class Budget:
             stack.enter_context(self.runtime)
             if self.compiled and not self.check:
                 stack.enter_context(switched_on(self.runtime))
+            watch_gradients(self.runtime, tensors, stack)
             self._open = stack.pop_all()
 
     def __exit__(self, *error: Any) -> None:
@@ -209,13 +210,13 @@ class Budget:
         opened, self._open, self.log, self._checker = self._open, ExitStack(), None, None
         opened.close()
 
-    def _meet(self, runtime: Runtime, stack: ExitStack) -> None:
-        """Count every tensor that exists."""
+    def _meet(self, runtime: Runtime) -> list[torch.Tensor]:
+        """Count every tensor that exists; returns them."""
         tensors = _tensors()
         for tensor in tensors:
             with suppress(NotImplementedError):  # it has no memory
                 runtime.storage(tensor)
-        watch_gradients(runtime, tensors, stack)
+        return tensors
 
     def _watch(self, runtime: Runtime, stack: ExitStack) -> None:
         """Follow the plan, and remember the steps."""

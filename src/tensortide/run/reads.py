@@ -98,7 +98,7 @@ def watch_gradients(runtime: Runtime, tensors: Iterable[torch.Tensor], until: co
 
     def watch(tensor: torch.Tensor | None) -> None:
         if tensor is not None and type(tensor) in ORDINARY and is_leaf(tensor) and tensor.requires_grad:
-            until.callback(tensor.register_post_accumulate_grad_hook(runtime.access.gradient).remove)
+            until.callback(tensor.register_post_accumulate_grad_hook(runtime.gradient_came).remove)
 
     for tensor in tensors:
         watch(tensor)

@@ -98,6 +98,8 @@ class Runtime(Mode):
         """That of the latest op that allocated."""
         self.in_flight, self.listener = InFlight(self), Listener(self)
         self.access, self.execution = Access(self), Execution(self)
+        self.gradient_came: Callable[[torch.Tensor], None] = self.access.gradient
+        """Hook of parameters."""
         self.closed = False
         """True once the budget is: then everything passes."""
         self.keeping = False
@@ -391,6 +393,16 @@ class Runtime(Mode):
         inputs = [engine.newest(block.storage) for block in read]
         overwritten = dict.fromkeys(value.block.storage for value in written)
         return self._prepare(inputs, overwritten, room.nbytes, room.workspace_bytes)
+
+    def prepared(self, _: Any, *needs: Any) -> Any:
+        """``ready``, for the compiled core; NotImplemented where the device has too little memory for it: Python finds
+        out again, and knows an answer."""
+        try:
+            return self.ready(*needs)
+        except RuntimeError as error:
+            if asked_bytes(error) is None:
+                raise
+            return NotImplemented
 
     def bring(self, storage: int) -> None:
         self.promote()

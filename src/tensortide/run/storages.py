@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -31,16 +31,20 @@ class Pending:
     holds, by the address of the storage. ``due``: number of the op after which histories are searched.
     """
 
-    __slots__ = ("due", "engine", "values")
+    __slots__ = ("due", "engine", "search", "values")
 
     def __init__(self, engine: LiveEngine) -> None:
         self.engine = engine
         self.values: dict[int, Value] = {}
         self.due = SELDOM
+        self.search: Callable[[int], list[tuple[Recomputable, list[Value]]]] | None = None
+        """``sweep`` of the compiled core."""
 
     def sweep(self, number: int) -> list[tuple[Recomputable, list[Value]]]:
         """End the histories of values that can no longer be recomputed; ``number`` is that of the latest op. Returns
         the calls behind the others, in the order in which they ran, each with the values that it made."""
+        if self.search is not None:
+            return self.search(number)
         behind = self._behind()
         depths: dict[Recomputable, int] = {}
         readers: dict[Block, list[tuple[Recomputable, list[Value]]]] = {}
@@ -320,7 +324,9 @@ class Storages:
         value = self.known.get(block.key)
         if value is not None and value.block is block:
             del self.known[block.key]
-            self.shared.pop(block.key, None)
+            if self.shared.pop(block.key, None) is not None:
+                for other in block.aliases or ():
+                    other.aliases = [near for near in other.aliases or () if near is not block] or None
             self.unfilled.found.pop(block.key, None)
             self.engine.gradients.discard(block)
             self.pending.values.pop(block.key, None)

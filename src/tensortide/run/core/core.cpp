@@ -76,7 +76,8 @@ PyObject* module_open(PyObject*, PyObject* const* given, Py_ssize_t count) {
   for (auto [field, name] : std::initializer_list<std::pair<Ref*, const char*>>{
            {&s.freed, "freed"}, {&s.gradients, "gradients"}, {&s.fixed, "fixed"}, {&s.defined, "defined"}, {&s.engine_values, "values"},
            {&s.resident, "resident"}, {&s.children, "children"}, {&s.last_access, "last_access_ns"}, {&s.collect, "collect"},
-           {&s.parents, "parents"}, {&s.pool, "pool"}, {&s.storage_bytes, "storage_bytes"}, {&s.work, "work_ns"}}) {
+           {&s.parents, "parents"}, {&s.pool, "pool"}, {&s.storage_bytes, "storage_bytes"}, {&s.work, "work_ns"},
+           {&s.memories, "memories"}, {&s.dead, "dead"}, {&s.depth_of, "depth"}}) {
     *field = named(engine, name);
   }
   Ref classes = named(named(engine, "classes").get(), "lists");
@@ -88,7 +89,8 @@ PyObject* module_open(PyObject*, PyObject* const* given, Py_ssize_t count) {
     *field = PyLong_AsLongLong(named(hooks, name).get());
   }
   for (auto [field, name] : std::initializer_list<std::pair<Ref*, const char*>>{
-           {&s.dropped, "dropped"}, {&s.detach, "detach"}, {&s.facts_of, "facts_of"}, {&s.fresh, "fresh"}, {&s.generator, "generator"}, {&s.over, "over"}, {&s.sweep, "sweep"}}) {
+           {&s.dropped, "dropped"}, {&s.detach, "detach"}, {&s.facts_of, "facts_of"}, {&s.fresh, "fresh"}, {&s.generator, "generator"}, {&s.over, "over"},
+           {&s.abandon, "abandon"}, {&s.ready, "ready"}, {&s.note_write, "note_write"}, {&s.gradient, "gradient"}, {&s.no_room, "no_room"}}) {
     *field = named(hooks, name);
   }
   s.block.find(named(hooks, "block").get());
@@ -108,7 +110,8 @@ PyObject* module_open(PyObject*, PyObject* const* given, Py_ssize_t count) {
   auto& c = s.on_call;
   for (auto [field, name] : std::initializer_list<std::pair<Field*, const char*>>{
            {&c.func, "func"}, {&c.args, "args"}, {&c.generators, "generators"}, {&c.inputs, "inputs"}, {&c.number, "number"}, {&c.gradients, "gradients"},
-           {&c.cost_ns, "cost_ns"}, {&c.nbytes, "nbytes"}, {&c.workspace_bytes, "workspace_bytes"}, {&c.sums, "sums"}, {&c.held, "held"}}) {
+           {&c.cost_ns, "cost_ns"}, {&c.nbytes, "nbytes"}, {&c.workspace_bytes, "workspace_bytes"}, {&c.sums, "sums"}, {&c.held, "held"},
+           {&c.count, "count"}}) {
     field->find(s.call.type, name);
   }
   auto& e = s.on_engine;
@@ -125,6 +128,10 @@ PyObject* module_open(PyObject*, PyObject* const* given, Py_ssize_t count) {
   s.pending_due.find(Py_TYPE(s.pending.get()), "due");
   s.threads = -1; // Python looks at the settings first
   s.most_writes = PyLong_AsLongLong(named(hooks, "most_writes").get());
+  for (auto [field, name] : std::initializer_list<std::pair<int64_t*, const char*>>{
+           {&s.small, "small"}, {&s.never, "never"}, {&s.seldom, "seldom"}}) {
+    *field = PyLong_AsLongLong(named(hooks, name).get());
+  }
   s.device = reinterpret_cast<THPDevice*>(named(given[0], "device").get())->device;
   Ref clock = named(given[0], "clock");
   s.clock_held = named(hooks, "clock");
@@ -144,7 +151,7 @@ PyObject* module_close(PyObject*, PyObject*) {
   State& s = state();
   for (Ref* each : {&s.runtime, &s.engine, &s.pending, &s.known, &s.values, &s.watchers, &s.freed, &s.fixed, &s.defined,
                     &s.engine_values, &s.resident, &s.children, &s.last_access, &s.collect, &s.detach, &s.dropped, &s.facts_of, &s.fresh, &s.generator, &s.shared, &s.unfilled, &s.in_flight, &s.gradients, &s.lock, &s.waiting, &s.deliver,
-                    &s.over, &s.sweep, &s.clock_held, &s.parents, &s.pool, &s.storage_bytes, &s.work, &s.nodes, &s.above, &s.sums}) {
+                    &s.memories, &s.dead, &s.depth_of, &s.over, &s.abandon, &s.ready, &s.note_write, &s.gradient, &s.no_room, &s.clock_held, &s.parents, &s.pool, &s.storage_bytes, &s.work, &s.nodes, &s.above, &s.sums}) {
     Ref gone = std::move(*each);
   }
   s.clock = nullptr;
@@ -192,6 +199,16 @@ PyObject* module_choose(PyObject*, PyObject*) {
   END_HANDLE_TH_ERRORS
 }
 
+// sweep(number): as Pending.sweep in Python.
+PyObject* module_sweep(PyObject*, PyObject* number) {
+  HANDLE_TH_ERRORS
+  const Uncollected uncollected;
+  Sweep sweep(state());
+  sweep.run(PyLong_AsLongLong(number));
+  return sweep.calls();
+  END_HANDLE_TH_ERRORS
+}
+
 // The handler of the mode, within which no op is seen. Autograd saves results by a detach() of which no dispatcher
 // hears, often: it is done here.
 PyObject* entered(PyObject* runtime, PyObject* const* given, Py_ssize_t count) {
@@ -221,6 +238,24 @@ PyObject* module_entry(PyObject*, PyObject* runtime) {
   return PyCFunction_New(&method, runtime);
 }
 
+// gradient(parameter): the hook of parameters whose gradients have come, as Access.gradient in Python. What is reported
+// at the same time by another thread either finds it among the gradients, or is seen here to have a number.
+PyObject* module_gradient(PyObject*, PyObject* parameter) {
+  HANDLE_TH_ERRORS
+  State& s = state();
+  if (!s.known.get()) Py_RETURN_NONE;
+  const at::Tensor gradient = THPVariable_Check(parameter) ? THPVariable_Unpack(parameter).grad() : at::Tensor();
+  if (gradient.defined() && plain(gradient, s.device)) {
+    PyObject* value = value_of(s, storage_impl(gradient));
+    if (value) {
+      if (PySet_Add(s.gradients.get(), s.on_value.block.of(value))) raise();
+      if (storage_of(s, value) == PENDING) Py_RETURN_NONE;
+    }
+  }
+  return PyObject_CallOneArg(s.gradient.get(), parameter);
+  END_HANDLE_TH_ERRORS
+}
+
 // apart(function, *arguments): for code that looks at dispatch keys by itself.
 PyObject* module_apart(PyObject*, PyObject* const* given, Py_ssize_t count) {
   HANDLE_TH_ERRORS
@@ -244,7 +279,9 @@ PyMODINIT_FUNC PyInit_tensortide_core() {
       {"disarm", module_disarm, METH_NOARGS, "Handle them no longer."},
       {"armed", module_armed, METH_NOARGS, "True if the ops of this thread are handled."},
       {"choose", module_choose, METH_NOARGS, "The storage of the engine's pool to evict next."},
+      {"sweep", module_sweep, METH_O, "End histories of ops that are not reported; returns the calls behind the others."},
       {"entry", module_entry, METH_O, "The handler of a mode."},
+      {"gradient", module_gradient, METH_O, "Note that the gradient of a parameter has come."},
       {"apart", fast(module_apart), METH_FASTCALL, "Call a function with the keys as they are without this."},
       {}};
   static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "tensortide_core", nullptr, -1, methods};

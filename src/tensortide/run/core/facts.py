@@ -10,9 +10,9 @@ from tensortide.recorder.torch_compat import has_kernel
 from tensortide.run.operators import Operator, operators
 from tensortide.run.sizes import DYNAMIC
 
-Facts: TypeAlias = tuple[bool, bool, bool, bool, bool, int, tuple[int, ...], int, Any]
-"""``view``, ``lean``, ``factory``, ``sums``, ``random``, ``target``, ``statistics``, ``training`` and ``func`` of an
-Operator."""
+Facts: TypeAlias = tuple[Any, ...]
+"""``view``, ``lean``, ``factory``, ``sums``, ``random`` and ``foreach`` of an Operator, the places of what it has
+``written``, its ``statistics``, ``training`` and ``func``."""
 
 _NAMESPACE = "aten"
 _RESULTS = frozenset({"Tensor", "List[Tensor]", "number", "int", "float", "bool"})
@@ -25,8 +25,9 @@ def facts_of(name: str, overload: str) -> Facts | None:
     operator = operators.get(id(func))
     if operator is None or not _ordinary(operator, namespace):
         return None
-    facts = operator.view, operator.lean, operator.factory, operator.sums, operator.random
-    return *facts, operator.target, tuple(operator.statistics), operator.training, func
+    facts = operator.view, operator.lean, operator.factory, operator.sums, operator.random, operator.foreach
+    written = tuple(place for place, _ in operator.written)
+    return *facts, written, tuple(operator.statistics), operator.training, func
 
 
 def _ordinary(operator: Operator, namespace: str) -> bool:
@@ -36,8 +37,8 @@ def _ordinary(operator: Operator, namespace: str) -> bool:
         return False
     if operator.view:
         return not operator.written
-    if operator.written and operator.target < 0:
+    if operator.written and operator.statistics:
         return False
     composite = has_kernel(operator.func.name(), "CompositeImplicitAutograd")
-    unusual = operator.foreach or operator.func._schema.name in DYNAMIC or (operator.random and operator.statistics)
+    unusual = operator.func._schema.name in DYNAMIC or (operator.random and operator.statistics)
     return operator.repeatable and not (composite or unusual)

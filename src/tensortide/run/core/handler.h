@@ -11,6 +11,7 @@
 #endif
 
 #include "note.h"
+#include "sweep.h"
 
 namespace tide {
 
@@ -37,16 +38,19 @@ inline void first_by_python(const c10::OperatorHandle& op, Stack* stack, Facts& 
     facts.kind = Facts::PYTHON;
     return;
   }
-  int view = 0, lean = 0, factory = 0, sums = 0, random = 0;
-  PyObject *statistics = nullptr, *func = nullptr;
+  int view = 0, lean = 0, factory = 0, sums = 0, random = 0, foreach = 0;
+  PyObject *written = nullptr, *statistics = nullptr, *func = nullptr;
   if (!PyArg_ParseTuple(
-          found.get(), "pppppiO!iO", &view, &lean, &factory, &sums, &random, &facts.target, &PyTuple_Type, &statistics,
-          &facts.training, &func)) {
+          found.get(), "ppppppO!O!iO", &view, &lean, &factory, &sums, &random, &foreach, &PyTuple_Type, &written,
+          &PyTuple_Type, &statistics, &facts.training, &func)) {
     raise();
   }
-  for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(statistics); ++at) {
-    facts.statistics.push_back(int(PyLong_AsLong(PyTuple_GET_ITEM(statistics, at))));
+  for (auto [places, given] : {std::pair{&facts.written, written}, std::pair{&facts.statistics, statistics}}) {
+    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(given); ++at) {
+      places->push_back(int(PyLong_AsLong(PyTuple_GET_ITEM(given, at))));
+    }
   }
+  facts.foreach = foreach;
   facts.lean = lean;
   facts.factory = factory;
   facts.sums = sums;
@@ -91,29 +95,95 @@ enum class Outcome { DONE, PYTHON, SIZE };
 struct Writes {
   c10::SmallVector<Write, 2> all;
   size_t blind = 0;
-  bool settled = true;
+  bool fixed = true, secure = true; // all of them
+  std::unordered_set<PyObject*> among; // values of several
 
-  // False if Python has to prepare them.
+  // False if Python has to do it.
   bool find(State& s, const Facts& facts, const IValue* arguments) {
-    if (facts.target >= 0 && !all.emplace_back().find(s, arguments[facts.target])) return false;
+    for (int place : facts.written) {
+      const IValue& argument = arguments[place];
+      if (argument.isNone()) continue;
+      if (!argument.isTensorList()) {
+        if (!add(s, argument)) return false;
+        continue;
+      }
+      for (const IValue& each : argument.toListRef()) {
+        if (!add(s, each)) return false;
+      }
+    }
     if (facts.training < 0 ? !facts.statistics.empty() : arguments[facts.training].toBool()) {
       for (int place : facts.statistics) {
         if (arguments[place].isNone() || !arguments[place].toTensor().defined()) continue;
-        if (!all.emplace_back().find(s, arguments[place])) return false;
+        if (!add(s, arguments[place])) return false;
         ++blind;
       }
     }
-    for (const Write& each : all) settled = settled && each.settled;
-    return settled || !blind;
+    for (const Write& each : all) {
+      fixed = fixed && each.fixed;
+      secure = secure && each.secure;
+    }
+    return (fixed && secure) || !blind;
+  }
+
+  // One that is given several times counts once.
+  bool add(State& s, const IValue& argument) {
+    Write& last = all.emplace_back();
+    if (!last.find(s, argument)) return false;
+    if (all.size() > 1 && among.empty()) among.insert(all.front().value.get());
+    if (all.size() > 1 && !among.insert(last.value.get()).second) all.pop_back();
+    return true;
   }
 
   // Results do not depend on what is only updated.
   void hide(PyObject* inputs) const {
     for (size_t at = all.size() - blind; at < all.size(); ++at) {
-      for (Py_ssize_t input = 0; input < PyList_GET_SIZE(inputs); ++input) {
-        if (PyList_GET_ITEM(inputs, input) == all[at].value.get()) PyList_SetItem(inputs, input, Py_NewRef(Py_None));
+      for (Py_ssize_t input = 0; input < PyTuple_GET_SIZE(inputs); ++input) {
+        if (PyTuple_GET_ITEM(inputs, input) != all[at].value.get()) continue;
+        PyTuple_SET_ITEM(inputs, input, Py_NewRef(Py_None));
+        Py_DECREF(all[at].value.get());
       }
     }
+  }
+
+  // Note that ``call``, or one that cannot be repeated (None), has overwritten them; ``reported``: the engine has heard
+  // of them.
+  void note(State& s, PyObject* call, bool reported) const {
+    for (size_t at = 0; at < all.size(); ++at) {
+      if (!reported) {
+        all[at].note(s, call, at);
+        continue;
+      }
+      Ref place(checked(PyLong_FromSize_t(at)));
+      Ref(checked(PyObject_CallFunctionObjArgs(
+          s.note_write.get(), all[at].value.get(), call, place.get(), s.on_engine.clock_ns.of(s.engine.get()), nullptr)));
+    }
+  }
+};
+
+// What Python has prepared for an op: what it reads is resident, what depends on what it writes is secure, and there is
+// room. Until the op is over, its inputs are locked.
+struct Prepared {
+  State& s;
+  Ref frame;
+
+  explicit Prepared(State& s) : s(s) {}
+
+  // False if Python has to do all of it.
+  bool get(const Facts& facts, Read& read, const Writes& writes, PyObject* room) {
+    Ref written(checked(PyList_New(Py_ssize_t(writes.all.size()))));
+    for (size_t at = 0; at < writes.all.size(); ++at) {
+      PyList_SET_ITEM(written.get(), Py_ssize_t(at), Py_NewRef(writes.all[at].value.get()));
+    }
+    frame = Ref(checked(PyObject_CallFunctionObjArgs(
+        s.ready.get(), facts.func.get(), read.values.get(), read.holding(), written.get(), truth_of(read.resident), room,
+        nullptr)));
+    return frame.get() != Py_NotImplemented;
+  }
+
+  void end() {
+    if (!frame.get()) return;
+    Ref ended = std::move(frame);
+    Ref(checked(PyObject_CallOneArg(s.abandon.get(), ended.get())));
   }
 };
 
@@ -179,17 +249,22 @@ inline Outcome run(const c10::OperatorHandle& op, const Facts& facts, DispatchKe
   if (!writes.find(s, facts, stack->data() + stack->size() - count)) return Outcome::PYTHON;
 
   // What it reads, and room for what it makes.
+  const bool update = facts.lean && writes.fixed;
   c10::SmallVector<const at::Tensor*, 8> tensors;
-  auto kept = std::make_unique<Arguments>(op, s.device);
-  s.marks.clear();
-  s.marks.push_back(reinterpret_cast<int64_t>(&facts));
-  if (!keep(*stack, count, facts.factory, s.device, *kept, tensors, s.marks)) return Outcome::PYTHON;
-  Read read;
+  std::unique_ptr<Arguments> kept;
+  if (update) {
+    if (!tensors_among(*stack, count, s.device, tensors)) return Outcome::PYTHON;
+  } else {
+    kept = std::make_unique<Arguments>(op, s.device);
+    s.marks.clear();
+    s.marks.push_back(reinterpret_cast<int64_t>(&facts));
+    if (!keep(*stack, count, facts.factory, s.device, *kept, tensors, s.marks)) return Outcome::PYTHON;
+  }
+  Read read(tensors.size());
   for (const at::Tensor* tensor : tensors) {
     if (!read.add(s, *tensor, now.get())) return Outcome::PYTHON;
   }
-  const bool update = facts.lean && writes.settled;
-  Ref room;
+  Ref room = Ref::to(s.no_room.get());
   int64_t nbytes = 0, workspace = 0;
   if (!update) {
     const auto known = s.rooms.find(s.marks);
@@ -199,10 +274,12 @@ inline Outcome run(const c10::OperatorHandle& op, const Facts& facts, DispatchKe
     nbytes = s.room_nbytes.number(room.get());
     workspace = s.room_workspace.number(room.get());
   }
-  if (s.on_engine.memory.number(engine) + nbytes + workspace > s.on_engine.budget.number(engine)) return Outcome::PYTHON;
-
   Ref generators;
   if (facts.random && !update) generators = drawn_from(s);
+  const bool fits = s.on_engine.memory.number(engine) + nbytes + workspace <= s.on_engine.budget.number(engine);
+  const bool reported = !fits || !read.resident || !writes.secure;
+  Prepared prepared(s);
+  if (reported && !prepared.get(facts, read, writes, room.get())) return Outcome::PYTHON;
   const Clock clock{s.clock};
   const int64_t began = clock();
   const bool repeatable = writes.all.empty() && !facts.random;
@@ -212,22 +289,28 @@ inline Outcome run(const c10::OperatorHandle& op, const Facts& facts, DispatchKe
     Unlocked unlocked;
     below(op, keys, stack);
   } catch (const c10::Error& error) {
+    prepared.end();
     if (!repeatable || std::string_view(error.what()).find("memory") == std::string_view::npos) throw;
     stack->resize(depth - count); // the device may have too little memory: Python knows an answer
     stack->insert(stack->end(), before.begin(), before.end());
     return Outcome::PYTHON;
+  } catch (...) {
+    prepared.end();
+    throw;
   }
   const int64_t cost = clock() - began;
+  prepared.end();
 
   // What has run.
   const int64_t number = s.on_engine.ops.number(engine);
   s.on_engine.ops.number(engine, number + 1);
   if (update) {
     ran(s, cost, 0, 0);
-    for (const Write& each : writes.all) each.note(s, Py_None);
+    for (const Write& each : writes.all) each.note(s, Py_None, 0);
     return Outcome::DONE;
   }
   writes.hide(read.values.get());
+  const size_t several = facts.foreach ? kept->several() : 0;
   Ref call = call_of(s, facts, std::move(kept), read, std::move(generators), number, cost, workspace);
   const bool wrote = writes.all.size() > writes.blind; // then the call made that, and nothing else
   Made made(s, wrote ? nullptr : call.get());
@@ -235,12 +318,14 @@ inline Outcome run(const c10::OperatorHandle& op, const Facts& facts, DispatchKe
   ran(s, cost, made.grown, workspace);
   if (made.grown) s.on_call.nbytes.number(call.get(), made.grown);
   made.seen();
-  for (const Write& each : writes.all) each.note(s, wrote ? call.get() : Py_None);
+  const bool each = several && several == (wrote ? writes.all.size() : made.values.size());
+  if (each) s.on_call.count.number(call.get(), int64_t(several));
+  writes.note(s, wrote && (each || writes.all.size() == 1) ? call.get() : Py_None, reported);
   if (made.grown > nbytes) Ref(checked(PyObject_CallMethod(room.get(), "learn", "LO", (long long)made.grown, Py_None)));
   if (s.on_engine.memory.number(engine) > s.on_engine.budget.number(engine)) {
     Ref(checked(PyObject_CallOneArg(s.over.get(), facts.func.get())));
   } else if (number + 1 > s.pending_due.number(s.pending.get())) {
-    Ref(checked(PyObject_CallOneArg(s.sweep.get(), s.on_engine.ops.of(engine))));
+    Sweep(s).run(number + 1);
   }
   return Outcome::DONE;
 }

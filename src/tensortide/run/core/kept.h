@@ -44,6 +44,32 @@ struct Arguments {
   std::vector<IValue> values;
   c10::SmallVector<Spot, 3> spots;
   c10::SmallVector<Hole, 3> holes;
+
+  // Length of the list that comes first, for an op that does one thing to each tensor of its lists.
+  size_t several() const { return !spots.empty() && spots[0].argument == 0 && spots[0].kind == Spot::LIST ? spots[0].count : 0; }
+
+  // The arguments of its part for tensor ``index`` of ``count``, and the places of their tensors among all that are here.
+  std::unique_ptr<Arguments> part(uint32_t index, uint32_t count, std::vector<Py_ssize_t>& places) const {
+    auto made = std::make_unique<Arguments>(op, device);
+    made->values = values;
+    for (IValue& value : made->values) {
+      if (value.isIntList() && value.toIntVector().size() == count) value = c10::List<int64_t>({value.toIntVector()[index]});
+      if (value.isDoubleList() && value.toDoubleVector().size() == count) value = c10::List<double>({value.toDoubleVector()[index]});
+    }
+    size_t hole = 0;
+    Py_ssize_t place = 0;
+    for (const Spot& spot : spots) {
+      const bool divided = spot.kind != Spot::TENSOR && spot.count == count;
+      made->spots.push_back({spot.argument, spot.kind, divided ? 1 : spot.count});
+      for (uint32_t at = 0; at < spot.count; ++at, ++hole) {
+        const bool taken = !divided || at == index;
+        if (taken) made->holes.push_back(holes[hole]);
+        if (taken && !holes[hole].absent) places.push_back(place);
+        place += !holes[hole].absent;
+      }
+    }
+    return made;
+  }
 };
 
 // Marks tell apart calls that allocate different memory: layouts of tensors, and all arguments but the values of
@@ -175,6 +201,25 @@ inline bool keep(
   return true;
 }
 
+// The tensors among the arguments of a call. False if one is of an unusual kind.
+inline bool tensors_among(
+    const Stack& stack, size_t count, c10::Device device, c10::SmallVectorImpl<const at::Tensor*>& tensors) {
+  const auto add = [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return true;
+    tensors.push_back(&tensor);
+    return plain(tensor, device);
+  };
+  for (size_t at = stack.size() - count; at < stack.size(); ++at) {
+    if (stack[at].isTensor() && !add(stack[at].toTensor())) return false;
+    if (stack[at].isTensorList() || stack[at].isOptionalTensorList()) {
+      for (const IValue& each : stack[at].toListRef()) {
+        if (!each.isNone() && !add(each.toTensor())) return false;
+      }
+    }
+  }
+  return true;
+}
+
 // The tensor that a hole describes, over ``storage``.
 inline at::Tensor filled(const Hole& hole, const c10::Storage& storage) {
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), hole.keys, hole.dtype);
@@ -293,9 +338,29 @@ inline PyObject* kept_run(PyObject* self, PyObject* const* given, Py_ssize_t cou
   END_HANDLE_TH_ERRORS
 }
 
+inline PyObject* kept_object(std::unique_ptr<Arguments> arguments);
+
+// part(index, count): the arguments of the part for one of ``count`` tensors, and the places of their tensors.
+inline PyObject* kept_part(PyObject* self, PyObject* const* given, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  if (count != 2) {
+    PyErr_SetString(PyExc_TypeError, "part(index, count)");
+    return nullptr;
+  }
+  std::vector<Py_ssize_t> places;
+  const auto number = [&](int at) { return uint32_t(PyLong_AsUnsignedLong(given[at])); };
+  Ref part(kept_object(reinterpret_cast<Kept*>(self)->given->part(number(0), number(1), places)));
+  Ref found(checked(PyList_New(Py_ssize_t(places.size()))));
+  for (size_t at = 0; at < places.size(); ++at) PyList_SET_ITEM(found.get(), Py_ssize_t(at), checked(PyLong_FromSsize_t(places[at])));
+  return PyTuple_Pack(2, part.get(), found.get());
+  END_HANDLE_TH_ERRORS
+}
+
 inline PyTypeObject* kept_type() {
   static PyMethodDef methods[] = {
-      {"run", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(kept_run)), METH_FASTCALL, "Run the call again."}, {}};
+      {"run", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(kept_run)), METH_FASTCALL, "Run the call again."},
+      {"part", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(kept_part)), METH_FASTCALL, "Arguments of a part."},
+      {}};
   static PyTypeObject type = [] {
     PyTypeObject made = {PyVarObject_HEAD_INIT(nullptr, 0)};
     made.tp_name = "tensortide_core.Kept";

@@ -41,9 +41,12 @@ inline Ref new_value(State& s, const at::Tensor& tensor, PyObject* key, PyObject
 
 // Values of tensors that an op reads, and the storages of those that cannot be recomputed.
 struct Read {
-  Ref values{checked(PyList_New(0))}, held;
+  Ref values, held; // a tuple, a list
+  bool resident = true;
 
-  // False if Python has to bring it back, or to hear of it.
+  explicit Read(size_t tensors) : values(checked(PyTuple_New(Py_ssize_t(tensors)))) {}
+
+  // False if Python has to hear of it.
   bool add(State& s, const at::Tensor& tensor, PyObject* now) {
     auto* storage = storage_impl(tensor);
     Ref key(checked(PyLong_FromVoidPtr(storage)));
@@ -60,18 +63,25 @@ struct Read {
         hold(storage);
       } else {
         PyObject* newest = PyList_GET_ITEM(s.engine_values.get(), number);
-        if (!truth(s.defined.get(), at(newest, PyList_GET_SIZE(newest) - 1))) return false;
+        resident = resident && truth(s.defined.get(), at(newest, PyList_GET_SIZE(newest) - 1));
         s.on_block.read.share(block, s.on_engine.epoch.of(s.engine.get()));
       }
       PyList_SetItem(s.last_access.get(), number, Py_NewRef(now));
     }
-    if (PyList_Append(values.get(), value)) raise();
+    PyTuple_SET_ITEM(values.get(), added++, Py_NewRef(value));
     return true;
   }
 
- private:
-  void hold(c10::StorageImpl* storage) {
+  PyObject* holding() {
     if (!held.get()) held = Ref(checked(PyList_New(0)));
+    return held.get();
+  }
+
+ private:
+  Py_ssize_t added = 0;
+
+  void hold(c10::StorageImpl* storage) {
+    holding();
     if (PyList_Append(held.get(), object_of(storage->pyobj_slot()))) raise();
   }
 };
@@ -80,9 +90,10 @@ struct Read {
 struct Write {
   Ref value;
   PyObject* block = nullptr;
-  bool settled = false; // it cannot be recomputed, and nothing was made of it
+  bool fixed = false; // it cannot be recomputed, and the engine knows
+  bool secure = true; // the engine need not hear before it is overwritten
 
-  // False if Python has to prepare the write.
+  // False if Python has to do it.
   bool find(State& s, const IValue& argument) {
     if (!argument.isTensor() || !argument.toTensor().defined() || !plain(argument.toTensor(), s.device)) return false;
     PyObject* found = value_of(s, storage_impl(argument.toTensor()));
@@ -92,13 +103,14 @@ struct Write {
     value = Ref::to(found);
     const int64_t number = s.on_block.storage.number(block);
     if (number == PENDING) return true;
-    settled = true;
-    return at(s.fixed.get(), number) && !PyDict_GET_SIZE(PyList_GET_ITEM(s.children.get(), number));
+    fixed = at(s.fixed.get(), number);
+    secure = fixed && !PyDict_GET_SIZE(PyList_GET_ITEM(s.children.get(), number));
+    return true;
   }
 
-  // Note that ``call``, or one that cannot be repeated (None), has overwritten it.
-  void note(State& s, PyObject* call) const {
-    if (settled) {
+  // Note that ``call``, or one that cannot be repeated (None), has overwritten it, as number ``at`` of several.
+  void note(State& s, PyObject* call, size_t at) const {
+    if (fixed) {
       s.on_block.written.share(block, s.on_engine.ops.of(s.engine.get()));
       return;
     }
@@ -107,7 +119,7 @@ struct Write {
     s.on_value.block.share(next.get(), block);
     const bool stays = writes >= s.most_writes || s.on_block.stays.of(block) == Py_True;
     s.on_value.call.share(next.get(), stays ? Py_None : call);
-    s.on_value.place.number(next.get(), -1);
+    s.on_value.place.number(next.get(), -1 - int64_t(at));
     s.on_value.writes.number(next.get(), writes + 1);
     s.on_block.seen_ns.share(block, s.on_engine.clock_ns.of(s.engine.get()));
     PyObject* key = s.on_block.key.of(block);
@@ -185,7 +197,9 @@ struct Made {
   bool ordinary(const at::Tensor& tensor) const {
     if (!plain(tensor, s.device)) return false;
     if (value_of(s, storage_impl(tensor))) return true;
-    return call && storage_impl(tensor)->resizable() && !at::isIntegralType(tensor.scalar_type(), false);
+    if (!call || !storage_impl(tensor)->resizable()) return false;
+    const auto type = tensor.scalar_type();
+    return !(type == at::kLong || type == at::kInt) || tensor.dim() > 1 || int64_t(storage_impl(tensor)->nbytes()) > s.small;
   }
 
   void add(const at::Tensor& tensor, size_t place) {

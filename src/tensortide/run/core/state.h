@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unordered_map>
+#include <unordered_set>
 
 #include "kept.h"
 
@@ -14,7 +15,8 @@ struct Facts {
   enum Kind { UNSEEN, PYTHON, VIEW, RUN };
   Kind kind = UNSEEN;
   bool lean = false, factory = false, sums = false, random = false;
-  int target = -1; // place of the only argument that it writes
+  bool foreach = false; // it does one thing to each tensor of its lists
+  std::vector<int> written; // places of the arguments that it writes
   std::vector<int> statistics; // places of those that it updates, which its results do not depend on,
   int training = -1; // if this argument is true
   Ref func;
@@ -27,7 +29,7 @@ struct ValueFields {
   Field block, call, place, writes;
 };
 struct CallFields {
-  Field func, args, kwargs, generators, inputs, number, gradients, cost_ns, nbytes, workspace_bytes, sums, held;
+  Field func, args, kwargs, generators, inputs, number, gradients, cost_ns, nbytes, workspace_bytes, sums, held, count;
 };
 struct EngineFields {
   Field away_bytes, base_ns, budget, clock_ns, epoch, memory, ops, peak, plain_peak, taken_bytes;
@@ -60,11 +62,14 @@ struct State {
   Ref generator; // the default one
   Ref parents, pool, storage_bytes, work, nodes, above, sums; // for the search of what to evict
   int64_t by_work = 0, by_size = 0, by_staleness = 0;
-  Ref collect, dropped, facts_of, fresh, over, sweep; // functions of Python
+  Ref memories, dead, depth_of; // lists of the engine, for the search of histories
+  int64_t never = 0, seldom = 0;
+  Ref collect, dropped, facts_of, fresh, over, abandon, ready, note_write, gradient; // functions of Python
+  Ref no_room;
   Ref clock_held;
   PyObject* clock = nullptr; // null: that of the system
   c10::Device device = c10::kCPU;
-  int64_t most_writes = 0;
+  int64_t most_writes = 0, small = 0;
   int64_t depth = 0; // of the stack of modes
   int threads = -1; // at the last op
   unsigned arithmetic = 0;

@@ -18,7 +18,8 @@ from tensortide.run.block import Block, Recomputable, Value
 from tensortide.run.core.build import library
 from tensortide.run.core.facts import facts_of
 from tensortide.run.runtime import MOST_WRITES
-from tensortide.run.sizes import Room
+from tensortide.run.sizes import NO_ROOM, Room
+from tensortide.run.storages import NEVER, SELDOM, SMALL
 from tensortide.run.threads import active, take_off
 from tensortide.run.torch_compat import dispatcher, modes, pop_mode, push_mode
 
@@ -41,8 +42,11 @@ class Hooks:
         self.by_work, self.by_size, self.by_staleness = searched_by(runtime.engine.policy) or (0, 0, 0)
         self.clock = None if runtime.clock is time.perf_counter_ns else runtime.clock
         self.facts_of, self.detach = facts_of, torch.ops.aten.detach.default
-        self.dropped, self.fresh, self.sweep = storages.dropped, storages.fresh, storages.pending.sweep
+        self.dropped, self.fresh = storages.dropped, storages.fresh
         self.over = functools.partial(runtime.alone, runtime.exceeded)
+        self.ready, self.abandon = functools.partial(runtime.alone, runtime.prepared), runtime.engine.abandon
+        self.note_write, self.gradient, self.no_room = runtime.note_write, runtime.access.gradient, NO_ROOM
+        self.small, self.never, self.seldom = SMALL, NEVER, SELDOM
 
 
 def searched_by(policy: Policy) -> tuple[int, int, int] | None:
@@ -63,6 +67,8 @@ def switched_on(runtime: Runtime) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         runtime.storages.when_dropped = core.open(runtime, Hooks(runtime))
         stack.callback(core.close)
+        runtime.gradient_came, runtime.pending.search = core.gradient, core.sweep
+        stack.callback(setattr, runtime.pending, "search", None)
         if searched_by(runtime.engine.policy) is not None:
             runtime.engine.search = core.choose
             stack.callback(setattr, runtime.engine, "search", None)
