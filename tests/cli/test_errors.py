@@ -148,6 +148,7 @@ CASES = [
     ("report ok.tide --trace none/x.json", "cannot write none/x.json"),
     ("report ok.tide --html ok.tide/new/x.html", "ok.tide is not a directory"),
     ("report ok.tide --html folder", "cannot write folder"),
+    ("report ok.tide --html ok.tide", "cannot write ok.tide: a captured step is there"),
     ("report ok.tide --html w.py", "cannot write w.py: it is there, and no result"),
     ("capture w.py:ok -o w.py", "cannot write w.py: it is there, and no result"),
     ("capture w.py:ok -o none/x.tide", "cannot write none/x.tide"),

@@ -128,6 +128,8 @@ class Files:
                 raise OutputError("an output needs the name of a file.")
             if path in paths:
                 raise OutputError(f"two outputs go to {path}: give each a file of its own.")
+            if path.suffix == ".tide" and path.exists():
+                raise OutputError(f"cannot write {path}: a captured step is there. Give another name.")
             paths.add(path)
             format_.check(path)
 
