@@ -142,7 +142,8 @@ def _registry() -> Any:
 
 def _refusal() -> CaptureError:
     return CaptureError(
-        f"PyTorch {torch.__version__} cannot pretend to have a GPU in this build: capture on cpu, or on a CUDA build"
+        f"PyTorch {torch.__version__} cannot pretend to have a GPU in this build: capture on cpu, with PyTorch 2.11 or "
+        "newer, or on a machine with a GPU"
     )
 
 

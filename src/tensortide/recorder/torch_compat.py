@@ -196,9 +196,9 @@ def _op(name: str) -> Any:
 
 generic_scan: Any = found("torch._higher_order_ops.scan.generic_scan")
 """Runs ``scan`` step by step; before 2.5 there is neither."""
-ensure_cuda_guard: Any = found("torch._C._ensureCUDADeviceGuardSet")
-"""Installs a no-op guard in place of a CUDA guard without a device. PyTorch has it from 2.10 on; before, no GPU can be
-pretended."""
+ensure_cuda_guard: Any = found("torch._C._ensureCUDADeviceGuardSet") if VERSION >= (2, 11) else None
+"""Installs a no-op guard in place of a CUDA guard without a device; without it no GPU can be pretended. 2.10 has it,
+too, but leaves some tensors of a step on the CPU there."""
 
 
 def forget_missing_gpu() -> None:
