@@ -29,14 +29,18 @@ def write_file(path: str | os.PathLike[str], content: str | bytes, *, folders: b
     ``folders``: make the folders of ``path`` that are missing.
 
     Raises:
-        OutputError: the directory is missing, ``path`` is a directory, permission is missing, the disk is full.
+        OutputError: the directory is missing, ``path`` is a directory, permission is missing, the disk is full, or a
+            program or weights are there.
     """
+    _check_replaceable(Path(path))
     _write({Path(path): content}, folders=folders)
     return Path(path)
 
 
 def write_files(files: Mapping[Path, str | bytes]) -> tuple[Path, ...]:
     """Write all of ``files`` or none: each content to its path, in folders that are made where they are missing.
+
+    What is there is replaced, whatever it is: the names are the writer's own.
 
     Raises:
         OutputError: as ``write_file``; what was there before is as it was.
@@ -51,7 +55,7 @@ def _write(files: Mapping[Path, str | bytes], *, folders: bool) -> None:
     path = Path()
     try:
         for path, content in files.items():
-            target = check_writable(path, folders=folders)
+            target = _check_place(path, folders=folders)
             if folders:
                 _make_folders(path.parent, made)
             data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
@@ -81,7 +85,18 @@ def check_writable(path: str | os.PathLike[str], *, folders: bool = False) -> Pa
         OutputError: the directory is missing, ``path`` is a directory, permission is missing, or a file of a program
             or of weights is there.
     """
-    target = Path(path)
+    target = _check_place(Path(path), folders=folders)
+    _check_replaceable(target)
+    return target
+
+
+def _check_replaceable(target: Path) -> None:
+    """Raise OutputError if a program or weights are at ``target``."""
+    if target.suffix.lower() in _SOURCES and target.is_file():
+        raise OutputError(f"cannot write {target}: it is there, and no result. Give another name.")
+
+
+def _check_place(target: Path, *, folders: bool) -> Path:
     if target.is_dir():
         raise OutputError(f"cannot write {target}: it is a directory.\nGive the name of a file in it.")
     parent = target.parent
@@ -90,8 +105,6 @@ def check_writable(path: str | os.PathLike[str], *, folders: bool = False) -> Pa
     if not parent.is_dir():
         what = "is not a directory" if parent.exists() else "does not exist"
         raise OutputError(f"cannot write {target}: {parent} {what}.\nCreate it first.")
-    if target.suffix.lower() in _SOURCES and target.is_file():
-        raise OutputError(f"cannot write {target}: it is there, and no result. Give another name.")
     if target.exists() and not os.access(target, os.W_OK):
         raise OutputError(f"cannot write {target}: permission denied.")
     if not target.exists() and not os.access(parent, os.W_OK):

@@ -15,10 +15,10 @@ _FEW = 2
 
 def notes(texts: Sequence[str]) -> Iterator[Note]:
     """Yield a note for each assumption."""
-    title, remark = "Assumed", "what the step does not tell"
+    title = "Assumptions"
     for text in texts:
-        yield Note(text=text, kind="assumption", title=title, remark=remark)
-        title = remark = ""
+        yield Note(text=text, kind="assumption", title=title)
+        title = ""
 
 
 def brief(graph: Graph) -> tuple[Note, ...]:
