@@ -187,7 +187,7 @@ def captured(
 
 
 def compiled_step(wanted: bool) -> CompiledStep | None:
-    """What runs the graphs of ``torch.compile``, if they are ``wanted``: it takes a second to import."""
+    """Make the runner of ``torch.compile``'s graphs if they are ``wanted``; its import takes a second."""
     if not wanted:
         return None
     from tensortide.recorder.compiled import CompiledStep

@@ -130,7 +130,7 @@ class CompiledStep:
     # -- what is compiled -----------------------------------------------------------------------
 
     def _callback(self, compiled: Any) -> Any:
-        """What is called for frames of code in place of ``compiled``; None and False mean: nothing is compiled."""
+        """Return the callback for frames of code in place of ``compiled``; None and False mean: nothing is compiled."""
         if compiled is None or compiled is False:
             return compiled
         self.called += 1

@@ -67,7 +67,7 @@ def is_internal(filename: str) -> bool:
 
 
 class _Of(NamedTuple):
-    """What a node of a compiled graph tells: module and line, whether it computes a part of the forward pass, and
+    """The origin of a node of a compiled graph: module and line, whether it computes a part of the forward pass, and
     whether it is of an optimizer."""
 
     module: int
@@ -186,7 +186,7 @@ class Tracker:
         return _context(Phase.FORWARD if trains else Phase.OTHER, (module, source, branch))
 
     def _told(self, node: torch.fx.Node) -> _Of:
-        """What ``node`` tells of its place."""
+        """Read the origin of ``node`` from its metadata."""
         meta, source, updates = node.meta, OUTSIDE, False
         stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
         known = [self._module_ids[int(key)] for key in stack if key.isdecimal() and int(key) in self._module_ids]

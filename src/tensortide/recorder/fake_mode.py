@@ -101,11 +101,11 @@ class StepFakeMode(FakeTensorMode):
         return self
 
     def assumptions(self, depends: bool | None = None) -> tuple[str, ...]:
-        """What was assumed of values. ``depends``: whether the ops of the step depend on stand-ins, if that is known"""
+        """List the assumptions. ``depends``: whether the ops of the step depend on stand-ins, if that is known."""
         return (*sorted(self.answered | self.remarks), *self.values.assumptions(depends))
 
     def decisive(self, depends: bool | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Those on which ops or sizes of the step depend, and those on which they may."""
+        """List the assumptions on which ops or sizes of the step depend, and those on which they may."""
         certain, possible = self.values.decisive(depends)
         return (*sorted(self.answered), *certain), tuple(possible)
 

@@ -47,7 +47,7 @@ def _head(frame: FrameType | None) -> str:
 
 
 def _state(frame: FrameType) -> Hashable:
-    """What decides the end of the innermost loop that runs, and of those around it; None if it ends by itself."""
+    """Return the state that decides when the running loop and those around it end; None if it ends by itself."""
     found: list[Hashable] = []
     inner: FrameType | None = frame
     while inner is not None and not inner.f_code.co_filename.startswith(OWN):
