@@ -44,8 +44,10 @@ def _junk_and_log(path: Path) -> None:
     path.write_bytes(b"loading ...\n\n" + path.read_bytes())
 
 
-def _metagraph(path: Path, *, bare: bool = False) -> None:
+def _metagraph(path: Path, *, bare: bool = False, version: str = "") -> None:
     graph = MetaGraph()
+    if version:
+        graph.meta.meta_info_def.tensorflow_version = version
     graph.feed("x", 8, 16)
     graph.variable("W", 16, 32)
     graph.node("y", "MatMul", "x", "W")
@@ -104,6 +106,7 @@ READ: dict[str, tuple[str, Make]] = {
     "list with a header": ("profiler", lambda path: path.write_text("op,ns\naten.mm,5\n")),
     "list": ("profiler", lambda path: path.write_bytes(b"aten.mm,5.5e3\r\n")),
     "MetaGraph": ("tf1", _metagraph),
+    "MetaGraph, its version alone": ("tf1", lambda path: _metagraph(path, version="2.15.1")),
     "MetaGraph, packed": ("tf1", _packed(_metagraph)),
     "GraphDef": ("tf1", lambda path: _metagraph(path, bare=True)),
 }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tensortide.graph import Phase
 from tensortide.importers.imported import Imported
-from tensortide.importers.inductor.read import trace_of_texts
+from tensortide.importers.inductor.read import Texts, trace_of_texts
 from tensortide.importers.textfile import TextFile
 
 FORWARD = """\
@@ -59,8 +59,8 @@ STEP = {Phase.FORWARD: FORWARD, Phase.BACKWARD: BACKWARD, Phase.OPTIMIZER: WEIGH
 
 def trace(*texts: str, bind: Mapping[str, int] | None = None) -> Imported:
     """The Trace of a forward dump, a backward and an optimizer one, as many as there are."""
-    files = {phase: TextFile(f"{phase}.py", text) for phase, text in zip(STEP, texts, strict=False)}
-    return trace_of_texts(files, bind=bind)
+    files = [TextFile(f"{phase}.py", text) for phase, text in zip(STEP, texts, strict=False)]
+    return trace_of_texts(Texts(files[:1], files[1:2], *files[2:]), bind=bind)
 
 
 def body(*lines: str, parameters: str = 'primals_1: "f32[4, 6]", primals_2: "f32[6]"', result: str = "()") -> str:

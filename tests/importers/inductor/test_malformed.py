@@ -109,18 +109,21 @@ def test_files(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "fx_graph_transformed.py").write_text(text)
     dumps = find_dumps(tmp_path)
-    assert [path and path.parent.name for path in dumps] == [
+    assert [path and path.parent.name for path in (*dumps.forward, *dumps.backward, dumps.weight)] == [
         "model__0_forward_1.0",
         "model__0_backward_2.1",
         "model__1_inference_4.2",
     ]
     assert read_dumps(*dumps).graph.ops == trace(FORWARD, BACKWARD, WEIGHT).graph.ops
-    other = tmp_path / "run" / "model__2_forward_1.0"
-    other.mkdir()
-    (other / "fx_graph_transformed.py").write_text(FORWARD)
-    with pytest.raises(
-        TraceError, match=r"graphs of 3 models: name the files of one \(--compiled .*\)\n  .*\n  .*model__0_forward"
-    ):
+    for name in ("inference_5.3", "inference_6.4"):
+        other = tmp_path / "run" / f"model__{name[10]}_{name}"
+        other.mkdir()
+        (other / "fx_graph_transformed.py").write_text(WEIGHT if "5" in name else WEIGHT.replace("f32[8]", "f32[9]"))
+        if "5" in name:  # the optimizer's graph, compiled again
+            weight = find_dumps(tmp_path).weight
+            assert weight is not None
+            assert weight.parent == other
+    with pytest.raises(TraceError, match=r"which of 3 graphs .* optimizer's is not clear: name .*\n  .*model__1"):
         find_dumps(tmp_path)
 
 

@@ -10,7 +10,7 @@ import pytest
 from tensortide.errors import TraceError
 from tensortide.graph import OUTSIDE, Const, Phase, Role, load, save, validate
 from tensortide.importers.imported import Imported
-from tensortide.importers.inductor.read import trace_of_texts
+from tensortide.importers.inductor.read import Texts, trace_of_texts
 from tensortide.importers.textfile import TextFile
 from tensortide.timelines import NEVER_READ, liveness
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, STEP, WEIGHT, bare, body, newer, trace
@@ -151,8 +151,8 @@ def test_an_optimizer_that_could_be_read_in_two_ways_is_not_guessed() -> None:
 
 
 def test_an_optimizer_without_a_backward_stands_alone() -> None:
-    files = {phase: TextFile(f"{phase}.py", STEP[phase]) for phase in (Phase.FORWARD, Phase.OPTIMIZER)}
-    made = trace_of_texts(files)
+    forward, weight = (TextFile(f"{phase}.py", STEP[phase]) for phase in (Phase.FORWARD, Phase.OPTIMIZER))
+    made = trace_of_texts(Texts([forward], [], weight))
     validate(made.graph)
     assert "arg0_1" in made.tensors
     assert any("without a backward graph" in note for note in made.graph.meta.assumptions)
@@ -279,4 +279,4 @@ def test_a_backward_alone() -> None:
 
 
 def trace_backward(text: str) -> Imported:
-    return trace_of_texts({Phase.BACKWARD: TextFile("backward.py", text)})
+    return trace_of_texts(Texts([], [TextFile("backward.py", text)]))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tensortide.expr import parse
-from tensortide.importers.tf1.program import Program
+from tensortide.importers.tf1.program import MetaGraphError, Program
 from tensortide.importers.tf1.read import read_program
 from tests.importers.tf1.build import FLOAT, INT, Graph
 
@@ -127,3 +129,79 @@ def test_examples_make_whole_sizes() -> None:
     graph.train("y")
     program = read_program(graph.data())
     assert program.hints["b"] % 60 == 0
+
+
+def reshaped(batch: int = 8) -> Graph:
+    """A product of rows, cut into heads by numbers of the file, and a gradient that has the shape as numbers too."""
+    graph = Graph()
+    graph.feed("x", batch, 20, 40)
+    graph.variable("W", 40, 36)
+    graph.node("rows", "Reshape", "x", graph.const("flat", -1, 40), T=FLOAT)
+    graph.node("y", "MatMul", "rows", "W")
+    graph.node("heads", "Reshape", "y", graph.const("cut", batch, 20, 4, 9), T=FLOAT)
+    graph.node("grad", "Relu", "heads")
+    graph.node("back", "Reshape", "grad", graph.const("gradients/heads_grad/Shape", 20 * batch, 36), T=FLOAT)
+    graph.train("back")
+    return graph
+
+
+@pytest.mark.parametrize("bind", [{"x": ["n", "t", "f"]}, {"cut": ["n", "t", "a", 9]}, {"x": ["n", 20, "f"]}])
+def test_a_name_reaches_the_numbers_that_say_the_same(bind: dict[str, list[str | int]]) -> None:
+    """``n*t = 8*20`` where a product of rows is cut: forward and gradient have both, wherever they are bound."""
+    program = read_program(reshaped().data(), bind=bind)
+    first, second = shape_of(program, "x")[:2]
+    assert first == "n"
+    assert shape_of(program, "heads")[:2] == [first, second]
+    assert parse(shape_of(program, "back")[0]) == parse(first) * parse(second)
+
+
+def test_a_size_bound_in_one_place_and_kept_in_another_is_refused() -> None:
+    """A batch of 1 is a number wherever nobody names it: the caller who names one of two that must be equal is told."""
+    graph = reshaped(1)
+    graph.feed("mask", 1, 4, 9, 20)
+    graph.node("scores", "BatchMatMul", "mask", "turned")
+    graph.node("turned", "Transpose", "heads", graph.const("order", 0, 2, 1, 3))
+    graph.train("scores")
+    with pytest.raises(MetaGraphError, match=r"node scores: .*n, equal in the file, bound by the caller in one place"):
+        read_program(graph.data(), bind={"cut": ["n", 20, 4, 9]})
+
+
+def repeated() -> Graph:
+    """What is repeated twice, each time as often as a number of its own says, and must be as long."""
+    graph = Graph()
+    graph.feed("x", -1, dtype=INT)
+    for name in ("inputs", "labels"):
+        graph.node(f"{name}/cut", "Slice", "x", graph.const(f"{name}/at", 2), graph.const(f"{name}/size", -1))
+        graph.node(name, "Tile", f"{name}/cut", graph.const(f"{name}/times", 12))
+    graph.node("both", "AddN", "inputs", "labels", T=FLOAT)
+    graph.train("both")
+    return graph
+
+
+def test_a_number_named_in_one_of_two_places_that_a_product_ties_is_refused() -> None:
+    """``12*(s - 2)`` must be ``n*(s - 2)``: the formulas of both would differ at every other n."""
+    with pytest.raises(MetaGraphError, match=r"node both: .*bound"):
+        read_program(repeated().data(), bind={"inputs/times": ["n"]})
+    program = read_program(repeated().data(), bind={"(inputs|labels)/times": ["n"]})
+    assert shape_of(program, "inputs") == shape_of(program, "labels") == ["b*n - 2*n"]
+
+
+def test_a_number_that_stays_one_beside_a_size_of_its_value_is_said() -> None:
+    """Ones as many as the batch, with which nothing is computed that could tell."""
+    graph = Graph()
+    graph.feed("x", 8, 40)
+    graph.node("ones", "Fill", graph.const("how_many", 8), graph.node("one", "Const", dtype=FLOAT), T=FLOAT)
+    graph.train("x", "ones")
+    program = read_program(graph.data(), bind={"x": ["n", "f"]})
+    assert shape_of(program, "ones") == ["8"]
+    assert any(note.startswith("the number 8 of how_many") for note in program.notes)
+
+
+def test_a_fed_vector_has_an_element_for_each_of_the_batch() -> None:
+    graph = Graph()
+    graph.feed("ids", -1, -1, dtype=INT)
+    graph.feed("lengths", -1, dtype=INT)
+    graph.train("ids", "lengths")
+    program = read_program(graph.data())
+    assert shape_of(program, "lengths") == shape_of(program, "ids")[:1] == ["b"]
+    assert "lengths is taken to have an element for each of the batch" in program.notes

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tensortide.cost import count
 from tensortide.expr import symbol
+from tensortide.importers.tf1.building.convert import graph_of_program
 from tensortide.importers.tf1.program import MetaGraphError
 from tensortide.importers.tf1.read import read_program
 from tensortide.importers.tf1.reading.proto import message
+from tensortide.importers.tf1.shapes import TABLE
 from tests.importers.tf1.build import FLOAT, INT, Graph, counted_loop
 
 
@@ -129,6 +132,47 @@ def test_an_exit_outside_of_loops() -> None:
     graph.train("out")
     with pytest.raises(MetaGraphError, match="node out: it leaves a loop"):
         read_program(graph.data())
+
+
+def read_or_refused(kind: str) -> None:
+    """An op without its inputs and attributes is read or refused in one line, never with a traceback."""
+    for inputs in ((), ("x",), ("x", "W", "x"), ("x:3",)):
+        graph = small()
+        graph.node("odd", kind, *inputs)
+        graph.node("after", "Relu", "odd")
+        graph.train("after")
+        if not refused(graph.data()):
+            count(graph_of_program(read_program(graph.data())))
+
+
+@pytest.mark.parametrize("kind", ["IdentityN", "TensorArrayWriteV3", "Const", "Exit", "While", "If", "Unheard"])
+def test_ops_without_their_inputs_and_attributes(kind: str) -> None:
+    read_or_refused(kind)
+
+
+@pytest.mark.slow
+def test_all_ops_without_their_inputs_and_attributes() -> None:
+    for kind in sorted(TABLE):
+        read_or_refused(kind)
+
+
+def test_a_cycle_of_control_edges() -> None:
+    graph = small()
+    graph.node("a", "Relu", "x", "^b")
+    graph.node("b", "Relu", "a")
+    graph.train("b")
+    with pytest.raises(MetaGraphError, match="cycle that no NextIteration closes"):
+        read_program(graph.data())
+
+
+def test_a_long_chain_is_read() -> None:
+    graph = small()
+    last = "x"
+    for i in range(700):
+        graph.feed(f"x{i}", -1, 16)
+        last = graph.node(f"sum{i}", "AddN", last, f"x{i}", T=FLOAT)
+    graph.train(last)
+    assert read_program(graph.data()).hints.keys() == {"b", "h"}
 
 
 def test_a_function_that_is_missing() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -20,10 +22,11 @@ _FORWARD = "fx_graph_transformed_forward.py"
 
 
 class Dumps(NamedTuple):
-    """The dumps of one step."""
+    """The dumps of one step: forward graphs in the order in which they ran, the backward graph of each or None, and the
+    optimizer's."""
 
-    forward: Path
-    backward: Path | None
+    forward: tuple[Path, ...]
+    backward: tuple[Path | None, ...]
     weight: Path | None
 
 
@@ -45,32 +48,48 @@ def find_dumps(folder: str | os.PathLike[str]) -> Dumps:
     that the compiler makes (``model__0_forward_1.0``), at any depth. Of a graph that was compiled several times it is
     the last.
 
+    The compiler numbers graphs as it compiles them, so forward graphs are in the order of their numbers, and a graph
+    without gradients that follows all others is the optimizer's.
+
     Raises:
-        TraceError: there is none, or there are graphs of several models (graph breaks): the message lists them.
+        TraceError: there is none, or there are graphs of several optimizers: the message lists them.
     """
     place = Path(folder)
     plain = {kind: place / f"fx_graph_transformed_{kind}.py" for kind in ("forward", "backward", "weight")}
     existing = {kind: path for kind, path in plain.items() if path.is_file()}
     if "forward" in existing:
-        return Dumps(existing["forward"], existing.get("backward"), existing.get("weight"))
+        return Dumps((existing["forward"],), (existing.get("backward"),), existing.get("weight"))
     found: dict[tuple[int, str], tuple[tuple[int, int], Path]] = {}
     for path in sorted(place.rglob(DUMP)):
         if match := _FOLDER.fullmatch(path.parent.name):
             key, order = (int(match["model"]), match["kind"]), (int(match["number"]), int(match["run"] or 0))
             found[key] = max(found.get(key, (order, path)), (order, path))
-    forwards = [model for model, kind in found if kind == "forward"]
-    others = [model for model, kind in found if kind == "inference"]
-    models, weights = (forwards, others) if forwards else (others, [])
-    if len(models) != 1 or len(weights) > 1:
-        listed = "".join(f"\n  {path}" for _, path in found.values())
-        count = len({model for model, _ in found})
-        together = "(--compiled captures all graphs of a workload or script together)"
-        what = f"graphs of {count} models: name the files of one {together}" if found else f"no {DUMP}"
-        raise TraceError(f"{place}: {what}{listed}")
-    model = models[0]
-    kinds = {kind: found[key][1] for key in found for kind in [key[1]] if key[0] == model}
-    weight = found[weights[0], "inference"][1] if weights else None
-    return Dumps(kinds["forward" if forwards else "inference"], kinds.get("backward"), weight)
+    if not found:
+        raise TraceError(f"{place}: no {DUMP}")
+    trained = sorted((order, model) for (model, kind), (order, _) in found.items() if kind == "forward")
+    others = sorted((order, model) for (model, kind), (order, _) in found.items() if kind == "inference")
+    if not trained:
+        return Dumps(tuple(found[model, "inference"][1] for _, model in others), (None,) * len(others), None)
+    last = max(order for (_, kind), (order, _) in found.items() if kind != "inference")
+    weights = [found[model, "inference"][1] for order, model in others if order > last or len(others) == 1]
+    if len(weights) != len(others) or not _grow(weights):
+        listed = "".join(f"\n  {found[model, 'inference'][1]}" for _, model in others)
+        raise TraceError(
+            f"{place}: which of {len(others)} graphs without gradients is the optimizer's is not clear: name the files "
+            f"of one step (--compiled captures all graphs of a workload or script together){listed}"
+        )
+    backwards = tuple(found[model, "backward"][1] if (model, "backward") in found else None for _, model in trained)
+    forwards = tuple(found[model, "forward"][1] for _, model in trained)
+    return Dumps(forwards, backwards, weights[-1] if weights else None)
+
+
+def _grow(graphs: Sequence[Path]) -> bool:
+    """True if each graph takes all that the one before it does, as that of an optimizer does whose state exists now."""
+    from tensortide.importers.inductor.syntax import parse
+    from tensortide.importers.textfile import read_text
+
+    taken = [Counter(str(one.type) for one in parse(read_text(path)).parameters) for path in graphs]
+    return all(before <= after for before, after in itertools.pairwise(taken))
 
 
 _DUMP = re.compile(

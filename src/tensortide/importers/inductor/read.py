@@ -2,39 +2,57 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
+from typing import NamedTuple
 
 from tensortide.errors import TraceError
 from tensortide.graph.model import OUTSIDE, TENSOR, Call, Graph, Meta, Op, Phase, Role, Source, Value
 from tensortide.importers.imported import Imported
 from tensortide.importers.inductor.assembly import Assembly, Kernel
-from tensortide.importers.inductor.phase import Part, Reading
-from tensortide.importers.inductor.syntax import Program, name_of_call, parse
-from tensortide.importers.inductor.types import TensorType
+from tensortide.importers.inductor.connect import Readings, Step, read_step
+from tensortide.importers.inductor.phase import Reading
+from tensortide.importers.inductor.syntax import Program, parse
 from tensortide.importers.inductor.values import call_of
 from tensortide.importers.textfile import TextFile, read_text
 
 _VIEWS = "which ops are views follows from their names, and results are dense where a dump has no strides"
 
 
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str] | None] | None
+
+
+class Texts(NamedTuple):
+    """The dumped graphs of a step: forward graphs in the order of execution, the backward graph of each if there is
+    one, and the optimizer's."""
+
+    forward: Sequence[TextFile | None]
+    backward: Sequence[TextFile | None] = ()
+    weight: TextFile | None = None
+
+    def all(self) -> list[TextFile]:
+        """List the texts, forward first."""
+        return [text for text in (*self.forward, *self.backward, self.weight) if text is not None]
+
+
 def read_dumps(
-    forward: str | os.PathLike[str] | None = None,
-    backward: str | os.PathLike[str] | None = None,
+    forward: Paths = None,
+    backward: Paths = None,
     weight: str | os.PathLike[str] | None = None,
     *,
     bind: Mapping[str, int] | None = None,
 ) -> Imported:
-    """The step of up to three graphs that PyTorch's compiler dumped (``fx_graph_transformed.py`` or
-    ``fx_graph_readable.py``, plain or ``.gz``): forward (or inference), backward, optimizer. They are never executed.
+    """The step of graphs that PyTorch's compiler dumped (``fx_graph_transformed.py`` or ``fx_graph_readable.py``, plain
+    or ``.gz``): forward (or inference), backward, optimizer. They are never executed. Several forward graphs are parts
+    of the step in the order in which they run, each with its backward graph at the same place, or None.
 
-    Kernels are all calls but getitem, in the order of the graphs. Tensors are numbered as they come up: parameters of
-    the forward graph first. A backward parameter is the forward tensor of its name; what the backward defines is new,
-    whatever its name. Parameters of the optimizer graph are the forward's and the gradients if shapes, in order, leave
-    one way only to tell which; else they are tensors of their own, and the graph's assumptions say so.
+    Kernels are all calls but getitem, in the order of the graphs; backward graphs run in reverse. Tensors are numbered
+    as they come up: parameters of the forward graph first. A backward parameter is the forward tensor of its name; what
+    the backward defines is new, whatever its name. Parameters of a further forward graph are results of earlier ones,
+    and those of the optimizer graph the forward's and the gradients, if shapes, in order, leave one way only to tell
+    which; else the former is an error, and the latter are tensors of their own, as the graph's assumptions say.
 
     ``bind``: values of symbolic dimensions. The tensors whose size needs another are ``unknown``.
 
@@ -42,33 +60,33 @@ def read_dumps(
         TraceError: a file cannot be read, is no such dump, is damaged, or contradicts itself or another; no file is
             given, or none has a kernel. The message names file, line and column.
     """
-    paths = {Phase.FORWARD: forward, Phase.BACKWARD: backward, Phase.OPTIMIZER: weight}
-    return trace_of_texts({phase: read_text(path) for phase, path in paths.items() if path is not None}, bind=bind)
+    return trace_of_texts(
+        Texts(_texts(forward), _texts(backward), None if weight is None else read_text(weight)), bind=bind
+    )
 
 
-def trace_of_texts(
-    texts: Mapping[Phase, TextFile], *, bind: Mapping[str, int] | None = None, name: str = ""
-) -> Imported:
+def _texts(paths: Paths) -> list[TextFile | None]:
+    given = [paths] if paths is None or isinstance(paths, (str, os.PathLike)) else paths
+    return [None if path is None else read_text(path) for path in given]
+
+
+def trace_of_texts(texts: Texts, *, bind: Mapping[str, int] | None = None, name: str = "") -> Imported:
     """The same of texts that are not in files. ``name`` is that of the workload."""
-    programs = {phase: parse(texts[phase]) for phase in Phase if phase in texts}
-    for program in programs.values():
-        if all(parameter.type is None for parameter in program.parameters) and not any(n.type for n in program.nodes):
-            raise TraceError(
-                f"{program.file.path}: nothing in it has a type, so no size is known: "
-                "give fx_graph_transformed.py or fx_graph_readable.py"
-            )
+    count = max(len(texts.forward), len(texts.backward))
+    forward, backward = ((*given, *[None] * (count - len(given))) for given in (texts.forward, texts.backward))
+    step = Step(tuple(map(_program, forward)), tuple(map(_program, backward)), _program(texts.weight))
     made = Assembly(bind or {})
     notes = [_VIEWS]
-    _check_bindings(bind or {}, programs)
-    readings = _read(programs, made, notes)
+    _check_bindings(bind or {}, texts.all())
+    readings = read_step(step, made, notes)
     if not made.kernels:
-        raise TraceError(f"{', '.join(text.path for text in texts.values())}: no kernel in it")
+        raise TraceError(f"{', '.join(text.path for text in texts.all())}: no kernel in it")
     _keep(readings, made)
     _mark_written(made)
     if made.unknown:
         symbols = ", ".join(sorted(made.unbound))
         notes.append(f"the sizes of {len(made.unknown)} tensors are unknown and count 0 bytes: no value for {symbols}")
-    name = name or next(iter(texts.values())).path
+    name = name or texts.all()[0].path
     return Imported(
         _graph(made, name, tuple(notes)),
         kernels=tuple(kernel.text for kernel in made.kernels),
@@ -77,105 +95,63 @@ def trace_of_texts(
     )
 
 
-def _check_bindings(bind: Mapping[str, int], programs: Mapping[Phase, Program]) -> None:
+def _program(text: TextFile | None) -> Program | None:
+    if text is None:
+        return None
+    program = parse(text)
+    if all(parameter.type is None for parameter in program.parameters) and not any(n.type for n in program.nodes):
+        raise TraceError(
+            f"{program.file.path}: nothing in it has a type, so no size is known: "
+            "give fx_graph_transformed.py or fx_graph_readable.py"
+        )
+    return program
+
+
+def _check_bindings(bind: Mapping[str, int], texts: Sequence[TextFile]) -> None:
     """Raise TraceError for a value that is no size, or of a symbol that no dump has."""
     for name, value in bind.items():
         if value < 0:
             raise TraceError(f"{name} is a size: {value} is none")
         word = re.compile(rf"\b{re.escape(name)}\b")
-        if not any(word.search(line) for program in programs.values() for line in program.file.lines):
-            files = ", ".join(program.file.path for program in programs.values())
-            raise TraceError(f"no dimension {name} in {files}")
+        if not any(word.search(line) for text in texts for line in text.lines):
+            raise TraceError(f"no dimension {name} in {', '.join(text.path for text in texts)}")
 
 
-def _read(programs: Mapping[Phase, Program], made: Assembly, notes: list[str]) -> dict[Phase, Reading]:
-    """Every program's names, after its kernels and tensors were put into ``made``."""
-    readings: dict[Phase, Reading] = {}
-    for phase, program in programs.items():
-        reading = readings[phase] = Reading(program, phase, made)
-        forward, backward = readings.get(Phase.FORWARD), readings.get(Phase.BACKWARD)
-        match phase:
-            case Phase.BACKWARD:
-                reading.parameters(forward.names if forward else {}, local=forward is not None)
-            case Phase.OPTIMIZER if forward and backward:
-                reading.parameters(_matched(program, forward, backward, made, notes))
-            case Phase.OPTIMIZER if forward:
-                notes.append("without a backward graph, arguments of the optimizer's graph are tensors of their own")
-                reading.parameters({})
-            case _:
-                reading.parameters({})
-        reading.nodes()
-    return readings
-
-
-def _matched(
-    program: Program, forward: Reading, backward: Reading, made: Assembly, notes: list[str]
-) -> dict[str, int | Part | None]:
-    """The tensors that parameters of the optimizer's graph stand for; where that is not certain, ``notes`` say so.
-
-    The weights with a gradient, in order, are a run of consecutive parameters of the same types that are all written;
-    their gradients are a run that is not. Unless there is exactly one such run, none is taken.
-    """
-    pairs = [pair for pair in zip(forward.arguments, backward.results, strict=False) if None not in pair]
-    types = [made.types[weight][:2] for weight, _ in pairs if weight is not None]
-    given = [(one.name, one.type[:2]) for one in program.parameters if isinstance(one.type, TensorType)]
-    written = _written(program)
-    found: dict[str, int | Part | None] = {}
-    unclear = []
-    for what, side, wanted in (("weights", 0, True), ("gradients", 1, False)):
-        runs = [
-            run
-            for start in range(len(given) - len(types) + 1)
-            for run in [given[start : start + len(types)]]
-            if [kind for _, kind in run] == types and all((name in written) is wanted for name, _ in run)
-        ]
-        if len(runs) == 1 and types:
-            found.update({name: pair[side] for (name, _), pair in zip(runs[0], pairs, strict=True)})
-        else:
-            unclear.append(f"{what} ({len(runs)} ways)")
-    if unclear:
-        notes.append(
-            f"which arguments of the optimizer's graph are {' and '.join(unclear)} is not certain: "
-            "they are tensors of their own"
-        )
-    return found
-
-
-def _written(program: Program) -> set[str]:
-    """Names that ``aten.copy_`` writes."""
-    return {
-        target.id
-        for node in program.nodes
-        if name_of_call(node.value) == "torch.ops.aten.copy_.default"
-        for target in getattr(node.value, "args", ())[:1]
-        if isinstance(target, ast.Name)
-    }
-
-
-def _keep(readings: Mapping[Phase, Reading], made: Assembly) -> None:
+def _keep(readings: Readings, made: Assembly) -> None:
     """Roles and ends of what the graphs take and return.
 
     What the forward returns once and the backward takes is saved for it; what it returns twice is a result as well.
+    What one graph returns and the next takes ends with its last use.
     """
-    forward, backward = readings.get(Phase.FORWARD), readings.get(Phase.BACKWARD)
-    saved = {tensor for tensor in backward.arguments if tensor is not None} if backward else set()
-    for reading in readings.values():
-        for tensor, times in Counter(tensor for tensor in reading.results if tensor is not None).items():
-            block = made.block(tensor)
-            if block.persistent or (reading is forward and times == 1 and tensor in saved):
-                continue
-            block.kept = True
-            if block.role is Role.TEMPORARY:
-                block.role = _RETURNED[reading.phase]
-    if forward and backward:
+    for forward, backward in reversed(readings.pairs):  # as gradients are passed on
+        saved = {tensor for tensor in backward.arguments if tensor is not None} if backward else set()
+        _returned(forward, saved, readings.passed, made)
+        _returned(backward, set(), readings.passed, made)
+        if not forward or not backward:
+            continue
         for tensor in saved:  # resident when the backward pass starts
             block = made.block(tensor)
             block.until = max(block.until, backward.first)
             if block.role is Role.TEMPORARY:
                 block.role = Role.ACTIVATION
         for weight, gradient in zip(forward.arguments, backward.results, strict=False):
-            if weight is not None and gradient is not None:
+            if weight is not None and gradient is not None and weight not in readings.passed:
                 made.block(weight).role = Role.PARAMETER
+    _returned(readings.weight, set(), readings.passed, made)
+
+
+def _returned(reading: Reading | None, saved: Set[int], passed: Set[int], made: Assembly) -> None:
+    """Roles of what a graph returns, which lives beyond the step unless it is ``saved`` or ``passed`` on."""
+    for tensor, times in Counter(reading.results if reading else ()).items():
+        block = None if tensor is None else made.block(tensor)
+        if block is None or block.persistent or (times == 1 and tensor in saved):
+            continue
+        if tensor not in passed:
+            block.kept = True
+        elif reading and reading.phase is Phase.FORWARD:
+            continue
+        if reading and block.role is Role.TEMPORARY:
+            block.role = _RETURNED[reading.phase]
 
 
 def _mark_written(made: Assembly) -> None:

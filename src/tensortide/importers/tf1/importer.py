@@ -42,9 +42,14 @@ def _sniff(path: Path) -> bool:
     at, end = 0, 1 << 40
     while start[at : at + 1] in (_FIRST, _SECOND, _FIFTH):
         length, begin = _varint(start, at + 1)
-        if length == 0 or begin + length > end:
+        if not length and begin > at + 1:  # an empty message: the next field
+            at = begin
+            continue
+        if not length or begin + length > end:
             return False
         text = start[begin : begin + length]
+        if start[at : at + 1] == _FIFTH and re.match(rb"\d+\.\d+", text):
+            return True
         if at and text.isascii() and text.decode().isprintable():
             return _SECOND in start[:begin] or start[begin + length : begin + length + 1] == _SECOND
         at, end = begin, begin + length

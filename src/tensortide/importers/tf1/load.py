@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from tensortide.collector import no_collection
 from tensortide.errors import WorkloadError
 from tensortide.expr import Expr
 from tensortide.importers.imported import Imported
@@ -15,6 +16,7 @@ from tensortide.importers.tf1.building.convert import graph_of_program
 from tensortide.importers.tf1.read import Preparation, read_program
 
 
+@no_collection()
 def import_graph(
     file: str | Path,
     *,

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from tensortide.collector import no_collection
 from tensortide.expr import Expr, as_expr
 from tensortide.graph.model import DTYPE_BYTES
 from tensortide.importers.tf1.optypes import ENTERS
@@ -21,7 +22,7 @@ from tensortide.importers.tf1.reading.raw import RawGraph, load, node_name
 from tensortide.importers.tf1.signatures import output_dtypes
 from tensortide.importers.tf1.sizes.names import Names
 from tensortide.importers.tf1.sizes.propagate import Bindings, Propagation, propagated
-from tensortide.importers.tf1.sizes.unify import Origin
+from tensortide.importers.tf1.sizes.unify import Conflict, Origin
 
 Preparation = Literal["default", "catamount"]
 
@@ -29,6 +30,7 @@ ELEMENTS = "::elements"
 """The end of the symbols for sizes of tensors of which not even the rank is known."""
 
 
+@no_collection()
 def read_program(
     source: str | Path | bytes,
     *,
@@ -76,7 +78,10 @@ def _bindings(bind: Mapping[str, Sequence[int | str | Expr]]) -> Bindings:
 def _program(found: Propagation, roots: tuple[str, ...]) -> Program:
     """Name the sizes that are left, and write everything down under these names."""
     raw, loops = found.graph.raw, found.counters.loops()
-    names = Names(found, [loop.trips for loop in loops])
+    try:
+        names = Names(found, [loop.trips for loop in loops])
+    except Conflict as error:
+        raise raw.fail(f"sizes do not fit: {error}", found.sizes.place) from None
     final = functools.cache(names.final)
     nodes = tuple(_nodes(found, final))
     loops = [msgspec.structs.replace(loop, trips=final(loop.trips)) for loop in loops]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from tensortide.collector import no_collection
 from tensortide.graph.model import TENSOR, Call, Graph, Loop, Meta, Module, Named, Op, Phase, Role, Value
 from tensortide.graph.validate import validate
 from tensortide.importers.tf1.building.arrange import branches, order, phases, variable_roles
@@ -25,6 +26,7 @@ _FEW = 16
 """Stored tensors of up to so many elements are shown among the arguments of their Const."""
 
 
+@no_collection()
 def graph_of_program(program: Program, name: str = "") -> Graph:
     """Return the Graph of all nodes of ``program``.
 

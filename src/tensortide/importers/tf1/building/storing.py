@@ -13,7 +13,7 @@ from tensortide.expr import Expr, compiled, sized
 from tensortide.graph.model import DTYPE_BYTES, Role, Storage, Tensor
 from tensortide.importers.tf1.building.arrange import loop_chain
 from tensortide.importers.tf1.optypes import CARRIERS, FEEDS, MERGES, NEXT, PASSES, SWITCHES, VARIABLES, updates
-from tensortide.importers.tf1.program import OUTSIDE, Node, Program, Ref
+from tensortide.importers.tf1.program import OUTSIDE, Node, Program, Ref, Shape
 
 REDUCTIONS = frozenset(["Sum", "Prod", "Mean", "Max", "Min", "All", "Any", "BiasAddGrad"])
 """Ops whose output is their input if it has the same shape: they reduce no axis."""
@@ -53,6 +53,7 @@ class Memory:
         self.tensor_of: dict[Ref, int] = {}
         self.in_place, self._starts = accumulations(program)
         self.size = functools.cache(functools.partial(_size, program.hints))
+        self._layout = functools.cache(self._laid_out)
         self._read = {ref for node in program.nodes for ref in node.inputs}
         self._kept: dict[object, int] = {}
         self._arrays: dict[object, int] = {}
@@ -82,16 +83,20 @@ class Memory:
             if ref in self.tensor_of:
                 self._use(self.of(ref), node, position)
         for output, spec in enumerate(node.outputs):
-            shape = tuple(map(self.size, spec.shape or ()))
             dtype = spec.dtype if spec.dtype in DTYPE_BYTES else "variant"
+            shape, steps, size = self._layout(spec.shape or (), DTYPE_BYTES[dtype])
             storage = self._storage(index, node, output)
             if storage is None:
-                size = 0 if (node.type, output) in FLOWS else math.prod(shape) * DTYPE_BYTES[dtype]
-                storage = self._new(index, output, size)
+                storage = self._new(index, output, 0 if (node.type, output) in FLOWS else size)
             self._use(storage, node, position)
             self.tensor_of[Ref(index, output)] = len(self.tensors)
-            self.tensors.append(Tensor(storage, dtype, shape, _contiguous(shape)))
+            self.tensors.append(Tensor(storage, dtype, shape, steps))
         self._keep(index, node)
+
+    def _laid_out(self, dims: Shape, itemsize: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        """Return the sizes of a tensor, its strides and its bytes."""
+        shape = tuple(map(self.size, dims))
+        return shape, _contiguous(shape), math.prod(shape) * itemsize
 
     def _storage(self, index: int, node: Node, output: int) -> int | None:
         """Return the storage that an output shares, None for one of its own."""
@@ -106,7 +111,7 @@ class Memory:
             return self.of(node.inputs[0]) if node.outputs[0].shape == source.shape else None
         if node.type == "TensorArrayGradV3" and output == 0:
             return self._arrays.get(self._handle(Ref(index)))
-        if node.type == "IdentityN":
+        if node.type == "IdentityN" and output < len(node.inputs):
             return self.of(node.inputs[output])
         if node.type == "StackPushV2" and len(node.inputs) > 1:
             return self.of(node.inputs[1])

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tensortide.importers.tf1.optypes import CARRIERS, ENTERS, EXITS, NEXT
+from tensortide.importers.tf1.optypes import CARRIERS, ENTERS, EXITS, NEXT, SWITCHES
 from tensortide.importers.tf1.program import OUTSIDE, Node, Nodes, Ref
 from tensortide.importers.tf1.reading.raw import RawGraph, RawNode, reference
 
@@ -70,13 +70,17 @@ def _stacks(graph: Nodes) -> list[tuple[list[int], list[int]]]:
 
 
 def _order(graph: Linked) -> list[int]:
-    """Kahn's algorithm; ready nodes in the file's order. A pop waits for the pushes of its stack."""
+    """Kahn's algorithm; ready nodes in the file's order.
+
+    A pop waits for the pushes of its stack, and what leaves a loop for what the loop carries into its next trip.
+    """
     before = [{*(ref.node for ref in node.inputs), *node.control} for node in graph.nodes]
     edges = [
         (source, i) for i, node in enumerate(graph.nodes) for source in before[i]
         if not graph.is_back_edge(node, Ref(source))
     ]  # fmt: skip
     edges += [(push, pop) for pushes, pops in graph.stacks for pop in pops for push in pushes]
+    edges += [(back, i) for i, node in enumerate(graph.nodes) if node.type in EXITS for back in _carried(graph, node)]
     readers: dict[int, list[int]] = defaultdict(list)
     waiting = [0] * len(graph.nodes)
     for source, target in edges:
@@ -95,6 +99,12 @@ def _order(graph: Linked) -> list[int]:
         stuck = next(i for i, left in enumerate(waiting) if left)
         raise graph.raw.fail("it is part of a cycle that no NextIteration closes", _on_cycle(graph, waiting, stuck))
     return order
+
+
+def _carried(graph: Linked, leaving: Node) -> list[int]:
+    """Return the nodes that carry the loop variable that an Exit hands out."""
+    merge = graph.nodes[graph.source(leaving.inputs[0], SWITCHES).node] if leaving.inputs else leaving
+    return [ref.node for ref in merge.inputs if graph.is_back_edge(merge, ref)]
 
 
 def _on_cycle(graph: Linked, waiting: list[int], start: int) -> str:

@@ -179,10 +179,8 @@ def _attribute(value: Any) -> Attribute:
         return _READERS[field](getattr(value, field))
     if field != "list":
         return None
-    for field, read in _READERS.items():
-        items = getattr(value.list, field)
-        if len(items):
-            return tuple(read(item) for item in items)
+    for stored, items in value.list.ListFields():
+        return tuple(map(_READERS[stored.name], items))
     return ()
 
 

@@ -69,7 +69,7 @@ def replaced_rows(op: OpCall) -> Bytes:
 
 @tf(
     "Cast Transpose Pack ParallelConcat Concat ConcatV2 ReverseV2 Reverse ReverseSequence Roll DynamicStitch "
-    "DynamicPartition Unpack Split SplitV Tile SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace",
+    "DynamicPartition Unpack Split SplitV Tile BroadcastTo SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace",
     "0 FLOP: read and written", "A copy, in another order, layout or dtype.",
     bytes=lambda op: Bytes(size(op.inputs), size(op.outputs)),
 )  # fmt: skip

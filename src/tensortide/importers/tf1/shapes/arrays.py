@@ -288,6 +288,8 @@ def one_hot(op: Op) -> Result:
 
 @shape_of("Range")
 def range_(op: Op) -> Result:
+    if any(tensor.values is None for tensor in op.inputs[:3]):
+        return (op.unknown(0, 0),)
     start, limit, delta = (op.values(i)[0] for i in range(3))
     try:
         length = op.sizes.now(ceil_ratio(limit - start, delta))

@@ -50,7 +50,7 @@ _UNARY: dict[str, Callable[[Expr], Expr]] = {
     "Abs Acos Acosh Asin Asinh Atan Atanh BesselI0e BesselI1e Ceil Conj Cos Cosh Digamma Elu Erf Erfc Exp Expm1 Floor "
     "Inv Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log Log1p LogicalNot Neg Reciprocal Relu Relu6 Rint Round Rsqrt "
     "Selu Sigmoid Sign Sin Sinh Softmax LogSoftmax Softplus Softsign Sqrt Square Tan Tanh ZerosLike OnesLike "
-    "CheckNumerics ClipByValue Cumsum Cumprod Bitcast LRN MatrixBandPart MatrixInverse ReverseSequence ReverseV2 Roll "
+    "CheckNumerics ClipByValue Cumsum Cumprod Bitcast LRN MatrixBandPart MatrixInverse ReverseV2 Roll "
     "QuantizeAndDequantizeV2 FakeQuantWithMinMaxVars FakeQuantWithMinMaxArgs Bucketize Erfinv Ndtri RandomShuffle "
     "EluGrad MaxPoolGrad MaxPool3DGrad TensorScatterUpdate TensorScatterAdd TensorScatterSub"
 )
@@ -66,10 +66,12 @@ def like_first(op: Op) -> Result:
     "SoftplusGrad SoftsignGrad AddN AccumulateNV2 Select"
 )
 def alike(op: Op) -> Result:
-    """The shape of all inputs; the condition of a Select may have fewer dimensions."""
+    """The shape of all inputs; the condition of a Select may be one for every row."""
     known = [op.shape(i) for i in range(op.type == "Select", len(op.inputs)) if op.known(i)]
     for shape in known[1:]:
         op.same(known[0], shape)
+    if op.type == "Select" and known and op.known(0) and op.shape(0):
+        op.same(op.shape(0), known[0][: len(op.shape(0))])
     return Tensor(known[0], handle=op.handle) if known else Tensor()
 
 
@@ -127,6 +129,15 @@ def broadcast_gradient(op: Op) -> Result:
     if not op.exact:
         second = [one and not other for one, other in zip(second, first, strict=True)]
     return [vector(constant(i) for i, one in enumerate(ones) if one) for ones in (first, second)]
+
+
+@shape_of("ReverseSequence")
+def reverse_sequence(op: Op) -> Result:
+    """The shape of the first input, with a length for each of its batch."""
+    shape, lengths = op.shape(0), op.shape(1) if op.known(1) else ()
+    if lengths:
+        op.equal(shape[op.axis(op.attribute("batch_dim", 0), len(shape))], lengths[0])
+    return shape
 
 
 _REDUCED: dict[str, Callable[[Sequence[Expr]], Expr]] = {

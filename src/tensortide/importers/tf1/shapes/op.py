@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from tensortide.expr import Expr, constant
+from tensortide.expr import Expr, constant, maximum
 from tensortide.importers.tf1.program import Attribute, Shape, stated_shapes
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin, Sizes
 
@@ -82,16 +82,30 @@ def vector(values: Iterable[Expr]) -> Tensor:
 @dataclass(slots=True)
 class State:
     """The facts known of what handles stand for, by the node that made it: shapes of variables and of array elements,
-    lengths of arrays, what is pushed on stacks and put in queues; loop variables' dims that change;
+    lengths of arrays, which of those grow with what is written, what is pushed on stacks and put in queues; loop
+    variables' dims that change;
     lengths of tables that are looked up, with their other dims (``rows``), and of those that are cut."""
 
     elements: dict[int, Shape | None] = field(default_factory=dict)
     lengths: dict[int, Expr] = field(default_factory=dict)
+    growing: set[int] = field(default_factory=set)
     pushed: dict[int, Tensor] = field(default_factory=dict)
     queued: dict[int, tuple[Shape | None, ...]] = field(default_factory=dict)
     varying: set[tuple[int, int]] = field(default_factory=set)
     rows: list[tuple[Expr, Shape]] = field(default_factory=list)
     cut: list[Expr] = field(default_factory=list)
+
+    def has_length(self, array: int, length: Expr, sizes: Sizes) -> None:
+        """Learn a length of an array: of one that grows the largest, where it is certain which that is."""
+        known, length = sizes.now(self.lengths.setdefault(array, length)), sizes.now(length)
+        if array in self.growing and known != length:
+            derived = {name for side in (known, length) for name in side.symbols & sizes.unstored}
+            most = maximum(known, length)
+            if most not in (known, length) and any(sizes.origins[name] is Origin.DERIVED for name in derived):
+                most = sizes.equal(known, length)
+            self.lengths[array] = most
+        else:
+            sizes.equal_if_alike(known, length)
 
 
 @dataclass(slots=True)
@@ -158,9 +172,13 @@ class Op:
         self.state.elements[self.handle] = shape if known is None else self.same(known, shape)
 
     def learn_length(self, i: int) -> None:
-        """Learn that the array that this op makes has as many elements as input ``i`` says, if it says so."""
-        if self.inputs[i].values is not None:
-            self.state.lengths[self.number] = self.values(i)[0]
+        """Learn that the array that this op makes has as many elements as input ``i`` says, if it says so; one that
+        grows, at least as many."""
+        stated = None if self.inputs[i].values is None else self.values(i)[0]
+        if stated == 0 or self.attribute("dynamic_size", False):
+            self.state.growing.add(self.number)
+        if stated is not None and stated != 0:
+            self.state.has_length(self.number, stated, self.sizes)
 
     def attribute(self, name: str, default: T) -> T:
         """Return an attribute; ``default`` where it is not there, or of another type."""

@@ -172,7 +172,15 @@ def array_scatter(op: Op) -> Result:
         length, *element = op.shape(2)
         op.learn_element(tuple(element))
         if op.known(1):
-            op.equal(op.shape(1)[0], length)
+            length = op.equal(op.shape(1)[0], length)
+        op.state.has_length(op.handle, length, op.sizes)
+    return Tensor((), handle=op.handle)
+
+
+@shape_of("TensorArraySplitV3")
+def array_split(op: Op) -> Result:
+    if op.known(2):
+        op.state.has_length(op.handle, op.shape(2)[0], op.sizes)
     return Tensor((), handle=op.handle)
 
 
@@ -255,7 +263,7 @@ shape_of("StackV2 Stack")(lambda op: Tensor(op.stored(0) or (constant(2),), hand
 shape_of("FIFOQueueV2 RandomShuffleQueueV2 PaddingFIFOQueueV2 IteratorV2 Iterator OneShotIterator")(
     lambda op: Tensor(op.stored(0) or (), handle=op.number)
 )
-shape_of("TensorArraySplitV3")(lambda op: Tensor((), handle=op.handle))
+shape_of("TensorListResize")(lambda op: Tensor((), handle=op.handle))
 shape_of("TensorArrayReadV3 TensorListGetItem")(lambda op: op.element())
 shape_of("TensorArrayGatherV3")(lambda op: (*op.shape(1), *op.element()))
 shape_of("TensorListStack")(lambda op: (op.length() or op.unknown(0, 0), *op.element()))

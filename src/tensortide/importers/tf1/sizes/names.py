@@ -10,17 +10,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Iterator, Sequence
 
-from tensortide.expr import Expr, as_expr, symbol
-from tensortide.importers.tf1.optypes import FEEDS, VARIABLES
-from tensortide.importers.tf1.program import Shape
+from tensortide.expr import Expr, symbol
+from tensortide.importers.tf1.sizes.feeds import NOWHERE, Feeds
 from tensortide.importers.tf1.sizes.propagate import Propagation
-from tensortide.importers.tf1.sizes.unify import Contradiction, Origin
-
-Place: TypeAlias = tuple[int, int]
-"""A node and the number of its output."""
+from tensortide.importers.tf1.sizes.unify import Origin
 
 SMALLEST = 8
 """Smaller stored sizes (kernels, image channels, token types) stay numbers unless the caller names them."""
@@ -34,115 +29,21 @@ EXAMPLES = (32, 64, 120, 128, 256, 1024)
 _SPARE = "nmpqrudefgijklotwxyz"
 
 
-class Independent:
-    """The sizes of feeds and variables, as they become fewer. ``full`` are the sizes decided by data that were taken to
-    be the most that they can be."""
-
-    def __init__(self, found: Propagation) -> None:
-        self.found = found
-        self.nodes = found.graph.nodes
-        self.sizes = found.sizes
-        self.notes: list[str] = []
-        self.full: list[str] = []
-        self.feeds = self._shapes_of(FEEDS)
-        self.variables = self._shapes_of(VARIABLES)
+class Independent(Feeds):
+    """The sizes of feeds and variables, merged where they have equal values or small multiples of one."""
 
     def reduce(self) -> None:
         """Merge all that can be merged."""
-        self.fill_masks()
-        self.join_alike_feeds()
-        self.join_flattened()
+        self.join_feeds()
         self.merge_equal()
         self.merge_multiples()
         self.merge_products()
-        self._try(self.sizes.settle)
+        self.attempt(self.sizes.settle)
         self.settle_constants()
-        self._try(self.sizes.settle)
-
-    def _shapes_of(self, types: Collection[str]) -> dict[Place, Shape]:
-        """Shapes of the outputs of nodes of some types, by node and output."""
-        shapes: dict[Place, Shape | None] = {}
-        for i, node in enumerate(self.nodes):
-            if node.type == "VarHandleOp" and node.type in types:
-                shapes[i, 0] = self.found.state.elements.get(i)
-            elif node.type in types:
-                shapes.update({(i, k): tensor.shape for k, tensor in enumerate(self.found.tensors[i])})
-        return {place: shape for place, shape in shapes.items() if shape is not None}
-
-    def free_in(self, dims: Iterable[Expr]) -> list[str]:
-        """Symbols of some sizes that are still open, in order."""
-        return list(dict.fromkeys(n for dim in dims for n in sorted(self.sizes.now(dim).symbols)))
-
-    def current(self, shape: Shape) -> Shape:
-        """Return a shape in the sizes that are still open."""
-        return tuple(map(self.sizes.now, shape))
-
-    def _try(self, learn: Callable[..., object], *sizes: Expr) -> None:
-        try:
-            learn(*sizes)
-        except Contradiction as error:
-            self.notes.append(f"two sizes stay apart: {error}")
-
-    def _same(self, name: str, size: Expr | int) -> None:
-        """Take a symbol to be a size, unless it cannot be."""
-        self._try(self.sizes.equal, symbol(name), as_expr(size))
-
-    def fill_masks(self) -> None:
-        """Sizes that data decide are as large as they can be."""
-        for name, most in self.sizes.bounds.items():
-            if name not in self.sizes.solved:
-                self._same(name, most)
-                self.full.append(name)
-
-    def join_alike_feeds(self) -> None:
-        """Give a fed tensor none of whose open sizes occurs in another those of the first one stored with the same
-        shape."""
-        groups: dict[object, list[Place]] = defaultdict(list)
-        for place in self.feeds:
-            groups[self._stored_shape(place)].append(place)
-        for members in groups.values():
-            for place in members[1:]:
-                others = {n for other, shape in self.feeds.items() if other != place for n in self.free_in(shape)}
-                own = [n for n in self.free_in(self.feeds[place]) if n in self.sizes.unstored]
-                if own and not others.intersection(own):
-                    self._join(members[0], place)
-
-    def _stored_shape(self, place: Place) -> object:
-        attributes = self.nodes[place[0]].attributes
-        shapes = attributes.get("output_shapes") or attributes.get("_output_shapes")
-        given = shapes[place[1]] if isinstance(shapes, tuple) and place[1] < len(shapes) else None
-        return attributes.get("shape") or given
-
-    def join_flattened(self) -> None:
-        """Feeds that have as many rows once flattened have the same sizes in the same order: labels and logits."""
-        for a, b in list(self.sizes.pending):
-            left, right = self.sizes.now(a), self.sizes.now(b)
-            if len(left.terms) != 1 or len(right.terms) != 1:
-                continue
-            ratio = left / right
-            ((monomial, coefficient),) = ratio.terms.items()
-            (one, above), (other, below) = (
-                self._in_one_feed([atom for atom, e in monomial if e == power and isinstance(atom, str)])
-                for power in (1, -1)
-            )
-            if coefficient == 1 and len(above) == len(below) and len(above) + len(below) == len(monomial) > 0:
-                for x, y in zip(above, below, strict=True):
-                    self._same(x, symbol(y))
-                self.notes.append(f"{one} and {other} are taken to have equal sizes in the same order")
-
-    def _in_one_feed(self, names: Sequence[str]) -> tuple[str, list[str]]:
-        """Return a fed tensor with all these open sizes, and they in its order; nothing if there is none."""
-        for place, shape in self.feeds.items():
-            found = [n for dim in self.current(shape) for n in names if dim == symbol(n) and n in self.sizes.unstored]
-            if len(found) == len(names):
-                return self.nodes[place[0]].name, found
-        return "", []
-
-    def _join(self, first: Place, other: Place) -> None:
-        for a, b in zip(self.feeds[first], self.feeds[other], strict=True):
-            self._try(self.sizes.equal, a, b)
-        names = self.nodes[other[0]].name, self.nodes[first[0]].name
-        self.notes.append("{} is taken to have the shape of {}".format(*names))
+        self.attempt(self.sizes.settle)
+        self.notes += [
+            f"{place}: {a} and {b} must be equal, which does not follow" for place, a, b in self.sizes.left()
+        ]
 
     def stored(self, *origins: Origin) -> list[tuple[str, int]]:
         """Open sizes of variables and feeds of some origins, with their values in the file."""
@@ -162,12 +63,12 @@ class Independent:
         for name, hint in self.stored(Origin.VARIABLE):
             group = tables if hint in square and name in lengths else known
             if hint < SMALLEST:
-                self._same(name, hint)
+                self.same(name, hint)
             elif not group[hint]:
                 group[hint] = [symbol(name)]
             elif len(group[hint]) == 1:
                 merged[hint] += 1
-                self._try(self.sizes.equal, group[hint][0], symbol(name))
+                self.attempt(self.sizes.equal, group[hint][0], symbol(name))
             else:
                 self.notes.append(
                     f"a size of {hint} may be {' or '.join(map(str, group[hint]))}: it keeps its own name"
@@ -183,11 +84,13 @@ class Independent:
         first: dict[tuple[int, str], Expr] = {}
         for name, hint in self.stored(Origin.STORED_FEED):
             if hint < SMALLEST:
-                self._same(name, hint)
+                self.same(name, hint)
                 continue
             if hint in known:
                 self.notes.append(f"{name} is {hint}, as are sizes of variables: it keeps its own name")
-            self._try(self.sizes.equal, first.setdefault((hint, name.rpartition("_")[2]), symbol(name)), symbol(name))
+            self.attempt(
+                self.sizes.equal, first.setdefault((hint, name.rpartition("_")[2]), symbol(name)), symbol(name)
+            )
 
     def _of_variables(self, wanted: Callable[[Expr], bool]) -> dict[int, list[Expr]]:
         """Group the wanted sizes of variables by value."""
@@ -210,7 +113,7 @@ class Independent:
                 bases.append((hint, name))
             else:
                 times = hint // base[0]
-                self._same(name, symbol(base[1]) * times)
+                self.same(name, symbol(base[1]) * times)
                 self.notes.append(f"the size {hint} is taken to be {times} times the size {base[0]}")
 
     def merge_products(self) -> None:
@@ -219,7 +122,7 @@ class Independent:
         for name, hint in self.stored(Origin.VARIABLE):
             found = products.get(hint, [])
             if len(found) == 1 and name not in found[0].symbols:
-                self._same(name, found[0])
+                self.same(name, found[0])
 
     def settle_constants(self) -> None:
         """Number in shapes that nothing tied to another size: the size of a variable or feed that has this value, else
@@ -227,19 +130,26 @@ class Independent:
         known: dict[int, set[str]] = defaultdict(set)
         for name, hint in self.stored(Origin.VARIABLE, Origin.STORED_FEED, Origin.USER, Origin.FEED):
             known[hint].add(name)
-        used = {n for tensors in self.found.tensors for t in tensors for n in self.free_in(t.shape or ())}
+        used = set(self.free_in({dim for tensors in self.found.tensors for t in tensors for dim in t.shape or ()}))
         taken: Counter[int] = Counter()
+        kept: dict[int, str] = {}
         for name, origin in list(self.sizes.origins.items()):
             if name in self.sizes.solved or origin > Origin.CONSTANT or name in self.sizes.unstored:
                 continue
             hint = self.sizes.hints[name]
             like = known.get(hint, set())
             if len(like) == 1 and hint >= 2 * SMALLEST:
-                self._same(name, symbol(next(iter(like))))
+                self.same(name, symbol(next(iter(like))))
                 if name in used:
                     taken[hint] += 1
             else:
-                self._same(name, hint)
+                self.same(name, hint)
+                if like and name in used:
+                    kept.setdefault(hint, re.split(r":|\[", name)[0])
+        self.notes += [
+            f"the number {hint} of {node} and maybe others stays one, though a size has this value: --bind can name it"
+            for hint, node in kept.items()
+        ]
         self.notes += [
             f"{count} times the number {hint} is taken to be the size {hint}" for hint, count in taken.items()
         ]
@@ -298,9 +208,7 @@ class Names(Independent):
         for name in sizes.origins:
             if name.startswith("value(") and name not in sizes.solved:
                 yield name, re.sub(r"\W", "_", name[6:-1].rpartition("/")[2])
-        yield from ((name, "s") for name in fed if name in looped)
-        for name in sorted(fed, key=self._first_place):
-            yield name, "b" if "b" not in taken else "s"
+        yield from self._wanted_of_feeds(fed, looped, taken)
         counted: Counter[str] = Counter()
         for shape in self.variables.values():
             counted.update(n for n in self.free_in(shape) if n not in sizes.unstored)
@@ -308,17 +216,28 @@ class Names(Independent):
         if rows:
             yield max(rows, key=sizes.hints.__getitem__), "v"
         for (i, _), shape in self.feeds.items():
-            # height and width of images; features, the last dim of other real tensors; else lengths
+            # a batch; height and width of images; features, the last dim of other real tensors; else lengths
             real = "float" in str(self.nodes[i].attributes.get("dtype", ""))
             stored = [n for n in self.free_in(shape) if sizes.origins[n] is Origin.STORED_FEED]
+            first, last = (sizes.now(shape[0]), sizes.now(shape[-1])) if len(shape) > 1 else (None, None)
+            if stored and first == symbol(stored[0]):
+                yield stored.pop(0), "b" if "b" not in taken else "s"
             if len(shape) == 4:
                 yield from zip(stored, "HWf", strict=False)
-            last = sizes.now(shape[-1]) if shape else None
             yield from ((name, "f" if real and last == symbol(name) else "s") for name in stored)
         images = any(len(shape) == 4 for shape in self.variables.values())
         for name in sorted(counted, key=lambda n: (-counted[n], -sizes.hints[n], n)):
             yield name, "c" if images else "h"
 
-    def _first_place(self, name: str) -> int:
-        shapes = map(self.current, self.feeds.values())
-        return min(shape.index(symbol(name)) if symbol(name) in shape else 9 for shape in shapes)
+    def _wanted_of_feeds(
+        self, fed: Sequence[str], looped: Collection[str], taken: Collection[str]
+    ) -> Iterator[tuple[str, str]]:
+        """Names of the sizes of feeds that the file does not have: lengths, images, batch."""
+        for name in (name for name in fed if name in looped):
+            yield name, "s" if "s" not in taken else "t"
+        places = self.first_places()
+        for shape in self.feeds.values():
+            if len(shape) == 4:  # an image's height and width
+                yield from zip((n for n in self.free_in(shape[1:]) if n in self.sizes.unstored), "HWf", strict=False)
+        for name in sorted(fed, key=lambda name: places.get(name, NOWHERE)):
+            yield name, "b" if "b" not in taken else "s" if "s" not in taken else "t"

@@ -11,11 +11,13 @@ from tensortide.importers.tf1.program import MetaGraphError, Ref, Shape, stated_
 from tensortide.importers.tf1.reading.link import Linked
 from tensortide.importers.tf1.shapes import TABLE
 from tensortide.importers.tf1.shapes.op import Op, State, Tensor, Unknown
-from tensortide.importers.tf1.sizes.loops import Counters
+from tensortide.importers.tf1.sizes.loops import WRITES, Counters
 from tensortide.importers.tf1.sizes.unify import Contradiction, Origin, Sizes
 
 MOST_PASSES = 4
 MOST_RESTARTS = 8
+
+_GRADIENT_SHAPE = re.compile(r"(?:^|/)gradients(?:_\d+)?/(.+)_grad/Shape(?:_(1))?$")
 
 Bindings = Sequence[tuple[re.Pattern[str], tuple[Expr, ...]]]
 """Sizes that the caller has named: dims of the tensors, or elements of the whole-number constants, of matching
@@ -30,9 +32,11 @@ def propagated(graph: Linked, bindings: Bindings, exact: bool) -> Propagation:
             break
         run = Propagation(graph, bindings, exact, run.state.varying)
     try:
-        run.sizes.settle()
+        run.counters.loops()
+        run.tie_gradients()
+        run.sizes.settle(last=False)
     except Contradiction as error:
-        raise graph.raw.fail(f"sizes do not fit: {error}") from None
+        raise graph.raw.fail(f"sizes do not fit: {error}", run.sizes.place) from None
     return run
 
 
@@ -49,7 +53,7 @@ class Propagation:
         self.state = State(varying=set(varying))
         self.unknown: set[int] = set()
         self.bound: set[str] = set()
-        self.counters = Counters(graph, self.tensors, self.sizes)
+        self.counters = Counters(graph, self.tensors, self.sizes, self.state)
         self._outputs = [len(stated_shapes(node.attributes)) for node in graph.nodes]
         self._carried: dict[int, int] = {}  # the Merge that each NextIteration leads back to
         for i, node in enumerate(graph.nodes):
@@ -71,7 +75,23 @@ class Propagation:
             missing = len(self.unknown)
         return self.state.varying == before
 
+    def tie_gradients(self) -> None:
+        """Shapes that a gradient has as numbers are those of the inputs of the forward op that it is named after."""
+        numbers = {node.name: i for i, node in enumerate(self.graph.nodes)}
+        for i, node in enumerate(self.graph.nodes):
+            found = _GRADIENT_SHAPE.search(node.name) if node.type == "Const" and "_grad/" in node.name else None
+            if found is None or found[1] not in numbers:
+                continue
+            position, inputs = int(found[2] or 0), self.graph.nodes[numbers[found[1]]].inputs
+            shape = self._tensor(inputs[position]).shape if position < len(inputs) else None
+            values = self._tensor(Ref(i)).values
+            if shape is not None and values is not None and len(values) == len(shape):
+                self.sizes.place = node.name
+                for dim, value in zip(shape, values, strict=True):
+                    self.sizes.equal_if_alike(dim, value)
+
     def _visit(self, i: int) -> None:
+        self.sizes.place = self.graph.nodes[i].name
         try:
             tensors = self._inferred(i)
             self._unify_with(i, tensors)
@@ -86,6 +106,14 @@ class Propagation:
         self.tensors[i] = tensors
         if self.graph.nodes[i].type in EXITS:
             self.tensors[i] = [self.counters.left(i)]
+        elif self.graph.nodes[i].type in WRITES:
+            self._grow(i)
+
+    def _grow(self, i: int) -> None:
+        """An array that grows is as long as what is written to it."""
+        array, length = self.tensors[i][0].handle, self.counters.written(i)
+        if array in self.state.growing and length is not None:
+            self.state.has_length(array, length, self.sizes)
 
     def _fail(self, i: int, text: str) -> MetaGraphError:
         node = self.graph.nodes[i]

@@ -7,6 +7,7 @@ in the end are the independent sizes of the model."""
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from enum import IntEnum
 from fractions import Fraction
 
@@ -19,6 +20,14 @@ PRIMES = 10_007
 
 class Contradiction(Exception):
     """Two sizes that must be equal are not."""
+
+
+class Conflict(Contradiction):
+    """Two sizes that must be equal are not, as the caller has bound them."""
+
+    def __init__(self, a: Expr, b: Expr, both: bool) -> None:
+        why = "both as bound by the caller" if both else "equal in the file, bound by the caller in one place only"
+        super().__init__(f"{a} and {b}, {why}")
 
 
 class Origin(IntEnum):
@@ -36,6 +45,7 @@ class Sizes:
     """Symbols with their values in the file, and the solved equations between them.
 
     ``hints`` are the values; of the symbols in ``unstored`` the file has none, and the value only stands for one.
+    ``pending`` are equations that cannot be solved yet, each with its ``place``, the node that asked for it.
     """
 
     def __init__(self) -> None:
@@ -44,7 +54,8 @@ class Sizes:
         self.origins: dict[str, Origin] = {}
         self.solved: dict[str, Expr] = {}
         self.facts: list[tuple[Expr, int]] = []
-        self.pending: list[tuple[Expr, Expr]] = []
+        self.pending: dict[tuple[Expr, Expr], str] = {}
+        self.place = ""
         self.bounds: dict[str, Expr] = {}
         odd = itertools.count(PRIMES, 2)
         self._primes = (n for n in odd if all(n % divisor for divisor in range(3, int(n**0.5) + 1, 2)))
@@ -115,13 +126,14 @@ class Sizes:
         a, b = self.now(a), self.now(b)
         if a == b:
             return a
-        for number, named in ((a, b), (b, a)):
-            by_caller = all(self.origins[name] is Origin.USER for name in named.symbols)
-            if number.value is not None and by_caller and self.number(named) == number.value:
-                return named  # a number of the file for which the caller has a name elsewhere
         if not self._learn(a, b):
-            self.pending.append((a, b))
+            self.pending[a, b] = self.place
         return self.now(a)
+
+    def equal_if_alike(self, a: Expr, b: Expr) -> None:
+        """Learn that two sizes to which the file gives the same value are one. Raises Contradiction as ``equal``."""
+        if self.stored(a) and self.stored(b) and self.number(a) == self.number(b):
+            self.equal(a, b)
 
     def state(self, expr: Expr, value: int) -> None:
         """Learn what the file has for an expression that the caller put in place of a number."""
@@ -132,20 +144,19 @@ class Sizes:
 
     def _learn(self, a: Expr, b: Expr, last: bool = False) -> bool:
         """Solve ``a = b`` for one symbol; False if none can be expressed in whole sizes (``last``: in any)."""
-        difference = a - b
-        names = difference.symbols
-        if not names & self.unstored and self.number(difference) != 0:
+        names, choices = _solutions(a, b)
+        if not names & self.unstored and self.number(a) != self.number(b):
             raise Contradiction(f"{self._shown(a)} and {self._shown(b)}")
-        choices = [(name, solution) for name in names if (solution := _solved_for(difference, name)) is not None]
         free = [(n, solution) for n, solution in choices if self.origins[n] is not Origin.USER and _is_whole(solution)]
         if not free and last:
             free = [(n, s) for n, s in choices if self.origins[n] is Origin.DERIVED and n in self.unstored]
         if not free:
             if names and all(self.origins[name] is Origin.USER for name in names):
-                raise Contradiction(f"{a} and {b}, both as bound by the caller")
+                raise Conflict(a, b, a.value is None and b.value is None)
             return False
         name, solution = min(free, key=lambda choice: self._preference(*choice))
-        if self.number(solution) < 0:
+        given = self.origins[name] >= Origin.STORED_FEED  # what is fed or trained is not empty
+        if self.number(solution) < 0 or (given and solution.value == 0):
             raise Contradiction(f"{self._shown(a)} and {self._shown(b)}")
         self._eliminate(name, solution)
         return True
@@ -184,19 +195,43 @@ class Sizes:
         self._numbers.clear()
         return True
 
-    def settle(self) -> None:
-        """Solve what was put off, as far as it can be by now; values of products give values of factors."""
-        for last in (False, True):
+    def settle(self, last: bool = True) -> None:
+        """Solve what was put off, as far as it can be by now; values of products give values of factors.
+
+        ``last``: also for sizes that are then fractions of others.
+        """
+        for fractions in (False, True)[: 1 + last]:
             before = len(self.pending) + 1
             while len(self.pending) < before:
                 before = len(self.pending)
-                waiting, self.pending = list(dict.fromkeys(self.pending)), []
-                for a, b in waiting:
+                waiting, self.pending = self.pending, {}
+                for (a, b), place in waiting.items():
                     left, right = self.now(a), self.now(b)
-                    if left != right and not self._learn(left, right, last):
-                        self.pending.append((left, right))
+                    self.place = place
+                    if left != right and not self._learn(left, right, fractions):
+                        self.pending[left, right] = place
         while any(self._adopt(expr, value) for expr, value in self.facts):
             pass
+
+    def left(self) -> Iterator[tuple[str, Expr, Expr]]:
+        """Return the equations that do not follow, with their places. Raises Conflict where the caller has bound a part
+        of one, and no size of one side alone is open."""
+        for (left, right), place in self.pending.items():
+            a, b = self.now(left), self.now(right)
+            if self._differ(a, b):
+                self.place = place
+                bound = {name for name in a.symbols | b.symbols if self.origins[name] is Origin.USER}
+                if bound and not ((a.symbols ^ b.symbols) - bound) & self.unstored:
+                    raise Conflict(a, b, both=False)
+                yield place, a, b
+
+    def _differ(self, a: Expr, b: Expr) -> bool:
+        """Tell whether two sizes that are equal in the file differ for other values of their symbols."""
+        for factor in (1, 2, 3):
+            values = {name: factor * self.hints[name] + factor - 1 for name in a.symbols | b.symbols}
+            if a.subs(values) != b.subs(values):
+                return True
+        return False
 
     def _shown(self, expr: Expr) -> str:
         return str(self.number(expr)) if self.stored(expr) else str(expr)
@@ -212,6 +247,16 @@ def _lone(expr: Expr) -> str | None:
         if exponent == 1 and isinstance(atom, str):
             return atom
     return None
+
+
+def _solutions(a: Expr, b: Expr) -> tuple[frozenset[str], list[tuple[str, Expr]]]:
+    """Return the symbols on which ``a = b`` depends, and what each is, as far as it can be expressed."""
+    one, other = _lone(a), _lone(b)
+    if (one or a.value is not None) and (other or b.value is not None):  # most equations
+        return a.symbols | b.symbols, [(name, to) for name, to in ((one, b), (other, a)) if name is not None]
+    difference = a - b
+    solved = ((name, _solved_for(difference, name)) for name in difference.symbols)
+    return difference.symbols, [(name, solution) for name, solution in solved if solution is not None]
 
 
 def _solved_for(difference: Expr, name: str) -> Expr | None:
