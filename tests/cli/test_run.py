@@ -202,8 +202,7 @@ def work():
 @pytest.mark.slow
 def test_the_least_budget_says_that_a_step_changes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text(CHANGES)
-    target = f"{tmp_path / 'work.py'}:work"  # its ops are too short for a policy that goes by their times
-    status, out, err = output(capsys, target, "--least", "--steps", "1", "--json", "--policy", "lru")
+    status, out, err = output(capsys, f"{tmp_path / 'work.py'}:work", "--least", "--steps", "1", "--json")
     assert status == 0, err
     section = json.loads(out)["sections"]["least"]
     assert re.fullmatch(r"3 calls ran (\d+), \1, \d+ ops", section["facts"]["varies"])

@@ -58,7 +58,7 @@ def test_the_simulators_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     capsys.readouterr()
     status, out, err = output(capsys, *RUN, "--budget", "1GiB", "--policy", plan)
     assert (status, err) == (0, "")
-    assert "Steps by the plan" in out
+    assert "Steps by plan or record" in out
     assert " of 2" in out
 
 

@@ -17,6 +17,7 @@ from tensortide.run import engine
 from tensortide.run.block import storage_of
 from tensortide.run.budget import Budget
 from tensortide.run.sizes import sizes_on
+from tensortide.timelines.events import Kind
 from tests.run.same import UNLIMITED, counting, identical
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -105,6 +106,42 @@ def test_what_waits_for_others_lets_go_of_its_inputs() -> None:
         for _ in range(2):
             step(model, x)
     assert budget.usage.recomputations > 80
+
+
+def gradient_of_towers(x: torch.Tensor) -> torch.Tensor:
+    """Two chains of ops on parts of one large tensor: the way back through one leaves a gradient as large, long before
+    it is used."""
+    wide = x * 2
+    ends = []
+    for part, rows in zip(wide.split(x.shape[0] // 2), (256, 64), strict=True):
+        end = part[:rows].clone()
+        for _ in range(20):
+            end = torch.tanh(end)
+        ends.append(end.sum())
+    return torch.autograd.grad(torch.stack(ends).sum(), x)[0]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_backward_pass_is_not_recomputed_while_anything_else_can_go(compiled: bool) -> None:
+    x = torch.randn(1024, 32, requires_grad=True)
+    expected = gradient_of_towers(x)
+    with Budget(UNLIMITED) as probe:
+        there = probe.resident_bytes
+    backward: list[bool] = []
+    with Budget(there + 400 * KIB, "size", clock=counting(), compiled=compiled) as budget:
+        assert budget.runtime is not None
+        live = budget.runtime.engine
+
+        def heard(kind: int, value: int) -> None:
+            call = live.calls[live.op_of[value]] if kind == Kind.RECOMPUTE else None
+            if call is not None:
+                backward.append(call.backward)
+
+        live.listeners.append(heard)
+        found = gradient_of_towers(x)
+    assert backward
+    assert not any(backward)
+    assert identical(expected, found)
 
 
 def test_a_tensor_that_comes_from_elsewhere_makes_others_go() -> None:

@@ -73,14 +73,31 @@ def test_what_backends_change_is_what_the_table_says(two: Ranks) -> None:
     assert {name for name in COMMUNICATIONS if name.startswith("c10d::")} - changes.keys() <= rare
 
 
-def test_every_use_leaves_the_same_behind_and_nothing_locked(two: Ranks) -> None:
-    for found in two.call("tests.run.collective_uses:same"):
+@pytest.fixture(params=[True, False], ids=["compiled", "python"])
+def compiled(request: pytest.FixtureRequest) -> bool:
+    """Whether the compiled core handles ops, where there is one."""
+    return bool(request.param)
+
+
+def test_every_use_leaves_the_same_behind_and_nothing_locked(compiled: bool, two: Ranks) -> None:
+    for found in two.call("tests.run.collective_uses:same", compiled):
         assert {name: right for name, (right, _) in found.items()} == dict.fromkeys(found, True)
         assert {name: locked for name, (_, locked) in found.items()} == dict.fromkeys(found, 0)
 
 
-def test_a_custom_op_that_communicates_runs_once(two: Ranks) -> None:
-    for runs, right, recomputations in two.call("tests.run.collective_uses:custom_op_runs"):
+def test_arguments_stay_where_they_are_until_the_other_process_has_come(compiled: bool, two: Ranks) -> None:
+    for found in two.call("tests.run.collective_races:other_comes_late", compiled):
+        assert found == {use: [True, True, 0] for use in found}
+
+
+def test_arguments_stay_locked_where_room_was_waited_for(compiled: bool, two: Ranks) -> None:
+    one, other = two.call("tests.run.collective_races:room_comes_late", compiled)
+    assert one == [True, True, 0, 1]
+    assert other == [True, True, 0, 0]
+
+
+def test_a_custom_op_that_communicates_runs_once(compiled: bool, two: Ranks) -> None:
+    for runs, right, recomputations in two.call("tests.run.collective_uses:custom_op_runs", compiled):
         assert (runs, right) == (1, True)
         assert recomputations > 0
 

@@ -123,7 +123,7 @@ def test_who_waits_for_communication_is_who_uses_its_arguments(monkeypatch: pyte
         work = SimpleNamespace(is_completed=lambda: False)
         storage = budget.runtime.storage(x)
         budget.runtime.engine.begin_use(storage)
-        budget.runtime.in_flight.flights.append(Flight(work, [storage_of(x)], [storage], functional=False))
+        budget.runtime.in_flight.flights.append(Flight(work, [storage_of(x)], [storage], frozenset()))
         with gpu.stream(gpu.new_stream()):
             x.sum()  # seen
             gpu.calls.clear()

@@ -23,7 +23,7 @@ from torch import nn
 import tensortide
 from tensortide.errors import RunError
 from tensortide.run.budget import Budget
-from tests.run.same import identical
+from tests.run.same import UNLIMITED, identical
 from tests.run.test_budget import KIB, chain, room
 
 PATIENCE_S = 30.0
@@ -194,6 +194,20 @@ def test_threads_release_what_the_program_is_about_to_need() -> None:
         dropper.join(PATIENCE_S)
         assert budget.usage.evictions > 0
     stop.set()
+
+
+def test_other_threads_change_no_counter_when_they_release_a_tensor() -> None:
+    """One that they change in the midst of an op of the program could be overwritten by it."""
+    with Budget(UNLIMITED) as memory:
+        assert memory.runtime is not None
+        before, held = memory.resident_bytes, [torch.ones(1000).sin()]
+        there = memory.resident_bytes
+        thread = threading.Thread(target=held.clear)
+        thread.start()
+        thread.join()
+        assert (memory.resident_bytes, held) == (there, [])
+        torch.ones(1)
+        assert memory.resident_bytes - before < 4000
 
 
 def test_a_checkpoint_is_saved_while_training_goes_on() -> None:

@@ -95,6 +95,7 @@ def run(
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Run a workload for real under a memory budget, and compare with ordinary steps of it."""
+    from tensortide.reports.sections.assumed import assuming
     from tensortide.reports.sections.run import document, least_document
     from tensortide.run.budget import Budget
     from tensortide.run.least import least
@@ -124,6 +125,7 @@ def run(
                 raise RunError(f"no plan was written to {asked.plan}: no step ran the ops of the captured one")
             save_plan(latest[-1].plan(), asked.plan)
         made = document(result, both)
+    made = assuming(made, *([] if graph is None else [graph]))
     show(made, out, wrote=[*files.write(made, table="figures"), *([] if asked.plan is None else [asked.plan])])
 
 

@@ -263,8 +263,10 @@ class Recomputable:
     nbytes: int = 0
     """Bytes that it allocated."""
     workspace_bytes: int = 0
-    sums: bool = False
-    """True for the sum of two gradients that autograd makes, or one like it."""
+    trail: int = 0
+    """That of the engine when it had run."""
+    backward: bool = False
+    """True if the backward pass runs it, and not the user's own checkpointing within."""
     generators: Sequence[tuple[torch.Generator, torch.Tensor]] = ()
     fresh: Sequence[tuple[int, int]] = ()
     """Place of each result that owns a new storage, and the engine's value for it."""
@@ -296,7 +298,7 @@ class Recomputable:
             kwargs = {name: self._part(value, index, inputs) for name, value in self.kwargs.items()}
             found = self.parts[index] = Recomputable(self.func, args, kwargs, inputs, self.number, self.gradients)
             found.cost_ns, found.workspace_bytes = self.cost_ns // self.count, self.workspace_bytes
-            found.held, found.settings = self.held, self.settings
+            found.held, found.settings, found.trail = self.held, self.settings, self.trail
         return found
 
     def _part(self, template: Template, index: int, inputs: list[Value | None]) -> Template:

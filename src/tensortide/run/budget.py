@@ -116,8 +116,8 @@ class Budget:
             peak_bytes=engine.peak,
             ops=self.runtime.engine.ops - self._ops_before,
             open_ns=time.perf_counter_ns() - self._since_ns,
-            followed_steps=follower.steps if follower is not None else 0,
-            left_steps=follower.left if follower is not None else 0,
+            followed_steps=follower.steps if follower is not None else engine.repeats.followed,
+            left_steps=follower.left if follower is not None else engine.repeats.left,
             plain_peak_bytes=engine.plain_peak,
             **{name: getattr(engine, name) for name in COUNTED},
         )

@@ -5,13 +5,15 @@ Schemas of communication ops declare no writes, and backends go on reading and w
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from tensortide.recorder.torch_compat import DispatchKey
-from tensortide.run.torch_compat import DispatchKeySet, key_of_device
+from tensortide.run.torch_compat import DispatchKeySet, WithKeys, excluded_keys, included_keys, key_of_device
 
 NAMESPACES = frozenset(
     {
@@ -89,12 +91,23 @@ def communicates(schema: Any) -> bool:
     return any(kind in str(part.type) for part in (*schema.arguments, *schema.returns) for kind in (_GROUP, _WORK))
 
 
+@contextlib.contextmanager
+def listening(mode: Any) -> Iterator[None]:
+    """Let ``mode`` see the ops inside the one at hand, also where the compiled core has switched all modes off."""
+    with mode:
+        excluded = excluded_keys()
+        for key in (DispatchKey.Python, DispatchKey.PythonTLSSnapshot):
+            excluded = excluded.remove(key)
+        with WithKeys(included_keys(), excluded):
+            yield
+
+
 def followed(mode: Any, func: Any, tensors: list[torch.Tensor], args: Any, kwargs: dict[str, Any]) -> Any:
     """Run the composite ``func``, whose arguments are ``tensors`` among others, such that ``mode`` sees its ops."""
     if not tensors:
         return func(*args, **kwargs)
     key = getattr(DispatchKey, key_of_device(tensors[0].device.type))
-    with mode:
+    with listening(mode):
         return func.redispatch(DispatchKeySet(key), *args, **kwargs)
 
 

@@ -15,6 +15,7 @@ from tensortide.replays.remat.engine import Frame
 from tensortide.replays.remat.simulation import UNLIMITED, Thrashing
 from tensortide.run.operators import operators
 from tensortide.run.queues import Events, Streams
+from tensortide.run.repeat import ARGUMENTS_NS, Repeats
 from tensortide.run.settings import Settings, applied, stale
 from tensortide.run.tables import NOTHING, Tables
 from tensortide.timelines.events import Kind
@@ -41,8 +42,8 @@ class Counters:
     """Numbers that every op changes, where the compiled core finds them."""
 
     __slots__ = (
-        *("away_bytes", "base_ns", "budget", "clock_ns", "epoch", "memory", "ops"),
-        *("peak", "plain_peak", "taken_bytes"),
+        *("away_bytes", "base_ns", "budget", "clock_ns", "epoch", "low", "memory", "ops"),
+        *("peak", "plain_peak", "taken_bytes", "trail"),
     )
 
     away_bytes: int
@@ -51,6 +52,8 @@ class Counters:
     clock_ns: int
     epoch: int
     """Number of the current batch of pending ops; the next begins when they are reported."""
+    low: int
+    """The least ``memory + away_bytes`` at an op since the step began (``run.repeat``)."""
     memory: int
     ops: int
     """Ops of the program so far, views included."""
@@ -58,6 +61,8 @@ class Counters:
     plain_peak: int
     taken_bytes: int
     """Bytes that the latest op of the program took only while it ran."""
+    trail: int
+    """A mark of the latest ops that allocated, of as many as it has bits (``sizes.Room.mark``)."""
 
 
 class LiveEngine(Counters, Tables):
@@ -91,9 +96,14 @@ class LiveEngine(Counters, Tables):
         """Corrections of ``base_ns`` and ``recompute_ns`` by what events have told."""
         self.loose = 0
         """Number of the first ``frames`` that had to unlock their inputs."""
-        self.taken_bytes = self.ops = 0
+        self.taken_bytes = self.ops = self.trail = 0
+        self.low = UNLIMITED
+        self.repeats = Repeats(self)
         self.listeners: list[Callable[[int, int], None]] = []
         """Listeners to every event (``timelines.events.Kind``): kind, and value or storage."""
+        self.under_way: list[Sequence[int]] = []
+        """Storages that each op of the program under way has locked, those of the outermost first: a composite op, or
+        one of another library, runs others inside."""
         self.in_use: Counter[int] = Counter()
         """How often each storage is locked by communication that is under way."""
         self.away: dict[int, int] = {}
@@ -120,31 +130,41 @@ class LiveEngine(Counters, Tables):
 
     def prepare(
         self, inputs: Sequence[int], overwritten: Collection[int], nbytes: int, workspace_bytes: int = 0
-    ) -> Frame:
+    ) -> Sequence[int]:
         """Prepare an op that reads the values ``inputs``, overwrites storages and allocates ``nbytes``: recompute
         absent inputs, and evict until its outputs fit; as far as evicting can, until its ``workspace_bytes`` fit too.
-        Raises OutOfMemory, and then nothing is locked."""
+        Returns the storages that are locked for it, until ``abandon``. Raises OutOfMemory, and then none is."""
         if self.freed:
             self.collect()
         self.in_a_row = 0
+        locked = [self.storage[value] for value in inputs]
         try:
             if any(self.children[storage] for storage in overwritten):
                 self.secure(overwritten)
             frame = self.wait(NOTHING, NOTHING, list(inputs))
-            for value in reversed(frame.missing):
-                if not self.defined[value]:
+            self.frames.append(frame)
+            while frame.missing:
+                value = frame.missing[-1]
+                if self.defined[value]:
+                    frame.missing.pop()
+                    self.lock(self.storage[value])
+                else:
                     self.execute(self.op_of[value], value)
-                self.lock(self.storage[value])
             self.make_room(nbytes, workspace_bytes)
         except BaseException:
             self.unlock_all()
+            self.repeats.failed()
             raise
-        return frame
+        self._recomputed()
+        self.under_way.append(locked)
+        return locked
 
-    def abandon(self, frame: Frame | None) -> None:
-        """End the op of ``frame``, which has run or failed."""
-        if frame is not None:
-            self.unlock_parents(frame)
+    def abandon(self, locked: Sequence[int] | None) -> None:
+        """End the op that ``prepare`` has ``locked`` storages for: it has run or failed."""
+        if locked is not None:
+            self.under_way.remove(locked)
+            for storage in locked:
+                self.unlock(storage)
 
     def ran(self, cost_ns: int, nbytes: int, workspace_bytes: int) -> None:
         """Account for an op that ran: it allocated ``nbytes``, which count until the op is reported, and took
@@ -172,16 +192,18 @@ class LiveEngine(Counters, Tables):
         op = self.add_op(inputs, call)
         sources = [self.storage[v] for v in inputs]
         deep = 1 + max([self.depth[storage] for storage in sources], default=0)
-        sums = call.sums and len(sources) == 2 and not self.children[sources[0]] and self.rules.deallocation == "eager"
+        sums = call.backward and operators[id(call.func)].sums and len(sources) == 2 and not self.children[sources[0]]
         fresh = sorted([value for value in made if value.place >= 0], key=lambda value: value.place)
-        outputs = [self._fresh(op, value.block, sources, deep) for value in fresh]
+        outputs = [self._fresh(op, call, value, sources, deep) for value in fresh]
+        for output in outputs if call.backward else ():
+            self.gradient_made(self.storage[output])
         call.fresh = [(value.place, output) for value, output in zip(fresh, outputs, strict=True)]
         outputs += [self._overwrite(op, value.block.storage, sources, deep) for value in made if value.place < 0]
         total = sum([value.block.nbytes for value in fresh])
         self.outputs[op], self.unfinished[op] = outputs, len(outputs)
         self.totals[op] = max(total, call.nbytes)
         self.spare_bytes[op] = self.totals[op] - total
-        if sums:
+        if sums and self.rules.deallocation == "eager":
             self._sum(sources[0], self.storage[outputs[0]])
         if deep > DEEPEST:
             for value in made:
@@ -191,11 +213,13 @@ class LiveEngine(Counters, Tables):
             value.call = None
         call.held = ()
 
-    def _fresh(self, op: int, memory: Block, sources: Sequence[int], deep: int) -> int:
-        """The value of a storage that ``op`` has just allocated."""
+    def _fresh(self, op: int, call: Recomputable, made: Value, sources: Sequence[int], deep: int) -> int:
+        """The value of a storage that ``op``, which is ``call``, has just allocated."""
+        memory = made.block
         self.uncount(memory)
         self.memory += memory.nbytes
         storage = self.add_storage(memory, fixed=False)
+        self.bear(storage, call, made.place)
         value = self.add_value(storage, op, memory.nbytes, NOTHING)
         self.defined[value] = self.resident[storage] = True
         self.pool[storage] = None
@@ -208,7 +232,7 @@ class LiveEngine(Counters, Tables):
         return value
 
     def gradient_made(self, storage: int) -> None:
-        """``storage``, just made, is the gradient of a parameter."""
+        """``storage``, just made, is the gradient of a parameter, or else a result of the backward pass."""
         if self.resident[storage] and not self.fixed[storage] and self.rules.deallocation == "eager":
             self.spare(storage)
 
@@ -271,6 +295,7 @@ class LiveEngine(Counters, Tables):
         if self.streams is not None:
             self.streams.recomputed()
         self.recomputations += 1
+        self.repeats.lost_ns += self.cost_ns[frame.op] + ARGUMENTS_NS
         self.in_a_row += 1
         try:
             super().finish(frame)
@@ -341,7 +366,13 @@ class LiveEngine(Counters, Tables):
     def execute(self, op: int, wanted: int) -> None:
         super().execute(op, wanted)
         if not self.frames:
-            self.retained.clear()
+            self._recomputed()
+
+    def _recomputed(self) -> None:
+        """End recomputations: nothing waits for one any more."""
+        self.frames.clear()
+        self.loose = 0
+        self.retained.clear()
 
     def wait(self, op: int, wanted: int, parents: list[int]) -> Frame:
         for value in parents:
@@ -373,10 +404,15 @@ class LiveEngine(Counters, Tables):
             began = time.perf_counter_ns()
             try:
                 super().make_room(nbytes, extra_bytes)
+                self.repeats.ahead()
             finally:
                 self.search_ns += time.perf_counter_ns() - began
 
     def choose(self) -> int:
+        return self.repeats.choose()
+
+    def decide(self) -> int:
+        """The storage that the policy would evict next."""
         return super().choose() if self.search is None else self.search()
 
     def connect(self, made: int, near: int) -> None:
@@ -408,6 +444,9 @@ class LiveEngine(Counters, Tables):
                 self.waiting.pop(near, None)
                 self._memory(near).unretain()
         return unneeded
+
+    def spared_in_order(self) -> list[int]:
+        return list(self.spared)  # their numbers have been used before
 
     def last_resort(self) -> bool:
         if self.unspare_one():
@@ -506,17 +545,17 @@ class LiveEngine(Counters, Tables):
     # When it ends
 
     def unlock_all(self) -> None:
-        """No op is on its way: after an error only pins and communication lock."""
-        self.frames.clear()
-        self.loose = 0
-        self.retained.clear()
+        """End recomputations, one of which has failed: only pins, ops under way and communication lock."""
+        self._recomputed()
+        locks = self.in_use + Counter(storage for locked in self.under_way for storage in locked)
         for storage, pinned in enumerate(self.pinned):
-            self.locks[storage] = pinned + self.in_use[storage]
+            self.locks[storage] = pinned + locks[storage]
             if self.resident[storage] and not self.locks[storage]:
                 self.pool.setdefault(storage)
 
     def restore(self) -> None:
         """Put back whatever the program still holds, whatever it takes."""
+        self.under_way.clear()
         self.unlock_all()
         self.collect()
         for memory in self.aside:

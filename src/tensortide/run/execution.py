@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tensortide.run import allocations
 from tensortide.run.block import Recomputable, Storage, Value, storage_of, tensors_of
+from tensortide.run.collectives import listening
 from tensortide.run.device import asked_bytes
 from tensortide.run.operators import Operator
 from tensortide.run.out_of_memory import Attempt, repeated
@@ -51,6 +52,7 @@ class Execution:
             if begun:
                 run = self.measured if room.open else self.timed
                 return run(self.kernel_of(operator), args, kwargs, frame, room)
+            self.runtime.engine.abandon(frame)
         except RuntimeError as error:
             denied = asked_bytes(error)
             if denied is None:
@@ -112,7 +114,7 @@ class Execution:
 
         def listened(*args: Any, **kwargs: Any) -> Any:
             self.runtime.listener.heard = False
-            with self.runtime.listener:
+            with listening(self.runtime.listener):
                 return operator.kernel(*args, **kwargs)
 
         return listened

@@ -35,8 +35,9 @@ class Flight:
     """Its arguments, which are held until it is complete."""
     storages: Sequence[int]
     """Their numbers in the engine."""
-    functional: bool
-    """True if its result stands for it: the Work is not the program's."""
+    results: frozenset[int]
+    """Those of them that stand for it, where the Work is not the program's: of a functional collective what it writes,
+    or else what it sends."""
     waited: bool = False
 
     def complete(self) -> bool:
@@ -45,7 +46,7 @@ class Flight:
 
     def forgotten(self) -> bool:
         """True if nobody is left to wait for it."""
-        return not self.functional and sys.getrefcount(self.work) <= _OURS
+        return not self.results and sys.getrefcount(self.work) <= _OURS
 
 
 class InFlight:
@@ -71,12 +72,9 @@ class InFlight:
         outer, self._functional = self._functional, True
         try:
             result = followed(runtime, operator.func, tensors, args, kwargs)
-        except BaseException:
-            runtime.engine.unlock_all()
-            raise
         finally:
             self._functional = outer
-        runtime.engine.abandon(frame)
+            runtime.engine.abandon(frame)
         if operator.func._opname == WAIT:
             self._waited_for(tensors)
         return result
@@ -97,7 +95,8 @@ class InFlight:
         storages = [value.block.storage for value in values]
         for storage in storages:
             engine.begin_use(storage)
-        flight = Flight(None, handles, storages, self._functional)
+        results = [value.block.storage for value in written or values] if self._functional else []
+        flight = Flight(None, handles, storages, frozenset(results))
         try:
             result, cost_ns, _ = runtime.execution.timed(operator.kernel, args, kwargs, frame, NO_ROOM)
             flight.work = work_of(result)
@@ -132,8 +131,9 @@ class InFlight:
 
     def waited(self, work: Any) -> None:
         """The program has waited for ``work``."""
-        if self.runtime.streams is not None:
-            self.runtime.streams.order()
+        self.runtime.alone(self._waited_for_work, work)
+
+    def _waited_for_work(self, work: Any) -> None:
         for flight in self.flights:
             if flight.work is work:
                 self._waited(flight)
@@ -143,7 +143,7 @@ class InFlight:
         """The program has waited for the results ``tensors``."""
         ready = {value.block.storage for value in map(self.runtime.storages.value, stored(tensors))}
         for flight in self.flights:
-            if flight.functional and not ready.isdisjoint(flight.storages):
+            if not ready.isdisjoint(flight.results):
                 self._waited(flight)
         self.land()
 

@@ -46,6 +46,7 @@ class Attempt:
             self._undo()
         frame = runtime.ready(self.values, self.held, self.written, False, room)
         if self.written and not runtime.hardware.fits(room.nbytes + room.workspace_bytes):
+            runtime.engine.abandon(frame)
             raise _DoesNotFit
         self.begun = True
         ran = runtime.execution.timed(runtime.execution.kernel_of(self.operator), self.args, self.kwargs, frame, room)

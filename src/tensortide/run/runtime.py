@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 60.0
 """Longest time that a thread waits for the op of another one."""
+TRAIL = 1 << 62
+"""Trails of ops are below this."""
 MOST_WRITES = 64
 """A value written more often than this stays resident."""
 
@@ -112,6 +114,9 @@ class Runtime(Mode):
         """Those that the compiled core makes others from."""
         self.watchers: list[Watcher] = []
         """Wrappers around every op, the last one outermost."""
+        self.engine.repeats.watchers = self.watchers
+        self.settles = clock is time.perf_counter_ns and self.timer is None
+        """True if the cost of a call is the least time that one like it took, rather than its own."""
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -226,8 +231,7 @@ class Runtime(Mode):
             inputs = [None if value in blind else value for value in values] if blind else values
             call = Recomputable(operator.func, template, named, inputs, engine.ops, torch.is_grad_enabled())
             call.held, call.settings = held, engine.settings
-            if operator.sums:
-                call.sums = not call.gradients and current_graph_task_id() >= 0
+            call.backward = not call.gradients and current_graph_task_id() >= 0
             if operator.random:  # before anything is recomputed
                 call.generators = [(g, g.get_state()) for g in generators_of(args, kwargs, tensors)]
         room = self.room = self.sizes.room(operator, marks, template, named, args, kwargs)
@@ -245,6 +249,9 @@ class Runtime(Mode):
         if self.engine.freed or self.in_flight.flights:
             self.in_flight.land()
             self.engine.collect()
+        resident_bytes = self.engine.memory + self.engine.away_bytes
+        if resident_bytes < self.engine.low:
+            self.engine.low = resident_bytes
         if self.engine.settings is not None and stale(self.engine.settings):
             self.changed(snapshot())
 
@@ -272,8 +279,13 @@ class Runtime(Mode):
         made, grown = self._fresh(result, None if spoilt else call)
         workspace_bytes = room.workspace_bytes if most_bytes is None else max(0, most_bytes - grown)
         engine.ran(cost_ns, grown, workspace_bytes)
+        engine.trail = (2 * engine.trail + room.mark) % TRAIL
+        if self.settles and not self.watchers:
+            room.timed(cost_ns)
+            cost_ns = room.cost_ns
         if call is not None:
             call.cost_ns, call.nbytes, call.workspace_bytes = cost_ns, grown, workspace_bytes
+            call.trail = engine.trail
             if operator.foreach:
                 call.divide(len(spoilt or made))
         now = engine.clock_ns

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -63,6 +64,9 @@ _MOST = 1 << 16
 """Calls that are remembered at once."""
 
 
+_marks = (number * 0x9E3779B97F4A7C15 % (1 << 64) >> 2 for number in itertools.count(1))
+
+
 @dataclass(slots=True)
 class Room:
     """Bytes that one kind of call allocates: as many as are known, 0 where nothing but the call itself can tell; and
@@ -73,9 +77,12 @@ class Room:
     open: bool = False
     varies: bool = False
     cost_ns: int = 0
-    """The least time that events have told for such a call."""
+    """The least time that such a call has taken, if any was measured: the first ones wait for pages, and others take
+    turns with other work."""
     timings: int = 0
     """Calls that were timed by events."""
+    mark: int = field(default_factory=lambda: next(_marks))
+    """A number, of bits as if drawn, that tells this kind of call from others."""
 
     def learn(self, nbytes: int, most_bytes: int | None) -> None:
         """The call has allocated ``nbytes``: more than expected where a kernel has memory of its own to return; and
@@ -87,7 +94,7 @@ class Room:
             self.open = self.varies
 
     def timed(self, cost_ns: int) -> None:
-        """Such a call took ``cost_ns`` on its device."""
+        """Such a call took ``cost_ns``."""
         self.cost_ns = min(cost_ns, self.cost_ns or cost_ns)
 
 

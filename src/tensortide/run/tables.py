@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tensortide.graph.model import Graph
 from tensortide.plans.remat.schedule import recorded, schedule
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tensortide.run.block import Block, Recomputable
 
 NOTHING = -1
+Birth: TypeAlias = tuple[int, int, int]
+"""Origin of a storage: number of the op that allocated it, place among its results, and the trail then."""
 
 
 class Tables(CollectingEngine):
@@ -25,6 +27,10 @@ class Tables(CollectingEngine):
             schedule(recorded(Graph((), (), (), ()), ())), policy, Rules(budget_bytes=budget_bytes, overrun_bytes=0)
         )
         self.memories: list[Block | None] = []
+        self.births: list[Birth | None] = []
+        """Per storage."""
+        self.born: dict[Birth, int] = {}
+        """And back."""
         self.depth: list[int] = []
         """Per storage: ops in the longest chain that recomputing it may take."""
         self.calls: list[Recomputable | None] = []
@@ -43,8 +49,15 @@ class Tables(CollectingEngine):
         self.references[storage] = 1
         self.resident[storage] = self.pinned[storage] = self.dead[storage] = False
         self.locks[storage] = self.last_access_ns[storage] = self.work_ns[storage] = self.depth[storage] = 0
+        self.births[storage] = None
         memory.storage = storage
         return storage
+
+    def bear(self, storage: int, call: Recomputable, place: int) -> None:
+        """Note that ``call`` has allocated ``storage``, as result number ``place``."""
+        while (birth := (call.number, place, call.trail)) in self.born:
+            place += 1  # a part of a call for several tensors
+        self.births[storage], self.born[birth] = birth, storage
 
     def _grow_storages(self) -> int:
         for edges in (self.parents, self.children):
@@ -53,7 +66,7 @@ class Tables(CollectingEngine):
         self.classes.add()
         return _grow(
             *(self.storage_bytes, self.fixed, self.memories, self.references, self.resident, self.pinned, self.dead),
-            *(self.locks, self.last_access_ns, self.work_ns, self.depth),
+            *(self.births, self.locks, self.last_access_ns, self.work_ns, self.depth),
         )
 
     def add_value(self, storage: int, op: int, nbytes: int, replaces: int) -> int:
@@ -127,6 +140,8 @@ class Tables(CollectingEngine):
     def _recycle(self, storage: int) -> None:
         if self.dead[storage] and not self.values[storage] and self.memories[storage] is not None:
             self.memories[storage] = None
+            if (birth := self.births[storage]) is not None:
+                del self.born[birth]
             self.free_storages.append(storage)
 
 

@@ -30,9 +30,9 @@ class Usage(Shown):
     open_ns: int
     """Time that the budget was open."""
     followed_steps: int = 0
-    """With a plan: steps that followed it to their end."""
+    """Steps that followed the plan to their end; without one, the decisions of the best step like them."""
     left_steps: int = 0
-    """With a plan: steps that departed from it."""
+    """Steps that departed from it."""
     plain_peak_bytes: int = 0
     """About the peak if nothing had been evicted: under a budget as large nothing is recomputed."""
 

@@ -30,7 +30,7 @@ def random_graph(
     for index in range(ops):
         if index > ops // 2 and made.saved:
             gradient = made.new(index, Role.TEMPORARY)
-            made.builder.op([made.live[-1], made.saved.pop()], [gradient])
+            made.builder.op([made.live[-1], made.saved.pop()], [gradient], phase=Phase.BACKWARD)
             made.live.append(gradient)
             continue
         made.forward(index, in_place, normalisations)

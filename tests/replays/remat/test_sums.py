@@ -1,4 +1,4 @@
-"""Sums of gradients are spared: what a step says of them, and that both engines do the same."""
+"""Gradients and their sums are spared: what a step says of them, and that both engines do the same."""
 
 from __future__ import annotations
 
@@ -95,8 +95,56 @@ def test_a_sum_of_gradients_is_never_made_again(in_place: bool) -> None:
     assert again
     assert not again & sums
     forgetful = Simulator(sim.recording)
-    forgetful.schedule.sums[:] = 0
+    forgetful.schedule.sums[:] = forgetful.schedule.gradient[:] = 0
     assert forgetful.run("size", tight, overhead_limit=20).status == "thrash"
+
+
+def towers() -> Graph:
+    """Two chains of ops on one input. The way back through one leaves a large gradient, used after the way back
+    through the other."""
+    builder = Builder()
+    weight = builder.storage(8, Role.PARAMETER)
+    given = builder.storage(8, Role.INPUT)
+    wide = builder.storage(800, Role.ACTIVATION, 0)
+    builder.op([given, weight], [wide])
+    chains: list[list[int]] = []
+    for _ in range(2):
+        chains.append([wide])
+        for _ in range(USES):
+            state = builder.storage(80, Role.ACTIVATION, len(builder.ops))
+            builder.op([chains[-1][-1]], [state])
+            chains[-1].append(state)
+    large: list[int] = []
+    for chain in chains:
+        gradient = chain[-1]
+        for state in reversed(chain[1:]):
+            before, gradient = gradient, builder.storage(80, Role.TEMPORARY, len(builder.ops))
+            builder.op([before, state], [gradient], phase=Phase.BACKWARD)
+        large.append(builder.storage(1600, Role.TEMPORARY, len(builder.ops)))
+        builder.op([gradient], [large[-1]], phase=Phase.BACKWARD)
+    kept = builder.storage(8, Role.GRADIENT, len(builder.ops))
+    builder.op(large, [kept], phase=Phase.BACKWARD)
+    graph = builder.graph()
+    return dying(graph, graph.tensors[kept].storage)
+
+
+@pytest.mark.parametrize("policy", ["dtr-eq", "size"])
+def test_the_backward_pass_is_not_recomputed_while_anything_else_can_go(policy: str) -> None:
+    graph = towers()
+    sim = Simulator(recorded(graph, [10] * len(graph)))
+
+    def backward_again(simulator: Simulator) -> int:
+        run = simulator.run(policy, sim.baseline_bytes * 6 // 10)
+        assert run.status == "ok"
+        assert run.recomputations
+        op_of, origin = run.schedule.op_of.tolist(), run.schedule.origin.tolist()
+        ops = [graph.ops[origin[op_of[index]]] for kind, index in run.trace() if kind == Kind.RECOMPUTE]
+        return sum(op.phase is Phase.BACKWARD for op in ops)
+
+    assert backward_again(sim) == 0
+    forgetful = Simulator(sim.recording)
+    forgetful.schedule.gradient[:] = 0
+    assert backward_again(forgetful) > USES
 
 
 def test_a_sum_whose_first_term_is_held_is_no_partial_sum() -> None:

@@ -111,13 +111,15 @@ class Experiment:
 
     def conduct(self, kind: str, targets: Sequence[str], lines: Sequence[Line]) -> None:
         """Make the experiment ``kind`` of ``lines`` on the steps of ``targets``, write its files and show it."""
+        from tensortide.reports.sections.assumed import assuming
         from tensortide.reports.sections.experiments import document
 
         self.play.files.check()
         budgets = parse_budgets(self.steps.budgets)
         subjects = self.steps.subjects(targets, self.rules, quiet=self.play.out.quiet)
         with self.play.playing() as play:
-            made = document(conduct(kind, subjects, lines, budgets, overhead_limit=self.steps.limit, play=play))
+            study = conduct(kind, subjects, lines, budgets, overhead_limit=self.steps.limit, play=play)
+        made = assuming(document(study), *(subject.recording.graph for subject in subjects))
         show(made, self.play.out, wrote=self.play.files.write(made, table="runs"))
 
 

@@ -74,6 +74,7 @@ def simulate(
 
     Exits with 1 if the step does not fit. A folder as --csv has telemetry too: tensors, storages, ops, every event.
     """
+    from tensortide.reports.sections.assumed import assuming
     from tensortide.reports.sections.simulation import document
 
     asked.files.check()
@@ -92,7 +93,7 @@ def simulate(
         else:
             assert nbytes is not None
             run = _play(simulator, policy, nbytes, limit, say)
-        made = document(run, top=top)
+        made = assuming(document(run, top=top), run.graph)
         wrote = [*_save(run, plan, written), *_write(run, made, asked.files)]
     show(made, asked.out, wrote=wrote)
     if written is not None and written not in wrote:
@@ -189,6 +190,7 @@ def contenders(
 
     All are played on the same step and measured alike.
     """
+    from tensortide.reports.sections.assumed import assuming
     from tensortide.reports.sections.contenders import document
     from tensortide.studies.remat.comparison import compare as contest
 
@@ -206,7 +208,7 @@ def contenders(
             optimum_time_s=optimum_time,
             progress=say,
         )
-    made = document(found)
+    made = assuming(document(found), subject.recording.graph)
     show(made, asked.out, wrote=asked.files.write(made, table="entries"))
 
 

@@ -199,15 +199,16 @@ class Bounds(msgspec.Struct, frozen=True):
     upper: tuple[Moment, ...]
 
 
-def bounds_of(graph: Graph, *, device: str | None = None, workspace: bool = True) -> Bounds:
+def bounds_of(graph: Graph, *, device: str | None = None, workspace: bool = True, work: int = WORK) -> Bounds:
     """The bounds of the minimal footprint of ``graph``, storage by storage.
 
-    ``lower`` are the unavoidable sets of all ops, ``upper`` what is resident under the order that ``footprint`` finds.
+    ``lower`` are the unavoidable sets of all ops, ``upper`` what is resident under the order that ``footprint`` finds
+    with ``work``.
     Raises PlanError for a graph with loops, GraphError if nothing of it is on ``device``.
     """
     if graph.loops:
         raise PlanError(f"bounds of a step with loops have no formula: write out {graph.loops[0].name!r} first")
-    found = footprint(graph, device=device, workspace=workspace)
+    found = footprint(graph, device=device, workspace=workspace, work=work)
     stated = problem(graph, found.device, workspace=workspace)
     extra = [workspace_of(graph, op, found.device) if workspace else 0 for op in range(len(graph))]
     return Bounds(

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tensortide.errors import GraphError
 from tensortide.graph.effects import blind_slots
-from tensortide.graph.model import Call, Graph, Op
-from tensortide.graph.roles import Role
+from tensortide.graph.model import Call, Graph, Op, Phase
 from tensortide.graph.unroll import unrolled
 from tensortide.memory.accumulate import partial_sums
 from tensortide.memory.workspace import Workspace, workspace_bytes
@@ -62,6 +61,8 @@ class Recording:
 
 NONE = -1
 """No value, or nothing in the Graph."""
+_ROOT = "aten.ones_like.default"
+"""The op by which ``backward()`` makes the gradient of a loss, before autograd begins."""
 CONSTANT = "constant"
 """Tag of calls that stand for what the step was given, which cannot be recomputed."""
 
@@ -77,8 +78,8 @@ class Schedule:
     the values ``output_ends[i]`` to ``output_ends[i + 1] - 1``. Per value: its ``storage``, the ``nbytes`` that making
     it allocates (0 for a view, and for what is written in place), and the value that it ``replaces`` (-1: none). Per
     storage: ``storage_bytes``, its first value ``root``, ``storage_origin``, the storage of the Graph, ``fixed``: 1
-    if it cannot be recomputed, and ``gradient``: 1 for the gradient of a parameter that the step makes. Events:
-    ``kinds`` (values of ``Event``) and ``indexes``, of an op or a value.
+    if it cannot be recomputed, and ``gradient``: 1 if the backward pass makes it, and not the user's own checkpointing.
+    Events: ``kinds`` (values of ``Event``) and ``indexes``, of an op or a value.
     """
 
     graph: Graph
@@ -188,7 +189,7 @@ class _Builder:
         for index, storage in enumerate(graph.storages):
             if storage.birth is None and storage.death != 0:
                 self._run(0, 0, NONE, ())
-                self._allocate(index, fixed=True)
+                self._allocate(index, fixed=True, gradient=False)
                 self._done()
                 self._event(Event.PIN, self.newest[index])
         if len(self.recording.kinds):
@@ -246,11 +247,12 @@ class _Builder:
         inputs = read if self.views else dict.fromkeys(read)
         self._run(self.recording.durations_ns[index], self.extra[index], index, inputs)
         fresh = set(self.allocated[index])
+        backward = op.phase is Phase.BACKWARD and not op.recompute and call.op != _ROOT
         held: list[int] = []
         for tensor in op.outputs:
             storage = self.owner[tensor]
             if storage in fresh:
-                self._allocate(storage, self._is_fixed(storage, call))
+                self._allocate(storage, self._is_fixed(storage, call), backward)
                 fresh.remove(storage)
             elif self.views:
                 self._append(storage, 0, NONE)
@@ -258,7 +260,7 @@ class _Builder:
                 held.append(self.newest[storage])
             self.viewed[tensor] = self.newest[storage]
         for storage in sorted(fresh):
-            self._allocate(storage, self._is_fixed(storage, call))
+            self._allocate(storage, self._is_fixed(storage, call), backward)
         for storage in written:
             self._append(storage, 0, self.newest[storage])
         self._done()
@@ -290,13 +292,12 @@ class _Builder:
         """True if ``storage``, which ``call`` allocates, can never be recomputed."""
         return CONSTANT in call.tags or storage in self.passing or storage in self.graph.index.unfilled
 
-    def _allocate(self, storage: int, fixed: bool) -> None:
+    def _allocate(self, storage: int, fixed: bool, gradient: bool) -> None:
         record = self.graph.storages[storage]
         nbytes = record.nbytes if record.device == self.device else 0
         self.ours[storage] = len(self.columns["root"])
-        gradient = record.role is Role.GRADIENT and not fixed
         self._add(storage_bytes=nbytes, root=len(self.columns["storage"]), storage_origin=storage)
-        self._add(fixed=fixed, gradient=gradient)
+        self._add(fixed=fixed, gradient=gradient and not fixed)
         self._append(storage, nbytes, NONE)
 
     def _append(self, storage: int, nbytes: int, replaces: int) -> None:

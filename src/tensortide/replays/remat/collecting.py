@@ -24,9 +24,9 @@ class CollectingEngine(Engine):
     A *fixed* storage cannot be recomputed: it existed before the step, or one of its sources was overwritten. It is
     pinned; under a budget it outlives its last reference while an evicted storage may need it.
 
-    The *gradient* of a parameter, and a sum of gradients, is spared while the program holds it. The optimizer needs it,
-    and overwrites what it is made of. The terms and partial sums of a sum are freed as soon as it is complete:
-    recomputing it takes a backward pass, op by op.
+    A *gradient* is whatever the backward pass makes. It is spared while the program holds it: what it is made of is
+    freed at once, the terms and partial sums of a sum too, so that recomputing it takes a backward pass, op by op; and
+    the optimizer overwrites what the gradients of parameters are made of.
     """
 
     def __init__(self, schedule: Schedule, policy: Policy, rules: Rules) -> None:
@@ -79,7 +79,7 @@ class CollectingEngine(Engine):
 
     def unspare_one(self) -> bool:
         """Allow the eviction of that spared storage which the policy would evict first; False if there is none."""
-        spared, found = sorted(self.spared), None
+        spared, found = self.spared_in_order(), None
         for storage in spared:
             self.unlock(storage)
         if self.pool:
@@ -89,6 +89,10 @@ class CollectingEngine(Engine):
         if found is not None:
             self.unspare([found])
         return found is not None
+
+    def spared_in_order(self) -> list[int]:
+        """The spared storages, oldest first."""
+        return sorted(self.spared)
 
     def connect(self, made: int, near: int) -> None:
         if not self.fixed[made]:

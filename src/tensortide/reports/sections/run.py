@@ -115,8 +115,8 @@ def _facts(result: Measured) -> Iterator[Fact]:
         yield from data_facts("bytes", compared=found.results.nbytes)
     if step.followed_steps or step.left_steps:
         steps = step.followed_steps + step.left_steps
-        yield Fact("followed_steps", "Steps by the plan", step.followed_steps, "count", f"of {steps}")
-        yield Fact("left_steps", "Steps that left the plan", step.left_steps, "count", data=True)
+        yield Fact("followed_steps", "Steps by plan or record", step.followed_steps, "count", f"of {steps}")
+        yield Fact("left_steps", "Steps that departed", step.left_steps, "count", data=True)
 
 
 def _compared(found: Compared) -> Section:

@@ -110,7 +110,7 @@ PyObject* module_open(PyObject*, PyObject* const* given, Py_ssize_t count) {
   auto& c = s.on_call;
   for (auto [field, name] : std::initializer_list<std::pair<Field*, const char*>>{
            {&c.func, "func"}, {&c.args, "args"}, {&c.generators, "generators"}, {&c.inputs, "inputs"}, {&c.number, "number"}, {&c.gradients, "gradients"},
-           {&c.cost_ns, "cost_ns"}, {&c.nbytes, "nbytes"}, {&c.workspace_bytes, "workspace_bytes"}, {&c.sums, "sums"}, {&c.held, "held"},
+           {&c.cost_ns, "cost_ns"}, {&c.nbytes, "nbytes"}, {&c.workspace_bytes, "workspace_bytes"}, {&c.trail, "trail"}, {&c.backward, "backward"}, {&c.held, "held"},
            {&c.count, "count"}}) {
     field->find(s.call.type, name);
   }
@@ -118,13 +118,15 @@ PyObject* module_open(PyObject*, PyObject* const* given, Py_ssize_t count) {
   for (auto [field, name] : std::initializer_list<std::pair<Field*, const char*>>{
            {&e.base_ns, "base_ns"}, {&e.budget, "budget"}, {&e.clock_ns, "clock_ns"}, {&e.epoch, "epoch"},
            {&e.memory, "memory"}, {&e.ops, "ops"}, {&e.peak, "peak"}, {&e.plain_peak, "plain_peak"}, {&e.away_bytes, "away_bytes"},
-           {&e.taken_bytes, "taken_bytes"}}) {
+           {&e.taken_bytes, "taken_bytes"}, {&e.low, "low"}, {&e.trail, "trail"}}) {
     field->find(Py_TYPE(engine), name);
   }
   Ref room = named(hooks, "room");
   s.room_nbytes.find(Py_TYPE(room.get()), "nbytes");
   s.room_workspace.find(Py_TYPE(room.get()), "workspace_bytes");
   s.room_open.find(Py_TYPE(room.get()), "open");
+  s.room_cost.find(Py_TYPE(room.get()), "cost_ns");
+  s.room_mark.find(Py_TYPE(room.get()), "mark");
   s.pending_due.find(Py_TYPE(s.pending.get()), "due");
   s.threads = -1; // Python looks at the settings first
   s.most_writes = PyLong_AsLongLong(named(hooks, "most_writes").get());

@@ -11,7 +11,7 @@ from tensortide.run.operators import Operator, operators
 from tensortide.run.sizes import DYNAMIC
 
 Facts: TypeAlias = tuple[Any, ...]
-"""``view``, ``lean``, ``factory``, ``sums``, ``random`` and ``foreach`` of an Operator, the places of what it has
+"""``view``, ``lean``, ``factory``, ``random`` and ``foreach`` of an Operator, the places of what it has
 ``written``, its ``statistics``, ``training`` and ``func``."""
 
 _NAMESPACE = "aten"
@@ -25,7 +25,7 @@ def facts_of(name: str, overload: str) -> Facts | None:
     operator = operators.get(id(func))
     if operator is None or not _ordinary(operator, namespace):
         return None
-    facts = operator.view, operator.lean, operator.factory, operator.sums, operator.random, operator.foreach
+    facts = operator.view, operator.lean, operator.factory, operator.random, operator.foreach
     written = tuple(place for place, _ in operator.written)
     return *facts, written, tuple(operator.statistics), operator.training, func
 

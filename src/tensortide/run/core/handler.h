@@ -38,10 +38,10 @@ inline void first_by_python(const c10::OperatorHandle& op, Stack* stack, Facts& 
     facts.kind = Facts::PYTHON;
     return;
   }
-  int view = 0, lean = 0, factory = 0, sums = 0, random = 0, foreach = 0;
+  int view = 0, lean = 0, factory = 0, random = 0, foreach = 0;
   PyObject *written = nullptr, *statistics = nullptr, *func = nullptr;
   if (!PyArg_ParseTuple(
-          found.get(), "ppppppO!O!iO", &view, &lean, &factory, &sums, &random, &foreach, &PyTuple_Type, &written,
+          found.get(), "pppppO!O!iO", &view, &lean, &factory, &random, &foreach, &PyTuple_Type, &written,
           &PyTuple_Type, &statistics, &facts.training, &func)) {
     raise();
   }
@@ -53,7 +53,6 @@ inline void first_by_python(const c10::OperatorHandle& op, Stack* stack, Facts& 
   facts.foreach = foreach;
   facts.lean = lean;
   facts.factory = factory;
-  facts.sums = sums;
   facts.random = random;
   facts.func = Ref::to(func);
   facts.kind = view ? Facts::VIEW : Facts::RUN;
@@ -243,6 +242,8 @@ inline Outcome run(const c10::OperatorHandle& op, const Facts& facts, DispatchKe
   const Alone alone(s);
   if (!alone.got || busy(s) || !as_before(s)) return Outcome::PYTHON;
   if (PyObject_Size(s.freed.get()) > 0) Ref(checked(PyObject_CallNoArgs(s.collect.get())));
+  const int64_t resident = s.on_engine.memory.number(engine) + s.on_engine.away_bytes.number(engine);
+  if (resident < s.on_engine.low.number(engine)) s.on_engine.low.number(engine, resident);
   Ref now = Ref::to(s.on_engine.clock_ns.of(engine));
   const size_t count = op.schema().arguments().size();
   Writes writes;
@@ -311,7 +312,8 @@ inline Outcome run(const c10::OperatorHandle& op, const Facts& facts, DispatchKe
   }
   writes.hide(read.values.get());
   const size_t several = facts.foreach ? kept->several() : 0;
-  Ref call = call_of(s, facts, std::move(kept), read, std::move(generators), number, cost, workspace);
+  trail(s, room.get());
+  Ref call = call_of(s, facts, std::move(kept), read, std::move(generators), number, settled(s, room.get(), cost), workspace);
   const bool wrote = writes.all.size() > writes.blind; // then the call made that, and nothing else
   Made made(s, wrote ? nullptr : call.get());
   made.take(*stack, op.schema().returns().size());

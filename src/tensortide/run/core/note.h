@@ -144,6 +144,23 @@ inline void ran(State& s, int64_t cost, int64_t grown, int64_t workspace) {
   if (plain > s.on_engine.plain_peak.number(engine)) s.on_engine.plain_peak.number(engine, plain);
 }
 
+// Adds an op to the trail.
+inline void trail(State& s, PyObject* room) {
+  constexpr uint64_t TRAIL = (uint64_t(1) << 62) - 1;
+  const Field& on = s.on_engine.trail;
+  const auto before = uint64_t(on.number(s.engine.get()));
+  on.number(s.engine.get(), int64_t((2 * before + uint64_t(s.room_mark.number(room))) & TRAIL));
+}
+
+// The cost of a call that took ``cost``: the least time of such calls, by the system's clock.
+inline int64_t settled(State& s, PyObject* room, int64_t cost) {
+  if (s.clock) return cost;
+  const int64_t least = s.room_cost.number(room);
+  if (least && least <= cost) return least;
+  s.room_cost.number(room, cost);
+  return cost;
+}
+
 // The Recomputable of an op that has run.
 inline Ref call_of(
     State& s, const Facts& facts, std::unique_ptr<Arguments> kept, Read& read, Ref generators, int64_t number,
@@ -157,8 +174,9 @@ inline Ref call_of(
   on.number.number(call.get(), number);
   on.gradients.share(call.get(), truth_of(gradients));
   on.cost_ns.number(call.get(), cost);
+  on.trail.share(call.get(), s.on_engine.trail.of(s.engine.get()));
   if (workspace) on.workspace_bytes.number(call.get(), workspace);
-  if (facts.sums && !gradients && torch::autograd::get_current_graph_task_id() >= 0) on.sums.share(call.get(), Py_True);
+  if (!gradients && torch::autograd::get_current_graph_task_id() >= 0) on.backward.share(call.get(), Py_True);
   if (generators.get()) on.generators.set(call.get(), generators.release());
   if (read.held.get()) on.held.set(call.get(), read.held.release());
   return call;

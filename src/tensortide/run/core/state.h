@@ -14,7 +14,7 @@ constexpr int64_t PENDING = -1;
 struct Facts {
   enum Kind { UNSEEN, PYTHON, VIEW, RUN };
   Kind kind = UNSEEN;
-  bool lean = false, factory = false, sums = false, random = false;
+  bool lean = false, factory = false, random = false;
   bool foreach = false; // it does one thing to each tensor of its lists
   std::vector<int> written; // places of the arguments that it writes
   std::vector<int> statistics; // places of those that it updates, which its results do not depend on,
@@ -29,10 +29,10 @@ struct ValueFields {
   Field block, call, place, writes;
 };
 struct CallFields {
-  Field func, args, kwargs, generators, inputs, number, gradients, cost_ns, nbytes, workspace_bytes, sums, held, count;
+  Field func, args, kwargs, generators, inputs, number, gradients, cost_ns, nbytes, workspace_bytes, trail, backward, held, count;
 };
 struct EngineFields {
-  Field away_bytes, base_ns, budget, clock_ns, epoch, memory, ops, peak, plain_peak, taken_bytes;
+  Field away_bytes, base_ns, budget, clock_ns, epoch, low, memory, ops, peak, plain_peak, taken_bytes, trail;
 };
 
 struct MarksHash {
@@ -51,7 +51,7 @@ struct State {
   ValueFields on_value;
   CallFields on_call;
   EngineFields on_engine;
-  Field room_nbytes, room_workspace, room_open, pending_due;
+  Field room_nbytes, room_workspace, room_open, room_cost, room_mark, pending_due;
   // of the open budget
   Ref runtime, engine, pending, in_flight, known, values, shared, unfilled, gradients, watchers, freed;
   Ref fixed, defined, engine_values, resident, children, last_access; // lists of the engine
@@ -112,14 +112,15 @@ inline PyObject* value_of(State& s, const c10::StorageImpl* storage) {
 // Its number in the engine; PENDING if the engine has not heard of it.
 inline int64_t storage_of(State& s, PyObject* value) { return s.on_block.storage.number(s.on_value.block.of(value)); }
 
-// Account for the end of a storage: a weak reference to it has been cleared. Python does so for what the engine knows.
+// Account for the end of a storage: a weak reference to it has been cleared. Python does so for what the engine knows,
+// and on other threads, which change no counter of the engine: an op that does may be under way.
 inline PyObject* dropped(PyObject*, PyObject* block) {
   State& s = state();
   if (!s.known.get()) Py_RETURN_NONE;
   Ref key = Ref::to(s.on_block.key.of(block));
   PyObject* value = PyDict_GetItemWithError(s.known.get(), key.get());
   if (!value || s.on_value.block.of(value) != block) Py_RETURN_NONE;
-  if (s.on_block.storage.number(block) != PENDING || PyDict_GetItemWithError(s.shared.get(), key.get()) ||
+  if (!mine() || s.on_block.storage.number(block) != PENDING || PyDict_GetItemWithError(s.shared.get(), key.get()) ||
       PyDict_GetItemWithError(s.unfilled.get(), key.get()) || PySet_Contains(s.gradients.get(), block)) {
     return PyObject_CallOneArg(s.dropped.get(), block);
   }
