@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tensortide import timeline
 from tensortide.graph import Graph
 
 Step = Callable[[], Any]
@@ -50,3 +51,16 @@ def ops(graph: Graph) -> list[object]:
 def storages(graph: Graph) -> list[tuple[str, str, int, str]]:
     """Birth, death, bytes and role of every storage, in any order."""
     return sorted((repr(s.birth), repr(s.death), s.nbytes, s.role.value) for s in graph.storages)
+
+
+def assert_same_but_views(fake: Graph, real: Graph) -> None:
+    """Writing through views of what needs a gradient dispatches other view ops on fake tensors: all else is equal."""
+
+    def shown(graph: Graph) -> list[Any]:
+        others = (op for op in graph if "view" not in op.call.tags and "strided" not in op.name)
+        return [(op.name, op.phase, [t.shape for t in op.inputs], [t.shape for t in op.outputs]) for op in others]
+
+    assert shown(fake) == shown(real)
+    stored = [sorted((s.nbytes, s.role.value, s.device) for s in graph.storages) for graph in (fake, real)]
+    assert stored[0] == stored[1]
+    assert timeline(fake).peak_bytes == timeline(real).peak_bytes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tensortide.errors import GraphError
 from tensortide.graph.model import DTYPE_BYTES, OUTSIDE, Call, Graph, Loop, Tensor, count_slots
 
@@ -49,9 +51,10 @@ def _check_tensor(graph: Graph, index: int, tensor: Tensor) -> None:
         raise GraphError(f"tensor {index} views storage {tensor.storage} of {len(graph.storages)}")
     if tensor.dtype not in DTYPE_BYTES:
         raise GraphError(f"tensor {index} has the unknown dtype {tensor.dtype!r}")
-    if len(tensor.shape) != len(tensor.strides) or tensor.offset < 0 or min(tensor.shape, default=0) < 0:
+    shape = tuple(map(int, tensor.shape))  # the numbers alone: arithmetic on expressions takes long
+    if len(shape) != len(tensor.strides) or tensor.offset < 0 or min(shape, default=0) < 0:
         raise GraphError(f"tensor {index} has shape {tensor.shape}, strides {tensor.strides}, offset {tensor.offset}")
-    if tensor.numel * tensor.itemsize >= _MOST_BYTES:
+    if math.prod(shape) * tensor.itemsize >= _MOST_BYTES:
         raise GraphError(f"tensor {index} has shape {tensor.shape}: it takes 4 EiB or more")
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tensortide.recorder import packed
 from tensortide.recorder.pretended import Gpu
 from tensortide.recorder.torch_compat import VERSION, DispatchKey, by_op, has_kernel
 
@@ -49,6 +50,7 @@ def _unreached(*args: Any) -> Any:
 
 def _composites(gpu: Gpu) -> dict[str, Callable[..., Any]]:
     found: dict[str, Callable[..., Any]] = {"scaled_dot_product_attention": _attention(gpu)}
+    found |= {operator.name().removeprefix("aten::"): run for operator, run in packed.READERS.items()}
     if gpu.nvidia:
         found["batch_norm"] = _batch_norm
         found |= {f"{name}.{given}": _recurrent(mode, given) for mode, name in enumerate(_RNN) for given in _GIVEN}
@@ -310,7 +312,8 @@ def _rnn_forward(*args: Any) -> tuple[Any, ...]:
     batch = sizes[0] if sizes else x.shape[0 if batch_first else 1]
     last = state.new_empty((layers * directions, batch, out_width))
     last_cell = x.new_empty((0,) if cell is None else (layers * directions, batch, width))
-    kept = math.prod(rows) * layers * directions * (_KEPT[mode] * width + out_width) * x.element_size() if train else 0
+    places = len(sizes) * batch if sizes else math.prod(rows)  # cuDNN reserves for the longest sequence of a batch
+    kept = places * layers * directions * (_KEPT[mode] * width + out_width) * x.element_size() if train else 0
     return out, last, last_cell, x.new_empty((kept,), dtype=torch.uint8), flat.new_empty(0)
 
 

@@ -12,16 +12,25 @@ from typing import Any
 import torch
 
 from tensortide.errors import CaptureError
+from tensortide.recorder import sparse
 from tensortide.recorder.cuda_kernels import ASSUMED, SHAPES, chosen_kernels
 from tensortide.recorder.fake_mode import StepFakeMode
 from tensortide.recorder.known import KNOWN_NUMEL, forgotten
 from tensortide.recorder.pretended import CPU, CUDA, Gpu, asked_by_engine, pretended, with_true_device
 from tensortide.recorder.standins import is_constant
 from tensortide.recorder.surroundings import replaced
-from tensortide.recorder.torch_compat import DeviceContext, FakeTensor, MetaConverter, by_op
+from tensortide.recorder.torch_compat import (
+    DeviceContext,
+    FakeTensor,
+    MetaConverter,
+    UnsupportedOperatorException,
+    by_op,
+)
 from tensortide.recorder.values import Number
 from tensortide.timing import DEFAULT
 from tensortide.timing import device as catalogued
+
+_NO_KERNEL = "CUDA' backend"
 
 
 class _ToGpu(MetaConverter):  # type: ignore[type-arg]  # before 2.6 it takes none
@@ -87,6 +96,14 @@ class CudaFakeMode(StepFakeMode):
         try:
             with forgotten(*hidden) if hidden else contextlib.nullcontext():
                 return super().dispatch(func, types, args, kwargs)
+        except NotImplementedError as error:
+            if _NO_KERNEL not in str(error):
+                raise
+            with self:  # PyTorch runs the op on zeros where it has no fake kernel
+                result = sparse.dense(func, args)
+            if result is None:
+                raise UnsupportedOperatorException(func) from error
+            return result
         finally:
             self._on_gpu = before
 

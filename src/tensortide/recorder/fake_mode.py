@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from tensortide.recorder import packed, sparse
 from tensortide.recorder.context import is_internal
 from tensortide.recorder.known import GROWING, KNOWN_NUMEL, SIZED, constant, forgotten
 from tensortide.recorder.saving import nothing_saved
@@ -33,8 +34,8 @@ from tensortide.recorder.torch_compat import (
 from tensortide.recorder.values import Number, Values, follow, readable, typed
 
 _DEVICE = torch.ops.prim.device.default
-(_SPARSE,) = by_op({"aten._sparse_coo_tensor_with_dims_and_tensors.default": None})
 _EQUALITY = (torch.ops.aten.equal.default, torch.ops.aten.allclose.default)
+_EMPTY = torch.ops.aten.empty.memory_format
 _META = torch.device("meta")
 
 _NO_OVERFLOW, _SCALE = "the gradient scaler finds no overflow", "the gradient scaler's scale is 65536"
@@ -93,6 +94,8 @@ class StepFakeMode(FakeTensorMode):
         self.answered: set[str] = set()
         self.remarks: set[str] = set()
         """What was assumed besides, and changes no op of the step."""
+        self.promised: torch.Tensor | None = None
+        """Values of the tensor that is allocated next, where a kernel writes them."""
         self._inside = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StepFakeMode:
@@ -122,9 +125,11 @@ class StepFakeMode(FakeTensorMode):
                 raise UnreachableParameter(f"{str(value.dtype)[6:]}{list(value.shape)}")
         return super().validate_and_convert_non_fake_tensors(func, converter, flat_args, args_spec)
 
-    def installed(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
         """Have everything there that the mode needs around it."""
-        return nothing_saved(self.remarks.add)
+        with nothing_saved(self.remarks.add), packed.readable_sizes():
+            yield
 
     def placed(self) -> contextlib.AbstractContextManager[None]:
         """Have tensors of known values made where the op that runs makes its results."""
@@ -143,6 +148,9 @@ class StepFakeMode(FakeTensorMode):
         if run is not None:
             with self:
                 return run(*args, **kwargs)
+        part = sparse.asked(func, args)
+        if part is not None:
+            return part
         outermost, self._inside = not self._inside, True
         try:
             with forgotten(args[0]) if func in GROWING else contextlib.nullcontext():
@@ -157,9 +165,9 @@ class StepFakeMode(FakeTensorMode):
                 return SIZED[func](size, *args, **kwargs)
         finally:
             self._inside = not outermost
-        if func is _SPARSE:
-            self.answered.add("sparse gradients have no entries: their bytes are in no figure (--real counts them)")
-        known = constant(func, args, kwargs, result)
+        with self:
+            sparse.follow(func, args, result)
+        known = self.promised if func is _EMPTY else constant(func, args, kwargs, result)
         if known is not None:
             return self.fake_tensor_converter.from_real_tensor(self, known, make_constant=True)
         if outermost:  # not part of the decomposition of another op
@@ -264,6 +272,10 @@ SHAPES: dict[Any, Callable[..., Any]] = by_op(
         "aten._grouped_mm.default": _grouped_mm,
         "aten._ctc_loss.default": _ctc_loss,
         "aten._ctc_loss.Tensor": _ctc_loss,
+        "aten._pack_padded_sequence.default": packed.pack,
+        "aten._coalesce.default": sparse.coalesced,
+        "aten.sparse_mask.default": sparse.masked,
+        "aten._sparse_addmm.default": lambda added, one, other, **_: other.new_empty((one.shape[0], other.shape[1])),
     }
 )
 """Shape functions of ops whose own fake kernels reject arguments that the real kernels accept."""

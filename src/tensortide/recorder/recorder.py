@@ -20,6 +20,7 @@ from tensortide.graph.model import Tensor as GraphTensor
 from tensortide.recorder.fake_mode import device_of
 from tensortide.recorder.pretended import is_redundant_copy, with_true_device
 from tensortide.recorder.schema import PASSED_ON, Schema, eager_body, embedded, schema_of
+from tensortide.recorder.sparse import parts
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import FakeTensor, HigherOrderOperator, TorchDispatchMode
 
@@ -230,12 +231,13 @@ class Recorder(Mode):
         self.storages[storage] = replace(self.storages[storage], death=death)
 
     def _storageless(self, value: torch.Tensor) -> int:
-        """Id of a tensor without a storage. A sparse one counts as a storage of the size of its parts."""
+        """Id of a tensor without a storage. A sparse one counts as a storage of the size of those of its parts that are
+        not known by themselves."""
         key = -id(value)
         storage = self._storage_ids.get(key)
         if storage is None:
-            parts = (value._indices(), value._values()) if value.layout == torch.sparse_coo else ()
-            nbytes = sum(part.numel() * part.element_size() for part in parts)
+            own = [part for part in parts(value) if self.storage_of(part) is None]
+            nbytes = sum(part.numel() * part.element_size() for part in own)
             storage = self._add_storage(value, key, nbytes, str(value.device))
         return self._view(storage, value, value.shape, (0,) * len(value.shape), 0)
 

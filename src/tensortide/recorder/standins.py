@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 from tensortide.errors import CaptureError
 from tensortide.recorder.known import KNOWN_NUMEL
 from tensortide.recorder.pretended import unpretended
+from tensortide.recorder.sparse import has_parts, parts
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import (
     FakeTensor,
@@ -52,6 +53,8 @@ def fakes(mode: Any) -> Callable[[torch.Tensor], Any]:
         except UnsupportedFakeTensorException as error:
             kind = f"{str(value.dtype)[6:]}{list(value.shape)}"
             raise CaptureError(f"a tensor {kind} of the step has no fake form: {error}") from error
+        if parts(value):
+            return has_parts(fake, value, mode.from_tensor)
         if value.layout == torch.strided and fake.untyped_storage().nbytes() < value.untyped_storage().nbytes():
             fake.untyped_storage().resize_(value.untyped_storage().nbytes())  # a view keeps all of its base alive
         return fake
