@@ -67,6 +67,10 @@ class Table:
                 cells.append("")
         return f"| {' | '.join(cells)} |"
 
+    def recorded(self) -> list[Row]:
+        """Read the rows that are on file."""
+        return _recorded(self.run.file).get(self.title, [])
+
     def merged(self, recorded: Iterable[Row]) -> list[Row]:
         """Rows recorded before, those of this run in their places or after them."""
         rows = {tuple(str(row.get(key)) for key in self.key): row for row in (*recorded, *self.rows)}
@@ -82,6 +86,11 @@ class Run:
     options: argparse.Namespace
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def file(self) -> Path:
+        """Path of the recorded figures."""
+        return RESULTS / f"{self.script.stem}.json"
 
     @property
     def smallest(self) -> bool:
@@ -125,17 +134,15 @@ class Run:
         """Write what is known so far, if asked to."""
         if not self.options.write:
             return
-        file = RESULTS / f"{self.script.stem}.json"
-        known = json.loads(file.read_text("utf-8"))["tables"] if file.exists() else {}
-        rows = {table.title: table.merged(known.get(table.title, ())) for table in self.tables}
+        rows = {table.title: table.merged(table.recorded()) for table in self.tables}
         facts = {"command": f"python benchmarks/{self.script.name}", "machine": machine(), "notes": self.notes}
-        file.write_text(json.dumps({**facts, "tables": rows}, indent=1) + "\n", "utf-8")
+        self.file.write_text(json.dumps({**facts, "tables": rows}, indent=1) + "\n", "utf-8")
         title, _, about = self.about.partition("\n\n")
         parts = [f"# {title}", f"`{facts['command']} --write` on {facts['machine']}.", about]
         for table in self.tables:
             lines = "\n".join(map(table.line, rows[table.title]))
             parts += [*([f"## {table.title}"] if table.title else []), f"{table.head()}\n{lines}"]
-        file.with_suffix(".md").write_text("\n\n".join([*parts, *self.notes]) + "\n", "utf-8")
+        self.file.with_suffix(".md").write_text("\n\n".join([*parts, *self.notes]) + "\n", "utf-8")
 
 
 def main(doc: str | None, measure: Callable[[Run], None], **arguments: Mapping[str, Any]) -> None:
@@ -156,6 +163,12 @@ def main(doc: str | None, measure: Callable[[Run], None], **arguments: Mapping[s
     about = [part for part in rest.split("\n\n") if not part.startswith("    ")]
     text = "\n\n".join([" ".join(title.split()).rstrip("."), *(part.strip() for part in about)])
     measure(Run(Path(measure.__globals__["__file__"]).resolve(), text, parser.parse_args()))
+
+
+def _recorded(file: Path) -> dict[str, list[Row]]:
+    """Read the tables in a file of results; none if there is no file."""
+    tables: dict[str, list[Row]] = json.loads(file.read_text("utf-8"))["tables"] if file.exists() else {}
+    return tables
 
 
 def machine() -> str:

@@ -45,7 +45,7 @@ def as_json(folder: Path, *arguments: str) -> Any:
 def point(document: Any, row: int) -> dict[str, int]:
     """One row of a swept table."""
     table = document["sections"]["sweep"]["tables"]["points"]
-    return {name: column[row] for name, column in table.items() if name != "outside"}
+    return {name: column[row] for name, column in table.items() if name not in ("outside", "beyond", "extrapolated")}
 
 
 def test_sweep(folder: Path) -> None:
@@ -75,7 +75,7 @@ def test_sweep(folder: Path) -> None:
 
 def test_sweep_to_standard_output(folder: Path) -> None:
     text = run(folder, "formulas", "sweep", "gpt2.formulas.json", "--over", "batch=1,2", "--csv", "/dev/stdout")
-    assert text.startswith("batch,parameters,flops,bytes,peak_bytes,outside\n1,124439808,")
+    assert text.startswith("batch,parameters,flops,bytes,peak_bytes,outside,beyond,extrapolated\n1,124439808,")
     assert len(text.splitlines()) == 3
 
 
@@ -83,6 +83,8 @@ def test_solve(folder: Path) -> None:
     asked = ("formulas", "solve", "gpt2.formulas.json", "--for", "batch", "--where", "peak_bytes <= 24GiB")
     text = run(folder, *asked)
     assert "batch = 9\n" in text
+    assert "not checked: " in text
+    assert "a file of formulas has no step to capture" in " ".join(text.split())
     assert "without the workspace of kernels" in text
     assert "reaches 26,388,092,977,152 B; batch = 10,778" in run(folder, *asked[:-1], "peak_bytes <= 24TiB")
     document = as_json(folder, *asked, "--set", "seq=512")
@@ -94,6 +96,13 @@ def test_solve(folder: Path) -> None:
     )
     assert smallest["sections"]["solution"]["facts"]["kind"] == "smallest"
     assert as_json(folder, *asked, "--want", "smallest")["sections"]["solution"]["facts"]["value"] == 1
+
+
+@pytest.mark.slow
+def test_a_solution_of_a_workload_is_captured(folder: Path) -> None:
+    text = run(folder, "formulas", "solve", "mlp", "--for", "batch", "--where", "peak_bytes <= 1GiB", "--quiet")
+    assert "proved: " in text
+    assert "have every total" in " ".join(text.split())
 
 
 def test_every_verb_writes_files(folder: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tensortide import legal
 from tensortide.examples import examples, find
-from tensortide.formulas.sampler import Space
+from tensortide.formulas.space import Space
 from tensortide.recorder.fake_mode import StepFakeMode, same_paths
 from tests.examples.tiny import LARGE, TINY, Settings
 from tests.marks import some_slow

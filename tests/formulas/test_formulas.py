@@ -34,7 +34,7 @@ def test_the_reference_in_numbers() -> None:
 
 
 def test_outside_of_the_region_nothing_is_claimed() -> None:
-    with pytest.raises(ExpressionError, match=r"do not hold at .*: they need .*heads\*floor"):
+    with pytest.raises(ExpressionError, match=r"do not hold at .*: they need hidden % heads == 0"):
         transformer().evaluate(hidden=770)
     with pytest.raises(ExpressionError, match=r"they need .*positions"):
         transformer().evaluate(seq=2048)

@@ -117,7 +117,8 @@ def test_nearest(expr: Expr, wanted: int) -> None:
 def test_largest_batch_that_fits() -> None:
     found = solve(transformer(), "batch", "peak_bytes <= 24GiB", seq=512)
     assert found.kind == "largest"
-    assert found.proved
+    assert found.by_shape
+    assert not found.proved
     assert found.reached <= 24 * 2**30
     assert found.beyond is not None
     assert found.beyond[0] == found.value + 1
@@ -156,12 +157,12 @@ def test_the_region_is_respected() -> None:
 def test_along_a_path_that_divides() -> None:
     """Where heads are hidden/64, only multiples of 64 count, and the peak is whole at no other value."""
     found = solve(transformer().along({"heads": "hidden/64"}), "hidden", "peak_bytes <= 40GiB")
-    assert found.proved
+    assert found.by_shape
     assert found.value % 64 == 0
     assert found.beyond is not None
     assert found.beyond[0] == found.value + 64
     assert found.totals == transformer().evaluate(hidden=found.value, heads=found.value // 64)
-    with pytest.raises(ExpressionError, match=r"they need .*64\*floor"):
+    with pytest.raises(ExpressionError, match=r"they need hidden % 64 == 0"):
         transformer().along({"heads": "hidden/64"}).evaluate(hidden=100)
 
 
@@ -181,7 +182,7 @@ def test_when_no_value_exists_it_is_said() -> None:
 def test_what_is_not_proved_is_scanned() -> None:
     wavy = made({"flops": "(n - 40)**2 + 5 * (n % 7)"}, {"n": 1})
     found = solve(wavy, "n", "flops <= 100")
-    assert not found.proved
+    assert not found.by_shape
     values = {i: wavy.evaluate(n=i)["flops"] for i in range(1, 200)}
     assert found.value == max(i for i, value in values.items() if value <= 100)
     assert solve(wavy, "n", "flops <= 100", want="smallest").value == min(i for i, v in values.items() if v <= 100)

@@ -121,7 +121,7 @@ def test_at_one_a_step_may_be_another() -> None:
 def test_declared_conditions_leave_nothing_to_find_out() -> None:
     found = symbolic(workloads.declared, over=("batch", "seq", "hidden", "heads"))
     assert refusals(found) == []
-    assert found.captures <= 10
+    assert found.captures <= 20
     assert_formulas_hold(found, workloads.declared, {"batch": 3, "seq": 5, "hidden": 40, "heads": 8})
 
 
@@ -147,7 +147,8 @@ def test_rounded_sizes() -> None:
 def test_the_smaller_of_two() -> None:
     over = ("batch", "seq", "window", "hidden")
     found = symbolic(workloads.windowed, over=over)
-    assert total(found, "product_flops") == parse("4*batch*hidden**2*min(seq, window)")
+    sides = [found.formulas, *found.formulas.others]
+    assert [f.totals["product_flops"] for f in sides] == [parse(f"4*batch*hidden**2*{n}") for n in ("window", "seq")]
     settings = ({"seq": 9, "window": 30}, {"seq": 30, "window": 9}, {"seq": 12, "window": 12}, {"batch": 5})
     assert_formulas_hold(found, workloads.windowed, *settings)
 
@@ -226,7 +227,7 @@ def test_odd_numbers_of_layers_tell_no_halves_apart() -> None:
 
 def test_what_is_another_step_where_a_size_is_its_divisor() -> None:
     found = symbolic(workloads.halves, over=["batch", "hidden", "heads"])
-    assert "hidden - 2*heads > 0" in [str(condition) for condition in found.formulas.region]
-    assert_formulas_hold(found, workloads.halves, {"batch": 3, "hidden": 12, "heads": 3}, {})
-    with pytest.raises(ExpressionError, match=r"2\*heads"):
-        found.evaluate(hidden=16, heads=8)
+    assert "hidden > 2*heads" in [str(condition) for condition in found.formulas.region]
+    assert_formulas_hold(
+        found, workloads.halves, {"batch": 3, "hidden": 12, "heads": 3}, {}, {"hidden": 16, "heads": 8}
+    )

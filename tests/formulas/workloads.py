@@ -138,3 +138,16 @@ def custom(batch: int = 16, hidden: int = 32) -> Step:
     """One op is nobody's: it has no cost rule."""
     weight, x = torch.randn(hidden, hidden), torch.randn(batch, hidden)
     return lambda: blend(F.relu(x @ weight))
+
+
+def coded(batch: int = 16, hidden: int = 32, code: int = 5) -> Step:
+    """As many rows as a digit of e go through one op: no formula has its cost, and that of everything else."""
+    linear, x = nn.Linear(hidden, hidden), torch.randn(batch, hidden)
+    rows = torch.randn(3 + int("27182818284590452353602874713526"[code % 32]), 7)
+
+    def step() -> Tensor:
+        loss: Tensor = linear(x).sum() + rows.sin().mean()
+        loss.backward()
+        return loss
+
+    return step

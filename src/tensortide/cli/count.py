@@ -227,6 +227,7 @@ def _refuse(found: Symbolic) -> None:
     from tensortide.cost.count import MISSING
 
     missing = [f"  {remark}" for remark in found.numeric]
+    missing += [f"  {name}: not {part.unexplained}" for name, part in found.formulas.partial.items()]
     missing += [f"  {name} x{count} has no cost rule" for name, count in found.unknown.items()]
     missing += [f"  {name} is held: {reason}" for name, reason in found.held.items()]
     if missing:

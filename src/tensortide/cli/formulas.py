@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import App, Parameter
+from msgspec.structs import replace
 
 from tensortide.cli.count import ALL, SymbolOptions, count_symbols, names_of
 from tensortide.cli.show import Files
@@ -18,7 +20,7 @@ from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Strict, 
 from tensortide.cost.table import known_sizes
 from tensortide.errors import ExpressionError, WorkloadError
 from tensortide.expr import Expr, parse
-from tensortide.formulas import symbolic
+from tensortide.formulas import Solution, confirm, symbolic
 from tensortide.formulas.asymptotics import asymptotics
 from tensortide.formulas.derive import formulas_of_graph
 from tensortide.formulas.formulas import Formulas, is_formulas_file, load_formulas, shares
@@ -44,6 +46,7 @@ formulas = App(
 Target = Annotated[
     str, Parameter(help="A file of formulas, a .meta graph, or a workload: file.py:function or an example.")
 ]
+Confirm: TypeAlias = Callable[[Solution], Solution]
 Paths = Annotated[
     tuple[str, ...], option("--path", "A symbol that depends on others: --path hidden=64*heads. Repeatable.")
 ]
@@ -68,20 +71,22 @@ class FormulaOptions:
     out: OutputOptions = OutputOptions()  # noqa: RUF009
 
     def formulas(self, target: str, needed: Iterable[str]) -> Formulas:
-        """The Formulas of ``target`` at these settings: read from a file, else found from the workload.
+        """The Formulas of ``target`` at these settings; ``needed`` are the symbols that the verb works on."""
+        return self.source(target, needed)[0]
 
-        ``needed`` are the symbols that the verb works on.
-        """
+    def source(self, target: str, needed: Iterable[str]) -> tuple[Formulas, Confirm]:
+        """The same with a check of solutions: of a workload by captures, of a file by none, which they say."""
         workload = find_workload(target)
         if workload is None and is_formulas_file(target):
             self._refuse(f"{target} is a file of formulas")
-            return load_formulas(target).at(**self.bindings())
+            return load_formulas(target).at(**self.bindings()), _unconfirmed("a file of formulas")
         found = workload or resolve(target)
         if isinstance(found, File):
             self._refuse(f"{found}, and its symbols are found in it")
             step = found.read(durations=False)
             symbols = step.symbols or known_sizes(step.graph)
-            return formulas_of_graph(step.graph, symbols, found.path.name).at(**self.bindings())
+            costs = formulas_of_graph(step.graph, symbols, found.path.name).at(**self.bindings())
+            return costs, _unconfirmed("a graph")
         if isinstance(found, Script):
             raise WorkloadError(f"{found}: one step of it has no formulas. Write a workload with hyperparameters")
         over = dict.fromkeys([*names_of(self.symbols, found.function), *needed])
@@ -89,7 +94,10 @@ class FormulaOptions:
             over["batch"] = None
         settings = parse_settings(self.set, found.function, target)
         domain = {"over": tuple(over), "where": self.condition}
-        return with_progress(symbolic, found, settings, quiet=self.out.quiet, resolver=resolver, **domain).formulas
+        derived = with_progress(symbolic, found, settings, quiet=self.out.quiet, resolver=resolver, **domain)
+        known = {**settings, **{n: v for n, v in derived.settings.items() if n in derived.held}}
+        check = partial(confirm, found=derived, workload=found.function, hyperparameters=known, resolver=resolver)
+        return derived.formulas, check
 
     def _refuse(self, what: str) -> None:
         if self.symbols or self.condition:
@@ -105,9 +113,17 @@ class FormulaOptions:
             values[name] = int(value)
         return values
 
-    def show(self, document: Document, *, table: str, keys: Sequence[str] = ()) -> None:
-        """Write the files that are asked for, and show ``document``."""
+    def show(self, document: Document, costs: Formulas, *, table: str, keys: Sequence[str] = ()) -> None:
+        """Write the files that are asked for, and show ``document``, which follows from ``costs``."""
+        from tensortide.reports.sections.assumed import assuming
+
+        document = assuming(document, costs.assumptions)
         show_document(document, self.out, wrote=self.files.write(document, table=table, keys=keys))
+
+
+def _unconfirmed(what: str) -> Confirm:
+    """Return a check of solutions that have no workload to capture."""
+    return partial(replace, unchecked=f"{what} has no step to capture; solve for the workload itself")
 
 
 def path_of(steps: Iterable[str]) -> tuple[dict[str, Expr], set[str]]:
@@ -169,10 +185,11 @@ def sweep(
 
     asked.files.check()
     axes = dict(map(axis, over))
-    table = tabulated(asked.formulas(target, axes), axes)
+    costs = asked.formulas(target, axes)
+    table = tabulated(costs, axes)
     if asked.files.figure is not None:
         check_drawable(table)
-    asked.show(document(table), table="points")
+    asked.show(document(table), costs, table="points")
 
 
 @formulas.command
@@ -192,7 +209,8 @@ def solve(
     from tensortide.reports.sections.solution import document
 
     asked.files.check()
-    asked.show(document(solved(asked.formulas(target, [symbol]), symbol, where, want=want)), table="values")
+    costs, confirmed = asked.source(target, [symbol])
+    asked.show(document(confirmed(solved(costs, symbol, where, want=want))), costs, table="values")
 
 
 @formulas.command
@@ -220,7 +238,7 @@ def growth(
     drawn = intensity_scatter(costs.along(steps), of, found.batch, PPOPP19.roof()) if draws else None
     terms = {name: shares(costs, name) for name in costs.totals}
     made = document(found, terms, drawn, top=top)
-    asked.show(made, table="per_parameter", keys=("intensity_by_batch",))
+    asked.show(made, costs, table="per_parameter", keys=("intensity_by_batch",))
 
 
 @formulas.command
@@ -259,4 +277,4 @@ def project(
         path=steps,
         at={name: value for name, value in asked.bindings().items() if name in costs.symbols},
     )
-    asked.show(document(found), table="requirements")
+    asked.show(document(found), costs, table="requirements")

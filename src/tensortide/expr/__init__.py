@@ -13,7 +13,7 @@ from tensortide.expr.expr import Expr, as_expr, constant, symbol, total
 from tensortide.expr.floors import ceil, ceil_ratio, floor, floor_ratio
 from tensortide.expr.parse import parse, parse_condition
 from tensortide.expr.show import latex, text, to_sympy
-from tensortide.expr.size import Condition, Size, conditions, expr_of, sized
+from tensortide.expr.size import Condition, Size, computed, conditions, expr_of, sized
 
 __all__ = [
     "Compiled",
@@ -24,6 +24,7 @@ __all__ = [
     "ceil",
     "ceil_ratio",
     "compiled",
+    "computed",
     "conditions",
     "constant",
     "expr_of",

@@ -70,6 +70,8 @@ def invert(monomial: Monomial) -> Monomial:
 
 
 def _whole(value: Coefficient) -> Coefficient:
+    if type(value) is int:  # the usual case, and a check against Fraction, an abstract class, is slow
+        return value
     return value.numerator if isinstance(value, Fraction) and value.denominator == 1 else value
 
 

@@ -1,22 +1,24 @@
 """Sizes that remember where they come from: integers that carry an exact expression through plain Python arithmetic.
 
 A cost rule is plain arithmetic on integers. Called with Sizes it computes the number it always did and, beside it,
-the expression of that number in hyperparameters. Anything but arithmetic (``range(n)``, ``bit_length``) drops the
-expression, never the number. A comparison is answered by the numbers and is remembered as a condition under which
-the expression holds.
+the expression of that number in hyperparameters; so does a division with a fraction, until it is rounded. Anything but
+arithmetic (``range(n)``, ``math.sqrt``) drops the expression, never the number. A comparison is answered by the numbers
+and is remembered as a condition under which the expression holds.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tensortide.expr.atoms import nonnegative
-from tensortide.expr.expr import Expr, constant
-from tensortide.expr.floors import quotients
+from tensortide.expr.atoms import nonnegative, power
+from tensortide.expr.expr import Expr, constant, denominator
+from tensortide.expr.floors import ceil, floor, quotients
 from tensortide.expr.show import text
 
 Relation: TypeAlias = Literal["==", "!=", ">=", ">"]
@@ -30,14 +32,28 @@ class Condition(NamedTuple):
     relation: Relation
 
     def __str__(self) -> str:
-        """Readable: the number on the right."""
+        """Readable: ``hidden <= 1024``, ``positions >= seq``, ``hidden % heads == 0``."""
+        if self.divisor is not None:
+            by, of = map(text, self.divisor)
+            of = f"({of})" if len(self.divisor[1].terms) > 1 else of
+            return f"{of} % {by if by.isalnum() or by.isidentifier() else f'({by})'} == 0"
+        left, right = self.sides
+        if self.relation in (">=", ">") and left.value is not None and right.value is None:
+            return f"{text(right)} {self.relation.replace('>', '<')} {text(left)}"
+        return f"{text(left)} {self.relation} {text(right)}"
+
+    @property
+    def sides(self) -> tuple[Expr, Expr]:
+        """Two expressions with whole or positive terms that the relation is between."""
         offset = self.expr.terms.get((), 0)
-        if not isinstance(offset, int) or len(self.expr.terms) == 1:
-            offset = 0
-        left = self.expr - offset
-        if self.relation in (">=", ">") and left.terms and all(c < 0 for c in left.terms.values()):
-            return f"{text(-left)} {self.relation.replace('>', '<')} {offset}"
-        return f"{text(left)} {self.relation} {-offset}"
+        if len(self.expr.terms) == 1:
+            return self.expr, constant(0)
+        varying = self.expr - offset
+        right = Expr({monomial: -c for monomial, c in varying.terms.items() if c < 0})
+        left = varying + right
+        if not left.terms:
+            return constant(offset), right
+        return (left, right - offset) if not right.terms or offset < 0 else (left + offset, right)
 
     @property
     def divisor(self) -> tuple[Expr, Expr] | None:
@@ -47,11 +63,14 @@ class Condition(NamedTuple):
                 return bottom, top
         return None
 
-    def holds(self, value: int) -> bool:
+    def holds(self, value: int | Fraction) -> bool:
         """Tell whether it holds where ``expr`` is ``value``."""
         return bool(_HOLDS[self.relation](value, 0))
 
 
+_FINEST = 1 << 10
+"""Largest denominator of a float that is taken for an exact number."""
+_made: ContextVar[dict[Expr, None] | None] = ContextVar("made", default=None)
 _asked: ContextVar[dict[Condition, None] | None] = ContextVar("asked", default=None)
 
 
@@ -66,29 +85,72 @@ def conditions() -> Iterator[dict[Condition, None]]:
         _asked.reset(token)
 
 
+@contextlib.contextmanager
+def computed() -> Iterator[dict[Expr, None]]:
+    """Collects, in order, the expressions of the Sizes that the computations in its body make."""
+    found: dict[Expr, None] = {}
+    token = _made.set(found)
+    try:
+        yield found
+    finally:
+        _made.reset(token)
+
+
+def _ratio(name: str) -> Callable[[Any, Any], Any]:
+    """Arithmetic whose result has a fraction: a Quotient, or a plain number where that is not exact."""
+    plain, on_exprs = getattr(float, name), getattr(Expr, name)
+
+    def method(self: Any, other: Any) -> Any:
+        value = plain(float(self), other)
+        exact = _exact(other)
+        if value is NotImplemented or exact is None:
+            return value
+        try:
+            return quotient(on_exprs(self.expr, exact), value)
+        except ArithmeticError:
+            return value
+
+    method.__name__ = name
+    return method
+
+
+def _exact(value: object) -> Expr | None:
+    """The expression of a number; None for a float that is no simple fraction."""
+    if isinstance(value, (Size, Quotient)):
+        return value.expr
+    if isinstance(value, (int, float)) and math.isfinite(value):
+        fraction = Fraction(value)
+        return constant(fraction) if fraction.denominator <= _FINEST else None
+    return None
+
+
 def _combined(name: str) -> Callable[[Size, Any], Any]:
     plain = getattr(int, name)
     on_exprs = getattr(Expr, name)
+    on_ratios = _ratio(name) if hasattr(float, name) and "div" not in name and "mod" not in name else plain
 
     def method(self: Size, other: Any) -> Any:
         value = plain(self, other)
-        if value is NotImplemented or not isinstance(other, int):
-            return value
+        if not isinstance(other, int):
+            return on_ratios(self, other)
         return sized(on_exprs(self.expr, expr_of(other)), value)
 
     method.__name__ = name
     return method
 
 
-def _compared(name: str, yes: tuple[int, Relation], no: tuple[int, Relation]) -> Callable[[Size, Any], Any]:
+def _compared(name: str, yes: tuple[int, Relation], no: tuple[int, Relation]) -> Callable[[Any, Any], Any]:
     """A comparison, with the condition that each answer is: the sign of the difference, and its relation to 0."""
-    plain = getattr(int, name)
+    plain, on_floats = getattr(int, name), getattr(float, name)
 
-    def method(self: Size, other: Any) -> Any:
-        answer = plain(self, other)
-        if answer is not NotImplemented and isinstance(other, int):
+    def method(self: Any, other: Any) -> Any:
+        is_whole = isinstance(self, int) and isinstance(other, int)
+        answer = plain(self, other) if is_whole else on_floats(float(self), other)
+        exact = _exact(other)
+        if answer is not NotImplemented and exact is not None:
             sign, relation = yes if answer else no
-            difference = self.expr - expr_of(other)
+            difference = self.expr - exact
+            difference *= denominator(difference)
             _ask(Condition(difference if sign > 0 else -difference, relation))
         return answer
 
@@ -128,6 +190,9 @@ class Size(int):
     __le__ = _compared("__le__", (-1, ">="), (1, ">"))
     __lt__ = _compared("__lt__", (-1, ">"), (1, ">="))
 
+    __truediv__ = _ratio("__truediv__")
+    __rtruediv__ = _ratio("__rtruediv__")
+
     def __neg__(self) -> int:
         return sized(-self.expr, -int(self))
 
@@ -135,10 +200,16 @@ class Size(int):
         return self
 
     def __pow__(self, exponent: Any, modulus: Any = None) -> Any:
-        value = int(self).__pow__(exponent, modulus) if modulus is not None else int(self).__pow__(int(exponent))
+        value = pow(int(self), exponent, modulus)
         if isinstance(exponent, Size) or modulus is not None or not isinstance(exponent, int) or exponent < 0:
             return value
         return sized(self.expr**exponent, value)
+
+    def __rpow__(self, base: Any, modulus: Any = None) -> Any:
+        value = pow(base, int(self), modulus)
+        if modulus is not None or type(base) is not int or base < 2 or self < 0:
+            return value
+        return sized(power(base, self.expr), value)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -168,12 +239,64 @@ class Size(int):
         return sized, (self.expr, int(self))
 
 
+class Quotient(float):
+    """A number with a fraction, with the expression that it is a value of. Made by dividing Sizes."""
+
+    expr: Expr
+
+    __add__ = __radd__ = _ratio("__add__")
+    __sub__ = _ratio("__sub__")
+    __rsub__ = _ratio("__rsub__")
+    __mul__ = __rmul__ = _ratio("__mul__")
+    __truediv__ = _ratio("__truediv__")
+    __rtruediv__ = _ratio("__rtruediv__")
+
+    __eq__ = _compared("__eq__", (1, "=="), (1, "!="))
+    __ne__ = _compared("__ne__", (1, "!="), (1, "=="))
+    __ge__ = _compared("__ge__", (1, ">="), (-1, ">"))
+    __gt__ = _compared("__gt__", (1, ">"), (-1, ">="))
+    __le__ = _compared("__le__", (-1, ">="), (1, ">"))
+    __lt__ = _compared("__lt__", (-1, ">"), (1, ">="))
+
+    def __floor__(self) -> int:
+        return sized(floor(self.expr), math.floor(float(self)))
+
+    def __ceil__(self) -> int:
+        return sized(ceil(self.expr), math.ceil(float(self)))
+
+    def __int__(self) -> int:
+        return int(self.__trunc__())
+
+    def __trunc__(self) -> int:
+        return self.__floor__() if self >= 0 else math.trunc(float(self))
+
+    def __neg__(self) -> float:
+        return quotient(-self.expr, -float(self))
+
+    def __hash__(self) -> int:
+        return float.__hash__(self)
+
+    def __reduce__(self) -> tuple[Callable[..., float], tuple[Expr, float]]:
+        return quotient, (self.expr, float(self))
+
+
+def quotient(expr: Expr, value: float) -> float:
+    """``value`` as a Quotient of ``expr``; a plain number if ``expr`` is one."""
+    if expr.value is not None:
+        return value
+    made = Quotient(value)
+    made.expr = expr
+    return made
+
+
 def sized(expr: Expr, value: int) -> int:
     """``value`` as a Size of ``expr``; a plain integer if ``expr`` is a number."""
     if expr.value is not None:
         return int(value)
     size = Size(value)
     size.expr = expr
+    if (made := _made.get()) is not None:
+        made[expr] = None
     return size
 
 

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from tensortide.formulas.asymptotics import Asymptotics, asymptotics
+from tensortide.formulas.confirm import confirm
 from tensortide.formulas.derive import symbolic
-from tensortide.formulas.formulas import QUANTITIES, Formulas, Share, load_formulas, save_formulas, shares
+from tensortide.formulas.formulas import (
+    QUANTITIES,
+    Formulas,
+    Partial,
+    Share,
+    Threshold,
+    load_formulas,
+    save_formulas,
+    shares,
+)
 from tensortide.formulas.invert import Solution, solve
 from tensortide.formulas.projection import DOMAINS, PPOPP19, Domain, Projection, project
 from tensortide.formulas.result import Regime, Row, Symbolic
@@ -17,6 +27,7 @@ __all__ = [
     "Asymptotics",
     "Domain",
     "Formulas",
+    "Partial",
     "Projection",
     "Regime",
     "Row",
@@ -24,7 +35,9 @@ __all__ = [
     "Solution",
     "Sweep",
     "Symbolic",
+    "Threshold",
     "asymptotics",
+    "confirm",
     "geometric",
     "load_formulas",
     "project",

@@ -12,14 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+import msgspec
+
 from tensortide.errors import ExpressionError
-from tensortide.expr import Expr, constant, symbol, text
+from tensortide.expr import Condition, Expr, constant, symbol, text
 from tensortide.expr.atoms import KINDS
 from tensortide.expr.expr import Opaque, common, content, denominator
 from tensortide.expr.factor import factored
 from tensortide.formulas.formulas import Formulas, value_at, with_atoms
 
 ONE = constant(1)
+_LARGE = 30
+"""Doublings of a default after which a symbol counts as large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +197,7 @@ def asymptotics(
 
     Raises ExpressionError for an unknown name, without the total ``parameters``, or if that does not grow.
     """
-    formulas = formulas.at(**(at or {})).along(path or {})
-    formulas.check(growth, formulas.symbols, "symbol")
+    formulas, limits = _where_large(formulas.at(**(at or {})).along(path or {}), growth)
     formulas.check("parameters", formulas.totals, "total")
     if batch:
         formulas.check(batch, formulas.symbols, "symbol")
@@ -216,8 +219,32 @@ def asymptotics(
         setting=dict(formulas.defaults),
         totals=totals,
         intensity=intensity,
-        notes=tuple(smooth.notes),
+        notes=(*limits, *smooth.notes),
     )
+
+
+def _where_large(formulas: Formulas, growth: str) -> tuple[Formulas, list[str]]:
+    """The formulas that hold for large values of a symbol, and remarks: where none do, and what was tested."""
+    formulas.check(growth, formulas.symbols, "symbol")
+    setting = {**formulas.defaults, growth: formulas.defaults[growth] << _LARGE}
+    piece = next((p for p in (formulas, *formulas.others) if _ending(p, setting) is None), None)
+    notes = []
+    if piece is None:
+        notes.append(f"no formulas hold for large {growth}: these end at {_ending(formulas, setting)}")
+    elif piece is not formulas:
+        crossed = _ending(formulas, setting)
+        change = crossed and formulas.change(crossed)
+        notes.append(f"for large {growth} the formulas beyond {crossed} are used" + (f": {change}" if change else ""))
+    found = piece or formulas
+    untested = [f"{name} {low:,} to {high:,}" for name, (low, high) in found.tested.items() if growth in name]
+    notes += [f"extrapolated: the formulas were tested for {ends}" for ends in untested]
+    return msgspec.structs.replace(found, defaults={**found.defaults, **formulas.defaults}, others=()), notes
+
+
+def _ending(formulas: Formulas, setting: Mapping[str, int]) -> Condition | None:
+    """The inequality of a region that ends before a setting."""
+    bounds = [condition for condition in formulas.region if condition.relation in (">", ">=")]
+    return next((c for c in bounds if c.expr.subs(setting).value is not None and value_at(c.expr, setting) < 0), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from tensortide.expr.atoms import alternatives
 from tensortide.formulas.measure import Figure, Figures, Group, Moment, numeric
 from tensortide.formulas.peaks import SEARCHED_OPS, falls_short, largest
 from tensortide.formulas.region import quotients, sizes
-from tensortide.formulas.sampler import Sample, Sampler, Setting, shown
+from tensortide.formulas.sampler import Sample, Sampler, shown
+from tensortide.formulas.space import Setting
 from tensortide.formulas.structure import Structures
 from tensortide.timelines import timeline
 
@@ -45,7 +46,7 @@ class Checks:
         names = (*PEAKS, *_LEAST)
         self.peaks = {name: _peak(found, column, structures.typical) for column, name in enumerate(names)}
         self.wrong: list[str] = []
-        self._claim_no_peaks_of_several()
+        self._searched = self.peaks[_LEAST[1]] is not None
         self.lowest = {n: 1 for n in sampler.space.over if n not in structures.dropped}
         self.only: dict[str, list[Condition]] = {}
         self.apart: list[Condition] = []
@@ -61,15 +62,20 @@ class Checks:
         self._check_elsewhere()
         self._check_ones()
         self._check_quotients()
+        self._check_bounds()
 
-    def _claim_no_peaks_of_several(self) -> None:
-        """Withdraw the peaks where several repetitions grow independently: the deciding moment may lie outside all
-        studies. Such peaks were right at nine of ten settings, which is not enough."""
-        several = [name for name in self._structures.names if name not in self._structures.dropped]
-        if len(several) > 1:
-            for name in self.peaks:
-                self.peaks[name] = None
-                self.wrong.append(f"{name}: {', '.join(several)} change the structure; hold all but one of them")
+    def _check_bounds(self) -> None:
+        """Let the captured order be the upper bound of the minimal footprint where the one that was found is below the
+        lower bound somewhere, as it may be with other numbers of repetitions."""
+        lower, upper = (self.peaks[name] for name in _LEAST)
+        usual = {**self._sampler.space.defaults, **self.fixed}
+        if upper is None or (lower is not None and self._structures.since and falls_short([upper], [lower], usual)):
+            self.peaks[_LEAST[1]] = self.peaks[PEAKS[0]] if self._searched else None
+
+    def withdraw(self, peak: str, setting: Setting) -> None:
+        """Withdraw the formula of a peak that is wrong at ``setting``."""
+        self.wrong.append(f"{peak}: differs at {shown(setting)}")
+        self.peaks[peak] = None
 
     def _check_studies(self) -> None:
         """Withdraw peaks that a moment of a studied structure exceeds: one without an expression in all structures."""
@@ -87,15 +93,14 @@ class Checks:
     def _check_elsewhere(self) -> None:
         """Compare with captures that no formula was made from; what is wrong there loses its formula."""
         for sample in self._elsewhere():
-            wrong = self._wrong_at(sample)
+            wrong = self.wrong_at(sample)
             for figure in wrong:
                 self.wrong.append(f"{figure}: differs at {shown(sample.setting)}")
                 self.found[figure] = None
             if wrong:
                 self.contradicting.append(sample)
-            for name in self._wrong_peaks(sample):
-                self.wrong.append(f"{name}: differs at {shown(sample.setting)}")
-                self.peaks[name] = None
+            for name in self.wrong_peaks(sample):
+                self.withdraw(name, sample.setting)
             self.elsewhere.append(sample.setting)
             self.right.append(sample.setting)
 
@@ -130,7 +135,7 @@ class Checks:
         small = {**self._small, **structure}
         ones = [name for name in self._structures.sizes if self._sampler.space.allows({**small, name: 1})]
         together = self._sampler.at({**small, **dict.fromkeys(ones, 1)}) if structure and len(ones) > 1 else None
-        if together is None or self._wrong_at(together) or self._wrong_peaks(together):
+        if together is None or self.wrong_at(together) or self.wrong_peaks(together):
             return False
         self.right.append(together.setting)
         self._ones_right = True
@@ -165,12 +170,12 @@ class Checks:
     def _right_at(self, sample: Sample, place: str, beyond: Condition, *, peaks: bool = True) -> bool:
         """Return whether all figures are right where a hyperparameter is smallest. Peaks that are wrong there are
         claimed ``beyond`` it only."""
-        wrong = self._wrong_at(sample)
+        wrong = self.wrong_at(sample)
         if wrong:
             self.notes.append(f"at {place} the step is another one, first in {wrong[0]}")
             return False
         self.right.append(sample.setting)
-        for peak in self._wrong_peaks(sample) if peaks else ():
+        for peak in self.wrong_peaks(sample) if peaks else ():
             self.only.setdefault(peak, []).append(beyond)
         return True
 
@@ -199,10 +204,11 @@ class Checks:
             sample = self._sampler.generic(others, setting, patient=False) if others else None
         return sample
 
-    def _wrong_peaks(self, sample: Sample) -> list[str]:
+    def wrong_peaks(self, sample: Sample) -> list[str]:
+        """The peaks whose expressions are not what the capture says."""
         return [n for n, peak in self.peaks.items() if peak is not None and self._peak_wrong(n, peak, sample)]
 
-    def _wrong_at(self, sample: Sample) -> list[Figure]:
+    def wrong_at(self, sample: Sample) -> list[Figure]:
         """The figures whose expressions are not what the capture says."""
         numbers = numeric(sample.count, timeline(sample.graph).footprint_bytes, fold=self._fold)
         wrong = []

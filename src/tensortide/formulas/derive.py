@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from tensortide.cost import count
 from tensortide.cost.coverage import shown as shown_op
@@ -15,17 +19,26 @@ from tensortide.expr import Condition, Expr, conditions, constant, expr_of, symb
 from tensortide.expr.atoms import alternatives
 from tensortide.expr.floors import given_whole
 from tensortide.formulas.checks import PEAKS, Checks
-from tensortide.formulas.formulas import Formulas
-from tensortide.formulas.measure import FOOTPRINT, MEASURES, Figure, Group, Moment
-from tensortide.formulas.region import divisible, quotients, simplified, sizes
+from tensortide.formulas.formulas import Formulas, Partial
+from tensortide.formulas.limits import Limits
+from tensortide.formulas.measure import FOOTPRINT, MEASURES, Figure, Group, Moment, numeric
+from tensortide.formulas.observe import opposite, thresholds
+from tensortide.formulas.region import divisible, folded, quotients, simplified, sizes
 from tensortide.formulas.result import Regime, Row, Symbolic
-from tensortide.formulas.sampler import Sample, Sampler, Scalar, Space, shown
+from tensortide.formulas.sampler import Sample, Sampler, shown
+from tensortide.formulas.space import SMALL, Scalar, Setting, Space
 from tensortide.formulas.structure import Structures, structural
 from tensortide.graph.model import Graph
 from tensortide.memory import footprint_bytes
 
 _COUNTEREXAMPLES = 3
 """Counterexamples to refit with before a contradicted formula is dropped."""
+_OTHER_VALUES = 12
+"""Other values of a hyperparameter to try before it is held."""
+_SIDES = 4
+"""Times that the first sample may be on another side of a threshold than the workload's own setting."""
+_OTHERS = 3
+"""Thresholds of which formulas for the other side are looked for."""
 _SKIPPED = 2
 """Smallest values of structural hyperparameters to exclude where the formula of the peak fails at them."""
 
@@ -95,7 +108,13 @@ def formulas_of_graph(graph: Graph, defaults: Mapping[str, int], workload: str =
     lowest = dict.fromkeys(used, 1)
     region = (*divisible(whole), *simplified(asked, lowest, known, [dict(defaults)]))
     kept = tuple(c for c in region if c.expr.symbols <= set(used))
-    return Formulas(totals=totals, defaults={name: defaults[name] for name in used}, region=kept, workload=workload)
+    return Formulas(
+        totals=totals,
+        defaults={name: defaults[name] for name in used},
+        region=kept,
+        workload=workload,
+        assumptions=graph.meta.assumptions,
+    )
 
 
 @contextlib.contextmanager
@@ -111,17 +130,20 @@ def _heap_set_aside() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _derived(sampler: Sampler) -> Symbolic:
-    """The formulas in the hyperparameters of the sampler's space."""
+def _derived(sampler: Sampler, *, sides: bool = True) -> Symbolic:
+    """The formulas in the hyperparameters of the sampler's space; with ``sides`` those beyond its thresholds too."""
     space = sampler.space
-    one = sampler.first(space.over, {})
+    one = _on_the_side_of_the_defaults(sampler)
     other = sampler.generic(space.over, {}, [one])
     if other is None:
         raise WorkloadError(f"only one legal setting of {', '.join(space.over)} was found: {shown(one.setting)}")
-    fixed = {n: v for n, v in one.setting.items() if other.setting[n] == v == space.defaults[n]}
+    alike = [n for n, v in one.setting.items() if other.setting[n] == v == space.defaults[n]]
+    fixed = [name for name in alike if not _can_vary(sampler, name, one)]
     if fixed:
         one, other = sampler.without(fixed, (one, other))
     changes = structural(sampler, one, other)
+    sampler.spread(frozenset(space.over) - changes.keys())
+    _stay_at_home(sampler, {name: one.setting[name] for name in changes})
     structures = Structures(sampler, list(changes), one)
     checks = Checks(sampler, structures, structures.fitted())
     counterexamples: list[Sample] = []
@@ -129,8 +151,82 @@ def _derived(sampler: Sampler) -> Symbolic:
         counterexamples += checks.contradicting
         checks = Checks(sampler, structures, structures.fitted(), counterexamples)
     checks = _peak_of_later(sampler, structures, checks)
+    limits = Limits(sampler, structures, checks, final=False)
+    if limits.contradicting:
+        if structures.learn(limits.contradicting):
+            counterexamples += limits.contradicting
+            checks = Checks(sampler, structures, structures.fitted(), counterexamples)
+        limits = Limits(sampler, structures, checks, final=True)
     structures.dropped |= dict.fromkeys(fixed, "no other legal value of it was found")
-    return _Derivation(sampler, structures, changes, checks).result()
+    found = _Derivation(sampler, structures, changes, checks, limits).result()
+    return _with_others(found, sampler, limits) if sides else found
+
+
+def _can_vary(sampler: Sampler, name: str, one: Sample) -> bool:
+    """Return whether the workload takes another value of a hyperparameter, the others as they are or near that."""
+    space = sampler.space
+    values = space.values.get(name) or range(1, 2 * max(SMALL // 4, space.all[name]) + 1)
+    settings = [{**one.setting, name: value} for value in values if value != one.setting[name]]
+    near = [{**space.defaults, name: value} for value in values if value != one.setting[name]]
+    tries = itertools.islice((s for s in (*settings, *near) if space.allows(s)), _OTHER_VALUES)
+    return any(sampler.at(setting) is not None for setting in tries)
+
+
+def _with_others(found: Symbolic, sampler: Sampler, limits: Limits) -> Symbolic:
+    """The result with formulas for the other sides of its thresholds, where they can be found."""
+    others, captures = [], found.captures
+    space, symbols = sampler.space, found.formulas.defaults
+    for threshold, setting in list(zip(found.thresholds, limits.beyond, strict=True))[:_OTHERS]:
+        condition = opposite(threshold.condition)
+        other = sampler.beyond(condition, setting)
+        with contextlib.suppress(WorkloadError, ExpressionError):
+            piece = _confined(_derived(other, sides=False), condition, other.space)
+            # what is held here has no other value there
+            others.append(piece.along({name: space.all[name] for name in piece.defaults if name not in symbols}))
+        captures += other.captures
+    formulas = replace(found.formulas, others=tuple(others))
+    return replace(found, formulas=formulas, captures=captures)
+
+
+def _confined(found: Symbolic, condition: Condition, space: Space) -> Formulas:
+    """The formulas with a condition, and with symbols that have one value where a hyperparameter was held."""
+    formulas = found.formulas
+    held = {name: value for name, value in space.defaults.items() if name not in formulas.defaults}
+    equal = (Condition(symbol(name) - value, "==") for name, value in held.items())
+    region = folded((condition, *equal, *formulas.region))
+    return replace(formulas, defaults={**formulas.defaults, **held}, region=region)
+
+
+def _on_the_side_of_the_defaults(sampler: Sampler) -> Sample:
+    """A first sample on the same side of all thresholds that it shows as the workload's own setting; the next ones
+    stay on this side."""
+    one = sampler.first(sampler.space.over, {})
+    for _ in range(_SIDES):
+        crossed = sampler.crossed(one)
+        if not crossed:
+            break
+        sampler.space.sides += crossed
+        one = sampler.first(sampler.space.over, {})
+    sampler.space.sides += thresholds(one.path, one.setting)
+    return one
+
+
+def _stay_at_home(sampler: Sampler, structure: Setting) -> None:
+    """Draw settings below the defaults only, or above them only, if ops elsewhere are not those at the default sizes:
+    there is a threshold that the workload's code does not show."""
+    space = sampler.space
+    home = sampler.at({**space.defaults, **structure})
+    if home is None or not space.sizes:
+        return
+    sampler.home = home.skeleton
+    below = [Condition(space.defaults[name] - symbol(name), ">=") for name in space.sizes]
+    above = [Condition(symbol(name) - space.defaults[name], ">=") for name in space.sizes]
+    for sides in ([], below, above):
+        space.sides += sides
+        sample = sampler.generic(sorted(space.sizes), structure, [home], large=True, patient=False)
+        if sample is not None and sample.skeleton == home.skeleton:
+            return
+        space.sides = space.sides[: len(space.sides) - len(sides)]
 
 
 def _peak_of_later(sampler: Sampler, structures: Structures, checks: Checks) -> Checks:
@@ -151,11 +247,20 @@ def _peak_of_later(sampler: Sampler, structures: Structures, checks: Checks) -> 
 class _Derivation:
     """Derivation of a checked result from figures."""
 
-    def __init__(self, sampler: Sampler, structures: Structures, changes: Mapping[str, str], checks: Checks) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        structures: Structures,
+        changes: Mapping[str, str],
+        checks: Checks,
+        limits: Limits,
+    ) -> None:
         self._sampler, self._structures, self._changes, self._checks = sampler, structures, changes, checks
+        self._limits = limits
         self._over = [n for n in sampler.space.over if n not in structures.dropped]
         self._studies = structures.used
         self._numeric = dict.fromkeys(checks.wrong)
+        self._partial: dict[str, Partial] = {}
 
     def result(self) -> Symbolic:
         """Everything that survives the checks."""
@@ -167,7 +272,11 @@ class _Derivation:
             defaults={name: space.defaults[name] for name in self._over},
             region=self._region(),
             only=self._peak_conditions(),
+            tested=self._tested(),
+            thresholds=tuple(self._limits.thresholds),
+            partial=self._partial,
             workload=self._sampler.name,
+            assumptions=self._studies[0].graph.meta.assumptions,
         )
         return Symbolic(
             formulas=formulas,
@@ -224,9 +333,27 @@ class _Derivation:
     def _sum(self, rows: Sequence[Row], measure: str) -> Expr | None:
         parts = [getattr(row, measure) for row in rows]
         lost = [row for row, part in zip(rows, parts, strict=True) if part is None]
-        remark = "no expression has its values"
-        self._numeric |= dict.fromkeys(f"{measure} of {r.op} in {r.module} ({r.phase}): {remark}" for r in lost)
-        return None if lost else total(parts)
+        if not lost:
+            return total(part for part in parts if part is not None)
+        missing = {f"{row.op} in {row.module}, {row.phase}": self._captured(row, measure) for row in lost}
+        self._partial[measure] = Partial(known=total(p for p in parts if p is not None), missing=missing)
+        return None
+
+    def _captured(self, row: Row, measure: str) -> int | None:
+        """A measure of a row at the workload's own setting."""
+        figures = self._own_figures
+        macs, elementwise, read, written = (
+            figures.get(Figure(Group(row.phase, row.module, row.op), column), 0) for column in range(1, 5)
+        )
+        values = {"product_flops": 2 * macs, "elementwise_flops": elementwise, "bytes": read + written}
+        values["flops"] = 2 * macs + elementwise
+        return values[measure] if figures else None
+
+    @functools.cached_property
+    def _own_figures(self) -> Mapping[Figure, int]:
+        """The figures of a capture at the workload's own setting; empty if that is illegal."""
+        sample = self._sampler.at({**self._sampler.space.defaults, **self._checks.fixed})
+        return {} if sample is None else numeric(sample.count, 0, fold=bool(self._structures.names))
 
     def _drop_workspace(self) -> None:
         """Drop the peak with workspace where kernels choose their workspace by size: no one formula holds for it."""
@@ -251,7 +378,13 @@ class _Derivation:
             *divisible(list(terms)),
             *self._relied_on(asked),
         )
-        return tuple(dict.fromkeys((*self._declared(), *found)))
+        return folded((*self._declared(), *self._limits.guards, *found))
+
+    def _tested(self) -> dict[str, tuple[int, int]]:
+        """The smallest and the largest value of each symbol among the captures that agree."""
+        settings = [*self._checks.right, *(sample.setting for study in self._studies for sample in study.samples)]
+        values = {name: [setting[name] for setting in settings] for name in self._over}
+        return {name: (min(found), max(found)) for name, found in values.items()}
 
     def _peak_conditions(self) -> dict[str, tuple[Condition, ...]]:
         """A moment may not exist with fewer repetitions than were studied: the peaks are not claimed there."""
@@ -261,7 +394,9 @@ class _Derivation:
             for name, peak in self._checks.peaks.items()
             if peak is not None
         }
-        return {name: tuple(dict.fromkeys(conditions)) for name, conditions in asked.items() if conditions}
+        region = self._region()
+        kept = {name: folded(conditions, region) for name, conditions in asked.items()}
+        return {name: conditions for name, conditions in kept.items() if conditions}
 
     def _declared(self) -> Iterator[Condition]:
         """The declared conditions of legal settings, at the values of what is no symbol."""

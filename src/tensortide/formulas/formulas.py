@@ -5,14 +5,16 @@ Their file is JSON that people read and other programs write.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
+import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -27,6 +29,7 @@ from tensortide.expr import (
     latex,
     parse,
     parse_condition,
+    symbol,
     text,
     to_sympy,
 )
@@ -55,19 +58,54 @@ QUANTITIES: dict[str, str] = {
 """The totals of a step by name, with what they mean. A Formulas has those that it could express."""
 
 
+class Threshold(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition beyond which the step is another one, and what changes there."""
+
+    condition: Condition
+    change: str
+
+    def __str__(self) -> str:
+        return f"beyond {self.condition}: {self.change}"
+
+
+class Partial(msgspec.Struct, frozen=True, kw_only=True):
+    """A total of which some parts have no expression: those that have one are ``known``, a lower bound of the total.
+
+    ``missing`` are the others, ops in a module and phase, each with its value at the defaults (None: not captured).
+    """
+
+    known: Expr
+    missing: Mapping[str, int | None]
+
+    @property
+    def unexplained(self) -> str:
+        """The parts without an expression, the first ones by name."""
+        names = list(self.missing)
+        return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+
+
 class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """The totals of a step as expressions, by the names of ``QUANTITIES``.
 
     ``defaults`` are values of all symbols: those of the workload's own hyperparameters. ``region`` are the
     conditions under which the expressions were derived; outside of it they are not claimed. Single totals may have
-    further conditions, in ``only``.
+    further conditions, in ``only``. ``tested`` has the smallest and the largest value of each symbol at which captures
+    agreed: beyond, the formulas are extrapolated. ``others`` are formulas of the same totals elsewhere, as on the other
+    side of a threshold; ``thresholds`` are the conditions of the region beyond which the step is another one.
+    ``partial`` has what is known of further totals, which no evaluation gives.
     """
 
     totals: Mapping[str, Expr]
     defaults: Mapping[str, int]
     region: tuple[Condition, ...] = ()
     only: Mapping[str, tuple[Condition, ...]] = {}
+    tested: Mapping[str, tuple[int, int]] = {}
+    others: tuple[Formulas, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
+    partial: Mapping[str, Partial] = {}
     workload: str = ""
+    assumptions: tuple[str, ...] = ()
+    """What the capture at the default setting assumed."""
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -80,8 +118,7 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         Raises ExpressionError for a name that is no symbol, a value that is no positive integer, and outside the
         region.
         """
-        values = zip(self.totals, self.values(self.setting(bindings)), strict=True)
-        return {name: value for name, value in values if value is not None}
+        return self.totals_at(self.setting(bindings))
 
     def setting(self, bindings: Mapping[str, int]) -> dict[str, int]:
         """The full setting that ``bindings`` stands for, checked."""
@@ -100,8 +137,17 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
             raise ExpressionError(f"{name!r} is no {what} of these formulas{hint}")
 
     def at(self, **bindings: int) -> Formulas:
-        """The same formulas with other defaults."""
-        return msgspec.structs.replace(self, defaults=self.setting(bindings))
+        """The same formulas with other defaults; those of another side of a threshold come first if they hold there."""
+        setting = self.setting(bindings)
+        moved = msgspec.structs.replace(self, defaults=setting)
+        try:
+            piece = moved.piece(setting)
+        except ExpressionError:
+            return moved
+        if piece is moved:
+            return moved
+        others = (msgspec.structs.replace(self, others=()), *(other for other in self.others if other is not piece))
+        return msgspec.structs.replace(piece, defaults=setting, others=others)
 
     def along(self, path: Mapping[str, Expr | int | str]) -> Formulas:
         """The formulas where some symbols follow others: ``along({"hidden": "64*heads", "batch": 8})``.
@@ -109,7 +155,7 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         Raises ExpressionError for a name that is no symbol, and where the region excludes the path.
         """
         steps = {name: as_expr(step) for name, step in path.items()}
-        for name in (*steps, *sorted({symbol for step in steps.values() for symbol in step.symbols})):
+        for name in (*steps, *sorted({used for step in steps.values() for used in step.symbols})):
             self.check(name, self.symbols, "symbol")
         region = []
         try:
@@ -124,11 +170,22 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
             region += [Condition(step * number % number, "==") for step, number in below if number != 1]
         except ArithmeticError as error:
             raise ExpressionError(f"no formulas along this path: {error}") from None
-        led = steps.keys() - {symbol for step in steps.values() for symbol in step.symbols}
-        defaults = {name: value for name, value in self.defaults.items() if name not in led}
-        only = {name: tuple(_led(c, steps) for c in conditions) for name, conditions in self.only.items()}
-        region = list(dict.fromkeys(region))
-        return msgspec.structs.replace(self, totals=totals, region=tuple(region), only=only, defaults=defaults)
+        led = steps.keys() - {used for step in steps.values() for used in step.symbols}
+        others = []
+        for other in self.others:
+            with contextlib.suppress(ExpressionError):
+                others.append(other.along(path))
+        return msgspec.structs.replace(
+            self,
+            totals=totals,
+            region=tuple(dict.fromkeys(region)),
+            only={name: tuple(_led(c, steps) for c in conditions) for name, conditions in self.only.items()},
+            defaults={name: value for name, value in self.defaults.items() if name not in led},
+            tested={text(steps[name]) if name in steps else name: ends for name, ends in self.tested.items()},
+            thresholds=tuple(Threshold(condition=_led(t.condition, steps), change=t.change) for t in self.thresholds),
+            partial={n: Partial(known=p.known.subs(steps), missing=p.missing) for n, p in self.partial.items()},
+            others=tuple(others),
+        )
 
     def latex(self, names: Mapping[str, str] | None = None) -> str:
         r"""The totals as a LaTeX ``align`` environment. ``names`` says how symbols are written: ``{"hidden": "h"}``."""
@@ -144,28 +201,63 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         """The conditions under which all the totals ``names`` hold."""
         return (*self.region, *(condition for name in names for condition in self.only.get(name, ())))
 
-    def values(self, setting: Mapping[str, int]) -> list[int | None]:
-        """The totals at a full setting, in order; None for one that does not hold there.
-
-        Raises ExpressionError outside the region.
-        """
+    def totals_at(self, setting: Mapping[str, int]) -> dict[str, int]:
+        """All totals that hold at a full setting. Raises ExpressionError where no formulas hold."""
+        piece = self.piece(setting)
         try:
-            asked = iter(self._asked(setting))
-            for condition, value in zip(self.region, asked, strict=False):
-                if not condition.holds(value):
-                    raise ExpressionError(f"the formulas do not hold at {_shown(setting)}: they need {condition}")
-            results: list[int | None] = [*self._compiled(setting)]
+            asked = itertools.islice(piece._asked(setting), len(piece.region), None)
+            results = dict(zip(piece.totals, piece._compiled(setting), strict=True))
         except ArithmeticError as error:
-            raise ExpressionError(f"no value at {_shown(setting)}: {error}") from None
-        for (index, condition), value in zip(self._further, asked, strict=True):
+            raise ExpressionError(f"no value at {shown(setting)}: {error}") from None
+        for (name, condition), value in zip(piece._further, asked, strict=True):
             if not condition.holds(value):
-                results[index] = None
+                results.pop(name, None)
         return results
 
+    def piece(self, setting: Mapping[str, int]) -> Formulas:
+        """The formulas that hold at a full setting: these, or others. Raises ExpressionError if there are none."""
+        violated = self.crossed(setting)
+        if violated is None:
+            return self
+        for other in self.others:
+            if other.defaults.keys() <= setting.keys() and other.crossed(setting) is None:
+                return other
+        there = f" ({change} there)" if (change := self.change(violated)) else ""
+        raise ExpressionError(f"the formulas do not hold at {shown(setting)}: they need {violated}{there}")
+
+    def change(self, condition: Condition) -> str:
+        """The change of the step beyond a condition, if that is a threshold."""
+        return next((threshold.change for threshold in self.thresholds if threshold.condition == condition), "")
+
+    def crossed(self, setting: Mapping[str, int]) -> Condition | None:
+        """The condition of these formulas that a full setting is beyond; None where they hold."""
+        try:
+            asked = self._asked(setting)
+        except ArithmeticError as error:
+            raise ExpressionError(f"no value at {shown(setting)}: {error}") from None
+        pairs = zip(self.region, asked, strict=False)
+        return next((condition for condition, value in pairs if not condition.holds(value)), None)
+
+    def extrapolated(self, setting: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+        """The symbols whose values at a full setting are outside of what was tested, with the range that was.
+
+        Along a path, symbols that follow others are the expressions of these. Raises ExpressionError where no formulas
+        hold.
+        """
+        found = {}
+        for name, expr, low, high in self.piece(setting)._ranges:
+            if not low <= value_at(expr, setting) <= high:
+                found[name] = (low, high)
+        return found
+
     @functools.cached_property
-    def _further(self) -> list[tuple[int, Condition]]:
-        """The conditions of single totals, with the totals' positions."""
-        return [(i, condition) for i, name in enumerate(self.totals) for condition in self.only.get(name, ())]
+    def _ranges(self) -> list[tuple[str, Expr, int, int]]:
+        return [(n, symbol(n) if n in self.defaults else parse(n), *ends) for n, ends in self.tested.items()]
+
+    @functools.cached_property
+    def _further(self) -> list[tuple[str, Condition]]:
+        """The conditions of single totals, with their names."""
+        return [(name, condition) for name in self.totals for condition in self.only.get(name, ())]
 
     @functools.cached_property
     def _compiled(self) -> Compiled:
@@ -181,8 +273,14 @@ def _led(condition: Condition, steps: Mapping[str, Expr]) -> Condition:
     return Condition(condition.expr.subs(steps), condition.relation)
 
 
-def _shown(setting: Mapping[str, int]) -> str:
+def shown(setting: Mapping[str, int]) -> str:
+    """A setting as text."""
     return ", ".join(f"{name}={value}" for name, value in setting.items())
+
+
+def told(extrapolated: Mapping[str, tuple[int, int]]) -> str:
+    """Ranges outside of which a setting is, as text: ``hidden (tested 1 to 1,024)``."""
+    return ", ".join(f"{name} (tested {low:,} to {high:,})" for name, (low, high) in extrapolated.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +297,10 @@ def shares(formulas: Formulas, total: str, /, **at: int) -> tuple[Share, ...]:
 
     A maximum stands for the argument that it is at the setting.
     """
-    formulas.check(total, formulas.totals, "total")
     setting = formulas.setting(at)
-    whole = formulas.evaluate(**at).get(total)
+    formulas = formulas.piece(setting)
+    formulas.check(total, formulas.totals, "total")
+    whole = formulas.totals_at(setting).get(total)
     if whole is None:
         raise ExpressionError(f"{total} does not hold at this setting: it needs {formulas.only[total][0]}")
     parts = [Expr({monomial: c}) for monomial, c in _opened(formulas.totals[total], setting).terms.items()]
@@ -243,13 +342,31 @@ FORMAT = Format("formulas", "tensortide.formulas", (1,), ExpressionError, "deriv
 T = TypeVar("T")
 
 
-class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    format: str
-    workload: str = ""
+class _Partial(msgspec.Struct, forbid_unknown_fields=True):
+    known: str
+    missing: dict[str, int | None]
+
+
+class _Threshold(msgspec.Struct, forbid_unknown_fields=True):
+    condition: str
+    change: str
+
+
+class _Piece(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     defaults: dict[str, int]
     totals: dict[str, str]
     region: list[str] = []
     only: dict[str, list[str]] = {}
+    tested: dict[str, tuple[int, int]] = {}
+    thresholds: list[_Threshold] = []
+    partial: dict[str, _Partial] = {}
+
+
+class _File(_Piece, kw_only=True, forbid_unknown_fields=True):
+    format: str
+    workload: str = ""
+    assumptions: list[str] = []
+    others: list[_Piece] = []
 
 
 def save_formulas(formulas: Formulas, path: str | os.PathLike[str]) -> Path:
@@ -257,12 +374,23 @@ def save_formulas(formulas: Formulas, path: str | os.PathLike[str]) -> Path:
     file = _File(
         format=f"{FORMAT.tag}/{FORMAT.version}",
         workload=formulas.workload,
-        defaults=dict(formulas.defaults),
-        totals={name: text(expr) for name, expr in formulas.totals.items()},
-        region=[str(condition) for condition in formulas.region],
-        only={name: [str(condition) for condition in asked] for name, asked in formulas.only.items()},
+        assumptions=list(formulas.assumptions),
+        others=[_Piece(**_written(other)) for other in formulas.others],
+        **_written(formulas),
     )
     return write_file(path, msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n")
+
+
+def _written(piece: Formulas) -> dict[str, Any]:
+    return {
+        "defaults": dict(piece.defaults),
+        "totals": {name: text(expr) for name, expr in piece.totals.items()},
+        "region": [str(condition) for condition in piece.region],
+        "only": {name: [str(condition) for condition in asked] for name, asked in piece.only.items()},
+        "tested": dict(piece.tested),
+        "thresholds": [_Threshold(str(threshold.condition), threshold.change) for threshold in piece.thresholds],
+        "partial": {name: _Partial(text(part.known), dict(part.missing)) for name, part in piece.partial.items()},
+    }
 
 
 def is_formulas_file(path: str | os.PathLike[str]) -> bool:
@@ -273,21 +401,37 @@ def is_formulas_file(path: str | os.PathLike[str]) -> bool:
 def load_formulas(path: str | os.PathLike[str]) -> Formulas:
     """Read a file of formulas. Raises ExpressionError that says what is wrong with it, and where."""
     file = FORMAT.load(path, _File)
+    others = tuple(_piece(path, f"others[{i}].", other, file.workload) for i, other in enumerate(file.others))
+    first = _piece(path, "", file, file.workload)
+    return msgspec.structs.replace(first, others=others, assumptions=tuple(file.assumptions))
+
+
+def _piece(path: str | os.PathLike[str], where: str, piece: _Piece, workload: str) -> Formulas:
     formulas = Formulas(
-        totals={name: _read(path, f"totals.{name}", parse, shown) for name, shown in file.totals.items()},
-        defaults=file.defaults,
-        region=tuple(_read(path, "region", parse_condition, shown) for shown in file.region),
+        totals={name: _read(path, f"{where}totals.{name}", parse, shown) for name, shown in piece.totals.items()},
+        defaults=piece.defaults,
+        region=tuple(_read(path, f"{where}region", parse_condition, shown) for shown in piece.region),
         only={
-            name: tuple(_read(path, f"only.{name}", parse_condition, shown) for shown in asked)
-            for name, asked in file.only.items()
+            name: tuple(_read(path, f"{where}only.{name}", parse_condition, shown) for shown in asked)
+            for name, asked in piece.only.items()
         },
-        workload=file.workload,
+        tested=piece.tested,
+        thresholds=tuple(
+            Threshold(condition=_read(path, f"{where}thresholds", parse_condition, t.condition), change=t.change)
+            for t in piece.thresholds
+        ),
+        partial={
+            name: Partial(known=_read(path, f"{where}partial.{name}", parse, part.known), missing=part.missing)
+            for name, part in piece.partial.items()
+        },
+        workload=workload,
     )
-    used = {name for expr in formulas.totals.values() for name in expr.symbols}
+    exprs = [*formulas.totals.values(), *(part.known for part in formulas.partial.values())]
+    used = {name for expr in exprs for name in expr.symbols}
     used |= {name for condition in formulas.region_of(formulas.only) for name in condition.expr.symbols}
-    if unbound := sorted(used - file.defaults.keys()):
+    if unbound := sorted(used - piece.defaults.keys()):
         raise ExpressionError(f"{path} has no default for {', '.join(unbound)}")
-    if bad := [name for name, value in file.defaults.items() if value < 1]:
+    if bad := [name for name, value in piece.defaults.items() if value < 1]:
         raise ExpressionError(f"{path}: the default of {bad[0]} must be a positive integer")
     return formulas
 

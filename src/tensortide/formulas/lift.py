@@ -99,7 +99,13 @@ class _Lift:
             op.call: [vector for tensor in (*op.inputs, *op.outputs) for vector in self._shapes[tensor]]
             for op in reversed(self._ops)
         }
+        self._arguments = {self._calls[key]: self._integers(key) for key in self._calls}
         self.unsolved: dict[Vector, str] = {}
+
+    def _integers(self, key: tuple[int, ...]) -> list[Vector]:
+        """The integers in a call's arguments."""
+        calls = [graph.calls[index] for graph, index in zip(self._graphs, key, strict=True)]
+        return _rows(list(integers(tuple([value for _, value in call.arguments]))) for call in calls)
 
     def _op(self, row: Sequence[Op]) -> Op:
         """The op of all captures; tensors and calls are told apart if any capture does."""
@@ -137,16 +143,17 @@ class _Lift:
         In this order a dimension that is a product of others (a flattened image) meets its factors solved.
         """
         solver = self._solver
-        for shape in self._shapes:
+        for shape in (*self._shapes, *self._arguments.values()):
             for vector in shape:
                 solver.solve(vector)
         for op in self._ops:
             tensors = (*op.inputs, *op.outputs)
             if all(solver.solve(vector) is not None for tensor in tensors for vector in self._shapes[tensor]):
                 continue
-            near = [vector for tensor in tensors for vector in self._shapes[tensor]]
-            for vector in dict.fromkeys(near):
-                if solver.solve(vector, near) is None and solver.settle(vector) is None:
+            sizes = [vector for tensor in tensors for vector in self._shapes[tensor]]
+            near = [*sizes, *self._arguments[op.call]]
+            for vector in dict.fromkeys(sizes):
+                if solver.solve(vector, near) is None and solver.settle(vector, near) is None:
                     self.unsolved.setdefault(vector, f"a dimension at {self._where(op)}")
         for vector in [v for v in self.unsolved if solver.solve(v) is not None]:
             del self.unsolved[vector]
@@ -181,9 +188,8 @@ class _Lift:
             yield replace(first, nbytes=nbytes)
 
     def _call(self, key: tuple[int, ...]) -> Call:
-        calls = [graph.calls[index] for graph, index in zip(self._graphs, key, strict=True)]
-        first = calls[0]
-        vectors = _rows(list(integers(tuple([value for _, value in call.arguments]))) for call in calls)
+        first = self._graphs[0].calls[key[0]]
+        vectors = self._arguments[self._calls[key]]
         near = self._nearby.get(self._calls[key], ())
         numbers = iter([self._size(vector, near, f"an argument of {first.op}") for vector in vectors])
         return replace(first, arguments=tuple([(name, replaced(value, numbers)) for name, value in first.arguments]))
@@ -192,7 +198,7 @@ class _Lift:
         """The first capture's integer, as a Size if it is solved."""
         if vector.count(vector[0]) == len(vector):
             return vector[0]
-        expr = self._solver.solve(vector, near) or self._solver.settle(vector)
+        expr = self._solver.solve(vector, near) or self._solver.settle(vector, near)
         if expr is None:
             self.unsolved.setdefault(vector, where)
             return vector[0]

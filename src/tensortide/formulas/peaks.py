@@ -27,6 +27,8 @@ from tensortide.timelines import timeline
 
 SEARCHED_OPS = 3000
 """The least memory of a step with more ops than this is not looked for: it may take minutes."""
+LITTLE_WORK = 50_000
+"""Limit of the search for the least memory of a step, in counted steps of about a microsecond."""
 _RANKS = (*range(12), *range(-12, 0))
 """Ranks sampled among identical ops where the structure changes: the peak is near an end of the repetition."""
 
@@ -127,7 +129,7 @@ def _least(graph: Graph, device: str, fold: bool) -> Figures:
     """The moments of the bounds of the minimal footprint; none for a step in which their search takes long."""
     if len(graph) > SEARCHED_OPS:
         return {}
-    bounds = bounds_of(graph, device=device, workspace=False)
+    bounds = bounds_of(graph, device=device, workspace=False, work=LITTLE_WORK)
     places = [_place(graph, op, fold) for op in range(len(graph))]
     alike: dict[Place, list[int]] = {}
     for op, place in enumerate(places):

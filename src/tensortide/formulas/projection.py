@@ -145,7 +145,8 @@ PPOPP19 = Machine(
 class Requirement(msgspec.Struct, frozen=True, kw_only=True):
     """Requirements of one model. ``samples`` and ``parameters`` are the request; ``setting`` is the nearest model.
 
-    ``held_bytes`` is the total ``Projection.held``.
+    ``held_bytes`` is the total ``Projection.held``. ``extrapolated``: symbols outside of the ranges in which the
+    formulas were tested, with these.
     """
 
     label: str
@@ -157,6 +158,7 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True):
     compute_s: float
     memory_s: float
     held_bytes: int | None
+    extrapolated: dict[str, tuple[int, int]] = {}
 
     @property
     def step_s(self) -> float:
@@ -290,5 +292,6 @@ def _requirement(
         samples_per_step=trained.evaluate(setting),
         compute_s=compute_s,
         memory_s=memory_s,
-        held_bytes=totals[held] if held else None,
+        held_bytes=totals.get(held),
+        extrapolated=formulas.extrapolated(setting),
     )

@@ -54,6 +54,67 @@ def simplified(
     return tuple(kept)
 
 
+def folded(conditions: Iterable[Condition], given: Sequence[Condition] = ()) -> tuple[Condition, ...]:
+    """``conditions`` without those that follow from the others, or from ``given``: of ``hidden > 1024``, ``hidden > 1``
+    and ``batch*hidden > 1`` the first is left. The order stays."""
+    kept = list(dict.fromkeys(conditions))
+    for condition in sorted(kept, key=lambda one: (*_weakest_first(one), -kept.index(one))):
+        others = [other for other in (*kept, *given) if other is not condition]
+        if any(_implies(other, condition) for other in others) or _follows(condition, _lowest(others)):
+            kept = [other for other in kept if other is not condition]
+    return tuple(kept)
+
+
+def _weakest_first(condition: Condition) -> tuple[bool, int, Fraction]:
+    """The order in which conditions are tried: of those that follow from each other the last one is left."""
+    number = Fraction((_at_least_zero(condition) or condition.expr).terms.get((), 0))
+    return condition.relation == "==", -len(condition.expr.symbols), -number
+
+
+def _lowest(conditions: Iterable[Condition]) -> dict[str, int]:
+    """The least values of single symbols that the conditions leave."""
+    lowest: dict[str, int] = {}
+    for condition in conditions:
+        expr = _at_least_zero(condition)
+        if expr is None or len(expr.symbols) != 1:
+            continue
+        (name,) = expr.symbols
+        number, times = expr.terms.get((), 0), expr.terms.get(((name, 1),), 0)
+        if times > 0 and expr == symbol(name) * times + number:
+            lowest[name] = max(lowest.get(name, 1), math.ceil(-Fraction(number) / times))
+    return lowest
+
+
+def _at_least_zero(condition: Condition) -> Expr | None:
+    """The whole-numbered expression that is at least 0 where an inequality holds."""
+    expr, relation = condition
+    if relation not in (">=", ">") or not expr.terms:
+        return None
+    expr = expr * denominator(expr)
+    return expr - 1 if relation == ">" else expr
+
+
+def _follows(condition: Condition, lowest: Mapping[str, int]) -> bool:
+    """Return whether the least values of the symbols make it certain."""
+    expr = _at_least_zero(condition)
+    shift = {name: symbol(name) + (value - 1) for name, value in lowest.items() if value > 1}
+    return expr is not None and nonnegative(expr.subs(shift) if shift else expr)
+
+
+def _implies(known: Condition, condition: Condition) -> bool:
+    """Return whether one condition provably holds wherever another does."""
+    if known.divisor and condition.divisor:
+        (by, of), (smaller, same) = known.divisor, condition.divisor
+        times = by.divided(smaller)
+        return of == same and by != smaller and times is not None and denominator(times) == 1
+    strong, weak = _at_least_zero(known), _at_least_zero(condition)
+    if strong is None or weak is None or known == condition:
+        return False
+    shared = [(weak.terms[m], c) for m, c in strong.terms.items() if m and m in weak.terms]
+    factors = {Fraction(a) / Fraction(b) for a, b in shared if (a > 0) == (b > 0)}
+    return any(nonnegative(weak - strong * factor) for factor in factors)
+
+
 def _certain(expr: Expr, relation: str, shift: Mapping[str, Expr], positive: frozenset[Expr]) -> bool:
     if relation == "==":
         return False
@@ -87,7 +148,7 @@ def _holds(condition: Condition, setting: Mapping[str, int]) -> bool:
     if not condition.expr.symbols <= setting.keys():
         return True
     value = condition.expr.subs(setting).value
-    return value is None or condition.holds(value)  # type: ignore[arg-type]
+    return value is None or condition.holds(value)
 
 
 def _primitive(expr: Expr) -> Expr:

@@ -8,7 +8,7 @@ import msgspec
 
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, constant, total
-from tensortide.formulas.formulas import Formulas, value_at
+from tensortide.formulas.formulas import Formulas, Threshold, value_at
 from tensortide.formulas.invert import HIGHEST
 from tensortide.shown import Shown
 
@@ -56,8 +56,8 @@ class Symbolic(Shown, msgspec.Struct, frozen=True, kw_only=True):
     how. ``held``: hyperparameters of the request without a formula, with the reason; the formulas are for their value
     in ``settings``, which has all that was not varied. ``numeric``: figures without an expression, and why.
     ``unknown``: ops without a cost rule (they add nothing), by name. ``captures`` counts the captures; ``checked``
-    are settings at which the formulas were compared with a capture that they were not fitted to. ``notes`` say what
-    was skipped.
+    are settings at which the formulas were compared with a capture that they were not fitted to. ``notes`` say what was
+    skipped. Thresholds, with formulas for beyond where they could be found, are those of ``formulas``.
     """
 
     SECTION = "formulas"
@@ -78,6 +78,11 @@ class Symbolic(Shown, msgspec.Struct, frozen=True, kw_only=True):
         """The hyperparameters in the formulas."""
         return self.formulas.symbols
 
+    @property
+    def thresholds(self) -> tuple[Threshold, ...]:
+        """Conditions beyond which the step is another one, and what changes there."""
+        return self.formulas.thresholds
+
     def total(self, name: str) -> Expr:
         """The formula of a total. Raises ExpressionError if it has none."""
         expr = self.formulas.totals.get(name)
@@ -90,10 +95,16 @@ class Symbolic(Shown, msgspec.Struct, frozen=True, kw_only=True):
         return self.formulas.evaluate(**bindings)
 
     def regime(self, **bindings: int) -> Regime:
-        """The moment that is the peak at a setting, the first of several. Raises ExpressionError as ``evaluate``."""
+        """The moment that is the peak at a setting, the first of several. Raises ExpressionError where these formulas
+        do not hold, those of the other sides of thresholds aside."""
         setting = self.formulas.setting(bindings)
-        self.formulas.values(setting)
+        msgspec.structs.replace(self.formulas, others=()).piece(setting)
         return max(self.regimes, key=lambda regime: regime.bytes.evaluate(setting))
+
+    def ops(self, setting: Mapping[str, int]) -> int | None:
+        """The number of ops of a step at a full setting; None if it has no formula."""
+        counts = [row.count for row in self.rows]
+        return None if None in counts else int(value_at(total(c for c in counts if c is not None), setting))
 
     def reach(self, symbol: str, **bindings: int) -> tuple[int, int | None]:
         """Return the range of ``symbol`` in which the peak stays at its moment of a setting, the other symbols fixed;

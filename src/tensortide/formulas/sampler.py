@@ -1,156 +1,25 @@
-"""Hyperparameters of a workload, settings of them that are worth a capture (generic, distinct, legal), and captures:
-each once, illegal settings skipped and remembered.
-"""
+"""Captures of a workload: each setting once, what it refuses skipped, remembered and learned from."""
 
 from __future__ import annotations
 
-import inspect
 import itertools
-import math
-import random
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 from tensortide.cost import Count, count
 from tensortide.cost.evaluate import Resolver
-from tensortide.errors import TensortideError, WorkloadError
-from tensortide.expr import Condition, parse_condition, symbol
+from tensortide.errors import WorkloadError
+from tensortide.expr import Condition, Expr
 from tensortide.formulas.lift import Skeleton, skeleton
+from tensortide.formulas.observe import Path, observed, opposite, thresholds
+from tensortide.formulas.peaks import LITTLE_WORK
+from tensortide.formulas.space import SMALL, Scalar, Setting, Space
 from tensortide.graph.model import Graph
 from tensortide.plans.order.minimal import MinimalFootprint, footprint
-from tensortide.recorder import capture
-
-Scalar: TypeAlias = str | int | float | bool | None
-Setting: TypeAlias = dict[str, int]
-
-_TRIES = 600
-"""Settings to draw before the search for one that the conditions allow is given up."""
-SMALL = 16
-"""Up to this default a hyperparameter may be a number of repeated parts: it gets small values."""
-_PRIMES = tuple(n for n in range(2, 8000) if all(n % d for d in range(2, math.isqrt(n) + 1)))
-
-
-class Space:
-    """The values that the hyperparameters ``over`` may take while the others stay as they are.
-
-    ``where`` are conditions that every legal setting meets (``hidden % heads == 0``), ``values`` the candidates of
-    single hyperparameters. Both come on top of what the workload itself declares in attributes of these names.
-    Raises WorkloadError for a name that is no integer hyperparameter of the workload.
-    """
-
-    def __init__(
-        self,
-        workload: Callable[..., Any],
-        over: Sequence[str],
-        settings: Mapping[str, Scalar],
-        where: Sequence[str] = (),
-        values: Mapping[str, Sequence[int]] | None = None,
-    ) -> None:
-        known = {
-            name: parameter.default
-            for name, parameter in inspect.signature(workload).parameters.items()
-            if parameter.default is not parameter.empty
-        } | dict(settings)
-        self.all: dict[str, int] = {name: value for name, value in known.items() if type(value) is int}
-        self.over = tuple(dict.fromkeys(over))
-        for name in self.over:
-            if name not in self.all:
-                raise WorkloadError(_no_symbol(name, known, self.all))
-        self.defaults: Setting = {name: self.all[name] for name in self.over}
-        self.values = {**getattr(workload, "values", {}), **(values or {})}
-        self.where = [parse_condition(text) for text in (*getattr(workload, "where", ()), *where)]
-        self.units: dict[str, int] = dict.fromkeys(self.over, 0)
-        """How careful the values of each hyperparameter are: 0 primes, 1 multiples of what divides the default among
-        the other hyperparameters, 2 also of its powers of two, 3 of 1024, or the default itself."""
-        self.divisors = [found for condition in self.where if (found := condition.divisor) is not None]
-        """What is declared to divide what."""
-        self.blocked: Counter[str] = Counter()
-        """How often a declared condition on each hyperparameter excluded a drawn setting."""
-        self.related: dict[str, set[str]] = {}
-        """For a hyperparameter, those that the workload named when it refused a value: what may have to divide it."""
-        self._random = random.Random(0)
-
-    def allows(self, setting: Mapping[str, int]) -> bool:
-        """Return whether the declared conditions hold at ``setting`` and its values are declared ones or defaults."""
-        undeclared = [n for n, values in self.values.items() if setting.get(n, values[0]) not in (*values, self.all[n])]
-        return not undeclared and not self._violated(setting)
-
-    def _violated(self, setting: Mapping[str, int]) -> Condition | None:
-        """The first declared condition that excludes ``setting``."""
-        full = {**self.all, **setting}
-        for condition in self.where:
-            if condition.expr.symbols <= full.keys() and not condition.holds(condition.expr.evaluate(full)):
-                return condition
-        return None
-
-    def draws(self, vary: Sequence[str], fixed: Mapping[str, int], large: bool = False) -> Iterator[Setting]:
-        """Settings in which the hyperparameters ``vary`` take generic values: smaller than their defaults, unless
-        ``large``; other magnitudes follow."""
-        for reach in itertools.islice(itertools.cycle((0, 1, 2, 4, 3) if large else (5, 4, 4, 3, 2, 1, 0)), _TRIES):
-            setting = dict(fixed)
-            for name in self._ordered(vary):
-                setting[name] = self._random.choice(self.candidates(name, setting, reach))
-            chosen = [setting[name] for name in vary]
-            if len(set(chosen)) < len(chosen):
-                continue
-            violated = self._violated(setting)
-            if violated is None:
-                yield {name: setting[name] for name in self.over}
-            else:
-                self.blocked.update(violated.expr.symbols)
-
-    def candidates(self, name: str, setting: Mapping[str, int], reach: int) -> list[int]:
-        """Values of ``name`` from its default divided by 2**reach on, given those that are chosen already."""
-        if name in self.values:
-            return list(self.values[name])
-        unit, default = self._unit(name, setting), self.all[name]
-        few = 12 if reach < 4 else 3 if reach == 4 or default > SMALL else 1
-        if default <= SMALL:
-            found = [n for n in range(unit, max(4, default) + 1, unit) if n >= 2][:few] or [default]
-        else:
-            lowest = max(3, -(-(default >> reach) // unit))
-            first = next(i for i, prime in enumerate(_PRIMES) if prime >= min(lowest, 4000))
-            found = [unit * prime for prime in _PRIMES[first : first + few]]
-        return found if self.units[name] < 3 else [*found, *[default] * len(found)]
-
-    def steps(self, name: str) -> Iterator[int]:
-        """Small values of ``name`` in order, for hyperparameters that change the structure."""
-        if name in self.values:
-            yield from sorted(self.values[name])
-        else:
-            yield from itertools.count(2)
-
-    def _ordered(self, names: Sequence[str]) -> list[str]:
-        """Divisors before what they divide."""
-        divided = {next(iter(n.symbols), "") for _, n in self.divisors}
-        return sorted(names, key=lambda name: (name in divided, self.all[name], name))
-
-    def _unit(self, name: str, setting: Mapping[str, int]) -> int:
-        """Return the number that values of a hyperparameter must be multiples of; it grows with the care taken."""
-        level, default = self.units.get(name, 0), self.all[name]
-        current = {**self.all, **setting}
-        declared = [d for d, n in self.divisors if n == symbol(name) and d.symbols <= current.keys()]
-        least = math.lcm(*(d.evaluate(current) for d in declared))
-        if not level:
-            return least
-        divisors = [n for n, v in self.all.items() if n != name and 1 < v < default and default % v == 0]
-        named = [n for n in divisors if n in self.related.get(name, ())]
-        unit = math.lcm(least, *(current[n] for n in (named if named or default <= SMALL else divisors)))
-        if level > 1 and default > SMALL:
-            unit = math.lcm(unit, min(default & -default, 32) if level == 2 else 1024)
-        return min(unit, 1 << 20)
-
-
-def _no_symbol(name: str, known: Mapping[str, Scalar], integers: Mapping[str, int]) -> str:
-    if name in known:
-        kind = type(known[name]).__name__
-        return f"{name} is a {kind} ({known[name]!r}): only hyperparameters that are integers can be symbols"
-    return f"there is no hyperparameter {name!r} with a default; integers are: {', '.join(integers) or 'none'}"
-
 
 _DRAWS = 8
 """Settings to try before their values are chosen with more care; fewer if all refusals name a hyperparameter."""
@@ -158,19 +27,21 @@ _DRAWS = 8
 _LAST_DRAWS = 60
 """Settings to try when they are chosen with all care."""
 
+_TELLING = 3
+"""A smaller value of a size is a factor of too many others."""
+
 _LARGEST_BYTES = 1 << 44
 """A sample with a larger storage is not used: sums of its bytes might not fit the arrays of a timeline."""
-
-_LITTLE_WORK = 50_000
-"""Limit of the search for the least memory of a sample, in steps of about a microsecond."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One capture and where it was made."""
+    """One capture: where it was made, on what path through the workload's code, and the sizes that this computed."""
 
     setting: Setting
     graph: Graph
+    path: Path = ()
+    made: tuple[Expr, ...] = ()
     resolver: Resolver | None = None
 
     @cached_property
@@ -181,7 +52,7 @@ class Sample:
     @cached_property
     def least(self) -> MinimalFootprint:
         """Bounds of the least memory of its storages under any order of its ops, found without a long search."""
-        return footprint(self.graph, workspace=False, work=_LITTLE_WORK)
+        return footprint(self.graph, workspace=False, work=LITTLE_WORK)
 
     @cached_property
     def count(self) -> Count:
@@ -205,12 +76,22 @@ class Sampler:
         self.space = space
         self.illegal: dict[str, str] = {}
         self.captures = 0
+        self.home: Skeleton | None = None
+        """The ops of the step with the default sizes, and the fewest repetitions that are studied."""
         self._workload = workload
         self.settings = dict(settings)
         self.name = name
         self._resolver = resolver
         self._progress = progress
         self._samples: dict[tuple[int, ...], Sample | None] = {}
+
+    def beyond(self, condition: Condition, setting: Setting) -> Sampler:
+        """A sampler of what meets a condition, with the values of ``setting`` in place of defaults that do not."""
+        space = self.space.beyond(condition, setting)
+        settings = {**self.settings, **space.all}
+        return Sampler(
+            self._workload, space, settings, name=self.name, resolver=self._resolver, progress=self._progress
+        )
 
     @property
     def legal(self) -> list[Sample]:
@@ -224,6 +105,16 @@ class Sampler:
         self._samples = {tuple(sample.setting.values()): sample for sample in kept}
         return kept
 
+    def spread(self, sizes: frozenset[str]) -> None:
+        """Let small defaults of the hyperparameters ``sizes``, which repeat nothing, take larger values. Captures at
+        small ones, which tell few expressions apart, count no longer."""
+        self.space.sizes = sizes
+        small = [name for name in sizes if self.space.all[name] <= SMALL and name not in self.space.values]
+        for key, sample in list(self._samples.items()):
+            values = [] if sample is None else [sample.setting[name] for name in sizes]
+            if any(sample.setting[name] < _TELLING for name in small if sample) or len(set(values)) < len(values):
+                del self._samples[key]
+
     def at(self, setting: Setting) -> Sample | None:
         """The capture at ``setting``; None if that is illegal: the workload refuses it or a condition excludes it."""
         key = tuple(setting[name] for name in self.space.over)
@@ -234,16 +125,27 @@ class Sampler:
     def _captured(self, setting: Setting) -> Sample | None:
         self._progress(f"capturing at {shown(setting)}")
         self.captures += 1
-        try:
-            given = {**self.settings, **setting}
-            graph = capture(self._workload, hyperparameters=given, real=False, name=self.name)
-        except TensortideError as error:
-            self.illegal[shown(setting)] = str(error).partition("\n")[0]
+        graph, path, made = observed(self._workload, setting, self.settings, name=self.name)
+        if isinstance(graph, str):
+            self.illegal[shown(setting)] = graph
+            self._learn(path)
             return None
         if max((storage.nbytes for storage in graph.storages), default=0) >= _LARGEST_BYTES:
             self.illegal[shown(setting)] = "larger than is needed"
             return None
-        return Sample(setting, graph, self._resolver)
+        return Sample(setting, graph, path, made, self._resolver)
+
+    def _learn(self, path: Path) -> None:
+        """Take the last thing that the workload found before it refused, and that its defaults do not have, as what
+        every legal setting must avoid."""
+        culprit = next((c for c in reversed(path) if self.space.at(c, {}) is False), None)
+        if culprit is not None and (needed := opposite(culprit)) not in self.space.where:
+            self.space.where.append(needed)
+
+    def crossed(self, sample: Sample) -> list[Condition]:
+        """What separates a sample from the workload's own setting, as conditions that hold at that setting."""
+        sides = thresholds(sample.path, sample.setting)
+        return [opposite(condition) for condition in sides if self.space.at(condition, {}) is False]
 
     def generic(
         self,
@@ -264,7 +166,7 @@ class Sampler:
             sample = self.at({name: fixed[name] for name in self.space.over})
             return None if sample is None or sample.setting in seen else sample
         alike = [s for s in seen if all(s[name] == value for name, value in fixed.items() if name not in vary)][:3]
-        before = dict(self.space.units)
+        before = dict(self.space.care)
         draws = _DRAWS if patient else 3
         while True:
             refused: Counter[str] = Counter()
@@ -272,7 +174,11 @@ class Sampler:
             drawn = self.space.draws(vary, fixed, large)
             # small hyperparameters have few legal values: they need not differ from every sample
             strict = [n for n in vary if len(alike) == 1 or self.space.all[n] > SMALL] if draws == _DRAWS else []
-            fresh = (s for s in drawn if s not in seen and not any(s[n] == old[n] for old in alike for n in strict))
+            fresh = (
+                s
+                for s in drawn
+                if s not in seen and not any(s[n] == old[n] for old in alike for n in strict) and self.space.allows(s)
+            )
             for tries, setting in enumerate(itertools.islice(fresh, draws), 1):
                 sample = self.at(setting)
                 if sample is not None:
@@ -281,9 +187,9 @@ class Sampler:
                 if tries == 3 and draws == _DRAWS and max(refused.values(), default=0) == 3:
                     break
             if not patient or draws == _LAST_DRAWS:
-                self.space.units = before
+                self.space.care = before
                 return None
-            if not self._care_for(refused or self.space.blocked, vary):
+            if not self._care_for(refused or self._blocked(), vary):
                 draws = _LAST_DRAWS
 
     def _named(self, setting: Setting, vary: Sequence[str]) -> list[str]:
@@ -294,12 +200,15 @@ class Sampler:
             self.space.related.setdefault(name, set()).update(named)
         return [name for name in vary if name in named]
 
+    def _blocked(self) -> Counter[str]:
+        return Counter(name for condition in self.space.blocked.elements() for name in condition.expr.symbols)
+
     def _care_for(self, refused: Counter[str], vary: Sequence[str]) -> bool:
         """Choose values of what was refused, else of everything, with more care. False if that is at its end."""
-        units = self.space.units
-        careless = [name for name in vary if units[name] < 3]
+        care = self.space.care
+        careless = [name for name in vary if care[name] < 3]
         for name in [name for name in careless if name in refused] or careless:
-            units[name] += 1
+            care[name] += 1
         return bool(careless)
 
     def first(self, vary: Sequence[str], fixed: Mapping[str, int]) -> Sample:
@@ -307,9 +216,13 @@ class Sampler:
         sample = self.generic(vary, fixed)
         if sample is not None:
             return sample
-        setting, reason = next(iter(self.illegal.items()), ("", "the conditions exclude all"))
+        blocked = ", ".join(f"{condition} ({times} times)" for condition, times in self.space.blocked.most_common(3))
+        found = f"the conditions exclude what was drawn: {blocked}" if blocked else "too few values are tried"
+        setting, reason = next(iter(self.illegal.items()), ("", ""))
+        if reason:
+            found = f"at {setting}: {reason}"
         raise WorkloadError(
-            f"found no legal setting of {', '.join(vary)} in {self.captures} captures; at {setting}: {reason}\n"
+            f"found no legal setting of {', '.join(vary)} in {self.captures} captures; {found}\n"
             "Say which are legal: --condition 'hidden % heads == 0' (in Python: where=)"
         )
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from tensortide.expr import Expr, constant
 from tensortide.formulas.lift import difference
 from tensortide.formulas.measure import Figures, Moment
-from tensortide.formulas.sampler import SMALL, Sample, Sampler
+from tensortide.formulas.sampler import Sample, Sampler
+from tensortide.formulas.space import SMALL
 from tensortide.formulas.study import Study, study
 from tensortide.formulas.terms import BASES, Basis, basis_terms, determined, fitted
 
@@ -148,6 +149,11 @@ class Structures:
     def used(self) -> list[Study]:
         """The studies that formulas are made from."""
         return [s for s in self.studies.values() if s is not None and self._counts(s)]
+
+    @property
+    def base_study(self) -> Study:
+        """The study of the smallest structure."""
+        return min(self.used, key=lambda found: tuple(found.structure.values()))
 
     def _counts(self, found: Study) -> bool:
         """Return whether a study is at the base values of all that was dropped."""

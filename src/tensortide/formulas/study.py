@@ -13,7 +13,8 @@ from tensortide.formulas.lift import difference, lift
 from tensortide.formulas.measure import Figures, measure
 from tensortide.formulas.peaks import memory
 from tensortide.formulas.region import quotients, sizes
-from tensortide.formulas.sampler import Sample, Sampler, Setting, shown
+from tensortide.formulas.sampler import Sample, Sampler, shown
+from tensortide.formulas.space import Setting
 from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
 
@@ -65,7 +66,8 @@ def study(
     while True:
         samples = found.alike
         solver = Solver(names, [sample.setting for sample in samples])
-        for expr in taught:
+        made = (expr for expr in samples[0].made if all(expr in sample.made for sample in samples))
+        for expr in (*taught, *(expr.subs(structure) for expr in made)):
             solver.teach(expr)
         graphs = [sample.graph for sample in samples]
         graph, unexplained = lift(graphs, solver)
@@ -93,17 +95,19 @@ class _Samples:
         self._sampler = sampler
         self._sizes = sizes
         self._structure = dict(structure)
-        self._all = [s for s in sampler.legal if all(s.setting[name] == value for name, value in structure.items())]
+        here = (s for s in sampler.legal if all(s.setting[name] == value for name, value in structure.items()))
+        self._all = [sample for sample in here if sampler.space.beside(sample.setting)]
         self._asked: set[tuple[str, int]] = set()
         self._tried: list[Setting] = []
 
     @property
     def alike(self) -> list[Sample]:
-        """The largest group of samples with one skeleton."""
+        """The samples with the ops that there are at the default sizes, else the largest group with one skeleton."""
         groups: dict[object, list[Sample]] = {}
         for sample in self._all:
             groups.setdefault(sample.skeleton, []).append(sample)
-        return max(groups.values(), key=len, default=[])
+        home = groups.get(self._sampler.home, [])
+        return home if len(home) > 1 else max(groups.values(), key=len, default=[])
 
     def extend(self, count: int) -> bool:
         """Have at least ``count`` alike. False if there is no legal setting at all."""
@@ -127,7 +131,7 @@ class _Samples:
         seen = [sample.setting for sample in self._all]
         for sample in self._sampler.legal:
             setting = {**sample.setting, **self._structure}
-            if setting not in seen and setting not in self._tried:
+            if self._sampler.space.beside(setting) and setting not in seen and setting not in self._tried:
                 self._tried.append(setting)
                 found = self._sampler.at(setting)
                 if found is not None:

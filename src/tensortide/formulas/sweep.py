@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tensortide.errors import ExpressionError
-from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.formulas import Formulas, told
 from tensortide.shown import Shown
 
 _MOST = 1_000_000
@@ -22,12 +22,16 @@ _AXIS = re.compile(r"(\d+):(\d+)(?::(\*?)(\d+(?:\.\d+)?))?")
 class Point(msgspec.Struct, frozen=True):
     """One setting: the values of the swept symbols and of the totals.
 
-    ``outside`` says why the formulas claim nothing there; the totals are None then.
+    ``outside`` says why the formulas claim nothing there; the totals are None then. ``beyond`` is the condition that
+    the point does not meet, where formulas of the other side are used. ``extrapolated`` says which symbols are outside
+    of the ranges in which the formulas were tested.
     """
 
     at: tuple[int, ...]
     totals: tuple[int | None, ...]
     outside: str = ""
+    beyond: str = ""
+    extrapolated: str = ""
 
 
 class Sweep(Shown, msgspec.Struct, frozen=True, kw_only=True):
@@ -48,10 +52,15 @@ class Sweep(Shown, msgspec.Struct, frozen=True, kw_only=True):
         return [point.totals[self.totals.index(name)] for point in self.points]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record per point: symbols, totals, and ``outside`` where the formulas do not hold."""
+        """One record per point: symbols, totals, and what the point says of itself (``outside``, ``beyond``,
+        ``extrapolated``)."""
         names = (*self.over, *self.totals)
+        remarks = ("outside", "beyond", "extrapolated")
         return [
-            {**dict(zip(names, (*p.at, *p.totals), strict=True)), **({"outside": p.outside} if p.outside else {})}
+            {
+                **dict(zip(names, (*p.at, *p.totals), strict=True)),
+                **{name: said for name in remarks if (said := getattr(p, name))},
+            }
             for p in self.points
         ]
 
@@ -72,22 +81,31 @@ def sweep(formulas: Formulas, over: Mapping[str, Iterable[int]], /, **fixed: int
     for name, values in axes.items():
         for value in values:
             formulas.setting({name: value})
-    points = [_point(formulas, base, tuple(axes), at) for at in itertools.product(*axes.values())]
+    pieces = (formulas, *formulas.others)
+    totals = tuple(dict.fromkeys(name for piece in pieces for name in piece.totals))
+    points = [
+        _point(formulas, totals, at, {**base, **dict(zip(axes, at, strict=True))})
+        for at in itertools.product(*axes.values())
+    ]
     kept = {name: value for name, value in base.items() if name not in axes}
     return Sweep(
         workload=formulas.workload,
         over=tuple(axes),
         fixed=kept,
-        totals=tuple(formulas.totals),
+        totals=totals,
         points=tuple(points),
     )
 
 
-def _point(formulas: Formulas, base: Mapping[str, int], names: Sequence[str], at: tuple[int, ...]) -> Point:
+def _point(formulas: Formulas, totals: Sequence[str], at: tuple[int, ...], setting: Mapping[str, int]) -> Point:
     try:
-        return Point(at, tuple(formulas.values({**base, **dict(zip(names, at, strict=True))})))
+        found = formulas.totals_at(setting)
+        beyond, untested = formulas.crossed(setting), formulas.extrapolated(setting)
     except ExpressionError as error:
-        return Point(at, (None,) * len(formulas.totals), str(error))
+        return Point(at, (None,) * len(totals), str(error))
+    change = f": {formulas.change(beyond)}" if beyond and formulas.change(beyond) else ""
+    said = f"{beyond}{change}" if beyond else ""
+    return Point(at, tuple(map(found.get, totals)), beyond=said, extrapolated=told(untested))
 
 
 def geometric(start: int, stop: int, factor: float | Fraction = 2) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Terms of expressions: monomials, found by the direction of their vectors; sums of few terms; and expressions over
+"""Terms of expressions: monomials and roundings with what they say at every sample; and expressions over
 hyperparameters that change the structure, from one expression per structure to one for all.
 
 At each sampled structure (layers = 2, 3, 4) a figure is an expression in the sizes; each of its coefficients is a
@@ -14,133 +14,102 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from tensortide.expr import Expr, ceil_ratio, constant, power, symbol
+from tensortide.expr import Expr, ceil_ratio, constant, floor_ratio, maximum, minimum, power, symbol
 from tensortide.expr.expr import Coefficient, Monomial
 
 Vector: TypeAlias = tuple[int, ...]
 
-SPARE = 2
-"""Samples that a fit must have left over after its coefficients are determined."""
-NICE = 64
-"""Largest denominator of a coefficient in a sum of terms."""
+_DIVISORS = (2, 3, 4, 8, 16, 32, 64)
+"""Numbers that a symbol in a sum may be divided by, rounded."""
 
 
-def direction(vector: Sequence[int | Fraction]) -> tuple[Fraction, ...]:
+class Term(NamedTuple):
+    """An expression, its values at the samples, and the length of its description in bits.
+
+    ``doubt`` is another expression that has these values too.
+    """
+
+    expr: Expr
+    values: tuple[Coefficient, ...]
+    bits: float
+    doubt: Expr | None = None
+
+    @property
+    def rounded(self) -> bool:
+        """True of a term that is no monomial: half of it would not be whole where it is not rounded twice."""
+        return self.expr.value is not None or any(not isinstance(atom, str) for atom in self.expr.atoms)
+
+    def times(self, other: Term) -> Term:
+        """The product of two terms."""
+        values = tuple([a * b for a, b in zip(self.values, other.values, strict=True)])
+        doubt = None if self.doubt is None else self.doubt * other.expr
+        return Term(self.expr * other.expr, values, self.bits + other.bits, doubt)
+
+    def over(self, other: Term) -> Term:
+        """The quotient of two terms, which is not rounded."""
+        values = tuple([Fraction(a) / b for a, b in zip(self.values, other.values, strict=True)])
+        return Term(self.expr / other.expr, values, self.bits + other.bits + 1)
+
+
+def length_of(coefficient: Coefficient) -> float:
+    """Bits of a coefficient."""
+    return math.log2(1 + abs(coefficient.numerator)) + 2 * math.log2(coefficient.denominator)
+
+
+def number(value: int, count: int) -> Term:
+    """The number ``value`` at ``count`` samples."""
+    return Term(constant(value), (value,) * count, length_of(value) - 1)
+
+
+def direction(values: Sequence[Coefficient]) -> tuple[Fraction, ...]:
     """The vector without its length: equal for multiples."""
-    return tuple(Fraction(value) / vector[0] for value in vector[1:])
+    lead: Coefficient = next((value for value in values if value), 1)
+    return tuple([Fraction(value, lead) for value in values])
 
 
-Monomials: TypeAlias = dict[tuple[Fraction, ...], tuple[Expr, tuple[Fraction, ...]]]
-
-
-def monomials(values: Mapping[str, Vector]) -> tuple[Monomials, bool]:
-    """Monomials with their vectors, by the vectors' directions, simpler ones first; whether two simple ones have the
-    same direction. A number has one too, but is no monomial."""
-    highest = 4 if len(values) <= 10 else 3
-    table: Monomials = {}
-    blurred = False
-
-    def add(above: tuple[str, ...], below: tuple[str, ...]) -> None:
-        nonlocal blurred
-        columns = zip(*(values[name] for name in (*above, *below)), strict=True)
-        split = len(above)
-        vector = tuple([Fraction(math.prod(row[:split]), math.prod(row[split:])) for row in columns])
-        along = direction(vector)
-        if along in table or along == (1,) * len(along):
-            blurred = blurred or len(above) + len(below) <= 2
-            return
-        expr = math.prod((symbol(name) for name in above), start=constant(1))
-        table[along] = expr / math.prod((symbol(name) for name in below), start=constant(1)), vector
-
+def monomials(symbols: Sequence[Term]) -> Iterator[Term]:
+    """Products and quotients of symbols, those of low degree first."""
+    highest = 5 if len(symbols) <= 4 else 4 if len(symbols) <= 10 else 3
+    divisors = [term for term in symbols if all(term.values)]
+    products: list[tuple[int, Term]] = list(enumerate(symbols))
     for degree in range(1, highest + 1):
-        for above in itertools.combinations_with_replacement(values, degree):
-            add(above, ())
-            if degree < highest:
-                for below in values:
-                    if below not in above:
-                        add(above, (below,))
+        for _, product in products:
+            yield product
+            for below in divisors if degree < highest else ():
+                if not below.expr.symbols <= product.expr.symbols:
+                    yield product.over(below)
+        products = [(i, product.times(symbols[i])) for first, product in products for i in range(first, len(symbols))]
     # a number over sizes, last: these would be simple, but are rare
     for degree in (1, 2):
-        for several in itertools.combinations_with_replacement(values, degree):
-            add((), several)
-    return table, blurred and len(values) > 0
+        for several in itertools.combinations_with_replacement(divisors, degree):
+            yield functools.reduce(Term.over, several, number(1, len(several[0].values)))
 
 
-class Sums:
-    """Sums of terms with simple coefficients, in the symbols ``names`` over the settings ``points``."""
-
-    def __init__(self, names: Sequence[str], points: Sequence[Mapping[str, int]]) -> None:
-        self._names, self._points = names, points
-        self._values = {name: tuple(point[name] for point in points) for name in names}
-        self.short = False
-        """Whether there were too few points for a sum that was asked for."""
-
-    def simplest(self, vector: Vector, size: int, degree: int) -> Expr | None:
-        """The sum of ``size`` terms of at most ``degree`` with the values ``vector``, None if the points bear none
-        out."""
-        if len(vector) < size + SPARE:
-            self.short = True
-            return None
-        best = min(self._fits(vector, size, degree), key=lambda fit: fit[0], default=None)
-        return None if best is None else best[1]
-
-    def _fits(self, vector: Vector, size: int, degree: int) -> Iterator[tuple[Fraction, Expr]]:
-        terms = self._terms(degree)
-        for chosen in _spanning([values for _, values in terms], vector, size):
-            try:
-                coefficients = Matrix(list(zip(*(terms[i][1] for i in chosen), strict=True))).solve(vector)
-            except ArithmeticError:  # they have several
-                continue
-            if coefficients is None or any(c.denominator > NICE or c == 0 for c in coefficients):
-                continue
-            if not self._borne_out({name for i in chosen for name in terms[i][0].symbols}, size):
-                self.short = True
-                continue
-            cost = sum((abs(c) + c.denominator for c in coefficients), Fraction(0))
-            yield cost, sum((terms[i][0] * c for i, c in zip(chosen, coefficients, strict=True)), start=constant(0))
-
-    def _borne_out(self, names: set[str], size: int) -> bool:
-        """Return whether values of ``names`` remain on which a sum of ``size`` terms could fail."""
-        return len({tuple(point[name] for name in names) for point in self._points}) > size
-
-    def _terms(self, degree: int) -> list[tuple[Expr, Vector]]:
-        count = len(self._points)
-        terms: list[tuple[Expr, Vector]] = [(constant(1), (1,) * count)]
-        for d in range(1, degree + 1):
-            for names in itertools.combinations_with_replacement(self._names, d):
-                values = tuple(math.prod(point[name] for name in names) for point in self._points)
-                terms.append((math.prod((symbol(n) for n in names), start=constant(1)), values))
-        few = [name for name in self._names if degree == 1 and max(self._values[name]) <= 12]
-        return terms + [(power(2, symbol(name)), tuple(2**x for x in self._values[name])) for name in few]
-
-
-def _spanning(columns: Sequence[Vector], vector: Vector, size: int) -> Iterator[tuple[int, ...]]:
-    """Choices of ``size`` columns of which ``vector`` may be a sum: a filter in floating point, for many choices."""
-    import numpy as np
-
-    basis = np.array(columns, float)
-    basis /= np.linalg.norm(basis, axis=1, keepdims=True)
-    right = np.array(vector, float)
-    right /= np.linalg.norm(right)
-    choices = np.array(list(itertools.combinations(range(len(columns)), size)))
-    for start in range(0, len(choices), 1 << 15):
-        block = choices[start : start + (1 << 15)]
-        # what is left of the vector after projecting it on the columns, orthonormal one after the other
-        frame: list[Any] = []
-        rest = np.broadcast_to(right, (len(block), len(right))).copy()
-        for position in range(size):
-            column = basis[block[:, position]].copy()
-            for _ in range(2):
-                for earlier in frame:
-                    column -= (column * earlier).sum(1, keepdims=True) * earlier
-            length = np.linalg.norm(column, axis=1, keepdims=True)
-            column /= np.where(length > 1e-12, length, 1)
-            frame.append(column)
-            rest -= (rest * column).sum(1, keepdims=True) * column
-        for row in block[np.linalg.norm(rest, axis=1) < 1e-7]:
-            yield tuple(row.tolist())
+def roundings(symbols: Sequence[Term]) -> Iterator[Term]:
+    """What is no monomial: powers of two, quotients rounded up and down, the smaller and larger of two."""
+    for x in symbols:
+        if max(x.values) <= 40:
+            yield Term(power(2, x.expr), tuple([1 << int(value) for value in x.values]), x.bits + 2)
+            yield Term(1 / power(2, x.expr), tuple([Fraction(1, 1 << int(v)) for v in x.values]), x.bits + 3)
+    count = len(symbols[0].values) if symbols else 0
+    divisors = (*symbols, *(number(value, count) for value in _DIVISORS))
+    for x, y in itertools.product(symbols, divisors):
+        if x is not y and all(y.values):
+            down = tuple([a // b for a, b in zip(x.values, y.values, strict=True)])
+            up = tuple([-(-a // b) for a, b in zip(x.values, y.values, strict=True)])
+            low, high, bits = floor_ratio(x.expr, y.expr), ceil_ratio(x.expr, y.expr), x.bits + y.bits + 3
+            sure = any(a == b for a, b in zip(down, up, strict=True))
+            yield Term(low, down, bits, None if sure else high - 1)
+            yield Term(high, up, bits, None if sure else low + 1)
+    for x, y in itertools.combinations(symbols, 2):
+        smaller = sum(a < b for a, b in zip(x.values, y.values, strict=True))
+        larger = sum(a > b for a, b in zip(x.values, y.values, strict=True))
+        if min(smaller, larger) >= 1:
+            pairs = list(zip(x.values, y.values, strict=True))
+            yield Term(minimum(x.expr, y.expr), tuple([min(pair) for pair in pairs]), x.bits + y.bits + 3)
+            yield Term(maximum(x.expr, y.expr), tuple([max(pair) for pair in pairs]), x.bits + y.bits + 3)
 
 
 Basis: TypeAlias = tuple[Callable[[Expr], Expr], ...]

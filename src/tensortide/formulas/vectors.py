@@ -1,42 +1,86 @@
 """Recovery of one exact expression from numbers at several settings: the inverse of evaluation.
 
 A *vector* is the value of one size at every sampled setting. ``Solver.solve`` finds an expression that has exactly
-these values, the simplest kind first: a number, a multiple of a monomial, a product of sizes nearby, a rounded
-division, a sum of few terms, a minimum or maximum. Every kind leaves samples over that it could fail on; where the
-samples cannot tell two expressions apart, ``wanted`` says at which value of a hyperparameter they would.
+these values if it is a number, a multiple of a monomial or a product of sizes nearby; ``Solver.settle`` searches for
+the shortest sum of few terms, quotient of sums that is rounded, or minimum or maximum of two of these.
+
+Nothing is claimed unless the samples say more, in bits, than the expression does, and bear out each symbol of it at
+several values. Where they do not tell two short expressions apart, neither is claimed, and ``wanted`` says at which
+value of a hyperparameter they differ.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
-from tensortide.expr import Expr, ceil, constant, floor, floor_ratio, maximum, minimum, symbol
-from tensortide.formulas.terms import NICE, SPARE, Sums, Vector, direction, monomials
+from tensortide.expr import Expr, compiled, constant, maximum, minimum, symbol
+from tensortide.expr.atoms import POWER
+from tensortide.expr.expr import Atom, Coefficient, common, content
+from tensortide.expr.floors import FLOOR
+from tensortide.formulas.roundings import Fit, rounded_multiples, rounded_sums
+from tensortide.formulas.spans import PRIME, projected, residues, spanning
+from tensortide.formulas.terms import (
+    Matrix,
+    Term,
+    Vector,
+    direction,
+    length_of,
+    monomials,
+    number,
+    roundings,
+)
 
-_LARGEST_DIVISOR = 64
+_SPARE = 2
+"""Samples that a fit must have left over after what was chosen to fit is determined."""
+_MARGIN = 8
+"""Bits that the samples must say more than an expression that is claimed."""
+_CLOSE = 4
+"""Bits that an expression must be shorter than another one that fits."""
+_FIRST = 6
+"""Samples among which even and odd values are asked for."""
+_ENOUGH = 12
+"""Samples among which an expression would have been found."""
+_NICE = 64
+"""Largest denominator of a coefficient in a sum."""
+_KNOWN = 100
+"""Sizes of the step that a sum is made from."""
+_DIVISORS = (*range(2, 65), 96, 128, 192, 256, 384, 512, 1024)
 
 
 class Solver:
     """Expressions in the symbols ``names`` for vectors over the settings ``points``."""
 
-    def __init__(self, names: Sequence[str], points: Sequence[Mapping[str, int]]) -> None:
+    def __init__(self, names: Sequence[str], points: Sequence[Mapping[str, int]], *, extremes: bool = True) -> None:
         self.names = tuple(names)
         self.points = [dict(point) for point in points]
         self.wanted: dict[str, set[int]] = {}
-        self._short = False
+        self.bits: dict[Vector, float] = {}
+        """Lengths of the expressions that were found and are no products of others."""
+        self.short = False
+        """True if more points could separate or confirm what these cannot."""
         self._known: dict[Vector, Expr | None] = {}
         self._taught: dict[Vector, Expr] = {}
         self._distinct = True
-        self._settled: set[Vector] = set()
-        self._values = {name: tuple(point[name] for point in self.points) for name in self.names}
-        self._floats: Any = None
-        self._sums = Sums(self.names, self.points)
-        self._monomials, self.blurred = monomials(self._values)
-        """``blurred``: the points do not tell some simple monomials apart."""
+        self._extremes = extremes
+        self._settled: set[tuple[Vector, tuple[Vector, ...]]] = set()
+        bits = math.log2(max(len(self.names), 1)) + 1
+        self._symbols = [Term(symbol(n), tuple(point[n] for point in self.points), bits) for n in self.names]
+        self.blurred = False
+        """True if the points do not tell some simple monomials apart."""
+        self._monomials: dict[tuple[Fraction, ...], Term] = {}
+        for term in monomials(self._symbols):
+            along = direction(term.values)
+            if along not in self._monomials and len(set(along)) > 1:
+                self._monomials[along] = term
+            elif term.bits <= 2 * bits + 1:
+                self.blurred = True
 
     def teach(self, expr: Expr) -> None:
         """Make ``expr`` known, whatever kind it is."""
@@ -56,11 +100,6 @@ class Solver:
         return not self._distinct or any(e is None or e.value is None for v, e in known if v not in self._taught)
 
     @property
-    def short(self) -> bool:
-        """True if more points could separate or confirm what these cannot."""
-        return self._short or self._sums.short
-
-    @property
     def found(self) -> tuple[Expr, ...]:
         """All expressions that were found."""
         return tuple([expr for expr in self._known.values() if expr is not None])
@@ -70,45 +109,114 @@ class Solver:
 
         ``near`` are vectors whose products it may be: the sizes of the same tensor or op.
         """
-        known = self._known.get(vector)
-        if known is None and vector not in self._known:
-            known = self._known[vector] = self._simple(vector)
-        if known is None:
+        if vector not in self._known:
+            self._known[vector] = self._multiple(vector)
+        if self._known[vector] is None:
             # not kept where it fails: other neighbours may know better
-            known = self._product(vector, near)
-            if known is not None:
-                self._known[vector] = known
-        return known
-
-    def settle(self, vector: Vector) -> Expr | None:
-        """``solve`` with the kinds that take a search: for what its neighbours did not explain."""
-        if vector not in self._settled:
-            self._settled.add(vector)
-            self._known[vector] = (
-                self._known.get(vector)
-                or self._floor_of_symbol(vector)
-                or self._sum_of_known(vector)
-                or self._sum(vector)
-                or self._multiple_of_sum(vector)
-                or self._floor_of_known(vector)
-                or self._rounded(vector)
-                or self._extreme(vector)
-            )
+            self._known[vector] = self._product(vector, near)
         return self._known[vector]
 
-    # -- the kinds ----------------------------------------------------------------------------------
+    def settle(self, vector: Vector, near: Iterable[Vector] = ()) -> Expr | None:
+        """``solve`` with a search: for what its neighbours did not explain. A quotient of sums is looked for among
+        those of ``near``."""
+        near = tuple(dict.fromkeys(near))
+        if self._known.get(vector) is None and (vector, near) not in self._settled:
+            self._settled.add((vector, near))
+            short = itertools.chain(self._sums(vector, 2), self._rounded(vector))
+            searches = (short, self._sums(vector, 3), self._extreme(vector))
+            fresh = (vector, ()) not in self._settled or not near
+            self._settled.add((vector, ()))
+            for fits in itertools.chain(searches if fresh else (), (self._near(vector, near),)):
+                found = self._claimed(vector, fits)
+                if found is not None:
+                    self._known[vector] = found
+                    break
+            else:
+                self.short = self.short or len(self.points) < _ENOUGH
+        return self._known.get(vector)
 
-    def _simple(self, vector: Vector) -> Expr | None:
+    # -- what is claimed ----------------------------------------------------------------------------
+
+    def _claimed(self, vector: Vector, fits: Iterable[Fit]) -> Expr | None:
+        """The shortest of the ``fits`` if the samples bear it out and leave no doubt."""
+        ordered = sorted(fits, key=lambda fit: fit.bits)[:40]
+        best = next((fit for fit in ordered if self._borne_out(fit, vector)), None)
+        self.short = self.short or (bool(ordered) and best is None)
+        if best is None:
+            return None
+        rivals = [(best.expr, f.expr) for f in ordered if f.bits < best.bits + _CLOSE and f.expr != best.expr]
+        doubtful = [self._tell(one, other) for one, other in (*best.doubts, *rivals[:5])]
+        if any(doubtful) or (best.free > 1 and self._all_odd(best.expr)):
+            return None
+        self.bits[vector] = best.bits
+        return best.expr
+
+    def _all_odd(self, expr: Expr) -> bool:
+        """Want an even value of a symbol that has odd ones in the first samples: a half may be rounded."""
+        odd = [name for name in sorted(expr.symbols) if all(point[name] % 2 for point in self.points)]
+        for name in odd if len(self.points) <= _FIRST else ():
+            usual = sorted(point[name] for point in self.points)[len(self.points) // 2]
+            self._want(name, usual + 1)
+        return bool(odd) and len(self.points) <= _FIRST
+
+    def _borne_out(self, fit: Fit, vector: Vector) -> bool:
+        """Return whether the samples say more than the fit does, and could have contradicted it in each symbol."""
+        names = fit.expr.symbols
+        several = {tuple(point[name] for name in names) for point in self.points}
+        if len(several) < fit.free + _SPARE or any(len({p[n] for p in self.points}) < 1 + _SPARE for n in names):
+            return False
+        if fit.free == 1:
+            return len(vector) * math.log2(1 + max(vector) - min(vector)) >= fit.bits
+        steps = math.gcd(*(value - vector[0] for value in vector))
+        each = math.log2(1 + (max(vector) - min(vector)) // max(steps, 1))
+        # what is nearly right is right at most samples where it is rounded
+        rest = min(each, 2) if any(map(_is_rounding, fit.expr.atoms)) else each
+        told = each * fit.free + rest * (len(several) - fit.free)
+        return told >= fit.bits + _MARGIN and _determined(fit.columns)
+
+    def _want(self, name: str, value: int) -> None:
+        """Want ``value`` of a hyperparameter, or the next that no sample has."""
+        seen = {point[name] for point in self.points}
+        self.wanted.setdefault(name, set()).add(next(n for n in itertools.count(value) if n not in seen))
+
+    def _tell(self, one: Expr, other: Expr) -> bool:
+        """Want a value of a hyperparameter at which the expressions differ; False if none is found."""
+        function, best, wanted = compiled([one, other]), 0.0, None
+        for name in sorted(one.symbols | other.symbols):
+            usual = sorted(point[name] for point in self.points)[len(self.points) // 2]
+            for value in (*range(usual, usual + 70), *range(2, min(usual, 10)), 1):
+                differ = 0
+                if any(point[name] == value for point in self.points):
+                    continue
+                for point in self.points[:4]:
+                    try:
+                        a, b = function({**point, name: value})
+                    except ArithmeticError:
+                        continue
+                    differ += a != b
+                score = differ - (abs(value - usual) / usual) / 8 - (value == 1) * 1.5
+                if differ and (wanted is None or score > best):
+                    best, wanted = score, (name, value)
+        if wanted is not None:
+            self.wanted.setdefault(wanted[0], set()).add(wanted[1])
+        return wanted is not None
+
+    # -- what explains itself -----------------------------------------------------------------------
+
+    def _multiple(self, vector: Vector) -> Expr | None:
         """A number or a multiple of a monomial."""
         if len(set(vector)) == 1:
+            self.bits[vector] = length_of(vector[0])
             return constant(vector[0])
-        if 0 in vector:
+        term = self._monomials.get(direction(vector))
+        if term is None:
             return None
-        found = self._monomials.get(direction(vector))
-        if found is None:
-            return None
-        expr, values = found
-        return expr * (Fraction(vector[0]) / values[0])
+        if term.values == vector and term.bits == self._symbols[0].bits:
+            self.bits[vector] = term.bits
+            return term.expr
+        lead = next(index for index, value in enumerate(vector) if value)
+        multiple = Fraction(vector[lead]) / term.values[lead]
+        return self._claimed(vector, [Fit(term.bits + length_of(multiple), term.expr * multiple, 1)])
 
     def _product(self, vector: Vector, near: Iterable[Vector]) -> Expr | None:
         """A multiple of a product of neighbours that stand together."""
@@ -126,161 +234,189 @@ class Solver:
                         return math.prod((part for part in parts if part is not None), start=constant(1)) * ratio
         return None
 
-    def _floor_of_symbol(self, vector: Vector) -> Expr | None:
-        """``scale * floor((v + shift) / divisor)`` of one symbol: a strided or padded dimension."""
-        scales = [1] + [q for q in range(2, 33) if all(value % q == 0 for value in vector)]
-        for scale in scales:
-            reduced = tuple(value // scale for value in vector)
-            for name in self.names:
-                found = self._floor(name, reduced, doubtful=len(scales) > 1)
-                if found is not None:
-                    return found * scale
-        return None
+    # -- what takes a search ------------------------------------------------------------------------
 
-    def _floor(self, name: str, vector: Vector, *, doubtful: bool) -> Expr | None:
-        """``doubtful``: twice a division by 30 may look like a division by 15, so one step further is asked for."""
-        values = self._values[name]
-        if len(set(values)) < 3 or len(set(vector)) < 2:
-            return None
-        fits = []
-        for divisor in range(2, _LARGEST_DIVISOR + 1):
-            shifts = [divisor * y - x for x, y in zip(values, vector, strict=True)]
-            low, high = max(shifts), min(shifts) + divisor - 1
-            if low <= high:
-                fits.append((divisor, low, high))
-        if not fits:
-            return None
-        # of several that fit, the one that halves most often is tried, and the others are asked about
-        divisor, low, high = max(fits, key=lambda fit: (fit[0] & -fit[0], -fit[0]))
-        asked = None
-        if len(fits) > 1:
-            asked = 4 * max(values) + 3
-        elif low < high:
-            middle, near = (low + high + 1) // 2, sorted(values)[len(values) // 2]
-            asked = near + (-middle - near) % divisor
-        elif doubtful:
-            asked = values[0] + divisor
-        if asked is not None and asked not in values:
-            self.wanted.setdefault(name, set()).add(asked)
-        return floor_ratio(symbol(name) + min(max(0, low), high), constant(divisor))
+    @cached_property
+    def _rounded_terms(self) -> list[Term]:
+        return list(roundings(self._symbols))
 
-    def _sum(self, vector: Vector) -> Expr | None:
-        """A sum of two or three terms with simple coefficients."""
-        for size, degree in ((2, 1), (3, 1), (2, 2), (3, 2)):
-            found = self._sums.simplest(vector, size, degree)
-            if found is not None:
-                return found
-        return None
-
-    def _sum_of_known(self, vector: Vector) -> Expr | None:
-        """The sum or difference of two sizes of the step, or of one and a number: a concatenation, a slice."""
-        if len(vector) < 1 + SPARE:
-            return None
-        simple = [(v, e) for v, e in self._known.items() if e is not None and e.value is None]
-        for values, expr in simple:
-            rest = tuple(y - x for x, y in zip(values, vector, strict=True))
-            if len(set(rest)) == 1:
-                return expr + rest[0]
-        for values, expr in simple:
-            for sign in (1, -1):
-                rest = tuple(sign * (y - x) for x, y in zip(values, vector, strict=True))
-                other = self._known.get(rest)
-                if other is not None:
-                    return expr + sign * other
-        return None
-
-    def _multiple_of_sum(self, vector: Vector) -> Expr | None:
-        """A monomial times a sum of two or three terms: ``skips*batch*(seq - 2*window)``."""
-        if len(vector) < 2 + SPARE or 0 in vector:
-            return None
-        for expr, values in self._monomials.values():
-            reduced = [y / x for x, y in zip(values, vector, strict=True)]
-            if len(expr.terms) == 1 and _degree(expr) <= 2 and all(r.denominator == 1 for r in reduced):
-                found = self._sums.simplest(tuple(map(int, reduced)), 2, 1)
-                if found is not None:
-                    return expr * found
-        return None
-
-    def _rounded(self, vector: Vector) -> Expr | None:
-        """A simple multiple of a monomial, rounded up or down: ``ceil(5*batch*seq/(4*experts))``."""
-        if len(vector) < 1 + SPARE or min(vector) < 1:
-            return None
-        fits = []
-        for make, lower, upper in ((ceil, -1, 0), (floor, 0, 1)):
-            for expr, values in self._multiples(vector, lower, upper):
-                # every sample confines the multiple to an interval
-                least = max((y + lower) / x for x, y in zip(values, vector, strict=True))
-                most = min((y + upper) / x for x, y in zip(values, vector, strict=True))
-                if least <= most:
-                    multiple = _simplest(least, most)
-                    found = make(expr * multiple)
-                    if multiple.denominator <= NICE and self._has(found, vector):
-                        fits.append(found)
-        self._short = self._short or len(fits) > 1
-        return fits[0] if len(fits) == 1 else None
-
-    def _multiples(self, vector: Vector, lower: int, upper: int) -> Iterator[tuple[Expr, tuple[Fraction, ...]]]:
-        """Monomials of which a multiple may be within the bounds of the vector: a filter in floating point."""
+    @cached_property
+    def _columns(self) -> tuple[list[tuple[float, Term, Term]], Any]:
+        """Terms of sums as products of two, short ones first, and their residues."""
         import numpy as np
 
-        if self._floats is None:
-            self._floats = np.array([values for _, values in self._monomials.values()], float)
-        if not len(self._floats):
+        one = number(1, len(self.points))
+        plain, rounded = [one, *self._monomials.values()], self._rounded_terms
+        factors = [t for t in plain if t.bits <= 2 * self._symbols[0].bits][: 1 + (30 if len(self.names) <= 6 else 10)]
+        rows = [self._residues(terms) for terms in (plain, rounded, factors)]
+        products = rows[1][:, None] * rows[2] % PRIME
+        columns = [(t.bits, t, one) for t in plain] + [(t.bits + f.bits, t, f) for t in rounded for f in factors]
+        order = sorted(range(len(columns)), key=lambda index: columns[index][0])[:3000]
+        return [columns[i] for i in order], np.concatenate([rows[0], products.reshape(-1, len(self.points))])[order]
+
+    def _residues(self, terms: Sequence[Term]) -> Any:
+        import numpy as np
+
+        return np.array([residues(t.values) for t in terms], np.int64).reshape(len(terms), len(self.points))
+
+    @cached_property
+    def _projections(self) -> dict[int, Any]:
+        return {size: projected(self._columns[1], size) for size in (1, 2, 3)}
+
+    @cached_property
+    def _ratios(self) -> tuple[list[Term], Any]:
+        """Monomials of which multiples may be rounded, and their values."""
+        import numpy as np
+
+        powers = [t for t in self._rounded_terms if any(map(_is_power, t.expr.atoms))]
+        factors = [*self._symbols, number(1, len(self.points))]
+        several = [*self._monomials.values(), *(power.times(factor) for power in powers for factor in factors)]
+        terms = [t for t in several if 0 not in t.values]
+        return terms, np.array([t.values for t in terms], float).reshape(len(terms), len(self.points))
+
+    def _sizes(self, vectors: Iterable[Vector] | None = None) -> list[Term]:
+        """Sizes of the step that are known, as terms."""
+        among = self._known if vectors is None else vectors
+        known = {v: self._known.get(v) for v in among if len(set(v)) > 1}
+        several = [(v, e) for v, e in known.items() if e is not None]
+        if vectors is None:
+            several = [(v, e) for v, e in several if direction(v) not in self._monomials]
+        bits = math.log2(1 + len(several)) + 2
+        return [Term(e, v, bits) for v, e in several[:_KNOWN]]
+
+    def _sums(self, vector: Vector, size: int) -> Iterator[Fit]:
+        """Sums of at most ``size`` terms."""
+        if not self.names or not any(vector):
             return
-        y = np.array(vector, float)
-        least, most = ((y + lower) / self._floats).max(1), ((y + upper) / self._floats).min(1)
-        chosen = set(np.flatnonzero(least <= most * (1 + 1e-9)).tolist())
-        yield from (found for index, found in enumerate(self._monomials.values()) if index in chosen)
+        import numpy as np
 
-    def _floor_of_known(self, vector: Vector) -> Expr | None:
-        """A size of the step divided by a number and rounded down: half of the channels that were joined."""
-        if len(vector) < 2 + SPARE or len(set(vector)) < 2 + SPARE or min(vector) < 1:
-            return None
-        fits: dict[Expr, None] = {}
-        largest = vector.index(max(vector))
-        for values, expr in self._known.items():
-            divisor = values[largest] // vector[largest]
-            if expr is None or expr.value is not None or not 2 <= divisor <= _LARGEST_DIVISOR:
+        known, count, few = self._sizes(), len(self.points), 3000 if size < 3 else 150
+        columns = self._columns[0][:few]
+        bits = [*(column[0] for column in columns), *(term.bits for term in known)]
+        target, extra = self._residues([Term(constant(0), vector, 0)]), self._residues(known)
+        for width in (1, 2) if size == 2 else (size,):
+            if count < width + _SPARE:
+                self.short = True
+                return
+            rows = np.concatenate([self._projections[width][:few], projected(extra, width)])
+            choices = spanning(rows, projected(target, width)[0], width)
+            for chosen in sorted(choices, key=lambda c: sum(bits[i] for i in c))[:40]:
+                several = [columns[i][1:] if i < len(columns) else (known[i - len(columns)],) for i in chosen]
+                if sum(len(factors) > 1 and factors[0].rounded for factors in several) > 1:
+                    continue  # one rounding is easily mistaken for the sum of two others
+                yield from self._combined(vector, [functools.reduce(Term.times, factors) for factors in several])
+
+    def _combined(self, vector: Vector, terms: Sequence[Term]) -> Iterator[Fit]:
+        """The sum of multiples of all ``terms``, if it is the vector."""
+        try:
+            times = Matrix(list(zip(*(term.values for term in terms), strict=True))).solve(vector)
+        except ArithmeticError:  # there are several
+            return
+        if times is not None and all(times):
+            parts = list(zip(times, terms, strict=True))
+            if any(Fraction(c).denominator > (1 if term.rounded else _NICE) for c, term in parts):
+                return
+            expr = sum((term.expr * c for c, term in parts), start=constant(0))
+            doubts = [(expr, expr + (t.doubt - t.expr) * c) for c, t in parts if t.doubt is not None]
+            yield Fit(
+                sum(t.bits + length_of(c) for c, t in parts),
+                expr,
+                len(parts),
+                tuple(doubts),
+                tuple(t.values for t in terms),
+            )
+
+    def _rounded(self, vector: Vector) -> Iterator[Fit]:
+        """A multiple of a monomial or the sum of a size and a number, divided and rounded; multiples of these."""
+        if min(vector) < 0 or not self.names:
+            return
+        count, steps = len(vector), math.gcd(*vector)
+        numbers = [number(d, count) for d in _DIVISORS]
+        scales = [number(q, count) for q in (*range(1, 33), 64, 128, 256, 512, 1024) if steps % q == 0]
+        leads = [*(t for t in self._monomials.values() if t.bits <= 2 * self._symbols[0].bits), *self._sizes()]
+        for scale in [*scales, *self._symbols, *self._sizes()]:
+            if all(s and y % s == 0 for y, s in zip(vector, scale.values, strict=True)):
+                reduced = tuple([int(y // s) for y, s in zip(vector, scale.values, strict=True)])
+                if len(set(reduced)) < 2:
+                    continue
+                fits = itertools.chain(rounded_multiples(reduced, *self._ratios), rounded_sums(reduced, leads, numbers))
+                for fit in fits:
+                    doubts = tuple([(a * scale.expr, b * scale.expr) for a, b in fit.doubts])
+                    yield Fit(fit.bits + scale.bits, fit.expr * scale.expr, fit.free, doubts)
+
+    def _near(self, vector: Vector, near: Sequence[Vector]) -> Iterator[Fit]:
+        """A sum of sizes nearby and products of them, divided by one of them and rounded: strides of a kernel."""
+        terms = self._sizes(near)
+        small = [term for term in terms if max(term.values) <= 64][:5]
+        if not small:
+            return
+        products = [a.times(b) for a, b in itertools.combinations(small, 2)]
+        numbers = [number(v[0], len(v)) for v in near if len(set(v)) == 1 and 1 <= v[0] <= 64]
+        leads = [*terms, *(a.times(b) for a in terms if a not in small for b in small)]
+        divisors = list(dict.fromkeys([number(1, len(vector)), *numbers, *small]))
+        yield from rounded_sums(vector, leads[:12], divisors, [*small, *products])
+
+    def _extreme(self, vector: Vector) -> Iterator[Fit]:
+        """The smaller or larger of two: one has the values at some samples, the other at the rest."""
+        if not self._extremes or len(self.points) < 3 + _SPARE:
+            self.short = True
+            return
+        one = number(1, len(vector))
+        for term in [one, *self._sizes(), *list(self._monomials.values())[:200]]:
+            ratios = [Fraction(y) / x if x else None for x, y in zip(term.values, vector, strict=True)]
+            (ratio, times), *_ = Counter(ratios).most_common(1)
+            if ratio is None or times < (2 if term is one else 3) or times == len(vector):
                 continue
-            if all(x // divisor == y for x, y in zip(values, vector, strict=True)):
-                fits[floor_ratio(expr, constant(divisor))] = None
-        self._short = self._short or len(fits) > 1
-        return next(iter(fits)) if len(fits) == 1 else None
+            first = [ratio * x for x in term.values]
+            for choose, make in ((min, minimum), (max, maximum)):
+                if all(choose(a, y) == y for a, y in zip(first, vector, strict=True)):
+                    yield from self._completed(vector, term.expr * ratio, first, term.bits + length_of(ratio), make)
 
-    def _has(self, expr: Expr, vector: Vector) -> bool:
-        return all(expr.evaluate(point) == value for point, value in zip(self.points, vector, strict=True))
-
-    def _extreme(self, vector: Vector) -> Expr | None:
-        """The smaller or larger of two sizes, or of a size and a number."""
-        if len(vector) < 1 + SPARE:
-            return None
-        known = {self._values[name]: symbol(name) for name in self.names} | self._known
-        simple = [(v, e) for v, e in known.items() if e is not None and len(e.terms) <= 2][:200]
-        for a, expr in simple:
-            others = [y for x, y in zip(a, vector, strict=True) if x != y]
-            if len(set(others)) == 1 and len(set(a)) > 1 and len(others) < len(a):
-                number = others[0]
-                # seen once it may be the value of another size
-                self._short = self._short or len(others) < SPARE
-                for choose, make in ((min, minimum), (max, maximum)):
-                    if len(others) >= SPARE and all(choose(x, number) == y for x, y in zip(a, vector, strict=True)):
-                        return make(expr, number)
-        for (a, left), (b, right) in itertools.combinations(simple, 2):
-            if all(min(x, y) == z for x, y, z in zip(a, b, vector, strict=True)):
-                return minimum(left, right)
-            if all(max(x, y) == z for x, y, z in zip(a, b, vector, strict=True)):
-                return maximum(left, right)
-        return None
-
-
-def _degree(monomial: Expr) -> int:
-    return sum(exponent for powers in monomial.terms for _, exponent in powers)
+    def _completed(
+        self, vector: Vector, left: Expr, first: Sequence[Fraction], bits: float, make: Callable[..., Expr]
+    ) -> Iterator[Fit]:
+        """The minimum or maximum of ``left``, with the values ``first``, and what explains the samples at which the
+        vector is another one."""
+        rest = [index for index, (a, y) in enumerate(zip(first, vector, strict=True)) if a != y]
+        if len(rest) < _SPARE:
+            self.short = True
+            for name, value in self.points[rest[0]].items():
+                if name in left.symbols:  # beyond the threshold, wherever it is
+                    self._want(name, value * 5 // 4 + 1)
+                elif value and (vector[rest[0]] % value == 0 or value % (vector[rest[0]] or 1) == 0):
+                    self._want(name, value + 1)
+            return
+        part = tuple([vector[index] for index in rest])
+        others = Solver(self.names, [self.points[index] for index in rest], extremes=False)
+        right = others.solve(part) or others.settle(part)
+        self.short = self.short or (right is None and others.short)
+        if right is not None and (left.symbols or right.symbols):
+            powers = tuple(power for power in common(left, right) if isinstance(power[0], str))
+            factor = Expr({powers: content(left, right)})
+            expr = make(left / factor, right / factor) * factor
+            if all(expr.subs(point).value == y for point, y in zip(self.points, vector, strict=True)):
+                yield Fit(bits + others.bits[part] + 3, expr, 2)
 
 
-def _simplest(low: Fraction, high: Fraction) -> Fraction:
-    """The fraction of the smallest denominator from ``low`` to ``high``, which are not negative."""
-    whole = math.ceil(low)
-    if whole <= high:
-        return Fraction(whole)
-    base = whole - 1
-    return base + 1 / _simplest(1 / (high - base), 1 / (low - base))
+def _is_rounding(atom: Atom) -> bool:
+    return not isinstance(atom, str) and atom.name == FLOOR
+
+
+def _is_power(atom: Atom) -> bool:
+    return not isinstance(atom, str) and atom.name == POWER
+
+
+def _determined(columns: Sequence[Sequence[Coefficient]]) -> bool:
+    """Return whether the coefficients of a sum of ``columns`` are determined without any two different samples."""
+    import numpy as np
+
+    rows = [row for row in dict.fromkeys(zip(*columns, strict=True)) if any(row)]
+    if not columns:
+        return True
+    if len(rows) < len(columns) + _SPARE:
+        return False
+    values = np.array(rows, float)
+    values /= abs(values).max(0)
+    values /= abs(values).max(1, keepdims=True)
+    left = [np.delete(values, out, 0) for out in itertools.combinations(range(len(rows)), _SPARE)]
+    return bool((np.linalg.matrix_rank(np.array(left), tol=1e-9) == len(columns)).all())

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
+import msgspec
+
 from tensortide.expr import Condition, Expr, text
 from tensortide.expr.atoms import alternatives
 from tensortide.formulas.formulas import QUANTITIES, Formulas
+from tensortide.formulas.formulas import shown as setting_text
 from tensortide.formulas.result import Symbolic
-from tensortide.reports.blocks import AnyBlock, Column, Document, Section, Table, UnitName, Value
+from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table, UnitName, Value
 from tensortide.reports.render.values import value_text
+from tensortide.reports.sections.assumed import assuming
 
 __all__ = ["TITLES", "document", "document_of_file", "formula_table", "ranked", "unit_of"]
 
@@ -32,6 +36,8 @@ MEASURES = {"flops": "FLOPs", "bytes": "bytes"}
 Parts: TypeAlias = Mapping[str, Expr | None]
 REGIMES = 3
 """Other moments of the peak that are shown."""
+OTHERS = 5
+"""Totals that are shown of formulas on the other side of a threshold."""
 
 
 def ranked(names: Iterable[str]) -> list[str]:
@@ -67,34 +73,93 @@ def formula_table(
 
 def document(found: Symbolic, *, depth: int = 3, top: int = 15) -> Document:
     """Show every total as a formula with its value, then FLOPs and bytes by phase, module and op."""
-    blocks: list[AnyBlock] = [_totals(found)]
+    blocks: list[AnyBlock] = [_totals(found), *_partial(found.formulas)]
     if found.regimes:
         blocks += _peak(found)
     for measure, unit in MEASURES.items():
         if measure in found.formulas.totals:
             blocks += _breakdowns(found, measure, unit, depth, top)
-    blocks += [_rows(found), _region(("kind", "remark"), (*_conditions(found), *_limits(found)))]
+    conditions = (*_conditions(found.formulas), *_settings(found), *_limits(found))
+    blocks += [_rows(found), *_others(found.formulas), _region(conditions), _tested(found.formulas)]
     return _document(found.formulas, blocks, f"formulas in {', '.join(found.symbols)}")
 
 
 def document_of_file(formulas: Formulas) -> Document:
     """Show the totals of formulas that were read from a file, and where they hold."""
-    values = formulas.evaluate()
-    totals = [(TITLES.get(n, n), text(e), values.get(n), unit_of(n)) for n, e in formulas.totals.items()]
-    conditions = [(_condition_text(condition), "") for condition in formulas.region]
-    conditions += [(_condition_text(c), f"for {TITLES.get(n, n)}") for n, asked in formulas.only.items() for c in asked]
-    region = [_region(("condition", "only"), conditions)] if conditions else []
-    return _document(formulas, [formula_table("totals", "Totals", totals), *region])
+    conditions = list(_conditions(formulas))
+    region = [_region(conditions)] if conditions else []
+    tested = (
+        _tested(formulas) if formulas.tested else Note(text="in which ranges these formulas were tested is not said")
+    )
+    table = formula_table("totals", "Totals", _valued(formulas))
+    return _document(formulas, [table, *_partial(formulas), *_others(formulas), *region, tested])
+
+
+def _valued(formulas: Formulas) -> Iterator[tuple[str, str, Value, UnitName]]:
+    """The totals with their values at the defaults, if the formulas hold there."""
+    values = formulas.totals_at(formulas.defaults) if formulas.crossed(formulas.defaults) is None else {}
+    for name, expr in formulas.totals.items():
+        yield TITLES.get(name, name), text(expr), values.get(name), unit_of(name)
+
+
+def _partial(formulas: Formulas) -> Iterator[Table]:
+    """The totals of which some parts have no expression: the formula of the rest, and these parts."""
+    rows: list[tuple[str, str, Value, UnitName]] = []
+    for name, part in formulas.partial.items():
+        known, missing = part.known.evaluate(formulas.defaults), list(part.missing.values())
+        rows.append((f"{TITLES.get(name, name)} >=", text(part.known), known, unit_of(name)))
+        left = sum(value for value in missing if value is not None)
+        share = "" if None in missing else f"{left / max(1, known + left):.2%} of the total: ".replace("%", " %")
+        rows.append(("  + unexplained", f"{share}{part.unexplained}", left, unit_of(name)))
+    if rows:
+        remark = "parts have no formula: these are no totals, and no evaluation gives them"
+        yield formula_table("partial", "Partial totals", rows, remark=remark)
+
+
+def _others(formulas: Formulas) -> Iterator[Table]:
+    """A short table for every piece on the other side of a threshold."""
+    for number, other in enumerate(formulas.others, 1):
+        where = "; ".join(map(_condition_text, other.region[:3])) + "; ..." * (len(other.region) > 3)
+        at = f"at {setting_text(other.defaults)}"
+        table = formula_table(f"others_{number}", f"Totals where {where}", _short(other), remark=at, top=OTHERS)
+        exact = Column("expression", "", "code", tuple(map(text, other.totals.values())), data=True)
+        names = Column("total", "", "text", tuple(other.totals), data=True)
+        region = Column("region", "", "text", ("; ".join(map(str, other.region)),) * len(other.totals), data=True)
+        yield msgspec.structs.replace(table, columns=(*table.columns, names, exact, region))
+
+
+def _short(formulas: Formulas) -> Iterator[tuple[str, str, Value, UnitName]]:
+    """The totals with their values where they are no maxima of many moments."""
+    for (name, shown, value, unit), expr in zip(_valued(formulas), formulas.totals.values(), strict=True):
+        moments = len(alternatives(expr))
+        yield name, f"the largest of {moments} moments, in --json" if moments > 1 else shown, value, unit
+
+
+def _tested(formulas: Formulas) -> Table:
+    """The smallest and the largest value of each symbol at which captures agreed."""
+    names = list(formulas.tested)
+    return Table(
+        key="tested",
+        title="Tested",
+        remark="values at which captures agree; beyond, formulas are extrapolated",
+        columns=(
+            Column("symbol", "", "name", tuple(names)),
+            Column("from", "", "count", tuple(formulas.tested[name][0] for name in names)),
+            Column("to", "to", "count", tuple(formulas.tested[name][1] for name in names)),
+            Column("default", "default", "count", tuple(formulas.defaults.get(name) for name in names)),
+        ),
+    )
 
 
 def _document(formulas: Formulas, blocks: Iterable[AnyBlock], *subtitle: str) -> Document:
     made = Section("formulas", "Formulas", blocks=tuple(blocks))
-    return made.document(formulas.workload or "formulas", *subtitle, settings=formulas.defaults)
+    document = made.document(formulas.workload or "formulas", *subtitle, settings=formulas.defaults)
+    return assuming(document, formulas.assumptions)
 
 
-def _region(keys: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Table:
+def _region(rows: Iterable[tuple[str, str]]) -> Table:
     first, second = zip(*rows, strict=True)
-    columns = (Column(keys[0], "", "text", first, fold=True), Column(keys[1], "", "text", second, fold=True))
+    columns = (Column("kind", "", "text", first, fold=True), Column("remark", "", "text", second, fold=True))
     return Table(key="region", title="Where they hold", columns=columns)
 
 
@@ -119,7 +184,11 @@ def _peak(found: Symbolic) -> Iterator[AnyBlock]:
         low, high = found.reach(name)
         if low > 1 or high is not None:
             reaches.append(f"{name} {low:,} and up" if high is None else f"{name} {low:,} to {high:,}")
-    held = f"for {'; '.join(reaches)} (one at a time)" if len(found.regimes) > 1 and reaches else "at any setting"
+    held = (
+        f"for {'; '.join(reaches)} (one at a time)"
+        if len(found.regimes) > 1 and reaches
+        else "wherever the formulas do"
+    )
     others = sorted(
         (other for other in found.regimes if other is not regime), key=lambda other: -other.bytes.evaluate(setting)
     )
@@ -177,14 +246,20 @@ def _shown(expr: Expr | None) -> str | None:
     return None if expr is None else text(expr)
 
 
-def _conditions(found: Symbolic) -> Iterator[tuple[str, str]]:
-    yield from (("if", _condition_text(condition)) for condition in found.formulas.region)
-    further: dict[Condition, list[str]] = {}
-    for name, asked in found.formulas.only.items():
-        for condition in asked:
-            further.setdefault(condition, []).append(TITLES.get(name, name))
-    for condition, names in further.items():
-        yield "if", f"{_condition_text(condition)}; for these only: {'; '.join(names)}"
+def _conditions(formulas: Formulas) -> Iterator[tuple[str, str]]:
+    yield from (("if", _condition_text(condition)) for condition in formulas.region)
+    further: dict[tuple[str, ...], list[Condition]] = {}
+    for condition in dict.fromkeys(c for asked in formulas.only.values() for c in asked):
+        names = tuple(TITLES.get(name, name) for name, asked in formulas.only.items() if condition in asked)
+        further.setdefault(names, []).append(condition)
+    for names, asked in further.items():
+        yield "if", f"{'; '.join(map(_condition_text, asked))}; for these only: {'; '.join(names)}"
+    for threshold in formulas.thresholds:
+        known = any(threshold.condition not in other.region for other in formulas.others)
+        yield "beyond", f"{_condition_text(threshold.condition)}: {threshold.change}" + "; see above" * known
+
+
+def _settings(found: Symbolic) -> Iterator[tuple[str, str]]:
     if found.settings:
         yield "with", ", ".join(f"{name}={value}" for name, value in found.settings.items())
 
@@ -198,7 +273,12 @@ def _limits(found: Symbolic) -> Iterator[tuple[str, str]]:
     for name, count in found.unknown.items():
         yield "unknown", f"{name} x{count} has no cost rule and adds nothing"
     for name in QUANTITIES:
-        if name not in found.formulas.totals and not name.startswith("minimal"):
+        known = {
+            *found.formulas.totals,
+            *found.formulas.partial,
+            *(remark.partition(":")[0] for remark in found.numeric),
+        }
+        if name not in known and not name.startswith("minimal"):
             yield "no formula", f"{name}: {QUANTITIES[name]}"
     yield "from", f"{found.captures} captures; compared with {len(found.checked)} that no formula was made from"
     yield from (("note", note) for note in found.notes)

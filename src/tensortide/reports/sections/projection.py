@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.formulas.formulas import told
 from tensortide.formulas.projection import Interval, Projection
 from tensortide.reports.blocks import AnyBlock, Column, Document, Facts, Note, Section, Table, data_facts
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter
@@ -31,9 +32,11 @@ def document(projection: Projection) -> Document:
         *data_facts("flops_per_byte", ridge=roof.ridge),
         *data_facts("count", ridge_batch=projection.ridge_batch),
     )
+    untested = {name: ends for row in projection.requirements for name, ends in row.extrapolated.items()}
     blocks: tuple[AnyBlock, ...] = (
         _requirements(projection),
         Note(text=rates),
+        *([Note(text=f"extrapolated: {told(untested)}", kind="warning")] if untested else []),
         Note(text="low and high: what the rounding of the published constants leaves open"),
         Facts(rows=facts),
         _learning_curve(projection),
@@ -69,6 +72,7 @@ def _requirements(projection: Projection) -> Table:
             Column("epoch", "Epoch", "s", tuple(row.epoch_s for row in rows)),
             Column("compute", "", "s", tuple(row.compute_s for row in rows), data=True),
             Column("memory", "", "s", tuple(row.memory_s for row in rows), data=True),
+            Column("extrapolated", "", "text", tuple(told(row.extrapolated) for row in rows), data=True),
             Column("samples_per_step", "", "count", tuple(row.samples_per_step for row in rows), data=True),
         ),
     )

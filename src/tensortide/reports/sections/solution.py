@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+from tensortide.formulas.formulas import told
 from tensortide.formulas.invert import Solution
 from tensortide.reports.blocks import (
     AnyBlock,
@@ -37,12 +39,18 @@ def document(solution: Solution) -> Document:
         value, beyond = solution.beyond
         reached += f"; {solution.symbol} = {value:,} would reach {next_text}"
         facts += [*data_facts("count", beyond=value), *data_facts(unit, beyond_reached=beyond)]
-    how = "proved by the shape of the formulas" if solution.proved else "found by scanning: nothing is proved"
+    if solution.limited_by:
+        reached += f"; limited by {solution.limited_by}"
+        facts += data_facts("text", limited_by=solution.limited_by)
+    facts += data_facts("flag", by_shape=solution.by_shape, unlimited=solution.unlimited)
+    facts += data_facts("text", captured=", ".join(map(str, solution.captured)), unchecked=solution.unchecked)
+    facts += data_facts("text", extrapolated=told(solution.extrapolated))
     names = ranked(solution.totals)
     totals = tuple(Fact(name, TITLES.get(name, name), solution.totals[name], unit_of(name)) for name in names)
     values = Column("value", "", "number", tuple(solution.totals[name] for name in names))
     blocks: tuple[AnyBlock, ...] = (
-        Note(text=f"{reached} ({how})"),
+        Note(text=reached),
+        *_certainty(solution),
         *([Note(text=WITHOUT)] if "peak_bytes" in re.split(r"\W+", solution.target) else []),
         Facts(rows=tuple(facts)),
         Facts(title="Totals", key="totals", rows=totals),
@@ -53,6 +61,23 @@ def document(solution: Solution) -> Document:
     settings.pop(solution.symbol, None)
     relation = "nearest to" if solution.kind == "nearest" else f"{solution.kind} with"
     return made.document(title, f"{relation} {solution.target}", settings=settings)
+
+
+def _certainty(solution: Solution) -> Iterator[Note]:
+    """Say how sure the answer is: what its search proves, what was captured, and what was not tested."""
+    name = solution.symbol
+    search = "the formulas meet the target on one side only" if solution.by_shape else "found by scanning"
+    places = " and ".join(f"{name} = {value:,}" for value in solution.captured)
+    captured = f"captures at {places} have every total" if places else ""
+    if solution.proved:
+        yield Note(text=f"proved: {search}, and {captured}", kind="verdict")
+    else:
+        unproved = "not checked" if not captured else "checked, not proved"
+        yield Note(text=f"{unproved}: {'; '.join(filter(None, (search, captured, solution.unchecked)))}")
+    if solution.unlimited:
+        yield Note(text=f"no larger {name} fails the target, as far as the formulas go", kind="warning")
+    if solution.extrapolated:
+        yield Note(text=f"extrapolated: {told(solution.extrapolated)}", kind="warning")
 
 
 def _texts(solution: Solution, unit: UnitName) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from tensortide.errors import ExpressionError
@@ -24,22 +25,30 @@ WIDE = 20
 """An axis that spans more than this factor is logarithmic."""
 WIDTH = 14
 """Terminal columns that a total takes at the most."""
+SAID = {"outside": "outside the region:", "beyond": "beyond", "extrapolated": "extrapolated in"}
+"""Remarks of a point, with the words before them."""
+NOTES = 3
+"""Remarks of one kind that are shown."""
 
 
 def document(sweep: Sweep) -> Document:
     """Show one row per point, and the totals against the first swept symbol."""
     blocks: list[AnyBlock] = [_points(sweep), *_panels(sweep)]
-    outside = [point.outside for point in sweep.points if point.outside]
-    if outside:
-        count = f"{len(outside)} point{'s are' if len(outside) > 1 else ' is'} outside the region"
-        blocks.append(Note(text=f"{count}: {outside[0]}", kind="warning"))
+    for name, what in SAID.items():
+        said = Counter(text for point in sweep.points if (text := getattr(point, name)))
+        for text, count in said.most_common(NOTES):
+            points = f"{count} point{'s are' if count > 1 else ' is'}"
+            blocks.append(Note(text=f"{points} {what} {text}", kind="warning"))
+        if len(said) > NOTES:
+            blocks.append(Note(text=f"and {len(said) - NOTES} more remarks, in --json and --csv", kind="warning"))
     made = Section("sweep", "Sweep", blocks=tuple(blocks))
     return made.document(sweep.workload or "formulas", f"over {', '.join(sweep.over)}", settings=sweep.fixed)
 
 
 def _points(sweep: Sweep) -> Table:
     names = ranked(sweep.totals)
-    taken = WIDTH * len(sweep.over)
+    remarks = tuple(_remarks(sweep))
+    taken = WIDTH * (len(sweep.over) + sum(not column.data for column in remarks))
     totals = (
         Column(name, TITLES.get(name, name), unit_of(name), tuple(sweep.column(name)), at_width=taken + WIDTH * place)
         for place, name in enumerate(names, 1)
@@ -50,9 +59,19 @@ def _points(sweep: Sweep) -> Table:
         columns=(
             *(Column(name, name, "count", tuple(sweep.column(name))) for name in sweep.over),
             *totals,
-            Column("outside", "Outside", "text", tuple(point.outside for point in sweep.points), data=True),
+            *remarks,
         ),
     )
+
+
+def _remarks(sweep: Sweep) -> Iterator[Column]:
+    """Say of each point in a word where the formulas that it has are from; data have it in full."""
+    words = {"outside": "no formulas", "beyond": "past threshold", "extrapolated": "extrapolated"}
+    short = tuple(", ".join(word for name, word in words.items() if getattr(p, name)) for p in sweep.points)
+    if any(short):
+        yield Column("remark", "", "text", short)
+    for name in ("outside", "beyond", "extrapolated"):
+        yield Column(name, "", "text", tuple(getattr(point, name) for point in sweep.points), data=True)
 
 
 def check_drawable(sweep: Sweep) -> None:

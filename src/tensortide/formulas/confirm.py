@@ -1,0 +1,94 @@
+"""Solutions put to the test: the step is captured at the value that was found, and at the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from tensortide.cost import count
+from tensortide.cost.evaluate import Resolver
+from tensortide.errors import ExpressionError, TensortideError
+from tensortide.formulas.formulas import Formulas, shown, told
+from tensortide.formulas.invert import Solution
+from tensortide.formulas.result import Symbolic
+from tensortide.formulas.space import Scalar
+from tensortide.graph.model import Graph
+from tensortide.memory import footprint_bytes
+from tensortide.recorder import capture
+from tensortide.timelines import timeline
+
+MOST_OPS = 8000
+"""A step with more ops is not captured to check a solution."""
+
+
+def confirm(
+    solution: Solution,
+    found: Symbolic,
+    workload: Callable[..., Any],
+    *,
+    hyperparameters: Mapping[str, Scalar] | None = None,
+    resolver: Resolver | None = None,
+) -> Solution:
+    """The solution, with the step captured at its value and at the next one, on fake tensors.
+
+    ``found`` are the formulas of ``workload`` that it was solved with. It is ``proved`` if the captures have the totals
+    that the formulas give, and the shape of the formulas allows one such value only. A step of more than 8,000 ops is
+    not captured, which ``unchecked`` says.
+
+    Raises ExpressionError if a capture differs from the formulas, or the workload refuses the value.
+    """
+    values = [solution.value, *([solution.beyond[0]] if solution.beyond else [])]
+    settings = {value: {**solution.setting, solution.symbol: value} for value in values}
+    ops = max((found.ops(setting) or 0 for setting in settings.values()), default=0)
+    if ops > MOST_OPS:
+        return replace(solution, unchecked=f"a step of {ops:,} ops is not captured, as it has more than {MOST_OPS:,}")
+    captured, unchecked = [], ""
+    for value, setting in settings.items():
+        try:
+            graph = capture(workload, hyperparameters={**(hyperparameters or {}), **setting}, real=False)
+        except TensortideError as error:
+            reason = str(error).partition("\n")[0]
+            if value == solution.value:
+                raise ExpressionError(f"no answer: no capture at {shown(setting)}: {reason}") from None
+            unchecked = f"{solution.symbol} = {value:,} cannot be captured: {reason}"
+            break
+        _compare(found.formulas, setting, measured(graph, resolver))
+        captured.append(value)
+    complete = solution.by_shape and len(captured) == len(values) and not solution.unlimited
+    return replace(solution, captured=tuple(captured), unchecked=unchecked, proved=complete)
+
+
+def _compare(formulas: Formulas, setting: Mapping[str, int], truth: Mapping[str, int]) -> None:
+    """Raise ExpressionError if the formulas give another total than the capture."""
+    claimed = formulas.totals_at(setting)
+    wrong = [
+        f"{name} is {value:,} in a capture, {claimed[name]:,} by the formulas"
+        for name, value in truth.items()
+        if name in claimed and claimed[name] != value
+    ]
+    if wrong:
+        untested = told(formulas.extrapolated(setting))
+        places = f"They were extrapolated: {untested}. " if untested else ""
+        raise ExpressionError(
+            f"no answer: the formulas are WRONG at {shown(setting)}: {'; '.join(wrong)}\n"
+            f"{places}Derive them nearer to there: --set other values"
+        )
+
+
+def measured(graph: Graph, resolver: Resolver | None = None) -> dict[str, int]:
+    """The totals of a captured step in numbers, without the bounds of its least memory."""
+    counted = count(graph, resolver=resolver)
+    costs, held = counted.total, counted.sizes
+    return {
+        "parameters": held.trainable,
+        "flops": costs.flops,
+        "product_flops": 2 * costs.macs,
+        "elementwise_flops": costs.cost.elementwise_flops,
+        "bytes": costs.bytes,
+        "footprint_bytes": footprint_bytes(graph),
+        "io_bytes": held.io_bytes,
+        "peak_bytes": timeline(graph, workspace=False).peak_bytes,
+        "peak_with_workspace_bytes": timeline(graph, workspace=True).peak_bytes,
+    }

@@ -1,0 +1,226 @@
+"""Where formulas end: thresholds of the workload, found and named, and the ranges in which they were put to the test.
+
+What the workload's code compared its hyperparameters with is known (``observe``): a setting just beyond tells whether
+the step is another one there. What it compared after a size had become a shape is not: settings far above the defaults
+tell whether there is a threshold, and bisection where.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tensortide.cost.coverage import shown as shown_op
+from tensortide.expr import Condition, Expr, symbol, total
+from tensortide.formulas.checks import Checks
+from tensortide.formulas.far import deeper_settings, far_settings, joint_settings, lowest_setting, violations
+from tensortide.formulas.formulas import Threshold
+from tensortide.formulas.measure import Group, pattern
+from tensortide.formulas.observe import Path
+from tensortide.formulas.region import simplified, sizes
+from tensortide.formulas.sampler import Sample, Sampler
+from tensortide.formulas.space import Setting
+from tensortide.formulas.structure import Structures
+from tensortide.graph.model import Graph
+
+_PROBES = 16
+"""Conditions of the workload's code that are tried beyond; further ones stay conditions of the formulas."""
+_TURNS = 4
+"""Times that far settings are tried below a further threshold."""
+_BISECTIONS = 40
+"""Captures to find one threshold with."""
+
+
+class Limits:
+    """The conditions under which the figures of ``checks`` are claimed, besides those that legal settings meet.
+
+    ``guards``: what the workload's code found in every capture, and matters. ``thresholds`` are those of all conditions
+    beyond which the step is another one, ``beyond`` a setting there for each. ``contradicting``: captures far above the
+    defaults with the same ops and other figures, from which formulas may be learned; none if these are ``final``.
+    """
+
+    def __init__(self, sampler: Sampler, structures: Structures, checks: Checks, *, final: bool) -> None:
+        self._sampler, self._structures, self._checks = sampler, structures, checks
+        self._base = structures.base_study
+        self._low: Setting = {**self._base.samples[0].setting, **checks.fixed}
+        self.thresholds: list[Threshold] = []
+        self.beyond: list[Setting] = []
+        self.located: list[Condition] = []
+        self.contradicting: list[Sample] = []
+        for guard in self._guards()[:_PROBES]:
+            self._probe(guard)
+        self._look_far(final)
+
+    @property
+    def guards(self) -> tuple[Condition, ...]:
+        """What the workload's code found in every capture, without what does not matter."""
+        return (*self._guards(), *self.located)
+
+    def _guards(self) -> tuple[Condition, ...]:
+        studies = self._structures.used
+        paths: list[Path] = [sample.path for study in studies for sample in study.samples]
+        fixed = {n: v for n, v in self._sampler.space.all.items() if n not in self._checks.lowest}
+        common = [c for c in paths[0] if all(c in path for path in paths[1:])]
+        moved = [Condition(c.expr.subs(fixed), c.relation) for c in common]
+        positive = frozenset(size for study in studies for size in sizes(study.graph))
+        open_ones = [c for c in moved if c.expr.value is None and not self._passed(c)]
+        kept = simplified(open_ones, self._checks.lowest, positive, [])
+        return tuple(c for c in kept if c.divisor is None or c not in self._sampler.space.where)
+
+    def _passed(self, guard: Condition) -> bool:
+        """Return whether all was right where a condition does not hold; just at a threshold its two sides may agree."""
+        full = ({**self._sampler.space.all, **setting} for setting in self._checks.right)
+        values = (guard.expr.subs(setting).value for setting in full)
+        tie = (0, -1) if guard.relation in (">", ">=") else ()
+        return any(value is not None and value not in tie and not guard.holds(value) for value in values)
+
+    def _probe(self, guard: Condition) -> None:
+        """Capture just beyond a condition, unless another probe did: right there, it does not matter."""
+        if self._passed(guard):
+            return
+        for settings in violations(self._sampler, guard, self._low):
+            samples = [sample for setting in settings if (sample := self._sampler.at(setting)) is not None]
+            wrong = next((sample for sample in samples if self._wrong(sample)), None)
+            if wrong is not None:
+                self._note(guard, self._base.samples[0], wrong)
+                return
+            if samples:
+                self._checks.right += [sample.setting for sample in samples]
+                return
+
+    def _wrong(self, sample: Sample) -> bool:
+        return bool(self._checks.wrong_at(sample))
+
+    def _note(self, condition: Condition, inside: Sample, outside: Sample) -> None:
+        self.thresholds.append(Threshold(condition=condition, change=change(inside.graph, outside.graph)))
+        self.beyond.append(outside.setting)
+
+    # -- far above the defaults -----------------------------------------------------------------------
+
+    def _look_far(self, final: bool) -> None:
+        """Try far settings; again below a threshold that was found so. Then few sizes and many repetitions."""
+        space, names = self._sampler.space, self._structures.sizes
+        for _ in range(_TURNS):
+            known = len(self.located)
+            for setting in far_settings(space, names, self._low, self._claimed()):
+                self._try(setting, final)
+                if len(self.located) > known:
+                    break
+            else:
+                break
+        self._try_lowest(self._claimed())
+        for setting in deeper_settings(space, self._structures.names, self._low, self._claimed(), self._ops()):
+            self._try(setting, final)
+        if len(self._structures.names) > 1:
+            self._check_peaks_of_several()
+
+    def _check_peaks_of_several(self) -> None:
+        """Claim the peaks of several repetitions only where few are checked to meet: the moment that decides may have
+        been in none of the studies."""
+        space, names, checks = self._sampler.space, self._structures.names, self._checks
+        own = {**space.defaults, **checks.fixed}
+        settings = list(joint_settings(space, names, self._low, self._claimed(), self._ops()))
+        for sample in filter(None, map(self._sampler.at, settings)):
+            for peak in checks.wrong_peaks(sample):
+                checks.withdraw(peak, sample.setting)
+        largest = own if own in checks.right else [*settings, self._low][0]
+        for peak in [peak for peak, expr in checks.peaks.items() if expr is not None]:
+            checks.only.setdefault(peak, []).extend(_at_most(name, largest[name]) for name in names)
+
+    def _claimed(self) -> list[Condition]:
+        """The conditions under which the figures are claimed as far as is known."""
+        lowest = (Condition(symbol(name) - value, ">=") for name, value in self._checks.lowest.items())
+        return [*self.guards, *self._checks.apart, *lowest]
+
+    def _try_lowest(self, conditions: Sequence[Condition]) -> None:
+        """Try the smallest sizes that the conditions allow, unless as small ones were."""
+        names = self._structures.sizes
+        tried = {name: min(setting[name] for setting in [self._low, *self._checks.right]) for name in names}
+        setting = lowest_setting(self._sampler.space, names, self._low, self._checks.lowest, conditions)
+        sample = self._sampler.at(setting) if any(setting[n] < value for n, value in tried.items()) else None
+        if sample is not None and not self._wrong(sample) and not self._checks.wrong_peaks(sample):
+            self._checks.right.append(sample.setting)
+
+    def _try(self, setting: Setting, final: bool) -> None:
+        sample = self._sampler.at(setting)
+        if sample is None or sample.setting in self._checks.right:
+            return
+        if not self._wrong(sample):
+            self._checks.right.append(sample.setting)
+            self._checks.elsewhere.append(sample.setting)
+            for peak in self._checks.wrong_peaks(sample):
+                self._checks.only.setdefault(peak, []).extend(self._near())
+        elif not final and sample.skeleton == self._base.samples[0].skeleton:
+            self.contradicting.append(sample)
+        else:
+            self._locate(sample)
+
+    def _ops(self) -> Expr | None:
+        """The number of ops of a step, if it has a formula."""
+        rows = [
+            expr for figure, expr in self._checks.found.items() if isinstance(figure.of, Group) and not figure.column
+        ]
+        return None if None in rows else total(expr for expr in rows if expr is not None)
+
+    def _locate(self, outside: Sample) -> None:
+        """Find the one size, and its value, at which a far setting becomes another step."""
+        inside, left = self._base.samples[0], _BISECTIONS
+        name = ""
+        for name in [n for n in self._low if outside.setting[n] != inside.setting[n]]:
+            sample = self._sampler.at({**inside.setting, name: outside.setting[name]})
+            if sample is None:
+                continue
+            if self._wrong(sample):
+                outside = sample
+                break
+            inside = sample
+        unit = self._sampler.space.unit(name, inside.setting)
+        while outside.setting[name] - inside.setting[name] > unit and left:
+            left -= 1
+            middle = (inside.setting[name] + outside.setting[name]) // (2 * unit) * unit
+            sample = self._sampler.at({**inside.setting, name: middle})
+            if sample is None:
+                break
+            inside, outside = (inside, sample) if self._wrong(sample) else (sample, outside)
+        limit = inside.setting[name]
+        alone, before = (self._sampler.at({**self._low, name: s.setting[name]}) for s in (outside, inside))
+        if alone is not None and before is not None and self._wrong(alone) and not self._wrong(before):
+            found = [_at_most(name, limit)]
+        else:
+            found = self._near()
+        self.located += found
+        self._note(found[-1], inside, outside)
+
+    def _near(self) -> list[Condition]:
+        """Conditions that no size is larger than in the workload's own setting, where the formulas were checked."""
+        defaults = self._sampler.space.defaults
+        return [_at_most(name, max(defaults[name], value)) for name, value in self._low.items()]
+
+
+def _at_most(name: str, value: int) -> Condition:
+    return Condition(value - symbol(name), ">=")
+
+
+def change(inside: Graph, outside: Graph) -> str:
+    """What another step has or lacks: its modules, else its ops, else that only sizes differ."""
+    for found in (_modules, _ops):
+        before, after = found(inside), found(outside)
+        if parts := [f"{_listed(after - before)} appears"] * bool(after - before) + [
+            f"{_listed(before - after)} disappears"
+        ] * bool(before - after):
+            return "; ".join(parts)
+    return "sizes follow other formulas"
+
+
+def _modules(graph: Graph) -> Counter[str]:
+    return Counter(f"{module.type} in {pattern(module.path) or 'the model'}" for module in graph.modules)
+
+
+def _ops(graph: Graph) -> Counter[str]:
+    places = [(graph.calls[op.call].op, graph.module_path(op.module)) for op in graph.ops]
+    return Counter(f"{shown_op(name)} in {pattern(path)}" for name, path in places)
+
+
+def _listed(found: Counter[str]) -> str:
+    names = list(found)
+    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")

@@ -1,0 +1,197 @@
+"""Hyperparameters of a workload, and settings of them that are worth a capture: generic, distinct, legal."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from tensortide.errors import WorkloadError
+from tensortide.expr import Condition, Expr, parse_condition, symbol
+
+Scalar: TypeAlias = str | int | float | bool | None
+Setting: TypeAlias = dict[str, int]
+
+SMALL = 16
+"""Up to this default a hyperparameter may be a number of repeated parts: it gets small values."""
+_TRIES = 600
+"""Settings to draw before the search for one that the conditions allow is given up."""
+_MULTIPLES = 2000
+"""Values of a hyperparameter to try for one that meets an equation."""
+_PRIMES = tuple(n for n in range(2, 8000) if all(n % d for d in range(2, math.isqrt(n) + 1)))
+
+
+class Space:
+    """The values that the hyperparameters ``over`` may take while the others stay as they are.
+
+    ``where`` are conditions that every legal setting meets (``hidden % heads == 0``), ``values`` the candidates of
+    single hyperparameters. Both come on top of what the workload itself declares in attributes of these names.
+    Raises WorkloadError for a name that is no integer hyperparameter of the workload.
+    """
+
+    def __init__(
+        self,
+        workload: Callable[..., Any],
+        over: Sequence[str],
+        settings: Mapping[str, Scalar],
+        where: Sequence[str] = (),
+        values: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        known = {
+            name: parameter.default
+            for name, parameter in inspect.signature(workload).parameters.items()
+            if parameter.default is not parameter.empty
+        } | dict(settings)
+        self.all: dict[str, int] = {name: value for name, value in known.items() if type(value) is int}
+        self.over = tuple(dict.fromkeys(over))
+        for name in self.over:
+            if name not in self.all:
+                raise WorkloadError(_no_symbol(name, known, self.all))
+        self.defaults: Setting = {name: self.all[name] for name in self.over}
+        self.values = {**getattr(workload, "values", {}), **(values or {})}
+        self.where = [parse_condition(text) for text in (*getattr(workload, "where", ()), *where)]
+        self.sides: list[Condition] = []
+        """Conditions that keep settings on the side of a threshold on which formulas are looked for."""
+        self.sizes: frozenset[str] = frozenset()
+        """The hyperparameters that are known to change sizes only: a small default of theirs may take large values."""
+        self.care: dict[str, int] = dict.fromkeys(self.over, 0)
+        """How careful the values of each hyperparameter are: 0 primes, 1 multiples of what divides the default among
+        the other hyperparameters, 2 also of its powers of two, 3 of 1024, or the default itself."""
+        self.blocked: Counter[Condition] = Counter()
+        """How often a condition excluded a drawn setting."""
+        self.related: dict[str, set[str]] = {}
+        """For a hyperparameter, those that the workload named when it refused a value: what may have to divide it."""
+        self._random = random.Random(0)
+
+    def beyond(self, condition: Condition, setting: Mapping[str, int]) -> Space:
+        """The space of what meets a condition too; defaults of what it speaks of are values of ``setting``."""
+        other = copy.copy(self)
+        moved = {name: setting[name] for name in condition.expr.symbols & setting.keys()}
+        other.all, other.defaults = {**self.all, **moved}, {**self.defaults, **moved}
+        other.where, other.sides, other.sizes = [*self.where, condition], [], frozenset()
+        other.care, other.blocked = dict.fromkeys(self.over, 0), Counter()
+        other._random = random.Random(0)
+        return other
+
+    @property
+    def divisors(self) -> list[tuple[Expr, Expr]]:
+        """What is known to divide what."""
+        return [found for condition in self.where if (found := condition.divisor) is not None]
+
+    def allows(self, setting: Mapping[str, int]) -> bool:
+        """Return whether the known conditions hold at ``setting`` and its values are declared ones or defaults."""
+        undeclared = [n for n, values in self.values.items() if setting.get(n, values[0]) not in (*values, self.all[n])]
+        return not undeclared and self._violated(setting, self.where) is None
+
+    def beside(self, setting: Mapping[str, int]) -> bool:
+        """Return whether a setting is on the side of all thresholds on which formulas are looked for."""
+        return self._violated(setting, self.sides) is None
+
+    def at(self, condition: Condition, setting: Mapping[str, int]) -> bool | None:
+        """Return whether a condition holds at ``setting``; None if it is in other symbols, or has no value there."""
+        full = {**self.all, **setting}
+        if not condition.expr.symbols <= full.keys():
+            return None
+        try:
+            return condition.holds(condition.expr.evaluate(full))
+        except ArithmeticError:
+            return None
+
+    def _violated(self, setting: Mapping[str, int], conditions: Sequence[Condition]) -> Condition | None:
+        return next((condition for condition in conditions if self.at(condition, setting) is False), None)
+
+    def draws(self, vary: Sequence[str], fixed: Mapping[str, int], large: bool = False) -> Iterator[Setting]:
+        """Settings in which the hyperparameters ``vary`` take generic values: smaller than their defaults, unless
+        ``large``; other magnitudes follow. The first ones are distinct."""
+        reaches = itertools.cycle((0, 1, 2, 4, 3) if large else (5, 4, 4, 3, 2, 1, 0))
+        for tried, reach in enumerate(itertools.islice(reaches, _TRIES)):
+            setting = dict(fixed)
+            for name in self.ordered(vary):
+                setting[name] = self._random.choice(self.candidates(name, setting, reach))
+            bound = self.bind(setting, vary)
+            apart = [setting[n] for n in vary if n not in bound and (tried < _TRIES // 3 or self.all[n] > SMALL)]
+            if len(set(apart)) < len(apart):
+                continue
+            if tried < _TRIES // 2 and self._undivided(setting):
+                continue
+            violated = self._violated(setting, [*self.where, *self.sides])
+            if violated is None:
+                yield {name: setting[name] for name in self.over}
+            else:
+                self.blocked[violated] += 1
+
+    def _undivided(self, setting: Mapping[str, int]) -> bool:
+        """Return whether something equals what divides it, as it does not in the workload's own setting."""
+        equal = (Condition(n - d, "==") for d, n in self.divisors)
+        return any(self.at(condition, setting) and not self.at(condition, {}) for condition in equal)
+
+    def bind(self, setting: Setting, vary: Sequence[str]) -> set[str]:
+        """Give hyperparameters the values that equations among the conditions leave them: the names of these."""
+        bound: set[str] = set()
+        for condition in self.where:
+            if condition.relation != "==" or condition.divisor is not None:
+                continue
+            for name in [name for name in vary if name in condition.expr.symbols and name not in bound]:
+                unit = self.unit(name, setting)
+                multiples = (unit * n for n in range(1, _MULTIPLES))
+                values = (value for value in multiples if self.at(condition, {**setting, name: value}))
+                if (value := next(values, None)) is not None:
+                    setting[name] = value
+                    bound.add(name)
+                    break
+        return bound
+
+    def candidates(self, name: str, setting: Mapping[str, int], reach: int) -> list[int]:
+        """Values of ``name`` from its default divided by 2**reach on, given those that are chosen already."""
+        if name in self.values:
+            return [value for value in self.values[name] if value > 1] or list(self.values[name])
+        unit, default = self.unit(name, setting), self.all[name]
+        if default > SMALL or name in self.sizes:
+            few = 12 if reach < 4 else 3 if reach == 4 or default > SMALL else 6
+            lowest = max(3, -(-(default >> reach) // unit))
+            first = next(i for i, prime in enumerate(_PRIMES) if prime >= min(lowest, 4000))
+            found = [unit * prime for prime in _PRIMES[first : first + few]]
+        else:
+            few = 12 if reach < 4 else 3
+            # at its divisor itself nothing is divided
+            found = list(range(2 * unit, max(4, default, 3 * unit) + 1, unit))[:few]
+        return found if self.care[name] < 3 else [*found, *[default] * len(found)]
+
+    def steps(self, name: str) -> Iterator[int]:
+        """Small values of ``name`` in order, for hyperparameters that change the structure."""
+        if name in self.values:
+            yield from sorted(self.values[name])
+        else:
+            yield from itertools.count(2)
+
+    def ordered(self, names: Sequence[str]) -> list[str]:
+        """Divisors before what they divide."""
+        divided = {next(iter(n.symbols), "") for _, n in self.divisors}
+        return sorted(names, key=lambda name: (name in divided, self.all[name], name))
+
+    def unit(self, name: str, setting: Mapping[str, int]) -> int:
+        """Return the number that values of a hyperparameter must be multiples of; it grows with the care taken."""
+        level, default = self.care.get(name, 0), self.all[name]
+        current = {**self.all, **setting}
+        known = [d for d, n in self.divisors if n == symbol(name) and d.symbols <= current.keys()]
+        least = math.lcm(*(d.evaluate(current) for d in known))
+        if not level:
+            return least
+        divisors = [n for n, v in self.all.items() if n != name and 1 < v < default and default % v == 0]
+        named = [n for n in divisors if n in self.related.get(name, ())]
+        unit = math.lcm(least, *(current[n] for n in (named if named or default <= SMALL else divisors)))
+        if level > 1 and default > SMALL:
+            unit = math.lcm(unit, min(default & -default, 32) if level == 2 else 1024)
+        return min(unit, 1 << 20)
+
+
+def _no_symbol(name: str, known: Mapping[str, Scalar], integers: Mapping[str, int]) -> str:
+    if name in known:
+        kind = type(known[name]).__name__
+        return f"{name} is a {kind} ({known[name]!r}): only hyperparameters that are integers can be symbols"
+    return f"there is no hyperparameter {name!r} with a default; integers are: {', '.join(integers) or 'none'}"

@@ -1,0 +1,218 @@
+"""Where formulas end: thresholds in a workload's code are found, named, and have formulas on both sides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tensortide import capture, symbolic
+from tensortide.errors import ExpressionError
+from tensortide.formulas import Symbolic, load_formulas, save_formulas
+from tests.formulas.test_symbolic import assert_formulas_hold, truth
+
+Step = Callable[[], Tensor]
+
+
+def summed(model: nn.Module, x: Tensor) -> Step:
+    def step() -> Tensor:
+        loss: Tensor = model(x).sum()
+        loss.backward()
+        return loss
+
+    return step
+
+
+def capped(hidden: int = 768, batch: int = 4) -> Step:
+    model = nn.Sequential(nn.Embedding(min(4096, 4 * hidden), hidden), nn.Linear(hidden, 8))
+    return summed(model, torch.zeros(batch, 8, dtype=torch.long))
+
+
+def late_norm(hidden: int = 768, batch: int = 4) -> Step:
+    return summed(
+        nn.Sequential(nn.Linear(hidden, 16), *[nn.LayerNorm(16)] * (hidden > 1024)), torch.zeros(batch, hidden)
+    )
+
+
+def narrow(width: int = 100, batch: int = 4) -> Step:
+    return summed(nn.Sequential(nn.Linear(width, 8), *[nn.Tanh()] * (width > 64)), torch.zeros(batch, width))
+
+
+def by_shape(hidden: int = 64, batch: int = 4) -> Step:
+    project, norm, x = nn.Linear(hidden, hidden), nn.LayerNorm(hidden), torch.zeros(batch, hidden)
+
+    def step() -> Tensor:
+        y = project(x)
+        loss: Tensor = (norm(y) if y.shape[1] > 777 else y).sum()
+        loss.backward()
+        return loss
+
+    return step
+
+
+def by_product(batch: int = 8, seq: int = 16, hidden: int = 4) -> Step:
+    project, x = nn.Linear(hidden, hidden), torch.zeros(batch, seq, hidden)
+
+    def step() -> Tensor:
+        y = project(x)
+        loss: Tensor = (y.tanh() if y.numel() > 10_000 else y).sum()
+        loss.backward()
+        return loss
+
+    return step
+
+
+def harmless(hidden: int = 64, batch: int = 4) -> Step:
+    if hidden > 500:
+        torch.manual_seed(0)
+    return summed(nn.Linear(hidden, 8), torch.zeros(batch, hidden))
+
+
+@pytest.mark.parametrize(
+    ("workload", "over", "condition", "around"),
+    [
+        (capped, ["hidden", "batch"], "hidden < 1024", (700, 1023, 1024, 1025, 2048, 40_000)),
+        (late_norm, ["hidden", "batch"], "hidden <= 1024", (12, 1024, 1025, 30_000)),
+        (narrow, ["width", "batch"], "width > 64", (2, 64, 65, 4000)),
+        (by_shape, ["hidden", "batch"], "hidden <= 777", (3, 777, 778, 2100)),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else None,
+)
+def test_both_sides_of_a_threshold(
+    workload: Callable[..., Step], over: list[str], condition: str, around: tuple[int, ...]
+) -> None:
+    found = symbolic(workload, over=over)
+    assert [str(threshold.condition) for threshold in found.thresholds] == [condition]
+    assert condition in map(str, found.formulas.region)
+    for value in around:
+        said, expected = found.evaluate(**{over[0]: value}), truth(capture(workload, hyperparameters={over[0]: value}))
+        assert len(said) >= 10
+        assert {name: said.get(name, number) for name, number in expected.items()} == expected
+
+
+def test_what_changes_is_named() -> None:
+    (threshold,) = symbolic(late_norm, over=["hidden"]).thresholds
+    assert str(threshold) == "beyond hidden <= 1024: LayerNorm in * appears"
+
+
+def test_a_threshold_in_a_product_leaves_what_was_checked() -> None:
+    """No size alone decides: nothing is claimed beyond the workload's own setting."""
+    found = symbolic(by_product, over=["batch", "seq", "hidden"])
+    assert {"batch <= 8", "seq <= 16", "hidden <= 4"} <= set(map(str, found.formulas.region))
+    with pytest.raises(ExpressionError, match="they need"):
+        found.evaluate(batch=800)
+    assert_formulas_hold(found, by_product, {}, {"batch": 3})
+
+
+def test_a_comparison_that_changes_nothing_is_no_condition() -> None:
+    found = symbolic(harmless, over=["hidden", "batch"])
+    assert (found.thresholds, found.formulas.region) == ((), ())
+    assert_formulas_hold(found, harmless, {"hidden": 501}, {"hidden": 2000})
+
+
+def test_the_range_that_was_tested_is_known(tmp_path: object) -> None:
+    found = symbolic(harmless, over=["hidden", "batch"])
+    low, high = found.formulas.tested["hidden"]
+    assert low == 1
+    assert 32 * 64 <= high < 64 * 64
+    setting = {"hidden": 100_000, "batch": 4}
+    assert found.formulas.extrapolated(setting) == {"hidden": (low, high)}
+    assert found.formulas.extrapolated({"hidden": high, "batch": 4}) == {}
+
+
+def test_the_file_has_both_sides(tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("formulas") / "a.formulas.json"
+    found = symbolic(late_norm, over=["hidden", "batch"]).formulas
+    save_formulas(found, path)
+    read = load_formulas(path)
+    assert read.others[0].region == found.others[0].region
+    assert read.tested == found.tested
+    assert read.evaluate(hidden=2000) == found.evaluate(hidden=2000)
+
+
+def rounded(tokens: int = 64, top: int = 2, experts: int = 8, k: int = 4) -> Step:
+    """Sizes that the workload's own code rounds, with fractions, and a power."""
+    rows = math.ceil(tokens * top * 1.25 / experts)
+    return summed(nn.Linear(2**k, -(-tokens // experts)), torch.zeros(rows, 2**k))
+
+
+def test_what_the_code_computes_is_known() -> None:
+    found = symbolic(rounded, over=["tokens", "top", "experts", "k"])
+    assert found.held == {}
+    assert_formulas_hold(found, rounded, {"tokens": 100, "experts": 7, "top": 3, "k": 6}, {"tokens": 777, "k": 1}, {})
+
+
+def refusing(hidden: int = 64, heads: int = 8, groups: int = 2, batch: int = 1) -> Step:
+    if hidden % heads or heads % groups:
+        raise ValueError("cannot be divided")
+    return summed(nn.Linear(hidden // heads * groups, hidden), torch.zeros(batch, hidden // heads * groups))
+
+
+def test_a_refusal_is_learned_from() -> None:
+    found: Symbolic = symbolic(refusing, over=["hidden", "heads", "groups", "batch"])
+    assert found.held == {}
+    assert found.captures <= 40
+    with pytest.raises(ExpressionError, match="do not hold"):
+        found.evaluate(hidden=65)
+    assert_formulas_hold(found, refusing, {"hidden": 96, "heads": 12, "groups": 4}, {})
+
+
+def test_a_capture_with_names_is_the_capture_without() -> None:
+    from tensortide.formulas.observe import observed
+
+    setting = {"hidden": 64, "heads": 8, "groups": 2, "batch": 3}
+    graph, path, _ = observed(refusing, setting, {}, name="refusing")
+    plain = capture(refusing, hyperparameters=setting, real=False, name="refusing")
+    assert graph == plain
+    assert [str(condition) for condition in path][:1] == ["hidden % heads == 0"]
+
+
+def widest(text: int = 30, image: int = 50, batch: int = 4) -> Step:
+    wide = max(text, image, 20)
+    return summed(nn.Sequential(nn.Linear(text, wide), nn.Linear(wide, image)), torch.zeros(batch, text))
+
+
+def test_samples_beyond_a_threshold_do_not_count() -> None:
+    """The first sample is below 20, where the defaults are not."""
+    found = symbolic(widest, over=["text", "image", "batch"])
+    assert len(found.formulas.totals) >= 10
+    assert [str(condition) for condition in found.formulas.region][:2] == ["image > text", "image >= 20"]
+    for setting in ({"text": 7, "image": 90}, {"text": 89, "image": 90}, {"text": 9, "image": 21}):
+        said, expected = found.evaluate(**setting), truth(capture(widest, hyperparameters=setting))
+        assert {name: said.get(name, number) for name, number in expected.items()} == expected
+
+
+def lookups(features: int = 8, width: int = 16) -> Step:
+    """What the code computes is computed from the number of repetitions too."""
+    tables = nn.ModuleList(nn.Linear(width, width) for _ in range(features))
+    head = nn.Linear(features * width, 1)
+    x = torch.zeros(4, width)
+
+    def step() -> Tensor:
+        loss: Tensor = head(torch.cat([table(x) for table in tables], -1)).sum()
+        loss.backward()
+        return loss
+
+    return step
+
+
+def test_sizes_computed_from_repetitions() -> None:
+    found = symbolic(lookups, over=["features", "width"])
+    assert list(found.structural) == ["features"]
+    assert found.evaluate(features=20, width=5)["parameters"] == 20 * (5 * 5 + 5) + 20 * 5 + 1
+
+
+def held(hidden: int = 64, code: int = 5) -> Step:
+    """As many layers as a digit of e where it is narrow, one where it is wide."""
+    layers = 1 if hidden > 200 else int("27182818284590452353602874713526"[code])
+    return summed(nn.Sequential(*(nn.Linear(hidden, hidden) for _ in range(layers))), torch.zeros(4, hidden))
+
+
+def test_what_is_held_on_one_side_is_no_symbol_on_the_other() -> None:
+    found = symbolic(held, over=["hidden", "code"]).formulas
+    assert found.symbols == ("hidden",)
+    assert [other.symbols for other in found.others] == [("hidden",)]
+    assert (found.evaluate(hidden=200)["parameters"], found.evaluate(hidden=201)["parameters"]) == (8 * 40_200, 40_602)
