@@ -18,7 +18,13 @@ from torch.optim import optimizer as optimizer_globals
 
 from tensortide import capture
 from tensortide.errors import CaptureError
+from tensortide.recorder import isolate
+from tensortide.recorder.surroundings import global_state
 from tests.recorder.workloads import Net
+
+PRECISIONS = hasattr(torch._C, "_set_fp32_precision_setter")
+"""Since PyTorch 2.9."""
+MKLDNN: Any = torch.backends.mkldnn
 
 
 def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -94,17 +100,17 @@ def test_model_optimizer_and_process_are_as_before(real: bool, steps: int) -> No
     assert not any(isinstance(v, FakeTensor) for m in model.modules() for v in vars(m).values())
 
 
-def test_the_step_goes_on_as_if_nothing_had_happened() -> None:
-    torch.manual_seed(1)
-    model, _, step = made()
-    twin = copy.deepcopy((model, model.state_dict()))[1]
-    torch.manual_seed(2)
-    expected = step()
-    model.load_state_dict(twin)
-    torch.manual_seed(2)
-    capture(step)
-    assert torch.get_rng_state().equal(torch.manual_seed(2).get_state())
-    del expected
+@pytest.mark.parametrize("real", [False, True], ids=["fake", "real"])
+def test_the_step_goes_on_as_if_nothing_had_happened(real: bool) -> None:
+    def continued(*, captured: bool) -> tuple[Any, Any, Any]:
+        torch.manual_seed(1)
+        model, optimizer, step = made()
+        torch.manual_seed(2)
+        if captured:
+            capture(step, real=real)
+        return step().detach(), dict(model.state_dict()), optimizer.state_dict()
+
+    assert same(continued(captured=True), continued(captured=False))
 
 
 @pytest.mark.parametrize("real", [False, True], ids=["fake", "real"])
@@ -121,6 +127,20 @@ def test_a_step_that_raises_leaves_everything_as_before(real: bool) -> None:
     after = snapshot(model, optimizer)
     for key, value in before.items():
         assert same(value, after[key]), key
+
+
+@pytest.mark.parametrize("real", [False, True], ids=["fake", "real"])
+def test_more_objects_than_are_searched_are_refused_and_left_alone(real: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolate, "_LIMIT", 3)
+    owned = [torch.zeros(4) for _ in range(20)]
+
+    def step() -> None:
+        for tensor in owned:
+            tensor.add_(1)
+
+    with pytest.raises(CaptureError, match="the step reaches more than 3 Python objects"):
+        capture(step, real=real)
+    assert not any(tensor.any() for tensor in owned)
 
 
 def test_the_comparison_can_fail() -> None:
@@ -181,6 +201,12 @@ def test_switches_that_the_step_turns_are_turned_back() -> None:
         torch.backends.cuda.enable_flash_sdp(False)
         torch.backends.cudnn.benchmark = True
         torch.set_float32_matmul_precision("medium")
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        torch._C._set_mkldnn_enabled(False)
+        torch.set_flush_denormal(True)
+        if PRECISIONS:
+            MKLDNN.conv.fp32_precision = "bf16"
         torch.set_autocast_enabled("cpu", True)
         warnings.simplefilter("ignore")
         torch._C._set_grad_enabled(False)
@@ -195,6 +221,11 @@ def test_switches_that_the_step_turns_are_turned_back() -> None:
             torch.backends.cuda.flash_sdp_enabled(),
             torch.backends.cudnn.benchmark,
             torch.get_float32_matmul_precision(),
+            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+            torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+            torch._C._get_mkldnn_enabled(),
+            5e-324 * 1.0,  # 0 where denormal numbers are flushed
+            PRECISIONS and MKLDNN.conv.fp32_precision,
             torch.is_autocast_enabled("cpu"),
             list(warnings.filters),
             torch.is_grad_enabled(),
@@ -212,3 +243,20 @@ def test_switches_that_the_step_turns_are_turned_back() -> None:
     with pytest.raises(CaptureError, match="no luck"):
         capture(broken)
     assert state() == before
+
+
+@pytest.mark.skipif(not PRECISIONS, reason="this PyTorch has no such setting")
+@pytest.mark.parametrize("inside", [False, True], ids=["before", "inside"])
+def test_precisions_set_through_the_newer_interface_alone_are_left_as_they_were(inside: bool) -> None:
+    matmul: Any = torch.backends.cuda.matmul  # the older interface refuses to be read after this
+
+    def step() -> torch.Tensor:
+        if inside:
+            matmul.fp32_precision = "tf32"
+        return torch.ones(2) + 1
+
+    with global_state():
+        matmul.fp32_precision = "ieee" if inside else "tf32"
+        capture(step)
+        assert matmul.fp32_precision == ("ieee" if inside else "tf32")
+    assert torch.get_float32_matmul_precision() == "highest"

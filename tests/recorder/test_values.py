@@ -373,3 +373,19 @@ def test_assumptions_that_decide_ops_are_told_from_those_that_do_not() -> None:
     model, ids = Writer(0, 3), torch.randint(1, 20, (3, 1))
     (said,) = capture(lambda: model.flags(ids)).meta.decisive
     assert said.startswith("done.all() taken as False at ")
+
+
+def test_a_number_drawn_at_random_is_one_of_those_that_may_be_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    def step() -> torch.Tensor:
+        numbers = [torch.randint(10, 20, (1,)), *(torch.empty(1, dtype=torch.int64) for _ in range(3))]
+        numbers[1].random_(10, 20)
+        numbers[2].random_(20)
+        numbers[3].random_()
+        sys.stdout.write("".join(f"{int(number)} " for number in numbers))
+        return torch.ones(2) + 1
+
+    capture(step)
+    drawn = list(map(int, capsys.readouterr().out.split()))
+    assert len(drawn) >= 4
+    for at, number in enumerate(drawn):
+        assert number in (range(10, 20), range(10, 20), range(20), range(2**63))[at % 4]

@@ -9,7 +9,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tensortide.run.collectives import COMMUNICATIONS, NAMESPACES
+from tensortide.graph.collectives import COLLECTIVES
+from tensortide.run.collectives import NAMESPACES
 from tensortide.run.operators import Operator
 from tests.run.ranks import Ranks
 
@@ -38,20 +39,20 @@ def test_every_op_has_a_row_or_is_refused() -> None:
     known = schemas()
     assert {name.partition("::")[0] for name in known} == NAMESPACES
     found = {name for name in known if name.partition("::")[0] not in REFUSED}
-    assert (found - UNTRIED) | NEWER == COMMUNICATIONS.keys()
+    assert (found - UNTRIED) | NEWER == COLLECTIVES.keys()
 
 
-@pytest.mark.parametrize("name", COMMUNICATIONS)
+@pytest.mark.parametrize("name", COLLECTIVES)
 def test_rows_name_arguments(name: str) -> None:
     known = schemas()
     if name in NEWER and name not in known:
         pytest.skip("this PyTorch does not have it")
     arguments = {argument.name for argument in known[name].arguments}
-    row = COMMUNICATIONS[name]
+    row = COLLECTIVES[name]
     assert arguments.issuperset(row.writes)
-    assert not (row.writes and row.composite)
+    assert not (row.writes and row.by_parts)
     namespace, _, op = name.partition("::")
-    if not row.composite:
+    if not row.by_parts:
         operator = Operator(getattr(getattr(torch.ops, namespace), op).default)
         assert [written for _, written in operator.written] == list(row.writes)
         assert not operator.repeatable
@@ -67,10 +68,10 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
 def test_what_backends_change_is_what_the_table_says(two: Ranks) -> None:
     one, other = two.call("tests.run.collective_calls:changed")
     changes = {op: set(one.get(op, ())) | set(other.get(op, ())) for op in one.keys() | other.keys()}
-    assert changes == {op: set(COMMUNICATIONS[op].writes) for op in changes}
+    assert changes == {op: set(COLLECTIVES[op].writes) for op in changes}
     rare = {"c10d::monitored_barrier_", "c10d::check_for_nan", "c10d::allreduce_coalesced_"}
     rare |= {"c10d::allgather_coalesced_", "c10d::reduce_scatter_tensor_coalesced_"}
-    assert {name for name in COMMUNICATIONS if name.startswith("c10d::")} - changes.keys() <= rare
+    assert {name for name in COLLECTIVES if name.startswith("c10d::")} - changes.keys() <= rare
 
 
 @pytest.fixture(params=[True, False], ids=["compiled", "python"])

@@ -169,7 +169,7 @@ def test_a_result_of_another_size_is_an_error_that_spoils_nothing(compiled: bool
             made = op(x)
             runtime.engine.evict(runtime.storage(made))
             size[0] = 128
-            with pytest.raises(RunError, match="512 bytes when it ran again and 256 at first"):
+            with pytest.raises(RunError, match="512 bytes when it was recomputed and 256 at first"):
                 made.sum()
             size[0] = 64
             assert float(made.sum()) == float(value.sum()) == 64 * 64

@@ -27,6 +27,7 @@ from tensortide.recorder.torch_compat import FakeTensor
 Replace = Callable[[torch.Tensor], torch.Tensor]
 
 _LIMIT = 2_000_000
+"""The most objects that are visited. Beyond it the step may reach a tensor that nobody has swapped."""
 _ABSENT = object()
 """Marks an empty cell or an undefined name."""
 
@@ -90,7 +91,10 @@ class Isolation(Found):
         if seen is not None:
             return seen[1]
         if len(self._seen) > _LIMIT:
-            return value
+            raise CaptureError(
+                f"the step reaches more than {_LIMIT:,} Python objects (the last: {path or type(value).__name__}), too "
+                "many to search for tensors.\nKeep large collections in arrays, or out of reach of the step."
+            )
         self._seen[id(value)] = (value, value)
         result = next(visit for kinds, visit in self._visits if isinstance(value, kinds))(value, path)
         self._seen[id(value)] = (value, result)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from tensortide.collector import no_collection
+from tensortide.recorder.settings import change, snapshot
 from tensortide.recorder.torch_compat import compiled_calls, set_grad_enabled
 
 
@@ -93,22 +94,10 @@ def _flag(owner: Any, name: str) -> Switch:
     return functools.partial(getattr, owner, name), functools.partial(setattr, owner, name)
 
 
-def _deterministic() -> tuple[bool, bool]:
-    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-
-
-def _set_deterministic(value: tuple[bool, bool]) -> None:
-    torch.use_deterministic_algorithms(value[0], warn_only=value[1])
-
-
-_cuda, _cudnn = torch.backends.cuda, torch.backends.cudnn
+_cuda = torch.backends.cuda
 _SWITCHES: list[Switch] = [
-    (torch.get_default_dtype, torch.set_default_dtype),
     (torch.is_grad_enabled, set_grad_enabled),
     (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
-    (torch.get_num_threads, torch.set_num_threads),
-    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    (_deterministic, _set_deterministic),
     *(
         (functools.partial(torch.is_autocast_enabled, d), functools.partial(torch.set_autocast_enabled, d))
         for d in ("cpu", "cuda")
@@ -118,7 +107,6 @@ _SWITCHES: list[Switch] = [
     (_cuda.math_sdp_enabled, _cuda.enable_math_sdp),
     (_cuda.mem_efficient_sdp_enabled, _cuda.enable_mem_efficient_sdp),
     (_cuda.cudnn_sdp_enabled, _cuda.enable_cudnn_sdp),
-    *(_flag(_cudnn, name) for name in ("enabled", "benchmark", "deterministic", "allow_tf32")),
 ]
 """PyTorch's global switches."""
 
@@ -156,7 +144,7 @@ def _global_generators() -> Iterator[Switch]:
 def global_state() -> Iterator[None]:
     """Restore random generators and global switches on exit."""
     drawn = [(put, get()) for get, put in _global_generators()]
-    switches = [(get, put, get()) for get, put in _SWITCHES]
+    switches, settings = [(get, put, get()) for get, put in _SWITCHES], snapshot()
     try:
         with warnings.catch_warnings():
             yield
@@ -166,3 +154,4 @@ def global_state() -> Iterator[None]:
         for get, put, value in switches:
             if get() != value:
                 put(value)
+        change(settings)

@@ -281,10 +281,10 @@ def _summed(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str,
 def _within(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
     """The middle of the range of ``randint`` and ``random_``."""
     del values, result, kwargs
-    low = args[[a.name for a in func._schema.arguments].index("low")] if "low" in str(func._schema) else 0
-    names = [a.name for a in func._schema.arguments]
-    high = args[names.index("high")] if "high" in names else 2
-    return (low + high) // 2
+    given: dict[str, Any] = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False))
+    low = given["low"] if "low" in given else given.get("from", 0)
+    high = given["high"] if "high" in given else given.get("to")
+    return low + 1 if high is None else (low + high) // 2
 
 
 def _isin(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:

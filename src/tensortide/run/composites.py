@@ -58,6 +58,6 @@ class Composites:
             return func._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
-def dense(values: Sequence[Any]) -> bool:
+def all_strided(values: Sequence[Any]) -> bool:
     """True if the tensors among ``values`` are not sparse, nested or quantized, which have kernels of their own."""
     return all(t.layout is torch.strided and not (t.is_nested or t.is_quantized) for t in tensors_of(values))

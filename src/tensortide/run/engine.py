@@ -333,15 +333,15 @@ class LiveEngine(Counters, Tables):
         return max(LEAST_ENDLESS, ENDLESS * (len(self.calls) - len(self.free_ops)))
 
     def _compare(self, call: Recomputable) -> None:
-        """Raise RunError if ``call``, run again, has made storages of other sizes than at first."""
+        """Raise RunError if ``call``, recomputed, has made storages of other sizes than at first."""
         for value, made in self.made.items():
             block = self.memories[self.storage[value]]
             if block is not None and not self.defined[value] and block.nbytes not in (0, made.nbytes()):
                 self.made = {}
                 raise RunError(
-                    f"{call.func} gave {made.nbytes():,} bytes when it ran again and {block.nbytes:,} at first: it "
-                    "depends on something that has changed in between and that a memory budget does not know; keep its "
-                    "result, tensortide.live.pin(tensor), or leave the budget before"
+                    f"{call.func} gave {made.nbytes():,} bytes when it was recomputed and {block.nbytes:,} at first: "
+                    "its result depends on something that a memory budget cannot see; pin it with "
+                    "tensortide.live.pin(tensor), or leave the budget before this op"
                 )
 
     @property

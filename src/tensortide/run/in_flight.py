@@ -20,7 +20,7 @@ from tensortide.run.sizes import NO_ROOM
 if TYPE_CHECKING:
     from tensortide.run.runtime import Runtime
 
-PATIENCE_S = 20.0
+LANDING_TIMEOUT_S = 20.0
 """Longest wait for communication whose end makes room, before an op fails for lack of it."""
 _OURS = 2
 """References to a Work that only its Flight holds: there, and as the argument of the count."""
@@ -64,7 +64,7 @@ class InFlight:
     def run(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run ``operator``, or the ops that it is made of."""
         tensors = tensors_of((*args, *kwargs.values()))
-        if not operator.composite:
+        if not operator.by_parts:
             return self._begin(operator, tensors, args, kwargs)
         runtime = self.runtime
         values = list(dict.fromkeys(map(runtime.storages.value, stored(tensors))))
@@ -124,7 +124,7 @@ class InFlight:
 
     def wait(self) -> None:
         """Wait for what is under way, but not for ever: another process may wait for this one to go on."""
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + LANDING_TIMEOUT_S
         while self.flights and time.monotonic() < until:
             time.sleep(0.001)
             self.land()
@@ -187,6 +187,6 @@ class Listener(Mode):
             return NotImplemented
         operator = operator_of(func)
         self.heard = self.heard or operator.communicates
-        if operator.composite or operator.foreign:
+        if operator.by_parts or operator.foreign:
             return followed(self, func, tensors_of((*args, *kwargs.values())), args, kwargs)
         return self.runtime.alone(self.runtime.in_flight.run, operator, args, kwargs)

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from tensortide.errors import RunError
+from tensortide.graph.collectives import COLLECTIVES
 from tensortide.graph.effects import ALLOCATIONS, CONSTANTS, NORMALISATIONS, STATISTICS, fills
 from tensortide.recorder.schema import PASSED_ON, schema_of
 from tensortide.recorder.torch_compat import has_kernel
-from tensortide.run.collectives import COMMUNICATIONS, communicates
+from tensortide.run.collectives import communicates
 from tensortide.run.device import default_generators
 
 _NO_MEMORY = "aten::_efficientzerotensor"
@@ -42,14 +43,15 @@ class Operator:
     tensor; ``lone``: only its first argument is one. ``lean``: it takes no memory at all, not even while it runs.
     ``blank``: its results, or what it writes, have no contents, or one number for each element: ``constant``, or its
     argument at the place ``number``. ``fills``: it writes a whole tensor, whatever was in it. ``communicates``: other
-    processes take part. ``composite``: its ops are followed instead. ``foreign``: it is of another library.
+    processes take part. ``by_parts``: the ops that it is made of are followed instead. ``composite``: it is made of
+    other ops, and reaches a mode whole in inference mode. ``foreign``: it is of another library.
     ``believed``: its schema says truly what it writes; else it may write every argument, at any time.
     """
 
     __slots__ = (
-        *("allocates", "believed", "blank", "communicates", "composite", "constant", "factory", "fills"),
+        *("allocates", "believed", "blank", "by_parts", "communicates", "composite", "constant", "factory", "fills"),
         *("foreach", "foreign", "func", "kernel", "lean", "lone", "number", "passed", "random"),
-        *("repeatable", "resizing", "statistics", "sums", "target", "training", "view", "whole", "written"),
+        *("repeatable", "resizing", "statistics", "sums", "target", "training", "view", "written"),
     )
 
     def __init__(self, func: Any) -> None:
@@ -67,11 +69,11 @@ class Operator:
         ]
         if schema.name in _WRITTEN:
             self.written = [(places[name], name) for name in _WRITTEN[schema.name]]
-        communication = COMMUNICATIONS.get(schema.name)
+        collective = COLLECTIVES.get(schema.name)
         self.communicates = communicates(schema)
-        self.composite = communication is not None and communication.composite
-        if communication is not None:
-            self.written = [(places[name], name) for name in communication.writes]
+        self.by_parts = collective is not None and collective.by_parts
+        if collective is not None:
+            self.written = [(places[name], name) for name in collective.writes]
         training = NORMALISATIONS.get(schema.name.replace("::", "."))
         self.statistics = () if training is None else tuple(places[name] for name in STATISTICS if name in places)
         self.training = places.get(training or "", -1)
@@ -81,8 +83,8 @@ class Operator:
             argument = arguments[place]
             if str(argument.type) == "Tensor" and not argument.kwarg_only and not argument.has_default_value():
                 self.target = place
-        self.whole = schema_of(func).composite
-        self.view = (self.believed and bool(func.is_view) and not _composite(func)) or schema.name == "aten::set_"
+        self.composite = schema_of(func).composite
+        self.view = (self.believed and bool(func.is_view) and not decomposes(func)) or schema.name == "aten::set_"
         self.foreign = schema.name.partition("::")[0] not in _KNOWN and not self.communicates
         self.random = self.foreign or torch.Tag.nondeterministic_seeded in func.tags
         unrepeatable = self.communicates or schema.name.partition("::")[0] in _UNREPEATABLE
@@ -107,9 +109,9 @@ class Operator:
         self.number = next((places[a] for a in ("fill_value", "value") if a in places), -1)
 
 
-def _composite(func: Any) -> bool:
-    """True if ``func`` is made of other ops. In inference mode it reaches a mode whole: ``to`` and ``reshape`` declare
-    a view and may copy."""
+def decomposes(func: Any) -> bool:
+    """True if ``func`` has a decomposition into other ops. In inference mode it reaches a mode whole: ``to`` and
+    ``reshape`` declare a view and may copy."""
     return has_kernel(func.name(), "CompositeImplicitAutograd")
 
 
@@ -131,20 +133,14 @@ _INSTEAD = "call it outside of `with tensortide.budget(...)`"
 
 
 def refusal(func: Any) -> str:
-    """Reason why the op overload ``func`` must not run under a budget, on one line; empty if it may.
-
-    Schemas of other libraries may declare no writes.
-    """
+    """Reason why the op overload ``func`` must not run under a budget, on one line; empty if it may."""
     schema = func._schema
-    namespace = schema.name.partition("::")[0]
-    if namespace in _KNOWN or schema.name in COMMUNICATIONS:
+    if schema.name in COLLECTIVES or not communicates(schema):
         return ""
-    if communicates(schema):
-        return (
-            f"{func} communicates: a memory budget cannot follow what it reads and writes, and results could be wrong; "
-            f"{_INSTEAD}"
-        )
-    return ""
+    return (
+        f"{func} communicates: a memory budget cannot follow what it reads and writes, and results could be wrong; "
+        f"{_INSTEAD}"
+    )
 
 
 def believed(func: Any) -> bool:

@@ -15,7 +15,7 @@ from tensortide.errors import RunError
 from tensortide.recorder.recorder import Mode
 from tensortide.run.block import ORDINARY, PENDING, Storage, storage_of, tensors_of
 from tensortide.run.reads import readers
-from tensortide.run.runtime import PATIENCE_S, Runtime
+from tensortide.run.runtime import LOCK_TIMEOUT_S, Runtime
 
 _open: list[tuple[Runtime, Callable[[], None]]] = []
 """The budget that is open: its Runtime, and how to leave it without bringing anything back."""
@@ -66,7 +66,7 @@ class _Lost(Mode):
 
 def _before() -> None:
     for runtime, _ in _open:  # no op of another thread is under way
-        runtime.lock.acquire(timeout=PATIENCE_S)
+        runtime.lock.acquire(timeout=LOCK_TIMEOUT_S)
 
 
 def _after_in_parent() -> None:

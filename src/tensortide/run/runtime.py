@@ -29,7 +29,7 @@ from tensortide.run.block import (
     stored,
     tensors_of,
 )
-from tensortide.run.composites import Composites, dense
+from tensortide.run.composites import Composites, all_strided
 from tensortide.run.device import asked_bytes, device_of
 from tensortide.run.engine import LiveEngine
 from tensortide.run.execution import Execution
@@ -48,7 +48,7 @@ from tensortide.run.unfilled import covers
 if TYPE_CHECKING:
     from tensortide.graph import Graph
 
-PATIENCE_S = 60.0
+LOCK_TIMEOUT_S = 60.0
 """Longest time that a thread waits for the op of another one."""
 TRAIL = 1 << 62
 """Trails of ops are below this."""
@@ -133,7 +133,7 @@ class Runtime(Mode):
         for kind in types:
             if kind not in ORDINARY and not issubclass(kind, torch.nn.Parameter):
                 return NotImplemented
-        if operator.whole and torch.is_inference_mode_enabled() and dense((*args, *(kwargs or {}).values())):
+        if operator.composite and torch.is_inference_mode_enabled() and all_strided((*args, *(kwargs or {}).values())):
             return self.composites.run(self, func, args, kwargs or {})
         if operator.communicates:
             return self.alone(self.in_flight.run, operator, args, kwargs or {})
@@ -165,7 +165,7 @@ class Runtime(Mode):
         except Thrashing:
             raise BudgetInfeasible(
                 f"{getattr(what, 'func', what)} needs over {self.engine.most_recomputed:,} ops to be recomputed: "
-                "the budget is too small to get on with, or another policy does better"
+                "raise the budget or try another policy"
             ) from None
         finally:
             if collecting:
@@ -175,10 +175,10 @@ class Runtime(Mode):
                 self.interrupts.deliver()
 
     def enter(self) -> None:
-        if not self.lock.acquire(timeout=PATIENCE_S):
+        if not self.lock.acquire(timeout=LOCK_TIMEOUT_S):
             raise RunError(
-                f"an op of another thread has not ended for {PATIENCE_S:.0f} s; under a memory budget one op runs at a "
-                "time, and must not wait for those of other threads"
+                f"an op of another thread has not ended for {LOCK_TIMEOUT_S:.0f} s; under a memory budget one op runs "
+                "at a time, and must not wait for those of other threads"
             )
 
     # Ops

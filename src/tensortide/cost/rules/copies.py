@@ -11,6 +11,7 @@ from tensortide.cost.kinds import Kind, dtype_kind
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.cost.registry import rule
+from tensortide.graph.collectives import COLLECTIVES, Part, named
 
 ALLOCATIONS = (
     "empty empty_like empty_strided empty_permuted new_empty new_empty_strided empty_quantized set resize resize_as "
@@ -123,49 +124,31 @@ def generated(op: OpCall) -> Cost:
 # Communication between devices: copies, and the arithmetic of reductions on the way. How many devices take part is a
 # value that is not known: a reduction counts one operation per element received.
 
-FUNCTIONAL, IN_PLACE = "_c10d_functional::", "c10d::"
-MOVING = (
-    "all_gather_into_tensor all_gather_into_tensor_coalesced all_gather_into_tensor_out all_to_all_single broadcast",
-    "allgather_ _allgather_base_ broadcast_ alltoall_ alltoall_base_ scatter_ gather_",
-)
-REDUCING = (
-    "all_reduce all_reduce_coalesced reduce_scatter_tensor reduce_scatter_tensor_coalesced",
-    "allreduce_ allreduce_coalesced_ reduce_ reduce_scatter_ _reduce_scatter_base_",
-)
 
-
-def _collectives(texts: tuple[str, str]) -> list[str]:
-    spaces = zip((FUNCTIONAL, IN_PLACE), texts, strict=True)
-    return [space + name for space, text in spaces for name in text.split()]
-
-
-@rule(*_collectives(MOVING), formula="0 FLOP: sent and received")
+@rule(*named(Part.MOVES), formula="0 FLOP: sent and received")
 def moved(op: OpCall) -> Cost:
     """Data sent to other devices."""
     del op
     return Cost()
 
 
-@rule(
-    *("fsdp::all_gather_copy_in", "fsdp::split_with_sizes_copy", "fsdp::chunk_cat", "fsdp::chunk_cat_mixed_dtype"),
-    formula="0 FLOP: read and written",
-)
+@rule(*named(Part.PACKS), formula="0 FLOP: read and written")
 def packed(op: OpCall) -> Cost:
     """Shards of parameters or gradients, packed for a collective or unpacked after it."""
     del op
     return Cost()
 
 
-@rule(*_collectives(REDUCING), formula="1 per element received (bound from below)")
+@rule(*named(Part.REDUCES), formula="1 per element received (bound from below)")
 def reduced(op: OpCall) -> Cost:
     """Data combined with that of other devices."""
-    outputs = op.outputs or op.mutated
+    outputs = op.outputs or [tensor for name in COLLECTIVES[op.name].writes for tensor in op.tensors(name)]
     count = sum(tensor.numel for tensor in outputs)
     return Cost(elementwise_flops=count, exact=False, reason="one operation per element received")
 
 
-@rule("_c10d_functional::wait_tensor", "c10d::barrier", formula="0", bytes=nothing, is_free=True)
+@rule(*named(Part.WAITS, Part.NAMES), formula="0", bytes=nothing, is_free=True)
 def waited(op: OpCall) -> Cost:
-    """Waiting for data to arrive."""
+    """Waiting for data or for other processes, or naming them."""
     del op
     return Cost()

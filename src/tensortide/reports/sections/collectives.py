@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import OpView
 from tensortide.reports.blocks import Column, Section, Table
 from tensortide.reports.sections import Step
@@ -11,20 +12,20 @@ from tensortide.reports.sections import Step
 __all__ = ["ORDER", "of_step", "payload_bytes", "section"]
 
 ORDER = 45
-_SPACES = ("c10d.", "_c10d_functional.", "symm_mem.")
-_LOCAL = ("wait_tensor", "barrier")
 
 
 def of_step(step: Step) -> Section | None:
     """Make the section for a step that communicates."""
-    return section(step) if any(_communicates(op) for op in step.graph) else None
+    return section(step) if any(moves_data(op.name) for op in step.graph) else None
 
 
 def section(step: Step) -> Section:
     """Make the section."""
     runs: Counter[tuple[str, str]] = Counter()
     nbytes: Counter[tuple[str, str]] = Counter()
-    for op in filter(_communicates, step.graph):
+    for op in step.graph:
+        if not moves_data(op.name):
+            continue
         key = op.name.split(".")[1].strip("_"), op.op.phase.value
         runs[key] += 1
         nbytes[key] += payload_bytes(op)
@@ -43,7 +44,3 @@ def payload_bytes(op: OpView) -> int:
     """Bytes of the largest tensor that a collective takes or makes in this process."""
     tensors = {tensor.storage: tensor for tensor in (*op.inputs, *op.outputs)}
     return max((int(tensor.region_bytes) for tensor in tensors.values()), default=0)
-
-
-def _communicates(op: OpView) -> bool:
-    return op.name.startswith(_SPACES) and op.name.split(".")[1] not in _LOCAL

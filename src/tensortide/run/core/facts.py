@@ -6,8 +6,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from tensortide.recorder.torch_compat import has_kernel
-from tensortide.run.operators import Operator, operators
+from tensortide.run.operators import Operator, decomposes, operators
 from tensortide.run.sizes import DYNAMIC
 
 Facts: TypeAlias = tuple[Any, ...]
@@ -31,7 +30,7 @@ def facts_of(name: str, overload: str) -> Facts | None:
 
 
 def _ordinary(operator: Operator, namespace: str) -> bool:
-    if namespace != _NAMESPACE or operator.passed or operator.whole or operator.resizing or operator.blank:
+    if namespace != _NAMESPACE or operator.passed or operator.composite or operator.resizing or operator.blank:
         return False
     if any(str(returned.type) not in _RESULTS for returned in operator.func._schema.returns):
         return False
@@ -39,6 +38,5 @@ def _ordinary(operator: Operator, namespace: str) -> bool:
         return not operator.written
     if operator.written and operator.statistics:
         return False
-    composite = has_kernel(operator.func.name(), "CompositeImplicitAutograd")
     unusual = operator.func._schema.name in DYNAMIC or (operator.random and operator.statistics)
-    return operator.repeatable and not (composite or unusual)
+    return operator.repeatable and not (decomposes(operator.func) or unusual)
