@@ -20,6 +20,7 @@ from tests.run.same import UNLIMITED, identical, run
 
 SEEDS = range(400 if os.environ.get("TENSORTIDE_LIVE") else 40)
 KIB = 1 << 10
+GIVEN = torch.ones(2, 2), torch.ones(3, 3)
 
 
 def throwing(move: Move, chance: random.Random, counts: list[int]) -> Move:
@@ -110,6 +111,22 @@ def test_histories_that_nothing_ends_are_cut() -> None:
     del x
     gc.collect()
     assert not any(isinstance(thing, Recomputable) for thing in gc.get_objects())
+
+
+def test_a_kept_error_keeps_no_history() -> None:
+    """Its traceback refers to the budget, and to what was given to the op that failed."""
+    gc.collect()
+    with pytest.raises(RuntimeError) as error, Budget(UNLIMITED, compiled=False):
+        blank, number = torch.empty(1024), torch.full((1024,), 2.0)
+        made = number.sin()
+        torch.mm(*GIVEN)
+    assert error.tb is not None
+    storages = [weakref.ref(tensor.untyped_storage()) for tensor in (blank, number, made)]
+    del blank, number, made
+    gc.collect()
+    assert not any(storage() for storage in storages)
+    kept = [thing.func for thing in gc.get_objects() if isinstance(thing, Recomputable)]
+    assert kept in ([], [torch.ops.aten.mm.default])
 
 
 def test_batches_of_earlier_steps_go() -> None:

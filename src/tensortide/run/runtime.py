@@ -480,7 +480,8 @@ class Runtime(Mode):
         raise failed(self, "leaving the budget", "tensors that were evicted cannot come back, and are lost")
 
     def close(self) -> None:
-        """Forget everything: tensors are ordinary tensors again."""
+        """Forget everything, since an error that the program keeps may refer to this: tensors are ordinary tensors
+        again."""
         engine = self.engine
         if self.streams is not None:
             self.streams.leave([value.block for value in self.known.values()])
@@ -489,6 +490,8 @@ class Runtime(Mode):
             table.clear()
         engine.aside.clear()
         self.in_flight.flights.clear()
+        self.unfilled.clear()
+        self.prototypes.clear()
         self.closed = True
 
     def __exit__(self, *error: Any) -> None:

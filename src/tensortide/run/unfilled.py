@@ -57,6 +57,11 @@ class UnfilledStorages:
         if len(self._unpinned) > 2 * len(self.found) + 16:
             self._unpinned = [value for value in self._unpinned if self._is_found(value)]
 
+    def clear(self) -> None:
+        """Forget all."""
+        self.found.clear()
+        self._unpinned.clear()
+
     def pin_reported(self) -> None:
         """Pin those that have been reported to the engine."""
         waiting = []
