@@ -108,6 +108,26 @@ def test_what_waits_for_others_lets_go_of_its_inputs() -> None:
     assert budget.usage.recomputations > 80
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_an_overwrite_brings_back_comes_back_the_smallest_first(compiled: bool) -> None:
+    """The small number is made of a tensor of 192 KiB, for which there is no room beside the large result of 256."""
+    source = torch.linspace(0, 1, 1 << 14)
+    want = source.repeat(4), source.repeat(3).sin().sum()
+    with Budget(UNLIMITED) as probe:
+        there = probe.resident_bytes
+    with Budget(there + 400 * KIB, compiled=compiled, workspace=False) as budget:
+        assert budget.runtime is not None
+        large = source.repeat(4)
+        small = source.repeat(3).sin_().sum()
+        budget.runtime.promote()
+        for storage in list(budget.runtime.engine.pool):
+            budget.runtime.engine.evict(storage)
+        source.add_(1)
+        assert budget.usage.recomputations >= 3
+    assert identical(large, want[0])
+    assert identical(small, want[1])
+
+
 def gradient_of_towers(x: torch.Tensor) -> torch.Tensor:
     """Two chains of ops on parts of one large tensor: the way back through one leaves a gradient as large, long before
     it is used."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import re
 import threading
 from collections.abc import Iterator
 
@@ -92,8 +93,34 @@ def test_a_budget_that_cannot_do_says_what_would() -> None:
     x = torch.randn(1024)
     with pytest.raises(BudgetInfeasible) as raised, Budget(1):
         x.sin()
-    for part in ("aten.sin.default asks for", "existed before the budget was opened", "A budget of", "--least"):
+    parts = ("aten.sin.default asks for", "existed before the budget was opened", "This op alone needs", "--least")
+    for part in parts:
         assert part in str(raised.value)
+
+
+def test_an_op_that_does_not_fit_names_the_budget_that_evicts_nothing() -> None:
+    """Four tensors of 1 MiB, and a result of two."""
+
+    def program(limit: int) -> Budget:
+        with Budget(limit) as budget:
+            held = [torch.ones(1 << 18)]
+            while len(held) < 4:
+                held.append(held[-1].sin())
+            torch.cat([held[-1], held[-1]])
+        return budget
+
+    there = room(0)
+    message = ""
+    try:
+        program(there + (5 << 19))
+    except BudgetInfeasible as error:
+        message = str(error)
+    found = re.search(r"Without evictions about ([\d.]+) MiB", message)
+    assert found is not None
+    named = int(float(found[1]) * (1 << 20))
+    assert abs(named - there - (6 << 20)) < 1 << 17
+    assert program(named + (1 << 17)).usage.evictions == 0
+    assert program(named - (1 << 18)).usage.evictions > 0
 
 
 def test_after_an_error_everything_is_as_it_was() -> None:

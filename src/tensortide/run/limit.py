@@ -95,8 +95,19 @@ def infeasible(runtime: Runtime, func: Any, shortage: Shortage | None) -> Budget
     return BudgetInfeasible(
         f"{func} asks for {asked}, and {held} of the budget of {budget} cannot be evicted:\n"
         f"{lines}.\n"
-        f"A budget of {format_bytes(would_do)} gets past this op{_step(runtime)}. Or make the batch smaller; "
-        "`tensortide run TARGET --least` finds the least budget of a step."
+        f"This op alone needs a budget of {format_bytes(would_do)}; later ops of the step may need more"
+        f"{_step(runtime)}. {advice(runtime, shortage.asked_bytes)}"
+    )
+
+
+def advice(runtime: Runtime, asked_bytes: int = 0) -> str:
+    """Ways on from a budget that is too small, when an op has asked for ``asked_bytes``: the search for the least
+    budget, the largest that makes sense, and smaller batches."""
+    engine = runtime.engine
+    plain = max(engine.plain_peak, engine.memory + engine.away_bytes + asked_bytes)
+    return (
+        "`tensortide run TARGET --least` finds the least budget of the whole step, and its time. Without evictions "
+        f"about {format_bytes(plain)} would have been resident so far; smaller batches need less."
     )
 
 

@@ -35,7 +35,7 @@ from tensortide.run.engine import LiveEngine
 from tensortide.run.execution import Execution
 from tensortide.run.in_flight import InFlight, Listener
 from tensortide.run.interrupts import Interrupts
-from tensortide.run.limit import infeasible
+from tensortide.run.limit import advice, infeasible
 from tensortide.run.operators import Operator, generators_of, operator_of, operators
 from tensortide.run.out_of_memory import failed, repeated
 from tensortide.run.settings import Settings, snapshot, stale
@@ -44,6 +44,7 @@ from tensortide.run.storages import Storages
 from tensortide.run.threads import take_off, tracing
 from tensortide.run.torch_compat import push_mode
 from tensortide.run.unfilled import covers
+from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
@@ -164,8 +165,8 @@ class Runtime(Mode):
             raise failed(self, getattr(what, "func", what), "it cannot be run again") from error
         except Thrashing:
             raise BudgetInfeasible(
-                f"{getattr(what, 'func', what)} needs over {self.engine.most_recomputed:,} ops to be recomputed: "
-                "raise the budget or try another policy"
+                f"{getattr(what, 'func', what)} needs over {self.engine.most_recomputed:,} ops to be recomputed under "
+                f"a budget of {format_bytes(self.engine.budget)}: raise it or try another policy. {advice(self)}"
             ) from None
         finally:
             if collecting:

@@ -106,8 +106,9 @@ class CollectingEngine(Engine):
 
     def secure(self, storages: Iterable[int]) -> None:
         """Secure what the program holds and is made of ``storages``, before they are overwritten: recompute it if it
-        is not resident, and pin it."""
-        held = self.held_below(storages)
+        is not resident, and pin it. The smallest comes first: until their turn has come, larger ones give room to the
+        recomputations."""
+        held = sorted(self.held_below(storages), key=self.storage_bytes.__getitem__)
         for other in held:
             newest = self.newest(other)
             if not self.defined[newest]:

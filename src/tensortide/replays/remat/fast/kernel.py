@@ -114,11 +114,12 @@ def _connect(w: World, made: int, count: int) -> None:
 @compiled
 def _secure(s: Step, w: World, first: int, end: int) -> int:
     """Secure what the program holds and is made of the values that ``first`` to ``end - 1`` overwrite: recompute it if
-    it is not resident, and pin it."""
+    it is not resident, and pin it. The smallest comes first."""
     count, mark = 0, token(w)
     for value in range(first, end):
         if s.replaces[value] >= 0:
             count = held_below(w, s.storage[value], mark, count)
+    _by_size(w, count)
     for i in range(count):
         storage = w.lists[HELD, i]
         newest = w.storages[storage].newest
@@ -130,6 +131,18 @@ def _secure(s: Step, w: World, first: int, end: int) -> int:
     for i in range(count):
         sever(w, w.lists[HELD, i])
     return OK
+
+
+@compiled
+def _by_size(w: World, count: int) -> None:
+    """Sort the first ``count`` of the HELD by size."""
+    for end in range(1, count):
+        storage = w.lists[HELD, end]
+        at = end
+        while at and w.sizes[w.lists[HELD, at - 1]] > w.sizes[storage]:
+            w.lists[HELD, at] = w.lists[HELD, at - 1]
+            at -= 1
+        w.lists[HELD, at] = storage
 
 
 @compiled
