@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tensortide.errors import TensortideError
-from tensortide.formulas.formulas import FORMAT as FORMULAS
+from tensortide.formulas.formulas_file import FORMAT as FORMULAS
 from tensortide.graph.file import FORMAT as GRAPH
 from tensortide.plans.model import FORMAT as PLAN
 from tensortide.studies.remat.grid import FORMAT as RUNS

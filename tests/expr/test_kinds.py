@@ -14,7 +14,7 @@ from tensortide.expr import Expr, as_expr, compiled, constant, latex, nonnegativ
 from tensortide.expr.atoms import ALONE, KINDS, MAX, Kind, called, raised
 from tensortide.expr.expr import Opaque, opaque
 from tensortide.expr.parse import from_plain, to_plain
-from tensortide.formulas.invert import crossing
+from tensortide.formulas.crossing import crossing
 
 SAMPLES: dict[str, list[tuple[str, ...]]] = {
     "floor": [("h + 2", "3"), ("h*n", "n + 1")],

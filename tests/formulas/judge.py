@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from tensortide import capture, count, footprint, timeline
+from tensortide import capture, footprint
 from tensortide.errors import ExpressionError, TensortideError
 from tensortide.formulas import QUANTITIES, Formulas, Solution, Symbolic, solve
-from tensortide.formulas.confirm import confirm
-from tensortide.graph import Graph
+from tensortide.formulas.confirm import confirm, measured
 
 _SEARCHED_OPS = 3000
 """The least memory of longer steps is not looked for, here as in formulas: their bounds are not judged."""
@@ -25,7 +24,7 @@ class Truth:
     def __init__(self, workload: Callable[..., Any], setting: Mapping[str, int]) -> None:
         """Capture ``workload`` at ``setting``. Raises TensortideError where it refuses."""
         graph = capture(workload, hyperparameters=setting, real=False)
-        self.totals = totals(graph)
+        self.totals = measured(graph)
         self._least = footprint(graph, workspace=False, work=50_000) if len(graph) <= _SEARCHED_OPS else None
 
     def agrees(self, total: str, value: int) -> bool | None:
@@ -42,22 +41,6 @@ class Truth:
         if total in self.totals or self._least is None:
             return str(self.totals.get(total))
         return f"{self._least.lower_bytes}..{self._least.upper_bytes}"
-
-
-def totals(graph: Graph) -> dict[str, int]:
-    """Every total of a capture but the bounds over all orders."""
-    counted, alone = count(graph), timeline(graph, workspace=False)
-    return {
-        "parameters": counted.sizes.trainable,
-        "flops": counted.total.flops,
-        "product_flops": 2 * counted.total.macs,
-        "elementwise_flops": counted.total.cost.elementwise_flops,
-        "bytes": counted.total.bytes,
-        "footprint_bytes": alone.footprint_bytes,
-        "io_bytes": counted.sizes.io_bytes,
-        "peak_bytes": alone.peak_bytes,
-        "peak_with_workspace_bytes": timeline(graph).peak_bytes,
-    }
 
 
 class Said(NamedTuple):
@@ -107,7 +90,7 @@ def judged(workload: Callable[..., Any], found: Symbolic, symbol: str, goal: str
     try:
         solution = confirm(solve(found.formulas, symbol, goal), found, workload)
     except ExpressionError as error:
-        denied = str(error).startswith(f"no {symbol} reaches") and "region" not in str(error)
+        denied = str(error).startswith(f"no {symbol} reaches") and "Not checked everywhere" not in str(error)
         return Judged("no answer", f"{symbol} = {sure:,} does" * denied, str(error))
     claim = "proved" if solution.proved else "checked" if solution.captured else "not checked"
     claim += ", limited" * bool(solution.limited_by)

@@ -9,8 +9,8 @@ import pytest
 from tensortide import capture
 from tensortide.errors import ExpressionError
 from tensortide.expr import parse
-from tensortide.formulas.derive import formulas_of_graph
 from tensortide.formulas.invert import solve
+from tensortide.formulas.of_graph import formulas_of_graph
 from tensortide.formulas.sweep import sweep
 from tensortide.importers.tf1.load import import_graph
 

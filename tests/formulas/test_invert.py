@@ -6,6 +6,7 @@ import contextlib
 import math
 from fractions import Fraction
 
+import msgspec
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, constant, maximum, parse, symbol, total
 from tensortide.formulas import Formulas, solve
-from tensortide.formulas.invert import crossing, first
+from tensortide.formulas.crossing import crossing, first
 from tests.expr.strategies import Case, cases
 from tests.formulas.samples import made, transformer, word_lm
 
@@ -177,6 +178,31 @@ def test_when_no_value_exists_it_is_said() -> None:
         solve(transformer(), "hidden", "parameters = 3")
     with pytest.raises(ExpressionError, match="holds for every batch from 1 to"):
         solve(transformer(), "batch", "peak_bytes >= 1", want="largest")
+
+
+@given(st.integers(2, 40), st.integers(-60, 600))
+def test_what_is_denied_is_so_or_not_checked(start: int, wanted: int) -> None:
+    """Formulas hold from some value on: of the values below nothing is denied. Above, all were looked at."""
+    low, high = made({"flops": "6*n"}, {"n": 1}, f"n < {start}"), made({"flops": "7*n"}, {"n": 1}, f"n >= {start}")
+    goal = f"flops <= {max(0, wanted)}"
+    met = [n for n in range(1, 200) if (6 if n < start else 7) * n <= wanted]
+    both = msgspec.structs.replace(high, others=(low,))
+    if met:
+        assert solve(both, "n", goal).value == max(met)
+    else:
+        with pytest.raises(ExpressionError, match=r"no n reaches flops <= \d+; it is [^\n]*$"):
+            solve(both, "n", goal)
+    if not any(n >= start for n in met):
+        with pytest.raises(
+            ExpressionError, match=f"Not checked everywhere: the formulas hold for n only where n >= {start}"
+        ):
+            solve(high, "n", goal)
+
+
+def test_a_value_that_is_met_between_two_that_exceed_is_found() -> None:
+    """The two sides are equal at 43, and the left one is larger at every other value."""
+    found = solve(made({"flops": "100 + (n - 43)**2 + 5*((n - 43) % 7)"}, {"n": 1}), "n", "flops = 100")
+    assert found.value == 43
 
 
 def test_what_is_not_proved_is_scanned() -> None:

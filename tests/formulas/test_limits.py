@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from tensortide import capture, symbolic
 from tensortide.errors import ExpressionError
 from tensortide.formulas import Symbolic, load_formulas, save_formulas
-from tests.formulas.test_symbolic import assert_formulas_hold, truth
+from tensortide.formulas.confirm import measured
+from tests.formulas.test_symbolic import assert_formulas_hold
 
 Step = Callable[[], Tensor]
 
@@ -88,7 +89,10 @@ def test_both_sides_of_a_threshold(
     assert [str(threshold.condition) for threshold in found.thresholds] == [condition]
     assert condition in map(str, found.formulas.region)
     for value in around:
-        said, expected = found.evaluate(**{over[0]: value}), truth(capture(workload, hyperparameters={over[0]: value}))
+        said, expected = (
+            found.evaluate(**{over[0]: value}),
+            measured(capture(workload, hyperparameters={over[0]: value})),
+        )
         assert len(said) >= 10
         assert {name: said.get(name, number) for name, number in expected.items()} == expected
 
@@ -181,7 +185,7 @@ def test_samples_beyond_a_threshold_do_not_count() -> None:
     assert len(found.formulas.totals) >= 10
     assert [str(condition) for condition in found.formulas.region][:2] == ["image > text", "image >= 20"]
     for setting in ({"text": 7, "image": 90}, {"text": 89, "image": 90}, {"text": 9, "image": 21}):
-        said, expected = found.evaluate(**setting), truth(capture(widest, hyperparameters=setting))
+        said, expected = found.evaluate(**setting), measured(capture(widest, hyperparameters=setting))
         assert {name: said.get(name, number) for name, number in expected.items()} == expected
 
 

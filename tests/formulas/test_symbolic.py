@@ -12,31 +12,15 @@ from typing import Any
 import pytest
 
 import tensortide
-from tensortide import capture, count, symbolic, timeline
+from tensortide import capture, symbolic
 from tensortide.errors import ExpressionError, WorkloadError
 from tensortide.expr import Expr, parse, text
 from tensortide.formulas import Symbolic
-from tensortide.graph import Graph
+from tensortide.formulas.confirm import measured
 from tests.conftest import ROOT
 from tests.formulas import workloads
 
 TARGET = f"{workloads.__name__}:"
-
-
-def truth(graph: Graph) -> dict[str, int]:
-    """Every total of a capture, by the name that its formula has."""
-    counted, alone = count(graph), timeline(graph, workspace=False)
-    return {
-        "parameters": counted.sizes.trainable,
-        "flops": counted.total.flops,
-        "product_flops": 2 * counted.total.macs,
-        "elementwise_flops": counted.total.cost.elementwise_flops,
-        "bytes": counted.total.bytes,
-        "footprint_bytes": alone.footprint_bytes,
-        "io_bytes": counted.sizes.io_bytes,
-        "peak_bytes": alone.peak_bytes,
-        "peak_with_workspace_bytes": timeline(graph).peak_bytes,
-    }
 
 
 def assert_formulas_hold(found: Symbolic, workload: Callable[..., Any], *settings: Mapping[str, int]) -> None:
@@ -44,7 +28,7 @@ def assert_formulas_hold(found: Symbolic, workload: Callable[..., Any], *setting
     by size must be said if it is."""
     for setting in settings:
         said = found.evaluate(**setting)
-        expected = truth(capture(workload, hyperparameters=setting))
+        expected = measured(capture(workload, hyperparameters=setting))
         if any("kernels choose their workspace by size" in remark for remark in found.numeric):
             del expected["peak_with_workspace_bytes"]
         bounds = [said.pop(f"minimal_footprint_{side}_bytes", said["peak_bytes"]) for side in ("lower", "upper")]
@@ -83,7 +67,7 @@ def test_only_what_is_asked_for_becomes_a_symbol() -> None:
     assert found.symbols == ("hidden",)
     assert found.settings == {"batch": 3, "dropout": 0.5, "seq": 32}
     setting = {"batch": 3, "dropout": 0.5, "hidden": 41}
-    assert truth(capture(workloads.mlp, hyperparameters=setting)).items() <= found.evaluate(hidden=41).items()
+    assert measured(capture(workloads.mlp, hyperparameters=setting)).items() <= found.evaluate(hidden=41).items()
 
 
 def test_layers_are_repeated_structure() -> None:

@@ -30,7 +30,7 @@ from tensortide.cli.source import (
 )
 from tensortide.errors import UnknownCost, WorkloadError
 from tensortide.formulas import Symbolic, symbolic
-from tensortide.formulas.formulas import save_formulas
+from tensortide.formulas.formulas_file import save_formulas
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.door import File, resolve
 from tensortide.recorder import resolver

@@ -22,11 +22,13 @@ from tensortide.errors import ExpressionError, WorkloadError
 from tensortide.expr import Expr, parse
 from tensortide.formulas import Solution, confirm, symbolic
 from tensortide.formulas.asymptotics import asymptotics
-from tensortide.formulas.derive import formulas_of_graph
-from tensortide.formulas.formulas import Formulas, is_formulas_file, load_formulas, shares
+from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.formulas_file import is_formulas_file, load_formulas
 from tensortide.formulas.invert import solve as solved
+from tensortide.formulas.of_graph import formulas_of_graph
 from tensortide.formulas.projection import PPOPP19, domain_of
 from tensortide.formulas.projection import project as projected
+from tensortide.formulas.shares import shares
 from tensortide.formulas.sweep import axis
 from tensortide.formulas.sweep import sweep as tabulated
 from tensortide.importers.door import File, resolve

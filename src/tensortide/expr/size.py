@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tensortide.expr.atoms import nonnegative, power
 from tensortide.expr.expr import Expr, constant, denominator
@@ -22,6 +22,7 @@ from tensortide.expr.floors import ceil, floor, quotients
 from tensortide.expr.show import text
 
 Relation: TypeAlias = Literal["==", "!=", ">=", ">"]
+T = TypeVar("T")
 _HOLDS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge, ">": operator.gt}
 
 
@@ -158,6 +159,24 @@ def _compared(name: str, yes: tuple[int, Relation], no: tuple[int, Relation]) ->
     return method
 
 
+_COMPARISONS: dict[str, tuple[tuple[int, Relation], tuple[int, Relation]]] = {
+    "__eq__": ((1, "=="), (1, "!=")),
+    "__ne__": ((1, "!="), (1, "==")),
+    "__ge__": ((1, ">="), (-1, ">")),
+    "__gt__": ((1, ">"), (-1, ">=")),
+    "__le__": ((-1, ">="), (1, ">")),
+    "__lt__": ((-1, ">"), (1, ">=")),
+}
+"""Comparisons by name: the sign of the difference and its relation to 0 where the answer is yes, and where it is no."""
+
+
+def _comparable(kind: type[T]) -> type[T]:
+    """Give a class of numbers the comparisons that are remembered."""
+    for name, (yes, no) in _COMPARISONS.items():
+        setattr(kind, name, _compared(name, yes, no))
+    return kind
+
+
 def _ask(condition: Condition) -> None:
     found = _asked.get()
     if found is not None and condition not in found and condition.expr.value is None and not _certain(*condition):
@@ -169,6 +188,7 @@ def _certain(expr: Expr, relation: Relation) -> bool:
     return positive or (relation == ">=" and nonnegative(expr)) or (relation == "!=" and nonnegative(-expr - 1))
 
 
+@_comparable
 class Size(int):
     """An integer with the expression that it is a value of. Made by ``sized``."""
 
@@ -182,13 +202,6 @@ class Size(int):
     __rfloordiv__ = _combined("__rfloordiv__")
     __mod__ = _combined("__mod__")
     __rmod__ = _combined("__rmod__")
-
-    __eq__ = _compared("__eq__", (1, "=="), (1, "!="))
-    __ne__ = _compared("__ne__", (1, "!="), (1, "=="))
-    __ge__ = _compared("__ge__", (1, ">="), (-1, ">"))
-    __gt__ = _compared("__gt__", (1, ">"), (-1, ">="))
-    __le__ = _compared("__le__", (-1, ">="), (1, ">"))
-    __lt__ = _compared("__lt__", (-1, ">"), (1, ">="))
 
     __truediv__ = _ratio("__truediv__")
     __rtruediv__ = _ratio("__rtruediv__")
@@ -239,6 +252,7 @@ class Size(int):
         return sized, (self.expr, int(self))
 
 
+@_comparable
 class Quotient(float):
     """A number with a fraction, with the expression that it is a value of. Made by dividing Sizes."""
 
@@ -250,13 +264,6 @@ class Quotient(float):
     __mul__ = __rmul__ = _ratio("__mul__")
     __truediv__ = _ratio("__truediv__")
     __rtruediv__ = _ratio("__rtruediv__")
-
-    __eq__ = _compared("__eq__", (1, "=="), (1, "!="))
-    __ne__ = _compared("__ne__", (1, "!="), (1, "=="))
-    __ge__ = _compared("__ge__", (1, ">="), (-1, ">"))
-    __gt__ = _compared("__gt__", (1, ">"), (-1, ">="))
-    __le__ = _compared("__le__", (-1, ">="), (1, ">"))
-    __lt__ = _compared("__lt__", (-1, ">"), (1, ">="))
 
     def __floor__(self) -> int:
         return sized(floor(self.expr), math.floor(float(self)))

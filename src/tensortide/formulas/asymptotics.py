@@ -19,7 +19,8 @@ from tensortide.expr import Condition, Expr, constant, symbol, text
 from tensortide.expr.atoms import KINDS
 from tensortide.expr.expr import Opaque, common, content, denominator
 from tensortide.expr.factor import factored
-from tensortide.formulas.formulas import Formulas, value_at, with_atoms
+from tensortide.formulas.formulas import Formulas, value_at
+from tensortide.formulas.shares import with_atoms
 
 ONE = constant(1)
 _LARGE = 30

@@ -49,7 +49,7 @@ def lowest_setting(
         values = space.values.get(name) or range(lowest[name], setting[name])
         for value in sorted(values):
             at = {**setting, name: value}
-            if space.allows(at) and all(space.at(condition, at) is not False for condition in conditions):
+            if space.meets(at, conditions):
                 setting = at
                 break
     return setting
@@ -62,12 +62,10 @@ def deeper_settings(
 
     ``ops`` is the number of ops of a step; without it nothing is tried.
     """
-    if ops is None:
-        return
     for name in names:
         for level in _LEVELS:
             value = highest(space, name, low, level, conditions)
-            if value is not None and ops.evaluate({**low, name: value}) <= _MOST_OPS:
+            if value is not None and _affordable(ops, {**low, name: value}):
                 yield {**low, name: value}
                 break
 
@@ -76,13 +74,11 @@ def joint_settings(
     space: Space, names: Sequence[str], low: Mapping[str, int], conditions: Sequence[Condition], ops: Expr | None
 ) -> Iterator[Setting]:
     """Settings with many more of all that is repeated, as many as a quick capture can have, and some in between."""
-    if ops is None:
-        return
     for level in _LEVELS:
         corner = dict(low)
         for name in names:
             corner[name] = highest(space, name, corner, level, conditions) or corner[name]
-        if ops.evaluate(corner) <= _MOST_OPS:
+        if _affordable(ops, corner):
             yield corner
             dice = random.Random(0)
             for _ in range(_BETWEEN):
@@ -90,6 +86,11 @@ def joint_settings(
                 if space.allows(between):
                     yield between
             return
+
+
+def _affordable(ops: Expr | None, setting: Setting) -> bool:
+    """Return whether a step is known to have few enough ops for a quick capture."""
+    return ops is not None and ops.evaluate(setting) <= _MOST_OPS
 
 
 def _families(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -112,7 +113,7 @@ def _reached(
             least = _base(space, name) * factors[name]
         setting[name] = least if least == low[name] and not least % unit else unit * generic_from(-(-least // unit))
     space.bind(setting, tuple(factors))
-    if space.allows(setting) and all(space.at(condition, setting) is not False for condition in conditions):
+    if space.meets(setting, conditions):
         return {name: setting[name] for name in space.over}
     setting = dict(low)
     for name in space.ordered(tuple(factors)):
@@ -135,8 +136,7 @@ def highest(
     being as in ``setting``; None if it is no larger than there."""
 
     def meets(value: int) -> bool:
-        at = {**setting, name: value}
-        return space.allows(at) and all(space.at(condition, at) is not False for condition in conditions)
+        return space.meets({**setting, name: value}, conditions)
 
     if name in space.values:
         found = [value for value in space.values[name] if value > setting[name] and meets(value)]

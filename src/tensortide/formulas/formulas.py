@@ -9,12 +9,9 @@ import contextlib
 import difflib
 import functools
 import itertools
-import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,19 +22,13 @@ from tensortide.expr import (
     Expr,
     as_expr,
     compiled,
-    constant,
     latex,
     parse,
-    parse_condition,
     symbol,
     text,
     to_sympy,
 )
-from tensortide.expr.atoms import KINDS
-from tensortide.expr.expr import Opaque, denominator
-from tensortide.importers.textfile import head
-from tensortide.versioned import Format
-from tensortide.write import write_file
+from tensortide.expr.expr import denominator
 
 if TYPE_CHECKING:
     import sympy
@@ -105,7 +96,7 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     partial: Mapping[str, Partial] = {}
     workload: str = ""
     assumptions: tuple[str, ...] = ()
-    """What the capture at the default setting assumed."""
+    """Assumptions of the capture at the default setting."""
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -283,161 +274,6 @@ def told(extrapolated: Mapping[str, tuple[int, int]]) -> str:
     return ", ".join(f"{name} (tested {low:,} to {high:,})" for name, (low, high) in extrapolated.items())
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A term of a total, its value at a setting and its part of the total."""
-
-    term: str
-    value: float
-    share: float
-
-
-def shares(formulas: Formulas, total: str, /, **at: int) -> tuple[Share, ...]:
-    """Every term of a total at a setting, with its share of the total: largest first.
-
-    A maximum stands for the argument that it is at the setting.
-    """
-    setting = formulas.setting(at)
-    formulas = formulas.piece(setting)
-    formulas.check(total, formulas.totals, "total")
-    whole = formulas.totals_at(setting).get(total)
-    if whole is None:
-        raise ExpressionError(f"{total} does not hold at this setting: it needs {formulas.only[total][0]}")
-    parts = [Expr({monomial: c}) for monomial, c in _opened(formulas.totals[total], setting).terms.items()]
-    valued = [(text(part), value_at(part, setting)) for part in parts]
-    ranked = sorted(valued, key=lambda term: (-abs(term[1]), term[0]))
-    return tuple(Share(shown, float(value), float(value / whole) if whole else 0.0) for shown, value in ranked)
-
-
-def _opened(expr: Expr, setting: Mapping[str, int]) -> Expr:
-    """The expression with the arguments that win in place of maxima and minima."""
-
-    def opened(atom: Opaque) -> Expr | None:
-        choose = KINDS[atom.name].choose
-        won = choose and choose(atom.arguments, key=lambda argument: value_at(argument, setting))
-        return won and _opened(won, setting)
-
-    return with_atoms(expr, opened)
-
-
-def with_atoms(expr: Expr, instead: Callable[[Opaque], Expr | None]) -> Expr:
-    """The expression with other ones in place of its opaque atoms; None: the atom stays."""
-    result = constant(0)
-    for monomial, coefficient in expr.terms.items():
-        term = constant(coefficient)
-        for atom, exponent in monomial:
-            base = instead(atom) if isinstance(atom, Opaque) else None
-            term = term * (Expr({((atom, 1),): 1}) if base is None else base) ** exponent
-        result = result + term
-    return result
-
-
 def value_at(expr: Expr, setting: Mapping[str, int]) -> Fraction:
     """The value of an expression, which need not be whole."""
     return Fraction(expr.subs(setting).value or 0)
-
-
-FORMAT = Format("formulas", "tensortide.formulas", (1,), ExpressionError, "derive them again")
-
-T = TypeVar("T")
-
-
-class _Partial(msgspec.Struct, forbid_unknown_fields=True):
-    known: str
-    missing: dict[str, int | None]
-
-
-class _Threshold(msgspec.Struct, forbid_unknown_fields=True):
-    condition: str
-    change: str
-
-
-class _Piece(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    defaults: dict[str, int]
-    totals: dict[str, str]
-    region: list[str] = []
-    only: dict[str, list[str]] = {}
-    tested: dict[str, tuple[int, int]] = {}
-    thresholds: list[_Threshold] = []
-    partial: dict[str, _Partial] = {}
-
-
-class _File(_Piece, kw_only=True, forbid_unknown_fields=True):
-    format: str
-    workload: str = ""
-    assumptions: list[str] = []
-    others: list[_Piece] = []
-
-
-def save_formulas(formulas: Formulas, path: str | os.PathLike[str]) -> Path:
-    """Write ``formulas`` to ``path``, the totals as text, factored; the whole file or nothing. Raises OutputError."""
-    file = _File(
-        format=f"{FORMAT.tag}/{FORMAT.version}",
-        workload=formulas.workload,
-        assumptions=list(formulas.assumptions),
-        others=[_Piece(**_written(other)) for other in formulas.others],
-        **_written(formulas),
-    )
-    return write_file(path, msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n")
-
-
-def _written(piece: Formulas) -> dict[str, Any]:
-    return {
-        "defaults": dict(piece.defaults),
-        "totals": {name: text(expr) for name, expr in piece.totals.items()},
-        "region": [str(condition) for condition in piece.region],
-        "only": {name: [str(condition) for condition in asked] for name, asked in piece.only.items()},
-        "tested": dict(piece.tested),
-        "thresholds": [_Threshold(str(threshold.condition), threshold.change) for threshold in piece.thresholds],
-        "partial": {name: _Partial(text(part.known), dict(part.missing)) for name, part in piece.partial.items()},
-    }
-
-
-def is_formulas_file(path: str | os.PathLike[str]) -> bool:
-    """Tell a file of formulas, of whatever version, by its content."""
-    return f'"{FORMAT.tag}/'.encode() in head(Path(path))
-
-
-def load_formulas(path: str | os.PathLike[str]) -> Formulas:
-    """Read a file of formulas. Raises ExpressionError that says what is wrong with it, and where."""
-    file = FORMAT.load(path, _File)
-    others = tuple(_piece(path, f"others[{i}].", other, file.workload) for i, other in enumerate(file.others))
-    first = _piece(path, "", file, file.workload)
-    return msgspec.structs.replace(first, others=others, assumptions=tuple(file.assumptions))
-
-
-def _piece(path: str | os.PathLike[str], where: str, piece: _Piece, workload: str) -> Formulas:
-    formulas = Formulas(
-        totals={name: _read(path, f"{where}totals.{name}", parse, shown) for name, shown in piece.totals.items()},
-        defaults=piece.defaults,
-        region=tuple(_read(path, f"{where}region", parse_condition, shown) for shown in piece.region),
-        only={
-            name: tuple(_read(path, f"{where}only.{name}", parse_condition, shown) for shown in asked)
-            for name, asked in piece.only.items()
-        },
-        tested=piece.tested,
-        thresholds=tuple(
-            Threshold(condition=_read(path, f"{where}thresholds", parse_condition, t.condition), change=t.change)
-            for t in piece.thresholds
-        ),
-        partial={
-            name: Partial(known=_read(path, f"{where}partial.{name}", parse, part.known), missing=part.missing)
-            for name, part in piece.partial.items()
-        },
-        workload=workload,
-    )
-    exprs = [*formulas.totals.values(), *(part.known for part in formulas.partial.values())]
-    used = {name for expr in exprs for name in expr.symbols}
-    used |= {name for condition in formulas.region_of(formulas.only) for name in condition.expr.symbols}
-    if unbound := sorted(used - piece.defaults.keys()):
-        raise ExpressionError(f"{path} has no default for {', '.join(unbound)}")
-    if bad := [name for name, value in piece.defaults.items() if value < 1]:
-        raise ExpressionError(f"{path}: the default of {bad[0]} must be a positive integer")
-    return formulas
-
-
-def _read(path: str | os.PathLike[str], where: str, read: Callable[[str], T], shown: str) -> T:
-    try:
-        return read(shown)
-    except ExpressionError as error:
-        raise ExpressionError(f"{path}, {where}: {error}") from None

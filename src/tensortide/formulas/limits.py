@@ -1,8 +1,8 @@
-"""Where formulas end: thresholds of the workload, found and named, and the ranges in which they were put to the test.
+"""Limits of formulas: thresholds of the workload, found and named, and the ranges in which formulas were tested.
 
-What the workload's code compared its hyperparameters with is known (``observe``): a setting just beyond tells whether
-the step is another one there. What it compared after a size had become a shape is not: settings far above the defaults
-tell whether there is a threshold, and bisection where.
+Comparisons of hyperparameters in the workload's code are known (``observe``): a setting just beyond one tells whether
+the step is another one there. Comparisons of a size that has become a shape are not: settings far above the defaults
+tell whether there is a threshold, and bisection at which value.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Limits:
 
     @property
     def guards(self) -> tuple[Condition, ...]:
-        """What the workload's code found in every capture, without what does not matter."""
+        """The conditions that the workload's code found to hold in every capture, without those that do not matter."""
         return (*self._guards(), *self.located)
 
     def _guards(self) -> tuple[Condition, ...]:
@@ -164,32 +164,39 @@ class Limits:
 
     def _locate(self, outside: Sample) -> None:
         """Find the one size, and its value, at which a far setting becomes another step."""
-        inside, left = self._base.samples[0], _BISECTIONS
-        name = ""
-        for name in [n for n in self._low if outside.setting[n] != inside.setting[n]]:
+        name, inside, outside = self._to_one_size(self._base.samples[0], outside)
+        inside, outside = self._bisected(name, inside, outside)
+        alone, before = (self._sampler.at({**self._low, name: s.setting[name]}) for s in (outside, inside))
+        if alone is not None and before is not None and self._wrong(alone) and not self._wrong(before):
+            found = [_at_most(name, inside.setting[name])]
+        else:
+            found = self._near()
+        self.located += found
+        self._note(found[-1], inside, outside)
+
+    def _to_one_size(self, inside: Sample, outside: Sample) -> tuple[str, Sample, Sample]:
+        """A size, and two captures that differ in it alone (in further ones where they are illegal else): the formulas
+        hold in the first. Sizes are moved from ``inside`` to ``outside`` one after the other."""
+        differing = [name for name in self._low if outside.setting[name] != inside.setting[name]]
+        for name in differing:
             sample = self._sampler.at({**inside.setting, name: outside.setting[name]})
-            if sample is None:
-                continue
-            if self._wrong(sample):
-                outside = sample
-                break
-            inside = sample
+            if sample is not None and self._wrong(sample):
+                return name, inside, sample
+            inside = inside if sample is None else sample
+        return differing[-1], inside, outside
+
+    def _bisected(self, name: str, inside: Sample, outside: Sample) -> tuple[Sample, Sample]:
+        """The captures nearest to each other in a size between which the step becomes another one."""
         unit = self._sampler.space.unit(name, inside.setting)
-        while outside.setting[name] - inside.setting[name] > unit and left:
-            left -= 1
+        for _ in range(_BISECTIONS):
+            if outside.setting[name] - inside.setting[name] <= unit:
+                break
             middle = (inside.setting[name] + outside.setting[name]) // (2 * unit) * unit
             sample = self._sampler.at({**inside.setting, name: middle})
             if sample is None:
                 break
             inside, outside = (inside, sample) if self._wrong(sample) else (sample, outside)
-        limit = inside.setting[name]
-        alone, before = (self._sampler.at({**self._low, name: s.setting[name]}) for s in (outside, inside))
-        if alone is not None and before is not None and self._wrong(alone) and not self._wrong(before):
-            found = [_at_most(name, limit)]
-        else:
-            found = self._near()
-        self.located += found
-        self._note(found[-1], inside, outside)
+        return inside, outside
 
     def _near(self) -> list[Condition]:
         """Conditions that no size is larger than in the workload's own setting, where the formulas were checked."""
@@ -202,12 +209,11 @@ def _at_most(name: str, value: int) -> Condition:
 
 
 def change(inside: Graph, outside: Graph) -> str:
-    """What another step has or lacks: its modules, else its ops, else that only sizes differ."""
+    """The difference of one step from another: in its modules, else in its ops, else in sizes only."""
     for found in (_modules, _ops):
         before, after = found(inside), found(outside)
-        if parts := [f"{_listed(after - before)} appears"] * bool(after - before) + [
-            f"{_listed(before - after)} disappears"
-        ] * bool(before - after):
+        differences = {"appears": after - before, "disappears": before - after}
+        if parts := [f"{_listed(names)} {verb}" for verb, names in differences.items() if names]:
             return "; ".join(parts)
     return "sizes follow other formulas"
 

@@ -16,10 +16,10 @@ from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
 
 MEASURES = ("macs", "elementwise_flops", "bytes_read", "bytes_written")
-"""What a row sums up, by the names of a Cost."""
+"""Measures that a row sums up, by the names of a Cost."""
 
 HELD = ("trainable", "io_bytes")
-"""What the step holds and is fed, by the names of ModelSizes."""
+"""Sizes of what the step holds and is fed, by the names of ModelSizes."""
 
 FOOTPRINT = "footprint"
 """The bytes of all storages."""

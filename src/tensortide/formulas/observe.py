@@ -42,7 +42,7 @@ def observed(
 
 
 def opposite(condition: Condition) -> Condition:
-    """What holds where ``condition`` does not."""
+    """The condition that holds where ``condition`` does not."""
     expr, relation = condition
     match relation:
         case "==":

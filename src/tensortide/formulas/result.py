@@ -9,7 +9,7 @@ import msgspec
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, constant, total
 from tensortide.formulas.formulas import Formulas, Threshold, value_at
-from tensortide.formulas.invert import HIGHEST
+from tensortide.formulas.search import HIGHEST
 from tensortide.shown import Shown
 
 

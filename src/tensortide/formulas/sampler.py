@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import re
-from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,11 +19,8 @@ from tensortide.formulas.space import SMALL, Scalar, Setting, Space
 from tensortide.graph.model import Graph
 from tensortide.plans.order.minimal import MinimalFootprint, footprint
 
-_DRAWS = 8
-"""Settings to try before their values are chosen with more care; fewer if all refusals name a hyperparameter."""
-
-_LAST_DRAWS = 60
-"""Settings to try when they are chosen with all care."""
+_HASTY, _DRAWS, _CAREFUL = 3, 8, 60
+"""Settings to try where another question may do, before values are chosen with care, and then."""
 
 _TELLING = 3
 """A smaller value of a size is a factor of too many others."""
@@ -143,7 +138,7 @@ class Sampler:
             self.space.where.append(needed)
 
     def crossed(self, sample: Sample) -> list[Condition]:
-        """What separates a sample from the workload's own setting, as conditions that hold at that setting."""
+        """The thresholds between a sample and the workload's own setting, as conditions that hold at that setting."""
         sides = thresholds(sample.path, sample.setting)
         return [opposite(condition) for condition in sides if self.space.at(condition, {}) is False]
 
@@ -166,50 +161,29 @@ class Sampler:
             sample = self.at({name: fixed[name] for name in self.space.over})
             return None if sample is None or sample.setting in seen else sample
         alike = [s for s in seen if all(s[name] == value for name, value in fixed.items() if name not in vary)][:3]
-        before = dict(self.space.care)
-        draws = _DRAWS if patient else 3
-        while True:
-            refused: Counter[str] = Counter()
-            self.space.blocked.clear()
-            drawn = self.space.draws(vary, fixed, large)
-            # small hyperparameters have few legal values: they need not differ from every sample
-            strict = [n for n in vary if len(alike) == 1 or self.space.all[n] > SMALL] if draws == _DRAWS else []
-            fresh = (
-                s
-                for s in drawn
-                if s not in seen and not any(s[n] == old[n] for old in alike for n in strict) and self.space.allows(s)
-            )
-            for tries, setting in enumerate(itertools.islice(fresh, draws), 1):
-                sample = self.at(setting)
-                if sample is not None:
-                    return sample
-                refused.update(self._named(setting, vary))
-                if tries == 3 and draws == _DRAWS and max(refused.values(), default=0) == 3:
-                    break
-            if not patient or draws == _LAST_DRAWS:
-                self.space.care = before
-                return None
-            if not self._care_for(refused or self._blocked(), vary):
-                draws = _LAST_DRAWS
+        # small hyperparameters have few legal values: they need not differ from every sample
+        apart = [n for n in vary if len(alike) == 1 or self.space.all[n] > SMALL]
 
-    def _named(self, setting: Setting, vary: Sequence[str]) -> list[str]:
-        """The hyperparameters that the workload's refusal speaks of."""
-        reason = self.illegal.get(shown(setting), "")
-        named = {name for name in self.space.all if re.search(rf"\b{re.escape(name)}\b", reason)}
-        for name in named:
-            self.space.related.setdefault(name, set()).update(named)
-        return [name for name in vary if name in named]
+        def new(setting: Setting) -> bool:
+            return setting not in seen
 
-    def _blocked(self) -> Counter[str]:
-        return Counter(name for condition in self.space.blocked.elements() for name in condition.expr.symbols)
+        def distinct(setting: Setting) -> bool:
+            return new(setting) and not any(setting[name] == old[name] for old in alike for name in apart)
 
-    def _care_for(self, refused: Counter[str], vary: Sequence[str]) -> bool:
-        """Choose values of what was refused, else of everything, with more care. False if that is at its end."""
-        care = self.space.care
-        careless = [name for name in vary if care[name] < 3]
-        for name in [name for name in careless if name in refused] or careless:
-            care[name] += 1
-        return bool(careless)
+        if not patient:
+            return self._drawn(self.space.draws(vary, fixed, large), new, _HASTY)
+        sample = self._drawn(self.space.draws(vary, fixed, large), distinct, _DRAWS)
+        if sample is None:
+            self.space.careful = True
+            sample = self._drawn(self.space.draws(vary, fixed, large), new, _CAREFUL)
+            self.space.careful = False
+        return sample
+
+    def _drawn(self, drawn: Iterator[Setting], fits: Callable[[Setting], bool], most: int) -> Sample | None:
+        """The first legal sample at one of the settings drawn that ``fits``, after ``most`` of them None."""
+        self.space.blocked.clear()
+        tried = itertools.islice((setting for setting in drawn if fits(setting) and self.space.allows(setting)), most)
+        return next((sample for setting in tried if (sample := self.at(setting)) is not None), None)
 
     def first(self, vary: Sequence[str], fixed: Mapping[str, int]) -> Sample:
         """As ``generic``. Raises WorkloadError if no legal setting was found."""

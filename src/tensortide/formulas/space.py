@@ -23,6 +23,8 @@ _TRIES = 600
 """Settings to draw before the search for one that the conditions allow is given up."""
 _MULTIPLES = 2000
 """Values of a hyperparameter to try for one that meets an equation."""
+_POWER, _LARGEST_UNIT = 32, 1 << 20
+"""The largest power of two that sizes are multiples of, and the largest number."""
 _PRIMES = tuple(n for n in range(2, 8000) if all(n % d for d in range(2, math.isqrt(n) + 1)))
 
 
@@ -59,13 +61,11 @@ class Space:
         """Conditions that keep settings on the side of a threshold on which formulas are looked for."""
         self.sizes: frozenset[str] = frozenset()
         """The hyperparameters that are known to change sizes only: a small default of theirs may take large values."""
-        self.care: dict[str, int] = dict.fromkeys(self.over, 0)
-        """How careful the values of each hyperparameter are: 0 primes, 1 multiples of what divides the default among
-        the other hyperparameters, 2 also of its powers of two, 3 of 1024, or the default itself."""
+        self.careful = False
+        """True: values are multiples of what divides the default, or the default itself, as legal ones may have to be
+        where a refusal does not say why."""
         self.blocked: Counter[Condition] = Counter()
         """How often a condition excluded a drawn setting."""
-        self.related: dict[str, set[str]] = {}
-        """For a hyperparameter, those that the workload named when it refused a value: what may have to divide it."""
         self._random = random.Random(0)
 
     def beyond(self, condition: Condition, setting: Mapping[str, int]) -> Space:
@@ -74,19 +74,23 @@ class Space:
         moved = {name: setting[name] for name in condition.expr.symbols & setting.keys()}
         other.all, other.defaults = {**self.all, **moved}, {**self.defaults, **moved}
         other.where, other.sides, other.sizes = [*self.where, condition], [], frozenset()
-        other.care, other.blocked = dict.fromkeys(self.over, 0), Counter()
+        other.careful, other.blocked = False, Counter()
         other._random = random.Random(0)
         return other
 
     @property
     def divisors(self) -> list[tuple[Expr, Expr]]:
-        """What is known to divide what."""
+        """The pairs of a divisor and what it is known to divide."""
         return [found for condition in self.where if (found := condition.divisor) is not None]
 
     def allows(self, setting: Mapping[str, int]) -> bool:
         """Return whether the known conditions hold at ``setting`` and its values are declared ones or defaults."""
         undeclared = [n for n, values in self.values.items() if setting.get(n, values[0]) not in (*values, self.all[n])]
         return not undeclared and self._violated(setting, self.where) is None
+
+    def meets(self, setting: Mapping[str, int], conditions: Sequence[Condition]) -> bool:
+        """Return whether ``setting`` is allowed and violates none of further conditions."""
+        return self.allows(setting) and self._violated(setting, conditions) is None
 
     def beside(self, setting: Mapping[str, int]) -> bool:
         """Return whether a setting is on the side of all thresholds on which formulas are looked for."""
@@ -160,7 +164,7 @@ class Space:
             few = 12 if reach < 4 else 3
             # at its divisor itself nothing is divided
             found = list(range(2 * unit, max(4, default, 3 * unit) + 1, unit))[:few]
-        return found if self.care[name] < 3 else [*found, *[default] * len(found)]
+        return [*found, *[default] * len(found)] if self.careful else found
 
     def steps(self, name: str) -> Iterator[int]:
         """Small values of ``name`` in order, for hyperparameters that change the structure."""
@@ -175,19 +179,15 @@ class Space:
         return sorted(names, key=lambda name: (name in divided, self.all[name], name))
 
     def unit(self, name: str, setting: Mapping[str, int]) -> int:
-        """Return the number that values of a hyperparameter must be multiples of; it grows with the care taken."""
-        level, default = self.care.get(name, 0), self.all[name]
-        current = {**self.all, **setting}
+        """Return the number that values of a hyperparameter are multiples of: of what is known to divide it, and, with
+        care, of all other hyperparameters and small powers of two that divide its default."""
+        default, current = self.all[name], {**self.all, **setting}
         known = [d for d, n in self.divisors if n == symbol(name) and d.symbols <= current.keys()]
         least = math.lcm(*(d.evaluate(current) for d in known))
-        if not level:
+        if not self.careful or default <= SMALL:
             return least
-        divisors = [n for n, v in self.all.items() if n != name and 1 < v < default and default % v == 0]
-        named = [n for n in divisors if n in self.related.get(name, ())]
-        unit = math.lcm(least, *(current[n] for n in (named if named or default <= SMALL else divisors)))
-        if level > 1 and default > SMALL:
-            unit = math.lcm(unit, min(default & -default, 32) if level == 2 else 1024)
-        return min(unit, 1 << 20)
+        divisors = [current[n] for n, v in self.all.items() if n != name and 1 < v < default and default % v == 0]
+        return min(math.lcm(least, *divisors, min(default & -default, _POWER)), _LARGEST_UNIT)
 
 
 def _no_symbol(name: str, known: Mapping[str, Scalar], integers: Mapping[str, int]) -> str:

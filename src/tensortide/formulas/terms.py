@@ -88,7 +88,7 @@ def monomials(symbols: Sequence[Term]) -> Iterator[Term]:
 
 
 def roundings(symbols: Sequence[Term]) -> Iterator[Term]:
-    """What is no monomial: powers of two, quotients rounded up and down, the smaller and larger of two."""
+    """Terms that are no monomials: powers of two, quotients rounded up and down, the smaller and larger of two."""
     for x in symbols:
         if max(x.values) <= 40:
             yield Term(power(2, x.expr), tuple([1 << int(value) for value in x.values]), x.bits + 2)
@@ -123,7 +123,7 @@ BASES: tuple[Basis, ...] = (
     (lambda n: n, lambda n: power(2, n), lambda n: power(2, n) ** 2, lambda n: 1 / power(2, n)),
     (lambda n: n, lambda n: ceil_ratio(n, 2), lambda n: ceil_ratio(n, 4)),
 )
-"""What a coefficient may depend on, besides a constant, simplest first."""
+"""Functions that a coefficient may depend on, besides a constant, simplest first."""
 
 
 def basis_terms(bases: Mapping[str, Basis]) -> list[Expr]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tensortide.cli import main
-from tensortide.formulas.formulas import Formulas, load_formulas, save_formulas
+from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.formulas_file import load_formulas, save_formulas
 
 PROGRAM = """
 import torch

@@ -76,7 +76,7 @@ def read_step(step: Step, made: Assembly, notes: list[str]) -> Readings:
 
 
 def _results(forward: Reading, backward: Program | None) -> list[int]:
-    """What a forward graph returns to the program: the first of its results. What it saves for the backward follows."""
+    """Results that a forward graph returns to the program: the first ones. Those saved for the backward follow."""
     saved = 0 if backward is None else sum(not one.name.startswith("tangents_") for one in backward.parameters)
     returned = forward.results[: max(0, len(forward.results) - saved)]
     return [tensor for tensor in returned if tensor is not None]

@@ -8,7 +8,8 @@ from typing import TypeAlias
 from tensortide.errors import ExpressionError
 from tensortide.expr import text
 from tensortide.formulas.asymptotics import Asymptotics, Growth, Intensity
-from tensortide.formulas.formulas import Formulas, Share
+from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.shares import Share
 from tensortide.formulas.sweep import geometric
 from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table, UnitName, Value
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter

@@ -1,0 +1,202 @@
+"""Assembly of a checked result: totals, region, regimes and notes, from the figures that survive the checks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from tensortide.cost.coverage import shown as shown_op
+from tensortide.expr import Condition, Expr, constant, symbol, total
+from tensortide.expr.atoms import alternatives
+from tensortide.formulas.checks import PEAKS, Checks
+from tensortide.formulas.formulas import Formulas, Partial
+from tensortide.formulas.limits import Limits
+from tensortide.formulas.measure import FOOTPRINT, MEASURES, Figure, Group, Moment, numeric
+from tensortide.formulas.region import divisible, folded, quotients, simplified, sizes
+from tensortide.formulas.result import Regime, Row, Symbolic
+from tensortide.formulas.sampler import Sampler
+from tensortide.formulas.structure import Structures
+
+
+class Assembly:
+    """A result from the figures of ``checks``, claimed within ``limits``."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        structures: Structures,
+        changes: Mapping[str, str],
+        checks: Checks,
+        limits: Limits,
+    ) -> None:
+        self._sampler, self._structures, self._changes, self._checks = sampler, structures, changes, checks
+        self._limits = limits
+        self._over = [n for n in sampler.space.over if n not in structures.dropped]
+        self._studies = structures.used
+        self._numeric = dict.fromkeys(checks.wrong)
+        self._partial: dict[str, Partial] = {}
+
+    def result(self) -> Symbolic:
+        """Everything that survives the checks."""
+        self._drop_workspace()
+        rows = tuple(self._rows())
+        space, dropped = self._sampler.space, self._structures.dropped
+        formulas = Formulas(
+            totals=self._totals(rows),
+            defaults={name: space.defaults[name] for name in self._over},
+            region=self._region(),
+            only=self._peak_conditions(),
+            tested=self._tested(),
+            thresholds=tuple(self._limits.thresholds),
+            partial=self._partial,
+            workload=self._sampler.name,
+            assumptions=self._studies[0].graph.meta.assumptions,
+        )
+        return Symbolic(
+            formulas=formulas,
+            rows=rows,
+            regimes=self._regimes(),
+            structural={name: self._changes[name] for name in self._structures.names},
+            held={n: f"{self._changes[n]}; {why}" if n in self._changes else why for n, why in dropped.items()},
+            settings={**self._sampler.settings, **{n: v for n, v in space.all.items() if n not in self._over}},
+            numeric=tuple(self._numeric),
+            unknown=dict(self._studies[0].unknown),
+            captures=self._sampler.captures,
+            checked=tuple(self._checks.elsewhere),
+            notes=tuple(self._notes()),
+        )
+
+    # -- parts of the result ------------------------------------------------------------------------
+
+    def _rows(self) -> Iterator[Row]:
+        groups: dict[Group, list[Expr | None]] = {}
+        for figure, expr in self._checks.found.items():
+            if isinstance(figure.of, Group):
+                groups.setdefault(figure.of, [constant(0)] * (1 + len(MEASURES)))[figure.column] = expr
+        for group, (ops, macs, elementwise, read, written) in groups.items():
+            yield Row(
+                **group._asdict(),
+                count=ops,
+                product_flops=None if macs is None else 2 * macs,
+                elementwise_flops=elementwise,
+                bytes=None if read is None or written is None else read + written,
+            )
+
+    def _totals(self, rows: Sequence[Row]) -> dict[str, Expr]:
+        totals = {
+            "parameters": self._held("trainable"),
+            **{name: self._sum(rows, name) for name in ("flops", "product_flops", "elementwise_flops", "bytes")},
+            "footprint_bytes": self._footprint(),
+            "io_bytes": self._held("io_bytes"),
+            **self._checks.peaks,
+        }
+        return {name: expr for name, expr in totals.items() if expr is not None}
+
+    def _footprint(self) -> Expr | None:
+        for study in self._studies:
+            for storage in study.unsolved[:1]:
+                self._numeric[f"footprint and peaks: the bytes of {storage} follow no expression"] = None
+        return self._checks.found.get(Figure(FOOTPRINT))
+
+    def _held(self, name: str) -> Expr | None:
+        expr = self._checks.found.get(Figure(name))
+        if expr is None:
+            self._numeric[f"{name}: no expression has its values"] = None
+        return expr
+
+    def _sum(self, rows: Sequence[Row], measure: str) -> Expr | None:
+        parts = [getattr(row, measure) for row in rows]
+        lost = [row for row, part in zip(rows, parts, strict=True) if part is None]
+        if not lost:
+            return total(part for part in parts if part is not None)
+        missing = {f"{row.op} in {row.module}, {row.phase}": self._captured(row, measure) for row in lost}
+        self._partial[measure] = Partial(known=total(p for p in parts if p is not None), missing=missing)
+        return None
+
+    def _captured(self, row: Row, measure: str) -> int | None:
+        """A measure of a row at the workload's own setting."""
+        figures = self._own_figures
+        macs, elementwise, read, written = (
+            figures.get(Figure(Group(row.phase, row.module, row.op), column), 0) for column in range(1, 5)
+        )
+        values = {"product_flops": 2 * macs, "elementwise_flops": elementwise, "bytes": read + written}
+        values["flops"] = 2 * macs + elementwise
+        return values[measure] if figures else None
+
+    @functools.cached_property
+    def _own_figures(self) -> Mapping[Figure, int]:
+        """The figures of a capture at the workload's own setting; empty if that is illegal."""
+        sample = self._sampler.at({**self._sampler.space.defaults, **self._checks.fixed})
+        return {} if sample is None else numeric(sample.count, 0, fold=bool(self._structures.names))
+
+    def _drop_workspace(self) -> None:
+        """Drop the peak with workspace where kernels choose their workspace by size: no one formula holds for it."""
+        asked = dict.fromkeys(c for study in self._studies for c in study.asked_of_workspace)
+        if self._checks.peaks[PEAKS[1]] is not None and self._relied_on(asked):
+            self._checks.peaks[PEAKS[1]] = None
+            self._numeric[f"{PEAKS[1]}: kernels choose their workspace by size"] = None
+
+    def _relied_on(self, asked: Iterable[Condition]) -> tuple[Condition, ...]:
+        """Return the conditions that do not hold by themselves."""
+        positive = frozenset(size for study in self._studies for size in sizes(study.graph))
+        return simplified(asked, self._checks.lowest, positive, self._checks.right)
+
+    def _region(self) -> tuple[Condition, ...]:
+        # what divides at every structure; at some it may be more, which the declared conditions say or the values show
+        terms = set.intersection(*(set(quotients(sizes(study.graph))) for study in self._studies))
+        bounds = [Condition(symbol(name) - 1, ">") for name, value in self._checks.lowest.items() if value > 1]
+        asked = dict.fromkeys(c for study in self._studies for c in study.asked)
+        found = (
+            *bounds,
+            *self._checks.apart,
+            *divisible(list(terms)),
+            *self._relied_on(asked),
+        )
+        return folded((*self._declared(), *self._limits.guards, *found))
+
+    def _tested(self) -> dict[str, tuple[int, int]]:
+        """The smallest and the largest value of each symbol among the captures that agree."""
+        settings = [*self._checks.right, *(sample.setting for study in self._studies for sample in study.samples)]
+        values = {name: [setting[name] for setting in settings] for name in self._over}
+        return {name: (min(found), max(found)) for name, found in values.items()}
+
+    def _peak_conditions(self) -> dict[str, tuple[Condition, ...]]:
+        """A moment may not exist with fewer repetitions than were studied: the peaks are not claimed there."""
+        studied = [Condition(symbol(name) - value, ">=") for name, value in self._structures.since.items() if value > 1]
+        asked = {
+            name: [*self._checks.only.get(name, ()), *studied]
+            for name, peak in self._checks.peaks.items()
+            if peak is not None
+        }
+        region = self._region()
+        kept = {name: folded(conditions, region) for name, conditions in asked.items()}
+        return {name: conditions for name, conditions in kept.items() if conditions}
+
+    def _declared(self) -> Iterator[Condition]:
+        """The declared conditions of legal settings, at the values of what is no symbol."""
+        space = self._sampler.space
+        fixed = {name: value for name, value in {**space.all, **self._checks.fixed}.items() if name not in self._over}
+        for expr, relation in space.where:
+            reduced = expr.subs(fixed)
+            if reduced.value is None and reduced.symbols <= set(self._over):
+                yield Condition(reduced, relation)
+
+    def _regimes(self) -> tuple[Regime, ...]:
+        """The moments of which the peak is the largest, none twice."""
+        peak = self._checks.peaks[PEAKS[0]]
+        if peak is None:
+            return ()
+        left = dict.fromkeys(alternatives(peak))
+        found = []
+        for (moment, column), expr in self._checks.found.items():
+            if isinstance(moment, Moment) and column == 0 and expr in left:
+                del left[expr]
+                found.append(Regime(phase=moment.phase, module=moment.module, op=shown_op(moment.op), bytes=expr))
+        return tuple(found)
+
+    def _notes(self) -> Iterator[str]:
+        illegal = self._sampler.illegal
+        if illegal:
+            setting, reason = next(iter(illegal.items()))
+            yield f"skipped {len(illegal)} illegal settings, the first at {setting}: {reason}"
+        yield from self._checks.notes

@@ -1,0 +1,80 @@
+"""Sides of the thresholds of a workload: that of its own setting, which comes first, and the others."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from tensortide.errors import ExpressionError, WorkloadError
+from tensortide.expr import Condition, symbol
+from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.limits import Limits
+from tensortide.formulas.observe import opposite, thresholds
+from tensortide.formulas.region import folded
+from tensortide.formulas.result import Symbolic
+from tensortide.formulas.sampler import Sample, Sampler
+from tensortide.formulas.space import Setting, Space
+
+_SIDES = 4
+"""Times that the first sample may be on another side of a threshold than the workload's own setting."""
+_OTHERS = 3
+"""Thresholds of which formulas for the other side are looked for."""
+
+
+def on_the_side_of_the_defaults(sampler: Sampler) -> Sample:
+    """A first sample on the same side of all thresholds that it shows as the workload's own setting; the next ones
+    stay on this side."""
+    one = sampler.first(sampler.space.over, {})
+    for _ in range(_SIDES):
+        crossed = sampler.crossed(one)
+        if not crossed:
+            break
+        sampler.space.sides += crossed
+        one = sampler.first(sampler.space.over, {})
+    sampler.space.sides += thresholds(one.path, one.setting)
+    return one
+
+
+def stay_at_home(sampler: Sampler, structure: Setting) -> None:
+    """Draw settings below the defaults only, or above them only, if ops elsewhere are not those at the default sizes:
+    there is a threshold that the workload's code does not show."""
+    space = sampler.space
+    home = sampler.at({**space.defaults, **structure})
+    if home is None or not space.sizes:
+        return
+    sampler.home = home.skeleton
+    below = [Condition(space.defaults[name] - symbol(name), ">=") for name in space.sizes]
+    above = [Condition(symbol(name) - space.defaults[name], ">=") for name in space.sizes]
+    for sides in ([], below, above):
+        space.sides += sides
+        sample = sampler.generic(sorted(space.sizes), structure, [home], large=True, patient=False)
+        if sample is not None and sample.skeleton == home.skeleton:
+            return
+        space.sides = space.sides[: len(space.sides) - len(sides)]
+
+
+def with_others(found: Symbolic, sampler: Sampler, limits: Limits, derived: Callable[[Sampler], Symbolic]) -> Symbolic:
+    """The result with formulas for the other sides of its thresholds, where ``derived`` finds them."""
+    others, captures = [], found.captures
+    space, symbols = sampler.space, found.formulas.defaults
+    for threshold, setting in list(zip(found.thresholds, limits.beyond, strict=True))[:_OTHERS]:
+        condition = opposite(threshold.condition)
+        other = sampler.beyond(condition, setting)
+        with contextlib.suppress(WorkloadError, ExpressionError):
+            piece = _confined(derived(other), condition, other.space)
+            # what is held here has no other value there
+            others.append(piece.along({name: space.all[name] for name in piece.defaults if name not in symbols}))
+        captures += other.captures
+    formulas = replace(found.formulas, others=tuple(others))
+    return replace(found, formulas=formulas, captures=captures)
+
+
+def _confined(found: Symbolic, condition: Condition, space: Space) -> Formulas:
+    """The formulas with a condition, and with symbols that have one value where a hyperparameter was held."""
+    formulas = found.formulas
+    held = {name: value for name, value in space.defaults.items() if name not in formulas.defaults}
+    equal = (Condition(symbol(name) - value, "==") for name, value in held.items())
+    region = folded((condition, *equal, *formulas.region))
+    return replace(formulas, defaults={**formulas.defaults, **held}, region=region)
