@@ -42,6 +42,7 @@ def formulas_of(name: str) -> Symbolic:
         ("adapter", {"outputs": 3}),
         ("widest", {"text": 521}),
         ("capacity", {"experts": 300}),
+        ("recommender", {"batch": 1}),
     ],
 )
 def test_no_claim_is_wrong(name: str, setting: dict[str, int]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tensortide.expr import conditions, sized, symbol
 from tensortide.graph import TENSOR, Call, Graph, Op, Phase, Role, Storage, Tensor
 from tensortide.graph.roles import WORKSPACE
 from tensortide.memory import workspace_bytes
@@ -245,3 +246,12 @@ def test_layouts(shape: tuple[int, ...], strides: tuple[int, ...], dense: bool, 
     tensor = Tensor(0, "float32", shape, strides)
     assert (is_dense(tensor), is_channels_last(tensor)) == (dense, last)
     assert contiguous_copy(tensor) == (0 if dense else 4 * tensor.numel)
+
+
+@pytest.mark.parametrize(("transposed", "relied_on"), [(False, set()), (True, {"rows != 1", "columns != 1"})])
+def test_layouts_of_unknown_sizes(transposed: bool, relied_on: set[str]) -> None:
+    """Rows after rows are dense at all sizes; columns after columns are not, unless there is one of either."""
+    rows, columns = sized(symbol("rows"), 5), sized(symbol("columns"), 7)
+    with conditions() as asked:
+        assert is_dense(Tensor(0, "float32", (rows, columns), (1, rows) if transposed else (columns, 1))) != transposed
+    assert set(map(str, asked)) == relied_on

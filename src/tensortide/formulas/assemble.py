@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tensortide.cost.coverage import shown as shown_op
-from tensortide.expr import Condition, Expr, constant, symbol, total
+from tensortide.expr import Condition, Expr, constant, nonnegative, symbol, total
 from tensortide.expr.atoms import alternatives
 from tensortide.formulas.checks import PEAKS, Checks
 from tensortide.formulas.formulas import Formulas, Partial
@@ -38,7 +38,7 @@ class Assembly:
 
     def result(self) -> Symbolic:
         """Everything that survives the checks."""
-        self._drop_workspace()
+        self._confine_workspace()
         rows = tuple(self._rows())
         space, dropped = self._sampler.space, self._structures.dropped
         formulas = Formulas(
@@ -129,17 +129,29 @@ class Assembly:
         sample = self._sampler.at({**self._sampler.space.defaults, **self._checks.fixed})
         return {} if sample is None else numeric(sample.count, 0, fold=bool(self._structures.names))
 
-    def _drop_workspace(self) -> None:
-        """Drop the peak with workspace where kernels choose their workspace by size: no one formula holds for it."""
-        asked = dict.fromkeys(c for study in self._studies for c in study.asked_of_workspace)
-        if self._checks.peaks[PEAKS[1]] is not None and self._relied_on(asked):
-            self._checks.peaks[PEAKS[1]] = None
-            self._numeric[f"{PEAKS[1]}: kernels choose their workspace by size"] = None
+    def _confine_workspace(self) -> None:
+        """Drop the peak with workspace where kernels choose their workspace by size: no one formula holds for it. Claim
+        it only where sizes at which a kernel takes less are not met: that a capture there agrees may be as another
+        moment is the peak in it."""
+        peak, asked = PEAKS[1], dict.fromkeys(c for study in self._studies for c in study.asked_of_workspace)
+        if self._checks.peaks[peak] is None:
+            return
+        if self._relied_on(asked):
+            self._checks.peaks[peak] = None
+            self._numeric[f"{peak}: kernels choose their workspace by size"] = None
+        unequal = [c for c in asked if c.relation == "!="]
+        for expr, relation in simplified(unequal, self._checks.lowest, self._positive, []):
+            above = Condition(expr, ">" if nonnegative(expr) else relation)
+            self._checks.only.setdefault(peak, []).append(above)
+
+    @functools.cached_property
+    def _positive(self) -> frozenset[Expr]:
+        """The sizes of all structures, which are at least 1."""
+        return frozenset(size for study in self._studies for size in sizes(study.graph))
 
     def _relied_on(self, asked: Iterable[Condition]) -> tuple[Condition, ...]:
         """Return the conditions that do not hold by themselves."""
-        positive = frozenset(size for study in self._studies for size in sizes(study.graph))
-        return simplified(asked, self._checks.lowest, positive, self._checks.right)
+        return simplified(asked, self._checks.lowest, self._positive, self._checks.right)
 
     def _region(self) -> tuple[Condition, ...]:
         # what divides at every structure; at some it may be more, which the declared conditions say or the values show

@@ -16,7 +16,8 @@ def is_dense(tensor: Tensor, order: Sequence[int] | None = None) -> bool:
     """True if the dimensions lie in memory in ``order``, outermost first and without gaps (default: as numbered)."""
     expected = 1
     for dim in reversed(range(len(tensor.shape)) if order is None else order):
-        if tensor.shape[dim] != 1 and tensor.strides[dim] != expected:
+        # a dense dimension may have any size: where sizes are expressions, nothing is relied on then
+        if tensor.strides[dim] != expected and tensor.shape[dim] != 1:
             return tensor.numel == 0
         expected *= tensor.shape[dim]
     return True
