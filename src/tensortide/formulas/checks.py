@@ -28,7 +28,8 @@ class Checks:
     ``only``: further conditions of single peaks. ``right`` are settings
     at which everything was right, ``elsewhere`` those of captures that were made for comparison alone,
     ``contradicting`` those of them that differ; ``notes`` say what is different where a hyperparameter is 1.
-    ``counterexamples`` are captures to compare with as well.
+    ``ones`` are captures at which a size of 1, by its name, makes another step. ``counterexamples`` are captures to
+    compare with as well.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Checks:
         self.elsewhere: list[Setting] = []
         self.contradicting: list[Sample] = []
         self.notes: list[str] = []
+        self.ones: dict[str, Sample] = {}
         self._used = [sample.setting for study in structures.used for sample in study.samples]
         self._counterexamples = counterexamples
         self._ones_right = False
@@ -155,6 +157,8 @@ class Checks:
             claimed = self._structures.since.get(name, 1) == 1
             if not self._right_at(sample, f"{name}=1", Condition(symbol(name) - 2, ">="), peaks=claimed):
                 self.lowest[name] = 2
+                if name in ones:
+                    self.ones[name] = sample
 
     def _check_quotients(self) -> None:
         """The same where a hyperparameter is just what divides it: with as many groups as heads nothing is grouped."""

@@ -50,6 +50,13 @@ class Limits:
         for guard in self._guards()[:_PROBES]:
             self._probe(guard)
         self._look_far(final)
+        for name, sample in checks.ones.items():
+            self._note(Condition(symbol(name) - 1, ">"), self._base.samples[0], sample)
+
+    @property
+    def ops(self) -> int:
+        """The number of ops of the smallest structure."""
+        return len(self._base.graph)
 
     @property
     def guards(self) -> tuple[Condition, ...]:

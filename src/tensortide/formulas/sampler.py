@@ -162,7 +162,8 @@ class Sampler:
             return None if sample is None or sample.setting in seen else sample
         alike = [s for s in seen if all(s[name] == value for name, value in fixed.items() if name not in vary)][:3]
         # small hyperparameters have few legal values: they need not differ from every sample
-        apart = [n for n in vary if len(alike) == 1 or self.space.all[n] > SMALL]
+        free = [n for n in vary if n not in self.space.tied]
+        apart = [n for n in free if len(alike) == 1 or self.space.all[n] > SMALL]
 
         def new(setting: Setting) -> bool:
             return setting not in seen

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from tensortide.errors import ExpressionError, WorkloadError
-from tensortide.expr import Condition, symbol
+from tensortide.expr import Condition, nonnegative, symbol
 from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.limits import Limits
 from tensortide.formulas.observe import opposite, thresholds
@@ -21,6 +21,8 @@ _SIDES = 4
 """Times that the first sample may be on another side of a threshold than the workload's own setting."""
 _OTHERS = 3
 """Thresholds of which formulas for the other side are looked for."""
+_MOST_OPS = 300
+"""For a size of 1, formulas are looked for if the smallest structure has no more ops than this."""
 
 
 def on_the_side_of_the_defaults(sampler: Sampler) -> Sample:
@@ -60,7 +62,9 @@ def with_others(found: Symbolic, sampler: Sampler, limits: Limits, derived: Call
     others, captures = [], found.captures
     space, symbols = sampler.space, found.formulas.defaults
     for threshold, setting in list(zip(found.thresholds, limits.beyond, strict=True))[:_OTHERS]:
-        condition = opposite(threshold.condition)
+        condition = _other_side(threshold.condition)
+        if condition.relation == "==" and limits.ops > _MOST_OPS:
+            continue
         other = sampler.beyond(condition, setting)
         with contextlib.suppress(WorkloadError, ExpressionError):
             piece = _confined(derived(other), condition, other.space)
@@ -69,6 +73,12 @@ def with_others(found: Symbolic, sampler: Sampler, limits: Limits, derived: Call
         captures += other.captures
     formulas = replace(found.formulas, others=tuple(others))
     return replace(found, formulas=formulas, captures=captures)
+
+
+def _other_side(condition: Condition) -> Condition:
+    """The condition that holds beyond a threshold; where that leaves a size one value, it says so: ``batch == 1``."""
+    expr, relation = condition
+    return Condition(expr, "==") if relation == ">" and nonnegative(expr) else opposite(condition)
 
 
 def _confined(found: Symbolic, condition: Condition, space: Space) -> Formulas:

@@ -83,6 +83,12 @@ class Space:
         """The pairs of a divisor and what it is known to divide."""
         return [found for condition in self.where if (found := condition.divisor) is not None]
 
+    @property
+    def tied(self) -> frozenset[str]:
+        """The hyperparameters in equations, which others may leave one value only."""
+        equal = [c for c in self.where if c.relation == "==" and c.divisor is None]
+        return frozenset(name for condition in equal for name in condition.expr.symbols)
+
     def allows(self, setting: Mapping[str, int]) -> bool:
         """Return whether the known conditions hold at ``setting`` and its values are declared ones or defaults."""
         undeclared = [n for n, values in self.values.items() if setting.get(n, values[0]) not in (*values, self.all[n])]
