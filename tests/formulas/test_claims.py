@@ -63,6 +63,8 @@ def test_no_claim_is_wrong(name: str, setting: dict[str, int]) -> None:
         ("two_thresholds", "hidden", "parameters = 9224127", 759),
         ("adapter", "outputs", "flops >= 57018", 2),
         ("capacity", "batch", "flops >= 1000000000", 64),
+        ("timestep", "width", "parameters = 5611", 43),
+        ("latents", "hidden", "peak_bytes <= 2198736", 1),
     ],
 )
 def test_a_proved_solution_holds(name: str, symbol: str, goal: str, met: int) -> None:

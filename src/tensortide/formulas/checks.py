@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tensortide.expr import Condition, Expr, symbol, total
 from tensortide.expr.atoms import alternatives
+from tensortide.formulas.far import lowest_setting
 from tensortide.formulas.measure import Figure, Figures, Group, Moment, numeric
 from tensortide.formulas.peaks import SEARCHED_OPS, falls_short, largest
 from tensortide.formulas.region import quotients, sizes
@@ -133,15 +134,21 @@ class Checks:
         return {**self._first, **self._structures.base, **self._structures.since, **self.fixed}
 
     def _right_at_ones(self, structure: Mapping[str, int]) -> bool:
-        """Return whether all figures are right at the structure with all sizes 1; False too where that is illegal."""
-        small = {**self._small, **structure}
-        ones = [name for name in self._structures.sizes if self._sampler.space.allows({**small, name: 1})]
-        together = self._sampler.at({**small, **dict.fromkeys(ones, 1)}) if structure and len(ones) > 1 else None
-        if together is None or self.wrong_at(together) or self.wrong_peaks(together):
+        """Return whether all figures are right at the structure with all sizes as small as is legal, else with all that
+        may be 1; False too where that is illegal."""
+        space, names, small = self._sampler.space, self._structures.sizes, {**self._small, **structure}
+        ones = [name for name in names if space.allows({**small, name: 1})]
+        if not structure or len(ones) < 2:
             return False
-        self.right.append(together.setting)
-        self._ones_right = True
-        return True
+        lowest = lowest_setting(space, names, small, dict.fromkeys(names, 1), [])
+        together = {**small, **dict.fromkeys(ones, 1)}
+        for setting in [lowest, together] if lowest != together else [together]:
+            sample = self._sampler.at(setting)
+            if sample is not None and not self.wrong_at(sample) and not self.wrong_peaks(sample):
+                self.right.append(sample.setting)
+                self._ones_right = True
+                return True
+        return False
 
     def _check_ones(self) -> None:
         """Check the formulas at size 1, where many ops behave differently: all sizes at once, else one by one."""
