@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensortide.errors import WorkloadError
@@ -66,8 +67,7 @@ def study(
     while True:
         samples = found.alike
         solver = Solver(names, [sample.setting for sample in samples])
-        made = (expr for expr in samples[0].made if all(expr in sample.made for sample in samples))
-        for expr in (*taught, *(expr.subs(structure) for expr in made)):
+        for expr in (*taught, *_computed(samples, structure)):
             solver.teach(expr)
         graphs = [sample.graph for sample in samples]
         graph, unexplained = lift(graphs, solver)
@@ -86,6 +86,17 @@ def study(
             return Study(
                 dict(structure), tuple(samples), graph, figures, asked, of_workspace, unknown, unsolved, solver.found
             )
+
+
+def _computed(samples: Sequence[Sample], structure: Mapping[str, int]) -> Iterator[Expr]:
+    """The sizes that the workload's code computed in all samples, without those that are one number in all of them, as
+    is the remainder of a division that must be exact."""
+    for made in samples[0].made:
+        if all(made in sample.made for sample in samples):
+            expr = made.subs(structure)
+            with contextlib.suppress(ArithmeticError, KeyError):  # it may be in a hyperparameter that is held by now
+                if len({expr.evaluate(sample.setting) for sample in samples}) > 1 or len(samples) == 1:
+                    yield expr
 
 
 class _Samples:
