@@ -94,13 +94,19 @@ def test_illegal_settings_are_skipped_and_the_region_says_so() -> None:
 
 
 def test_at_one_a_step_may_be_another() -> None:
-    """Where all heads are one, no copy brings them together: formulas for one head are found for themselves."""
+    """Where all heads are one, no copy brings them together."""
     found = symbolic(workloads.attention, over=("batch", "seq", "heads"), values={"heads": (1, 2, 4, 8)})
     assert any("at heads=1 the step is another one" in note for note in found.notes)
     assert "heads > 1" in map(str, found.formulas.region)
-    (threshold,) = found.thresholds
-    assert str(threshold).startswith("beyond heads > 1: aten.clone in ")
-    assert_formulas_hold(found, workloads.attention, {"heads": 1}, {"heads": 1, "batch": 3, "seq": 7}, {})
+    assert "heads > 1" in [str(threshold.condition) for threshold in found.thresholds]
+    with pytest.raises(ExpressionError, match="heads > 1"):
+        found.evaluate(heads=1)
+
+
+def test_a_default_of_one_has_formulas_of_its_own() -> None:
+    found = symbolic(workloads.attention, over=("batch", "seq"), hyperparameters={"batch": 1})
+    assert [str(threshold.condition) for threshold in found.thresholds] == ["batch > 1", "seq > 1"]
+    assert_formulas_hold(found, workloads.attention, {"batch": 1}, {"batch": 1, "seq": 7}, {"batch": 3, "seq": 9})
 
 
 def test_declared_conditions_leave_nothing_to_find_out() -> None:

@@ -108,11 +108,13 @@ class Checks:
             self.right.append(sample.setting)
 
     def _elsewhere(self) -> Iterator[Sample]:
-        """The workload's own setting if it is not too large, and a larger structure."""
+        """The workload's own setting if it is not too large, and a larger structure. Sizes of 1 are compared for
+        themselves: here they are 2."""
         known = self._sampler.legal
         yield from (sample for sample in self._counterexamples if sample.setting not in self._used)
         larger = {name: self._structures.beyond(name) for name in self._structures.names}
         own = {**self._sampler.space.defaults, **self.fixed}
+        own |= {name: 2 for name in self._structures.sizes if own[name] == 1}
         rows = [e for f, e in self.found.items() if isinstance(f.of, Group) and f.column == 0]
         sample = None
         if (

@@ -51,12 +51,8 @@ class Limits:
             self._probe(guard)
         self._look_far(final)
         for name, sample in checks.ones.items():
-            self._note(Condition(symbol(name) - 1, ">"), self._base.samples[0], sample)
-
-    @property
-    def ops(self) -> int:
-        """The number of ops of the smallest structure."""
-        return len(self._base.graph)
+            if sampler.space.meets(sample.setting, self.guards):
+                self._note(Condition(symbol(name) - 1, ">"), self._base.samples[0], sample)
 
     @property
     def guards(self) -> tuple[Condition, ...]:

@@ -21,8 +21,6 @@ _SIDES = 4
 """Times that the first sample may be on another side of a threshold than the workload's own setting."""
 _OTHERS = 3
 """Thresholds of which formulas for the other side are looked for."""
-_MOST_OPS = 300
-"""For a size of 1, formulas are looked for if the smallest structure has no more ops than this."""
 
 
 def on_the_side_of_the_defaults(sampler: Sampler) -> Sample:
@@ -58,12 +56,13 @@ def stay_at_home(sampler: Sampler, structure: Setting) -> None:
 
 
 def with_others(found: Symbolic, sampler: Sampler, limits: Limits, derived: Callable[[Sampler], Symbolic]) -> Symbolic:
-    """The result with formulas for the other sides of its thresholds, where ``derived`` finds them."""
+    """The result with formulas for the other sides of its thresholds, where ``derived`` finds them. At a size of 1 they
+    are looked for if that is the workload's own."""
     others, captures = [], found.captures
     space, symbols = sampler.space, found.formulas.defaults
     for threshold, setting in list(zip(found.thresholds, limits.beyond, strict=True))[:_OTHERS]:
         condition = _other_side(threshold.condition)
-        if condition.relation == "==" and limits.ops > _MOST_OPS:
+        if condition.relation == "==" and space.at(condition, {}) is False:
             continue
         other = sampler.beyond(condition, setting)
         with contextlib.suppress(WorkloadError, ExpressionError):
