@@ -137,6 +137,28 @@ def coalesced(rank: int, x: Tensor) -> list[Tensor]:
     return [y, z, before]
 
 
+def backend() -> Any:
+    """That of the group for the CPU: its methods run no ops."""
+    return _group()._get_backend(torch.device("cpu"))
+
+
+def directly(rank: int, x: Tensor) -> list[Tensor]:
+    """Collectives and messages by the methods of a backend."""
+    gloo, y, own, found = backend(), x.sin(), x.exp(), torch.empty(COUNT)
+    before = y.cos()
+    works = [gloo.allreduce([y]), gloo.send([own], 1 - rank, 0), gloo.recv([found], 1 - rank, 0)]
+    press()
+    for work in works:
+        work.wait()
+    after = y * 3
+    whole = [torch.empty(COUNT), torch.empty(COUNT)]
+    gloo.allgather([whole], [after]).wait()
+    press()
+    gloo.broadcast(after, root=1).wait()
+    press()
+    return [y, before, after, own, found, *whole, own * found]
+
+
 def everything_else(rank: int, x: Tensor) -> list[Tensor]:
     objects: list[Tensor] = [x, x]
     dist.all_gather_object(objects, x.exp())
@@ -153,15 +175,16 @@ def everything_else(rank: int, x: Tensor) -> list[Tensor]:
 
 USES: tuple[Use, ...] = (
     *(gathered, overwritten, dropped, messages, functional_results, functional_in_place, halves, late, coalesced),
-    everything_else,
+    *(directly, everything_else),
 )
 
 
 class Inside:
-    """A custom op inside which processes communicate, which its schema does not tell. ``runs``: how often it ran."""
+    """A custom op inside which processes communicate, by a method of a backend if ``direct``, which its schema does not
+    tell. ``runs``: how often it ran."""
 
-    def __init__(self, library: torch.library.Library) -> None:
-        self.runs = 0
+    def __init__(self, library: torch.library.Library, direct: bool) -> None:
+        self.runs, self.direct = 0, direct
         library.define("total(Tensor x) -> Tensor")
         library.impl("total", self._total, "CPU")
         torch.library.register_fake("tensortide_tests::total", torch.empty_like, lib=library)
@@ -169,14 +192,17 @@ class Inside:
     def _total(self, x: Tensor) -> Tensor:
         self.runs += 1
         made = x * 1
-        dist.all_reduce(made)
+        if self.direct:
+            backend().allreduce([made]).wait()
+        else:
+            dist.all_reduce(made)
         return made
 
 
-def custom_op_runs(rank: int, world: int, compiled: bool) -> tuple[int, bool, int]:
+def custom_op_runs(rank: int, world: int, compiled: bool, direct: bool) -> tuple[int, bool, int]:
     """How often an op ran that was called once, whether its result is right, and recomputations around it."""
     with torch.library._scoped_library("tensortide_tests", "FRAGMENT") as library:
-        op = Inside(library)
+        op = Inside(library, direct)
         x = torch.full((COUNT,), float(rank + 1))
         with budget(compiled=compiled) as memory:
             y = torch.ops.tensortide_tests.total(x.exp())

@@ -97,8 +97,9 @@ def test_arguments_stay_locked_where_room_was_waited_for(compiled: bool, two: Ra
     assert other == [True, True, 0, 0]
 
 
-def test_a_custom_op_that_communicates_runs_once(compiled: bool, two: Ranks) -> None:
-    for runs, right, recomputations in two.call("tests.run.collective_uses:custom_op_runs", compiled):
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_custom_op_that_communicates_runs_once(compiled: bool, direct: bool, two: Ranks) -> None:
+    for runs, right, recomputations in two.call("tests.run.collective_uses:custom_op_runs", compiled, direct):
         assert (runs, right) == (1, True)
         assert recomputations > 0
 

@@ -49,8 +49,10 @@ def followed(mode: Any, func: Any, tensors: list[torch.Tensor], args: Any, kwarg
 
 
 def work_of(result: Any) -> Any:
-    """The Work in the ``result`` of an op; None if there is none."""
+    """The Work in the ``result`` of an op or a backend; None if there is none."""
     for item in result if isinstance(result, (tuple, list)) else (result,):
+        if isinstance(item, torch.distributed.Work):
+            return item
         if isinstance(item, torch.ScriptObject):
             return torch.distributed.Work.unbox(item)
     return None

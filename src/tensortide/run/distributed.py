@@ -15,8 +15,9 @@ import torch.distributed as dist
 from tensortide.errors import RunError
 from tensortide.recorder.surroundings import replaced
 from tensortide.run.access import Access
+from tensortide.run.block import tensors_of
 from tensortide.run.runtime import Runtime
-from tensortide.run.torch_compat import Future, Reducer
+from tensortide.run.torch_compat import Backend, Future, NoModes, Reducer
 
 LONGEST_S = 600.0
 """Longest wait for communication that a callback waits for."""
@@ -24,11 +25,13 @@ LONGEST_S = 600.0
 
 @contextlib.contextmanager
 def communication_seen(runtime: Runtime) -> Iterator[None]:
-    """Note who waits for communication; let callbacks run in this thread, once what they wait for is complete; and keep
-    what DistributedDataParallel makes for itself, since C++ writes it too."""
+    """Follow methods of backends, and note who waits for communication; let callbacks run in this thread, once what
+    they wait for is complete; and keep what DistributedDataParallel makes for itself, since C++ writes it too."""
     with contextlib.ExitStack() as stack:
         if dist.is_available():
             stack.enter_context(replaced(dist.Work, "wait", _waiting(runtime, dist.Work.wait)))
+            for kind, name in _backend_methods():
+                stack.enter_context(replaced(kind, name, _direct(runtime, getattr(kind, name))))
             for owner, name in _frees():
                 stack.enter_context(replaced(owner, name, _while(runtime.access, "sizing", getattr(owner, name))))
             for owner, name in ((Reducer, "__init__"), (Reducer, "_rebuild_buckets")):
@@ -47,6 +50,33 @@ def _waiting(runtime: Runtime, wait: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return waited
+
+
+def _backend_methods() -> Iterator[tuple[Any, str]]:
+    """Methods of the backends that are written in C++. Those of process groups run ops instead; these do not."""
+    kinds: list[Any] = [Backend]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        for name, method in vars(kind).items():
+            if type(method).__name__ == "instancemethod" and not name.startswith(("__", "_pybind11")):
+                yield kind, name
+
+
+def _direct(runtime: Runtime, method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def without_modes(*args: Any, **kwargs: Any) -> Any:
+        with NoModes():
+            return method(*args, **kwargs)
+
+    @functools.wraps(method)
+    def called(backend: Any, *args: Any, **kwargs: Any) -> Any:
+        if runtime.closed or not tensors_of((*args, *kwargs.values())):
+            return method(backend, *args, **kwargs)
+        runtime.listener.heard = True
+        kernel = functools.partial(without_modes, backend)
+        return runtime.alone(runtime.in_flight.direct, kernel, args, kwargs)
+
+    return called
 
 
 def _frees() -> Iterator[tuple[Any, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import torch
 
 from tensortide.recorder.recorder import Mode
 from tensortide.recorder.torch_compat import HigherOrderOperator
-from tensortide.run.block import ORDINARY, Storage, stored, tensors_of
+from tensortide.run.block import ORDINARY, Storage, Value, stored, tensors_of
 from tensortide.run.collectives import WAIT, followed, work_of
 from tensortide.run.operators import Operator, operator_of, operators
 from tensortide.run.sizes import NO_ROOM
@@ -65,7 +65,8 @@ class InFlight:
         """Run ``operator``, or the ops that it is made of."""
         tensors = tensors_of((*args, *kwargs.values()))
         if not operator.by_parts:
-            return self._begin(operator, tensors, args, kwargs)
+            written, _ = self.runtime.storages.all_written(operator, args, kwargs)
+            return self._begin(operator.kernel, tensors, written, args, kwargs)
         runtime = self.runtime
         values = list(dict.fromkeys(map(runtime.storages.value, stored(tensors))))
         frame = runtime.ready(values, [], (), False, NO_ROOM)  # it may look at their memory between its ops
@@ -79,15 +80,25 @@ class InFlight:
             self._waited_for(tensors)
         return result
 
+    def direct(self, method: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Call ``method`` of a backend, which no op stands for: it may write every tensor that it is given."""
+        tensors = tensors_of((*args, *kwargs.values()))
+        written = self.runtime.storages.with_aliases(map(self.runtime.storages.value, stored(tensors)))
+        return self._begin(method, tensors, written, args, kwargs)
+
     def _begin(
-        self, operator: Operator, tensors: list[torch.Tensor], args: Sequence[Any], kwargs: dict[str, Any]
+        self,
+        kernel: Callable[..., Any],
+        tensors: list[torch.Tensor],
+        written: Sequence[Value],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
     ) -> Any:
         runtime, engine = self.runtime, self.runtime.engine
         self.land()
         parts = stored(tensors)
         runtime.unfilled.used(False, parts, ())
         values = list(dict.fromkeys(map(runtime.storages.value, parts)))
-        written, _ = runtime.storages.all_written(operator, args, kwargs)
         frame = runtime.ready([*values, *written], [], written, False, NO_ROOM)
         handles = [value.block.bytes() for value in values]
         for value in written:
@@ -98,7 +109,7 @@ class InFlight:
         results = [value.block.storage for value in written or values] if self._functional else []
         flight = Flight(None, handles, storages, frozenset(results))
         try:
-            result, cost_ns, _ = runtime.execution.timed(operator.kernel, args, kwargs, frame, NO_ROOM)
+            result, cost_ns, _ = runtime.execution.timed(kernel, args, kwargs, frame, NO_ROOM)
             flight.work = work_of(result)
         except BaseException:
             self._end(flight)

@@ -45,6 +45,7 @@ except ImportError as error:
     raise lacking("a memory budget", error) from error
 
 __all__ = [
+    "Backend",
     "BelowAutograd",
     "C",
     "DispatchKeySet",
@@ -85,6 +86,8 @@ ATTRIBUTES: dict[Any, tuple[str, ...]] = {
 }
 """Private attributes that are used, by an owner of them; and those that some versions lack, which are looked for."""
 OPTIONAL = ("_get_fp32_precision_getter", "_set_fp32_precision_setter")
+Backend: Any = found("torch._C._distributed_c10d.Backend")
+"""Base of the backends of communication that are written in C++; None where PyTorch is built without any."""
 Reducer: Any = found("torch._C._distributed_c10d.Reducer")
 """The part of DistributedDataParallel that is written in C++; None where PyTorch is built without communication."""
 _dense: Any = found("torch._prims_common.is_non_overlapping_and_dense_or_false")
