@@ -255,3 +255,30 @@ def test_layouts_of_unknown_sizes(transposed: bool, relied_on: set[str]) -> None
     with conditions() as asked:
         assert is_dense(Tensor(0, "float32", (rows, columns), (1, rows) if transposed else (columns, 1))) != transposed
     assert set(map(str, asked)) == relied_on
+
+
+@needs_torch
+def test_a_mask_has_the_places_of_its_elements_on_a_gpu() -> None:
+    import torch
+
+    from tensortide import capture
+
+    def workload() -> Any:
+        x, keep = torch.randn(8, 4, 2, device="cuda", requires_grad=True), torch.ones(8, 4, device="cuda") > 0
+        rows = torch.tensor([1, 1, 5], device="cuda")
+
+        def step() -> None:
+            (x[keep].sum() + x[rows].sum()).backward()
+
+        return step
+
+    graph = capture(workload, device="cuda")
+    extra = workspace_bytes(graph, "cuda:0").tolist()
+    found = [(op.name, op.inputs[1].dtype, extra[i]) for i, op in enumerate(graph) if "index" in op.name]
+    places, sort = 2 * 8, 6 * 8  # bytes per element: a number per dimension of the mask; to sort a number
+    assert found == [
+        ("aten.index.Tensor", "bool", 32 * places),
+        ("aten.index.Tensor", "int64", 0),
+        ("aten.index_put.default", "int64", 3 * sort),
+        ("aten.index_put.default", "bool", 32 * (places + sort)),
+    ]

@@ -43,3 +43,36 @@ def test_what_cannot_be_stood_in_for_says_so() -> None:
     with pytest.raises(CaptureError, match="no fake form"):
         capture(lambda: quantized.dequantize() + 1)
     assert len(capture(lambda: quantized.dequantize() + 1, real=True)) == 2
+
+
+def masked() -> Any:
+    """A step whose sizes depend on values."""
+    return lambda: net(x)[net(x) > 0] * 2
+
+
+def wrong() -> Any:
+    """A step that fails on any tensors."""
+    return lambda: net(x.T)
+
+
+@pytest.mark.parametrize("workload", [masked, wrong])
+def test_advice_names_what_can_help(workload: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def advice(**how: Any) -> str:
+        with pytest.raises(CaptureError) as error:
+            capture(workload, real=False, **how)
+        return str(error.value).splitlines()[-1]
+
+    assert "--real (real=True)" in advice()
+    assert "--real" not in advice(device="cuda")  # there is no GPU on which it could run
+    assert "capture the CPU's step, without --device and --machine" in advice(device="cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert "this machine's own GPU, without --device and --machine, with --real" in advice(device="cuda")
+
+
+def test_nested_tensors_without_a_fake_form_say_what_has_one() -> None:
+    def step() -> None:
+        with warnings.catch_warnings(action="ignore"):
+            torch.nested.nested_tensor([torch.ones(2, 8), torch.ones(3, 8)])
+
+    with pytest.raises(CaptureError, match=r"nested tensor of the strided layout.*\n.*\n.*layout=torch.jagged"):
+        capture(step, real=False)

@@ -104,10 +104,12 @@ def _run(folder: Path, request: dict[str, Any], kind: str, command: tuple[str, .
             os._exit(status)
 
 
-def forked(folder: Path, *command: str, kind: str = "file", options: ScriptOptions = SECOND) -> Ran:
+def forked(
+    folder: Path, *command: str, kind: str = "file", options: ScriptOptions = SECOND, moved: bool = False
+) -> Ran:
     """Run a script in a fork of a process that has imported what takes seconds, and done nothing else."""
     places = {"graph": str(folder / "step.tide"), "outcome": str(folder / "outcome.json"), "name": command[0]}
-    child = _FORKS.Process(target=_run, args=(folder, {**places, **asdict(options), "moved": False}, kind, command))
+    child = _FORKS.Process(target=_run, args=(folder, {**places, **asdict(options), "moved": moved}, kind, command))
     child.start()
     child.join(60)
     child.kill()
@@ -176,6 +178,10 @@ def test_a_script_takes_a_gpu_that_is_pretended(folder: Path) -> None:
     (folder / "step.tide").unlink()
     ran = forked(folder, loop(folder), options=ScriptOptions(machine="h100"))
     assert ran.outcome == {"nothing_on_gpu": True}
+    named = loop(folder, "model.to('cpu')\n" + STEP.replace("4)", "4, device='cpu')"))
+    assert (
+        "by its own option" in forked(folder, named, options=ScriptOptions(device="cuda"), moved=True).outcome["error"]
+    )
     assert (
         forked(folder, loop(folder), options=ScriptOptions(device="tpu")).outcome["error"].startswith("a step is capt")
     )

@@ -70,13 +70,41 @@ def given() -> Any:
     return step
 
 
-@pytest.mark.parametrize("workload", [adjacency, given])
+def rows() -> Any:
+    """A matrix of compressed rows, made in the step of its parts."""
+    layer, x = nn.Linear(8, 8), torch.rand(20, 8)
+    ends, columns = torch.arange(21), torch.arange(20)
+
+    def step() -> None:
+        matrix = torch.sparse_csr_tensor(ends, columns, torch.ones(20), (20, 20), check_invariants=False)
+        (matrix @ layer(x)).sum().backward()
+
+    return step
+
+
+def test_products_with_sparse_matrices_on_a_pretended_gpu() -> None:
+    gpu, cpu = capture(rows, device="cuda"), capture(rows)
+    assert gpu.index.main_device == "cuda:0"
+    assert sum("mm" in op.name for op in gpu) == sum("mm" in op.name for op in cpu)
+
+
+@pytest.mark.parametrize("workload", [adjacency, given, rows])
 def test_products_with_sparse_matrices(workload: Any) -> None:
     fake, real = (capture(workload, real=real) for real in (False, True))
     assert difference(fake, real) == ""
     names = {s.name: s.nbytes for s in fake.storages}
     if workload is given:
         assert (names["COO"], names["CSR"]) == (2 * 3 * 8 + 3 * 4, 4 * 8 + 3 * 8 + 3 * 4)
+
+
+def test_a_dense_matrix_of_known_values_has_known_entries() -> None:
+    def workload() -> Any:
+        return lambda: torch.eye(20).to_sparse_csr()
+
+    for device in (None, "cuda"):
+        graph = capture(workload, device=device, real=None if device else False)
+        (made,) = [op for op in graph if op.name == "aten._to_sparse_csr.default"]
+        assert graph.storages[made.outputs[0].storage].nbytes == 21 * 8 + 20 * 8 + 20 * 4
 
 
 def test_numbers_of_entries_that_depend_on_values_are_not_guessed() -> None:

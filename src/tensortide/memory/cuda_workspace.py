@@ -1,14 +1,15 @@
 """Memory that PyTorch's CUDA kernels take from its pool beyond what an op returns, as far as sources tell.
 
-Attention's rules come from reading the kernels. Those of cuDNN's convolutions are inferred, since its heuristics and
-sizes are not public (PyTorch takes the first plan that they offer, whatever its workspace). Tensor-core kernels, which
-they choose for convolutions of fp16, bf16 and, as TF32, fp32 on Ampere and later, compute in NHWC; operands in NCHW are
-converted in the workspace. A published profile of AlexNet's training on an A100 with default settings counts the
-conversions: three 3x3 convolutions convert input and weight (6), in backward gradient and weight (6) and gradient and
-input (6); and of results, both gradients of each (6) and two of the three outputs. How many bytes lie in the workspace
-of a gradient of the weight is not visible there: twice the operands is the whole number with which published totals of
-ten nets at three batches (``benchmarks/cuda_memory.py``) differ from the prediction by one constant, that of the
-context. The same totals leave no room for copies at 1x1 convolutions, products as they lie in NCHW, and grouped ones.
+Rules of attention and indices come from reading the kernels. Those of cuDNN's convolutions are inferred, since its
+heuristics and sizes are not public (PyTorch takes the first plan that they offer, whatever its workspace). Tensor-core
+kernels, which they choose for convolutions of fp16, bf16 and, as TF32, fp32 on Ampere and later, compute in NHWC;
+operands in NCHW are converted in the workspace. A published profile of AlexNet's training on an A100 with default
+settings counts the conversions: three 3x3 convolutions convert input and weight (6), in backward gradient and weight
+(6) and gradient and input (6); and of results, both gradients of each (6) and two of the three outputs. How many bytes
+lie in the workspace of a gradient of the weight is not visible there: twice the operands is the whole number with which
+published totals of ten nets at three batches (``benchmarks/cuda_memory.py``) differ from the prediction by one
+constant, that of the context. The same totals leave no room for copies at 1x1 convolutions, products as they lie in
+NCHW, and grouped ones.
 """
 
 from __future__ import annotations
@@ -92,7 +93,38 @@ def _efficient_backward(op: OpView) -> int:
     return 4 * batch * heads * _up(rows, 32) + (4 * query.numel if query.itemsize == 2 else 0)
 
 
+def _mask_rows(op: OpView, whole: Tensor, picked: Tensor) -> int:
+    """Elements that a boolean mask, the only index of ``whole``, selects, by the shape of those ``picked``; 0 if there
+    are other indices. Each has 8 bytes per dimension of the mask, from ``nonzero``."""
+    indices = op.arguments.get("indices", ())
+    given = [i for i, index in enumerate(indices) if index is not None] if isinstance(indices, tuple) else []
+    mask = op.inputs[1]
+    if len(given) != 1 or mask.dtype != "bool" or len(picked.shape) != len(whole.shape) - len(mask.shape) + 1:
+        return 0
+    return picked.shape[given[0]]
+
+
+def _index(op: OpView) -> int:
+    """The places of the elements that a boolean mask selects."""
+    return 8 * len(op.inputs[1].shape) * _mask_rows(op, op.inputs[0], op.outputs[0])
+
+
+def _index_put(op: OpView) -> int:
+    """Places of a mask's elements. Where values are added, indices are sorted: four numbers of 8 bytes for each (the
+    linear index, the sorted one, a range, its order), and two of the sort."""
+    index = op.inputs[1]
+    masked = _mask_rows(op, op.inputs[0], op.inputs[-1])
+    of_mask = 8 * len(index.shape) * masked
+    if not op.arguments.get("accumulate", False):
+        return of_mask
+    count = masked if index.dtype == "bool" else max(t.numel for t in op.inputs[1:-1])
+    return of_mask + 6 * 8 * count
+
+
 CUDA_RULES: dict[str, Rule] = {
+    "aten.index.Tensor": _index,
+    "aten.index_put.default": _index_put,
+    "aten.index_put_.default": _index_put,
     "aten.convolution.default": _convolution,
     "aten.convolution_backward.default": _convolution_backward,
     "aten._scaled_dot_product_flash_attention_backward.default": _flash_backward,

@@ -190,7 +190,7 @@ class _Run:
     def _under(self, watch: contextlib.AbstractContextManager[Any]) -> tuple[Pair, Pair]:
         """Both clocks as a step under ``watch`` begins and ends."""
         gc.collect()  # what steps leave behind: the collector is off while they run
-        with explained("step", self.workload.name, True), followed(), watch:
+        with explained("step", self.workload.name, None), followed(), watch:
             begin = Pair(self.clocks.wall(), self.clocks.thread())
             self._whole_step()
             return begin, Pair(self.clocks.wall(), self.clocks.thread())
@@ -202,7 +202,7 @@ class _Run:
             torch.accelerator.synchronize(device)
 
     def _ordinary(self) -> None:
-        with explained("step", self.workload.name, True), followed():
+        with explained("step", self.workload.name, None), followed():
             self._whole_step()
 
 

@@ -28,6 +28,7 @@ from tensortide.recorder.failure import explained, fits, needs_value
 from tensortide.recorder.fake_mode import Converter, StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.pretended import Gpu
+from tensortide.recorder.remedies import Remedy
 from tensortide.recorder.standins import clones, fakes, loaders
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.recorder.target import Scalar, workload
@@ -85,12 +86,12 @@ def built(
     ``first_step`` is true. Code that ``torch.compile`` has compiled runs as graphs of ``compiled``, whole models if
     there is none; without ``compiled`` all runs eagerly.
     """
-    name, real = workload.name, mode is None
+    name, remedy = workload.name, None if mode is None else mode.remedy
     stand_in = clones() if mode is None else fakes(mode)
     if isinstance(mode, CudaFakeMode):
         stand_in = mode.stand_in(stand_in)
     outside = Isolation(stand_in)
-    paths = contextlib.nullcontext if real else same_paths
+    paths = contextlib.nullcontext if mode is None else same_paths
     around = contextlib.nullcontext() if mode is None else mode.installed()
     with (
         undisturbed(None if compiled is None else compiled.active()),
@@ -105,7 +106,7 @@ def built(
                         target = outside.visit(workload.target, name)
                     progress("building the workload")
                     with paths(), followed():
-                        made = (target, False) if workload.is_step else _build(target, hyperparameters, name, real)
+                        made = (target, False) if workload.is_step else _build(target, hyperparameters, name, remedy)
                     if made[1] and first_step:  # the target was the step itself: undo that call
                         outside.restore()
                         with disable_current_modes():
@@ -126,7 +127,7 @@ def built(
                     def warm_up() -> None:
                         if mode is not None:
                             mode.values.starts()
-                        with explained("step", name, real), followed():
+                        with explained("step", name, remedy), followed():
                             step()
 
                     if not called and not first_step:
@@ -208,7 +209,7 @@ def _with_dependence(graph: Graph, again: Callable[[], Graph], mode: StepFakeMod
     depends = _depends(_shapes(graph), again, mode)
     if depends and mode.values.whole:
         place = min(mode.values.whole)
-        raise needs_value("step", name, f"the ops of the step depend on the value of {place.text}", place)
+        raise needs_value("step", name, f"the ops of the step depend on the value of {place.text}", place, mode.remedy)
     decisive, untested = mode.decisive(depends)
     meta = replace(graph.meta, assumptions=mode.assumptions(depends), decisive=decisive, untested=untested)
     return replace(graph, meta=meta)
@@ -243,7 +244,7 @@ def record(
     first_step: bool = False,
 ) -> Graph:
     """Run ``step`` once and return its Graph."""
-    name, real = workload.name, mode is None
+    name = workload.name
     found = Isolation(lambda tensor: tensor)
     found.visit(step)
     tracker = Tracker(found.roots(), compiled)
@@ -258,7 +259,7 @@ def record(
     with state.gradients_watched():
         with (
             how.step(),
-            explained("step", name, real, tracker),
+            explained("step", name, None if mode is None else mode.remedy, tracker),
             tracker.watch(),
             followed(tracker, recorder),
             recorder.resizes_followed(),
@@ -313,14 +314,14 @@ def meta_of(
 
 
 def _build(
-    target: Callable[..., Any], hyperparameters: Mapping[str, Scalar], name: str, real: bool
+    target: Callable[..., Any], hyperparameters: Mapping[str, Scalar], name: str, remedy: Remedy | None
 ) -> tuple[Step, bool]:
     """The step, and True if ``target`` was the step itself rather than a workload, and has thus been called once."""
     try:
         inspect.signature(target).bind(**hyperparameters)
     except TypeError as error:
         raise WorkloadError(_signature_message(target, hyperparameters, name, error)) from None
-    with explained("workload", name, real):
+    with explained("workload", name, remedy):
         result = target(**hyperparameters)
     if callable(result) and not isinstance(result, torch.nn.Module):
         return result, False

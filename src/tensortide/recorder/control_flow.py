@@ -105,20 +105,20 @@ def _merged(first: Any, second: Any) -> Any:
 
 def _value(predicate: Any) -> bool | None:
     """The value of a predicate; None if it is unknown."""
-    if isinstance(predicate, FakeTensor):
-        predicate = predicate.constant
+    known = predicate.constant if isinstance(predicate, FakeTensor) else predicate
     with disable_current_modes():
-        return None if predicate is None else bool(predicate)
+        return None if known is None else bool(known)
 
 
 def _while_loop(condition: Callable[..., Any], body: Callable[..., Any], carried: Any, extra: Any = ()) -> Any:
     carried = tuple(carried)
     while True:
-        going = _value(condition(*carried, *extra))
+        predicate = condition(*carried, *extra)
+        going = _value(predicate)
         if going is None:
             raise DataDependent(
                 "the trip count of a while_loop depends on the values of tensors, which fake tensors do not have.\n"
-                "Capture on real tensors with --real (real=True)."
+                f"{predicate.fake_mode.remedy.sentence}"
             )
         if not going:
             return carried

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from tensortide.errors import CaptureError
-from tensortide.recorder import sparse
 from tensortide.recorder.cuda_kernels import ASSUMED, SHAPES, chosen_kernels
 from tensortide.recorder.fake_mode import StepFakeMode
 from tensortide.recorder.known import KNOWN_NUMEL, forgotten
 from tensortide.recorder.pretended import CPU, CUDA, Gpu, asked_by_engine, pretended, with_true_device
+from tensortide.recorder.remedies import without_gpu
 from tensortide.recorder.standins import is_constant
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import (
@@ -26,6 +26,7 @@ from tensortide.recorder.torch_compat import (
     UnsupportedOperatorException,
     by_op,
 )
+from tensortide.recorder.triton_launches import recorded_launches
 from tensortide.recorder.values import Number
 from tensortide.timing import DEFAULT
 from tensortide.timing import device as catalogued
@@ -63,8 +64,8 @@ class CudaFakeMode(StepFakeMode):
 
     avoid_device_init = True
 
-    def __init__(self, gpu: Gpu, assume: Mapping[str, Number] | None = None) -> None:
-        super().__init__(assume)
+    def __init__(self, gpu: Gpu, assume: Mapping[str, Number] | None = None, *, script: bool = False) -> None:
+        super().__init__(assume, without_gpu(script=script))
         self.gpu = gpu
         self.moves_to_gpu = False
         self._to_gpu = _ToGpu()
@@ -99,11 +100,7 @@ class CudaFakeMode(StepFakeMode):
         except NotImplementedError as error:
             if _NO_KERNEL not in str(error):
                 raise
-            with self:  # PyTorch runs the op on zeros where it has no fake kernel
-                result = sparse.dense(func, args)
-            if result is None:
-                raise UnsupportedOperatorException(func) from error
-            return result
+            raise UnsupportedOperatorException(func) from error  # PyTorch would run the op on zeros
         finally:
             self._on_gpu = before
 
@@ -137,8 +134,9 @@ class CudaFakeMode(StepFakeMode):
         """Have the GPU there, and its kernels chosen."""
         with (
             super().installed(),
-            pretended(self.gpu, self.remarks.add),
+            pretended(self.gpu, self, self.remarks.add),
             chosen_kernels(self.gpu),
+            recorded_launches(self.remarks.add),
             replaced(FakeTensor, "data", property(_DATA.__get__, _set_data)),
         ):
             yield

@@ -16,6 +16,7 @@ from tensortide.errors import CaptureError, DataDependent, TensortideError
 from tensortide.recorder.context import Tracker, is_internal
 from tensortide.recorder.fake_mode import UnreachableParameter
 from tensortide.recorder.reading import Place
+from tensortide.recorder.remedies import FAKE, Remedy
 from tensortide.recorder.torch_compat import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -26,14 +27,20 @@ from tensortide.timing.host import available_bytes
 
 _NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
 _WRAPPERS = ("torch/nn/parallel/distributed.py", "torch/distributed/utils.py")
+_ENGINE_LOOKS = "Cannot access accelerator device"
+_XFORMERS = "xformers/ops/fmha/dispatch.py"
+_NESTED = "NestedTensorImpl"
 _NO_MEMORY = "its data is not allocated yet"
 _GROWTH = 4
 """Estimated bytes of a step per byte of its model: parameters, gradients and two states of the optimizer."""
 
 
 @contextlib.contextmanager
-def explained(what: str, name: str, real: bool, tracker: Tracker | None = None) -> Iterator[None]:
-    """Turn any exception of the user's code into a CaptureError that says what failed, where, and what to do."""
+def explained(what: str, name: str, remedy: Remedy | None, tracker: Tracker | None = None) -> Iterator[None]:
+    """Turn any exception of the user's code into a CaptureError that says what failed, where, and what to do.
+
+    ``remedy`` is the other way to capture the step; None on real tensors.
+    """
     try:
         yield
     except DataDependent as error:
@@ -42,20 +49,21 @@ def explained(what: str, name: str, real: bool, tracker: Tracker | None = None) 
     except TensortideError:
         raise
     except (Exception, SystemExit) as error:  # whatever the user's code raises
-        explanation = _explain(what, name, real, error, tracker)
-        if not real and not isinstance(_cause(error), UnreachableParameter):
+        explanation = _explain(what, name, remedy, error, tracker)
+        if remedy is not None and not isinstance(_cause(error), UnreachableParameter):
             explanation.resident = resident_bytes()
         raise explanation from error
 
 
-def needs_value(what: str, name: str, reason: str, place: Place | None, where: str = "") -> DataDependent:
+def needs_value(
+    what: str, name: str, reason: str, place: Place | None, remedy: Remedy, where: str = ""
+) -> DataDependent:
     """The error that ``what`` of ``name`` needs a value, read at ``place``."""
     where = where or (f"  at {place.file}:{place.line}: {place.text}" if place else "")
     give = f"Give it with --assume '{place}=NUMBER' (assume={{'{place}': NUMBER}}), " if place else ""
     error = DataDependent(
         f"the {what} of {name} needs the value of a tensor: {reason}\n{where}\n"
-        f"Fake tensors have shapes but no values. {give}{'or capture' if give else 'Capture'} on real tensors with "
-        "--real (real=True)."
+        f"Fake tensors have shapes but no values. {f'{give}or {remedy.instead}.' if give else remedy.sentence}"
     )
     error.reason = f"{reason}{f' at {place}' if place else ''}"
     error.resident = resident_bytes()
@@ -79,27 +87,48 @@ def fits(resident: int | None) -> bool:
     return resident is not None and available is not None and _GROWTH * resident <= available // 2
 
 
-def _explain(what: str, name: str, real: bool, error: BaseException, tracker: Tracker | None) -> CaptureError:
+def _explain(
+    what: str, name: str, remedy: Remedy | None, error: BaseException, tracker: Tracker | None
+) -> CaptureError:
+    other = remedy or FAKE
     where = _where(error.__traceback__, tracker)
     cause = _cause(error)
     if isinstance(cause, _NEEDS_VALUE):
         return needs_value(
-            what, name, f"the size of the result of {cause.func} depends on values", _place(cause), where
+            what, name, f"the size of the result of {cause.func} depends on values", _place(cause), other, where
         )
     if _NO_MEMORY in str(error) and any(_runs(error, file) for file in _WRAPPERS):
         return _error(
             "DistributedDataParallel reads memory",
             f"the {what} of {name} wraps its model in DistributedDataParallel, which reads memory that fake "
-            f"tensors do not have\n{where}\n--ranks N (ranks=N) captures it as rank 0 of N; or capture on real tensors "
-            "with --real (real=True).",
+            f"tensors do not have\n{where}\n--ranks N (ranks=N) captures it as rank 0 of N; or {other.instead}.",
         )
     if _NO_MEMORY in str(error):
-        return needs_value(what, name, "a kernel reads its memory", _place(error), where)
+        return needs_value(what, name, "a kernel reads its memory", _place(error), other, where)
+    nested = isinstance(cause, UnsupportedOperatorException) and "nested" in str(cause.func).lower()
+    if remedy is not None and (nested or _NESTED in str(error)):
+        return _error(
+            "nested tensors of the strided layout have no fake form",
+            f"the {what} of {name} makes a nested tensor of the strided layout, which has no fake form\n{where}\n"
+            f"Make it with layout=torch.jagged, or {other.instead}.",
+        )
+    if _ENGINE_LOOKS in str(error):
+        return _error(
+            "the autograd engine looks for a GPU",
+            f"the {what} of {name} runs the backward pass of a tensor of another class (a nested one is) on a "
+            f"pretended GPU, for which PyTorch's autograd engine looks for the GPU itself\n{where}\n{other.sentence}",
+        )
+    if remedy is not None and isinstance(error, NotImplementedError) and _runs(error, _XFORMERS):
+        return _error(
+            "kernels of xformers have no fake form",
+            f"the {what} of {name} uses attention of xformers, whose kernels have no fake form\n{where}\n"
+            "Put torch.nn.functional.scaled_dot_product_attention in its place: its kernels keep as much memory.",
+        )
     if isinstance(cause, UnsupportedOperatorException):
         return _error(
             f"{cause.func} has no fake implementation",
             f"the {what} of {name} uses an op without a fake implementation: {cause.func}\n{where}\n"
-            "Register one (torch.library.register_fake) or capture on real tensors with --real (real=True).",
+            f"Register one (torch.library.register_fake) or {other.instead}.",
         )
     if isinstance(cause, UnreachableParameter):
         return CaptureError(
@@ -108,7 +137,7 @@ def _explain(what: str, name: str, real: bool, error: BaseException, tracker: Tr
             "an attribute."
         )
     text = str(error).strip().split("\n")[0] or "no message"
-    hint = "" if real else "\nIf it only fails on fake tensors, try --real (real=True), without --device and --machine."
+    hint = "" if remedy is None else f"\n{remedy.if_only_here}"
     raised, place = f"{type(error).__name__}: {text}", _place(error)
     return _error(
         raised if place is None else f"{raised} at {place}", f"the {what} of {name} raised {raised}\n{where}{hint}"

@@ -16,6 +16,8 @@ import torch
 from tensortide.recorder import packed, sparse
 from tensortide.recorder.context import is_internal
 from tensortide.recorder.known import GROWING, KNOWN_NUMEL, SIZED, constant, forgotten
+from tensortide.recorder.lazy import lazy_modules
+from tensortide.recorder.remedies import FAKE, Remedy
 from tensortide.recorder.saving import nothing_saved
 from tensortide.recorder.schema import eager_body
 from tensortide.recorder.surroundings import replaced
@@ -30,6 +32,7 @@ from tensortide.recorder.torch_compat import (
     FakeTensorMode,
     HigherOrderOperator,
     by_op,
+    nested_int,
 )
 from tensortide.recorder.values import Number, Values, follow, readable, typed
 
@@ -87,10 +90,11 @@ class StepFakeMode(FakeTensorMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, assume: Mapping[str, Number] | None = None) -> None:
+    def __init__(self, assume: Mapping[str, Number] | None = None, remedy: Remedy = FAKE) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.fake_tensor_converter = Converter()
-        self.values = Values(assume)
+        self.values = Values(assume, remedy)
+        self.remedy = remedy
         self.answered: set[str] = set()
         self.remarks: set[str] = set()
         """What was assumed besides, and changes no op of the step."""
@@ -125,6 +129,12 @@ class StepFakeMode(FakeTensorMode):
                 raise UnreachableParameter(f"{str(value.dtype)[6:]}{list(value.shape)}")
         return super().validate_and_convert_non_fake_tensors(func, converter, flat_args, args_spec)
 
+    def create_symbolic_nested_int(self, *, nt_tensor_id: int | None = None) -> Any:
+        """As the base class, but a ragged length as it is outside of tracing: equal to itself alone."""
+        if nt_tensor_id is None:
+            nt_tensor_id, self.nt_tensor_id_counter = self.nt_tensor_id_counter, self.nt_tensor_id_counter + 1
+        return nested_int(nt_tensor_id, 1)
+
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """Have everything there that the mode needs around it."""
@@ -151,6 +161,11 @@ class StepFakeMode(FakeTensorMode):
         part = sparse.asked(func, args)
         if part is not None:
             return part
+        if func in sparse.DENSE:
+            with self:
+                made = sparse.dense(func, args)
+            if made is not None:
+                return made
         outermost, self._inside = not self._inside, True
         try:
             with forgotten(args[0]) if func in GROWING else contextlib.nullcontext():
@@ -275,6 +290,13 @@ SHAPES: dict[Any, Callable[..., Any]] = by_op(
         "aten._pack_padded_sequence.default": packed.pack,
         "aten._coalesce.default": sparse.coalesced,
         "aten.sparse_mask.default": sparse.masked,
+        "aten.sparse_compressed_tensor.comp_plain_value_size": lambda *args, **how: sparse.compressed(
+            args[:3], args[3], **how
+        ),
+        "aten._sparse_compressed_tensor_unsafe.default": lambda *args, **how: sparse.compressed(
+            args[:3], args[3], **how
+        ),
+        **{name: sparse.from_dense(name) for name in sparse.FROM_DENSE},
         "aten._sparse_addmm.default": lambda added, one, other, **_: other.new_empty((one.shape[0], other.shape[1])),
     }
 )
@@ -300,6 +322,7 @@ def same_paths() -> Iterator[None]:
             supported.append(FakeTensor)
             stack.callback(supported.remove, FakeTensor)
         stack.enter_context(readable())
+        stack.enter_context(lazy_modules())
         stack.enter_context(replaced(torch.utils, "swap_tensors", _swap_unknown))
         if hasattr(library, "is_fake_tensor"):
             stack.enter_context(replaced(library, "is_fake_tensor", lambda tensor: False))
@@ -315,7 +338,8 @@ def _swap_unknown(first: torch.Tensor, second: torch.Tensor) -> None:
     for tensor in (first, second):
         if isinstance(tensor, FakeTensor) and tensor.constant is not None:
             tensor.fake_mode.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
-    _swap(first, second)
+    if first is not second:
+        _swap(first, second)
 
 
 def _mixed_statistics(args: Sequence[Any], result: Any) -> Any:

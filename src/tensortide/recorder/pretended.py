@@ -26,6 +26,7 @@ from tensortide.recorder.gpu_arguments import understood
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import (
     FakeTensor,
+    TorchDispatchMode,
     by_op,
     core_answers,
     current_autograd_node,
@@ -62,7 +63,23 @@ class Gpu:
         return Gpu(row.name, capability, memory, row.compute_units or 0, row.vendor == "NVIDIA", row.arch)
 
 
-_active: list[Gpu] = []
+_active: list[TorchDispatchMode] = []
+"""The fake-tensor mode of the step on the pretended GPU, if there is one."""
+
+
+class _Loading(TorchDispatchMode):
+    """Makes what is put on the GPU while data are loaded fake tensors of ``mode``; the rest is real."""
+
+    def __init__(self, mode: TorchDispatchMode) -> None:
+        super().__init__()
+        self.mode = mode
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run ``func``, in the mode of the step if it names the GPU."""
+        kwargs = kwargs or {}
+        device = kwargs.get("device")
+        with self.mode if device is not None and device.type == "cuda" else contextlib.nullcontext():
+            return func(*args, **kwargs)
 
 
 @contextlib.contextmanager
@@ -72,6 +89,7 @@ def unpretended() -> Iterator[None]:
         yield
         return
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_Loading(_active[-1]))
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", ".*pin_memory", UserWarning)
         stack.enter_context(CPU)
@@ -82,8 +100,11 @@ def unpretended() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def pretended(gpu: Gpu, note: Callable[[str], None]) -> Iterator[None]:
-    """Give the process ``gpu`` as its only CUDA device, for fake tensors; ``note`` receives what its answers assume."""
+def pretended(gpu: Gpu, mode: TorchDispatchMode, note: Callable[[str], None]) -> Iterator[None]:
+    """Give the process ``gpu`` as its only CUDA device, for fake tensors of ``mode``.
+
+    ``note`` receives what its answers assume.
+    """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_guarded())
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
@@ -91,7 +112,7 @@ def pretended(gpu: Gpu, note: Callable[[str], None]) -> Iterator[None]:
             for name, answer in answers.items():
                 stack.enter_context(replaced(owner, name, answer))
         stack.enter_context(understood())
-        _active.append(gpu)
+        _active.append(mode)
         stack.callback(_active.pop)
         yield
 

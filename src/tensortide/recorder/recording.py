@@ -332,9 +332,10 @@ class Recording:
 
     def _next(self, function: Callable[..., Any], loading: Any) -> Any:
         """Load a batch, which is real work and not part of the step."""
+        if self.mode is not None:  # ``loaders`` has seen to that
+            return function(loading)
         with disable_current_modes():
-            batch = function(loading)
-        return batch if self.mode is not None else self.loaded(batch)
+            return self.loaded(function(loading))
 
     def loaded(self, batch: R) -> R:
         """Note a batch that a data loader hands out. Returns it."""

@@ -21,7 +21,7 @@ import torch
 
 from tensortide.errors import TensortideError
 from tensortide.graph import save
-from tensortide.graph.model import Role
+from tensortide.graph.model import Graph, Role
 from tensortide.recorder.building import compiled_step
 from tensortide.recorder.context import is_internal
 from tensortide.recorder.control_flow import followed
@@ -31,6 +31,7 @@ from tensortide.recorder.fake_mode import StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.ranks import as_rank_0
 from tensortide.recorder.recording import Recording
+from tensortide.recorder.remedies import FAKE_SCRIPT
 from tensortide.recorder.standins import fakes, loaders
 from tensortide.recorder.surroundings import replaced, undisturbed
 
@@ -42,9 +43,9 @@ def _mode(request: dict[str, Any]) -> StepFakeMode | None:
     gpu = pretended_gpu(request["device"], request["machine"], request["real"] or None)
     mode: StepFakeMode | None = None
     if gpu is not None:
-        mode = CudaFakeMode(gpu, request["assume"])
+        mode = CudaFakeMode(gpu, request["assume"], script=True)
     elif request["fake"]:
-        mode = StepFakeMode(request["assume"])
+        mode = StepFakeMode(request["assume"], FAKE_SCRIPT)
     if mode is not None:
         mode.values.other = request.get("other", False)
     return mode
@@ -70,13 +71,13 @@ class _Script:
 
     def _recorded(self, recording: Recording) -> None:
         try:
-            graph = recording.graph
-            programs = [storage for storage in graph.storages if storage.role is not Role.LIBRARY]
-            on_gpu = any(storage.device.startswith("cuda") for storage in programs)
-            if isinstance(recording.mode, CudaFakeMode) and not on_gpu and not self.request["moved"]:
-                self.outcome["nothing_on_gpu"] = True
+            if not isinstance(recording.mode, CudaFakeMode) or _on_gpu(recording.graph):
+                save(recording.graph, self.request["graph"])
+            elif self.request["moved"]:
+                name = self.request["name"]
+                self.outcome["error"] = f"{name} puts its model on the CPU by name: let it use cuda, by its own option"
             else:
-                save(graph, self.request["graph"])
+                self.outcome["nothing_on_gpu"] = True
         except TensortideError as error:
             self.outcome["error"] = str(error)
         if not self.request["keep_running"]:
@@ -123,7 +124,7 @@ class _Script:
                     stack.enter_context(mode.all_on_gpu())
                 stack.enter_context(same_paths())
                 stack.enter_context(followed())
-                stack.enter_context(explained("step", self.request["name"], real=False))
+                stack.enter_context(explained("step", self.request["name"], mode.remedy))
             if (ranks := self.request["ranks"]) is not None:
                 self.recording.notes.add(f"rank 0 of {ranks}: collectives move no data")
             stack.enter_context(as_rank_0(ranks))
@@ -175,6 +176,13 @@ class _Script:
             if not self.recording.done:
                 self.outcome["missed"] = self.recording.missed()
             Path(self.request["outcome"]).write_text(json.dumps(self.outcome), "utf-8")
+
+
+def _on_gpu(graph: Graph) -> bool:
+    """True if the step has parameters on the GPU, or anything if it has none."""
+    own = [storage for storage in graph.storages if storage.role is not Role.LIBRARY]
+    kept = [storage for storage in own if storage.role is Role.PARAMETER]
+    return any(storage.device.startswith("cuda") for storage in kept or own)
 
 
 def run(request: dict[str, Any], kind: str, target: str, *arguments: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tensortide.recorder.torch_compat import DynamicOutputShapeException, FakeTensor, by_op, pytree
+from tensortide.recorder.torch_compat import DynamicOutputShapeException, FakeTensor, by_op, no_dispatch, pytree
 
 _ROWS = ("crow_indices", "col_indices", "values")
 _COLUMNS = ("ccol_indices", "row_indices", "values")
@@ -66,11 +66,65 @@ def masked(tensor: torch.Tensor, mask: torch.Tensor) -> Any:
 
 
 def dense(func: Any, args: Sequence[Any]) -> Any:
-    """Return the dense result of ``func`` on a sparse tensor, where no kernel can be run; None if there is no rule."""
-    name = func._schema.name.removeprefix("aten::")
-    if name == "add_":
-        return args[0]
-    return args[1].new_empty((args[0].shape[0], args[1].shape[1])) if name == "mm" else None
+    """Return the dense result of ``func``, one of ``DENSE``, if it has a sparse operand; else None.
+
+    PyTorch would compute it from zeros.
+    """
+    return DENSE[func](*args) if any(_is_sparse(each) for each in args[:2]) else None
+
+
+def _is_sparse(value: Any) -> bool:
+    return isinstance(value, FakeTensor) and value.layout in _PARTS
+
+
+def _product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor | None:
+    """A product with a dense factor is dense."""
+    factor = one if other.layout in _PARTS else other
+    return None if factor.layout in _PARTS else factor.new_empty((one.shape[0], other.shape[1]))
+
+
+def _sum(total: torch.Tensor, added: Any, **_: Any) -> torch.Tensor | None:
+    return None if total.layout in _PARTS else total
+
+
+DENSE: dict[Any, Callable[..., Any]] = by_op({"aten.mm.default": _product, "aten.add_.Tensor": _sum})
+"""Ops whose result may be dense although an operand is sparse."""
+
+
+def compressed(given: Sequence[Any], size: Sequence[int], **how: Any) -> Any:
+    """Return a tensor of compressed rows or columns, from its parts."""
+    mode: Any = next(each.fake_mode for each in given if isinstance(each, FakeTensor))
+    device = torch.device(how.get("device") or given[-1].device)
+    made = tuple(each.to(device) for each in given)
+    make: Any = torch.sparse_compressed_tensor  # its annotations leave out the size
+    with no_dispatch():
+        shapes = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in made]
+        layout = how.get("layout") or torch.sparse_csr
+        outline = make(*shapes, size, layout=layout, check_invariants=False)
+    result: Any = FakeTensor(mode, outline, device)
+    result.parts, result.in_order = made, False
+    return result
+
+
+def from_dense(name: str) -> Callable[..., Any]:
+    """Return what runs in place of the op ``name``, which makes a sparse tensor of a dense one: as many entries as it
+    has where its values are known."""
+
+    def make(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        (func,) = by_op({name: None})
+        if tensor.constant is None:
+            raise DynamicOutputShapeException(func)
+        with no_dispatch():
+            real = func(tensor.constant, *args, **kwargs)
+            entries = parts(real)
+        made: Any = [tensor.fake_mode.from_tensor(part).to(tensor.device) for part in entries]
+        if real.layout != torch.sparse_coo:
+            return compressed(made, real.shape, layout=real.layout)
+        result: Any = torch.sparse_coo_tensor(made[0], made[1], real.shape, check_invariants=False)
+        result.in_order = True
+        return result
+
+    return make
 
 
 def follow(func: Any, args: Sequence[Any], result: Any) -> None:
@@ -106,6 +160,11 @@ def _copied(args: Sequence[Any], given: Sequence[Any], result: torch.Tensor) -> 
     return *(torch.empty_like(each, device=result.device) for each in indices), made
 
 
+def _transposed(args: Sequence[Any], given: Sequence[Any], result: torch.Tensor) -> Parts:
+    """Rows are columns of the same parts; entries with two indices are copied."""
+    return _copied(args, given, result) if result.layout == torch.sparse_coo else parts(given[0])
+
+
 def _added(args: Sequence[Any], given: Sequence[Any], result: torch.Tensor) -> Parts:
     """All entries of both, one after the other."""
     if len(given) == 1:
@@ -125,7 +184,8 @@ _RULES: dict[str, Callable[[Sequence[Any], Sequence[Any], torch.Tensor], Parts]]
     "_sparse_coo_tensor_with_dims_and_tensors": lambda args, given, result: (args[3], args[4]),
     **dict.fromkeys(("sparse_coo_tensor", "_sparse_coo_tensor_unsafe"), lambda args, given, result: (args[0], args[1])),
     **dict.fromkeys(("detach", "alias"), lambda args, given, result: parts(given[0])),
-    **dict.fromkeys(("clone", "_to_copy", "t", "transpose", "copy_sparse_to_sparse_"), _copied),
+    **dict.fromkeys(("clone", "_to_copy", "copy_sparse_to_sparse_"), _copied),
+    **dict.fromkeys(("t", "transpose"), _transposed),
     "add": _added,
     "_embedding_bag_backward": _of_bags,
 }
@@ -134,6 +194,15 @@ _COMPRESSED = frozenset(["detach", "alias", "clone", "_to_copy", "t", "transpose
 """Ops with rules that hold for compressed rows or columns, too."""
 _MIXING = frozenset(["t", "transpose", "add"])
 """Ops that leave entries in another order."""
+FROM_DENSE = tuple(
+    f"aten.{name}"
+    for name in (
+        "_to_sparse.default",
+        "_to_sparse.sparse_dim",
+        *(f"_to_sparse_{kind}.default" for kind in ("csr", "csc", "bsr", "bsc")),
+    )
+)
+"""Ops that make a sparse tensor of a dense one."""
 _ASKED: dict[Any, str] = by_op(
     {
         f"aten.{name}.default": {"indices": "_indices", "values": "_values"}.get(name, name)

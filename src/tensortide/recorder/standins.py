@@ -70,7 +70,7 @@ def _plain(value: torch.Tensor) -> torch.Tensor:
 
 
 def _refuse_lazy(value: torch.Tensor) -> None:
-    if torch.nn.parameter.is_lazy(value):
+    if torch.nn.parameter.is_lazy(value) and not isinstance(value, FakeTensor):
         raise CaptureError("a lazy module has no shapes yet: run it once on real data before capturing the step")
 
 

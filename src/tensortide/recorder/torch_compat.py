@@ -134,6 +134,7 @@ __all__ = [
     "has_any_kernel",
     "has_kernel",
     "lacking",
+    "nested_int",
     "next_sequence_number",
     "no_dispatch",
     "operators_over_functions_passed",
@@ -218,6 +219,8 @@ def forget_missing_gpu() -> None:
     torch._register_device_module(name, module)
 
 
+nested_int: Any = found("torch._C._get_nested_int")
+"""Makes the length of the ragged dimension of a nested tensor, by the number of its offsets and a factor."""
 assign_buckets: Any = found("torch.distributed._compute_bucket_assignment_by_size")
 """Buckets of the gradients of DistributedDataParallel."""
 ENGINE: Any = getattr(torch.autograd.Variable, "_execution_engine", None)

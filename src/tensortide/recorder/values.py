@@ -25,6 +25,7 @@ import torch
 from tensortide.errors import CaptureError, DataDependent
 from tensortide.recorder.known import KNOWN_NUMEL
 from tensortide.recorder.reading import Part, Place, part_of, reader
+from tensortide.recorder.remedies import FAKE, Remedy
 from tensortide.recorder.rounds import STUCK_ROUNDS, Rounds
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import FakeTensor, OpOverload, disable_current_modes, pytree
@@ -46,8 +47,8 @@ class Picked(int):
 class Values:
     """The stand-ins of one capture. ``given`` are values from the user, by line: ``{"train.py:41": 128}``."""
 
-    def __init__(self, given: Mapping[str, Number] | None = None) -> None:
-        self.given = dict(given or {})
+    def __init__(self, given: Mapping[str, Number] | None = None, remedy: Remedy = FAKE) -> None:
+        self.given, self.remedy = dict(given or {}), remedy
         self.used: set[str] = set()
         """Places of ``given`` that have been used."""
         self.taken: dict[Place, list[Number]] = {}
@@ -157,7 +158,7 @@ class Values:
         error = DataDependent(
             f"a loop of the step waits for a value that fake tensors do not have: {why}\n"
             f"  at {place.file}:{place.line}: {place.text}\n"
-            f"Capture on real tensors with --real (real=True){other}."
+            f"{self.remedy.sentence[:-1]}{other}."
         )
         error.reason = f"a loop waits for {place.text} at {place}"
         return error
