@@ -10,8 +10,8 @@ from tensortide.formulas.formulas_file import load_formulas, save_formulas
 from tensortide.formulas.invert import solve
 from tensortide.formulas.projection import DOMAINS, PPOPP19, Domain, Projection, project
 from tensortide.formulas.result import Regime, Row, Symbolic
-from tensortide.formulas.search import Solution
 from tensortide.formulas.shares import Share, shares
+from tensortide.formulas.solution import Solution
 from tensortide.formulas.sweep import Sweep, geometric, sweep
 
 __all__ = [

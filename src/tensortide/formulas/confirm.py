@@ -12,7 +12,7 @@ from tensortide.cost.evaluate import Resolver
 from tensortide.errors import ExpressionError, TensortideError
 from tensortide.formulas.formulas import Formulas, shown, told
 from tensortide.formulas.result import Symbolic
-from tensortide.formulas.search import Solution
+from tensortide.formulas.solution import Solution
 from tensortide.formulas.space import Scalar
 from tensortide.graph.model import Graph
 from tensortide.memory import footprint_bytes

@@ -6,7 +6,8 @@ import msgspec
 
 from tensortide.errors import ExpressionError
 from tensortide.formulas.formulas import Formulas
-from tensortide.formulas.search import EVERY, Search, Solution, Unlimited, Want, number
+from tensortide.formulas.search import EVERY, Search, Unlimited, number
+from tensortide.formulas.solution import Solution, Want
 from tensortide.formulas.target import target_of
 
 

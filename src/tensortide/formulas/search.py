@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -18,12 +17,10 @@ from tensortide.expr.atoms import KINDS
 from tensortide.expr.expr import Number, Opaque
 from tensortide.formulas.crossing import Line, first
 from tensortide.formulas.formulas import Formulas, shown
+from tensortide.formulas.solution import Solution, Want
 from tensortide.formulas.sweep import geometric
 from tensortide.formulas.target import Target
-from tensortide.shown import Shown
 from tensortide.units import format_bytes, format_count
-
-Want: TypeAlias = Literal["largest", "smallest", "nearest"]
 
 HIGHEST = 1 << 40
 """The largest value that is tried."""
@@ -31,39 +28,6 @@ _STEPS = 100_000
 """Values that are tried for one that divides as it should."""
 EVERY = 4096
 """Values from 1 that are all looked at where nothing is proved; then they get sparse."""
-
-
-class Solution(Shown, msgspec.Struct, frozen=True, kw_only=True):
-    """``value`` of ``symbol`` is the ``kind`` (largest, smallest, nearest) that meets ``target`` as ``reached``.
-
-    ``beyond`` is the next legal value, which does not meet it, and what it would reach; where the target is not what
-    ends the values that meet it, ``limited_by`` is the condition that does; if nothing does, the value is the largest
-    tested one, and ``unlimited`` is true. ``by_shape`` says that the target is met on
-    one side of one value only, by the shape of the formulas; otherwise values were scanned. ``extrapolated``: symbols
-    outside of the ranges in which the formulas were tested, with these.
-
-    ``proved``: that it is so, and captures at ``captured`` (the value, and the next one) have the totals that the
-    formulas give. ``unchecked`` says why there are no such captures.
-    """
-
-    SECTION = "solution"
-
-    symbol: str
-    target: str
-    kind: Want
-    value: int
-    reached: float
-    in_bytes: bool
-    beyond: tuple[int, float] | None
-    limited_by: str
-    unlimited: bool
-    by_shape: bool
-    setting: dict[str, int]
-    totals: dict[str, int]
-    extrapolated: dict[str, tuple[int, int]] = {}
-    proved: bool = False
-    captured: tuple[int, ...] = ()
-    unchecked: str = "formulas alone were given; confirm() captures the step"
 
 
 class Unlimited(ExpressionError):

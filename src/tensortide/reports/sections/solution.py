@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tensortide.formulas.formulas import told
-from tensortide.formulas.search import Solution
+from tensortide.formulas.solution import Solution
 from tensortide.reports.blocks import (
     AnyBlock,
     Column,

@@ -1,0 +1,44 @@
+"""Solutions: the value of a hyperparameter that meets a target, and what it rests on."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from tensortide.shown import Shown
+
+Want: TypeAlias = Literal["largest", "smallest", "nearest"]
+
+
+class Solution(Shown, msgspec.Struct, frozen=True, kw_only=True):
+    """``value`` of ``symbol`` is the ``kind`` (largest, smallest, nearest) that meets ``target`` as ``reached``.
+
+    ``beyond`` is the next legal value, which does not meet it, and what it would reach; where the target is not what
+    ends the values that meet it, ``limited_by`` is the condition that does; if nothing does, the value is the largest
+    tested one, and ``unlimited`` is true. ``by_shape`` says that the target is met on
+    one side of one value only, by the shape of the formulas; otherwise values were scanned. ``extrapolated``: symbols
+    outside of the ranges in which the formulas were tested, with these.
+
+    ``proved``: that it is so, and captures at ``captured`` (the value, and the next one) have the totals that the
+    formulas give. ``unchecked`` says why there are no such captures.
+    """
+
+    SECTION = "solution"
+
+    symbol: str
+    target: str
+    kind: Want
+    value: int
+    reached: float
+    in_bytes: bool
+    beyond: tuple[int, float] | None
+    limited_by: str
+    unlimited: bool
+    by_shape: bool
+    setting: dict[str, int]
+    totals: dict[str, int]
+    extrapolated: dict[str, tuple[int, int]] = {}
+    proved: bool = False
+    captured: tuple[int, ...] = ()
+    unchecked: str = "formulas alone were given; confirm() captures the step"
