@@ -62,7 +62,8 @@ def with_others(found: Symbolic, sampler: Sampler, limits: Limits, derived: Call
     space, symbols = sampler.space, found.formulas.defaults
     for threshold, setting in list(zip(found.thresholds, limits.beyond, strict=True))[:_OTHERS]:
         condition = _other_side(threshold.condition)
-        if condition.relation == "==" and space.at(condition, {}) is False:
+        at_one = condition != opposite(threshold.condition)
+        if at_one and not space.at(condition, {}):
             continue
         other = sampler.beyond(condition, setting)
         with contextlib.suppress(WorkloadError, ExpressionError):
