@@ -330,7 +330,9 @@ def test_what_fails_on_fake_tensors_only_runs_on_real_ones() -> None:
 
     graph = capture(step)
     validate(graph)
-    assert "fake ones failed: RuntimeError" in graph.meta.assumptions[0]
+    assert "fake ones failed: nested tensors of the strided layout" in graph.meta.assumptions[0]
+    with pytest.raises(CaptureError, match="enable_nested_tensor=False"):
+        capture(step, real=False)
 
     def broken() -> None:
         raise KeyError("mine")
