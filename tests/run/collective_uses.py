@@ -1,11 +1,9 @@
-"""Ways to use communication, each of which leaves the same behind under a tight budget; and random programs of it."""
+"""Ways to use communication, each of which leaves the same behind under a tight budget."""
 
 from __future__ import annotations
 
 import gc
-import random
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -236,98 +234,4 @@ def same(rank: int, world: int, compiled: bool) -> dict[str, tuple[bool, int]]:
             del made
             found[use.__name__] = right, len(memory.runtime.engine.in_use)
     assert memory.usage.recomputations > 0
-    return found
-
-
-# -- random programs ---------------------------------------------------------------------------------
-
-
-class Program:
-    """A few dozen ops and collectives on tensors that it holds, in the same order on every rank for the same seed."""
-
-    def __init__(self, seed: int, rank: int, world: int) -> None:
-        self.dice, self.rank, self.world = random.Random(seed), rank, world
-        self.held = [torch.linspace(-1, 1, COUNT) * (rank + 1 + at) for at in range(3)]
-        self.works: list[tuple[dist.Work, list[Tensor]]] = []
-
-    def run(self) -> list[Tensor]:
-        for _ in range(40):
-            x, y = self.ready(), self.ready()
-            move = self.dice.choice(MOVES)
-            self.held += move(self, x, y)
-            while len(self.held) > 12:
-                self.held.pop(self.dice.randrange(len(self.held)))
-            if self.dice.random() < 0.1:
-                press()
-        self.wait()
-        return [t.clamp(-9, 9).clone() for t in self.held]
-
-    def ready(self) -> Tensor:
-        """One of the tensors that no communication under way uses."""
-        busy = {t.untyped_storage()._cdata for _, tensors in self.works for t in tensors}
-        free = [t for t in self.held if t.untyped_storage()._cdata not in busy]
-        if not free or self.dice.random() < 0.1:
-            self.wait()
-            free = self.held
-        return self.dice.choice(free)
-
-    def begun(self, call: Callable[..., Any], *tensors: Tensor) -> None:
-        """Begin a collective on ``tensors``; perhaps it is waited for later."""
-        late = self.dice.random() < 0.5
-        work = call(*tensors, async_op=late)
-        if late:
-            self.works.append((work, list(tensors)))
-
-    def wait(self) -> None:
-        for work, _ in self.works:
-            work.wait()
-        self.works.clear()
-
-
-def _plain(program: Program, x: Tensor, y: Tensor) -> list[Tensor]:
-    return [program.dice.choice([torch.sin, torch.tanh, torch.cos])(x) + y]
-
-
-def _in_place(program: Program, x: Tensor, y: Tensor) -> list[Tensor]:
-    x.mul_(0.5)
-    return []
-
-
-def _reduced(program: Program, x: Tensor, y: Tensor) -> list[Tensor]:
-    program.begun(dist.all_reduce, x)
-    return []
-
-
-def _whole(program: Program, x: Tensor, y: Tensor) -> list[Tensor]:
-    whole = torch.empty(program.world * COUNT)
-    program.begun(dist.all_gather_into_tensor, whole, x)
-    return [whole[COUNT:][:COUNT]]
-
-
-def _part(program: Program, x: Tensor, y: Tensor) -> list[Tensor]:
-    part = torch.empty(COUNT)
-    program.begun(dist.reduce_scatter_tensor, part, torch.cat([x, y]))
-    return [part]
-
-
-def _functional(program: Program, x: Tensor, y: Tensor) -> list[Tensor]:
-    return [functional.all_reduce(x.sin(), "sum", _group()) + y]
-
-
-def _broadcast(program: Program, x: Tensor, y: Tensor) -> list[Tensor]:
-    dist.broadcast(y, program.dice.randrange(program.world))
-    return []
-
-
-MOVES = (_plain, _plain, _plain, _plain, _in_place, _reduced, _whole, _part, _functional, _broadcast)
-
-
-def programs(rank: int, world: int, seeds: list[int]) -> list[tuple[int, bool, int]]:
-    """For each of ``seeds``: whether its program leaves the same behind under a budget, and recomputations."""
-    found = []
-    for seed in seeds:
-        plain = Program(seed, rank, world).run()
-        with budget(ROOM * 3 // 2) as memory:
-            tight = Program(seed, rank, world).run()
-        found.append((seed, all(map(identical, tight, plain)), memory.usage.recomputations))
     return found
