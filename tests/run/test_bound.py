@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from tensortide.errors import BudgetInfeasible, SlowBudget
 from tensortide.plans.remat.policies import State
-from tensortide.run import engine
+from tensortide.run import real_memory
 from tensortide.run.block import storage_of
 from tensortide.run.budget import Budget
 from tensortide.run.sizes import sizes_on
@@ -291,7 +291,7 @@ def test_workspace_is_no_reason_to_give_up() -> None:
 
 
 def test_a_budget_under_which_most_time_is_recomputation_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "NOTICED_NS", 0)
+    monkeypatch.setattr(real_memory, "NOTICED_NS", 0)
     model, x = Deep(), torch.randn(1024, 16)
     step(model, x)
     gc.collect()
@@ -319,8 +319,8 @@ def far_back(sums: list[torch.Tensor]) -> None:
 
 
 def test_an_op_that_needs_too_many_others_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "LEAST_ENDLESS", 20)
-    monkeypatch.setattr(engine, "ENDLESS", 0)
+    monkeypatch.setattr(real_memory, "LEAST_ENDLESS", 20)
+    monkeypatch.setattr(real_memory, "ENDLESS", 0)
     sums = [torch.ones(1024)]
     with Budget(UNLIMITED) as probe:
         limit = probe.resident_bytes + 5 * sums[0].nbytes

@@ -17,6 +17,7 @@ from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
     from tensortide.run.execution import Ran
+    from tensortide.run.residence import Residence
     from tensortide.run.runtime import Runtime
 
 T = TypeVar("T")
@@ -79,7 +80,7 @@ class _DoesNotFit(RuntimeError):
     """The allocator was asked beforehand."""
 
 
-def repeated(runtime: Runtime, what: Any, asked: int, room: Room, attempt: Callable[[], T]) -> T:
+def repeated(runtime: Residence, what: Any, asked: int, room: Room, attempt: Callable[[], T]) -> T:
     """The result of ``attempt``, which has failed: it was denied ``asked`` bytes (0: unknown) and needs ``room``.
 
     First as many bytes are evicted as were asked for, then twice as many, and so on; at last everything. The budget is
@@ -120,7 +121,7 @@ def repeated(runtime: Runtime, what: Any, asked: int, room: Room, attempt: Calla
     raise failed(runtime, what, "all that can be evicted was" if bare else f"nor did {MOST_ATTEMPTS} more attempts")
 
 
-def failed(runtime: Runtime, what: Any, reason: str) -> BudgetInfeasible:
+def failed(runtime: Residence, what: Any, reason: str) -> BudgetInfeasible:
     """The error for an op that cannot be run again."""
     engine = runtime.engine
     return BudgetInfeasible(
@@ -130,7 +131,7 @@ def failed(runtime: Runtime, what: Any, reason: str) -> BudgetInfeasible:
     )
 
 
-def _warn(runtime: Runtime, what: Any, before: int) -> None:
+def _warn(runtime: Residence, what: Any, before: int) -> None:
     if runtime.lowered_from:
         return
     runtime.lowered_from = before

@@ -10,7 +10,7 @@ from tensortide.replays.remat.simulation import UNLIMITED
 from tensortide.run.tables import NOTHING
 
 if TYPE_CHECKING:
-    from tensortide.run.engine import LiveEngine
+    from tensortide.run.real_memory import RealMemory
 
 TRIES = 3
 """Steps of one kind that the policy decides, before the best of them is followed."""
@@ -41,7 +41,7 @@ class Decision(NamedTuple):
     place: int
     """its place among the results,"""
     trail: int
-    """and what ran up to then (``LiveEngine.trail``)."""
+    """and what ran up to then (``Counters.trail``)."""
     op: int
     """The op that needed room."""
     idle: int
@@ -76,14 +76,14 @@ class Repeats:
     """Lets the decisions of ``engine`` be those of the best step seen so far that began like the step at hand.
 
     A step begins with its first decision after memory has been low: half of what can be evicted was not needed. It is
-    recognised by the ops that ran before (``LiveEngine.trail``), the budget, the policy, and the memory at the low.
+    recognised by the ops that ran before (``Counters.trail``), the budget, the policy, and the memory at the low.
     The first steps of a kind are decided by the policy; then that is followed which lost least time, as long as the
     program agrees: what is to be evicted is found by the op that made it, its position and the ops before it. Where it
     does not, the policy decides for the rest of the step. How much is evicted is never the record's to say: only what
     goes first. ``watchers``: while ops are watched, the policy decides.
     """
 
-    def __init__(self, engine: LiveEngine) -> None:
+    def __init__(self, engine: RealMemory) -> None:
         self.engine = engine
         self.watchers: Collection[Any] = ()
         self.best: dict[Beginning, Best] = {}

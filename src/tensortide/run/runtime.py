@@ -1,4 +1,4 @@
-"""The dispatch mode under which every op finds its inputs in memory and room for its outputs."""
+"""The dispatch mode under which the program's ops run, are timed and remembered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import torch
 
 from tensortide.errors import BudgetInfeasible, RunError
 from tensortide.plans.remat.policies import Policy
-from tensortide.recorder.recorder import Mode
 from tensortide.recorder.torch_compat import HigherOrderOperator, current_graph_task_id
 from tensortide.replays.remat.simulation import OutOfMemory, Thrashing
 from tensortide.run.access import Access
@@ -30,17 +29,16 @@ from tensortide.run.block import (
     tensors_of,
 )
 from tensortide.run.composites import Composites, all_strided
-from tensortide.run.device import asked_bytes, device_of
-from tensortide.run.engine import LiveEngine
+from tensortide.run.device import asked_bytes
 from tensortide.run.execution import Execution
 from tensortide.run.in_flight import InFlight, Listener
 from tensortide.run.interrupts import Interrupts
 from tensortide.run.limit import advice, infeasible
 from tensortide.run.operators import Operator, generators_of, operator_of, operators
-from tensortide.run.out_of_memory import failed, repeated
+from tensortide.run.out_of_memory import failed
+from tensortide.run.residence import Residence
 from tensortide.run.settings import Settings, snapshot, stale
 from tensortide.run.sizes import NO_ROOM, Room, sizes_on
-from tensortide.run.storages import Storages
 from tensortide.run.threads import take_off, tracing
 from tensortide.run.torch_compat import push_mode
 from tensortide.run.unfilled import covers
@@ -61,7 +59,7 @@ Watcher: TypeAlias = Callable[[Callable[..., Any], Operator, Sequence[Any], dict
 """Wrapper around every op of the program: does the first argument on the others, and returns its result."""
 
 
-class Runtime(Mode):
+class Runtime(Residence):
     """Runs the program's ops under a budget: before an op it evicts what does not fit and recomputes missing inputs.
 
     Storages on other devices than ``device`` count nothing and are left alone.
@@ -76,18 +74,9 @@ class Runtime(Mode):
         workspace: bool = True,
         interrupts: Interrupts | None = None,
     ) -> None:
-        super().__init__()
-        self.engine = LiveEngine(policy, budget_bytes, clock)
-        self.device = device
-        self.storages = Storages(self.engine, device)
-        self.known, self.pending = self.storages.known, self.storages.pending
-        self.unfilled = self.storages.unfilled
+        super().__init__(policy, budget_bytes, device, clock)
         self._read, self._written, self._fresh = self.storages.read, self.storages.written, self.storages.fresh
-        self.hardware = device_of(device)
-        self.streams = self.storages.streams = self.engine.streams = self.hardware.streams()
         self.timer = self.engine.timer = self.hardware.timer() if clock is time.perf_counter_ns else None
-        self.lowered_from = 0
-        """The budget before the device ran out of memory; 0 if it never did."""
         self.clock = clock
         self.thread = get_ident()
         self.interrupts = interrupts or Interrupts()
@@ -203,7 +192,6 @@ class Runtime(Mode):
         return operator.kernel(*args, **kwargs)
 
     def _run(self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        engine = self.engine
         self._catch_up()
         written: Sequence[Value] = ()
         blind: Sequence[Value] = ()
@@ -230,9 +218,7 @@ class Runtime(Mode):
         call = None
         if operator.repeatable and (0 not in [value.block.nbytes for value in values] or not self._elsewhere(tensors)):
             inputs = [None if value in blind else value for value in values] if blind else values
-            call = Recomputable(operator.func, template, named, inputs, engine.ops, torch.is_grad_enabled())
-            call.held, call.settings = held, engine.settings
-            call.backward = not call.gradients and current_graph_task_id() >= 0
+            call = self._recomputable(operator, template, named, inputs, held)
             if operator.random:  # before anything is recomputed
                 call.generators = [(g, g.get_state()) for g in generators_of(args, kwargs, tensors)]
         room = self.room = self.sizes.room(operator, marks, template, named, args, kwargs)
@@ -243,6 +229,20 @@ class Runtime(Mode):
             call.generators = [(g, before) for g, before in call.generators if not torch.equal(before, g.get_state())]
         self._note(operator, call, written, blind, result, cost_ns, room, most_bytes)
         return result
+
+    def _recomputable(
+        self,
+        operator: Operator,
+        args: list[Template],
+        kwargs: dict[str, Template],
+        inputs: Sequence[Value | None],
+        held: list[Storage],
+    ) -> Recomputable:
+        """The call of ``operator`` that is about to run."""
+        call = Recomputable(operator.func, args, kwargs, inputs, self.engine.ops, torch.is_grad_enabled())
+        call.held, call.settings = held, self.engine.settings
+        call.backward = not call.gradients and current_graph_task_id() >= 0
+        return call
 
     def _catch_up(self) -> None:
         """Take note of what has happened since the last op: communication that is complete, storages that the program
@@ -365,120 +365,13 @@ class Runtime(Mode):
         self._shrink()
         return result
 
-    def exceeded(self, _: Any = None) -> None:
-        """Evict what is more than the limit."""
-        self.promote()
-        self._shrink()
-
     def changed(self, settings: Settings) -> None:
         """The program has changed ``settings`` of the process."""
         self.engine.settings = settings
         for call in self.prototypes:
             call.settings = settings
 
-    def promote(self) -> None:
-        """Report all ops so far to the engine."""
-        self.pending.promote(self.engine.ops)
-        self.unfilled.pin_reported()
-
-    def ready(
-        self, values: Sequence[Value], held: list[Storage], written: Sequence[Value], resident: bool, room: Room
-    ) -> Any:
-        """Make ``values`` resident, and ``room``, and secure what depends on values about to be ``written``. Those of
-        ``values`` that can no longer be recomputed are added to ``held``. None if nothing had to be done, and so
-        nothing is locked: nothing is evicted until the op is over."""
-        engine = self.engine
-        if self.streams is not None:
-            self.streams.use([value.block for value in values])
-        if resident and engine.memory + room.nbytes + room.workspace_bytes <= engine.budget:
-            for value in written:
-                storage = value.block.storage
-                if storage != PENDING and (engine.children[storage] or not engine.fixed[storage]):
-                    break  # the engine must hear before it is overwritten
-            else:
-                return None
-        self.promote()
-        read = dict.fromkeys(value.block for value in values)
-        for block in read:
-            if engine.fixed[block.storage]:
-                held.append(block.bytes())
-            block.read = engine.epoch
-        inputs = [engine.newest(block.storage) for block in read]
-        overwritten = dict.fromkeys(value.block.storage for value in written)
-        return self._prepare(inputs, overwritten, room.nbytes, room.workspace_bytes)
-
-    def prepared(self, _: Any, *needs: Any) -> Any:
-        """``ready``, for the compiled core; NotImplemented where the device has too little memory for it: Python finds
-        out again, and knows an answer."""
-        try:
-            return self.ready(*needs)
-        except RuntimeError as error:
-            if asked_bytes(error) is None:
-                raise
-            return NotImplemented
-
-    def bring(self, storage: int) -> None:
-        self.promote()
-        self.engine.abandon(self._prepare([self.engine.newest(storage)], (), 0))
-
-    def _prepare(self, inputs: Sequence[int], overwritten: Any, nbytes: int, workspace_bytes: int = 0) -> Any:
-        """As the engine does; garbage in cycles is collected, and communication waited for, before an op is refused as
-        too large. A recomputation that finds too little memory on the device is run again after evictions."""
-        attempt = functools.partial(self.engine.prepare, inputs, overwritten, nbytes, workspace_bytes)
-        try:
-            return attempt()
-        except OutOfMemory:
-            gc.collect()
-            self.in_flight.wait()
-            return attempt() if not self.lowered_from else self._prepare_beyond(attempt)
-        except RuntimeError as error:
-            asked = asked_bytes(error)
-            if asked is None:
-                raise
-        return repeated(self, "a recomputation", asked, Room(nbytes), attempt)
-
-    def _shrink(self) -> None:
-        """Evict what is over the budget, after an op that made more than was known; a lowered budget gives way."""
-        try:
-            self.engine.make_room(0)
-        except OutOfMemory:
-            if self.engine.memory > self.lowered_from:
-                raise
-            self.engine.budget = self.engine.memory
-
-    def _prepare_beyond(self, attempt: Callable[[], Any]) -> Any:
-        """Prepare an op that does not fit into the lowered budget: perhaps there is more memory by now."""
-        try:
-            return attempt()
-        except OutOfMemory as error:
-            short = error.shortage
-            if short is None or short.asked_bytes + short.held_bytes > self.lowered_from:
-                raise
-            self.engine.budget = short.asked_bytes + short.held_bytes
-        return attempt()
-
-    # Storages
-
-    def storage(self, tensor: torch.Tensor) -> int:
-        """The engine's number for the storage of ``tensor``."""
-        block = self.storages.value(tensor).block
-        if block.storage == PENDING:
-            self.promote()
-        return block.storage
-
-    def restore(self) -> None:
-        """Put back whatever the program still holds, at the end."""
-        if self.streams is not None:
-            self.streams.order()
-        for _ in range(2):
-            try:
-                self.engine.restore()
-                return
-            except RuntimeError as error:
-                if asked_bytes(error) is None:
-                    raise
-            self.hardware.reclaim()
-        raise failed(self, "leaving the budget", "tensors that were evicted cannot come back, and are lost")
+    # The end
 
     def close(self) -> None:
         """Forget everything, since an error that the program keeps may refer to this: tensors are ordinary tensors
