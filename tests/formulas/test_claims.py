@@ -1,7 +1,4 @@
-"""Formulas of ordinary workloads claim nothing that a capture contradicts, find most totals, and so does ``solve``.
-
-Cases marked as failing are known faults: where one passes, its mark goes.
-"""
+"""Formulas of ordinary workloads claim nothing that a capture contradicts, find most totals, and so does ``solve``."""
 
 from __future__ import annotations
 
@@ -16,8 +13,6 @@ from tests.formulas.judge import Truth, judged, verdicts
 from tests.formulas.ordinary_models import CASES
 
 pytestmark = pytest.mark.slow
-
-missing = pytest.mark.xfail(strict=True, reason="not found")
 
 
 @functools.cache
@@ -79,7 +74,7 @@ def test_a_proved_solution_holds(name: str, symbol: str, goal: str, met: int) ->
         "positions",
         "widest",
         "timestep",
-        pytest.param("convolution", marks=missing),
+        "convolution",
         "unpadded",
         "audio",
         "capacity",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensortide.expr import Expr, ceil_ratio, constant, power, symbol
+from tensortide.expr import Expr, ceil_ratio, constant, floor_ratio, power, symbol
 from tensortide.formulas.terms import BASES, basis_terms, determined, fitted
 
 LAYERS, LEVELS, HIDDEN, BATCH = map(symbol, ("layers", "levels", "hidden", "batch"))
@@ -50,6 +50,23 @@ def test_a_pyramid_rounds_up() -> None:
     truth = HIDDEN * ceil_ratio(LAYERS, constant(2)) + BATCH
     assert fit(truth, along("layers", 4), terms) == truth
     assert fit(truth, along("layers", 4), basis_terms({"layers": BASES[0]})) is None
+
+
+def test_a_size_that_is_divided_by_repetitions() -> None:
+    """Pieces of a sequence: all but the last are as long as its length over their number, rounded up."""
+    seq, pieces = symbol("seq"), symbol("pieces")
+    points = [{"pieces": value} for value in range(2, 6)]
+    for piece in (ceil_ratio(seq, pieces), floor_ratio(seq, pieces)):
+        last = seq - piece * (pieces - 1)
+        for truth in (HIDDEN * (piece * (pieces - 1) + BATCH) + last * 3, last, piece):
+            assert fit(truth, points, basis_terms({"pieces": BASES[0]})) == truth
+
+
+def test_what_comes_with_every_third_layer() -> None:
+    third = ceil_ratio(LAYERS - 2, constant(3)) * HIDDEN + LAYERS * BATCH
+    found = (fit(third, along("layers", len(basis) + 2), basis_terms({"layers": basis})) for basis in BASES)
+    expr = next(expr for expr in found if expr is not None)
+    assert expr.subs({"layers": 31}) == third.subs({"layers": 31})
 
 
 def test_a_figure_that_no_basis_explains() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tensortide import capture, symbolic
+from tensortide import capture, symbolic, timeline
 from tensortide.cost import count
 from tensortide.formulas import Symbolic, load_formulas, save_formulas
 from tests.formulas.workloads import coded
@@ -28,6 +28,14 @@ def test_the_explained_part_and_the_rest_make_the_total(found: Symbolic) -> None
     assert part.known.evaluate(found.formulas.defaults) + sum(missing) == whole
     larger = count(capture(coded, hyperparameters={"batch": 50, "hidden": 70}, real=False)).total.flops
     assert part.known.evaluate({"batch": 50, "hidden": 70, "code": 5}) + sum(missing) == larger
+
+
+def test_bytes_of_storages_that_are_explained_are_a_lower_bound(found: Symbolic) -> None:
+    line = timeline(capture(coded, real=False), workspace=False)
+    for total, whole in (("footprint_bytes", line.footprint_bytes), ("peak_bytes", line.peak_bytes)):
+        part = found.formulas.partial[total]
+        assert part.missing
+        assert 0 < part.known.evaluate(found.formulas.defaults) < whole
 
 
 def test_it_is_no_total(found: Symbolic) -> None:

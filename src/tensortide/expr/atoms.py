@@ -242,6 +242,29 @@ KINDS: dict[str, Kind] = {
 """The kinds by name."""
 
 
+def replaced(expr: Expr, values: Mapping[Opaque, Expr]) -> Expr:
+    """The expression with ``values`` in the places of opaque atoms, of their arguments too."""
+    if not any(isinstance(atom, Opaque) for atom in expr.atoms):
+        return expr
+    result = constant(0)
+    for monomial, coefficient in expr.terms.items():
+        term = constant(coefficient)
+        for atom, exponent in monomial:
+            if isinstance(atom, Opaque):
+                known = values.get(atom)
+                base = known if known is not None else _refolded(atom, values)
+                term = term * base**exponent if exponent > 0 else term / base**-exponent
+            else:
+                term = term * Expr({((atom, exponent),): 1})
+        result = result + term
+    return result
+
+
+def _refolded(atom: Opaque, values: Mapping[Opaque, Expr]) -> Expr:
+    parts = [replaced(part, values) for part in atom.arguments]
+    return Expr({((atom, 1),): 1}) if tuple(parts) == atom.arguments else KINDS[atom.name].fold(*parts)
+
+
 def called(name: str) -> tuple[Kind, Callable[..., Expr]] | None:
     """The kind that ``parse`` reads under ``name``, and the function of what is written; None if there is none."""
     return next(((kind, kind.calls[name]) for kind in KINDS.values() if name in kind.calls), None)

@@ -11,7 +11,7 @@ from tensortide.expr.atoms import alternatives
 from tensortide.formulas.checks import PEAKS, Checks
 from tensortide.formulas.formulas import Formulas, Partial
 from tensortide.formulas.limits import Limits
-from tensortide.formulas.measure import FOOTPRINT, MEASURES, Figure, Group, Moment, numeric
+from tensortide.formulas.measure import EXPLAINED, FOOTPRINT, MEASURES, Figure, Group, Moment, numeric
 from tensortide.formulas.region import divisible, folded, quotients, simplified, sizes
 from tensortide.formulas.result import Regime, Row, Symbolic
 from tensortide.formulas.sampler import Sampler
@@ -96,6 +96,11 @@ class Assembly:
         for study in self._studies:
             for storage in study.unsolved[:1]:
                 self._numeric[f"footprint and peaks: the bytes of {storage} follow no expression"] = None
+        missing = dict.fromkeys(f"the bytes of {s}" for study in self._studies for s in study.unsolved)
+        known = {"footprint_bytes": self._checks.found.get(Figure(EXPLAINED)), PEAKS[0]: self._checks.explained_peak}
+        for name, expr in known.items():
+            if missing and expr is not None:
+                self._partial[name] = Partial(known=expr, missing=missing)
         return self._checks.found.get(Figure(FOOTPRINT))
 
     def _held(self, name: str) -> Expr | None:
@@ -157,12 +162,11 @@ class Assembly:
         # what divides at every structure; at some it may be more, which the declared conditions say or the values show
         terms = set.intersection(*(set(quotients(sizes(study.graph))) for study in self._studies))
         bounds = [Condition(symbol(name) - 1, ">") for name, value in self._checks.lowest.items() if value > 1]
-        asked = dict.fromkeys(c for study in self._studies for c in study.asked)
         found = (
             *bounds,
             *self._checks.apart,
             *divisible(list(terms)),
-            *self._relied_on(asked),
+            *self._relied_on(self._structures.asked),
         )
         return folded((*self._declared(), *self._limits.guards, *found))
 

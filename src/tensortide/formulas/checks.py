@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from tensortide.expr import Condition, Expr, symbol, total
 from tensortide.expr.atoms import alternatives
 from tensortide.formulas.far import lowest_setting
-from tensortide.formulas.measure import Figure, Figures, Group, Moment, numeric
-from tensortide.formulas.peaks import SEARCHED_OPS, falls_short, largest
+from tensortide.formulas.measure import EXPLAINED, Figure, Figures, Group, Moment, numeric
+from tensortide.formulas.peaks import EXPLAINED_COLUMN, SEARCHED_OPS, falls_short, largest
 from tensortide.formulas.region import quotients, sizes
 from tensortide.formulas.sampler import Sample, Sampler, shown
 from tensortide.formulas.space import Setting
@@ -47,9 +47,11 @@ class Checks:
         self.fixed = {n: v for n, v in structures.base.items() if n in structures.dropped}
         names = (*PEAKS, *_LEAST)
         self.peaks = {name: _peak(found, column, structures.typical) for column, name in enumerate(names)}
+        self.explained_peak = _peak(found, EXPLAINED_COLUMN, structures.typical)
+        """The peak of the storages whose bytes have an expression, where not all have one."""
         self.wrong: list[str] = []
         self._searched = self.peaks[_LEAST[1]] is not None
-        self.lowest = {n: 1 for n in sampler.space.over if n not in structures.dropped}
+        self.lowest = {n: structures.lowest.get(n, 1) for n in sampler.space.over if n not in structures.dropped}
         self.only: dict[str, list[Condition]] = {}
         self.apart: list[Condition] = []
         self.right: list[Setting] = []
@@ -158,7 +160,7 @@ class Checks:
         ones = [name for name in self._structures.sizes if self._sampler.space.allows({**small, name: 1})]
         if self._ones_right or self._right_at_ones(small):
             ones = []
-        for name in [*ones, *self._structures.names]:
+        for name in [*ones, *(name for name in self._structures.names if self.lowest[name] == 1)]:
             sample = self._one(name, small)
             if sample is None:
                 continue
@@ -218,7 +220,9 @@ class Checks:
         return sample
 
     def wrong_peaks(self, sample: Sample) -> list[str]:
-        """The peaks whose expressions are not what the capture says."""
+        """The peaks whose expressions are not what the capture says; none of a structure in which none is claimed."""
+        if not self._structures.claims_moments(sample.setting):
+            return []
         return [n for n, peak in self.peaks.items() if peak is not None and self._peak_wrong(n, peak, sample)]
 
     def wrong_at(self, sample: Sample) -> list[Figure]:
@@ -227,7 +231,12 @@ class Checks:
         wrong = []
         for figure, expr in self.found.items():
             number = numbers.pop(figure, 0)
-            if not isinstance(figure.of, Moment) and expr is not None and _at(expr, sample.setting) != number:
+            if (
+                not isinstance(figure.of, Moment)
+                and figure.of != EXPLAINED
+                and expr is not None
+                and _at(expr, sample.setting) != number
+            ):
                 wrong.append(figure)
         return wrong + [figure for figure, number in numbers.items() if number]
 

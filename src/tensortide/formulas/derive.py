@@ -11,6 +11,7 @@ from typing import Any
 
 from tensortide.cost.evaluate import Resolver
 from tensortide.errors import WorkloadError
+from tensortide.expr.show import text
 from tensortide.formulas.assemble import Assembly
 from tensortide.formulas.checks import PEAKS, Checks
 from tensortide.formulas.limits import Limits
@@ -19,7 +20,8 @@ from tensortide.formulas.result import Symbolic
 from tensortide.formulas.sampler import Sample, Sampler, shown
 from tensortide.formulas.sides import on_the_side_of_the_defaults, stay_at_home, with_others
 from tensortide.formulas.space import SMALL, Scalar, Space
-from tensortide.formulas.structure import Structures, structural
+from tensortide.formulas.structure import Structures, not_empty, structural, tightened
+from tensortide.formulas.turns import counted, turns
 
 _COUNTEREXAMPLES = 3
 """Counterexamples to refit with before a contradicted formula is dropped."""
@@ -94,10 +96,19 @@ def _derived(sampler: Sampler, *, sides: bool = True) -> Symbolic:
     if fixed:
         one, other = sampler.without(fixed, (one, other))
     changes = structural(sampler, one, other)
+    if len(changes) > 1 and (expr := turns(sampler, changes.keys() - space.turns.keys(), one)) is not None:
+        return counted(_derived(sampler.counting(expr), sides=sides), {text(expr): expr})
     sampler.spread(frozenset(space.over) - changes.keys())
     stay_at_home(sampler, {name: one.setting[name] for name in changes})
     structures = Structures(sampler, list(changes), one)
-    checks = Checks(sampler, structures, structures.fitted())
+    figures = structures.fitted()
+    least = not_empty(structures, space)
+    space.where += least
+    checks = Checks(sampler, structures, dict(figures))
+    where = tightened(space.where, least, checks.contradicting)
+    if where != space.where:
+        space.where = where
+        checks = Checks(sampler, structures, figures)
     counterexamples: list[Sample] = []
     while len(counterexamples) < _COUNTEREXAMPLES and structures.learn(checks.contradicting):
         counterexamples += checks.contradicting
@@ -127,7 +138,7 @@ def _can_vary(sampler: Sampler, name: str, one: Sample) -> bool:
 def _peak_of_later(sampler: Sampler, structures: Structures, checks: Checks) -> Checks:
     """The checks, of peaks that hold from more repetitions on if those from few were wrong."""
     since = structures.since
-    if len(since) != 1 or checks.peaks[PEAKS[0]] is not None or checks.contradicting:
+    if not since or checks.peaks[PEAKS[0]] is not None or checks.contradicting:
         return checks
     moments = structures.later(_SKIPPED)
     if moments is not None:

@@ -32,7 +32,7 @@ def far_settings(
     """
     yield _reached(space, dict.fromkeys(names, FAR), low, conditions)
     yield _reached(space, dict.fromkeys(names, NEARER), low, conditions)
-    for chosen in _families(names) if len(names) > 1 else ():
+    for chosen in families(names) if len(names) > 1 else ():
         yield _reached(space, dict.fromkeys(chosen, FAR), low, conditions)
 
 
@@ -93,9 +93,9 @@ def _affordable(ops: Expr | None, setting: Setting) -> bool:
     return ops is not None and ops.evaluate(setting) <= _MOST_OPS
 
 
-def _families(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def families(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Subsets such that none of two names is in all subsets that the other is in (Sperner, 1928)."""
-    count = next(n for n in itertools.count(2) if math.comb(n, n // 2) >= len(names))
+    count = next(n for n in itertools.count(min(2, len(names))) if math.comb(n, n // 2) >= len(names))
     places = itertools.combinations(range(count), count // 2)
     placed = dict(zip(names, places, strict=False))
     for row in range(count):

@@ -13,9 +13,10 @@ from typing import TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from tensortide.expr import sized
+from tensortide.expr import Expr, sized
 from tensortide.formulas.terms import Vector
 from tensortide.formulas.vectors import Solver
+from tensortide.formulas.windows import window_sizes
 from tensortide.graph.model import TENSOR, Call, Const, Graph, Op, Storage, Tensor, Value
 
 T = TypeVar("T")
@@ -151,12 +152,31 @@ class _Lift:
             if all(solver.solve(vector) is not None for tensor in tensors for vector in self._shapes[tensor]):
                 continue
             sizes = [vector for tensor in tensors for vector in self._shapes[tensor]]
+            self._learn_windows(op)
             near = [*sizes, *self._arguments[op.call]]
             for vector in dict.fromkeys(sizes):
-                if solver.solve(vector, near) is None and solver.settle(vector, near) is None:
+                if solver.solve(vector, near) is None and solver.settle(vector) is None:
                     self.unsolved.setdefault(vector, f"a dimension at {self._where(op)}")
         for vector in [v for v in self.unsolved if solver.solve(v) is not None]:
             del self.unsolved[vector]
+
+    def _learn_windows(self, op: Op) -> None:
+        """Let the solver know the sizes that the results of a convolution or pooling have by its meaning."""
+        key = next(key for key, index in self._calls.items() if index == op.call)
+        calls = [graph.calls[index] for graph, index in zip(self._graphs, key, strict=True)]
+        integers_of = {
+            name: _rows(list(integers(dict(call.arguments)[name])) for call in calls) for name, _ in calls[0].arguments
+        }
+        if not integers_of.keys() & {"kernel_size", "padding", "step"}:
+            return
+        solved = {name: [self._solved(vector) for vector in several] for name, several in integers_of.items()}
+        shapes = [[self._solved(vector) for vector in self._shapes[tensor]] for tensor in op.inputs]
+        transposed = dict(calls[0].arguments).get("transposed") is True
+        for expr in window_sizes(shapes, solved, transposed=transposed):
+            self._solver.learn(expr)
+
+    def _solved(self, vector: Vector) -> Expr | None:
+        return self._solver.solve(vector) or self._solver.settle(vector)
 
     def _where(self, op: Op) -> str:
         first = self._graphs[0]
@@ -198,7 +218,7 @@ class _Lift:
         """The first capture's integer, as a Size if it is solved."""
         if vector.count(vector[0]) == len(vector):
             return vector[0]
-        expr = self._solver.solve(vector, near) or self._solver.settle(vector, near)
+        expr = self._solver.solve(vector, near) or self._solver.settle(vector)
         if expr is None:
             self.unsolved.setdefault(vector, where)
             return vector[0]

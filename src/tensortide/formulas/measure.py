@@ -21,8 +21,8 @@ MEASURES = ("macs", "elementwise_flops", "bytes_read", "bytes_written")
 HELD = ("trainable", "io_bytes")
 """Sizes of what the step holds and is fed, by the names of ModelSizes."""
 
-FOOTPRINT = "footprint"
-"""The bytes of all storages."""
+FOOTPRINT, EXPLAINED = "footprint", "explained"
+"""The bytes of all storages; those of storages whose bytes have an expression, where not all have one."""
 
 
 class Group(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from tensortide.expr import Condition, Expr, Size, conditions, constant, expr_of, nonnegative, total
 from tensortide.expr.atoms import MAX
 from tensortide.expr.expr import Coefficient, Monomial, opaque
-from tensortide.formulas.measure import FOOTPRINT, Figure, Figures, Moment, agrees, pattern
+from tensortide.formulas.measure import EXPLAINED, FOOTPRINT, Figure, Figures, Moment, agrees, pattern
 from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
 from tensortide.memory.lifetimes import Lifetimes, lifetimes
@@ -35,6 +35,8 @@ _RANKS = (*range(12), *range(-12, 0))
 
 HEAVIEST = 1 << 20
 """The first rank that stands for a heaviest op, at the usual sizes and then at others, and not for a position."""
+EXPLAINED_COLUMN = 4
+"""The column of moments with the bytes of storages that have an expression, where not all have one."""
 _MIXED = 40
 """Number of mixtures of small and large sizes at which a peak is checked."""
 
@@ -42,7 +44,7 @@ _MIXED = 40
 Place: TypeAlias = tuple[str, str, str]
 """Phase, module and op of a moment."""
 Levels: TypeAlias = tuple[Expr | None, Expr | None]
-"""Bytes resident without kernels' workspace, and with it; None: some storage, or some workspace, has no expression."""
+"""Bytes resident without kernels' workspace, and with it; None: some workspace has no expression."""
 
 
 def memory(
@@ -50,6 +52,8 @@ def memory(
 ) -> tuple[Figures, dict[Condition, None], list[str]]:
     """The footprint of ``lifted`` and the moments that may be its peak; what the rules of workspace relied on; the
     storages whose bytes have no expression.
+
+    Where there are such storages, the figures are those of the others: lower bounds.
 
     ``graphs`` are the captures it was lifted from, in order, ``usual`` sizes of interest. ``fold``: only moments that
     other structures have too; else all of them.
@@ -62,11 +66,12 @@ def memory(
             values = [int(line.workspace[index]) for line in lines]
             extra[index] = agrees(expr_of(workspace_of(lifted, index, device)), values, solver)
     on_device = [i for i, storage in enumerate(lifted.storages) if storage.device == device]
-    unsolved = [_named(lifted, i) for i in on_device if _is_unsolved(lifted, graphs, i)]
+    solved = [i for i in on_device if not _is_unsolved(lifted, graphs, i)]
+    unsolved = [_named(lifted, i) for i in sorted(set(on_device) - set(solved))]
     found: dict[Place, list[Levels]] = {}
-    for index, resident in _levels(lifted, lifetimes(lifted), on_device, extra):
+    for index, resident in _levels(lifted, lifetimes(lifted), solved, extra):
         more = extra.get(index, constant(0))
-        levels = (None, None) if unsolved else (resident, None if more is None else resident + more)
+        levels = (resident, None if more is None else resident + more)
         found.setdefault(_place(lifted, index, fold), []).append(levels)
     moments: dict[Moment, Levels] = {}
     heaviest = _heaviest(found.values(), usual) if fold else itertools.repeat([])
@@ -76,9 +81,14 @@ def memory(
                 moments[Moment(*place, rank)] = group[rank]
         for number, index in enumerate(most):
             moments[Moment(*place, HEAVIEST + number)] = group[index]
-    sizes = [expr_of(lifted.storages[i].nbytes) for i in on_device]
-    figures: Figures = {Figure(FOOTPRINT): None if unsolved else total(sizes)}
-    figures |= {Figure(moment, column): e for moment, levels in moments.items() for column, e in enumerate(levels)}
+    sizes = total(expr_of(lifted.storages[i].nbytes) for i in solved)
+    figures: Figures = {Figure(FOOTPRINT): None, Figure(EXPLAINED): sizes} if unsolved else {Figure(FOOTPRINT): sizes}
+    columns = (EXPLAINED_COLUMN,) if unsolved else (0, 1)
+    figures |= {
+        Figure(m, column): level
+        for m, levels in moments.items()
+        for column, level in zip(columns, levels, strict=False)
+    }
     return figures | ({} if unsolved else _least(lifted, device, fold)), asked, unsolved
 
 

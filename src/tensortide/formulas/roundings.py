@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -68,41 +67,17 @@ def _simplest(low: Fraction, high: Fraction) -> Fraction:
     return base + 1 / _simplest(1 / (high - base), 1 / (low - base))
 
 
-def rounded_sums(
-    vector: Vector, leads: Sequence[Term], divisors: Sequence[Term], small: Sequence[Term] = ()
-) -> Iterator[Fit]:
-    """Quotients of sums, rounded down: ``floor((image + 2*padding - kernel)/stride) + 1``.
-
-    A sum is a lead, a number, and up to four of the ``small`` terms, once or twice, added or subtracted; the same of
-    fewer terms first.
-    """
+def rounded_sums(vector: Vector, leads: Sequence[Term], divisors: Sequence[Term]) -> Iterator[Fit]:
+    """Quotients of a lead and a number, rounded down: ``floor((image + 1)/2)``."""
     import numpy as np
 
     y, widths = np.array(vector, np.int64), np.array([below.values for below in divisors], np.int64)
     tops = np.array([lead.values for lead in leads], np.int64).reshape(len(leads), len(vector))
-    for lead, below, low, high in _confined((widths * y)[None] - tops[:, None], widths[None]):
-        yield _with_number(leads[lead].expr, divisors[below], low, high, leads[lead].bits, 2)
-    if not small:
-        return
-    times = _multiplicities(len(small))
-    extras = times @ np.array([term.values for term in small], np.int64)
-    for lead, below in itertools.product(range(len(leads)), range(len(divisors))):
-        shifts = widths[below] * y - tops[lead] - extras
-        for first in range(len(extras) - 1):
-            begin = first + 1 if first else 1
-            rest = shifts[begin:] - extras[first]
-            for second, _, low, high in _confined(rest[:, None], widths[below][None, None]):
-                parts = [(t, int(c)) for t, c in zip(small, times[first] + times[begin + second], strict=True) if c]
-                top = sum((term.expr * c for term, c in parts), start=leads[lead].expr)
-                bits = leads[lead].bits + sum(term.bits + length_of(c) for term, c in parts)
-                yield _with_number(top, divisors[below], low, high, bits, 2 + len(parts))
-
-
-def _confined(shifts: Any, widths: Any) -> Iterator[tuple[int, int, int, int]]:
-    """Places in the first two dimensions at which one number fits all samples, and from where to where it does."""
-    low, high = shifts.max(2), (shifts + (widths - 1)).min(2)
-    for one, other in zip(*(low <= high).nonzero(), strict=True):
-        yield int(one), int(other), int(low[one, other]), int(high[one, other])
+    shifts = (widths * y)[None] - tops[:, None]
+    low, high = shifts.max(2), (shifts + (widths[None] - 1)).min(2)
+    for lead, below in zip(*(low <= high).nonzero(), strict=True):
+        ends = int(low[lead, below]), int(high[lead, below])
+        yield _with_number(leads[lead].expr, divisors[below], *ends, leads[lead].bits, 2)
 
 
 def _with_number(top: Expr, below: Term, low: int, high: int, bits: float, free: int) -> Fit:
@@ -114,16 +89,3 @@ def _with_number(top: Expr, below: Term, low: int, high: int, bits: float, free:
     doubts = [(floor_ratio(top + n, below.expr), floor_ratio(top + n + 1, below.expr)) for n in sorted(between)]
     more = usual.get(number, length_of(number) + 1)
     return Fit(bits + below.bits + 3 + more, floor_ratio(top + number, below.expr), free, tuple(doubts))
-
-
-def _multiplicities(terms: int) -> Any:
-    """Rows that say how often each of some terms is added: up to two of them, once or twice or less than not at all."""
-    import numpy as np
-
-    rows = [np.zeros((1, terms), np.int64)]
-    for count in (1, 2):
-        for chosen in itertools.combinations(range(terms), count):
-            block = np.zeros((4**count, terms), np.int64)
-            block[:, chosen] = list(itertools.product((-1, 1, -2, 2), repeat=count))
-            rows.append(block)
-    return np.concatenate(rows)

@@ -82,8 +82,14 @@ class Sampler:
 
     def beyond(self, condition: Condition, setting: Setting) -> Sampler:
         """A sampler of what meets a condition, with the values of ``setting`` in place of defaults that do not."""
-        space = self.space.beyond(condition, setting)
-        settings = {**self.settings, **space.all}
+        return self._within(self.space.beyond(condition, setting))
+
+    def counting(self, expr: Expr) -> Sampler:
+        """A sampler with the value of ``expr``, which counts repetitions, as one more hyperparameter."""
+        return self._within(self.space.counting(expr))
+
+    def _within(self, space: Space) -> Sampler:
+        settings = {**self.settings, **{name: value for name, value in space.all.items() if name not in space.turns}}
         return Sampler(
             self._workload, space, settings, name=self.name, resolver=self._resolver, progress=self._progress
         )
@@ -110,6 +116,10 @@ class Sampler:
             if any(sample.setting[name] < _TELLING for name in small if sample) or len(set(values)) < len(values):
                 del self._samples[key]
 
+    def forget(self, setting: Setting) -> None:
+        """Let a capture count no longer among those that formulas are made from."""
+        self._samples.pop(tuple(setting[name] for name in self.space.over), None)
+
     def at(self, setting: Setting) -> Sample | None:
         """The capture at ``setting``; None if that is illegal: the workload refuses it or a condition excludes it."""
         key = tuple(setting[name] for name in self.space.over)
@@ -120,7 +130,8 @@ class Sampler:
     def _captured(self, setting: Setting) -> Sample | None:
         self._progress(f"capturing at {shown(setting)}")
         self.captures += 1
-        graph, path, made = observed(self._workload, setting, self.settings, name=self.name)
+        given = {name: value for name, value in setting.items() if name not in self.space.turns}
+        graph, path, made = observed(self._workload, given, self.settings, name=self.name)
         if isinstance(graph, str):
             self.illegal[shown(setting)] = graph
             self._learn(path)

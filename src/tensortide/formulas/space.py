@@ -7,12 +7,14 @@ import inspect
 import itertools
 import math
 import random
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tensortide.errors import WorkloadError
 from tensortide.expr import Condition, Expr, parse_condition, symbol
+from tensortide.expr.show import text
 
 Scalar: TypeAlias = str | int | float | bool | None
 Setting: TypeAlias = dict[str, int]
@@ -23,6 +25,8 @@ _TRIES = 600
 """Settings to draw before the search for one that the conditions allow is given up."""
 _MULTIPLES = 2000
 """Values of a hyperparameter to try for one that meets an equation."""
+_FARTHEST = 1 << 20
+"""The same where an equation holds in one range of values, whose ends are found by bisection."""
 _POWER, _LARGEST_UNIT = 32, 1 << 20
 """The largest power of two that sizes are multiples of, and the largest number."""
 _PRIMES = tuple(n for n in range(2, 8000) if all(n % d for d in range(2, math.isqrt(n) + 1)))
@@ -57,6 +61,8 @@ class Space:
         self.defaults: Setting = {name: self.all[name] for name in self.over}
         self.values = {**getattr(workload, "values", {}), **(values or {})}
         self.where = [parse_condition(text) for text in (*getattr(workload, "where", ()), *where)]
+        self.turns: dict[str, Expr] = {}
+        """Expressions that count repetitions, by the names of the hyperparameters that stand for them."""
         self.sides: list[Condition] = []
         """Conditions that keep settings on the side of a threshold on which formulas are looked for."""
         self.sizes: frozenset[str] = frozenset()
@@ -74,6 +80,17 @@ class Space:
         moved = {name: setting[name] for name in condition.expr.symbols & setting.keys()}
         other.all, other.defaults = {**self.all, **moved}, {**self.defaults, **moved}
         other.where, other.sides, other.sizes = [*self.where, condition], [], frozenset()
+        other.careful, other.blocked = False, Counter()
+        other._random = random.Random(0)
+        return other
+
+    def counting(self, expr: Expr) -> Space:
+        """The space with the value of ``expr``, which counts repetitions, as one more hyperparameter."""
+        other, name = copy.copy(self), text(expr)
+        value = expr.evaluate(self.all)
+        other.all, other.defaults = {**self.all, name: value}, {**self.defaults, name: value}
+        other.over, other.turns = (*self.over, name), {**self.turns, name: expr}
+        other.where, other.sides, other.sizes = [*self.where, Condition(expr - symbol(name), "==")], [], frozenset()
         other.careful, other.blocked = False, Counter()
         other._random = random.Random(0)
         return other
@@ -146,15 +163,33 @@ class Space:
         for condition in self.where:
             if condition.relation != "==" or condition.divisor is not None:
                 continue
-            for name in [name for name in vary if name in condition.expr.symbols and name not in bound]:
+            names = [name for name in vary if name in condition.expr.symbols - self.turns.keys() and name not in bound]
+            for name in self._random.sample(names, len(names)):
                 unit = self.unit(name, setting)
-                multiples = (unit * n for n in range(1, _MULTIPLES))
-                values = (value for value in multiples if self.at(condition, {**setting, name: value}))
-                if (value := next(values, None)) is not None:
-                    setting[name] = value
+                values = self._meeting(condition, setting, name, unit)
+                if values:
+                    setting[name] = self._random.choice(values)
                     bound.add(name)
                     break
         return bound
+
+    def _meeting(self, condition: Condition, setting: Mapping[str, int], name: str, unit: int) -> Sequence[int]:
+        """Multiples of ``unit`` at which an equation holds: all of them if its sides cross once, else small ones."""
+
+        def difference(number: int) -> int:
+            return condition.expr.evaluate({**self.all, **setting, name: unit * number})
+
+        try:
+            ends = [difference(1), difference(_FARTHEST)]
+            up = 1 if ends[0] <= ends[1] else -1
+            first = bisect_left(range(1, _FARTHEST), 0, key=lambda n: up * difference(n)) + 1
+            last = bisect_right(range(1, _FARTHEST), 0, key=lambda n: up * difference(n))
+            if first <= last and not difference(first) and not difference(last):
+                return range(unit * first, unit * last + 1, unit)
+        except ArithmeticError:
+            pass
+        multiples = (unit * n for n in range(1, _MULTIPLES))
+        return [value for value in multiples if self.at(condition, {**setting, name: value})]
 
     def candidates(self, name: str, setting: Mapping[str, int], reach: int) -> list[int]:
         """Values of ``name`` from its default divided by 2**reach on, given those that are chosen already."""

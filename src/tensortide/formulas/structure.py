@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from tensortide.expr import Expr, constant
+from tensortide.expr import Condition, Expr, constant, expr_of, nonnegative
+from tensortide.expr.expr import common, content
+from tensortide.formulas.far import families, generic_from
 from tensortide.formulas.lift import difference
-from tensortide.formulas.measure import Figures, Moment
+from tensortide.formulas.measure import EXPLAINED, Figures, Moment
+from tensortide.formulas.region import simplified
 from tensortide.formulas.sampler import Sample, Sampler
-from tensortide.formulas.space import SMALL
+from tensortide.formulas.space import SMALL, Space
 from tensortide.formulas.study import Study, study
 from tensortide.formulas.terms import BASES, Basis, basis_terms, determined, fitted
 
+_SPECIAL = 2
+"""Smallest values of a structural hyperparameter that may follow other formulas."""
 _STEPS = 24
 """Values of one hyperparameter to try before it is given up."""
 
@@ -21,17 +26,23 @@ def structural(sampler: Sampler, one: Sample, other: Sample) -> dict[str, str]:
     """The hyperparameters that change more than sizes, and how.
 
     Found by changing one at a time; those that cannot be changed alone are changed with others that only change sizes.
-    Large ones, which seldom do, are first changed all at once.
+    Large ones, which seldom do, are first changed several at once: of any two, each without the other.
     """
-    if one.skeleton == other.skeleton:
+    space, alike = sampler.space, one.skeleton == other.skeleton
+    same, differ = set[str](), False
+    for several in filter(None, families([n for n in space.over if alike or space.defaults[n] > SMALL])):
+        changed = _enlarged(sampler, one, several)
+        if changed is not None and changed.skeleton == one.skeleton:
+            same.update(several)
+        differ = differ or (changed is not None and changed.skeleton != one.skeleton)
+    if alike and not differ:
         return {}
     found: dict[str, str] = {}
     bound: list[str] = []
-    large = [name for name in sampler.space.over if sampler.space.defaults[name] > SMALL]
-    changed = sampler.generic(large, one.setting, [one]) if len(large) > 1 else None
-    alike = large if changed is not None and changed.skeleton == one.skeleton else []
-    for name in [name for name in sampler.space.over if name not in alike]:
-        changed = sampler.generic([name], one.setting, [one])
+    for name in [name for name in space.over if name not in same]:
+        changed = _enlarged(sampler, one, [name])
+        if changed is None or changed.skeleton == one.skeleton:
+            changed = sampler.generic([name], one.setting, [one]) or changed
         if changed is None:
             bound.append(name)
         elif changed.skeleton != one.skeleton:
@@ -49,6 +60,18 @@ def structural(sampler: Sampler, one: Sample, other: Sample) -> dict[str, str]:
     return found
 
 
+def _enlarged(sampler: Sampler, one: Sample, names: Sequence[str]) -> Sample | None:
+    """A capture with several times as large values of ``names``, each another number of times; it counts for nothing
+    else. None if that is illegal."""
+    space, setting = sampler.space, dict(one.setting)
+    for index, name in enumerate(names):
+        unit = space.unit(name, setting)
+        setting[name] = unit * generic_from((2 + index) * one.setting[name] // unit)
+    sample = sampler.at(setting) if space.beside(setting) else None
+    sampler.forget(setting)
+    return sample
+
+
 class Structures:
     """Studies at several structures, and what they have in common.
 
@@ -63,6 +86,8 @@ class Structures:
         self.dropped: dict[str, str] = {}
         self.studies: dict[tuple[int, ...], Study | None] = {}
         self.since: dict[str, int] = {}
+        self.lowest: dict[str, int] = {}
+        """The smallest values that are not special, where some are."""
         self._bases: dict[str, Basis] = {}
         self._values: dict[str, list[int]] = {name: [] for name in names}
         self._steps = {name: itertools.islice(sampler.space.steps(name), _STEPS) for name in names}
@@ -113,16 +138,20 @@ class Structures:
         return others | moments
 
     def later(self, skip: int) -> Figures | None:
-        """The moments, fitted without the ``skip`` smallest values of the one hyperparameter that changes the
-        structure: the first repetitions and the last overlap there. None if too few values are legal."""
-        ((name, basis),) = self._bases.items()
-        found = [self._value(name, skip + index) for index in range(len(basis) + 2)]
-        values = [value for value in found if value is not None]
-        if len(values) < len(found):
-            return None
-        self.since = {name: values[0]}
-        studies = [s for s in (self.at({**self.base, name: value}) for value in values) if s is not None]
-        return _common(studies, basis_terms(self._bases), moments=True)
+        """The moments, fitted without the ``skip`` smallest values of the hyperparameters that change the structure:
+        the first repetitions and the last overlap there. None if too few values are legal."""
+        values: dict[str, list[int]] = {}
+        for name, basis in self._bases.items():
+            found = [self._value(name, skip + index) for index in range(len(basis) + 2)]
+            values[name] = [value for value in found if value is not None]
+            if len(values[name]) < len(found):
+                return None
+        self.since = {name: several[0] for name, several in values.items()}
+        grid = itertools.product(*(several[:-1] for several in values.values()))
+        structures = [dict(zip(values, chosen, strict=True)) for chosen in grid]
+        structures += [{**self.since, name: several[-1]} for name, several in values.items()]
+        studies = [s for s in (self.at({**self.base, **structure}) for structure in structures) if s is not None]
+        return _common(studies, basis_terms(self._bases), moments=True) if len(studies) == len(structures) else None
 
     def learn(self, samples: Sequence[Sample]) -> bool:
         """Forget the studies, and have captures of their structures with the sizes of ``samples``, where formulas
@@ -152,19 +181,50 @@ class Structures:
 
     @property
     def base_study(self) -> Study:
-        """The study of the smallest structure."""
-        return min(self.used, key=lambda found: tuple(found.structure.values()))
+        """The study of the smallest structure of which the moments are claimed."""
+        claimed = [s for s in self.used if all(s.structure[n] >= value for n, value in self.since.items())]
+        return min(claimed or self.used, key=lambda found: tuple(found.structure.values()))
+
+    def claims_moments(self, setting: Mapping[str, int]) -> bool:
+        """Return whether moments were fitted from structures as small as that of a setting."""
+        return all(setting[name] >= value for name, value in self.since.items())
+
+    @property
+    def asked(self) -> list[Condition]:
+        """What the rules relied on in every structure; where the numbers in it follow the repetitions, as one condition
+        in these."""
+        lists = [list(study.asked) for study in self.used]
+        rest = [[c for c in asked if any(c not in other for other in lists)] for asked in lists]
+        points = [{name: study.structure[name] for name in self.names} for study in self.used]
+        terms = basis_terms(self._bases)
+        columns = list(zip(*rest, strict=False))
+        alike = all(len(row) == len(columns) for row in rest) and all(
+            len({c.relation for c in row}) == 1 for row in columns
+        )
+        fits = (
+            [fitted([c.expr for c in row], points, terms) for row in columns]
+            if alike and determined(points, terms)
+            else [None]
+        )
+        if None in fits:
+            return list(dict.fromkeys(itertools.chain.from_iterable(lists)))
+        shared = [c for c in lists[0] if c not in rest[0]]
+        return shared + [
+            Condition(fit, row[0].relation) for fit, row in zip(fits, columns, strict=True) if fit is not None
+        ]
 
     def _counts(self, found: Study) -> bool:
-        """Return whether a study is at the base values of all that was dropped."""
-        return all(found.structure[n] == v for n, v in self.base.items() if n in self.dropped)
+        """Return whether a study is at the base values of all that was dropped, and at no special one."""
+        special = any(found.structure[n] < v for n, v in self.lowest.items())
+        return not special and all(found.structure[n] == v for n, v in self.base.items() if n in self.dropped)
 
     def _basis(self, name: str) -> Basis | None:
-        """The simplest basis in which ``name`` explains every figure, None (and dropped) if there is none."""
+        """The simplest basis in which ``name`` explains every figure, without its smallest values if these are special;
+        None (and dropped) if there is none."""
         failed, fewest = "", 0
-        for basis in BASES:
-            need = len(basis) + 2
-            values = [self._value(name, index) for index in range(need)]
+        for skip, basis in itertools.product(range(_SPECIAL + 1), BASES):
+            need = max(len(basis) + 2, (len(self._values[name]) - skip) * bool(skip))
+            values = [self._value(name, skip + index) for index in range(need)]
             studies = [self.at({**self.base, name: value}) for value in values if value is not None]
             known = [s for s in studies if s is not None]
             if len(known) < need:
@@ -174,8 +234,15 @@ class Structures:
             if not determined([s.structure for s in known[:-1]], terms):
                 continue
             common = _common(known, terms, moments=False)
-            lost = [f for f, e in common.items() if e is None and all(s.figures.get(f, 0) is not None for s in known)]
+            lost = [
+                f
+                for f, e in common.items()
+                if e is None and f.of != EXPLAINED and all(s.figures.get(f, 0) is not None for s in known)
+            ]
             if not lost:
+                self._values[name] = self._values[name][skip:]
+                self.base[name] = self._values[name][0]
+                self.lowest |= {name: self.base[name]} if skip else {}
                 return basis
             if not failed or len(lost) < fewest:
                 fewest = len(lost)
@@ -197,3 +264,37 @@ def _common(studies: Sequence[Study], terms: Sequence[Expr], *, moments: bool) -
         known = [value for value in values if value is not None]
         result[figure] = fitted(known, points, terms) if len(known) == len(values) else None
     return result
+
+
+def not_empty(structures: Structures, space: Space) -> list[Condition]:
+    """Conditions that sizes which may be 0 or less are not: the last piece of a sequence, a shrinking image.
+
+    Sizes that the structures do not have in common ask for nothing.
+    """
+    terms = basis_terms(dict.fromkeys(structures.names, BASES[0]))
+    points = [{name: study.structure[name] for name in structures.names} for study in structures.used]
+    sizes = [
+        dict.fromkeys(expr_of(size) for tensor in study.graph.tensors for size in tensor.shape)
+        for study in structures.used
+    ]
+    rows = [list(dict.fromkeys(factor for size in row for factor in _may_vanish(size))) for row in sizes]
+    if len({len(row) for row in rows}) != 1 or not determined(points, terms):
+        return []
+    fits = [fitted(several, points, terms) for several in zip(*rows, strict=True)]
+    found = simplified([Condition(fit - 1, ">=") for fit in fits if fit is not None], {}, frozenset(), [])
+    return [condition for condition in found if space.at(condition, {}) and condition not in space.where]
+
+
+def tightened(where: Sequence[Condition], sizes: Sequence[Condition], samples: Sequence[Sample]) -> list[Condition]:
+    """The conditions ``where``, those ``sizes`` that are 1 in one of the ``samples`` larger than that."""
+    ones = [c for c in sizes if any(c.expr.subs(sample.setting).value == 0 for sample in samples)]
+    return [Condition(condition.expr, ">") if condition in ones else condition for condition in where]
+
+
+def _may_vanish(size: Expr) -> Iterator[Expr]:
+    """The factor of a size that is not certain to be at least 1, unless it is a product of several that occur alone."""
+    if size.value is None:
+        factor = size / Expr({tuple(power for power in common(size) if isinstance(power[0], str)): content(size)})
+        alone = all(sum(power for atom, power in m if not isinstance(atom, str)) <= 1 for m in factor.terms)
+        if alone and factor.value is None and not nonnegative(factor - 1):
+            yield factor

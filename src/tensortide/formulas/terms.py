@@ -17,7 +17,10 @@ from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
 from tensortide.expr import Expr, ceil_ratio, constant, floor_ratio, maximum, minimum, power, symbol
-from tensortide.expr.expr import Coefficient, Monomial
+from tensortide.expr.atoms import replaced
+from tensortide.expr.expr import Coefficient, Monomial, Opaque
+from tensortide.expr.floors import FLOOR
+from tensortide.expr.show import text
 
 Vector: TypeAlias = tuple[int, ...]
 
@@ -114,11 +117,22 @@ def roundings(symbols: Sequence[Term]) -> Iterator[Term]:
 
 Basis: TypeAlias = tuple[Callable[[Expr], Expr], ...]
 
+
+def _periodic(period: int) -> Basis:
+    """The terms of sequences whose steps repeat: ``floor((n + 1)/3)`` counts what comes with every third layer."""
+    return (lambda n: n, *(functools.partial(_shifted, shift=shift, by=period) for shift in range(1, period)))
+
+
+def _shifted(n: Expr, shift: int, by: int) -> Expr:
+    return floor_ratio(n + shift, constant(by))
+
+
 BASES: tuple[Basis, ...] = (
     (lambda n: n,),
     (lambda n: n, lambda n: n**2),
     (lambda n: n, lambda n: power(2, n)),
-    (lambda n: n, lambda n: ceil_ratio(n, 2)),
+    _periodic(2),
+    _periodic(3),
     (lambda n: n, lambda n: n**2, lambda n: n**3),
     (lambda n: n, lambda n: power(2, n), lambda n: power(2, n) ** 2, lambda n: 1 / power(2, n)),
     (lambda n: n, lambda n: ceil_ratio(n, 2), lambda n: ceil_ratio(n, 4)),
@@ -144,8 +158,42 @@ def determined(points: Sequence[Mapping[str, int]], terms: Sequence[Expr]) -> bo
 def fitted(values: Sequence[Expr], points: Sequence[Mapping[str, int]], terms: Sequence[Expr]) -> Expr | None:
     """The expression that is ``values[i]`` at structure ``points[i]``, its coefficients sums of ``terms``.
 
-    None if there is none. The points must determine the coefficients.
+    None if there is none. The points must determine the coefficients. A size rounded at each structure by the number of
+    repetitions there (``ceil(seq/2)``, ``ceil(seq/3)``) counts as one term: ``ceil(seq/pieces)``.
     """
+    found = _fitted(values, points, terms)
+    for halves in (False, True):
+        if found is None:
+            pairs = [_by_repetitions(*pair, halves) for pair in zip(values, points, strict=True)]
+            whole = {text(part): part for _, parts in pairs for part in parts}
+            found = _fitted([value for value, _ in pairs], points, terms) if whole else None
+            found = None if found is None else found.subs(whole)
+    return found
+
+
+def _by_repetitions(value: Expr, point: Mapping[str, int], halves: bool) -> tuple[Expr, list[Expr]]:
+    """``value`` with texts as symbols for roundings whose divisor is a multiple of a repetition's number; what these
+    are as quotients by that. ``halves``: ``floor(n/2)`` counts as ``n - ceil(n/2)``."""
+    shown: dict[Opaque, Expr] = {}
+    parts: list[Expr] = []
+    for atom in value.atoms:
+        if (
+            not isinstance(atom, Opaque)
+            or atom.name != FLOOR
+            or not isinstance(divisor := atom.arguments[1].value, int)
+        ):
+            continue
+        number = atom.arguments[0].terms.get((), 0)
+        top, half = atom.arguments[0] - number, halves and not number and divisor == 2
+        for name, count in point.items():
+            if count > 1 and divisor % count == 0 and number in (0, divisor - 1):
+                part = (ceil_ratio if number or half else floor_ratio)(top, symbol(name) * (divisor // count))
+                parts.append(part)
+                shown[atom] = top - symbol(text(part)) if half else symbol(text(part))
+    return replaced(value, shown), parts
+
+
+def _fitted(values: Sequence[Expr], points: Sequence[Mapping[str, int]], terms: Sequence[Expr]) -> Expr | None:
     matrix = _matrix(tuple([tuple(point.items()) for point in points]), tuple(terms))
     result = constant(0)
     monomials: dict[Monomial, None] = dict.fromkeys(m for value in values for m in value.terms)

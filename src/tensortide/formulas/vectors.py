@@ -11,34 +11,23 @@ value of a hyperparameter they differ.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import itertools
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from tensortide.expr import Expr, compiled, constant, maximum, minimum, symbol
+from tensortide.expr import Expr, compiled, constant
 from tensortide.expr.atoms import POWER
-from tensortide.expr.expr import Atom, Coefficient, common, content
+from tensortide.expr.expr import Atom
 from tensortide.expr.floors import FLOOR
+from tensortide.formulas.extremes import extremes, one_sided
 from tensortide.formulas.roundings import Fit, rounded_multiples, rounded_sums
-from tensortide.formulas.spans import PRIME, projected, residues, spanning
-from tensortide.formulas.terms import (
-    Matrix,
-    Term,
-    Vector,
-    direction,
-    length_of,
-    monomials,
-    number,
-    roundings,
-)
+from tensortide.formulas.sums import SPARE, Columns, determined_without_two, sums_of
+from tensortide.formulas.terms import Term, Vector, direction, length_of, number
 
-_SPARE = 2
-"""Samples that a fit must have left over after what was chosen to fit is determined."""
 _MARGIN = 8
 """Bits that the samples must say more than an expression that is claimed."""
 _CLOSE = 4
@@ -47,8 +36,6 @@ _FIRST = 6
 """Samples among which even and odd values are asked for."""
 _ENOUGH = 12
 """Samples among which an expression would have been found."""
-_NICE = 64
-"""Largest denominator of a coefficient in a sum."""
 _KNOWN = 100
 """Sizes of the step that a sum is made from."""
 _DIVISORS = (*range(2, 65), 96, 128, 192, 256, 384, 512, 1024)
@@ -69,18 +56,10 @@ class Solver:
         self._taught: dict[Vector, Expr] = {}
         self._distinct = True
         self._extremes = extremes
-        self._settled: set[tuple[Vector, tuple[Vector, ...]]] = set()
+        self._settled: set[Vector] = set()
         bits = math.log2(max(len(self.names), 1)) + 1
-        self._symbols = [Term(symbol(n), tuple(point[n] for point in self.points), bits) for n in self.names]
-        self.blurred = False
-        """True if the points do not tell some simple monomials apart."""
-        self._monomials: dict[tuple[Fraction, ...], Term] = {}
-        for term in monomials(self._symbols):
-            along = direction(term.values)
-            if along not in self._monomials and len(set(along)) > 1:
-                self._monomials[along] = term
-            elif term.bits <= 2 * bits + 1:
-                self.blurred = True
+        self._columns = Columns(self.names, self.points, bits)
+        self.blurred = self._columns.blurred
 
     def teach(self, expr: Expr) -> None:
         """Make ``expr`` known, whatever kind it is."""
@@ -116,17 +95,19 @@ class Solver:
             self._known[vector] = self._product(vector, near)
         return self._known[vector]
 
-    def settle(self, vector: Vector, near: Iterable[Vector] = ()) -> Expr | None:
-        """``solve`` with a search: for what its neighbours did not explain. A quotient of sums is looked for among
-        those of ``near``."""
-        near = tuple(dict.fromkeys(near))
-        if self._known.get(vector) is None and (vector, near) not in self._settled:
-            self._settled.add((vector, near))
+    def learn(self, expr: Expr) -> None:
+        """Make known an expression that follows from others by the meaning of an op."""
+        with contextlib.suppress(ArithmeticError):
+            vector = tuple(expr.evaluate(point) for point in self.points)
+            if self._known.get(vector) is None:
+                self._known[vector] = expr
+
+    def settle(self, vector: Vector) -> Expr | None:
+        """``solve`` with a search: for what its neighbours did not explain."""
+        if self._known.get(vector) is None and vector not in self._settled:
+            self._settled.add(vector)
             short = itertools.chain(self._sums(vector, 2), self._rounded(vector))
-            searches = (short, self._sums(vector, 3), self._extreme(vector))
-            fresh = (vector, ()) not in self._settled or not near
-            self._settled.add((vector, ()))
-            for fits in itertools.chain(searches if fresh else (), (self._near(vector, near),)):
+            for fits in (short, self._sums(vector, 3), self._extreme(vector)):
                 found = self._claimed(vector, fits)
                 if found is not None:
                     self._known[vector] = found
@@ -146,7 +127,8 @@ class Solver:
             return None
         rivals = [(best.expr, f.expr) for f in ordered if f.bits < best.bits + _CLOSE and f.expr != best.expr]
         doubtful = [self._tell(one, other) for one, other in (*best.doubts, *rivals[:5])]
-        if any(doubtful) or (best.free > 1 and self._all_odd(best.expr)):
+        thin = one_sided(best.expr, self.points, self._want)
+        if any(doubtful) or thin or (best.free > 1 and self._all_odd(best.expr)):
             return None
         self.bits[vector] = best.bits
         return best.expr
@@ -163,7 +145,7 @@ class Solver:
         """Return whether the samples say more than the fit does, and could have contradicted it in each symbol."""
         names = fit.expr.symbols
         several = {tuple(point[name] for name in names) for point in self.points}
-        if len(several) < fit.free + _SPARE or any(len({p[n] for p in self.points}) < 1 + _SPARE for n in names):
+        if len(several) < fit.free + SPARE or any(len({p[n] for p in self.points}) < 1 + SPARE for n in names):
             return False
         if fit.free == 1:
             return len(vector) * math.log2(1 + max(vector) - min(vector)) >= fit.bits
@@ -172,7 +154,7 @@ class Solver:
         # what is nearly right is right at most samples where it is rounded
         rest = min(each, 2) if any(map(_is_rounding, fit.expr.atoms)) else each
         told = each * fit.free + rest * (len(several) - fit.free)
-        return told >= fit.bits + _MARGIN and _determined(fit.columns)
+        return told >= fit.bits + _MARGIN and determined_without_two(fit.columns)
 
     def _want(self, name: str, value: int) -> None:
         """Want ``value`` of a hyperparameter, or the next that no sample has."""
@@ -208,10 +190,10 @@ class Solver:
         if len(set(vector)) == 1:
             self.bits[vector] = length_of(vector[0])
             return constant(vector[0])
-        term = self._monomials.get(direction(vector))
+        term = self._columns.monomials.get(direction(vector))
         if term is None:
             return None
-        if term.values == vector and term.bits == self._symbols[0].bits:
+        if term.values == vector and term.bits == self._columns.symbols[0].bits:
             self.bits[vector] = term.bits
             return term.expr
         lead = next(index for index, value in enumerate(vector) if value)
@@ -237,42 +219,19 @@ class Solver:
     # -- what takes a search ------------------------------------------------------------------------
 
     @cached_property
-    def _rounded_terms(self) -> list[Term]:
-        return list(roundings(self._symbols))
-
-    @cached_property
-    def _columns(self) -> tuple[list[tuple[float, Term, Term]], Any]:
-        """Terms of sums as products of two, short ones first, and their residues."""
-        import numpy as np
-
-        one = number(1, len(self.points))
-        plain, rounded = [one, *self._monomials.values()], self._rounded_terms
-        factors = [t for t in plain if t.bits <= 2 * self._symbols[0].bits][: 1 + (30 if len(self.names) <= 6 else 10)]
-        rows = [self._residues(terms) for terms in (plain, rounded, factors)]
-        products = rows[1][:, None] * rows[2] % PRIME
-        columns = [(t.bits, t, one) for t in plain] + [(t.bits + f.bits, t, f) for t in rounded for f in factors]
-        order = sorted(range(len(columns)), key=lambda index: columns[index][0])[:3000]
-        return [columns[i] for i in order], np.concatenate([rows[0], products.reshape(-1, len(self.points))])[order]
-
-    def _residues(self, terms: Sequence[Term]) -> Any:
-        import numpy as np
-
-        return np.array([residues(t.values) for t in terms], np.int64).reshape(len(terms), len(self.points))
-
-    @cached_property
-    def _projections(self) -> dict[int, Any]:
-        return {size: projected(self._columns[1], size) for size in (1, 2, 3)}
-
-    @cached_property
     def _ratios(self) -> tuple[list[Term], Any]:
         """Monomials of which multiples may be rounded, and their values."""
         import numpy as np
 
-        powers = [t for t in self._rounded_terms if any(map(_is_power, t.expr.atoms))]
-        factors = [*self._symbols, number(1, len(self.points))]
-        several = [*self._monomials.values(), *(power.times(factor) for power in powers for factor in factors)]
+        count = len(self.points)
+        powers = [t for t in self._columns.rounded if any(map(_is_power, t.expr.atoms))]
+        factors = [*self._columns.symbols, number(1, count)]
+        several = [
+            *self._columns.monomials.values(),
+            *(power.times(factor) for power in powers for factor in factors),
+        ]
         terms = [t for t in several if 0 not in t.values]
-        return terms, np.array([t.values for t in terms], float).reshape(len(terms), len(self.points))
+        return terms, np.array([t.values for t in terms], float).reshape(len(terms), count)
 
     def _sizes(self, vectors: Iterable[Vector] | None = None) -> list[Term]:
         """Sizes of the step that are known, as terms."""
@@ -280,51 +239,9 @@ class Solver:
         known = {v: self._known.get(v) for v in among if len(set(v)) > 1}
         several = [(v, e) for v, e in known.items() if e is not None]
         if vectors is None:
-            several = [(v, e) for v, e in several if direction(v) not in self._monomials]
+            several = [(v, e) for v, e in several if direction(v) not in self._columns.monomials]
         bits = math.log2(1 + len(several)) + 2
         return [Term(e, v, bits) for v, e in several[:_KNOWN]]
-
-    def _sums(self, vector: Vector, size: int) -> Iterator[Fit]:
-        """Sums of at most ``size`` terms."""
-        if not self.names or not any(vector):
-            return
-        import numpy as np
-
-        known, count, few = self._sizes(), len(self.points), 3000 if size < 3 else 150
-        columns = self._columns[0][:few]
-        bits = [*(column[0] for column in columns), *(term.bits for term in known)]
-        target, extra = self._residues([Term(constant(0), vector, 0)]), self._residues(known)
-        for width in (1, 2) if size == 2 else (size,):
-            if count < width + _SPARE:
-                self.short = True
-                return
-            rows = np.concatenate([self._projections[width][:few], projected(extra, width)])
-            choices = spanning(rows, projected(target, width)[0], width)
-            for chosen in sorted(choices, key=lambda c: sum(bits[i] for i in c))[:40]:
-                several = [columns[i][1:] if i < len(columns) else (known[i - len(columns)],) for i in chosen]
-                if sum(len(factors) > 1 and factors[0].rounded for factors in several) > 1:
-                    continue  # one rounding is easily mistaken for the sum of two others
-                yield from self._combined(vector, [functools.reduce(Term.times, factors) for factors in several])
-
-    def _combined(self, vector: Vector, terms: Sequence[Term]) -> Iterator[Fit]:
-        """The sum of multiples of all ``terms``, if it is the vector."""
-        try:
-            times = Matrix(list(zip(*(term.values for term in terms), strict=True))).solve(vector)
-        except ArithmeticError:  # there are several
-            return
-        if times is not None and all(times):
-            parts = list(zip(times, terms, strict=True))
-            if any(Fraction(c).denominator > (1 if term.rounded else _NICE) for c, term in parts):
-                return
-            expr = sum((term.expr * c for c, term in parts), start=constant(0))
-            doubts = [(expr, expr + (t.doubt - t.expr) * c) for c, t in parts if t.doubt is not None]
-            yield Fit(
-                sum(t.bits + length_of(c) for c, t in parts),
-                expr,
-                len(parts),
-                tuple(doubts),
-                tuple(t.values for t in terms),
-            )
 
     def _rounded(self, vector: Vector) -> Iterator[Fit]:
         """A multiple of a monomial or the sum of a size and a number, divided and rounded; multiples of these."""
@@ -333,8 +250,8 @@ class Solver:
         count, steps = len(vector), math.gcd(*vector)
         numbers = [number(d, count) for d in _DIVISORS]
         scales = [number(q, count) for q in (*range(1, 33), 64, 128, 256, 512, 1024) if steps % q == 0]
-        leads = [*(t for t in self._monomials.values() if t.bits <= 2 * self._symbols[0].bits), *self._sizes()]
-        for scale in [*scales, *self._symbols, *self._sizes()]:
+        leads = [*self._columns.simple, *self._sizes()]
+        for scale in [*scales, *self._columns.symbols, *self._sizes()]:
             if all(s and y % s == 0 for y, s in zip(vector, scale.values, strict=True)):
                 reduced = tuple([int(y // s) for y, s in zip(vector, scale.values, strict=True)])
                 if len(set(reduced)) < 2:
@@ -344,58 +261,25 @@ class Solver:
                     doubts = tuple([(a * scale.expr, b * scale.expr) for a, b in fit.doubts])
                     yield Fit(fit.bits + scale.bits, fit.expr * scale.expr, fit.free, doubts)
 
-    def _near(self, vector: Vector, near: Sequence[Vector]) -> Iterator[Fit]:
-        """A sum of sizes nearby and products of them, divided by one of them and rounded: strides of a kernel."""
-        terms = self._sizes(near)
-        small = [term for term in terms if max(term.values) <= 64][:5]
-        if not small:
-            return
-        products = [a.times(b) for a, b in itertools.combinations(small, 2)]
-        numbers = [number(v[0], len(v)) for v in near if len(set(v)) == 1 and 1 <= v[0] <= 64]
-        leads = [*terms, *(a.times(b) for a in terms if a not in small for b in small)]
-        divisors = list(dict.fromkeys([number(1, len(vector)), *numbers, *small]))
-        yield from rounded_sums(vector, leads[:12], divisors, [*small, *products])
+    def _sums(self, vector: Vector, size: int) -> Iterator[Fit]:
+        """Sums of at most ``size`` terms."""
+        self.short = self.short or len(self.points) < size + SPARE
+        return sums_of(vector, size, self._columns, self._sizes()) if self.names and any(vector) else iter(())
 
     def _extreme(self, vector: Vector) -> Iterator[Fit]:
-        """The smaller or larger of two: one has the values at some samples, the other at the rest."""
-        if not self._extremes or len(self.points) < 3 + _SPARE:
+        """The smaller or larger of two."""
+        if not self._extremes or len(self.points) < 3 + SPARE:
             self.short = True
-            return
-        one = number(1, len(vector))
-        for term in [one, *self._sizes(), *list(self._monomials.values())[:200]]:
-            ratios = [Fraction(y) / x if x else None for x, y in zip(term.values, vector, strict=True)]
-            (ratio, times), *_ = Counter(ratios).most_common(1)
-            if ratio is None or times < (2 if term is one else 3) or times == len(vector):
-                continue
-            first = [ratio * x for x in term.values]
-            for choose, make in ((min, minimum), (max, maximum)):
-                if all(choose(a, y) == y for a, y in zip(first, vector, strict=True)):
-                    yield from self._completed(vector, term.expr * ratio, first, term.bits + length_of(ratio), make)
+            return iter(())
+        terms = [number(1, len(vector)), *self._sizes(), *list(self._columns.monomials.values())[:200]]
+        return extremes(vector, self.points, terms, self._explained, self._want)
 
-    def _completed(
-        self, vector: Vector, left: Expr, first: Sequence[Fraction], bits: float, make: Callable[..., Expr]
-    ) -> Iterator[Fit]:
-        """The minimum or maximum of ``left``, with the values ``first``, and what explains the samples at which the
-        vector is another one."""
-        rest = [index for index, (a, y) in enumerate(zip(first, vector, strict=True)) if a != y]
-        if len(rest) < _SPARE:
-            self.short = True
-            for name, value in self.points[rest[0]].items():
-                if name in left.symbols:  # beyond the threshold, wherever it is
-                    self._want(name, value * 5 // 4 + 1)
-                elif value and (vector[rest[0]] % value == 0 or value % (vector[rest[0]] or 1) == 0):
-                    self._want(name, value + 1)
-            return
-        part = tuple([vector[index] for index in rest])
+    def _explained(self, rest: list[int], part: Vector) -> tuple[Expr, float] | None:
+        """The expression of the samples with the indices ``rest``, where the values are ``part``, with its bits."""
         others = Solver(self.names, [self.points[index] for index in rest], extremes=False)
-        right = others.solve(part) or others.settle(part)
-        self.short = self.short or (right is None and others.short)
-        if right is not None and (left.symbols or right.symbols):
-            powers = tuple(power for power in common(left, right) if isinstance(power[0], str))
-            factor = Expr({powers: content(left, right)})
-            expr = make(left / factor, right / factor) * factor
-            if all(expr.subs(point).value == y for point, y in zip(self.points, vector, strict=True)):
-                yield Fit(bits + others.bits[part] + 3, expr, 2)
+        found = others.solve(part) or others.settle(part)
+        self.short = self.short or (found is None and others.short)
+        return None if found is None else (found, others.bits[part])
 
 
 def _is_rounding(atom: Atom) -> bool:
@@ -404,19 +288,3 @@ def _is_rounding(atom: Atom) -> bool:
 
 def _is_power(atom: Atom) -> bool:
     return not isinstance(atom, str) and atom.name == POWER
-
-
-def _determined(columns: Sequence[Sequence[Coefficient]]) -> bool:
-    """Return whether the coefficients of a sum of ``columns`` are determined without any two different samples."""
-    import numpy as np
-
-    rows = [row for row in dict.fromkeys(zip(*columns, strict=True)) if any(row)]
-    if not columns:
-        return True
-    if len(rows) < len(columns) + _SPARE:
-        return False
-    values = np.array(rows, float)
-    values /= abs(values).max(0)
-    values /= abs(values).max(1, keepdims=True)
-    left = [np.delete(values, out, 0) for out in itertools.combinations(range(len(rows)), _SPARE)]
-    return bool((np.linalg.matrix_rank(np.array(left), tol=1e-9) == len(columns)).all())

@@ -1,0 +1,70 @@
+"""Loops whose turns are a quotient of sizes: formulas hold at any number of turns, whole or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from tensortide import symbolic
+from tests.formulas.judge import Truth, verdicts
+
+
+def chunked(seq: int = 64, chunk: int = 24) -> Callable[[], None]:
+    """A layer over a sequence, chunk by chunk."""
+    layer, x = nn.Linear(8, 8), torch.randn(seq, 8)
+
+    def step() -> None:
+        torch.stack([layer(x[at : at + chunk]).square().sum() for at in range(0, seq, chunk)]).sum().backward()
+
+    return step
+
+
+def pieces(seq: int = 64, count: int = 3) -> Callable[[], None]:
+    """A layer over pieces of a sequence."""
+    layer, x = nn.Linear(8, 8), torch.randn(seq, 8)
+
+    def step() -> None:
+        torch.stack([layer(piece).square().sum() for piece in x.chunk(count)]).sum().backward()
+
+    return step
+
+
+def every_third(width: int = 24, depth: int = 6) -> Callable[[], None]:
+    """Every third layer has a twin."""
+    layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+    twins = nn.ModuleDict({str(index): nn.Linear(width, width) for index in range(depth) if index % 3 == 2})
+    x = torch.randn(4, width)
+
+    def step() -> None:
+        y = x
+        for index, layer in enumerate(layers):
+            y = layer(y) + twins[str(index)](x) if str(index) in twins else layer(y)
+        y.sum().backward()
+
+    return step
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("workload", "over", "settings"),
+    [
+        (chunked, ("seq", "chunk"), [{"seq": 300, "chunk": 70}, {"seq": 96, "chunk": 24}, {"seq": 65, "chunk": 6}]),
+        (pieces, ("seq", "count"), [{"seq": 301, "count": 4}, {"seq": 96, "count": 8}, {"seq": 1000, "count": 11}]),
+        (every_third, ("width", "depth"), [{"width": 9, "depth": 11}, {"width": 5, "depth": 18}]),
+    ],
+)
+def test_turns_are_counted(
+    workload: Callable[..., Callable[[], None]], over: tuple[str, ...], settings: list[dict[str, int]]
+) -> None:
+    found = symbolic(workload, over=over)
+    assert not found.held
+    assert len(found.formulas.totals) >= 9
+    for setting in settings:
+        said = verdicts(found.formulas, setting, Truth(workload, setting))
+        assert not [total for total, verdict in said.items() if verdict.endswith("wrong")]
+        assert {said[total].split()[-1] for total in ("product_flops", "bytes", "footprint_bytes", "peak_bytes")} == {
+            "right"
+        }
