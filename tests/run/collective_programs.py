@@ -322,7 +322,7 @@ def _scale(x: Tensor, y: Tensor) -> None:
 
 def define(library: torch.library.Library) -> None:
     """Define the custom ops."""
-    Inside(library)
+    Inside(library, direct=False)
     library.define("twist(Tensor(a!) x, Tensor y) -> Tensor")
     library.impl("twist", _twist, "CPU")
     torch.library.register_fake("tensortide_tests::twist", lambda x, y: torch.empty_like(x), lib=library)

@@ -110,7 +110,8 @@ def _explain(
         return _error(
             "nested tensors of the strided layout have no fake form",
             f"the {what} of {name} makes a nested tensor of the strided layout, which has no fake form\n{where}\n"
-            f"Make it with layout=torch.jagged (nn.TransformerEncoder: enable_nested_tensor=False), or {other.instead}.",
+            f"Make it with layout=torch.jagged (nn.TransformerEncoder: enable_nested_tensor=False), or "
+            f"{other.instead}.",
         )
     if _ENGINE_LOOKS in str(error):
         return _error(
