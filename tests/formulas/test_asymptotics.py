@@ -157,3 +157,13 @@ def test_the_dominant_term() -> None:
 )
 def test_terms_are_shown(term: Term, shown: str) -> None:
     assert str(term) == shown
+
+
+def test_only_the_growing_symbol_is_said_to_leave_its_range() -> None:
+    """Not one whose name contains its letters."""
+    totals = {"parameters": 2 * symbol("h"), "flops": 4 * symbol("h") * symbol("batch")}
+    found = Formulas(totals=totals, defaults={"h": 8, "batch": 2}, tested={"h": (1, 64), "batch": (1, 8)})
+    notes = asymptotics(found, "h").notes
+    assert [note for note in notes if note.startswith("extrapolated")] == [
+        "extrapolated: the formulas were tested for h 1 to 64"
+    ]

@@ -203,7 +203,7 @@ def solve(
     where: Annotated[str, Parameter(help='What it must reach: "peak_bytes <= 24GiB", "flops/bytes >= 19.9".')],
     want: Annotated[
         Literal["largest", "smallest"] | None,
-        option("--want", "Which of several solutions to take (default: there must be only one)."),
+        option("--want", "The largest or the smallest value that meets the goal (default: the one that exists)."),
     ] = None,
     asked: FormulaOptions = FormulaOptions(),
 ) -> None:

@@ -237,7 +237,7 @@ def _where_large(formulas: Formulas, growth: str) -> tuple[Formulas, list[str]]:
         change = crossed and formulas.change(crossed)
         notes.append(f"for large {growth} the formulas beyond {crossed} are used" + (f": {change}" if change else ""))
     found = piece or formulas
-    untested = [f"{name} {low:,} to {high:,}" for name, (low, high) in found.tested.items() if growth in name]
+    untested = [f"{name} {low:,} to {high:,}" for name, expr, low, high in found.ranges if growth in expr.symbols]
     notes += [f"extrapolated: the formulas were tested for {ends}" for ends in untested]
     return msgspec.structs.replace(found, defaults={**found.defaults, **formulas.defaults}, others=()), notes
 

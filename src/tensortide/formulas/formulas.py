@@ -236,13 +236,14 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         hold.
         """
         found = {}
-        for name, expr, low, high in self.piece(setting)._ranges:
+        for name, expr, low, high in self.piece(setting).ranges:
             if not low <= value_at(expr, setting) <= high:
                 found[name] = (low, high)
         return found
 
     @functools.cached_property
-    def _ranges(self) -> list[tuple[str, Expr, int, int]]:
+    def ranges(self) -> list[tuple[str, Expr, int, int]]:
+        """Name, expression, smallest and largest tested value of each tested quantity."""
         return [(n, symbol(n) if n in self.defaults else parse(n), *ends) for n, ends in self.tested.items()]
 
     @functools.cached_property
