@@ -191,8 +191,8 @@ class Structures:
 
     @property
     def asked(self) -> list[Condition]:
-        """What the rules relied on in every structure; where the numbers in it follow the repetitions, as one condition
-        in these."""
+        """Conditions that the rules relied on in every structure. Those whose numbers follow the repetitions become one
+        condition in them."""
         lists = [list(study.asked) for study in self.used]
         rest = [[c for c in asked if any(c not in other for other in lists)] for asked in lists]
         points = [{name: study.structure[name] for name in self.names} for study in self.used]

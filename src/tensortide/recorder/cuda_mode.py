@@ -155,9 +155,11 @@ def _set_data(fake: FakeTensor, value: torch.Tensor) -> None:
 def _values_of(
     func: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[dict[str, Any], Sequence[FakeTensor], bool]:
-    """How an op is run on known values, which are computed on the CPU wherever their tensors are: its keyword
-    arguments; tensors that must not be known, as it could not be computed or would fail on a GPU; and whether its
-    results are on the GPU."""
+    """Prepare an op on known values, which are computed on the CPU wherever their tensors are.
+
+    Returns its keyword arguments, the tensors whose values must be forgotten because the op could not be computed or
+    would fail on a GPU, and whether its results are on the GPU.
+    """
     fakes = [each for each in _leaves((*args, *kwargs.values())) if isinstance(each, FakeTensor)]
     near = [each for each in fakes if each.fake_device.type == "cuda"]
     device = kwargs.get("device") or next((each for each in args if isinstance(each, torch.device)), None)

@@ -8,7 +8,7 @@ import torch
 
 
 class Remedy(NamedTuple):
-    """Where a step may not fail: ``instead`` is an imperative clause, ``here`` the tensors that it fails on."""
+    """Another way to capture a step: ``instead`` is an imperative clause, ``here`` names the tensors that fail."""
 
     here: str
     instead: str
