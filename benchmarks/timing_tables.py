@@ -1,0 +1,163 @@
+"""Measured times of the reference tables as samples. Their columns: the README beside them."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import gzip
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tensortide.timing import Device, device
+from tensortide.timing.fit.samples import Samples, samples
+from tensortide.timing.work import Work, elementwise, product
+from tests.reference import reference_folder
+
+GEMM_SYSTEMS = {
+    "a100_sxm": "A100-SXM-80GB",
+    "h100_sxm": "H100-SXM-80GB",
+    "h200_sxm": "H200-SXM-141GB",
+    "b200_sxm": "B200-SXM-180GB",
+    "gb200": "GB200 (per GPU)",
+    "b300_sxm": "B300-SXM-288GB",
+    "gb300": "GB300 (per GPU)",
+    "l40s": "L40S",
+    "rtx_pro_6000_server": "RTX PRO 6000 Server",
+}
+"""Systems of the table of 16-bit products, by their names in the catalogue."""
+
+FP32_DEVICES = {
+    "A100-PCIE-40GB": "A100-PCIe-40GB",
+    "A100-PCIE-80GB": "A100-PCIe-80GB",
+    "H100": "H100-PCIe-80GB",
+    "L4": "L4",
+    "P100-PCIE-16GB": "P100-PCIe-16GB",
+    "P4": "P4",
+    "T4": "T4",
+    "V100-PCIE-32GB": "V100-PCIe-32GB",
+    "MI100": "MI100",
+    "MI210": "MI210",
+}
+"""Devices of the fp32 tables, per op, by their names in the catalogue."""
+
+STEP_DEVICES = {
+    "NVIDIA_A100-PCIE-40GB": "A100-PCIe-40GB",
+    "NVIDIA_A100_80GB_PCIe": "A100-PCIe-80GB",
+    "Tesla_P100-PCIE-16GB": "P100-PCIe-16GB",
+    "Tesla_P4": "P4",
+    "Tesla_T4": "T4",
+    "Tesla_V100-PCIE-32GB": "V100-PCIe-32GB",
+    "AMD_Instinct_MI100": "MI100",
+    "AMD_Instinct_MI210": "MI210",
+}
+"""Devices of the table of fp32 steps, by their names in the catalogue."""
+
+_TWO_OPERANDS = frozenset({"add", "div", "mul", "pow"})
+_FAMILY = {"gelu": "transcendental", "tanh": "transcendental", "pow": "transcendental", "powu": "transcendental"}
+_FAMILY |= {"ln": "normalization", "softmax": "softmax"}
+
+
+def rows(name: str) -> Iterator[dict[str, str]]:
+    """The rows of the table ``name`` under ``timing/``."""
+    with gzip.open(reference_folder() / "timing" / f"{name}.csv.gz", "rt", encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)
+
+
+def half_precision_products(dtype: str = "bfloat16") -> dict[str, Samples]:
+    """Products of 16-bit (or ``fp8``) matrices by system."""
+    found: dict[str, list[tuple[Work, float]]] = defaultdict(list)
+    name = {"fp8": "float8_e4m3fn"}.get(dtype, dtype)
+    for row in rows("aiconfigurator_gemm_bf16_fp8"):
+        if row["gemm_dtype"] == dtype:
+            work = product(int(row["m"]), int(row["n"]), int(row["k"]), dtype=name)
+            found[row["system"]].append((work, 1e6 * float(row["latency_ms"])))
+    return {system: _samples(device(GEMM_SYSTEMS[system]), found[system]) for system in found}
+
+
+def fp32_products(*splits: str) -> dict[str, Samples]:
+    """fp32 products of the ``splits`` (train, test, test_amd) by device of the catalogue."""
+    found: dict[str, list[tuple[Work, float]]] = defaultdict(list)
+    for row in rows("neusight_gpu_matmul_fp32"):
+        if row["split"] in splits:
+            batch, m, n, k = (int(row[key]) for key in "BMNK")
+            family = "bmm" if row["op"] == "bmm" else "linear"
+            found[FP32_DEVICES[row["device"]]].append(
+                (product(m, n, k, batch=batch, family=family), 1e6 * float(row["latency_ms"]))
+            )
+    return {name: _samples(device(name), found[name]) for name in found}
+
+
+def fp32_vectors(*splits: str) -> dict[str, Samples]:
+    """fp32 ops on rows of elements, of the ``splits`` (train, train_amd, test), by device of the catalogue."""
+    found: dict[str, list[tuple[Work, float]]] = defaultdict(list)
+    for row in rows("neusight_gpu_vector_fp32"):
+        if row["split"] in splits:
+            work = vector(row["op"], int(row["B"]), int(row["H"]))
+            found[FP32_DEVICES[row["device"]]].append((work, 1e6 * float(row["latency_ms"])))
+    return {name: _samples(device(name), found[name]) for name in found}
+
+
+def vector(op: str, height: int, width: int) -> Work:
+    """Work of an op of the fp32 tables: ``add`` has two tensors, ``addu`` a tensor and a scalar."""
+    return elementwise(height, width, operands=1 + (op in _TWO_OPERANDS), family=_FAMILY.get(op, "pointwise"))
+
+
+def _samples(row: Device, pairs: list[tuple[Work, float]]) -> Samples:
+    return samples(row, [work for work, _ in pairs], [ns for _, ns in pairs])
+
+
+# -- steps ------------------------------------------------------------------------------------------
+
+
+class Step(NamedTuple):
+    """A measured fp32 step: its device, and how often it runs each Work. Published predictions are by their authors."""
+
+    device: Device
+    model: str
+    mode: str
+    batch: int
+    works: tuple[tuple[Work, int], ...]
+    ns: float
+    published: dict[str, float]
+
+
+def fp32_steps(*modes: str) -> list[Step]:
+    """Measured steps of the ``modes`` (train, inf) that have a graph of their ops and a device of the catalogue."""
+    graphs: dict[tuple[str, ...], list[tuple[Work, int]]] = defaultdict(list)
+    key = ("mode", "seq_len", "batch")
+    for row in rows("neusight_opgraphs"):
+        work = _graph_work(row["op"], ast.literal_eval(row["dims"]))
+        graphs[(row["model"], *(row[k] for k in key))].append((work, int(row["count"])))
+    found = []
+    for row in rows("neusight_gpu_e2e_models"):
+        works = graphs.get((row["model_name"], row["mode"], row["seqlen"], row["batch"]))
+        if row["option"] or row["device"] not in STEP_DEVICES or row["mode"] not in modes or works is None:
+            continue
+        published = {
+            name: 1e6 * float(row[f"{name}_pred_e2e_ms"])
+            for name in ("neusight", "roofline", "habitat", "lietal")
+            if row[f"{name}_pred_e2e_ms"]
+        }
+        where, ns = device(STEP_DEVICES[row["device"]]), 1e6 * float(row["measured_e2e_ms"])
+        found.append(Step(where, row["model_name"], row["mode"], int(row["batch"]), tuple(works), ns, published))
+    return found
+
+
+def _graph_work(op: str, dims: tuple[object, ...]) -> Work:
+    """Work of a row of the graphs, whose products have (M, K, N) and (B, M, K, N)."""
+    if op == "Linear":
+        m, k, n = _integers(dims)
+        return product(m, n, k, family="linear")
+    if op == "BMM":
+        batch, m, k, n = _integers(dims)
+        return product(m, n, k, batch=batch, family="bmm")
+    if op == "MEM":
+        nbytes = sum(4 * math.prod(_integers(shape)) for shape in dims if isinstance(shape, tuple))
+        return Work("copy", "float32", 0, 0, nbytes // 2, nbytes - nbytes // 2)
+    return vector(op.removeprefix("VEC"), *_integers(dims))
+
+
+def _integers(dims: tuple[object, ...]) -> list[int]:
+    return [int(str(each)) for each in dims]

@@ -1,0 +1,187 @@
+"""Families of ops: those that share the constants of a time model. From a recorded op to its Work."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, TypeAlias
+
+from tensortide.cost import Cost, OpCost, Resolver, count
+from tensortide.cost.opcall import qualified
+from tensortide.graph.model import Graph, OpView, Tensor
+from tensortide.timing.work import Dimensions, Work
+
+REDUCED = 4
+"""An op whose largest operand has so many times the elements of its results reduces it."""
+
+SMALL = 64
+"""Products whose smallest dimension is below it are a family of their own: they leave most of a tile empty."""
+
+Dims: TypeAlias = Callable[[OpView], Dimensions]
+
+
+def _sizes(tensor: Tensor) -> tuple[int, ...]:
+    return tuple(map(int, tensor.shape))
+
+
+def _product(op: OpView) -> Dimensions:
+    """The last two operands, (m,k) and (k,n), or batches of them."""
+    left, right = map(_sizes, op.inputs[-2:])
+    return math.prod(left[:-2]), left[-2], right[-1], left[-1]
+
+
+def _linear(op: OpView) -> Dimensions:
+    rows, weight = (_sizes(tensor) for tensor in op.inputs[:2])
+    return 1, math.prod(rows[:-1]), weight[0], weight[-1]
+
+
+def _convolution(op: OpView) -> Dimensions:
+    """As a product of patches and weights: output sites, channels of a group, taps; the groups are the batch."""
+    weight, result = _weight(op), _sizes(op.inputs[0] if "backward" in op.name else op.outputs[0])
+    groups: Any = op.arguments.get("groups", 1)
+    return groups, math.prod(result) // result[1], result[1] // groups, math.prod(weight[1:])
+
+
+def _weight(op: OpView) -> tuple[int, ...]:
+    """Shape of a convolution's weight: channels out, channels in of a group, kernel."""
+    return _sizes(op.inputs[2 if "backward" in op.name else 1])
+
+
+def _attention(op: OpView) -> Dimensions:
+    """Heads of all sequences, queries, keys, size of a head."""
+    query, key = (_sizes(tensor) for tensor in op.inputs[1 if "backward" in op.name else 0 :][:2])
+    return math.prod(query[:-2]), query[-2], key[-2], query[-1]
+
+
+def _rows(op: OpView) -> Dimensions:
+    """Rows and columns of the largest tensor, and how many operands have as many elements as the result."""
+    largest = max((*op.outputs, *op.inputs), key=lambda tensor: tensor.numel, default=None)
+    if largest is None or not largest.numel:
+        return 1, 1, 1, 1
+    columns = int(largest.shape[-1]) if largest.shape else 1
+    operands = sum(tensor.numel >= largest.numel for tensor in op.inputs)
+    return 1, int(largest.numel) // columns, columns, max(1, operands)
+
+
+class Family(NamedTuple):
+    """A family, the ``marks`` in the names of its ops (``=``: the whole name), and how it reads its dimensions."""
+
+    name: str
+    marks: str
+    dims: Dims = _rows
+
+
+FAMILIES = (
+    Family("mm", "=mm =_scaled_mm", _product),
+    Family("addmm", "=addmm =_addmm_activation", _product),
+    Family("bmm", "=bmm =baddbmm", _product),
+    Family("linear", "=linear =mkldnn_linear", _linear),
+    Family("optimizer", "_foreach_ _fused_adam _fused_sgd _fused_adagrad"),
+    Family("attention", "attention", _attention),
+    Family("convolution", "convolution conv_depthwise slow_conv", _convolution),
+    Family("softmax", "softmax"),
+    Family("normalization", "layer_norm batch_norm group_norm rms_norm"),
+    Family("loss", "_loss binary_cross_entropy"),
+    Family("embedding", "embedding"),
+    Family("indexing", "=index =index_put =index_add =index_select =gather =scatter =scatter_add =take masked_"),
+    Family("sort", "=sort =topk =argsort =cumsum =cumprod =median =kthvalue unique"),
+    Family("pooling", "_pool upsample"),
+    Family("random", "dropout bernoulli =normal =uniform =rand =randn =randint =randperm =multinomial exponential"),
+    Family("copy", "=copy =_to_copy =clone =cat =stack =fill =zero =arange _like =full =zeros =ones"),
+)
+"""Families by the names of their ops; the first that matches. Ops of no name here go by what they do: see ``_kind``."""
+
+OTHER_COMPUTE, OTHER_MEMORY, VIEW = "other_compute", "other_memory", "view"
+_SHAPE_FAILURES = (IndexError, ValueError, TypeError, ZeroDivisionError)
+
+
+def works(graph: Graph, resolver: Resolver | None = None) -> tuple[list[Work], list[int]]:
+    """The distinct Works of ``graph``, and the place among them of each op's."""
+    shapes = [(t.dtype, _sizes(t)) for t in graph.tensors]
+    places: dict[Hashable, int] = {}
+    found: list[Work] = []
+    index: list[int] = []
+    for op, cost in zip(graph, count(graph, resolver=resolver).costs, strict=True):
+        key = (op.op.call, id(cost), *(tuple(shapes[t] for t in side) for side in (op.op.inputs, op.op.outputs)))
+        if key not in places:
+            places[key] = len(found)
+            found.append(work_of(op, cost))
+        index.append(places[key])
+    return found, index
+
+
+def work_of(op: OpView, cost: OpCost) -> Work:
+    """The Work of a recorded op of known or unknown cost."""
+    dtype = compute_dtype(op.inputs or op.outputs)
+    if cost.how == "view":
+        return Work(VIEW, dtype)
+    if cost.cost is None:
+        return Work(OTHER_MEMORY, dtype, 0, 0, int(cost.nbytes), 0, known=False)
+    work = cost.cost
+    macs = int(work.macs if work.active_macs is None else work.active_macs) + int(work.recompute_macs)
+    vector = int(work.elementwise_flops) + int(work.int_ops)
+    family, dims = _placed(op, work)
+    return Work(family, dtype, 2 * macs, vector, int(work.bytes_read), int(work.bytes_written), dims)
+
+
+def _placed(op: OpView, cost: Cost) -> tuple[str, Dimensions]:
+    """Family and dimensions of an op; of the fallback family if its shapes are none that its family has."""
+    name, dims = _family(op, cost)
+    try:
+        found = dims(op)
+    except _SHAPE_FAILURES:
+        return (OTHER_COMPUTE if cost.macs else OTHER_MEMORY), _rows(op)
+    if min(found) < 1:
+        return name, (1, 1, 1, 1)
+    return name + _sub_family(op, found, dims), found
+
+
+def _family(op: OpView, cost: Cost) -> tuple[str, Dims]:
+    base = qualified(op.name).partition("::")[2].partition(".")[0]
+    name = base if base.endswith("__") else base.removesuffix("_")
+    found = _named(name)
+    if found is None:
+        return _kind(op, cost), _rows
+    return found.name + "_backward" * ("backward" in name), found.dims
+
+
+@functools.cache
+def _named(name: str) -> Family | None:
+    for family in FAMILIES:
+        if any(name == mark[1:] if mark[0] == "=" else mark in name for mark in family.marks.split()):
+            return family
+    return None
+
+
+def _kind(op: OpView, cost: Cost) -> str:
+    """The family of an op by what it does: whether it multiplies matrices, reduces, or visits each element."""
+    if cost.macs:
+        return OTHER_COMPUTE
+    largest = max((int(tensor.numel) for tensor in op.inputs), default=0)
+    if "pointwise" in op.call.tags:
+        return "transcendental" if cost.transcendentals else "pointwise"
+    if not cost.flops:
+        return "copy"
+    return "reduction" if REDUCED * sum(int(tensor.numel) for tensor in op.outputs) <= largest else OTHER_MEMORY
+
+
+def _sub_family(op: OpView, dims: Dimensions, read: Dims) -> str:
+    """Suffix of small products and of the kinds of convolution."""
+    if read in (_product, _linear):
+        return "_small" if min(dims[1:]) < SMALL else ""
+    if read is _convolution:
+        return "_depthwise" if dims[0] > 1 else "_1x1" if math.prod(_weight(op)[2:]) == 1 else "_kxk"
+    return ""
+
+
+def compute_dtype(tensors: tuple[Tensor, ...]) -> str:
+    """The dtype an op computes in: that of its largest float operand (scales and biases are small).
+
+    If it has none, of its largest operand.
+    """
+    floats = [t for t in tensors if t.dtype.startswith(_FLOATS)]
+    return max(floats or tensors, key=lambda tensor: tensor.numel).dtype if tensors else "float32"
+
+
+_FLOATS = ("float", "bfloat", "complex")

@@ -1,0 +1,1 @@
+"""Fits of time models to measured samples: pure functions of the samples, the same at every run."""

@@ -1,0 +1,38 @@
+"""Samples: measured times of Works on a device, which models are fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tensortide.timing.catalogue import Device
+from tensortide.timing.rates import Columns, columns
+from tensortide.timing.work import Work
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Samples(NamedTuple):
+    """Works that were measured on one device, with their times in nanoseconds."""
+
+    columns: Columns
+    ns: NDArray[np.float64]
+
+    @property
+    def device(self) -> Device:
+        return self.columns.device
+
+    def __len__(self) -> int:
+        return len(self.ns)
+
+
+def samples(device: Device, works: Sequence[Work], ns: Sequence[float]) -> Samples:
+    """Samples of ``works`` on ``device``. Raises ValueError unless each has a positive time."""
+    import numpy as np
+
+    times = np.asarray(ns, dtype=float)
+    if len(works) != len(times) or not (times > 0).all():
+        raise ValueError("one positive time per work")
+    return Samples(columns(works, device), times)

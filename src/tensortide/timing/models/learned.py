@@ -1,0 +1,75 @@
+"""Learned correction: boosted trees times the tiled or the memory bound, for GPUs measured and not measured."""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from tensortide.timing.models.tiles import matrix_features
+from tensortide.timing.models.trees import Trees
+from tensortide.timing.models.vectors import FAMILIES, vector_features
+from tensortide.timing.rates import Columns
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+class Kind(NamedTuple):
+    """One correction: the ``families`` and ``dtypes`` it is for, their ``features`` with the bound that it multiplies,
+    and ``launch_ns``, added to the bound."""
+
+    name: str
+    families: frozenset[str]
+    dtypes: frozenset[str]
+    features: Callable[[Columns], tuple[Floats, Floats]]
+    launch_ns: float
+
+
+_PRODUCTS = frozenset(name + size for name in ("mm", "addmm", "bmm", "linear") for size in ("", "_small"))
+_HALF = frozenset({"bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"})
+
+KINDS = (
+    Kind("matrix_fp32", _PRODUCTS, frozenset({"float32"}), matrix_features, 5000.0),
+    Kind("matrix_16bit", _PRODUCTS, _HALF, matrix_features, 3000.0),
+    Kind("vector", frozenset(FAMILIES), frozenset({"float32", "bfloat16", "float16"}), vector_features, 4000.0),
+)
+
+
+class Learned(msgspec.Struct, frozen=True):
+    """A trained correction. ``devices`` are the names in the catalogue of those it was trained on."""
+
+    kind: str
+    devices: tuple[str, ...]
+    trees: Trees
+
+    def predict(self, columns: Columns) -> Floats:
+        """Nanoseconds of ``columns``, never less than their arithmetic takes at peak."""
+        import numpy as np
+
+        kind = KINDS_BY_NAME[self.kind]
+        features, bound = kind.features(columns)
+        return np.fmax((bound + kind.launch_ns) * np.exp(self.trees.predict(features)), columns.compute_ns)
+
+
+KINDS_BY_NAME = {kind.name: kind for kind in KINDS}
+
+
+@functools.cache
+def shipped(kind: str) -> Learned:
+    """The correction of ``kind`` that comes with the package."""
+    import numpy as np
+
+    source = importlib.resources.files("tensortide.timing").joinpath(f"shipped/{kind}.npz")
+    with importlib.resources.as_file(source) as path, np.load(path) as file:
+        arrays = {name: file[name] for name in ("feature", "left", "roots")}
+        arrays |= {name: file[name].astype(np.float64) for name in ("threshold", "value")}
+        low, high = file["bounds"].tolist()
+        trees = Trees(**arrays, depth=int(file["depth"]), low=low, high=high)
+        return Learned(kind, tuple(file["devices"].tolist()), trees)

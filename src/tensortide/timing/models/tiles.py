@@ -1,0 +1,114 @@
+"""Least time of a matrix product on a GPU that computes its output in tiles: whole waves of tiles, or memory.
+
+A product is cut into tiles of the output, and perhaps along K; a wave is as many tiles as the device has compute
+units. The last wave may be nearly empty, so time grows in stairs. Libraries choose among tile shapes; so does this.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tensortide.timing.catalogue import Device, catalogue
+from tensortide.timing.rates import Columns, last_level_bytes
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+TILES = ((256, 128), (128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32))
+SPLITS = (1, 2, 4, 8, 16)
+"""Parts into which K is cut; their sums meet in memory."""
+LEAST_SPLIT_K = 32
+_REUSE = 24.0
+"""Tiles of side s reach 1 / (1 + 2 * _REUSE / s) of the rate that only infinite ones would, by reuse of operands."""
+_REFERENCE = 128.0
+PARTIAL_BYTES = 8
+"""A partial sum is written and read back, in fp32."""
+
+
+class Tiled(NamedTuple):
+    """``ns`` of the best tiling, and how many ``waves`` it has (2.1: two full ones and a tenth)."""
+
+    ns: Floats
+    waves: Floats
+
+
+LOW_POWER_WATTS = 75.0
+LOW_POWER_SHARE = 0.6
+"""Share of its peak that a card of so little power sustains, between the 0.45 to 0.53 of fp32 products measured one
+after the other on P4 and T4 (medians, against larger cards) and the 0.65 that steps of models reach there."""
+
+
+def sustained(device: Device) -> float:
+    """Share of its peak rates that ``device`` sustains under load, as far as its power tells."""
+    return LOW_POWER_SHARE if device.tdp_watts is not None and device.tdp_watts <= LOW_POWER_WATTS else 1.0
+
+
+def compute_units(device: Device) -> int:
+    """Compute units of ``device``; where the catalogue does not say, the median of its architecture's devices."""
+    if device.compute_units:
+        return device.compute_units
+    family = device.arch.split()[:1]
+    same = sorted(row.compute_units for row in catalogue() if row.compute_units and row.arch.split()[:1] == family)
+    return same[len(same) // 2] if same else 108
+
+
+def tiled(columns: Columns) -> Tiled:
+    """Least nanoseconds of the products in ``columns`` over all tilings."""
+    import numpy as np
+
+    batch, m, n, k = columns.dims.T
+    units = compute_units(columns.device)
+    bandwidth = columns.device.memory_gbytes_per_s
+    peak = columns.peak * sustained(columns.device)
+    best, waves = np.full(len(m), np.inf), np.zeros(len(m))
+    for rows, cols in TILES:
+        tiles = batch * np.ceil(m / rows) * np.ceil(n / cols)
+        rate = peak / units * min(1.0, _reuse(rows, cols) / _reuse(_REFERENCE, _REFERENCE))
+        for split in SPLITS:
+            partial = 0.0 if split == 1 else PARTIAL_BYTES * split * batch * m * n
+            arithmetic = np.ceil(tiles * split / units) * 2 * rows * cols * np.maximum(k / split, 16) / rate
+            ns = np.maximum(arithmetic, (columns.nbytes + partial) / bandwidth)
+            better = (ns < best) & ((k / split >= LEAST_SPLIT_K) | (split == 1))
+            best, waves = np.where(better, ns, best), np.where(better, tiles * split / units, waves)
+    return Tiled(best, waves)
+
+
+def _reuse(rows: float, cols: float) -> float:
+    return 1 / (1 + _REUSE / rows + _REUSE / cols)
+
+
+def _trailing_zeros(numbers: Floats) -> Floats:
+    """Powers of two that divide ``numbers``, at most 6: kernels load aligned rows in larger pieces."""
+    import numpy as np
+
+    whole = numbers.astype(np.int64)
+    found: Floats = np.minimum(6.0, np.log2(np.maximum(whole & -whole, 1)))
+    return found
+
+
+MATRIX_FEATURES = 22
+
+
+def matrix_features(columns: Columns) -> tuple[Floats, Floats]:
+    """Features of products for the learned correction, shape (works, ``MATRIX_FEATURES``), and the tiled least time.
+
+    Logarithms, but for ratios and alignments. Everything is known of any device of the catalogue.
+    """
+    import numpy as np
+
+    device, dims = columns.device, columns.dims
+    batch, m, n, k = dims.T
+    units, bandwidth, cache = compute_units(device), device.memory_gbytes_per_s, last_level_bytes(device)
+    found = tiled(columns)
+    peak = columns.peak * sustained(device)
+    compute = columns.matrix_flops / peak
+    blocks = batch * np.ceil(m / 128) * np.ceil(n / 128) / units
+    tails = [np.ceil(waves) / np.maximum(waves, 1e-9) for waves in (blocks, found.waves)]
+    logs = [*dims.T, blocks, found.waves, compute, columns.memory_ns, compute / columns.memory_ns]
+    logs += [columns.nbytes / cache, peak / bandwidth, found.ns, columns.item]
+    logs += [np.full(len(m), float(constant)) for constant in (units, cache)]
+    plain = [*tails, compute / found.ns, columns.memory_ns / found.ns, *map(_trailing_zeros, (m, n, k))]
+    return np.column_stack([*map(np.log, logs), *plain]), found.ns

@@ -1,0 +1,124 @@
+"""Peak rates of a device by dtype, and the least time of Work under them: the physics of every time model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tensortide.timing.catalogue import Device
+from tensortide.timing.work import Work, item_bytes
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+_NARROW = {
+    "float16": "fp16_tflops",
+    "bfloat16": "bf16_tflops",
+    "int8": "int8_tops",
+    "uint8": "int8_tops",
+    "qint8": "int8_tops",
+    "quint8": "int8_tops",
+    "float4_e2m1fn_x2": "fp4_tflops",
+}
+_WIDE = frozenset({"float64", "complex128"})
+
+
+def matrix_tflops(device: Device, dtype: str, *, tf32: bool = False) -> float | None:
+    """Dense peak of multiply-accumulates of ``dtype`` operands, in 1e12 FLOP per second; None if unknown.
+
+    A float type that the device has no units for, or slower ones than for fp32, is computed in fp32: of bf16 on V100
+    and fp16 on P4 that is what libraries do. ``tf32`` is a dtype of its own here.
+    """
+    if dtype in _WIDE:
+        return device.fp64_tflops
+    if dtype in ("float32", "complex64", "tf32"):
+        wanted = tf32 or dtype == "tf32"
+        return device.tf32_tflops if wanted and device.tf32_tflops is not None else device.fp32_tflops
+    if dtype.startswith("float8"):
+        return device.fp8_tflops
+    known = getattr(device, _NARROW[dtype]) if dtype in _NARROW else None
+    if dtype in ("float16", "bfloat16", "complex32"):
+        return max((rate for rate in (known, device.fp32_tflops) if rate is not None), default=None)
+    return known
+
+
+def vector_tflops(device: Device, dtype: str) -> float | None:
+    """Peak of everything that is no matrix product, in 1e12 per second; None if unknown. Narrow types run as fp32."""
+    return device.fp64_tflops if dtype in _WIDE else device.fp32_tflops
+
+
+class Columns(NamedTuple):
+    """Works as columns, with their least times on one device, in nanoseconds.
+
+    ``compute_ns`` is the arithmetic at peak, NaN where the peak is unknown; ``memory_ns`` the bytes at the bandwidth
+    of the memory; ``dims`` has shape (works, 4); ``peak`` is the matrix rate in FLOP per nanosecond.
+    """
+
+    device: Device
+    families: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    matrix_flops: Floats
+    vector_flops: Floats
+    nbytes: Floats
+    dims: Floats
+    item: Floats
+    peak: Floats
+    compute_ns: Floats
+    memory_ns: Floats
+
+    @property
+    def cached(self) -> NDArray[np.bool_]:
+        """Whether the bytes fit into the last-level cache, and so may move faster than memory does."""
+        return self.nbytes <= CACHED * last_level_bytes(self.device)
+
+
+CACHED = 1.25
+"""Bytes from which on an op cannot beat the bandwidth of the memory, in last-level caches."""
+
+
+def last_level_bytes(device: Device) -> float:
+    """Bytes of the last-level cache; 32 MB where the catalogue does not say."""
+    return 1e6 * (device.l2_mbytes or 32.0)
+
+
+def columns(works: Sequence[Work], device: Device) -> Columns:
+    """``works`` as columns for ``device``."""
+    import numpy as np
+
+    dtypes = tuple(work.dtype for work in works)
+    matrix, other, nbytes = (
+        np.array([(w.matrix_flops, w.vector_flops, w.nbytes) for w in works], float).reshape(-1, 3).T
+    )
+    rates = {dtype: _rates(device, dtype) for dtype in set(dtypes)}
+    peak, vector, item = np.array([rates[dtype] for dtype in dtypes], float).reshape(-1, 3).T
+    return Columns(
+        device=device,
+        families=tuple(work.family for work in works),
+        dtypes=dtypes,
+        matrix_flops=matrix,
+        vector_flops=other,
+        nbytes=nbytes,
+        dims=np.array([work.dims for work in works], float).reshape(-1, 4),
+        item=item,
+        peak=peak,
+        compute_ns=_divided(matrix, peak) + _divided(other, vector),
+        memory_ns=nbytes / device.memory_gbytes_per_s,
+    )
+
+
+def _divided(work: Floats, rate: Floats) -> Floats:
+    """``work / rate``; 0 where there is no work, NaN where there is some and no rate."""
+    import numpy as np
+
+    found: Floats = np.where(work > 0, work / rate, 0.0)
+    return found
+
+
+def _rates(device: Device, dtype: str) -> tuple[float, float, float]:
+    """FLOP per nanosecond of products and of the rest (NaN: unknown), bytes of an element."""
+    matrix, vector = matrix_tflops(device, dtype), vector_tflops(device, dtype)
+    return 1000 * matrix if matrix else math.nan, 1000 * vector if vector else math.nan, item_bytes(dtype)

@@ -1,0 +1,71 @@
+"""Work: what one op asks of a device, whatever framework it comes from: family, dtype, FLOPs, bytes and dimensions."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+Dimensions = tuple[int, int, int, int]
+
+
+class Work(NamedTuple):
+    """Work of one call.
+
+    ``matrix_flops`` run on the matrix units where there are some (two per multiply-accumulate that is computed),
+    ``vector_flops`` elsewhere. ``dims`` of products, convolutions and attention are (batch, M, N, K): M and N of the
+    output, K reduced; of other ops (1, rows, columns, operands). ``known`` is false where no rule prices the op: its
+    bytes count, its FLOPs do not.
+    """
+
+    family: str
+    dtype: str = "float32"
+    matrix_flops: int = 0
+    vector_flops: int = 0
+    read_bytes: int = 0
+    write_bytes: int = 0
+    dims: Dimensions = (1, 1, 1, 1)
+    known: bool = True
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes read and written."""
+        return self.read_bytes + self.write_bytes
+
+
+_ITEM_BITS = {"float64": 64, "float32": 32, "tf32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "uint8": 8}
+
+
+def item_bytes(dtype: str) -> float:
+    """Bytes of one element of ``dtype``."""
+    if dtype.startswith("float8"):
+        return 1.0
+    return 0.5 if dtype.startswith("float4") else _ITEM_BITS.get(dtype, 32) / 8
+
+
+def product(m: int, n: int, k: int, *, batch: int = 1, dtype: str = "float32", family: str = "mm") -> Work:
+    """``batch`` products of (m,k) and (k,n) matrices of ``dtype``.
+
+    Raises ValueError unless the sizes are positive.
+    """
+    _check(batch, m, n, k)
+    item = item_bytes(dtype)
+    read, written = round(item * batch * (m * k + k * n)), round(item * batch * m * n)
+    return Work(family, dtype, 2 * batch * m * n * k, 0, read, written, (batch, m, n, k))
+
+
+def elementwise(
+    rows: int, columns: int, *, operands: int = 1, family: str = "pointwise", dtype: str = "float32", flops: int = 1
+) -> Work:
+    """An op on ``operands`` tensors of ``rows`` x ``columns`` elements that writes one, at ``flops`` per element.
+
+    Raises ValueError unless the sizes are positive.
+    """
+    _check(rows, columns, operands)
+    count, item = rows * columns, item_bytes(dtype)
+    read, written = round(item * count * operands), round(item * count)
+    return Work(family, dtype, 0, flops * count, read, written, (1, rows, columns, operands))
+
+
+def _check(*sizes: int) -> None:
+    if math.prod(sizes) <= 0 or min(sizes) <= 0:
+        raise ValueError(f"sizes are positive, not {', '.join(map(str, sizes))}")
