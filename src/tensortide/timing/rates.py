@@ -75,6 +75,17 @@ class Columns(NamedTuple):
         """Whether the bytes fit into the last-level cache, and so may move faster than memory does."""
         return self.nbytes <= CACHED * last_level_bytes(self.device)
 
+    def where(self, kept: NDArray[np.bool_]) -> Columns:
+        """The works that ``kept`` marks."""
+        import numpy as np
+
+        rows = np.flatnonzero(kept)
+        return self._replace(
+            families=tuple(self.families[i] for i in rows),
+            dtypes=tuple(self.dtypes[i] for i in rows),
+            **{name: getattr(self, name)[rows] for name in self._fields[3:]},
+        )
+
 
 CACHED = 1.25
 """Bytes from which on an op cannot beat the bandwidth of the memory, in last-level caches."""

@@ -1,4 +1,4 @@
-"""Training of a learned correction by gradient boosting (LightGBM, of the extra ``training``)."""
+"""Training of a learned correction by gradient boosting (LightGBM, of the extra ``dev``)."""
 
 from __future__ import annotations
 

@@ -27,6 +27,10 @@ class Samples(NamedTuple):
     def __len__(self) -> int:
         return len(self.ns)
 
+    def where(self, kept: NDArray[np.bool_]) -> Samples:
+        """The samples that ``kept`` marks."""
+        return Samples(self.columns.where(kept), self.ns[kept])
+
 
 def samples(device: Device, works: Sequence[Work], ns: Sequence[float]) -> Samples:
     """Samples of ``works`` on ``device``. Raises ValueError unless each has a positive time."""

@@ -1,0 +1,50 @@
+"""Fit of a family's three constants: robust least squares of log times (SciPy, of the extra ``dev``)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensortide.timing.models.constants import Constants
+
+Floats = NDArray[np.float64]
+
+LEAST = 4
+"""Samples that three constants need."""
+START = (0.6, 0.6, 5e3)
+BOUNDS = ((0.005, 0.02, 1e2), (1.5, 6.0, 1e6))
+"""Of compute, memory (operands in a cache come faster than memory delivers them) and launch in nanoseconds."""
+AT_BOUND = 0.01
+"""A constant so near to its bound, in natural logarithms, is not identified by the samples."""
+
+
+def fit_constants(
+    compute_ns: Floats, memory_ns: Floats, ns: Floats, *, devices: tuple[str, ...] = (), pooled: Constants | None = None
+) -> Constants | None:
+    """Fit ``o + max(F / (e P), B / (b BW))`` to ``ns``; None for fewer than ``LEAST`` samples.
+
+    Soft-L1 loss of log residuals, each weighing the fourth root of its time: long ops count more. A constant that ends
+    on its bound is not identified and is taken from ``pooled``, if that is given; the ``note`` says so.
+    """
+    from scipy.optimize import least_squares
+
+    if len(ns) < LEAST:
+        return None
+    weight, target = (ns / ns.mean()) ** 0.25, np.log(ns)
+
+    def residuals(logs: Floats) -> Floats:
+        compute, memory, launch = np.exp(logs)
+        found: Floats = weight * (np.log(launch + np.fmax(compute_ns / compute, memory_ns / memory)) - target)
+        return found
+
+    low, high = np.log(BOUNDS)
+    start = np.log([*START[:2], min(max(float(ns.min()), BOUNDS[0][2]), BOUNDS[1][2])])
+    fitted = least_squares(residuals, start, loss="soft_l1", bounds=(low, high))
+    values = np.exp(fitted.x).tolist()
+    stuck = [i for i in range(3) if min(fitted.x[i] - low[i], high[i] - fitted.x[i]) < AT_BOUND]
+    names = ("compute", "memory", "launch_ns")
+    for i in stuck if pooled is not None else ():
+        values[i] = getattr(pooled, names[i])
+    note = f"{', '.join(names[i] for i in stuck)} not identified" if stuck else ""
+    compute, memory, launch_ns = values
+    return Constants(compute, memory, launch_ns, len(ns), devices, note)
