@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
+import subprocess
 import sys
 import textwrap
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -178,10 +181,11 @@ def test_a_script_takes_a_gpu_that_is_pretended(folder: Path) -> None:
     (folder / "step.tide").unlink()
     ran = forked(folder, loop(folder), options=ScriptOptions(machine="h100"))
     assert ran.outcome == {"nothing_on_gpu": True}
-    named = loop(folder, "model.to('cpu')\n" + STEP.replace("4)", "4, device='cpu')"))
-    assert (
-        "by its own option" in forked(folder, named, options=ScriptOptions(device="cuda"), moved=True).outcome["error"]
-    )
+    for own, advice in (("'--use-cuda'", "by its own option --use-cuda"), ("1", 'as in model.to("cuda")')):
+        named = loop(folder, f"{own}; model.to('cpu')\n" + STEP.replace("4)", "4, device='cpu')"))
+        error = forked(folder, named, options=ScriptOptions(device="cuda"), moved=True).outcome["error"]
+        assert "puts its model on the CPU by name: let it use cuda" in error
+        assert advice in error
     assert (
         forked(folder, loop(folder), options=ScriptOptions(device="tpu")).outcome["error"].startswith("a step is capt")
     )
@@ -340,15 +344,65 @@ def test_a_script_is_a_target_like_any_other(folder: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_a_script_that_is_compared_says_whether_its_step_depends_on_values(tmp_path: Path) -> None:
-    for line, decides in (("print(loss.item())", False), ("if loss > 1.5: model(torch.ones(7, 4))", True)):
-        script = tmp_path / "train.py"
-        script.write_text(
-            LOOP.format(body=f"loss = model(torch.ones(2, 4)).sum(); loss.backward(); optimizer.step()\n    {line}")
-        )
-        target = find_script(script_text([sys.executable, str(script)]))
-        assert target is not None
-        meta = capture_script(target, ScriptOptions(fake=True, compare=True), quiet=True).meta
-        assert bool(meta.decisive) == decides
-        assert not meta.untested
-        assert capture_script(target, ScriptOptions(fake=True), quiet=True).meta.untested
+@pytest.mark.parametrize(
+    ("line", "decides"),
+    [
+        ("print(loss.item())", ""),
+        ("if loss.item() > 0.5: model(torch.ones(7, 4))", "loss.item() taken as 1.0"),
+        ("for _ in range(int(loss)): model(torch.ones(7, 4))", "int(loss) taken as 1.0"),
+    ],
+)
+def test_a_script_that_is_compared_says_whether_its_step_depends_on_values(
+    tmp_path: Path, line: str, decides: str
+) -> None:
+    script = tmp_path / "train.py"
+    body = f"loss = model(torch.ones(2, 4)).sum(); loss.backward(); optimizer.step()\n    {line}"
+    script.write_text(LOOP.format(body=body))
+    target = find_script(script_text([sys.executable, str(script)]))
+    assert target is not None
+    meta = capture_script(target, ScriptOptions(fake=True, compare=True), quiet=True).meta
+    assert not meta.untested
+    assert [said.startswith(decides) and "the ops of the step depend on it" in said for said in meta.decisive] == [
+        True
+    ] * bool(decides)
+    plain = capture_script(target, ScriptOptions(fake=True), quiet=True).meta
+    assert plain.untested == plain.assumptions
+    assert "was not checked" in plain.untested[0]
+    assert not capture_script(target, quiet=True).meta.assumptions
+
+
+SLOW_END = "import atexit, time; atexit.register(lambda: (time.sleep({seconds}), open('ended', 'w').close()))\n"
+
+
+@pytest.mark.slow
+def test_a_script_that_takes_long_to_end_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    body = "model(torch.ones(2, 4)).sum().backward(); optimizer.step()"
+    (tmp_path / "train.py").write_text(SLOW_END.format(seconds=3) + LOOP.format(body=body))
+    target = find_script(script_text([sys.executable, "train.py"]))
+    assert target is not None
+    for patience, ends in ((0.5, False), (60, True)):
+        said: list[str] = []
+        capture_script(target, ScriptOptions(patience=patience), quiet=True, say=said.append)
+        assert (tmp_path / "ended").exists() == ends
+        assert any("within 0.5 s after the recorded step, and was killed: --patience" in text for text in said) != ends
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_script_too(number: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, time\nopen('part', 'w').write(str(os.getpid()))\nos.rename('part', 'pid')\ntime.sleep(100)\n"
+    )
+    command = [sys.executable, "-m", "tensortide", "capture", "-o", "x.tide", "--", sys.executable, "train.py"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while not (tmp_path / "pid").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert f"interrupted by {number.name}" in said
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    assert not (tmp_path / "x.tide").exists()

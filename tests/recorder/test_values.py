@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import linecache
+import math
+import pickle
 import sys
 import warnings
 from collections.abc import Callable
@@ -17,8 +20,10 @@ from torch import nn
 from tensortide import capture
 from tensortide.errors import CaptureError, DataDependent
 from tensortide.graph import validate
+from tensortide.graph.model import Meta
 from tensortide.recorder.known import KNOWN_NUMEL
-from tensortide.recorder.reading import Place
+from tensortide.recorder.readings import Place
+from tensortide.recorder.trials import MOST_PLACES
 from tensortide.recorder.values import Values
 from tests.recorder.steps import Step, ops, storages, trained
 
@@ -107,7 +112,7 @@ def test_a_step_that_logs_is_captured_and_says_what_it_assumed(capsys: pytest.Ca
 def test_a_branch_that_depends_on_a_value_says_so() -> None:
     (said,) = capture(clipping).meta.assumptions
     assert said.startswith("norm > 1 taken as False at ")
-    assert said.endswith("other values change the ops of the step")
+    assert "; the ops of the step depend on it: with True, " in said
 
 
 @pytest.mark.parametrize("line_search", ["", "strong_wolfe"])
@@ -375,6 +380,127 @@ def test_assumptions_that_decide_ops_are_told_from_those_that_do_not() -> None:
     model, ids = Writer(0, 3), torch.randint(1, 20, (3, 1))
     (said,) = capture(lambda: model.flags(ids)).meta.decisive
     assert said.startswith("done.all() taken as False at ")
+
+
+def branching(kind: str = "any") -> Step:
+    model, extra, x = nn.Linear(16, 4), nn.Linear(4, 64), torch.randn(8, 16)
+    labels = torch.randint(0, 2, (8,))
+
+    def more(loss: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        value, positive = loss.item(), (labels > 0).any().item()
+        taken: dict[str, Any] = {
+            "any": (labels > 0).any,
+            "any().item()": lambda: positive,
+            "item() > 0.5": lambda: value > 0.5,
+            "between": lambda: 0.2 < value < 0.3,
+            "not finite": lambda: not math.isfinite(value) or value > 1e9,
+            "two": lambda: positive and not (h > 3).any(),
+            "both": lambda: (labels > 7).any().item() and not positive,
+            "reached": lambda: value > 2 and (h > 7).any(),
+            "equal": lambda: torch.equal(h, h + 1),
+        }
+        return loss + extra(h).sum() if taken[kind]() else loss
+
+    def step() -> None:
+        h = model(x)
+        more(h.pow(2).mean(), h).backward()
+        model.zero_grad()
+        extra.zero_grad()
+
+    return step
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["any", "any().item()", "item() > 0.5", "between", "not finite", "two", "both", "reached", "equal"],
+)
+def test_a_branch_that_another_value_takes_is_found(kind: str) -> None:
+    meta = capture(branching, hyperparameters={"kind": kind}, real=False).meta
+    assert any("the ops of the step depend on it: " in said for said in meta.decisive)
+
+
+def test_the_number_of_rounds_that_a_value_decides_is_found() -> None:
+    def workload() -> Step:
+        model, x = nn.Linear(4, 4), torch.randn(2, 4)
+
+        def step() -> None:
+            y = model(x)
+            for _ in range(int(x.sum().item())):
+                y = y * 2
+            y.sum().backward()
+
+        return step
+
+    (said,) = capture(workload, real=False).meta.decisive
+    assert said.startswith("x.sum().item() taken as ")
+
+
+def test_only_lines_that_were_tried_are_said_not_to_matter() -> None:
+    model, x, steps = nn.Linear(4, 4), torch.randn(2, 4), [0]
+
+    def once() -> None:
+        steps[0] += 1
+        if steps[0] == 1:
+            model(x).sum().item()
+        model(x).sum().backward()
+
+    (said,) = capture(once, real=False).meta.untested
+    assert said.endswith("whether the ops of the step depend on it was not checked")
+
+    def differing() -> None:
+        steps[0] += 1
+        y = model(x).sum() * 2 if steps[0] % 2 else model(x).sum()
+        if y > 3:
+            y * 2
+
+    (said,) = capture(differing, real=False).meta.untested
+    assert said.endswith("was not checked: they differ from step to step")
+
+
+def test_many_lines_are_not_all_tried_and_trials_are_few() -> None:
+    x, runs = torch.randn(4), [0]
+    conditions = [f"    if x.sum() > {number}: x * 2" for number in range(MOST_PLACES + 2)]
+    numbers = [f"    x.max().item(), {number}" for number in range(20)]
+
+    def captured(lines: list[str]) -> Meta:
+        code = "\n".join(["def step():", "    runs[0] += 1", "    x + 1", *lines])
+        linecache.cache["<lines>"] = (len(code), None, [f"{line}\n" for line in code.split("\n")], "<lines>")
+        scope: dict[str, Any] = {"x": x, "runs": runs}
+        exec(compile(code, "<lines>", "exec"), scope)
+        runs[0] = 0
+        return capture(scope["step"], real=False).meta
+
+    meta = captured(conditions)
+    assert len(meta.untested) == 2
+    assert len(meta.decisive) == MOST_PLACES
+    assert not captured(numbers).untested
+
+
+def test_a_trial_leaves_the_user_s_numbers_plain() -> None:
+    seen: list[float] = []
+
+    def step() -> None:
+        value = torch.randn(3).sum().item()
+        seen.append(pickle.loads(pickle.dumps(value * 2)))
+        if value > 100:
+            torch.ones(1)
+
+    meta = capture(step, real=False).meta
+    assert all(type(each) is float for each in seen)
+    assert meta.decisive
+
+
+def test_a_check_that_ends_the_program_does_not_decide_its_ops() -> None:
+    x = torch.randn(4)
+
+    def step() -> None:
+        if not torch.isfinite(x.sum() * 2):
+            sys.exit(1)
+        math.exp((x.sum() * 2).item())
+
+    meta = capture(step, real=False).meta
+    assert meta.decisive == meta.untested == ()
+    assert "the step stops with another value: with False, SystemExit: 1" in meta.assumptions[0]
 
 
 def test_a_number_drawn_at_random_is_one_of_those_that_may_be_drawn(capsys: pytest.CaptureFixture[str]) -> None:

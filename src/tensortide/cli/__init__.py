@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -21,7 +22,8 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line. Exits 0 on success, 1 on a tensortide error, 2 on wrong usage, 130 on Ctrl-C.
+    """Run the command line. Exits 0 on success, 1 on a tensortide error, 2 on wrong usage, 130 on Ctrl-C,
+    128 + n on signal n.
 
     An error is a text on standard error, and with ``--json`` also an object on standard output.
     """
@@ -44,8 +46,10 @@ def main(arguments: list[str] | None = None) -> None:
         exit_(2, "UsageError", usage(error))
     except TensortideError as error:
         exit_(1, type(error).__name__, str(error))
-    except KeyboardInterrupt:
-        exit_(130, "Interrupted", "interrupted", before="")
+    except KeyboardInterrupt as error:
+        number = error.args[0] if error.args else signal.SIGINT
+        name = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
+        exit_(128 + number, "Interrupted", f"interrupted{name}", before="")
     except OSError as error:
         if error.filename is not None:
             exit_(1, "OSError", f"{error.filename}: {error.strerror}")

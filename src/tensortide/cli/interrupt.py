@@ -1,4 +1,5 @@
-"""Ctrl-C: raised again where Python drops the exception, or counted as a request to end a search."""
+"""Ctrl-C and requests to terminate: raised again where Python drops the exception, or counted as a request to end a
+search."""
 
 from __future__ import annotations
 
@@ -25,23 +26,27 @@ def _handled(handler: Callable[[int, FrameType | None], None], *numbers: int) ->
             signal.signal(number, old)
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    del signum, frame
-    signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
-    raise KeyboardInterrupt
-
-
 @contextlib.contextmanager
 def heard() -> Iterator[None]:
-    """Raise KeyboardInterrupt on Ctrl-C, and again every tenth of a second while the body still runs.
+    """Raise KeyboardInterrupt with the number of the signal on Ctrl-C, SIGTERM or SIGHUP, and again every tenth of a
+    second while the body still runs.
 
     A capture watches storages by weak references with callbacks, and an exception raised in one of them is lost. Where
-    there is no timer, or no main thread to take signals, Ctrl-C is left as it is.
+    there is no timer, or no main thread to take signals, signals are left as they are; so is one that is ignored.
     """
     if not hasattr(signal, "setitimer"):
         yield
         return
-    with _handled(_interrupt, signal.SIGINT, signal.SIGALRM):
+    first: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        del frame
+        first.append(number)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        raise KeyboardInterrupt(first[0])
+
+    ends = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    with _handled(interrupt, signal.SIGINT, signal.SIGALRM, *ends):
         try:
             yield
         finally:

@@ -20,7 +20,7 @@ from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import importers
 from tensortide.recorder import capture
-from tensortide.recorder.script import Script, ScriptOptions, capture_script
+from tensortide.recorder.script import PATIENCE_S, Script, ScriptOptions, capture_script
 from tensortide.recorder.target import Scalar, Workload, parse_settings
 from tensortide.timing.catalogue import DEFAULT
 
@@ -143,8 +143,16 @@ class CaptureOptions:
     fake: Annotated[
         bool, option("--fake", "For a script: run it on fake tensors, if its model is too large for this machine.")
     ] = False
+    patience: Annotated[
+        float | None,
+        option(
+            "--patience",
+            f"For a script: the seconds in which it must end after the recorded step, before it is killed "
+            f"(default: {PATIENCE_S:.0f}).",
+        ),
+    ] = None
     compare: Annotated[bool, Parameter(parse=False)] = False
-    """True to run a script once more where it reads values, to tell whether its step depends on them."""
+    """True to run a script again where it reads values, to tell whether its step depends on them."""
     reading: Annotated[ReadingOptions, Parameter(name="*", show=False)] = dataclasses.field(
         default_factory=ReadingOptions
     )
@@ -157,6 +165,7 @@ class CaptureOptions:
     def refuse_script(self, target: str) -> None:
         """Raise WorkloadError if an option of scripts is given for a ``target`` that is not a script."""
         given = {"--step": self.step is not None, "--keep-running": self.keep_running, "--fake": self.fake}
+        given["--patience"] = self.patience is not None
         for name in (name for name, is_given in given.items() if is_given):
             raise WorkloadError(f"{target}: {name} goes with a script, as in -- python train.py")
 
@@ -174,6 +183,7 @@ class CaptureOptions:
             *(step, self.real, self.fake, self.keep_running, assumed(self), self.device, self.machine, self.ranks),
             compiled=self.compiled,
             compare=self.compare,
+            patience=PATIENCE_S if self.patience is None else self.patience,
         )
 
 
@@ -214,7 +224,7 @@ def require_certain(graph: Graph) -> None:
         listed = "\n  ".join(found)
         raise CaptureError(
             f"--strict: ops or sizes of the step depend on what was assumed:\n  {listed}\n"
-            "Give the values (--assume FILE:LINE=VALUE), or capture on real tensors (--real)."
+            "Give the values (--assume FILE:LINE=VALUE), or capture on real tensors (--real; a script: no --fake)."
         )
 
 

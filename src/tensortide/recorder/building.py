@@ -11,13 +11,14 @@ import gc
 import inspect
 import io
 import platform
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from msgspec.structs import replace
 
-from tensortide.errors import CaptureError, WorkloadError
+from tensortide.errors import CaptureError, DataDependent, WorkloadError
 from tensortide.graph.model import Graph, Meta
 from tensortide.recorder.build_graph import State, build
 from tensortide.recorder.context import Tracker
@@ -28,12 +29,14 @@ from tensortide.recorder.failure import explained, fits, needs_value
 from tensortide.recorder.fake_mode import Converter, StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.pretended import Gpu
+from tensortide.recorder.readings import Number, Sentences, Verdict
+from tensortide.recorder.recorder import TooManyOps
 from tensortide.recorder.remedies import Remedy
 from tensortide.recorder.standins import clones, fakes, loaders
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.recorder.target import Scalar, workload
 from tensortide.recorder.torch_compat import disable_current_modes, pytree
-from tensortide.recorder.values import Number
+from tensortide.recorder.trials import Ran, Trial, findings, ops_of
 
 if TYPE_CHECKING:
     from tensortide.recorder.compiled import CompiledStep
@@ -169,10 +172,10 @@ def captured(
             graph = again()
             if mode is not None:
                 mode.values.check()
-            if mode is None or not mode.values.read_in_step:
+            if mode is None or not any(reading.in_step for reading in mode.values.readings.values()):
                 return graph
             progress("trying other values")
-            return _with_dependence(graph, again, mode, workload.name)
+            return _with_findings(graph, again, mode, workload.name)
 
     if real:
         return attempt(None)
@@ -201,37 +204,41 @@ def with_assumption(graph: Graph, text: str) -> Graph:
     return replace(graph, meta=replace(graph.meta, assumptions=(text, *graph.meta.assumptions)))
 
 
-def _with_dependence(graph: Graph, again: Callable[[], Graph], mode: StepFakeMode, name: str) -> Graph:
+def _with_findings(graph: Graph, again: Callable[..., Graph], mode: StepFakeMode, name: str) -> Graph:
     """``graph``, whose assumptions say whether its ops depend on stand-ins; ``again`` records its step once more.
 
     Raises DataDependent if they depend on an integer, which decides shapes or the number of iterations of a loop.
     """
-    depends = _depends(_shapes(graph), again, mode)
-    if depends and mode.values.whole:
-        place = min(mode.values.whole)
-        raise needs_value("step", name, f"the ops of the step depend on the value of {place.text}", place, mode.remedy)
-    decisive, untested = mode.decisive(depends)
-    meta = replace(graph.meta, assumptions=mode.assumptions(depends), decisive=decisive, untested=untested)
-    return replace(graph, meta=meta)
+    readings = mode.values.readings
+    base = ops_of(graph)
+    found = findings(base, list(readings.values()), functools.partial(_try, mode, again, most=4 * len(graph) + 1000))
+    depend = (place for place, each in found.items() if each.verdict is Verdict.DEPENDS and readings[place].whole)
+    if (place := min(depend, default=None)) is not None:
+        reason = f"the ops of the step depend on the value of {place.text}"
+        raise needs_value("step", name, reason, place, mode.remedy)
+    every, decisive, untested = map(tuple, mode.assumptions(found))
+    return replace(graph, meta=replace(graph.meta, assumptions=every, decisive=decisive, untested=untested))
 
 
-def _depends(first: list[object], again: Callable[[], Graph], mode: StepFakeMode) -> bool | None:
-    """True if other stand-ins change the ops of the step; None if its ops differ from step to step anyway."""
-    for mode.values.other in (True, False):
-        silence = io.StringIO()
+def _try(mode: StepFakeMode, again: Callable[..., Graph], trial: Trial, most: int) -> Ran:
+    """Record the step with other values, in silence: at ``most`` so many ops."""
+    silence = io.StringIO()
+    with (
+        contextlib.redirect_stdout(silence),
+        contextlib.redirect_stderr(silence),
+        warnings.catch_warnings(action="ignore"),
+        mode.values.tried(trial) as trying,
+    ):
+        ran = Ran(compared=trying.compared, reached=trying.reached)
         try:
-            with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
-                same = _shapes(again()) == first
-        except CaptureError:
-            return None
-        if same is mode.values.other:
-            return False if same else None
-    return True
-
-
-def _shapes(graph: Graph) -> list[object]:
-    """The ops of ``graph`` and the shapes they have."""
-    return [(op.name, [t.shape for t in op.inputs], [t.shape for t in op.outputs]) for op in graph]
+            ran.ops = ops_of(again(most=most))
+        except TooManyOps:
+            ran.other = f"over {most:,} ops"
+        except DataDependent as error:
+            ran.other = error.reason
+        except CaptureError as error:
+            ran.error = error.reason or str(error).partition("\n")[0]
+    return ran
 
 
 def record(
@@ -242,14 +249,16 @@ def record(
     compiled: CompiledStep | None = None,
     *,
     first_step: bool = False,
+    most: int | None = None,
 ) -> Graph:
-    """Run ``step`` once and return its Graph."""
+    """Run ``step`` once and return its Graph. Raises TooManyOps if it has over ``most`` ops."""
     name = workload.name
     found = Isolation(lambda tensor: tensor)
     found.visit(step)
     tracker = Tracker(found.roots(), compiled)
     how = compiled or EagerStep()
     recorder = how.recorder(tracker.context)
+    recorder.most = most
     state = State(recorder, found)
     state.register()
     if mode is None:
@@ -298,7 +307,7 @@ def meta_of(
     notes: Iterable[str] = (),
 ) -> Meta:
     """Describe a capture here and now; ``notes`` are further assumptions."""
-    decisive, untested = ((), ()) if mode is None else mode.decisive()
+    said = Sentences([], [], []) if mode is None else mode.assumptions()
     return Meta(
         workload=name,
         hyperparameters=dict(hyperparameters or {}),
@@ -306,10 +315,10 @@ def meta_of(
         captured_on="real" if mode is None else "fake",
         step="first" if first_step else "steady",
         python=platform.python_version(),
-        assumptions=(*notes, *(() if mode is None else mode.assumptions())),
+        assumptions=(*notes, *said.every),
         machine=mode.gpu.name if isinstance(mode, CudaFakeMode) else "",
-        decisive=decisive,
-        untested=untested,
+        decisive=tuple(said.decisive),
+        untested=tuple(said.untested),
     )
 
 

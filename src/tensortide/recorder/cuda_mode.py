@@ -16,6 +16,7 @@ from tensortide.recorder.cuda_kernels import ASSUMED, SHAPES, chosen_kernels
 from tensortide.recorder.fake_mode import StepFakeMode
 from tensortide.recorder.known import KNOWN_NUMEL, forgotten
 from tensortide.recorder.pretended import CPU, CUDA, Gpu, asked_by_engine, pretended, with_true_device
+from tensortide.recorder.readings import Number
 from tensortide.recorder.remedies import without_gpu
 from tensortide.recorder.standins import is_constant
 from tensortide.recorder.surroundings import replaced
@@ -27,7 +28,6 @@ from tensortide.recorder.torch_compat import (
     by_op,
 )
 from tensortide.recorder.triton_launches import recorded_launches
-from tensortide.recorder.values import Number
 from tensortide.timing import DEFAULT
 from tensortide.timing import device as catalogued
 

@@ -15,7 +15,7 @@ import torch
 from tensortide.errors import CaptureError, DataDependent, TensortideError
 from tensortide.recorder.context import Tracker, is_internal
 from tensortide.recorder.fake_mode import UnreachableParameter
-from tensortide.recorder.reading import Place
+from tensortide.recorder.readings import Place
 from tensortide.recorder.remedies import FAKE, Remedy
 from tensortide.recorder.torch_compat import (
     DataDependentOutputException,

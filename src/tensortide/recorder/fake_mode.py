@@ -17,6 +17,7 @@ from tensortide.recorder import packed, sparse
 from tensortide.recorder.context import is_internal
 from tensortide.recorder.known import GROWING, KNOWN_NUMEL, SIZED, constant, forgotten
 from tensortide.recorder.lazy import lazy_modules
+from tensortide.recorder.readings import Finding, Number, Place, Sentences, sentences
 from tensortide.recorder.remedies import FAKE, Remedy
 from tensortide.recorder.saving import nothing_saved
 from tensortide.recorder.schema import eager_body
@@ -34,7 +35,7 @@ from tensortide.recorder.torch_compat import (
     by_op,
     nested_int,
 )
-from tensortide.recorder.values import Number, Values, follow, readable, typed
+from tensortide.recorder.values import Values, follow, readable, typed
 
 _DEVICE = torch.ops.prim.device.default
 _EQUALITY = (torch.ops.aten.equal.default, torch.ops.aten.allclose.default)
@@ -107,14 +108,11 @@ class StepFakeMode(FakeTensorMode):
         del memo
         return self
 
-    def assumptions(self, depends: bool | None = None) -> tuple[str, ...]:
-        """List the assumptions. ``depends``: whether the ops of the step depend on stand-ins, if that is known."""
-        return (*sorted(self.answered | self.remarks), *self.values.assumptions(depends))
-
-    def decisive(self, depends: bool | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """List the assumptions on which ops or sizes of the step depend, and those on which they may."""
-        certain, possible = self.values.decisive(depends)
-        return (*sorted(self.answered), *certain), tuple(possible)
+    def assumptions(self, findings: Mapping[Place, Finding] | None = None) -> Sentences:
+        """Tell what was assumed, and on what the ops of the step depend, or may depend, by ``findings`` on values."""
+        said = sentences(self.values.readings.values(), findings or {})
+        every = [*sorted(self.answered | self.remarks), *said.every, *self.values.remarks()]
+        return Sentences(every, [*sorted(self.answered), *said.decisive], said.untested)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """As the base class, but answers the query for a tensor's device, over half of all calls, at once."""

@@ -8,7 +8,6 @@ import contextlib
 import dis
 import functools
 import linecache
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -44,19 +43,6 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
 
 
-class Place(NamedTuple):
-    """A line of the user's, and the expression in it that reads a value."""
-
-    file: str
-    line: int
-    text: str
-    direct: bool
-    """True if the expression is the reading itself, and not a call of the framework's code that reads."""
-
-    def __str__(self) -> str:
-        return f"{shortened(self.file)}:{self.line}"
-
-
 class Part(NamedTuple):
     """The part of an expression in the code around it."""
 
@@ -83,17 +69,6 @@ def reader(frame: FrameType | None) -> tuple[FrameType | None, bool]:
     return None, direct
 
 
-def shortened(file: str) -> str:
-    """``file`` as one would name it: from here, from its package, else its name."""
-    if "site-packages/" in file:
-        return file.rpartition("site-packages/")[2]
-    with contextlib.suppress(ValueError):  # on another drive
-        here = os.path.relpath(file)
-        if not here.startswith(".."):
-            return here
-    return Path(file).name
-
-
 def part_of(frame: FrameType) -> Part:
     """The expression that runs in ``frame``, and its part."""
     return _part(frame.f_code, frame.f_lasti) or Part(
@@ -114,6 +89,9 @@ def _part(code: CodeType, at: int) -> Part | None:
         path.append(node)
     if isinstance(node, ast.stmt):
         node = getattr(node, "value", None) or node
+    for each in path:
+        if isinstance(each, ast.FormattedValue) and each.format_spec in path:  # the value is read to be formatted
+            node = each.value
     scope = max(i for i, each in enumerate(path) if isinstance(each, _SCOPES))
     around = path[scope:]
     loops = tuple(each for each in reversed(around) if isinstance(each, (*_LOOPS, *_COMPREHENSIONS)))

@@ -46,6 +46,10 @@ class _Watch(weakref.ref[Any]):
     storage: int
 
 
+class TooManyOps(BaseException):
+    """The program has run more ops than the recorder takes. No handler of the program's own catches it."""
+
+
 class Mode(TorchDispatchMode):
     """A dispatch mode whose handler has no wrapper of the compiler, which costs microseconds per op and seconds of
     import."""
@@ -72,6 +76,8 @@ class Recorder(Mode):
         self.tensors: list[GraphTensor] = []
         self.storages: list[Storage] = []
         self.paused = False
+        self.most: int | None = None
+        """Most ops to record; None for any number."""
         self._running = 0
         self._now: int | None = None
         self._call_ids: dict[tuple[object, ...], int] = {}
@@ -126,6 +132,8 @@ class Recorder(Mode):
             values = tuple([self._encode(arg, inputs, kinds) for arg in args])
         named = tuple([(name, self._encode(arg, inputs, kinds)) for name, arg in kwargs.items()]) if kwargs else ()
         context = self.context(len(self.ops))
+        if len(self.ops) == self.most:
+            raise TooManyOps
         self._running += 1
         try:
             result = self.run(func, args, kwargs)

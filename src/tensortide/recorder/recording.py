@@ -210,15 +210,15 @@ class Recording:
     def _end_training_step(self) -> None:
         """Begin, end or restart the record after the end of a training step."""
         self._end_pending = False
+        if (
+            self._record is not None and not self._whole and self.periods.count < self.step
+        ):  # an optimizer's step was skipped
+            self._leave()
+        if self._record is not None and not self._whole:
+            self._finish()
         if self.mode is not None:
             self.mode.values.starts()
-        if self._done or self._whole:
-            return
-        if self._record is not None and self.periods.count < self.step:  # an optimizer's step was skipped
-            self._leave()
-        if self._record is not None:
-            self._finish()
-        elif self.periods.count >= self.step - 1:
+        if not self._done and not self._whole and self._record is None and self.periods.count >= self.step - 1:
             self.step = self.periods.count + 1
             self._start()
 

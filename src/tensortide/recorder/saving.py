@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tensortide.recorder.reading import reader, shortened
+from tensortide.recorder.reading import reader
+from tensortide.recorder.readings import shortened
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import FakeTensor
 

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from tensortide.errors import CaptureError, WorkloadError
-from tensortide.graph import Graph, load
+from tensortide.graph import Graph
+from tensortide.recorder.readings import Finding, Place, Reading, sentences
+from tensortide.recorder.script_run import readings_in, runs_of
+from tensortide.recorder.trials import findings, ops_of
 
 PREFIX = "-- "
 """Beginning of a text that is the command of a script."""
 _INTERPRETER = re.compile(r"(python|pypy)[\d.]*(\.exe)?", re.IGNORECASE)
 _ENTRY = Path(__file__).with_name("script_entry.py")
-_EAGER = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
-"""Environment variables that disable ``torch.compile``, so that the ops of eager execution are recorded."""
-_GRACE_S = 15.0
-"""Time in which a script must end after the recorded step."""
+PATIENCE_S = 15.0
+"""Time in which a script must end after the recorded step, unless it is given."""
+_MOST_PLACES = 4
+"""Most lines at which a script is run with other values, one by one."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,8 @@ class ScriptOptions:
     ``step`` is its number. ``fake`` runs the script on fake tensors, with values to ``assume``. A pretended ``device``
     or ``machine`` implies fake tensors, and ``real`` excludes both. ``keep_running`` lets the script continue after
     the step. ``ranks`` runs it as rank 0 of that many processes. ``compiled`` records the graphs of ``torch.compile``.
-    ``compare`` runs the script once more with other values, if it reads any, to tell whether its step depends on them.
+    ``compare`` runs the script again with other values, if it reads any, to tell whether its step depends on them.
+    ``patience`` is the time, in seconds, in which it must end after the step.
     """
 
     step: int = 2
@@ -52,11 +52,14 @@ class ScriptOptions:
     ranks: int | None = None
     compiled: bool = False
     compare: bool = False
+    patience: float = PATIENCE_S
 
     def __post_init__(self) -> None:
         """Raise WorkloadError for options that contradict each other."""
         if self.step < 1:
             raise WorkloadError(f"there is no step {self.step}: training steps are counted from 1")
+        if not self.patience >= 0:
+            raise WorkloadError(f"--patience takes a number of seconds, not {self.patience}")
         if self.real and self.fake:
             raise WorkloadError("real and fake tensors exclude each other")
         if self.assume and not self.fake and self.device is None and self.machine is None:
@@ -162,69 +165,41 @@ def capture_script(
 
     Raises CaptureError if the step was not reached.
     """
-    with tempfile.TemporaryDirectory(prefix="tensortide-") as folder:
-        request, graph, outcome = (Path(folder, name) for name in ("request.json", "step.tide", "outcome.json"))
-        asked = {"graph": str(graph), "outcome": str(outcome), "name": script.name, **asdict(options)}
-
-        def run(*, moved: bool) -> tuple[int, bool, dict[str, Any]]:
-            outcome.unlink(missing_ok=True)
-            request.write_text(json.dumps({**asked, **others, "moved": moved}), "utf-8")
-            environment = {**os.environ, **({} if options.compiled else _EAGER)}
-            command = script.command(request)
-            status, slow = _run(command, environment, graph, waits=options.keep_running, quiet=quiet or bool(others))
-            return status, slow, json.loads(outcome.read_text("utf-8")) if outcome.exists() else {}
-
-        moved, others = False, dict[str, Any]()
-        status, slow, found = run(moved=False)
-        if "nothing_on_gpu" in found:
+    with runs_of(script, asdict(options), patience_s=options.patience, quiet=quiet) as runs:
+        moved, ended = False, runs.run()
+        if "nothing_on_gpu" in ended.outcome:
             say(f"{script.name} put nothing on cuda: it ran again with cuda as its default device")
-            moved = True
-            status, slow, found = run(moved=True)
-        if not graph.exists():
-            raise CaptureError(_failure(script, status, found, options.step))
-        if slow:
-            say(f"{script.name} did not end within {_GRACE_S:.0f} s after the recorded step, and was killed")
-        elif status:
-            say(f"{script.name} {_ended(status)} after the recorded step")
-        made = load(graph)
-        if not options.compare or not made.meta.untested:
-            return made
-        graph.unlink()
-        others["other"] = True
-        run(moved=moved)
-        return _compared(made, load(graph) if graph.exists() else None)
+            moved, ended = True, runs.run(moved=True)
+        graph = runs.graph
+        if graph is None:
+            raise CaptureError(_failure(script, ended.status, ended.outcome, options.step))
+        if ended.killed:
+            say(
+                f"{script.name} did not end within {options.patience:g} s after the recorded step, and was killed: "
+                "--patience SECONDS waits longer, --keep-running for as long as it takes"
+            )
+        elif ended.status:
+            say(f"{script.name} {_ended(ended.status)} after the recorded step")
+        if not options.compare or not graph.meta.untested:
+            return graph
+        readings = readings_in(ended.outcome)
+        found = findings(ops_of(graph), readings, partial(runs.tried, moved=moved), _MOST_PLACES)
+        return _with_findings(graph, readings, found)
 
 
-def _compared(made: Graph, other: Graph | None) -> Graph:
-    """``made``, which says what its ops depend on, by a step of ``other`` values: None if there was none."""
-
-    def ops(graph: Graph) -> list[object]:
-        return [(op.name, [t.shape for t in op.inputs], [t.shape for t in op.outputs]) for op in graph]
-
-    meta = made.meta
-    decides = other is None or ops(made) != ops(other)
-    decisive = (*meta.decisive, *meta.untested) if decides else meta.decisive
-    return replace(made, meta=replace(meta, decisive=decisive, untested=()))
-
-
-def _run(command: list[str], environment: dict[str, str], graph: Path, *, waits: bool, quiet: bool) -> tuple[int, bool]:
-    """Run the script's process. Returns its exit status, and True if it had to be killed."""
-    sys.stdout.flush()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL if quiet else 2, env=environment) as process:
-        try:
-            recorded_s: float | None = None
-            while True:
-                try:
-                    return process.wait(None if waits else 0.2), False
-                except subprocess.TimeoutExpired:
-                    if recorded_s is None and graph.exists():
-                        recorded_s = time.monotonic()
-                if recorded_s is not None and time.monotonic() - recorded_s > _GRACE_S:
-                    process.kill()
-                    return process.wait(), True
-        except BaseException:
-            process.kill()
-            raise
+def _with_findings(graph: Graph, readings: Sequence[Reading], found: Mapping[Place, Finding]) -> Graph:
+    """``graph``, whose assumptions say what was found out about the values that its script reads."""
+    before, after = sentences(readings, {}), sentences(readings, found)
+    others, certain = (
+        [text for text in texts if text not in before.every] for texts in (graph.meta.assumptions, graph.meta.decisive)
+    )
+    meta = replace(
+        graph.meta,
+        assumptions=(*others, *after.every),
+        decisive=(*certain, *after.decisive),
+        untested=tuple(after.untested),
+    )
+    return replace(graph, meta=meta)
 
 
 def _failure(script: Script, status: int, found: dict[str, Any], step: int) -> str:

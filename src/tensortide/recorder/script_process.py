@@ -8,10 +8,13 @@ import functools
 import importlib.util
 import io
 import json
+import linecache
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -19,7 +22,7 @@ from typing import Any
 
 import torch
 
-from tensortide.errors import TensortideError
+from tensortide.errors import DataDependent, TensortideError
 from tensortide.graph import save
 from tensortide.graph.model import Graph, Role
 from tensortide.recorder.building import compiled_step
@@ -30,10 +33,13 @@ from tensortide.recorder.failure import explained
 from tensortide.recorder.fake_mode import StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.ranks import as_rank_0
+from tensortide.recorder.readings import Place
 from tensortide.recorder.recording import Recording
 from tensortide.recorder.remedies import FAKE_SCRIPT
 from tensortide.recorder.standins import fakes, loaders
 from tensortide.recorder.surroundings import replaced, undisturbed
+from tensortide.recorder.trials import Trial
+from tensortide.recorder.values import Trying
 
 _RAISES = 3
 """Most requests to stop that a script may catch; then its process exits at once."""
@@ -46,9 +52,14 @@ def _mode(request: dict[str, Any]) -> StepFakeMode | None:
         mode = CudaFakeMode(gpu, request["assume"], script=True)
     elif request["fake"]:
         mode = StepFakeMode(request["assume"], FAKE_SCRIPT)
-    if mode is not None:
-        mode.values.other = request.get("other", False)
     return mode
+
+
+def _trial(request: dict[str, Any]) -> Trial | None:
+    given = request.get("trial")
+    if given is None:
+        return None
+    return Trial(frozenset(Place(*each) for each in given["places"]), given["how"], given["mild"])
 
 
 class _Script:
@@ -57,6 +68,8 @@ class _Script:
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
         self.outcome: dict[str, Any] = {}
+        self._trial = _trial(request)
+        self._trying: Trying | None = None
         self.recording = Recording(
             request["step"],
             name=request["name"],
@@ -73,15 +86,25 @@ class _Script:
         try:
             if not isinstance(recording.mode, CudaFakeMode) or _on_gpu(recording.graph):
                 save(recording.graph, self.request["graph"])
+                if recording.graph.meta.untested and recording.mode is not None:
+                    self.outcome["readings"] = [asdict(each) for each in recording.mode.values.readings.values()]
             elif self.request["moved"]:
                 name = self.request["name"]
-                self.outcome["error"] = f"{name} puts its model on the CPU by name: let it use cuda, by its own option"
+                self.outcome["error"] = f"{name} puts its model on the CPU by name{self._own_option()}"
             else:
                 self.outcome["nothing_on_gpu"] = True
         except TensortideError as error:
             self.outcome["error"] = str(error)
         if not self.request["keep_running"]:
             self._stop()
+
+    def _own_option(self) -> str:
+        """What to do about a model that is put on the CPU, with the script's own option for that if it has one."""
+        source = linecache.getlines(str(vars(sys.modules["__main__"])["__file__"]))
+        option = re.search(r"""["'](--[\w-]*(?:device|cuda|gpu|accelerator)[\w-]*)["']""", "".join(source))
+        if option is not None:
+            return f": let it use cuda, by its own option {option[1]}"
+        return ': let it use cuda, as in model.to("cuda"); torch.cuda.is_available() answers yes'
 
     def _stop(self) -> None:
         self._stops += 1
@@ -120,6 +143,8 @@ class _Script:
                 stack.enter_context(mode.installed())
                 stack.enter_context(loaders(self._on_fakes(replace)))
                 stack.enter_context(mode)
+                if self._trial is not None:
+                    self._trying = stack.enter_context(mode.values.tried(self._trial))
                 if isinstance(mode, CudaFakeMode) and self.request["moved"]:
                     stack.enter_context(mode.all_on_gpu())
                 stack.enter_context(same_paths())
@@ -169,10 +194,13 @@ class _Script:
                 raise ended
         except TensortideError as error:
             self.outcome["error"] = str(error)
+            self.outcome["needs_value"] = isinstance(error, DataDependent)
         except Exception as error:
             self.outcome["failed"] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             raise
         finally:
+            if self._trying is not None:
+                self.outcome["read"] = [*map(list, (self._trying.compared, self._trying.reached))]
             if not self.recording.done:
                 self.outcome["missed"] = self.recording.missed()
             Path(self.request["outcome"]).write_text(json.dumps(self.outcome), "utf-8")

@@ -5,7 +5,7 @@ numbers that led to it: ``isfinite(loss)`` is true, ``loss > 100`` is false. Ops
 (random numbers, indices) have another stand-in. A condition that ends a loop is not met while the loop has another end,
 and one that raises an error is not met. Each is recorded as an assumption, with the line that reads it.
 
-To find out whether ops depend on stand-ins, the step runs once more with ``other`` ones.
+To find out whether ops depend on stand-ins, the step runs again with others (``recorder.trials``).
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ import torch
 
 from tensortide.errors import CaptureError, DataDependent
 from tensortide.recorder.known import KNOWN_NUMEL
-from tensortide.recorder.reading import Part, Place, part_of, reader
+from tensortide.recorder.reading import Part, part_of, reader
+from tensortide.recorder.readings import TRIED, Number, Place, Reading, Use
 from tensortide.recorder.remedies import FAKE, Remedy
 from tensortide.recorder.rounds import STUCK_ROUNDS, Rounds
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import FakeTensor, OpOverload, disable_current_modes, pytree
+from tensortide.recorder.trials import How, Trial
+from tensortide.recorder.turned import turnable
 
-Number = bool | int | float
 READ_LIMIT = 10_000
 """Readings of stand-ins at one line in one step. A loop over an iterator without end would otherwise not end."""
 _FEW = 20
@@ -38,10 +40,65 @@ _FEW = 20
 _GIVEN_NUMEL = 4
 """Elements of a tensor of given numbers, such as tokens that end a sequence, at most: labels are many."""
 _DECAY = 0.99
+_LARGE, _MILD = 1e12, 100.0
+"""Numbers to try in place of a stand-in; the second where functions such as ``exp`` fail on the first."""
+_LARGE_INTEGER = 1000
 
 
 class Picked(int):
     """A stand-in for one of many numbers, such as a token that a model chooses: it equals no given number."""
+
+
+class Trying:
+    """A trial that runs: what it changes, and what it has seen."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.compared: set[Place] = set()
+        """Places of numbers that were compared with something."""
+        self.reached: set[Place] = set()
+        """Places of numbers and conditions."""
+        self.last: Place | None = None
+        """Place of the number that was read last."""
+
+    def value(self, place: Place, use: Use, value: Number, dtype: torch.dtype) -> Number:
+        """The value to read at ``place`` instead of ``value``."""
+        if use not in TRIED:
+            return value
+        self.reached.add(place)
+        self.last = place if use is Use.NUMBER else None
+        if place not in self.trial.places:
+            return value
+        if use is Use.CONDITION:
+            return typed(dtype, not value)
+        return _other(self.trial.how, self.trial.mild, value)
+
+    def turnable(self, value: Number) -> Any:
+        """``value``, which has just been read, as a number whose comparisons are turned if the trial says so."""
+        place, self.last = self.last, None
+        if place is None or type(value) is bool:
+            return value
+
+        def asked(found: bool) -> bool:
+            self.compared.add(place)
+            how = self.trial.how if place in self.trial.places else ""
+            return (how == "true") or (found and how != "false") if how != "turned" else not found
+
+        return turnable(value, asked)
+
+
+def _other(how: How, mild: bool, value: Number) -> Number:
+    """A larger or smaller number. An integer may be a size: it becomes no larger than what is harmless."""
+    if how not in ("larger", "smaller"):
+        return value
+    larger = how == "larger"
+    if isinstance(value, Picked):
+        return Picked(value + 1)
+    if type(value) is float:
+        return (_MILD if larger else 1 / _LARGE) if mild else (_LARGE if larger else -_LARGE)
+    if mild:
+        return int(value) + (1 if larger else -1)
+    return _LARGE_INTEGER if larger else 0
 
 
 class Values:
@@ -51,28 +108,31 @@ class Values:
         self.given, self.remedy = dict(given or {}), remedy
         self.used: set[str] = set()
         """Places of ``given`` that have been used."""
-        self.taken: dict[Place, list[Number]] = {}
-        self.whole: set[Place] = set()
-        """Places at which a step reads an integer stand-in."""
-        self.other = False
-        """True to return stand-ins other than the recorded ones."""
-        self.in_step = False
-        self.read_in_step = False
-        """True if a step, and not only the construction of its model, read a stand-in."""
+        self.readings: dict[Place, Reading] = {}
+        self.trying: Trying | None = None
         self.picked = False
         """True if a number that the step picked was compared with a given one."""
-        self._chosen: set[Place] = set()
-        """Places whose values are the user's own."""
-        self._going: set[Place] = set()
-        """Places of conditions that would end a loop."""
+        self._in_step = False
         self._counts: Counter[tuple[CodeType, int]] = Counter()
         self._rounds: dict[tuple[CodeType, int], Rounds] = defaultdict(Rounds)
 
     def starts(self) -> None:
-        """Begin a step: reset the count of readings."""
-        self.in_step = True
+        """Begin a step, perhaps the recorded one: reset the count of readings."""
+        self._in_step = True
         self._counts.clear()
         self._rounds.clear()
+        for reading in self.readings.values() if self.trying is None else ():
+            reading.in_step = False
+
+    @contextlib.contextmanager
+    def tried(self, trial: Trial) -> Iterator[Trying]:
+        """Read other values while active."""
+        self.trying = Trying(trial)
+        try:
+            with replaced(FakeTensor, "item", _item):
+                yield self.trying
+        finally:
+            self.trying = None
 
     def read(self, tensor: torch.Tensor) -> Number:
         """The stand-in for an element of ``tensor``. Raises DataDependent if one line reads too often."""
@@ -83,39 +143,48 @@ class Values:
         place, part = self._place(frame, direct)
         if type(value) is float:  # as a loss goes down: a line that reads twice finds no convergence
             value *= _DECAY ** (self._counts[frame.f_code, frame.f_lineno] - 1)
+        is_condition = tensor.dtype == torch.bool or (direct and part.tested)
+        use = Use.CONDITION if is_condition else Use.NUMBER
         chosen = self.chosen(place)
         if chosen is not None:
-            value = typed(tensor.dtype, chosen)
-        elif direct and part.wanted is not None and (tensor.dtype == torch.bool or part.tested):
-            value = part.wanted
-            if part.of_loop:
-                self._going.add(place)
-        if not self.other:
-            self._note(place, value, integer=chosen is None and type(value) is int)
-        return value
+            value, use = typed(tensor.dtype, chosen), Use.GIVEN
+        elif direct and part.wanted is not None and is_condition:
+            value, use = part.wanted, Use.LOOP if part.of_loop else Use.CHECK
+        return self._noted(place, use, value, tensor.dtype)
 
-    def _note(self, place: Place, value: Number, *, integer: bool) -> None:
-        before = self.taken.setdefault(place, [])
-        if value not in before and len(before) < 4:
-            before.append(value)
-        self.read_in_step = self.read_in_step or self.in_step
-        if integer and self.in_step:
-            self.whole.add(place)
+    def _noted(self, place: Place, use: Use, value: Number, dtype: torch.dtype) -> Number:
+        """Note that ``value`` is read at ``place``. Returns it, or another one if a trial says so."""
+        if self.trying is not None:
+            return self.trying.value(place, use, value, dtype)
+        reading = self.readings.setdefault(place, Reading(place, use))
+        if value not in reading.values and len(reading.values) < 4:
+            reading.values.append(value)
+        reading.in_step |= self._in_step
+        reading.whole |= self._in_step and use is not Use.GIVEN and type(value) is int
+        return value
 
     def equal(self, one: torch.Tensor, other: torch.Tensor) -> bool:
         """The stand-in for whether two tensors are equal."""
-        return one.shape == other.shape and _known_or_guess(self, one) == _known_or_guess(self, other)
+        if one.shape != other.shape:
+            return False
+        known, others = getattr(one, "constant", None), getattr(other, "constant", None)
+        if known is not None and others is not None:
+            with disable_current_modes():
+                return bool(torch.equal(known, others))
+        frame, direct = reader(sys._getframe(1))
+        same = _known_or_guess(self, one) == _known_or_guess(self, other)
+        if frame is None:
+            return same
+        place, part = self._place(frame, direct)
+        use = Use.CONDITION
+        if direct and part.wanted is not None:
+            same, use = part.wanted, Use.LOOP if part.of_loop else Use.CHECK
+        return bool(self._noted(place, use, same, torch.bool))
 
     def standing_for(self, tensor: torch.Tensor) -> Number:
         """The stand-in for the elements of ``tensor``, at any place."""
         guess = getattr(tensor, "guess", None)
-        if guess is None:
-            guess = 2 if self.other else 1
-        elif self.other and isinstance(guess, Picked):
-            guess += 1
-        elif self.other and type(guess) is int and guess > 1:
-            guess -= 1
-        return typed(tensor.dtype, guess)
+        return typed(tensor.dtype, 1 if guess is None else guess)
 
     def chosen(self, place: Place) -> Number | None:
         """The value given by the user for ``place``, if any."""
@@ -123,7 +192,6 @@ class Values:
             file, _, line = key.rpartition(":")
             if line == str(place.line) and _names(file, place.file):
                 self.used.add(key)
-                self._chosen.add(place)
                 return value
         return None
 
@@ -135,7 +203,7 @@ class Values:
         place, _ = self._place(frame, direct)
         chosen = self.chosen(place)
         if chosen is not None:
-            self.taken.setdefault(place, [int(chosen)])
+            self.readings.setdefault(place, Reading(place, Use.GIVEN, [int(chosen)]))
         return None if chosen is None else int(chosen)
 
     def _place(self, frame: FrameType, direct: bool) -> tuple[Place, Part]:
@@ -166,43 +234,21 @@ class Values:
     def check(self) -> None:
         """Raise CaptureError if a value was given for a line that reads none."""
         for key in self.given.keys() - self.used:
-            read = ", ".join(sorted({str(place) for place in self.taken})) or "no line does"
+            read = ", ".join(sorted({str(place) for place in self.readings})) or "no line does"
             raise CaptureError(f"{key} reads no value and chooses no elements. These lines do: {read}")
 
-    def assumptions(self, depends: bool | None) -> list[str]:
-        """One sentence per line. ``depends``: whether ops of the step follow from the values; None if unknown."""
-        plain = self._said([place for place in self.taken if place not in self._going])
-        going = self._said([place for place in self.taken if place in self._going])
-        if plain and depends is not None:
-            plain[-1] += f"; other values {'' if depends else 'do not '}change the ops of the step"
-        if self.picked and any(type(value) is bool for values in self.taken.values() for value in values):
-            plain.append("numbers that the step picks (argmax, samples) equal no given one: no token ends a sequence")
-        return plain + [f"{text}: the loop goes on until something else ends it" for text in going]
-
-    def decisive(self, depends: bool | None) -> tuple[list[str], list[str]]:
-        """Sentences on readings that ops or sizes of the step follow from, and on those that they may follow from."""
-        own = [place for place in self.taken if place not in self._chosen]
-        going = self._said([place for place in own if place in self._going])
-        plain = self._said([place for place in own if place not in self._going])
-        return [*going, *(plain if depends else [])], plain if depends is None else []
-
-    def _said(self, places: Sequence[Place]) -> list[str]:
-        lines: dict[str, list[str]] = {}
-        for place in sorted(places, key=lambda place: place[:2]):
-            what = place.text if place.direct else f"a value that {place.text} reads"
-            lines.setdefault(str(place), []).append(f"{what} taken as {_listed(self.taken[place])}")
-        return [f"{', '.join(reads)} at {place}" for place, reads in lines.items()]
+    def remarks(self) -> list[str]:
+        """Sentences on values besides those of single readings."""
+        conditions = any(type(value) is bool for reading in self.readings.values() for value in reading.values)
+        if not (self.picked and conditions):
+            return []
+        return ["numbers that the step picks (argmax, samples) equal no given one: no token ends a sequence"]
 
 
 def _names(file: str, path: str) -> bool:
     """True if ``file``, as a user writes it, is the end of ``path`` or leads to it from the working directory."""
     end = Path(file).parts
     return Path(path).parts[-len(end) :] == end or Path(file).resolve() == Path(path).resolve()
-
-
-def _listed(values: Sequence[Number]) -> str:
-    texts = [f"{value:.4g}" if type(value) is float and value != int(value) else repr(value) for value in values]
-    return ", then ".join(texts[:3]) + (", ..." if len(texts) > 3 else "")
 
 
 def typed(dtype: torch.dtype, value: Number) -> Number:
@@ -417,12 +463,21 @@ def _tolist(self: Any) -> Any:
     if self.constant is not None:
         with disable_current_modes():
             return self.constant.tolist()
-    value = self.fake_mode.values.read(self)
+    values = self.fake_mode.values
+    value = values.read(self)
+    if values.trying is not None:
+        value = values.trying.turnable(value)
 
     def nested(shape: Sequence[int]) -> Any:
         return [nested(shape[1:]) for _ in range(shape[0])] if shape else value
 
     return nested(self.shape)
+
+
+def _item(self: Any) -> Any:
+    trying = self.fake_mode.values.trying
+    trying.last = None
+    return trying.turnable(torch.Tensor.item(self))
 
 
 def _numpy(self: Any, *, force: bool = False) -> Any:

@@ -1,0 +1,137 @@
+"""The process of a script as its parent sees it: started, waited for, ended; and the files that it leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensortide.graph import Graph, load
+from tensortide.recorder.readings import Place, Reading, Use
+from tensortide.recorder.trials import Ran, Trial, ops_of
+
+if TYPE_CHECKING:
+    from tensortide.recorder.script import Script
+
+_EAGER = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
+"""Environment variables that disable ``torch.compile``, so that the ops of eager execution are recorded."""
+_GRACE_S = 5.0
+"""Time in which a script must end that has been told to by a signal."""
+_LONGER, _MORE_S = 3, 30
+"""A trial may take so many times as long as the recorded run, and so many seconds more."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A script that has ended: its exit status, whether it had to be killed, and the outcome that it wrote."""
+
+    status: int
+    killed: bool
+    outcome: dict[str, Any]
+
+
+class Runs:
+    """Runs a script, any number of times, and keeps the files of the last run in a folder of its own.
+
+    ``asked`` are the options of the request, ``patience_s`` the time in which it must end after the recorded step.
+    """
+
+    def __init__(self, script: Script, asked: dict[str, Any], folder: Path, *, patience_s: float, quiet: bool) -> None:
+        self.script, self._patience_s, self._quiet = script, patience_s, quiet
+        self._request, self._graph, self._outcome = (
+            folder / name for name in ("request.json", "step.tide", "outcome.json")
+        )
+        self._asked = {**asked, "graph": str(self._graph), "outcome": str(self._outcome), "name": script.name}
+        self._longest_s = 0.0
+
+    @property
+    def graph(self) -> Graph | None:
+        """The step that the last run recorded, if it did."""
+        return load(self._graph) if self._graph.exists() else None
+
+    def run(self, *, moved: bool = False, trial: Trial | None = None) -> Ended:
+        """Run the script. ``moved``: with everything on the pretended GPU; ``trial``: with other values."""
+        self._outcome.unlink(missing_ok=True)
+        self._graph.unlink(missing_ok=True)
+        tried = None if trial is None else {**trial._asdict(), "places": list(trial.places)}
+        self._request.write_text(json.dumps({**self._asked, "moved": moved, "trial": tried}), "utf-8")
+        began = time.monotonic()
+        status, killed = self._process(None if trial is None else _LONGER * self._longest_s + _MORE_S)
+        if trial is None:
+            self._longest_s = time.monotonic() - began
+        return Ended(status, killed, json.loads(self._outcome.read_text("utf-8")) if self._outcome.exists() else {})
+
+    def tried(self, trial: Trial, *, moved: bool) -> Ran:
+        """Run the script with other values."""
+        found = self.run(moved=moved, trial=trial).outcome
+        graph = self.graph
+        if graph is None and "read" not in found:
+            return Ran()
+        compared, reached = ({Place(*each) for each in places} for places in found["read"])
+        error = found.get("failed", "") or found.get("error", "").partition("\n")[0]
+        if graph is not None:
+            return Ran(ops_of(graph), compared=compared, reached=reached)
+        needs = error if found.get("needs_value") else ""
+        return Ran(None, "" if needs else error or "it ends before the step does", needs, compared, reached)
+
+    def _process(self, longest_s: float | None) -> tuple[int, bool]:
+        """Run the script's process. Returns its exit status, and True if it had to be killed."""
+        sys.stdout.flush()
+        waits, silent = self._asked["keep_running"], longest_s is not None
+        environment = {**os.environ, **({} if self._asked["compiled"] else _EAGER)}
+        ends = None if longest_s is None else time.monotonic() + longest_s
+        with subprocess.Popen(
+            self.script.command(self._request),
+            stdout=subprocess.DEVNULL if self._quiet or silent else 2,
+            stderr=subprocess.DEVNULL if silent else None,
+            env=environment,
+        ) as process:
+            try:
+                while True:
+                    try:
+                        return process.wait(None if waits and not silent else 0.2), False
+                    except subprocess.TimeoutExpired:
+                        if self._graph.exists() and not silent and ends is None:
+                            ends = time.monotonic() + self._patience_s
+                    if ends is not None and time.monotonic() > ends:
+                        process.kill()
+                        return process.wait(), True
+            except BaseException as error:
+                _end(process, error)
+                raise
+
+
+def _end(process: subprocess.Popen[bytes], why: BaseException) -> None:
+    """End a process as this one is ended: by the signal that ``why`` names, and after a while for certain."""
+    number = why.args[0] if isinstance(why, KeyboardInterrupt) and why.args else signal.SIGTERM
+    until = time.monotonic() + _GRACE_S
+    with contextlib.suppress(OSError):
+        process.send_signal(number)
+    while process.poll() is None and time.monotonic() < until:
+        with contextlib.suppress(KeyboardInterrupt):  # it is raised again and again
+            time.sleep(0.05)
+    process.kill()
+
+
+@contextlib.contextmanager
+def runs_of(script: Script, asked: dict[str, Any], *, patience_s: float, quiet: bool) -> Iterator[Runs]:
+    """Have a folder for runs of ``script`` while active."""
+    with tempfile.TemporaryDirectory(prefix="tensortide-") as folder:
+        yield Runs(script, asked, Path(folder), patience_s=patience_s, quiet=quiet)
+
+
+def readings_in(outcome: dict[str, Any]) -> list[Reading]:
+    """The values that a script read, as its ``outcome`` has them."""
+    return [
+        Reading(Place(*each["place"]), Use(each["use"]), each["values"], each["in_step"], each["whole"])
+        for each in outcome["readings"]
+    ]

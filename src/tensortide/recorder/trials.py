@@ -1,0 +1,190 @@
+"""Trials of other values in place of stand-ins, to find out which of them the ops of a step depend on.
+
+A trial runs the step once more. All numbers are tried together as larger and as smaller ones, and one by one if that
+changes the ops; then each condition is turned, and the comparisons of each number that is compared with something. What
+only a trial reaches is turned as well. Nothing here needs PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from tensortide.graph.model import Graph
+from tensortide.recorder.readings import TRIED, UNCHECKED, Finding, Place, Reading, Use, Verdict
+
+MOST_PLACES = 8
+"""Most places that are tried one by one."""
+MOST_OPS = 400_000
+"""Ops of all trials of one step, after which no other begins: about half a minute."""
+
+How = Literal["larger", "smaller", "turned", "true", "false"]
+"""A number becomes larger or smaller, a condition is turned, comparisons that are false become true, or the reverse."""
+_SAID: dict[How, str] = {
+    "larger": "with a larger value",
+    "smaller": "with a smaller value",
+    "turned": "with {}",
+    "true": "where a comparison holds that does not",
+    "false": "where a comparison does not hold that does",
+}
+
+Op = Sequence[object]
+"""Name of an op, and the shapes of its inputs and outputs."""
+
+
+class Trial(NamedTuple):
+    """Places at which a step is to read other values. ``mild`` numbers differ by less: extreme ones end in an error."""
+
+    places: frozenset[Place]
+    how: How = "turned"
+    mild: bool = False
+
+
+@dataclass
+class Ran:
+    """Outcome of a trial: its ops if it reached its end, else how it ended.
+
+    ``error`` is one of the program's own, ``other`` anything that shows that other ops ran. ``compared`` are the places
+    of numbers that were compared with something, ``reached`` those of all values that it read and that can be tried.
+    """
+
+    ops: Sequence[Op] | None = None
+    error: str = ""
+    other: str = ""
+    compared: set[Place] = field(default_factory=set)
+    reached: set[Place] = field(default_factory=set)
+
+
+Run = Callable[[Trial], Ran]
+
+
+def ops_of(graph: Graph) -> list[Op]:
+    """The ops of ``graph`` and the shapes they have, without the readings of values."""
+    ops = (op for op in graph if op.name != "aten._local_scalar_dense.default")
+    return [(op.name, [t.shape for t in op.inputs], [t.shape for t in op.outputs]) for op in ops]
+
+
+def findings(
+    base: Sequence[Op], readings: Iterable[Reading], run: Run, most: int = MOST_PLACES
+) -> dict[Place, Finding]:
+    """Find out on which of the values that a step reads its ops depend. Places without a finding have not been tried.
+
+    ``base`` are the ops of the recorded step; ``run`` runs it with other values.
+    """
+    read = [each for each in readings if each.in_step]
+    tried = sorted((each for each in read if each.use in TRIED), key=lambda each: each.place[:2])
+    trials = _Trials(base, run, {each.place for each in read})
+    found = trials.numbers([each.place for each in tried if each.use is Use.NUMBER], most)
+    singly = [
+        each
+        for each in tried
+        if each.use is Use.CONDITION or (each.place in trials.compared and found[each.place].verdict is Verdict.SAME)
+    ]
+    for count, reading in enumerate(singly):
+        found[reading.place] = trials.turned(reading) if count < most else UNCHECKED
+    several = [each.place for each in singly if found[each.place].verdict is Verdict.SAME]
+    if len(several) > 1:
+        together = trials.result(Trial(frozenset(several)), "other values at several places")
+        if together.verdict is Verdict.DEPENDS:
+            found |= dict.fromkeys(several, together)
+    return trials.settled(found)
+
+
+class _Trials:
+    """Runs trials and compares their ops with those of the recorded step, which reads at the places ``read``."""
+
+    def __init__(self, base: Sequence[Op], run: Run, read: set[Place]) -> None:
+        self.base, self._run, self._read = base, run, read
+        self.compared: set[Place] = set()
+        self._spent = 0
+
+    def numbers(self, places: list[Place], most: int) -> dict[Place, Finding]:
+        """Try larger and smaller numbers: all at once, then one by one where that changes the ops."""
+        found = dict.fromkeys(places, Finding(Verdict.SAME))
+        hows: tuple[How, ...] = ("larger", "smaller")
+        for how in hows:
+            left = [place for place in places if found[place].verdict is Verdict.SAME]
+            together = self._number(left, how) if left else Finding(Verdict.SAME)
+            if together.verdict is Verdict.SAME:
+                continue
+            for count, place in enumerate(left):
+                one = together if len(left) == 1 else self._number([place], how) if count < most else UNCHECKED
+                found[place] = one
+            if all(found[place].verdict is Verdict.SAME for place in left):  # only together do they change ops
+                found |= dict.fromkeys(left, together)
+        return found
+
+    def _number(self, places: Sequence[Place], how: How) -> Finding:
+        """Try other numbers, and milder ones if the program ends with an error on extreme ones."""
+        first = self.result(Trial(frozenset(places), how))
+        if first.verdict is not Verdict.STOPS:
+            return first
+        second = self.result(Trial(frozenset(places), how, mild=True))
+        return UNCHECKED._replace(seen=second.seen) if second.verdict is Verdict.STOPS else second
+
+    def turned(self, reading: Reading) -> Finding:
+        """Try a condition the other way round, or each comparison of a number."""
+        if reading.use is Use.CONDITION:
+            other = " and ".join(str(not value) for value in reading.values[:2])
+            return self._with_reached(Trial(frozenset([reading.place])), other)
+        found = self._with_reached(Trial(frozenset([reading.place]), "true"))
+        return (
+            found
+            if found.verdict is not Verdict.SAME
+            else self._with_reached(Trial(frozenset([reading.place]), "false"))
+        )
+
+    def _with_reached(self, trial: Trial, other: str = "") -> Finding:
+        """Run ``trial``; if it changes nothing, try also other values at the places that only it has reached."""
+        ran = self._ran(trial)
+        found = self._finding(ran, trial, other)
+        reached = ran.reached - self._read
+        if found.verdict is not Verdict.SAME or not reached:
+            return found
+        return self.result(Trial(trial.places | reached, trial.how), other)
+
+    def result(self, trial: Trial, other: str = "") -> Finding:
+        """Run ``trial`` and compare its ops."""
+        return self._finding(self._ran(trial), trial, other)
+
+    def _ran(self, trial: Trial) -> Ran:
+        if self._spent >= MOST_OPS:
+            return Ran()
+        ran = self._run(trial)
+        self._spent += len(self.base if ran.ops is None else ran.ops)
+        self.compared |= ran.compared
+        return ran
+
+    def _finding(self, ran: Ran, trial: Trial, other: str) -> Finding:
+        said = _SAID[trial.how].format(other)
+        if ran.other:
+            return Finding(Verdict.DEPENDS, f"{said}, {ran.other}")
+        if ran.error:
+            return Finding(Verdict.STOPS, f"{said}, {ran.error}")
+        if ran.ops is None:
+            return UNCHECKED
+        if ran.ops == self.base:
+            return Finding(Verdict.SAME)
+        return Finding(Verdict.DEPENDS, f"{said}, {_difference(self.base, ran.ops)}")
+
+    def settled(self, found: dict[Place, Finding]) -> dict[Place, Finding]:
+        """``found``, unless ops change from step to step anyway: then nothing is known of what changed them."""
+        depend = [place for place, each in found.items() if each.verdict is Verdict.DEPENDS]
+        if not depend or all(self._run(Trial(frozenset())).ops == self.base for _ in range(2)):
+            return found
+        return found | dict.fromkeys(depend, UNCHECKED._replace(seen="they differ from step to step"))
+
+
+def _difference(base: Sequence[Op], ops: Sequence[Op]) -> str:
+    """What is different about ``ops``."""
+    more = len(ops) - len(base)
+    names, before = Counter(str(op[0]) for op in ops), Counter(str(op[0]) for op in base)
+    if names == before:
+        return "other shapes" if [op[0] for op in ops] == [op[0] for op in base] else "another order of ops"
+    changed = (names - before) if more >= 0 else (before - names)
+    first = f", {changed.most_common(1)[0][0]} among them" if changed else ""
+    if not more:
+        return f"other ops{first}"
+    return f"{abs(more)} {'op' if abs(more) == 1 else 'ops'} {'more' if more > 0 else 'fewer'}{first}"
