@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -13,6 +14,8 @@ from tensortide import capture, symbolic
 from tensortide.errors import ExpressionError
 from tensortide.formulas import Symbolic, load_formulas, save_formulas
 from tensortide.formulas.confirm import measured
+from tensortide.formulas.far import far_settings
+from tensortide.formulas.space import Space
 from tests.formulas.test_symbolic import assert_formulas_hold
 
 Step = Callable[[], Tensor]
@@ -220,3 +223,37 @@ def test_what_is_held_on_one_side_is_no_symbol_on_the_other() -> None:
     assert found.symbols == ("hidden",)
     assert [other.symbols for other in found.others] == [("hidden",)]
     assert (found.evaluate(hidden=200)["parameters"], found.evaluate(hidden=201)["parameters"]) == (8 * 40_200, 40_602)
+
+
+def padded(batch: int = 4, size: int = 32, depth: int = 3, kernel: int = 3, stride: int = 2) -> Step:
+    """Convolutions that keep the size of an image for odd kernels; for even ones every layer adds a row."""
+    return summed(
+        nn.Sequential(
+            *(nn.Conv2d(2 if i else 1, 2, kernel, stride=1 if i else stride, padding=kernel // 2) for i in range(depth))
+        ),
+        torch.zeros(batch, 1, size, size),
+    )
+
+
+@pytest.mark.slow
+def test_what_cancels_for_odd_sizes_is_not_missed_for_even_ones() -> None:
+    found = symbolic(padded, over=["batch", "size", "depth", "kernel", "stride"])
+    assert {"flops", "bytes", "footprint_bytes"} <= found.formulas.totals.keys()
+    settings = [{"kernel": 4}, {"kernel": 4, "depth": 2}, {"kernel": 2, "depth": 5}, {"kernel": 7, "depth": 4}]
+    for setting in settings:
+        truth = measured(capture(padded, hyperparameters=setting))
+        claimed = found.evaluate(**setting)
+        assert {name: truth[name] for name in claimed.keys() & truth.keys()} == {
+            name: claimed[name] for name in claimed.keys() & truth.keys()
+        }
+
+
+def test_far_settings_have_every_pair_of_remainders() -> None:
+    def workload(a: int = 5, b: int = 7, c: int = 9, d: int = 11) -> Step:
+        raise NotImplementedError
+
+    space = Space(workload, ["a", "b", "c", "d"], {})
+    low = {"a": 5, "b": 7, "c": 11, "d": 13}
+    tried = [low, *far_settings(space, list(low), low, [])]
+    for one, other in itertools.combinations(low, 2):
+        assert {(s[one] % 2, s[other] % 2) for s in tried} == {(0, 0), (0, 1), (1, 0), (1, 1)}

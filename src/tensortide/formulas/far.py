@@ -28,12 +28,25 @@ def far_settings(
     """Settings that meet the ``conditions``, in which the sizes ``names`` have their values in ``low`` or far ones.
 
     First all are far, then all not so far, then some: of any two, each is far while the other is low. A threshold in
-    one size, in a product or in a quotient of two is crossed by one of them.
+    one size, in a product or in a quotient of two is crossed by one of them. In the first all are even, in the second
+    odd, in the others those that are low are even: of any two, every pair of remainders is tried, as what is rounded
+    may cancel for odd ones only (``2*floor(kernel/2) - kernel + 1``).
     """
-    yield _reached(space, dict.fromkeys(names, FAR), low, conditions)
+    even = evened(space, names, low, conditions)
+    yield _reached(space, dict.fromkeys(names, FAR), low, conditions, even=True)
     yield _reached(space, dict.fromkeys(names, NEARER), low, conditions)
     for chosen in families(names) if len(names) > 1 else ():
-        yield _reached(space, dict.fromkeys(chosen, FAR), low, conditions)
+        yield _reached(space, dict.fromkeys(chosen, FAR), {**even, **{n: low[n] for n in chosen}}, conditions)
+
+
+def evened(space: Space, names: Sequence[str], low: Mapping[str, int], conditions: Sequence[Condition]) -> Setting:
+    """``low`` with those of the sizes ``names`` that are odd one unit larger, where the conditions allow."""
+    setting = dict(low)
+    for name in space.ordered(names):
+        at = {**setting, name: setting[name] + space.unit(name, setting)}
+        if setting[name] % 2 and space.meets(at, conditions):
+            setting = at
+    return setting
 
 
 def lowest_setting(
@@ -103,15 +116,25 @@ def families(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _reached(
-    space: Space, factors: Mapping[str, int], low: Mapping[str, int], conditions: Sequence[Condition]
+    space: Space,
+    factors: Mapping[str, int],
+    low: Mapping[str, int],
+    conditions: Sequence[Condition],
+    *,
+    even: bool = False,
 ) -> Setting:
-    """``low`` with ``factors`` times the defaults, as far as the conditions allow: at once, else one by one."""
+    """``low`` with ``factors`` times the defaults, as far as the conditions allow: at once, else one by one. The far
+    values are ``even``, else odd where that is legal."""
     setting: Setting = {name: value for name, value in low.items() if name not in space.over}
     for name in space.ordered(space.over):
         unit, least = space.unit(name, setting), low[name]
         if name in factors and name not in space.values:
             least = _base(space, name) * factors[name]
-        setting[name] = least if least == low[name] and not least % unit else unit * generic_from(-(-least // unit))
+        if least == low[name] and not least % unit:
+            setting[name] = least
+        else:
+            twice = 2 if even else 1
+            setting[name] = unit * twice * generic_from(-(-least // (unit * twice)))
     space.bind(setting, tuple(factors))
     if space.meets(setting, conditions):
         return {name: setting[name] for name in space.over}

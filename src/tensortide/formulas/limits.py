@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tensortide.cost.coverage import shown as shown_op
 from tensortide.expr import Condition, Expr, symbol, total
 from tensortide.formulas.checks import Checks
-from tensortide.formulas.far import deeper_settings, far_settings, joint_settings, lowest_setting, violations
+from tensortide.formulas.far import deeper_settings, evened, far_settings, joint_settings, lowest_setting, violations
 from tensortide.formulas.formulas import Threshold
 from tensortide.formulas.measure import Group, pattern
 from tensortide.formulas.observe import Path
@@ -112,7 +112,8 @@ class Limits:
             else:
                 break
         self._try_lowest(self._claimed())
-        for setting in deeper_settings(space, self._structures.names, self._low, self._claimed(), self._ops()):
+        low = evened(space, names, self._low, self._claimed())
+        for setting in deeper_settings(space, self._structures.names, low, self._claimed(), self._ops()):
             self._try(setting, final)
         if len(self._structures.names) > 1:
             self._check_peaks_of_several()

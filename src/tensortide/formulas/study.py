@@ -69,6 +69,8 @@ def study(
         solver = Solver(names, [sample.setting for sample in samples])
         for expr in (*taught, *_computed(samples, structure)):
             solver.teach(expr)
+        if len(samples) < _MOST and found.separate(solver.confused):
+            continue
         graphs = [sample.graph for sample in samples]
         graph, unexplained = lift(graphs, solver)
         unclear = solver.wanted or (solver.blurred and not taught) or (unexplained and solver.short)
@@ -97,6 +99,14 @@ def _computed(samples: Sequence[Sample], structure: Mapping[str, int]) -> Iterat
             with contextlib.suppress(ArithmeticError, KeyError):  # it may be in a hyperparameter that is held by now
                 if len({expr.evaluate(sample.setting) for sample in samples}) > 1 or len(samples) == 1:
                     yield expr
+
+
+def _differ(one: Expr, other: Expr, setting: Setting) -> bool:
+    """Return whether two expressions have values at a setting, and different ones."""
+    try:
+        return one.subs(setting).value != other.subs(setting).value
+    except ArithmeticError:
+        return False
 
 
 class _Samples:
@@ -137,17 +147,26 @@ class _Samples:
         self.extend(count)
         return len(self.alike) > before
 
-    def _twin(self) -> Sample | None:
-        """The sizes of a sample of another structure: a capture of shapes that were captured before is fast."""
+    def _twin(self, apart: tuple[Expr, Expr] | None = None) -> Sample | None:
+        """The sizes of a sample of another structure: a capture of shapes that were captured before is fast. With
+        ``apart``, sizes at which these two expressions differ."""
         seen = [sample.setting for sample in self._all]
         for sample in self._sampler.legal:
             setting = {**sample.setting, **self._structure}
-            if self._sampler.space.beside(setting) and setting not in seen and setting not in self._tried:
+            if setting in seen or setting in self._tried or not self._sampler.space.beside(setting):
+                continue
+            if apart is None or _differ(*apart, setting):
                 self._tried.append(setting)
                 found = self._sampler.at(setting)
                 if found is not None:
                     return found
         return None
+
+    def separate(self, confused: Iterable[tuple[Expr, Expr]]) -> bool:
+        """One more sample, with the sizes of another structure at which one of the pairs ``confused`` differs."""
+        found = next((s for pair in confused if (s := self._twin(pair)) is not None), None)
+        self._all += [found] if found is not None else []
+        return found is not None
 
     def ask(self, wanted: Mapping[str, set[int]]) -> bool:
         """More samples: at values that are wanted, else anywhere. False if there are none."""

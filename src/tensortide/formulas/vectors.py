@@ -54,6 +54,8 @@ class Solver:
         """True if more points could separate or confirm what these cannot."""
         self._known: dict[Vector, Expr | None] = {}
         self._taught: dict[Vector, Expr] = {}
+        self.confused: list[tuple[Expr, Expr]] = []
+        """Pairs of different expressions that were taught and have the same values at all points."""
         self._distinct = True
         self._extremes = extremes
         self._settled: set[Vector] = set()
@@ -68,8 +70,10 @@ class Solver:
         except ArithmeticError:
             return
         self._known.setdefault(vector, expr)
-        is_constant = len(set(vector)) == 1 and expr.value is None
-        self._distinct = self._distinct and not is_constant and self._taught.setdefault(vector, expr) == expr
+        same = constant(vector[0]) if len(set(vector)) == 1 else self._taught.setdefault(vector, expr)
+        if same != expr:
+            self.confused.append((same, expr))
+        self._distinct = self._distinct and same == expr
 
     @property
     def novel(self) -> bool:
