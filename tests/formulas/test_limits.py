@@ -105,13 +105,72 @@ def test_what_changes_is_named() -> None:
     assert str(threshold) == "beyond hidden <= 1024: LayerNorm in * appears"
 
 
-def test_a_threshold_in_a_product_leaves_what_was_checked() -> None:
-    """No size alone decides: nothing is claimed beyond the workload's own setting."""
-    found = symbolic(by_product, over=["batch", "seq", "hidden"])
-    assert {"batch <= 8", "seq <= 16", "hidden <= 4"} <= set(map(str, found.formulas.region))
-    with pytest.raises(ExpressionError, match="they need"):
-        found.evaluate(batch=800)
-    assert_formulas_hold(found, by_product, {}, {"batch": 3})
+def by_sum(batch: int = 2, src: int = 50, tgt: int = 40, hidden: int = 16) -> Step:
+    project, x, y = nn.Linear(hidden, hidden), torch.zeros(batch, src, hidden), torch.zeros(batch, tgt, hidden)
+
+    def step() -> Tensor:
+        z = torch.cat([x, y], 1)
+        loss: Tensor = project(z[:, :600] if z.size(1) > 600 else z).sum()
+        loss.backward()
+        return loss
+
+    return step
+
+
+def by_ratio(seq: int = 64, hidden: int = 32) -> Step:
+    project, norm, x = nn.Linear(hidden, hidden), nn.LayerNorm(hidden), torch.zeros(seq, hidden)
+
+    def step() -> Tensor:
+        z = project(x)
+        loss: Tensor = (norm(z) if z.shape[0] > 8 * z.shape[1] else z).sum()
+        loss.backward()
+        return loss
+
+    return step
+
+
+def by_band(hidden: int = 64) -> Step:
+    layer = nn.Linear(hidden, hidden)
+    norm = nn.LayerNorm(hidden) if 300 <= layer.weight.shape[0] < 400 else nn.Identity()
+    return summed(nn.Sequential(layer, norm), torch.zeros(2, hidden))
+
+
+def by_remainder(seq: int = 50) -> Step:
+    x = torch.zeros(seq, 4)
+    return summed(nn.Sequential(nn.Linear(4, 4), *[nn.Tanh()] * (x.shape[0] % 97 == 0)), x)
+
+
+@pytest.mark.parametrize(
+    ("workload", "over", "condition", "around"),
+    [
+        (
+            by_product,
+            ["batch", "seq", "hidden"],
+            "batch*hidden*seq <= 10000",
+            [{"batch": 300}, {"seq": 7, "hidden": 99}],
+        ),
+        (
+            by_sum,
+            ["batch", "src", "tgt", "hidden"],
+            "src + tgt <= 600",
+            [{"src": 585, "tgt": 2}, {"src": 585, "tgt": 16}],
+        ),
+        (by_ratio, ["seq", "hidden"], "8*hidden >= seq", [{"seq": 24, "hidden": 3}, {"seq": 25, "hidden": 3}]),
+        (by_remainder, ["seq"], "seq != 97*floor(seq/97)", [{"seq": 96}, {"seq": 97}, {"seq": 970}]),
+        (by_band, ["hidden"], "hidden < 300", [{"hidden": 299}, {"hidden": 300}, {"hidden": 350}]),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else None,
+)
+def test_a_threshold_in_sizes_of_tensors(
+    workload: Callable[..., Step], over: list[str], condition: str, around: list[dict[str, int]]
+) -> None:
+    """Several sizes decide together: the threshold is what the workload compares, and each side has its formulas."""
+    found = symbolic(workload, over=over)
+    assert [str(threshold.condition) for threshold in found.thresholds] == [condition]
+    for setting in around:
+        said, expected = found.evaluate(**setting), measured(capture(workload, hyperparameters=setting))
+        assert len(said) >= 10
+        assert {name: said.get(name, number) for name, number in expected.items()} == expected
 
 
 def test_a_comparison_that_changes_nothing_is_no_condition() -> None:
@@ -171,10 +230,10 @@ def test_a_capture_with_names_is_the_capture_without() -> None:
     from tensortide.formulas.observe import observed
 
     setting = {"hidden": 64, "heads": 8, "groups": 2, "batch": 3}
-    graph, path, _ = observed(refusing, setting, {}, name="refusing")
+    graph, seen = observed(refusing, setting, {}, name="refusing")
     plain = capture(refusing, hyperparameters=setting, real=False, name="refusing")
     assert graph == plain
-    assert [str(condition) for condition in path][:1] == ["hidden % heads == 0"]
+    assert [str(condition) for condition in seen.path][:1] == ["hidden % heads == 0"]
 
 
 def widest(text: int = 30, image: int = 50, batch: int = 4) -> Step:

@@ -1,8 +1,8 @@
 """Limits of formulas: thresholds of the workload, found and named, and the ranges in which formulas were tested.
 
-Comparisons of hyperparameters in the workload's code are known (``observe``): a setting just beyond one tells whether
-the step is another one there. Comparisons of a size that has become a shape are not: settings far above the defaults
-tell whether there is a threshold, and bisection at which value.
+Comparisons in the workload's code are known (``observe``): a setting just beyond one tells whether the step is another
+one there. Comparisons inside PyTorch, and with the length of a tensor, are not: settings far above the defaults tell
+whether there is a threshold, and bisection at which value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from tensortide.formulas.checks import Checks
 from tensortide.formulas.far import deeper_settings, evened, far_settings, joint_settings, lowest_setting, violations
 from tensortide.formulas.formulas import Threshold
 from tensortide.formulas.measure import Group, pattern
-from tensortide.formulas.observe import Path
 from tensortide.formulas.region import simplified, sizes
 from tensortide.formulas.sampler import Sample, Sampler
 from tensortide.formulas.space import Setting
@@ -61,7 +60,7 @@ class Limits:
 
     def _guards(self) -> tuple[Condition, ...]:
         studies = self._structures.used
-        paths: list[Path] = [sample.path for study in studies for sample in study.samples]
+        paths = [study.path for study in studies]
         fixed = {n: v for n, v in self._sampler.space.all.items() if n not in self._checks.lowest}
         common = [c for c in paths[0] if all(c in path for path in paths[1:])]
         moved = [Condition(c.expr.subs(fixed), c.relation) for c in common]

@@ -2,15 +2,16 @@
 
 A workload that is called with a Size for ``hidden`` runs as it always does, and leaves a *path*: the conditions that
 its comparisons answered (``hidden <= 1024``, ``8 divides hidden``). Another setting on the same path has the same
-course through that code. What is compared after a size has become the shape of a tensor is not seen.
+course through that code. A size that this reads from a tensor (``x.shape[1]``) is a symbol of its own, the first read
+``read 0``: which expression it is, captures at several settings say.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -19,26 +20,87 @@ from tensortide.expr import Condition, Expr, computed, conditions, sized, symbol
 from tensortide.formulas.space import Scalar, Setting
 from tensortide.graph.model import Graph
 from tensortide.recorder import capture
+from tensortide.recorder.shape_reads import shape_reads
 
 Path: TypeAlias = tuple[Condition, ...]
 
 
+class Observed(NamedTuple):
+    """The course of a capture through the workload's code.
+
+    ``path`` are the conditions that it found, ``made`` the sizes that it computed, both also in what it read from
+    tensors, of which ``reads`` are the values.
+    """
+
+    path: Path = ()
+    made: tuple[Expr, ...] = ()
+    reads: tuple[int, ...] = ()
+
+    def in_terms_of(self, reads: Sequence[Expr | None]) -> Observed:
+        """The same with expressions for what was read, without what is in a read that has none."""
+        known = {_read(index): expr for index, expr in enumerate(reads) if expr is not None}
+        path = {Condition(_said(c.expr, known), c.relation): None for c in self.path if _is_said(c.expr, known)}
+        made = {_said(expr, known): None for expr in self.made if _is_said(expr, known)}
+        return Observed(tuple(c for c in path if c.expr.value is None), tuple(made))
+
+
+NOTHING_SEEN = Observed()
+
+
 def observed(
     workload: Callable[..., Any], setting: Setting, settings: Mapping[str, Scalar], *, name: str
-) -> tuple[Graph | str, Path, tuple[Expr, ...]]:
-    """The capture at ``setting``, else why the workload refuses it; the path to there; and the sizes that the
-    workload's code computed on it.
+) -> tuple[Graph | str, Observed]:
+    """The capture at ``setting``, else why the workload refuses it; and the course to there.
 
     ``settings`` are the hyperparameters that stay as they are.
     """
-    with conditions() as asked, computed() as made:
+    reads: list[int] = []
+
+    def read(value: int) -> int:
+        reads.append(value)
+        return sized(symbol(_read(len(reads) - 1)), value)
+
+    graph: Graph | str
+    with conditions() as asked, computed() as made, shape_reads(read):
         try:
             given = {**settings, **{n: sized(symbol(n), value) for n, value in setting.items()}}
             graph = capture(workload, hyperparameters=given, real=False, name=name)
         except TensortideError as error:
-            return str(error).partition("\n")[0], tuple(asked), ()
+            graph = str(error).partition("\n")[0]
+    computations = tuple(expr for expr in made if not _is_read(str(expr)))
+    seen = Observed(tuple(asked), computations, tuple(reads))
+    if isinstance(graph, str):
+        return graph, seen
     known = {n: setting.get(n, value) for n, value in graph.meta.hyperparameters.items()}
-    return replace(graph, meta=replace(graph.meta, hyperparameters=known)), tuple(asked), tuple(made)
+    return replace(graph, meta=replace(graph.meta, hyperparameters=known)), seen
+
+
+def guessed(seen: Observed, setting: Mapping[str, int], others: Iterable[int]) -> Observed:
+    """What was observed in the hyperparameters alone: a size that was read is taken for the only one that has its
+    value, ``others`` being values that it may have as well."""
+    times = Counter((*setting.values(), *others))
+    names = {value: symbol(name) for name, value in setting.items() if value > 2 and times[value] == 1}
+    return seen.in_terms_of([names.get(value) for value in seen.reads])
+
+
+_READ = "read "
+
+
+def _read(index: int) -> str:
+    """The name of the symbol that stands for a size read from a tensor."""
+    return f"{_READ}{index}"
+
+
+def _is_read(name: str) -> bool:
+    return name.startswith(_READ) and name[len(_READ) :].isdigit()
+
+
+def _is_said(expr: Expr, known: Mapping[str, Expr]) -> bool:
+    return all(name in known or not _is_read(name) for name in expr.symbols)
+
+
+def _said(expr: Expr, known: Mapping[str, Expr]) -> Expr:
+    return expr.subs({name: known[name] for name in expr.symbols & known.keys()})
 
 
 def opposite(condition: Condition) -> Condition:

@@ -13,7 +13,7 @@ from tensortide.cost.evaluate import Resolver
 from tensortide.errors import WorkloadError
 from tensortide.expr import Condition, Expr
 from tensortide.formulas.lift import Skeleton, skeleton
-from tensortide.formulas.observe import Path, observed, opposite, thresholds
+from tensortide.formulas.observe import NOTHING_SEEN, Observed, Path, guessed, observed, opposite, thresholds
 from tensortide.formulas.peaks import LITTLE_WORK
 from tensortide.formulas.space import SMALL, Scalar, Setting, Space
 from tensortide.graph.model import Graph
@@ -31,12 +31,17 @@ _LARGEST_BYTES = 1 << 44
 
 @dataclass(frozen=True)
 class Sample:
-    """One capture: where it was made, on what path through the workload's code, and the sizes that this computed."""
+    """One capture: where it was made, on what path through the workload's code, and the sizes that this computed.
+
+    ``seen`` is the course as it was observed; ``path`` and ``made`` have names for the sizes that were read from
+    tensors, as far as these are plain.
+    """
 
     setting: Setting
     graph: Graph
     path: Path = ()
     made: tuple[Expr, ...] = ()
+    seen: Observed = NOTHING_SEEN
     resolver: Resolver | None = None
 
     @cached_property
@@ -131,15 +136,16 @@ class Sampler:
         self._progress(f"capturing at {shown(setting)}")
         self.captures += 1
         given = {name: value for name, value in setting.items() if name not in self.space.turns}
-        graph, path, made = observed(self._workload, given, self.settings, name=self.name)
+        graph, seen = observed(self._workload, given, self.settings, name=self.name)
+        known = guessed(seen, given, (v for n, v in self.space.all.items() if n not in setting))
         if isinstance(graph, str):
             self.illegal[shown(setting)] = graph
-            self._learn(path)
+            self._learn(known.path)
             return None
         if max((storage.nbytes for storage in graph.storages), default=0) >= _LARGEST_BYTES:
             self.illegal[shown(setting)] = "larger than is needed"
             return None
-        return Sample(setting, graph, path, made, self._resolver)
+        return Sample(setting, graph, known.path, known.made, seen, self._resolver)
 
     def _learn(self, path: Path) -> None:
         """Take the last thing that the workload found before it refused, and that its defaults do not have, as what

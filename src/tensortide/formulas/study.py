@@ -6,12 +6,14 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tensortide.errors import WorkloadError
 from tensortide.expr import Condition, Expr
 from tensortide.expr.floors import given_whole
 from tensortide.formulas.lift import difference, lift
 from tensortide.formulas.measure import Figures, measure
+from tensortide.formulas.observe import Path
 from tensortide.formulas.peaks import memory
 from tensortide.formulas.region import quotients, sizes
 from tensortide.formulas.sampler import Sample, Sampler, shown
@@ -31,13 +33,13 @@ _MOST = 24
 """Captures of one structure before what is still unclear is given up."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Study:
     """Findings about the step at ``structure`` (the values of the hyperparameters that change it).
 
     ``graph`` has expressions for sizes; ``sizes`` are those that occur in it. ``asked`` is what the rules relied on,
     ``asked_of_workspace`` what those of workspace did. ``unknown`` are the ops without a cost rule, ``unsolved`` the
-    storages without an expression.
+    storages without an expression. ``reads`` are expressions of the sizes that the workload's code read from tensors.
     """
 
     structure: dict[str, int]
@@ -49,6 +51,19 @@ class Study:
     unknown: Counter[str]
     unsolved: list[str]
     sizes: tuple[Expr, ...]
+    reads: tuple[Expr | None, ...]
+
+    @cached_property
+    def path(self) -> Path:
+        """What the workload's code found in all samples, in hyperparameters."""
+        paths = [sample.seen.in_terms_of(self.reads).path for sample in self.samples]
+        return tuple(c for c in paths[0] if all(c in path for path in paths[1:]) and self._true(c))
+
+    def _true(self, condition: Condition) -> bool:
+        """Return whether a condition on what was read holds in all samples, as it does if that has its expression."""
+        with contextlib.suppress(ArithmeticError, KeyError):
+            return all(condition.holds(condition.expr.evaluate(sample.setting)) for sample in self.samples)
+        return True
 
 
 def study(
@@ -67,10 +82,12 @@ def study(
     while True:
         samples = found.alike
         solver = Solver(names, [sample.setting for sample in samples])
-        for expr in (*taught, *_computed(samples, structure)):
+        for expr in (*taught, *_computed(samples, (), structure)):
             solver.teach(expr)
         if len(samples) < _MOST and found.separate(solver.confused):
             continue
+        for expr in _computed(samples, _reads(samples, solver), structure):
+            solver.learn(expr)
         graphs = [sample.graph for sample in samples]
         graph, unexplained = lift(graphs, solver)
         unclear = solver.wanted or (solver.blurred and not taught) or (unexplained and solver.short)
@@ -86,16 +103,33 @@ def study(
         if not (len(samples) < _NOVEL and solver.novel and found.more(_NOVEL)):
             figures |= moments
             return Study(
-                dict(structure), tuple(samples), graph, figures, asked, of_workspace, unknown, unsolved, solver.found
+                dict(structure),
+                tuple(samples),
+                graph,
+                figures,
+                asked,
+                of_workspace,
+                unknown,
+                unsolved,
+                solver.found,
+                _reads(samples, solver),
             )
 
 
-def _computed(samples: Sequence[Sample], structure: Mapping[str, int]) -> Iterator[Expr]:
+def _reads(samples: Sequence[Sample], solver: Solver) -> tuple[Expr | None, ...]:
+    """Expressions of the sizes that the workload's code read from tensors; none if it read others in some samples."""
+    if len({len(sample.seen.reads) for sample in samples}) > 1:
+        return ()
+    return tuple(solver.solve(vector) for vector in zip(*(sample.seen.reads for sample in samples), strict=True))
+
+
+def _computed(samples: Sequence[Sample], reads: Sequence[Expr | None], structure: Mapping[str, int]) -> Iterator[Expr]:
     """The sizes that the workload's code computed in all samples, without those that are one number in all of them, as
     is the remainder of a division that must be exact."""
-    for made in samples[0].made:
-        if all(made in sample.made for sample in samples):
-            expr = made.subs(structure)
+    made = [sample.seen.in_terms_of(reads).made for sample in samples]
+    for computed in made[0]:
+        if all(computed in others for others in made[1:]):
+            expr = computed.subs(structure)
             with contextlib.suppress(ArithmeticError, KeyError):  # it may be in a hyperparameter that is held by now
                 if len({expr.evaluate(sample.setting) for sample in samples}) > 1 or len(samples) == 1:
                     yield expr
