@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import importlib.util
@@ -19,6 +20,8 @@ from tensortide.errors import WorkloadError
 T = TypeVar("T")
 
 _NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
+_MAKES_NAMES = frozenset(("*", "exec", "globals", "locals", "setattr", "vars", "__getattr__"))
+"""Names in a module that may define others, which its source text does not show."""
 _OBJECT = re.compile(rf"(?:.*\.py|{_NAME}):{_NAME}")
 
 
@@ -41,6 +44,7 @@ def load_object(text: str) -> Any:
     Raises WorkloadError if there is no such file, module or object, or if importing it fails.
     """
     place, _, name = text.rpartition(":")
+    _check_name(place, name.split(".")[0])
     module = _from_file(Path(place)) if place.endswith(".py") else _from_package(place)
     value: Any = module
     for part in name.split("."):
@@ -48,6 +52,33 @@ def load_object(text: str) -> Any:
             raise WorkloadError(f"{place} has no {name!r}{near(name, _own(module))}")
         value = getattr(value, part)
     return value
+
+
+def _check_name(place: str, name: str) -> None:
+    """Raise WorkloadError if the source text of a module shows that it defines no ``name``: nothing of it runs."""
+    try:
+        tree = ast.parse(_source(place))
+    except (OSError, SyntaxError, ValueError):  # importing it tells what is wrong
+        return
+    bound = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            bound.add(node.name)
+        elif isinstance(node, ast.Name):
+            bound.add(node.id)
+        elif isinstance(node, ast.alias):
+            bound.add(node.asname or node.name.partition(".")[0])
+    functions = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    if name not in bound and not bound & _MAKES_NAMES:
+        raise WorkloadError(f"{place} has no {name!r}{near(name, functions)}")
+
+
+def _source(place: str) -> bytes:
+    """The source text of a file, or of a module in this folder. Raises OSError for any other."""
+    if place.endswith(".py"):
+        return Path(place).read_bytes()
+    module = Path(*place.split("."))
+    return (module / "__init__.py" if module.is_dir() else module.with_suffix(".py")).read_bytes()
 
 
 def _from_file(path: Path) -> ModuleType:

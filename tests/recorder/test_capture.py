@@ -343,3 +343,19 @@ def test_eager_ops_of_a_compiled_model_are_called_so(kind: str) -> None:
     step = Step(capture(lambda: called(x).sum().backward()))
     assert [op.name for op in step.graph][:3] == ["aten.t.default", "aten.addmm.default", "aten.relu.default"]
     assert ("eager ops of a torch.compile'd model" in " ".join(step.document().subtitle)) == (kind != "not")
+
+
+@pytest.mark.parametrize(("steps", "critic", "loops"), [(1, 1, False), (1, 5, False), (3, 1, True), (3, 2, True)])
+def test_a_loop_of_training_steps_in_one_call_is_called_that(steps: int, critic: int, loops: bool) -> None:
+    models = [torch.nn.Linear(4, 4) for _ in range(2)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+
+    def train() -> None:
+        for _ in range(steps):
+            for which in (*[0] * critic, 1):
+                models[which](torch.ones(2, 4)).sum().backward()
+                optimizers[which].step()
+
+    said = capture(train, name="train.py:train").meta.assumptions
+    expected = f"{steps * (critic + 1)} optimizer steps inside one call of train, all counted: tensortide report -- "
+    assert [text.startswith(expected) and "python train.py" in text for text in said] == [True] * loops

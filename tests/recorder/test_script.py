@@ -19,6 +19,7 @@ import pytest
 import tensortide
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph import Graph, Phase, load
+from tensortide.recorder import script as script_module
 from tensortide.recorder import script_process
 from tensortide.recorder.script import Script, ScriptOptions, capture_script, find_script, script_text
 
@@ -310,7 +311,7 @@ def test_a_command_is_taken_as_python_takes_it(folder: Path, monkeypatch: pytest
     ("command", "said"),
     [
         ("", "after -- comes the command of a training script"),
-        ("torchrun train.py", "torchrun is no Python script"),
+        ("torchrun train.py", "torchrun starts the script"),
         ("python9 train.py", "there is no command python9"),
         (f"{sys.executable} missing.py", "missing.py is not there"),
         (f"{sys.executable} .", ". is a folder"),
@@ -371,6 +372,67 @@ def test_a_script_that_is_compared_says_whether_its_step_depends_on_values(
     assert not capture_script(target, quiet=True).meta.assumptions
 
 
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("torchrun --nproc-per-node 2 train.py --x 1", "--ranks 2 -- python train.py --x 1"),
+        ("python -m torch.distributed.run --nproc_per_node=4 train.py", "--ranks 4 -- python train.py"),
+        ("accelerate launch --mixed_precision bf16 train.py", "itself: -- python train.py"),
+        ("deepspeed train.py", "--ranks N -- python train.py"),
+    ],
+)
+def test_the_script_that_a_launcher_starts_is_named(command: str, told: str) -> None:
+    with pytest.raises(WorkloadError, match="starts the script in other processes") as error:
+        find_script(f"-- {command.replace('python ', f'{sys.executable} ', 1)}")
+    assert str(error.value).endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("model(torch.ones(2, 4)).sum().backward()", "A loop that updates parameters itself is recorded by function"),
+        ("model(torch.ones(2, 4))", "A loop without training is recorded by function"),
+        ("torch.multiprocessing.spawn(print, nprocs=3)", "--ranks 3"),
+        ("import os; os.environ['RANK']", "KeyError: 'RANK'"),
+    ],
+)
+def test_a_script_without_steps_of_its_own_is_told_what_to_do(folder: Path, body: str, told: str) -> None:
+    assert told in str(forked(folder, loop(folder, body)).outcome)
+
+
+def test_a_variable_of_a_launcher_is_told_from_other_errors() -> None:
+    script = Script("python", (), "file", "train.py", ())
+    assert "reads RANK" in script_module._failure(script, 1, {"failed": "KeyError: 'RANK'"}, 2)
+    assert "raised KeyError: 'BANK'" in script_module._failure(script, 1, {"failed": "KeyError: 'BANK'"}, 2)
+
+
+def test_a_stream_of_data_is_loaded_in_the_script_s_own_process_on_fake_tensors(folder: Path) -> None:
+    (folder / "stream.py").write_text(STREAM)
+    graph = forked(folder, "stream.py", options=ScriptOptions(fake=True)).graph
+    assert graph is not None
+    assert next(op for op in graph if op.name == "aten.addmm.default").outputs[0].shape == (4, 2)
+
+
+@pytest.mark.slow
+def test_a_stream_of_data_is_loaded_by_workers(folder: Path) -> None:
+    (folder / "stream.py").write_text(STREAM)
+    target = find_script(script_text([sys.executable, str(folder / "stream.py")]))
+    assert target is not None
+    graph = capture_script(target, quiet=True)
+    assert next(op for op in graph if op.name == "aten.addmm.default").outputs[0].shape == (4, 2)
+
+
+STREAM = """
+import torch
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(torch.randn(100, 8))
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in torch.utils.data.DataLoader(Stream(), batch_size=4, num_workers=2):
+    model(x).sum().backward()
+    optimizer.step()
+"""
 SLOW_END = "import atexit, time; atexit.register(lambda: (time.sleep({seconds}), open('ended', 'w').close()))\n"
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tensortide.errors import WorkloadError
-from tensortide.recorder.target import parse_settings
+from tensortide.recorder.target import find_workload, parse_settings
 
 
 def workload(
@@ -67,3 +68,20 @@ def test_what_a_workload_could_take_is_passed_on(text: str, value: object) -> No
 def test_what_no_workload_can_take_is_refused(text: str, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         parse_settings([text], workload, "w")
+
+
+@pytest.mark.parametrize("place", ["train.py", "train", "package.train"])
+def test_a_misspelt_name_is_answered_without_running_the_file(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "def workload(): ...\nraise SystemExit(3)\n"
+    (tmp_path / "package").mkdir()
+    for path in (tmp_path / "train.py", tmp_path / "package" / "train.py"):
+        path.write_text(text)
+    with pytest.raises(WorkloadError, match=rf"{place} has no 'worklaod'; did you mean workload\?"):
+        find_workload(f"{place}:worklaod")
+    with pytest.raises(WorkloadError, match="ended the program"):
+        find_workload("train.py:workload")
+    (tmp_path / "train.py").write_text("globals()['made'] = lambda: None\n")
+    assert find_workload("train.py:made") is not None

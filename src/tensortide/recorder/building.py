@@ -12,7 +12,7 @@ import inspect
 import io
 import platform
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -28,6 +28,7 @@ from tensortide.recorder.eager import EagerStep
 from tensortide.recorder.failure import explained, fits, needs_value
 from tensortide.recorder.fake_mode import Converter, StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
+from tensortide.recorder.periods import Periods
 from tensortide.recorder.pretended import Gpu
 from tensortide.recorder.readings import Number, Sentences, Verdict
 from tensortide.recorder.recorder import TooManyOps
@@ -217,7 +218,8 @@ def _with_findings(graph: Graph, again: Callable[..., Graph], mode: StepFakeMode
         reason = f"the ops of the step depend on the value of {place.text}"
         raise needs_value("step", name, reason, place, mode.remedy)
     every, decisive, untested = map(tuple, mode.assumptions(found))
-    return replace(graph, meta=replace(graph.meta, assumptions=every, decisive=decisive, untested=untested))
+    notes = [text for text in graph.meta.assumptions if text not in mode.assumptions().every]
+    return replace(graph, meta=replace(graph.meta, assumptions=(*notes, *every), decisive=decisive, untested=untested))
 
 
 def _try(mode: StepFakeMode, again: Callable[..., Graph], trial: Trial, most: int) -> Ran:
@@ -279,7 +281,7 @@ def record(
             raise CaptureError(f"the step of {name} ran no op{_idle(result)}")
         state.add_outputs(result)
         state.register()
-        meta = how.told(_meta(workload, hyperparameters, mode, first_step))
+        meta = how.told(_meta(workload, hyperparameters, mode, first_step, _loop(tracker.stepped, name)))
         return build(recorder, tracker, state, meta)
 
 
@@ -289,13 +291,30 @@ def _idle(result: Any) -> str:
     return " in this thread: a workload returns a function that runs one step"
 
 
-def _meta(workload: Named, given: Mapping[str, Scalar], mode: StepFakeMode | None, first_step: bool) -> Meta:
+def _loop(stepped: Sequence[int], name: str) -> list[str]:
+    """What to say of a call that trains in a loop; ``stepped`` are the optimizers of its steps."""
+    periods = Periods()
+    for optimizer in {*stepped}:
+        periods.made(optimizer)
+    for optimizer in stepped:
+        periods.stepped(optimizer)
+    if periods.count < 2:
+        return []
+    file, _, function = name.rpartition(":")
+    script = file if file.endswith(".py") else "train.py"
+    said = f"{len(stepped)} optimizer steps inside one call of {function or name}, all counted"
+    return [f"{said}: tensortide report -- python {script} records one training step of a script"]
+
+
+def _meta(
+    workload: Named, given: Mapping[str, Scalar], mode: StepFakeMode | None, first_step: bool, notes: Iterable[str]
+) -> Meta:
     values: dict[str, Any] = {}
     with contextlib.suppress(TypeError, ValueError):
         bound = inspect.signature(workload.target).bind(**given)
         bound.apply_defaults()
         values = {k: v for k, v in bound.arguments.items() if isinstance(v, (str, int, float, bool, type(None)))}
-    return meta_of(workload.name, mode, first_step=first_step, hyperparameters=values)
+    return meta_of(workload.name, mode, first_step=first_step, hyperparameters=values, notes=notes)
 
 
 def meta_of(

@@ -111,6 +111,8 @@ class Tracker:
         """Modules by weak references: one made in the step, as a copy of another, is released when the step does."""
         self._stack: list[int] = [OUTSIDE]
         self._optimizer_depth = 0
+        self.stepped: list[int] = []
+        """The ``id`` of the optimizer of each step of one, those within another's left out."""
         self._source_ids: dict[tuple[CodeType, int], int] = {}
         self._internal = _Internal()
         self._recorded = [False]
@@ -361,7 +363,8 @@ class Tracker:
             self._stack.pop()
 
     def _optimizer_starts(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
-        del optimizer
+        if not self._optimizer_depth:
+            self.stepped.append(id(optimizer))
         self._optimizer_depth += 1
         return tuple(map(self._closure, args)), {name: self._closure(item) for name, item in kwargs.items()}
 

@@ -26,6 +26,8 @@ from tensortide.recorder.torch_compat import (
 from tensortide.timing.host import available_bytes
 
 _NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
+_ANYWHERE = (NameError, ImportError, OSError, SystemExit)
+"""Errors that do not come from the kind of a tensor."""
 _WRAPPERS = ("torch/nn/parallel/distributed.py", "torch/distributed/utils.py")
 _ENGINE_LOOKS = "Cannot access accelerator device"
 _XFORMERS = "xformers/ops/fmha/dispatch.py"
@@ -138,7 +140,7 @@ def _explain(
             "an attribute."
         )
     text = str(error).strip().split("\n")[0] or "no message"
-    hint = "" if remedy is None else f"\n{remedy.if_only_here}"
+    hint = "" if remedy is None or isinstance(error, _ANYWHERE) else f"\n{remedy.if_only_here}"
     raised, place = f"{type(error).__name__}: {text}", _place(error)
     return _error(
         raised if place is None else f"{raised} at {place}", f"the {what} of {name} raised {raised}\n{where}{hint}"

@@ -47,6 +47,17 @@ def _spawned(function: Callable[..., Any], args: Sequence[Any] = (), *_: Any, **
     function(0, *args)
 
 
+def _not_spawned(function: Callable[..., Any], args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
+    """Refuse to start processes, whose steps would not be seen."""
+    del args
+    name = getattr(function, "__name__", "a function")
+    number = nprocs if nprocs > 0 else "N"
+    raise CaptureError(
+        f"torch.multiprocessing.spawn runs {name} in other processes: --ranks {number} (ranks={number}) runs it in "
+        f"this one, as rank 0 of {number}"
+    )
+
+
 @contextlib.contextmanager
 def as_rank_0(of: int | None) -> Iterator[None]:
     """Be rank 0 ``of`` so many while active, whatever process group the code asks for. None: of one process alone, and
@@ -56,7 +67,7 @@ def as_rank_0(of: int | None) -> Iterator[None]:
     """
     if of is None:
         waits = replaced(dist, "init_process_group", _refused(dist.init_process_group)) if dist.is_available() else None
-        with waits or contextlib.nullcontext():
+        with waits or contextlib.nullcontext(), replaced(torch.multiprocessing, "spawn", _not_spawned):
             yield
         return
     if of < 1:
@@ -73,6 +84,7 @@ def as_rank_0(of: int | None) -> Iterator[None]:
         del args, kwargs
 
     ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(of), "LOCAL_WORLD_SIZE": str(of)}
+    ranks |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
     before = {name: os.environ.get(name) for name in ranks}
     hook = sys.excepthook
     dist.init_process_group("fake", store=store(), rank=0, world_size=of)

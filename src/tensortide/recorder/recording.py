@@ -96,11 +96,21 @@ class Recording:
         steps, count = sum(self.periods.steps.values()), self.periods.count
         if not steps:
             seen = f"{_times(self._forwards, 'forward pass', 'es')}, {_times(self._backwards, 'backward pass', 'es')}"
-            return f"no training step was seen: {seen}, and no step of an optimizer of torch.optim"
+            return f"no training step was seen: {seen}, and no step of an optimizer of torch.optim{self._instead()}"
         skipped = f", {self.periods.skipped} skipped by the gradient scaler" if self.periods.skipped else ""
         seen = f"{_times(count, 'training step')} ended ({_times(steps, 'optimizer step')}{skipped})"
         hint = f": --step {count} (step={count}) records the last" if count else ""
         return f"step {self.step} was not reached: {seen}{hint}"
+
+    def _instead(self) -> str:
+        """What to record where no optimizer steps."""
+        if not (self._forwards or self._backwards):
+            return ""
+        what = "that updates parameters itself" if self._backwards else "without training"
+        return (
+            f". A loop {what} is recorded by function: decorate one that runs a single step with @tensortide.record, "
+            "or report it as FILE.py:FUNCTION"
+        )
 
     def _notes(self) -> list[str]:
         notes = sorted(self.notes)

@@ -24,6 +24,16 @@ from tensortide.recorder.trials import findings, ops_of
 PREFIX = "-- "
 """Beginning of a text that is the command of a script."""
 _INTERPRETER = re.compile(r"(python|pypy)[\d.]*(\.exe)?", re.IGNORECASE)
+_LAUNCHERS = frozenset(
+    (
+        *("accelerate", "accelerate.commands.launch", "deepspeed", "horovodrun", "mpirun", "srun", "torchrun"),
+        *("torch.distributed.launch", "torch.distributed.run", "torchrun.py"),
+    )
+)
+"""Commands and modules that start a script in other processes."""
+_PROCESSES = r"(?:--nproc[-_]per[-_]node|--num[-_]processes|--num_gpus|-np|-n)[ =](\d+)"
+"""Their options for the number of processes."""
+_OF_RANK = re.compile(r"KeyError: '(RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'")
 _ENTRY = Path(__file__).with_name("script_entry.py")
 PATIENCE_S = 15.0
 """Time in which a script must end after the recorded step, unless it is given."""
@@ -110,10 +120,21 @@ def find_script(target: str) -> Script | None:
         return _python(_interpreter(words[0]), words[1:])
     if words[0].endswith(".py"):
         return _python(sys.executable, words)
+    if Path(words[0]).name in _LAUNCHERS:
+        raise WorkloadError(_launched(Path(words[0]).name, words[1:]))
     raise WorkloadError(
         f"{words[0]} is no Python script: what it starts cannot be seen. Name the script itself, "
         "as in -- python train.py --its arguments"
     )
+
+
+def _launched(launcher: str, words: Sequence[str]) -> str:
+    """What to write instead of the command of a launcher, which starts other processes."""
+    number = re.search(_PROCESSES, " ".join(words))
+    start = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
+    script = "train.py" if start is None else shlex.join(words[start:])
+    ranks = f"--ranks {number[1]} " if number else "" if launcher.startswith("accelerate") else "--ranks N "
+    return f"{launcher} starts the script in other processes. Name the script itself: {ranks}-- python {script}"
 
 
 def _interpreter(word: str) -> str:
@@ -142,6 +163,8 @@ def _python(interpreter: str, words: Sequence[str]) -> Script:
         if not after and not rest:
             raise WorkloadError("python -m needs the name of a module")
         module = after or rest.pop(0)
+        if module in _LAUNCHERS:
+            raise WorkloadError(_launched(module, rest))
         return Script(interpreter, tuple(flags), "module", module, tuple(rest))
     if not rest or rest[0] == "-":
         raise WorkloadError("the command runs no script: write -- python train.py --its arguments")
@@ -211,6 +234,11 @@ def _failure(script: Script, status: int, found: dict[str, Any], step: int) -> s
     if "error" in found:
         return str(found["error"])
     missed = found.get("missed", f"step {step} was not reached")
+    if (variable := _OF_RANK.match(found.get("failed", ""))) is not None:
+        return (
+            f"{script.name} reads {variable[1]}, which a launcher such as torchrun sets: --ranks N runs it as rank 0 "
+            "of N, in a single process"
+        )
     if "failed" in found:
         return f"{script.name} raised {found['failed']} (its traceback is above)\n{missed}"
     if status:

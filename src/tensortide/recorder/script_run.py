@@ -26,7 +26,7 @@ _EAGER = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
 """Environment variables that disable ``torch.compile``, so that the ops of eager execution are recorded."""
 _GRACE_S = 5.0
 """Time in which a script must end that has been told to by a signal."""
-_LONGER, _MORE_S = 3, 30
+_LONGER, _MORE_S = 3, 15
 """A trial may take so many times as long as the recorded run, and so many seconds more."""
 
 

@@ -117,9 +117,9 @@ class _Trials:
         return found
 
     def _number(self, places: Sequence[Place], how: How) -> Finding:
-        """Try other numbers, and milder ones if the program ends with an error on extreme ones."""
+        """Try other numbers, and milder ones if the program ends with an error on extreme ones, or not at all."""
         first = self.result(Trial(frozenset(places), how))
-        if first.verdict is not Verdict.STOPS:
+        if first.verdict not in (Verdict.STOPS, Verdict.UNCHECKED):
             return first
         second = self.result(Trial(frozenset(places), how, mild=True))
         return UNCHECKED._replace(seen=second.seen) if second.verdict is Verdict.STOPS else second
