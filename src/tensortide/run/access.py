@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import torch
 from tensortide.run.block import ORDINARY, PENDING, Storage, Value, storage_of
 from tensortide.run.evicted import resize
 from tensortide.run.sizes import NO_ROOM, Room
+from tensortide.run.writers import Handed, add_writer, in_passing
 
 if TYPE_CHECKING:
     from tensortide.run.runtime import Runtime
@@ -39,6 +40,11 @@ class Access:
         if block.storage != PENDING:
             self.runtime.engine.gradient_made(block.storage)
 
+    def own(self, parameter: torch.nn.Parameter) -> None:
+        """``parameter`` is one of a module."""
+        if parameter.layout is torch.strided and (value := self._known(storage_of(parameter))) is not None:
+            value.block.parameter = True
+
     def expose(self, tensor: torch.Tensor, *, lasting: bool) -> None:
         """Make ``tensor`` resident before its bytes are read; if ``lasting``, its address is kept, and its bytes may be
         overwritten at once, unseen."""
@@ -61,12 +67,47 @@ class Access:
         self.runtime.alone(pin, "pinning a tensor")
 
     @contextlib.contextmanager
-    def reading(self, tensor: torch.Tensor, lasting: bool) -> Iterator[None]:
-        """``expose`` it, and let no op of another thread run while its bytes are read."""
+    def reading(self, tensor: torch.Tensor, how: Handed) -> Iterator[Callable[[Any], None]]:
+        """``expose`` it, and let no op of another thread run while its bytes are read. What is read is given to the
+        function."""
+        by_op = self.runtime.interrupts.busy
         self.runtime.enter()
         try:
-            self.expose(tensor, lasting=lasting)
+            self.expose(tensor, lasting=how is not Handed.NOT)
+            yield functools.partial(self._handed_out, tensor, how, by_op)
+        finally:
+            self.runtime.lock.release()
+            self.runtime.interrupts.deliver()
+
+    def _handed_out(self, tensor: torch.Tensor, how: Handed, by_op: bool, given: Any) -> None:
+        """Note who may write ``tensor`` from now on: whoever has what was ``given``. Ops do not keep addresses."""
+        if how > Handed.NOW:
+            with contextlib.suppress(RuntimeError):  # it has no storage
+                if (value := self._known(storage_of(tensor))) is not None:
+                    self._writer(value, how, by_op, given)
+
+    def _known(self, handle: Storage) -> Value | None:
+        return None if self.runtime.closed else self.runtime.known.get(handle._cdata)
+
+    def _writer(self, value: Value, how: Handed, by_op: bool, given: Any) -> None:
+        if how is Handed.ARRAY:
+            add_writer(value.block, given)
+        elif how is Handed.ALWAYS or not (by_op or value.block.parameter or in_passing()):
+            add_writer(value.block)
+
+    @contextlib.contextmanager
+    def addressing(self, handle: Storage, how: Handed) -> Iterator[None]:
+        """As ``reading``, of a storage that the program has."""
+        by_op = self.runtime.interrupts.busy
+        value = self._known(handle)
+        if value is None or by_op or in_passing():
             yield
+            return
+        self.runtime.enter()
+        try:
+            self.runtime.alone(self._overwritten, "writing a storage", value)
+            yield
+            self._writer(value, how, by_op, handle)
         finally:
             self.runtime.lock.release()
             self.runtime.interrupts.deliver()
@@ -77,14 +118,13 @@ class Access:
         if storage != PENDING and not self.runtime.engine.resident[storage]:
             self.runtime.bring(storage)
         if lasting:
-            self._overwritten(tensor)
+            self._overwritten("", self.runtime.storages.value(tensor))
             self.runtime.storages.share(self.runtime.storages.value(tensor).block)
 
-    def _overwritten(self, tensor: torch.Tensor) -> None:
-        """Secure what depends on ``tensor``, which unseen code may overwrite from now on; it stays
-        resident."""
-        self.runtime.unfilled.found.pop(storage_of(tensor)._cdata, None)
-        written = self.runtime.storages.with_aliases([self.runtime.storages.value(tensor)])
+    def _overwritten(self, _: str, value: Value) -> None:
+        """Secure what depends on ``value``, which unseen code may overwrite from now on; it stays resident."""
+        self.runtime.unfilled.found.pop(value.block.key, None)
+        written = self.runtime.storages.with_aliases([value])
         frame = self.runtime.ready(written, [], written, True, NO_ROOM)
         self.runtime.engine.abandon(frame)
         for value in written:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from tensortide.run.block import address_of
 from tensortide.run.torch_compat import (
     ExperimentalConfig,
     ProfilerConfig,
@@ -61,7 +62,7 @@ def stop(device: torch.device, kept: Iterable[torch.UntypedStorage] = ()) -> int
     for storage in kept:
         if storage.device.type == "cpu" and storage.resizable() and storage.nbytes():
             with contextlib.suppress(RuntimeError):  # a size, but no memory
-                _forget(storage.data_ptr())
+                _forget(address_of(storage))
     now = most = 0
     for events in stop_profiler():
         for event in events:

@@ -27,10 +27,11 @@ from tensortide.run.torch_compat import (
 
 if TYPE_CHECKING:
     from tensortide.run.check import Seal
+    from tensortide.run.writers import Writers
 
 Storage = torch.UntypedStorage
-storage_of = torch.Tensor.untyped_storage
-"""As it was before anybody replaced it."""
+storage_of, address_of = torch.Tensor.untyped_storage, torch.UntypedStorage.data_ptr
+"""As they were before anybody replaced them."""
 _EXACT = frozenset({int, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format})
 _PLAIN = frozenset({*_EXACT, bool, float, complex, list, tuple})
 ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -164,12 +165,13 @@ class Block(weakref.ref[Any]):
     the last op that wrote to it while it could not be recomputed anyway. ``read``: epoch of the engine in which an op
     that was not reported used it last. ``seal``: what a check knows of its contents, until an op writes them.
     ``stays``: it is resident whatever happens. ``aliases``: blocks of other storages over the same memory. ``streams``:
-    streams of the bytes, if not the first alone (``queues.Streams``).
+    streams of the bytes, if not the first alone (``queues.Streams``). ``parameter``: of a module. ``writers``: who may
+    write it unseen.
     """
 
     __slots__ = (
         *("aliases", "counted", "given", "key", "nbytes", "own"),
-        *("read", "seal", "seen_ns", "stays", "storage", "streams", "written"),
+        *("parameter", "read", "seal", "seen_ns", "stays", "storage", "streams", "writers", "written"),
     )
 
     __eq__, __hash__ = object.__eq__, object.__hash__  # those of a reference end with what it refers to
@@ -186,6 +188,8 @@ class Block(weakref.ref[Any]):
     read: int
     seal: Seal | None
     stays: bool
+    parameter: bool
+    writers: Writers | None
     streams: list[int] | None
 
     @classmethod
@@ -193,8 +197,8 @@ class Block(weakref.ref[Any]):
         """Return the block of ``program``; it calls ``dropped`` when the program releases the storage."""
         block = cls(program, dropped)
         block.key, block.nbytes, block.storage = program._cdata, nbytes, PENDING
-        block.given = block.counted = block.stays = False
-        block.own = block.aliases = block.streams = block.seal = None
+        block.given = block.counted = block.stays = block.parameter = False
+        block.own = block.aliases = block.streams = block.seal = block.writers = None
         block.seen_ns = block.written = block.read = 0
         return block
 

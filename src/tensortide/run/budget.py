@@ -22,12 +22,14 @@ from tensortide.plans import Plan, validate
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.choice import policy as named
 from tensortide.plans.remat.policies import DEFAULT, Policy
+from tensortide.run.arrays import arrays_over_tensors
 from tensortide.run.block import ORDINARY, stored
 from tensortide.run.check import Checker
 from tensortide.run.compiled import compiled_refused
 from tensortide.run.core.switch import switched_on
 from tensortide.run.device import device_of, graphs_refused
 from tensortide.run.distributed import communication_seen
+from tensortide.run.evicted import line_of, read_by, unreadable
 from tensortide.run.follow import Follower, LiveStep, Tracer
 from tensortide.run.foreign import foreign_calls_seen
 from tensortide.run.heap import tune_heap
@@ -39,6 +41,7 @@ from tensortide.run.runtime import Runtime
 from tensortide.run.settings import settings_seen
 from tensortide.run.threads import threads_seen
 from tensortide.run.usage import COUNTED, Usage
+from tensortide.run.writers import add_writer, loaded_files
 from tensortide.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -193,6 +196,8 @@ class Budget:
             raise RunError(
                 "a memory budget was left in another thread than the one that opened it: its tensors are back"
             )
+        if unreadable(error[1]):
+            raise read_by(f"native code called at {line_of(error[2])}") from error[1]
 
     def _leave(self, error: Sequence[Any]) -> None:
         with self.interrupts.lock:
@@ -213,9 +218,14 @@ class Budget:
     def _meet(self, runtime: Runtime) -> list[torch.Tensor]:
         """Count every tensor that exists; returns them."""
         tensors = _tensors()
+        runtime.storages.loaded = loaded_files()
         for tensor in tensors:
             with suppress(NotImplementedError):  # it has no memory
                 runtime.storage(tensor)
+        runtime.storages.loaded = ()
+        for tensor, array in arrays_over_tensors():
+            if (value := runtime.storages.found(tensor)) is not None:
+                add_writer(value.block, array)
         return tensors
 
     def _watch(self, runtime: Runtime, stack: ExitStack) -> None:

@@ -12,14 +12,14 @@ import torch
 
 from tensortide.errors import RunError
 from tensortide.recorder.context import is_internal
-from tensortide.run.block import PENDING, Block, Recomputable, Storage, stored, tensors_of
+from tensortide.run.block import PENDING, Block, Recomputable, Storage, address_of, stored, tensors_of
+from tensortide.run.writers import written_unseen
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from tensortide.run.operators import Operator
     from tensortide.run.runtime import Runtime
 
-_address_of = torch.UntypedStorage.data_ptr
 _INSTEAD = (
     "Probably a NumPy array or native code that shares its memory has. Write it through PyTorch (tensor.copy_(...)), "
     "ask for its address right before (tensor.numpy(), data_ptr()), let what writes be an op that says so "
@@ -115,7 +115,9 @@ class Checker:
 
     def _seal(self, block: Block, tensor: torch.Tensor, origin: str, op: str) -> None:
         old = block.seal
-        if old is None:
+        if written_unseen(block):
+            block.seal = None  # nothing is made of it again
+        elif old is None:
             self._found += 1
             contents = self._bytes(block) if self._found % self.every == 0 else None
             if contents is not None and block.key not in self.runtime.unfilled.found:
@@ -173,7 +175,7 @@ def _checksum(contents: Storage) -> int:
     if contents.device.type != "cpu":
         contents = contents.cpu()
     nbytes = contents.nbytes()
-    return zlib.crc32((ctypes.c_char * nbytes).from_address(_address_of(contents))) if nbytes else 0
+    return zlib.crc32((ctypes.c_char * nbytes).from_address(address_of(contents))) if nbytes else 0
 
 
 def _form(tensor: torch.Tensor) -> str:

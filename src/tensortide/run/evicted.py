@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+from types import TracebackType
 
 import torch
 
+from tensortide.errors import RunError
+from tensortide.recorder.context import is_internal
 from tensortide.run.torch_compat import NoModes, refuse_writes
 
 resize = torch.UntypedStorage.resize_
 """As it was before anybody replaced it."""
 
+_UNREADABLE = "Cannot access data pointer of Storage that is invalid"
+"""What PyTorch says where the bytes of an evicted storage are read."""
 _EXTENT = 64
 """Bytes of PyTorch's object for a storage that are looked at."""
 
 
-def _snapshot(storage: torch.UntypedStorage) -> bytes:
+def snapshot(storage: torch.UntypedStorage) -> bytes:
+    """PyTorch's object for ``storage``: addresses of the bytes and of their owner among others."""
     return ctypes.string_at(storage._cdata, _EXTENT)
 
 
@@ -28,9 +34,9 @@ def _flags() -> tuple[int, ...]:
     """
     tensor = torch.empty(0)
     storage = tensor.untyped_storage()
-    before = _snapshot(storage)
+    before = snapshot(storage)
     refuse_writes(tensor)
-    changed = [place for place, pair in enumerate(zip(before, _snapshot(storage), strict=True)) if pair[0] != pair[1]]
+    changed = [place for place, pair in enumerate(zip(before, snapshot(storage), strict=True)) if pair[0] != pair[1]]
     if len(changed) != 2 or changed[1] != changed[0] + 1 or changed[1] + 1 >= _EXTENT or before[changed[1] + 1]:
         return ()
     flags = (changed[1] + 1, changed[0])
@@ -50,6 +56,31 @@ def _set(storage: torch.UntypedStorage, flags: tuple[int, ...]) -> None:
 
 with NoModes():
     _FLAGS = _flags()
+
+
+def unreadable(error: object) -> bool:
+    """True if ``error`` says that the bytes of an evicted storage were read."""
+    return isinstance(error, RuntimeError) and _UNREADABLE in str(error)
+
+
+def read_by(what: object) -> RunError:
+    """The error for ``what`` has read the bytes of an evicted storage."""
+    return RunError(
+        f"{what} reads the memory of a tensor that is evicted, by its address: keep it resident before "
+        "(tensortide.live.pin(tensor)), or let what reads it be an op (torch.library.custom_op), whose arguments are "
+        "resident"
+    )
+
+
+def line_of(traceback: TracebackType | None) -> str:
+    """The innermost line of the program in ``traceback``."""
+    place = "unknown line"
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if not is_internal(file):
+            place = f"{file}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place
 
 
 def evict(storage: torch.UntypedStorage) -> None:

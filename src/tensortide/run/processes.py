@@ -16,6 +16,7 @@ from tensortide.recorder.recorder import Mode
 from tensortide.run.block import ORDINARY, PENDING, Storage, storage_of, tensors_of
 from tensortide.run.reads import readers
 from tensortide.run.runtime import LOCK_TIMEOUT_S, Runtime
+from tensortide.run.writers import Handed
 
 _open: list[tuple[Runtime, Callable[[], None]]] = []
 """The budget that is open: its Runtime, and how to leave it without bringing anything back."""
@@ -57,11 +58,11 @@ class _Lost(Mode):
             )
 
     @contextlib.contextmanager
-    def reading(self, tensor: torch.Tensor, lasting: bool) -> Iterator[None]:
+    def reading(self, tensor: torch.Tensor, how: Handed) -> Iterator[Callable[[Any], None]]:
         """``check`` a tensor that is read outside of the dispatcher."""
         if tensor.layout is torch.strided:
             self.check(tensor)
-        yield
+        yield lambda _: None
 
 
 def _before() -> None:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
@@ -16,13 +16,20 @@ from tensortide.run.block import ORDINARY
 from tensortide.run.evicted import resize
 from tensortide.run.runtime import Runtime
 from tensortide.run.torch_compat import C
+from tensortide.run.writers import Handed
 
-_LOOKS = ("tolist", "__repr__", "__deepcopy__")
-_HOLDS = (
-    *("numpy", "data_ptr", "untyped_storage", "storage", "_typed_storage", "share_memory_"),
-    *("__array__", "__dlpack__", "__reduce_ex__"),
-)
-"""These keep the address: the bytes have to stay where they are."""
+Reading: TypeAlias = Callable[[torch.Tensor, Handed], AbstractContextManager[Callable[[Any], None]]]
+
+_READERS = {
+    **dict.fromkeys(("tolist", "__repr__", "__deepcopy__"), Handed.NOT),
+    **dict.fromkeys(("untyped_storage", "storage", "_typed_storage", "share_memory_", "__reduce_ex__"), Handed.NOW),
+    **dict.fromkeys(("numpy", "__array__"), Handed.ARRAY),
+    "data_ptr": Handed.ADDRESS,
+    "__dlpack__": Handed.ALWAYS,
+}
+"""What reads a tensor, and how long it may be written afterwards. All but the first keep the address: the bytes have to
+stay where they are."""
+_OF_STORAGES = {"data_ptr": Handed.ADDRESS, "byteswap": Handed.NOW, "_set_from_file": Handed.NOW}
 _MOVES = ("_share_fd_cpu_", "_share_filename_cpu_", "share_memory_")
 """These move a storage into memory that processes share."""
 
@@ -39,32 +46,44 @@ def reads_seen(runtime: Runtime) -> Iterator[None]:
         for name in _MOVES:
             mover = _mover(runtime, getattr(torch.UntypedStorage, name))
             stack.enter_context(replaced(torch.UntypedStorage, name, mover))
+        for name, how in _OF_STORAGES.items():
+            writer = _writer(runtime, getattr(torch.UntypedStorage, name), how)
+            stack.enter_context(replaced(torch.UntypedStorage, name, writer))
         stack.enter_context(replaced(torch.UntypedStorage, "resize_", _resizer(runtime)))
         yield
 
 
 @contextlib.contextmanager
-def readers(reading: Callable[[torch.Tensor, bool], AbstractContextManager[None]]) -> Iterator[None]:
-    """Let functions that read a tensor outside of the dispatcher do so in the context ``reading`` of the tensor; the
-    second argument is true if they keep the address."""
-    places: list[tuple[Any, str, bool]] = [(torch.Tensor, name, name in _HOLDS) for name in (*_LOOKS, *_HOLDS)]
+def readers(reading: Reading) -> Iterator[None]:
+    """Let functions that read a tensor outside of the dispatcher do so in the context ``reading`` of the tensor, which
+    is given what they return."""
+    places: list[tuple[Any, str, Handed]] = [(torch.Tensor, name, how) for name, how in _READERS.items()]
     modules = (torch, C, torch.utils.dlpack)
-    places += [(m, name, True) for m in modules for name in ("to_dlpack", "_to_dlpack") if hasattr(m, name)]
+    places += [(m, name, Handed.ALWAYS) for m in modules for name in ("to_dlpack", "_to_dlpack") if hasattr(m, name)]
     with contextlib.ExitStack() as stack:
-        for place, name, lasting in places:
-            stack.enter_context(replaced(place, name, _reader(reading, getattr(place, name), lasting)))
+        for place, name, how in places:
+            stack.enter_context(replaced(place, name, _reader(reading, getattr(place, name), how)))
         yield
 
 
-def _reader(
-    reading: Callable[[torch.Tensor, bool], AbstractContextManager[None]], original: Callable[..., Any], lasting: bool
-) -> Callable[..., Any]:
+def _reader(reading: Reading, original: Callable[..., Any], how: Handed) -> Callable[..., Any]:
     @functools.wraps(original)
     def read(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        with reading(tensor, lasting):
-            return original(tensor, *args, **kwargs)
+        with reading(tensor, how) as handed_out:
+            result = original(tensor, *args, **kwargs)
+            handed_out(result)
+            return result
 
     return read
+
+
+def _writer(runtime: Runtime, original: Callable[..., Any], how: Handed) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def written(storage: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
+        with runtime.access.addressing(storage, how):
+            return original(storage, *args, **kwargs)
+
+    return written
 
 
 def _mover(runtime: Runtime, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,6 +116,8 @@ def watch_gradients(runtime: Runtime, tensors: Iterable[torch.Tensor], until: co
     """Tell ``runtime`` of every gradient that arrives at one of ``tensors``, or at a parameter made from now on."""
 
     def watch(tensor: torch.Tensor | None) -> None:
+        if isinstance(tensor, torch.nn.Parameter):
+            runtime.access.own(tensor)
         if tensor is not None and type(tensor) in ORDINARY and is_leaf(tensor) and tensor.requires_grad:
             until.callback(tensor.register_post_accumulate_grad_hook(runtime.gradient_came).remove)
 

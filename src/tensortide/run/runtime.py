@@ -29,7 +29,9 @@ from tensortide.run.block import (
     tensors_of,
 )
 from tensortide.run.composites import Composites, all_strided
+from tensortide.run.copies import keep_result, reading_copies
 from tensortide.run.device import asked_bytes
+from tensortide.run.evicted import read_by, unreadable
 from tensortide.run.execution import Execution
 from tensortide.run.in_flight import InFlight, Listener
 from tensortide.run.interrupts import Interrupts
@@ -42,6 +44,7 @@ from tensortide.run.sizes import NO_ROOM, Room, sizes_on
 from tensortide.run.threads import take_off, tracing
 from tensortide.run.torch_compat import push_mode
 from tensortide.run.unfilled import covers
+from tensortide.run.writers import any_written_unseen
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
@@ -149,6 +152,8 @@ class Runtime(Residence):
         except OutOfMemory as error:
             raise infeasible(self, getattr(what, "func", what), error.shortage) from None
         except RuntimeError as error:
+            if unreadable(error):
+                raise read_by(getattr(what, "func", what)) from error
             if asked_bytes(error) is None:
                 raise
             raise failed(self, getattr(what, "func", what), "it cannot be run again") from error
@@ -225,9 +230,14 @@ class Runtime(Residence):
         result, cost_ns, most_bytes = self.execution.run(
             operator, args, kwargs, values, held, written, resident, room, call
         )
+        unseen = call is not None and any_written_unseen(call.inputs)
+        if call is not None and unseen:
+            call = None if written else reading_copies(self, call, result)
         if call is not None and (len(call.generators) > 1 or operator.foreign):
             call.generators = [(g, before) for g, before in call.generators if not torch.equal(before, g.get_state())]
         self._note(operator, call, written, blind, result, cost_ns, room, most_bytes)
+        if unseen and call is None:
+            keep_result(self, result)
         return result
 
     def _recomputable(

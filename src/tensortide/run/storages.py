@@ -7,11 +7,22 @@ from typing import Any
 
 import torch
 
-from tensortide.run.block import PENDING, Block, Recomputable, Storage, Value, storage_of, stored, tensors_of
+from tensortide.run.block import (
+    PENDING,
+    Block,
+    Recomputable,
+    Storage,
+    Value,
+    address_of,
+    storage_of,
+    stored,
+    tensors_of,
+)
 from tensortide.run.engine import AWAITED, DEEPEST, LiveEngine
 from tensortide.run.operators import Operator, written_by
 from tensortide.run.queues import Streams
 from tensortide.run.unfilled import UnfilledStorages
+from tensortide.run.writers import Mappings, add_writer, from_outside
 
 SELDOM = 1000
 """Fewest ops between two searches of the histories for values that can no longer be recomputed."""
@@ -158,7 +169,7 @@ class Pending:
 def _is_null(handle: Storage) -> bool:
     """True if it has a size but no memory."""
     try:
-        handle.data_ptr()
+        address_of(handle)
     except RuntimeError:
         return True
     return False
@@ -178,6 +189,8 @@ class Storages:
         self.known: dict[int, Value] = {}
         self.shared: dict[int, Block] = {}
         self.when_dropped = self.dropped
+        self.loaded: Mappings = ()
+        """Where files are mapped, while the budget meets what is there."""
 
     def read(self, tensors: Sequence[torch.Tensor]) -> tuple[list[Value], list[Storage], bool]:
         """Values that an op is about to read; the storages of those that cannot be recomputed; True if all are
@@ -234,7 +247,9 @@ class Storages:
         return list(found)
 
     def value(self, tensor: torch.Tensor) -> Value:
-        handle = storage_of(tensor)
+        return self.of(storage_of(tensor))
+
+    def of(self, handle: Storage) -> Value:
         value = self.known.get(handle._cdata)
         return self._given(handle) if value is None else value
 
@@ -260,6 +275,8 @@ class Storages:
         value = self.known[block.key] = Value(block, None, 0)
         if not handle.resizable():
             self.share(block)
+            if from_outside(handle, self.loaded):
+                add_writer(block)
         return value
 
     def share(self, block: Block) -> None:
@@ -267,12 +284,12 @@ class Storages:
         if block.key in self.shared:
             return
         handle = block.bytes()
-        begin, end = handle.data_ptr(), handle.data_ptr() + handle.nbytes()
+        begin, end = address_of(handle), address_of(handle) + handle.nbytes()
         for other in list(self.shared.values()):
             memory = other.own if other.own is not None else other()
             if memory is None:  # another thread has released it
                 continue
-            if memory.data_ptr() < end and begin < memory.data_ptr() + memory.nbytes():
+            if address_of(memory) < end and begin < address_of(memory) + memory.nbytes():
                 block.aliases = [*(block.aliases or ()), other]
                 other.aliases = [*(other.aliases or ()), block]
         self.shared[block.key] = block
@@ -327,6 +344,7 @@ class Storages:
             if self.shared.pop(block.key, None) is not None:
                 for other in block.aliases or ():
                     other.aliases = [near for near in other.aliases or () if near is not block] or None
+            block.writers = None
             self.unfilled.found.pop(block.key, None)
             self.engine.gradients.discard(block)
             self.pending.values.pop(block.key, None)

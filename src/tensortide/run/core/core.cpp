@@ -99,7 +99,7 @@ PyObject* module_open(PyObject*, PyObject* const* given, Py_ssize_t count) {
   auto& b = s.on_block;
   for (auto [field, name] : std::initializer_list<std::pair<Field*, const char*>>{
            {&b.aliases, "aliases"}, {&b.counted, "counted"}, {&b.key, "key"}, {&b.nbytes, "nbytes"}, {&b.read, "read"},
-           {&b.seen_ns, "seen_ns"}, {&b.stays, "stays"}, {&b.storage, "storage"}, {&b.written, "written"}}) {
+           {&b.seen_ns, "seen_ns"}, {&b.stays, "stays"}, {&b.storage, "storage"}, {&b.writers, "writers"}, {&b.written, "written"}}) {
     field->find(s.block.type, name);
   }
   auto& v = s.on_value;

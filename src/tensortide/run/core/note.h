@@ -54,6 +54,7 @@ struct Read {
     if (!value) return false;
     if (PyDict_GET_SIZE(s.unfilled.get()) && PyDict_GetItemWithError(s.unfilled.get(), key.get())) return false;
     PyObject* block = s.on_value.block.of(value);
+    if (s.on_block.writers.of(block) != Py_None) return false;
     const int64_t number = s.on_block.storage.number(block);
     if (number == PENDING) {
       s.on_block.seen_ns.share(block, now);

@@ -23,7 +23,7 @@ struct Facts {
 };
 
 struct BlockFields {
-  Field aliases, counted, key, nbytes, read, seen_ns, stays, storage, written;
+  Field aliases, counted, key, nbytes, read, seen_ns, stays, storage, writers, written;
 };
 struct ValueFields {
   Field block, call, place, writes;
