@@ -90,60 +90,87 @@ def built(
     ``first_step`` is true. Code that ``torch.compile`` has compiled runs as graphs of ``compiled``, whole models if
     there is none; without ``compiled`` all runs eagerly.
     """
-    name, remedy = workload.name, None if mode is None else mode.remedy
-    stand_in = clones() if mode is None else fakes(mode)
-    if isinstance(mode, CudaFakeMode):
-        stand_in = mode.stand_in(stand_in)
-    outside = Isolation(stand_in)
-    paths = contextlib.nullcontext if mode is None else same_paths
-    around = contextlib.nullcontext() if mode is None else mode.installed()
+    builder = _Builder(workload, hyperparameters, mode, first_step=first_step, progress=progress)
     with (
         undisturbed(None if compiled is None else compiled.active()),
-        around,
-        loaders(lambda item: outside.visit(item, "batch")),
+        contextlib.nullcontext() if mode is None else mode.installed(),
+        loaders(lambda item: builder.outside.visit(item, "batch")),
+        contextlib.closing(builder),
+        mode or contextlib.nullcontext(),
+        contextlib.ExitStack() as placed,
     ):
-        try:
-            with mode or contextlib.nullcontext(), contextlib.ExitStack() as placed:
+        step, has_run = builder.build()
+        if mode is not None and mode.lacks_gpu(builder.inside.stand_ins()):
+            builder.inside.restore()
+            builder.outside.restore()
+            placed.enter_context(mode.all_on_gpu())
+            step, has_run = builder.build()
+        with builder.paths(), contextlib.closing(builder.inside):
+            if not has_run and not first_step:
+                progress("warming up")
+                builder.warm_up(step)
+            if compiled is not None and not compiled.called and not (first_step and builder.inside.is_compiled()):
+                placed.enter_context(compiled.whole_models(builder.inside))
+                if not first_step:
+                    builder.warm_up(step)
+            yield step
 
-                def build() -> tuple[Step, bool, Isolation]:
-                    with disable_current_modes():  # the user's tensors are real
-                        target = outside.visit(workload.target, name)
-                    progress("building the workload")
-                    with paths(), followed():
-                        made = (target, False) if workload.is_step else _build(target, hyperparameters, name, remedy)
-                    if made[1] and first_step:  # the target was the step itself: undo that call
-                        outside.restore()
-                        with disable_current_modes():
-                            if mode is not None:
-                                mode.fake_tensor_converter = Converter()  # stand-ins anew, without gradients
-                            outside.visit(target, name)
-                    inside = Isolation((lambda tensor: tensor) if mode is None else stand_in)
-                    return inside.visit(made[0], name), made[1], inside
 
-                step, called, inside = build()
-                if isinstance(mode, CudaFakeMode) and not any(tensor.is_cuda for tensor in inside.stand_ins()):
-                    inside.restore()
-                    outside.restore()
-                    placed.enter_context(mode.all_on_gpu())
-                    step, called, inside = build()
-                with paths(), contextlib.closing(inside):
+class _Builder:
+    """Builds the step of a workload on fake tensors of ``mode``, or else on clones of the user's.
 
-                    def warm_up() -> None:
-                        if mode is not None:
-                            mode.values.starts()
-                        with explained("step", name, remedy), followed():
-                            step()
+    ``outside`` isolates what the user has, ``inside`` what the workload has made.
+    """
 
-                    if not called and not first_step:
-                        progress("warming up")
-                        warm_up()
-                    if compiled is not None and not compiled.called and not (first_step and inside.is_compiled()):
-                        placed.enter_context(compiled.whole_models(inside))
-                        if not first_step:
-                            warm_up()
-                    yield step
-        finally:
-            outside.restore()
+    def __init__(
+        self,
+        workload: Named,
+        hyperparameters: Mapping[str, Scalar],
+        mode: StepFakeMode | None,
+        *,
+        first_step: bool,
+        progress: Callable[[str], None],
+    ) -> None:
+        self._workload, self._hyperparameters, self._mode = workload, hyperparameters, mode
+        self._first_step, self._progress = first_step, progress
+        self._remedy = None if mode is None else mode.remedy
+        self._stand_in = clones() if mode is None else mode.stand_in(fakes(mode))
+        self.outside = Isolation(self._stand_in)
+        self.inside = Isolation(self._stand_in)
+
+    def paths(self) -> contextlib.AbstractContextManager[None]:
+        """Have libraries choose the kernels that they choose for real tensors."""
+        return contextlib.nullcontext() if self._mode is None else same_paths()
+
+    def build(self) -> tuple[Step, bool]:
+        """Build the step. Returns it, and True if it has run once by that."""
+        workload, name = self._workload, self._workload.name
+        with disable_current_modes():  # the user's tensors are real
+            target = self.outside.visit(workload.target, name)
+        self._progress("building the workload")
+        step, has_run = target, False
+        with self.paths(), followed():
+            if not workload.is_step:
+                step, has_run = _build(target, self._hyperparameters, name, self._remedy)
+        if has_run and self._first_step:  # the target was the step itself: undo that call
+            self.outside.restore()
+            with disable_current_modes():
+                if self._mode is not None:
+                    self._mode.fake_tensor_converter = Converter()  # stand-ins anew, without gradients
+                self.outside.visit(target, name)
+        self.inside = Isolation((lambda tensor: tensor) if self._mode is None else self._stand_in)
+        return self.inside.visit(step, name), has_run
+
+    def warm_up(self, step: Step) -> None:
+        """Run the step once."""
+        if self._mode is not None:
+            self._mode.values.starts()
+        with explained("step", self._workload.name, self._remedy), followed():
+            step()
+
+    def close(self) -> None:
+        """Put the user's objects back as they were."""
+        self.outside.restore()
 
 
 def captured(
@@ -335,7 +362,7 @@ def meta_of(
         step="first" if first_step else "steady",
         python=platform.python_version(),
         assumptions=(*notes, *said.every),
-        machine=mode.gpu.name if isinstance(mode, CudaFakeMode) else "",
+        machine="" if mode is None else mode.machine,
         decisive=tuple(said.decisive),
         untested=tuple(said.untested),
     )

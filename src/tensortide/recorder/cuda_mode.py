@@ -66,7 +66,7 @@ class CudaFakeMode(StepFakeMode):
 
     def __init__(self, gpu: Gpu, assume: Mapping[str, Number] | None = None, *, script: bool = False) -> None:
         super().__init__(assume, without_gpu(script=script))
-        self.gpu = gpu
+        self.gpu, self.machine = gpu, gpu.name
         self.moves_to_gpu = False
         self._to_gpu = _ToGpu()
         self._on_gpu = False
@@ -110,6 +110,10 @@ class CudaFakeMode(StepFakeMode):
 
     def _described_on_gpu(self) -> contextlib.AbstractContextManager[None]:
         return replaced(self.fake_tensor_converter, "meta_converter", self._to_gpu)
+
+    def lacks_gpu(self, tensors: Iterable[torch.Tensor]) -> bool:
+        """As the base class."""
+        return not any(tensor.is_cuda for tensor in tensors)
 
     @contextlib.contextmanager
     def all_on_gpu(self) -> Iterator[None]:

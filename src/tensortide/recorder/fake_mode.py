@@ -7,7 +7,7 @@ import contextlib
 import linecache
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -90,6 +90,8 @@ class StepFakeMode(FakeTensorMode):
     """Fake tensors for a training step. ``answered`` collects the assumptions made, ``values`` has the stand-ins."""
 
     supports_higher_order_operators = True
+    machine = ""
+    """Name of the pretended GPU in the catalogue, if there is one."""
 
     def __init__(self, assume: Mapping[str, Number] | None = None, remedy: Remedy = FAKE) -> None:
         super().__init__(allow_non_fake_inputs=True)
@@ -138,6 +140,19 @@ class StepFakeMode(FakeTensorMode):
         """Have everything there that the mode needs around it."""
         with nothing_saved(self.remarks.add), packed.readable_sizes():
             yield
+
+    def stand_in(self, replace: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Wrap ``replace``, which makes stand-ins of the user's tensors, so that they are on the right device."""
+        return replace
+
+    def lacks_gpu(self, tensors: Iterable[torch.Tensor]) -> bool:
+        """True if the step is to run on a GPU, and none of ``tensors`` is there."""
+        del tensors
+        return False
+
+    def all_on_gpu(self) -> contextlib.AbstractContextManager[None]:
+        """Have what names no device on the pretended GPU."""
+        return contextlib.nullcontext()
 
     def placed(self) -> contextlib.AbstractContextManager[None]:
         """Have tensors of known values made where the op that runs makes its results."""

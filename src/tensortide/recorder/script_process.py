@@ -84,7 +84,7 @@ class _Script:
 
     def _recorded(self, recording: Recording) -> None:
         try:
-            if not isinstance(recording.mode, CudaFakeMode) or _on_gpu(recording.graph):
+            if recording.mode is None or not recording.mode.machine or _on_gpu(recording.graph):
                 save(recording.graph, self.request["graph"])
                 if recording.graph.meta.untested and recording.mode is not None:
                     self.outcome["readings"] = [asdict(each) for each in recording.mode.values.readings.values()]
@@ -136,16 +136,14 @@ class _Script:
             if mode is not None:
                 with contextlib.suppress(ImportError):  # ``same_paths`` patches it only if it is imported
                     importlib.import_module("transformers.utils.import_utils")
-                replace = fakes(mode)
+                replace = mode.stand_in(fakes(mode))
                 stack.enter_context(undisturbed(None if self.recording.compiled is None else contextlib.nullcontext()))
-                if isinstance(mode, CudaFakeMode):
-                    replace = mode.stand_in(replace)
                 stack.enter_context(mode.installed())
                 stack.enter_context(loaders(self._on_fakes(replace)))
                 stack.enter_context(mode)
                 if self._trial is not None:
                     self._trying = stack.enter_context(mode.values.tried(self._trial))
-                if isinstance(mode, CudaFakeMode) and self.request["moved"]:
+                if self.request["moved"]:
                     stack.enter_context(mode.all_on_gpu())
                 stack.enter_context(same_paths())
                 stack.enter_context(followed())
