@@ -54,6 +54,10 @@ STEP_DEVICES = {
 }
 """Devices of the table of fp32 steps, by their names in the catalogue."""
 
+ISSUE_NS = 24_000.0
+"""What the host took to issue an op in the fp32 tables: on all of their NVIDIA devices the least times lie between 24
+and 31 us, whatever the op moves."""
+
 _TWO_OPERANDS = frozenset({"add", "div", "mul", "pow"})
 _FAMILY = {"gelu": "transcendental", "tanh": "transcendental", "pow": "transcendental", "powu": "transcendental"}
 _FAMILY |= {"ln": "normalization", "softmax": "softmax"}
@@ -86,7 +90,7 @@ def fp32_products(*splits: str) -> dict[str, Samples]:
             found[FP32_DEVICES[row["device"]]].append(
                 (product(m, n, k, batch=batch, family=family), 1e6 * float(row["latency_ms"]))
             )
-    return {name: _samples(device(name), found[name]) for name in found}
+    return {name: _samples(device(name), found[name], ISSUE_NS) for name in found}
 
 
 def fp32_vectors(*splits: str) -> dict[str, Samples]:
@@ -96,7 +100,7 @@ def fp32_vectors(*splits: str) -> dict[str, Samples]:
         if row["split"] in splits:
             work = vector(row["op"], int(row["B"]), int(row["H"]))
             found[FP32_DEVICES[row["device"]]].append((work, 1e6 * float(row["latency_ms"])))
-    return {name: _samples(device(name), found[name]) for name in found}
+    return {name: _samples(device(name), found[name], ISSUE_NS) for name in found}
 
 
 def vector(op: str, height: int, width: int) -> Work:
@@ -104,8 +108,8 @@ def vector(op: str, height: int, width: int) -> Work:
     return elementwise(height, width, operands=1 + (op in _TWO_OPERANDS), family=_FAMILY.get(op, "pointwise"))
 
 
-def _samples(row: Device, pairs: list[tuple[Work, float]]) -> Samples:
-    return samples(row, [work for work, _ in pairs], [ns for _, ns in pairs])
+def _samples(row: Device, pairs: list[tuple[Work, float]], issue_ns: float = 0.0) -> Samples:
+    return samples(row, [work for work, _ in pairs], [ns for _, ns in pairs], issue_ns)
 
 
 # -- steps ------------------------------------------------------------------------------------------
@@ -161,3 +165,47 @@ def _graph_work(op: str, dims: tuple[object, ...]) -> Work:
 
 def _integers(dims: tuple[object, ...]) -> list[int]:
     return [int(str(each)) for each in dims]
+
+
+# -- attention and convolution ----------------------------------------------------------------------
+
+
+def attention() -> dict[str, Samples]:
+    """Causal forward attention in bf16 by system."""
+    found: dict[str, list[tuple[Work, float]]] = defaultdict(list)
+    for row in rows("aiconfigurator_context_attention_bf16"):
+        batch, length, heads, pairs, size = (
+            int(row[key]) for key in ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim")
+        )
+        scores = batch * heads * length * (length + 1) // 2
+        item = 2 * batch * length * size
+        work = Work(
+            "attention", "bfloat16", 4 * scores * size, 6 * scores,
+            item * (heads + 2 * pairs), item * heads, (batch * heads, length, length, size),
+        )  # fmt: skip
+        found[row["system"]].append((work, 1e6 * float(row["latency_ms"])))
+    return {system: _samples(device(GEMM_SYSTEMS[system]), found[system]) for system in found}
+
+
+def convolutions() -> dict[str, dict[str, Samples]]:
+    """Forward fp32 convolutions by family (``convolution_1x1``, ``convolution_kxk``), then by device."""
+    found: dict[tuple[str, str], list[tuple[Work, float]]] = defaultdict(list)
+    for row in rows("extra/neusight_gpu_conv_fp32"):
+        if row["device"] not in FP32_DEVICES:
+            continue
+        batch, channels, results, side, kernel, stride, padding = (
+            int(row[key]) for key in ("batch", "Cin", "Cout", "hw", "ksize", "stride", "padding")
+        )
+        sites = batch * ((side + 2 * padding - kernel) // stride + 1) ** 2
+        taps = channels * kernel * kernel
+        family = "convolution_1x1" if kernel == 1 else "convolution_kxk"
+        read = 4 * (batch * channels * side * side + results * taps)
+        work = Work(
+            family, "float32", 2 * sites * results * taps, 0, read, 4 * sites * results, (1, sites, results, taps)
+        )
+        if sites > 0:
+            found[family, FP32_DEVICES[row["device"]]].append((work, 1e6 * float(row["latency_ms"])))
+    families: dict[str, dict[str, Samples]] = defaultdict(dict)
+    for (family, name), pairs in found.items():
+        families[family][name] = _samples(device(name), pairs, ISSUE_NS)
+    return dict(families)

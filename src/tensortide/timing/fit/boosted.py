@@ -45,6 +45,7 @@ def fit_learned(kind: str, measured: Sequence[Samples], *, weigh_time: bool = Fa
     import lightgbm
 
     row = KINDS_BY_NAME[kind]
+    measured = [each.of_device() for each in measured]
     parts = [row.features(each.columns) for each in measured]
     targets = [np.log(each.ns / (bound + row.launch_ns)) for each, (_, bound) in zip(measured, parts, strict=True)]
     rows = Counter[str]()

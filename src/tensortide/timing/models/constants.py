@@ -51,6 +51,18 @@ def shipped() -> Table:
     return msgspec.json.decode(source.read_bytes(), type=dict[str, dict[str, Constants]])
 
 
+_ACHIEVED: Table = {
+    ANY: {
+        ANY: Constants(1.0, 1.0, 1500.0, note="rates of a CPU being achieved ones; uncalibrated: expect a factor of 2")
+    }
+}
+
+
+def for_device(device: Device) -> Table:
+    """The constants for ``device``; a CPU's rates in the catalogue are achieved ones, and taken as they are."""
+    return _ACHIEVED if device.kind == "cpu" else shipped()
+
+
 def chosen(table: Table, device: Device, family: str) -> Constants:
     """The constants for ``family`` on ``device``: of its architecture where there are any, else pooled."""
     for arch in (device.arch, ANY):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from tensortide.timing.models.tiles import matrix_features
+from tensortide.timing.models.tiles import matrix_features, patch_features
 from tensortide.timing.models.trees import Trees
 from tensortide.timing.models.vectors import FAMILIES, vector_features
 from tensortide.timing.rates import Columns
@@ -33,12 +33,17 @@ class Kind(NamedTuple):
 
 
 _PRODUCTS = frozenset(name + size for name in ("mm", "addmm", "bmm", "linear") for size in ("", "_small"))
-_HALF = frozenset({"bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"})
+_HALF = frozenset({"bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "tf32"})
+
+_CONVOLUTIONS = frozenset(
+    f"convolution{way}_{kind}" for way in ("", "_backward") for kind in ("1x1", "kxk", "depthwise")
+)
 
 KINDS = (
-    Kind("matrix_fp32", _PRODUCTS, frozenset({"float32"}), matrix_features, 5000.0),
+    Kind("matrix_fp32", _PRODUCTS, frozenset({"float32"}), matrix_features, 3000.0),
     Kind("matrix_16bit", _PRODUCTS, _HALF, matrix_features, 3000.0),
-    Kind("vector", frozenset(FAMILIES), frozenset({"float32", "bfloat16", "float16"}), vector_features, 4000.0),
+    Kind("convolution", _CONVOLUTIONS, frozenset({"float32"}), patch_features, 3000.0),
+    Kind("vector", frozenset(FAMILIES), frozenset({"float32", "bfloat16", "float16"}), vector_features, 3000.0),
 )
 
 
@@ -50,12 +55,13 @@ class Learned(msgspec.Struct, frozen=True):
     trees: Trees
 
     def predict(self, columns: Columns) -> Floats:
-        """Nanoseconds of ``columns``, never less than their arithmetic takes at peak."""
+        """Nanoseconds of ``columns`` on the device, without what the host takes to issue them."""
         import numpy as np
 
         kind = KINDS_BY_NAME[self.kind]
         features, bound = kind.features(columns)
-        return np.fmax((bound + kind.launch_ns) * np.exp(self.trees.predict(features)), columns.compute_ns)
+        found: Floats = (bound + kind.launch_ns) * np.exp(self.trees.predict(features))
+        return found
 
 
 KINDS_BY_NAME = {kind.name: kind for kind in KINDS}

@@ -89,6 +89,18 @@ def _trailing_zeros(numbers: Floats) -> Floats:
     return found
 
 
+def patch_features(columns: Columns) -> tuple[Floats, Floats]:
+    """Features of convolutions as the products of patches and weights that they are, and the tiled least time.
+
+    A backward pass is as many such products as its FLOPs say.
+    """
+    import numpy as np
+
+    products = np.maximum(1.0, np.round(columns.matrix_flops / (2 * columns.dims.prod(axis=1))))
+    features, bound = matrix_features(columns._replace(matrix_flops=columns.matrix_flops / products))
+    return features, bound * products
+
+
 MATRIX_FEATURES = 22
 
 

@@ -1,0 +1,151 @@
+"""Train the time models that ship with the package, from the reference tables, and the pools of their intervals.
+
+    python benchmarks/train_time_models.py
+
+writes ``src/tensortide/timing/shipped``. Every run gives the same files. Needs the extra ``training``. Tables, with
+sources and licences: ``docs/timing_data.md``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from timing_tables import attention, convolutions, fp32_products, fp32_vectors, half_precision_products
+
+from tensortide.timing.fit.boosted import fit_learned, save_learned
+from tensortide.timing.fit.constants import fit_constants
+from tensortide.timing.fit.samples import Samples
+from tensortide.timing.intervals import Pool, pool
+from tensortide.timing.models.constants import ANY, Constants
+from tensortide.timing.models.learned import Learned
+from tensortide.timing.models.vectors import FAMILIES
+from tensortide.write import write_file
+
+SHIPPED = Path(__file__).resolve().parents[1] / "src/tensortide/timing/shipped"
+Floats = NDArray[np.float64]
+Fit = Callable[[Sequence[Samples]], Learned]
+
+
+def held_out(measured: Sequence[Samples], fit: Fit) -> tuple[Floats, Floats]:
+    """Log residuals and predictions of every device by a model of the other architectures."""
+    measured = [each.of_device() for each in measured]
+    residuals, predicted = [], []
+    for arch in dict.fromkeys(each.device.arch for each in measured):
+        model = fit([each for each in measured if each.device.arch != arch])
+        for each in measured:
+            if each.device.arch == arch:
+                found = model.predict(each.columns)
+                residuals.append(np.log(each.ns / found))
+                predicted.append(found)
+    return np.concatenate(residuals), np.concatenate(predicted)
+
+
+def halves(measured: Sequence[Samples], fit: Fit) -> tuple[Floats, Floats]:
+    """Log residuals and predictions of one half of the shapes of every device by a model of the other half."""
+    measured = [each.of_device() for each in measured]
+    rng = random.Random(0)
+    marks = [np.array([rng.random() < 0.5 for _ in range(len(each))]) for each in measured]
+    residuals, predicted = [], []
+    for side in (True, False):
+        model = fit([each.where(mark == side) for each, mark in zip(measured, marks, strict=True)])
+        for each, mark in zip(measured, marks, strict=True):
+            rest = each.where(mark != side)
+            found = model.predict(rest.columns)
+            residuals.append(np.log(rest.ns / found))
+            predicted.append(found)
+    return np.concatenate(residuals), np.concatenate(predicted)
+
+
+def train(kind: str, measured: Sequence[Samples], *, weigh_time: bool = False) -> dict[str, Pool]:
+    """Train and write one correction; return its pools by provenance."""
+
+    def fit(samples: Sequence[Samples]) -> Learned:
+        return fit_learned(kind, samples, weigh_time=weigh_time)
+
+    save_learned(fit(measured), SHIPPED / f"{kind}.npz")
+    pools = {"extrapolated": pool(*held_out(measured, fit)), "interpolated": pool(*halves(measured, fit))}
+    print(kind, {name: found.all for name, found in pools.items()}, flush=True)
+    return pools
+
+
+REST = Constants(0.5, 0.6, 4000.0, note="of no family: between those of products and of pointwise ops")
+
+
+def constants(tables: Mapping[str, Sequence[Samples]]) -> dict[str, dict[str, Constants]]:
+    """Fit the constants of each family of ``tables``: pooled, and by architecture."""
+    found: dict[str, dict[str, Constants]] = {ANY: {ANY: REST}}
+    for family, measured in tables.items():
+        pooled = _fitted(measured, None)
+        found[ANY][family] = pooled
+        for arch in dict.fromkeys(each.device.arch for each in measured):
+            own = [each for each in measured if each.device.arch == arch]
+            found.setdefault(arch, {})[family] = _fitted(own, pooled)
+    return found
+
+
+def _fitted(measured: Sequence[Samples], pooled: Constants | None) -> Constants:
+    parts = [(each.columns.compute_ns, each.columns.memory_ns, each.ns) for each in measured]
+    devices = tuple(dict.fromkeys(each.device.name for each in measured))
+    fitted = fit_constants(*map(np.concatenate, zip(*parts, strict=True)), devices=devices, pooled=pooled)
+    assert fitted is not None
+    return fitted
+
+
+def held_out_constants(measured: Sequence[Samples], floor: float) -> dict[str, Pool]:
+    """Pools of a family's constants: of other architectures, and of the own one (in sample: three constants)."""
+    pools = {}
+    for name, same in (("extrapolated", False), ("interpolated", True)):
+        residuals, predicted = [], []
+        for each in measured:
+            others = [other for other in measured if (other.device.arch == each.device.arch) == same]
+            if others:
+                fitted = _fitted(others, None)
+                found = _times(each, fitted)
+                residuals.append(np.log(each.ns / found))
+                predicted.append(found)
+        if residuals:
+            pools[name] = pool(np.concatenate(residuals), np.concatenate(predicted), floor)
+    return pools
+
+
+def _times(each: Samples, fitted: Constants) -> Floats:
+    columns = each.columns
+    found: Floats = fitted.launch_ns + np.fmax(columns.compute_ns / fitted.compute, columns.memory_ns / fitted.memory)
+    return found
+
+
+def of_family(measured: Sequence[Samples], family: str) -> list[Samples]:
+    """The samples of ``family`` alone."""
+    marked = [(each, np.array([name == family for name in each.columns.families])) for each in measured]
+    return [each.where(mark) for each, mark in marked if mark.any()]
+
+
+def main() -> None:
+    """Train everything and write it."""
+    SHIPPED.mkdir(exist_ok=True)
+    halves_ = list(half_precision_products().values())
+    fp32 = list(fp32_products("train", "test").values())
+    vectors = list(fp32_vectors("train", "test").values())
+    kernels = [each for by_device in convolutions().values() for each in by_device.values()]
+    pools = {
+        "matrix_16bit": train("matrix_16bit", halves_),
+        "matrix_fp32": train("matrix_fp32", fp32, weigh_time=True),
+        "vector": train("vector", vectors, weigh_time=True),
+        "convolution": train("convolution", kernels, weigh_time=True),
+    }
+    tables: dict[str, list[Samples]] = {"mm": halves_, "attention": list(attention().values())}
+    tables |= {family: of_family([each.of_device() for each in vectors], family) for family in FAMILIES}
+    pools |= {family: held_out_constants(measured, 0.06) for family, measured in tables.items()}
+    found = constants(tables)
+    write_file(SHIPPED / "constants.json", msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    write_file(SHIPPED / "intervals.json", msgspec.json.format(msgspec.json.encode(pools)) + b"\n")
+    print(found[ANY])
+
+
+if __name__ == "__main__":
+    main()
