@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,7 @@ def _place(rows: list[tuple[int, float, int, float]], index: int, node: dict[str
     yield first + 1, node["right_child"]
 
 
-def save_learned(learned: Learned, path: str) -> None:
+def save_learned(learned: Learned, path: Path) -> None:
     """Write ``learned`` as shipped: thresholds and values in single precision."""
     trees = learned.trees
     np.savez_compressed(

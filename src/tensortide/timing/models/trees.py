@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int32]
 
-_CHUNK = 512
+_CHUNK = 64
 """Rows that are evaluated together: their paths through all trees stay in the cache."""
 
 
@@ -38,9 +38,22 @@ class Trees(msgspec.Struct, frozen=True):
         found = np.empty(len(features))
         for start in range(0, len(features), _CHUNK):
             part = features[start : start + _CHUNK]
-            rows = np.arange(len(part))[:, None]
-            node = np.broadcast_to(self.roots, (len(part), len(self.roots)))
-            for _ in range(self.depth):
-                node = self.left[node] + (part[rows, self.feature[node]] > self.threshold[node])
-            found[start : start + _CHUNK] = self.value[node].sum(axis=1)
+            found[start : start + _CHUNK] = self.value[self._leaves(part)].sum(axis=1)
         return np.clip(found, self.low, self.high)
+
+    def _leaves(self, features: Floats) -> Integers:
+        """The leaf of each row in each tree, of shape (rows, trees). Rows that have reached one are left alone."""
+        import numpy as np
+
+        flat, width = features.ravel(), features.shape[1]
+        leaves = np.tile(self.roots, len(features))
+        places = np.arange(len(leaves), dtype=np.int32)
+        nodes, rows = leaves, np.repeat(np.arange(0, len(flat), width, dtype=np.int32), len(self.roots))
+        for _ in range(self.depth):
+            right = flat.take(rows + self.feature.take(nodes)) > self.threshold.take(nodes)
+            nodes = self.left.take(nodes) + right
+            going = np.flatnonzero(self.left.take(nodes) != nodes)
+            leaves[places] = nodes
+            places, nodes, rows = places.take(going), nodes.take(going), rows.take(going)
+        found: Integers = leaves.reshape(len(features), -1)
+        return found

@@ -1,24 +1,24 @@
 """Train the time models that ship with the package, from the reference tables, and the pools of their intervals.
 
-    python benchmarks/train_time_models.py
+    python scripts/train_time_models.py
 
-writes ``src/tensortide/timing/shipped``. Every run gives the same files. Needs the extra ``training``. Tables, with
-sources and licences: ``docs/timing_data.md``.
+writes ``src/tensortide/timing/shipped``. Every run gives the same files. Tables, with sources and licences:
+``sources.txt`` there.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from timing_tables import attention, convolutions, fp32_products, fp32_vectors, half_precision_products
 
 from tensortide.timing.fit.boosted import fit_learned, save_learned
 from tensortide.timing.fit.constants import fit_constants
+from tensortide.timing.fit.held_out import halves, held_out
 from tensortide.timing.fit.samples import Samples
 from tensortide.timing.intervals import Pool, pool
 from tensortide.timing.models.constants import ANY, Constants
@@ -26,39 +26,13 @@ from tensortide.timing.models.learned import Learned
 from tensortide.timing.models.vectors import FAMILIES
 from tensortide.write import write_file
 
-SHIPPED = Path(__file__).resolve().parents[1] / "src/tensortide/timing/shipped"
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))
+
+from tests.timing.tables import attention, convolutions, fp32_products, fp32_vectors, half_precision_products  # noqa: E402
+
+SHIPPED = ROOT / "src/tensortide/timing/shipped"
 Floats = NDArray[np.float64]
-Fit = Callable[[Sequence[Samples]], Learned]
-
-
-def held_out(measured: Sequence[Samples], fit: Fit) -> tuple[Floats, Floats]:
-    """Log residuals and predictions of every device by a model of the other architectures."""
-    measured = [each.of_device() for each in measured]
-    residuals, predicted = [], []
-    for arch in dict.fromkeys(each.device.arch for each in measured):
-        model = fit([each for each in measured if each.device.arch != arch])
-        for each in measured:
-            if each.device.arch == arch:
-                found = model.predict(each.columns)
-                residuals.append(np.log(each.ns / found))
-                predicted.append(found)
-    return np.concatenate(residuals), np.concatenate(predicted)
-
-
-def halves(measured: Sequence[Samples], fit: Fit) -> tuple[Floats, Floats]:
-    """Log residuals and predictions of one half of the shapes of every device by a model of the other half."""
-    measured = [each.of_device() for each in measured]
-    rng = random.Random(0)
-    marks = [np.array([rng.random() < 0.5 for _ in range(len(each))]) for each in measured]
-    residuals, predicted = [], []
-    for side in (True, False):
-        model = fit([each.where(mark == side) for each, mark in zip(measured, marks, strict=True)])
-        for each, mark in zip(measured, marks, strict=True):
-            rest = each.where(mark != side)
-            found = model.predict(rest.columns)
-            residuals.append(np.log(rest.ns / found))
-            predicted.append(found)
-    return np.concatenate(residuals), np.concatenate(predicted)
 
 
 def train(kind: str, measured: Sequence[Samples], *, weigh_time: bool = False) -> dict[str, Pool]:
