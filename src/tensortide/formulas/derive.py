@@ -22,6 +22,7 @@ from tensortide.formulas.sides import on_the_side_of_the_defaults, stay_at_home,
 from tensortide.formulas.space import SMALL, Scalar, Space
 from tensortide.formulas.structure import Structures, not_empty, structural, tightened
 from tensortide.formulas.turns import counted, turns
+from tensortide.recorder.trials import tried_once
 
 _COUNTEREXAMPLES = 3
 """Counterexamples to refit with before a contradicted formula is dropped."""
@@ -67,7 +68,7 @@ def symbolic(
     settings = dict(hyperparameters or {})
     name = name or getattr(workload, "__name__", "")
     space = Space(workload, over, settings, where, values)
-    with _heap_set_aside():
+    with _heap_set_aside(), tried_once():
         return _derived(Sampler(workload, space, settings, name=name, resolver=resolver, progress=progress))
 
 

@@ -21,6 +21,7 @@ from tensortide.formulas.space import Scalar, Setting
 from tensortide.graph.model import Graph
 from tensortide.recorder import capture
 from tensortide.recorder.shape_reads import shape_reads
+from tensortide.recorder.trials import trial_runs
 
 Path: TypeAlias = tuple[Condition, ...]
 
@@ -57,6 +58,8 @@ def observed(
     reads: list[int] = []
 
     def read(value: int) -> int:
+        if trial_runs():
+            return value
         reads.append(value)
         return sized(symbol(_read(len(reads) - 1)), value)
 

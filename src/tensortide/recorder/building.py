@@ -37,7 +37,7 @@ from tensortide.recorder.standins import clones, fakes, loaders
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.recorder.target import Scalar, workload
 from tensortide.recorder.torch_compat import disable_current_modes, pytree
-from tensortide.recorder.trials import Ran, Trial, findings, ops_of
+from tensortide.recorder.trials import Ran, Trial, apart, findings, ops_of
 
 if TYPE_CHECKING:
     from tensortide.recorder.compiled import CompiledStep
@@ -256,6 +256,7 @@ def _try(mode: StepFakeMode, again: Callable[..., Graph], trial: Trial, most: in
         contextlib.redirect_stdout(silence),
         contextlib.redirect_stderr(silence),
         warnings.catch_warnings(action="ignore"),
+        apart(),
         mode.values.tried(trial) as trying,
     ):
         ran = Ran(compared=trying.compared, reached=trying.reached)

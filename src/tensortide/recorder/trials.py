@@ -7,11 +7,14 @@ only a trial reaches is turned as well. Nothing here needs PyTorch.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from tensortide.expr import computed, conditions
 from tensortide.graph.model import Graph
 from tensortide.recorder.readings import TRIED, UNCHECKED, Finding, Place, Reading, Use, Verdict
 
@@ -66,6 +69,39 @@ def ops_of(graph: Graph) -> list[Op]:
     return [(op.name, [t.shape for t in op.inputs], [t.shape for t in op.outputs]) for op in ops]
 
 
+_known: ContextVar[dict[object, dict[Place, Finding]] | None] = ContextVar("findings by places", default=None)
+
+
+_running: ContextVar[bool] = ContextVar("a trial runs", default=False)
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Keep what a trial computes and compares from whoever observes the step."""
+    token = _running.set(True)
+    try:
+        with conditions(), computed():
+            yield
+    finally:
+        _running.reset(token)
+
+
+def trial_runs() -> bool:
+    """True while a step runs with other values."""
+    return _running.get()
+
+
+@contextlib.contextmanager
+def tried_once() -> Iterator[None]:
+    """Try the values of a step once while active: others that read at the same places, of the same workload at other
+    sizes, have the same findings."""
+    token = _known.set({})
+    try:
+        yield
+    finally:
+        _known.reset(token)
+
+
 def findings(
     base: Sequence[Op], readings: Iterable[Reading], run: Run, most: int = MOST_PLACES
 ) -> dict[Place, Finding]:
@@ -74,6 +110,15 @@ def findings(
     ``base`` are the ops of the recorded step; ``run`` runs it with other values.
     """
     read = [each for each in readings if each.in_step]
+    known, key = _known.get(), frozenset((each.place, each.use) for each in read)
+    if known is None:
+        return _found(base, read, run, most)
+    if key not in known:
+        known[key] = _found(base, read, run, most)
+    return known[key]
+
+
+def _found(base: Sequence[Op], read: Sequence[Reading], run: Run, most: int) -> dict[Place, Finding]:
     tried = sorted((each for each in read if each.use in TRIED), key=lambda each: each.place[:2])
     trials = _Trials(base, run, {each.place for each in read})
     found = trials.numbers([each.place for each in tried if each.use is Use.NUMBER], most)
