@@ -8,7 +8,7 @@ from tensortide.expr import Condition, Expr, symbol, total
 from tensortide.expr.atoms import alternatives
 from tensortide.formulas.far import lowest_setting
 from tensortide.formulas.measure import EXPLAINED, Figure, Figures, Group, Moment, numeric
-from tensortide.formulas.peaks import EXPLAINED_COLUMN, SEARCHED_OPS, falls_short, largest
+from tensortide.formulas.peaks import EXPLAINED_COLUMN, LITTLE_WORK, MORE_WORK, SEARCHED_OPS, falls_short, largest
 from tensortide.formulas.region import quotients, sizes
 from tensortide.formulas.sampler import Sample, Sampler, shown
 from tensortide.formulas.space import Setting
@@ -87,12 +87,18 @@ class Checks:
         since = self._structures.since
         for study in self._structures.used if since else ():
             usual = {n: self._sampler.space.defaults[n] for n in self._structures.sizes}
-            for column, name in enumerate(PEAKS):
+            for column, name in enumerate(self.peaks):
                 peak = self.peaks[name]
                 if peak is not None and all(study.structure[n] >= value for n, value in since.items()):
-                    known = _moments(study.figures, column)
-                    if falls_short([e.subs(study.structure) for e in alternatives(peak)], known, usual):
-                        self.wrong.append(f"{name}: falls short of a moment at {shown(study.structure)}")
+                    known, said = _moments(study.figures, column), [e.subs(study.structure) for e in alternatives(peak)]
+                    smaller, larger = (known, said) if name == _LEAST[0] else (said, known)
+                    if known and falls_short(smaller, larger, usual):
+                        place = f"at {shown(study.structure)}"
+                        self.wrong.append(
+                            f"{name}: exceeds the bound {place}"
+                            if name == _LEAST[0]
+                            else f"{name}: falls short of a moment {place}"
+                        )
                         self.peaks[name] = None
 
     def _check_elsewhere(self) -> None:
@@ -104,6 +110,11 @@ class Checks:
                 self.found[figure] = None
             if wrong:
                 self.contradicting.append(sample)
+            if any(isinstance(figure.of, Group) and figure.column == 0 for figure in wrong):
+                # of ops in other numbers than the formulas say, the bounds may be right by chance
+                for name in _LEAST:
+                    if self.peaks[name] is not None:
+                        self.withdraw(name, sample.setting)
             for name in self.wrong_peaks(sample):
                 self.withdraw(name, sample.setting)
             self.elsewhere.append(sample.setting)
@@ -220,7 +231,8 @@ class Checks:
         return sample
 
     def wrong_peaks(self, sample: Sample) -> list[str]:
-        """The peaks whose expressions are not what the capture says; none of a structure in which none is claimed."""
+        """The peaks whose expressions are not what the capture says, and the bounds that no search confirms there; none
+        of a structure in which none is claimed."""
         if not self._structures.claims_moments(sample.setting):
             return []
         return [n for n, peak in self.peaks.items() if peak is not None and self._peak_wrong(n, peak, sample)]
@@ -246,8 +258,14 @@ class Checks:
             return value != timeline(sample.graph, workspace=name == PEAKS[1]).peak_bytes
         if len(sample.graph) > SEARCHED_OPS:
             return False
-        least = sample.least
-        return value > least.upper_bytes if name == _LEAST[0] else value < least.lower_bytes
+        for work in (LITTLE_WORK, MORE_WORK):
+            least = sample.least(work)
+            lower, upper = least.lower_bytes, least.upper_bytes
+            if value <= lower if name == _LEAST[0] else value >= upper:
+                return False
+            if not lower <= value <= upper:
+                break
+        return True
 
 
 def _at(expr: Expr, setting: Setting) -> int | None:

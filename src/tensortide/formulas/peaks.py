@@ -29,6 +29,8 @@ SEARCHED_OPS = 3000
 """The least memory of a step with more ops than this is not looked for: it may take minutes."""
 LITTLE_WORK = 50_000
 """Limit of the search for the least memory of a step, in counted steps of about a microsecond."""
+MORE_WORK = 1_000_000
+"""The same where a little work does not decide whether a bound holds."""
 _RANKS = (*range(12), *range(-12, 0))
 """Ranks sampled among identical ops where the structure changes: the peak is near an end of the repetition."""
 

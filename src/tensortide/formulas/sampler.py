@@ -14,7 +14,6 @@ from tensortide.errors import WorkloadError
 from tensortide.expr import Condition, Expr
 from tensortide.formulas.lift import Skeleton, skeleton
 from tensortide.formulas.observe import NOTHING_SEEN, Observed, Path, guessed, observed, opposite, thresholds
-from tensortide.formulas.peaks import LITTLE_WORK
 from tensortide.formulas.space import SMALL, Scalar, Setting, Space
 from tensortide.graph.model import Graph
 from tensortide.plans.order.minimal import MinimalFootprint, footprint
@@ -49,10 +48,9 @@ class Sample:
         """Everything but the sizes."""
         return skeleton(self.graph)
 
-    @cached_property
-    def least(self) -> MinimalFootprint:
-        """Bounds of the least memory of its storages under any order of its ops, found without a long search."""
-        return footprint(self.graph, workspace=False, work=LITTLE_WORK)
+    def least(self, work: int) -> MinimalFootprint:
+        """Bounds of the least memory of its storages under any order of its ops, found with so much ``work``."""
+        return footprint(self.graph, workspace=False, work=work)
 
     @cached_property
     def count(self) -> Count:
