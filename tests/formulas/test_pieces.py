@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from tensortide import capture, footprint
 from tensortide.errors import ExpressionError
 from tensortide.expr import parse, parse_condition
 from tensortide.formulas import (
@@ -157,6 +158,41 @@ def test_a_wrong_answer_is_no_answer() -> None:
     at_the_edge = solve(without, "hidden", f"parameters <= {parameters(64)}")
     with pytest.raises(ExpressionError, match="WRONG at hidden=65"):
         confirm(at_the_edge, symbolic_of(without), widened)
+
+
+def test_where_only_the_formulas_end_nothing_is_proved() -> None:
+    """Beyond 16 the workload goes on; a workload that refuses 17 proves that 16 is the largest."""
+
+    def short(hidden: int = 8, batch: int = 2) -> Callable[[], None]:
+        if hidden > 16:
+            raise ValueError("hidden is at most 16")
+        return widened(hidden, batch)
+
+    ended = made({"parameters": "hidden**2 + hidden"}, {"hidden": 8, "batch": 2}, "hidden <= 16")
+    found = solve(ended, "hidden", "parameters <= 380")
+    assert (found.value, found.limited_by, found.skipped) == (16, "hidden <= 16", 17)
+    checked = confirm(found, symbolic_of(ended), widened)
+    assert (checked.proved, checked.unchecked) == (
+        False,
+        "hidden = 17 can be captured too, and no formulas hold there",
+    )
+    assert confirm(found, symbolic_of(ended), short).proved
+
+
+def test_bounds_of_the_least_memory_are_captured_too() -> None:
+    def bounds(upper: str) -> Formulas:
+        return made({"minimal_footprint_upper_bytes": upper}, {"hidden": 8, "batch": 2}, "hidden <= 64")
+
+    exact = footprint(capture(widened), workspace=False).upper_bytes
+    found = solve(bounds("hidden + 1"), "hidden", "minimal_footprint_upper_bytes <= 9")
+    with pytest.raises(ExpressionError, match=r"minimal_footprint_upper_bytes is 9 by the formulas, the least memory"):
+        confirm(found, symbolic_of(bounds("hidden + 1")), widened)
+    loose = bounds(f"{exact}*hidden")
+    checked = confirm(
+        solve(loose, "hidden", f"minimal_footprint_upper_bytes <= {8 * exact}"), symbolic_of(loose), widened
+    )
+    assert not checked.proved
+    assert "need not be the least memory" in checked.unchecked
 
 
 def test_what_the_workload_refuses_is_no_answer() -> None:

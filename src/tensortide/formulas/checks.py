@@ -16,7 +16,7 @@ from tensortide.formulas.structure import Structures
 from tensortide.timelines import timeline
 
 PEAKS = ("peak_bytes", "peak_with_workspace_bytes")
-_LEAST = ("minimal_footprint_lower_bytes", "minimal_footprint_upper_bytes")
+LEAST = ("minimal_footprint_lower_bytes", "minimal_footprint_upper_bytes")
 _CHECKED_OPS = 8000
 """The formulas are compared with a capture at the workload's own setting if it has no more ops than this."""
 
@@ -45,12 +45,12 @@ class Checks:
         self._fold = bool(structures.names)
         self.found = found
         self.fixed = {n: v for n, v in structures.base.items() if n in structures.dropped}
-        names = (*PEAKS, *_LEAST)
+        names = (*PEAKS, *LEAST)
         self.peaks = {name: _peak(found, column, structures.typical) for column, name in enumerate(names)}
         self.explained_peak = _peak(found, EXPLAINED_COLUMN, structures.typical)
         """The peak of the storages whose bytes have an expression, where not all have one."""
         self.wrong: list[str] = []
-        self._searched = self.peaks[_LEAST[1]] is not None
+        self._searched = self.peaks[LEAST[1]] is not None
         self.lowest = {n: structures.lowest.get(n, 1) for n in sampler.space.over if n not in structures.dropped}
         self.only: dict[str, list[Condition]] = {}
         self.apart: list[Condition] = []
@@ -72,10 +72,10 @@ class Checks:
     def _check_bounds(self) -> None:
         """Let the captured order be the upper bound of the minimal footprint where the one that was found is below the
         lower bound somewhere, as it may be with other numbers of repetitions."""
-        lower, upper = (self.peaks[name] for name in _LEAST)
+        lower, upper = (self.peaks[name] for name in LEAST)
         usual = {**self._sampler.space.defaults, **self.fixed}
         if upper is None or (lower is not None and self._structures.since and falls_short([upper], [lower], usual)):
-            self.peaks[_LEAST[1]] = self.peaks[PEAKS[0]] if self._searched else None
+            self.peaks[LEAST[1]] = self.peaks[PEAKS[0]] if self._searched else None
 
     def withdraw(self, peak: str, setting: Setting) -> None:
         """Withdraw the formula of a peak that is wrong at ``setting``."""
@@ -91,12 +91,12 @@ class Checks:
                 peak = self.peaks[name]
                 if peak is not None and all(study.structure[n] >= value for n, value in since.items()):
                     known, said = _moments(study.figures, column), [e.subs(study.structure) for e in alternatives(peak)]
-                    smaller, larger = (known, said) if name == _LEAST[0] else (said, known)
+                    smaller, larger = (known, said) if name == LEAST[0] else (said, known)
                     if known and falls_short(smaller, larger, usual):
                         place = f"at {shown(study.structure)}"
                         self.wrong.append(
                             f"{name}: exceeds the bound {place}"
-                            if name == _LEAST[0]
+                            if name == LEAST[0]
                             else f"{name}: falls short of a moment {place}"
                         )
                         self.peaks[name] = None
@@ -112,7 +112,7 @@ class Checks:
                 self.contradicting.append(sample)
             if any(isinstance(figure.of, Group) and figure.column == 0 for figure in wrong):
                 # of ops in other numbers than the formulas say, the bounds may be right by chance
-                for name in _LEAST:
+                for name in LEAST:
                     if self.peaks[name] is not None:
                         self.withdraw(name, sample.setting)
             for name in self.wrong_peaks(sample):
@@ -261,7 +261,7 @@ class Checks:
         for work in (LITTLE_WORK, MORE_WORK):
             least = sample.least(work)
             lower, upper = least.lower_bytes, least.upper_bytes
-            if value <= lower if name == _LEAST[0] else value >= upper:
+            if value <= lower if name == LEAST[0] else value >= upper:
                 return False
             if not lower <= value <= upper:
                 break

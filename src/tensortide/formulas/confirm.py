@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,12 +11,15 @@ from msgspec.structs import replace
 from tensortide.cost import count
 from tensortide.cost.evaluate import Resolver
 from tensortide.errors import ExpressionError, TensortideError
+from tensortide.formulas.checks import LEAST
 from tensortide.formulas.formulas import Formulas, shown, told
+from tensortide.formulas.peaks import MORE_WORK
 from tensortide.formulas.result import Symbolic
 from tensortide.formulas.solution import Solution
 from tensortide.formulas.space import Scalar
 from tensortide.graph.model import Graph
 from tensortide.memory import footprint_bytes
+from tensortide.plans.order.minimal import footprint
 from tensortide.recorder import capture
 from tensortide.timelines import timeline
 
@@ -34,7 +38,8 @@ def confirm(
     """The solution, with the step captured at its value and at the next one, on fake tensors.
 
     ``found`` are the formulas of ``workload`` that it was solved with. It is ``proved`` if the captures have the totals
-    that the formulas give, and the shape of the formulas allows one such value only. A step of more than 8,000 ops is
+    that the formulas give, the shape of the formulas allows one such value only, and the workload refuses the next
+    value if no formulas hold there. Bounds of the least memory must be equal to it. A step of more than 8,000 ops is
     not captured, which ``unchecked`` says.
 
     Raises ExpressionError if a capture differs from the formulas, or the workload refuses the value.
@@ -46,18 +51,55 @@ def confirm(
         return replace(solution, unchecked=f"a step of {ops:,} ops is not captured, as it has more than {MOST_OPS:,}")
     captured, unchecked = [], ""
     for value, setting in settings.items():
-        try:
-            graph = capture(workload, hyperparameters={**(hyperparameters or {}), **setting}, real=False)
-        except TensortideError as error:
-            reason = str(error).partition("\n")[0]
+        graph = _captured(workload, {**(hyperparameters or {}), **setting})
+        if isinstance(graph, str):
             if value == solution.value:
-                raise ExpressionError(f"no answer: no capture at {shown(setting)}: {reason}") from None
-            unchecked = f"{solution.symbol} = {value:,} cannot be captured: {reason}"
+                raise ExpressionError(f"no answer: no capture at {shown(setting)}: {graph}")
+            unchecked = f"{solution.symbol} = {value:,} cannot be captured: {graph}"
             break
         _compare(found.formulas, setting, measured(graph, resolver))
+        unchecked = unchecked or _least(found.formulas, setting, solution.target, graph)
         captured.append(value)
-    complete = solution.by_shape and len(captured) == len(values) and not solution.unlimited
+    unchecked = unchecked or _taken(solution, workload, hyperparameters or {})
+    complete = solution.by_shape and len(captured) == len(values) and not (unchecked or solution.unlimited)
     return replace(solution, captured=tuple(captured), unchecked=unchecked, proved=complete)
+
+
+def _captured(workload: Callable[..., Any], hyperparameters: Mapping[str, Scalar]) -> Graph | str:
+    """The step, or why the workload refuses the hyperparameters."""
+    try:
+        return capture(workload, hyperparameters=hyperparameters, real=False)
+    except TensortideError as error:
+        return str(error).partition("\n")[0]
+
+
+def _taken(solution: Solution, workload: Callable[..., Any], hyperparameters: Mapping[str, Scalar]) -> str:
+    """Tell that the workload takes the value next to the answer, where no formulas hold; nothing if it refuses it."""
+    if solution.skipped is None:
+        return ""
+    setting = {**hyperparameters, **solution.setting, solution.symbol: solution.skipped}
+    if isinstance(_captured(workload, setting), str):
+        return ""
+    return f"{solution.symbol} = {solution.skipped:,} can be captured too, and no formulas hold there"
+
+
+def _least(formulas: Formulas, setting: Mapping[str, int], target: str, graph: Graph) -> str:
+    """Tell where a bound of the least memory in the target is not known to be the least memory. Raises ExpressionError
+    where it is no bound."""
+    claimed, named = formulas.totals_at(setting), set(re.split(r"\W+", target))
+    bounds = {name: claimed[name] for name in LEAST if name in named}
+    if not bounds:
+        return ""
+    least = footprint(graph, workspace=False, work=MORE_WORK)
+    low, high = least.lower_bytes, least.upper_bytes
+    for name, value in bounds.items():
+        if value > high if name == LEAST[0] else value < low:
+            raise ExpressionError(
+                f"no answer: the formulas are WRONG at {shown(setting)}: {name} is {value:,} by the formulas, "
+                f"the least memory {low:,}" + (f" to {high:,}" if high > low else "")
+            )
+    exact = all(value == low == high for value in bounds.values())
+    return "" if exact else f"{' and '.join(bounds)} at {shown(setting)} need not be the least memory"
 
 
 def _compare(formulas: Formulas, setting: Mapping[str, int], truth: Mapping[str, int]) -> None:

@@ -90,5 +90,5 @@ def _next_to(best: Solution, search: Search, others: list[Search]) -> Solution:
         n = other.beside(best.value, step)
         if n is not None and abs(n * other.stride - best.value) <= max(search.stride, other.stride):
             beyond = n * other.stride, number(other.reached(n))
-            return msgspec.structs.replace(best, beyond=beyond, limited_by="")
+            return msgspec.structs.replace(best, beyond=beyond, limited_by="", skipped=None)
     return best

@@ -158,7 +158,9 @@ class Search:
             value = self._walk(high, -1, low) if kind == "largest" else self._walk(low, 1, high)
             if value is not None:
                 beyond = self._walk(value + step, step, last)
-                return self._result(kind, value, beyond, "" if beyond is not None else self._limit(step))
+                found = self._result(kind, value, beyond, "" if beyond is not None else self._limit(step))
+                skipped = value + step if beyond != value + step and value + step > 0 else None
+                return msgspec.structs.replace(found, skipped=None if skipped is None else skipped * self.stride)
         raise ExpressionError(self._none())
 
     def _largest_tested(self, start: int) -> Solution:
@@ -233,6 +235,7 @@ class Search:
             in_bytes=self.target.in_bytes,
             beyond=None if beyond is None else (beyond * self.stride, number(self.reached(beyond))),
             limited_by=limited_by,
+            skipped=None,
             unlimited=False,
             by_shape=self.gap.direction != 0,
             setting=setting,

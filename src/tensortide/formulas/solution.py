@@ -16,12 +16,13 @@ class Solution(Shown, msgspec.Struct, frozen=True, kw_only=True):
 
     ``beyond`` is the next legal value, which does not meet it, and what it would reach; where the target is not what
     ends the values that meet it, ``limited_by`` is the condition that does; if nothing does, the value is the largest
-    tested one, and ``unlimited`` is true. ``by_shape`` says that the target is met on
-    one side of one value only, by the shape of the formulas; otherwise values were scanned. ``extrapolated``: symbols
-    outside of the ranges in which the formulas were tested, with these.
+    tested one, and ``unlimited`` is true. ``skipped`` is the value next to it if no formulas hold there: the workload
+    may take it all the same. ``by_shape`` says that the target is met on one side of one value only, by the shape of
+    the formulas; otherwise values were scanned. ``extrapolated``: symbols outside of the ranges in which the formulas
+    were tested, with these.
 
-    ``proved``: that it is so, and captures at ``captured`` (the value, and the next one) have the totals that the
-    formulas give. ``unchecked`` says why there are no such captures.
+    ``proved``: that it is so, captures at ``captured`` (the value, and the next one) have the totals that the formulas
+    give, and the workload refuses what is ``skipped``. ``unchecked`` says what of this is not so, or not known.
     """
 
     SECTION = "solution"
@@ -34,6 +35,7 @@ class Solution(Shown, msgspec.Struct, frozen=True, kw_only=True):
     in_bytes: bool
     beyond: tuple[int, float] | None
     limited_by: str
+    skipped: int | None
     unlimited: bool
     by_shape: bool
     setting: dict[str, int]
