@@ -173,6 +173,21 @@ def test_a_threshold_in_sizes_of_tensors(
         assert {name: said.get(name, number) for name, number in expected.items()} == expected
 
 
+def wide_and_long(batch: int = 8, seq: int = 64, hidden: int = 64) -> Step:
+    extra = [nn.Linear(hidden, 4)] if seq >= 1000 and hidden >= 500 else []
+    return summed(nn.Sequential(nn.Linear(hidden, hidden), *extra), torch.zeros(batch, seq, hidden))
+
+
+def test_two_conditions_together_are_blamed_together() -> None:
+    """Where the second is asked for only if the first holds, neither alone is a threshold."""
+    found = symbolic(wide_and_long, over=["batch", "seq", "hidden"])
+    (threshold,) = found.thresholds
+    assert str(threshold) == "beyond hidden < 500: Linear in * appears where seq >= 1000"
+    for setting in ({"hidden": 499, "seq": 2000}, {"hidden": 700, "seq": 999}, {"batch": 300}):
+        said, expected = found.evaluate(**setting), measured(capture(wide_and_long, hyperparameters=setting))
+        assert {name: said.get(name, number) for name, number in expected.items()} == expected
+
+
 def test_a_comparison_that_changes_nothing_is_no_condition() -> None:
     found = symbolic(harmless, over=["hidden", "batch"])
     assert (found.thresholds, found.formulas.region) == ((), ())

@@ -208,6 +208,16 @@ def test_what_the_workload_refuses_is_no_answer() -> None:
     assert "hidden = 99 cannot be captured" in beyond.unchecked
 
 
+def test_a_number_in_the_place_of_a_symbol_has_no_tested_range() -> None:
+    assert dict(norm().along({"batch": 5}).tested) == {"hidden": (1, 64)}
+
+
+def test_the_regions_of_the_pieces_are_alternatives() -> None:
+    band = msgspec.structs.replace(norm().others[0], region=(parse_condition("hidden > 70"),))
+    with pytest.raises(ExpressionError, match="only where hidden <= 64, or where hidden > 70"):
+        solve(msgspec.structs.replace(norm(), others=(band,)), "hidden", "parameters <= 1")
+
+
 def test_files_have_it_all(tmp_path: Path) -> None:
     part = Partial(known=parse("2*hidden"), missing={"aten.topk in (outside), forward": 7})
     formulas = msgspec.structs.replace(norm(), partial={"flops": part})

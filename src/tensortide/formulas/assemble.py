@@ -179,13 +179,16 @@ class Assembly:
     def _peak_conditions(self) -> dict[str, tuple[Condition, ...]]:
         """A moment may not exist with fewer repetitions than were studied: the peaks are not claimed there."""
         studied = [Condition(symbol(name) - value, ">=") for name, value in self._structures.since.items() if value > 1]
+        fixed = {**self._sampler.space.all, **self._checks.fixed}
+        fixed = {name: value for name, value in fixed.items() if name not in self._over}
         asked = {
-            name: [*self._checks.only.get(name, ()), *studied]
+            name: [Condition(c.expr.subs(fixed), c.relation) for c in (*self._checks.only.get(name, ()), *studied)]
             for name, peak in self._checks.peaks.items()
             if peak is not None
         }
         region = self._region()
-        kept = {name: folded(conditions, region) for name, conditions in asked.items()}
+        varying = {name: [c for c in conditions if c.expr.value is None] for name, conditions in asked.items()}
+        kept = {name: folded(conditions, region) for name, conditions in varying.items()}
         return {name: conditions for name, conditions in kept.items() if conditions}
 
     def _declared(self) -> Iterator[Condition]:

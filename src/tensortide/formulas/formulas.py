@@ -172,7 +172,11 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
             region=tuple(dict.fromkeys(region)),
             only={name: tuple(_led(c, steps) for c in conditions) for name, conditions in self.only.items()},
             defaults={name: value for name, value in self.defaults.items() if name not in led},
-            tested={text(steps[name]) if name in steps else name: ends for name, ends in self.tested.items()},
+            tested={
+                text(steps[name]) if name in steps else name: ends
+                for name, ends in self.tested.items()
+                if name not in steps or steps[name].value is None
+            },
             thresholds=tuple(Threshold(condition=_led(t.condition, steps), change=t.change) for t in self.thresholds),
             partial={n: Partial(known=p.known.subs(steps), missing=p.missing) for n, p in self.partial.items()},
             others=tuple(others),

@@ -74,8 +74,8 @@ def _unsearched(searches: list[Search], symbol: str) -> str:
         reached = max(reached, search.high) if search.low <= reached + 1 else reached
     said = []
     if reached < max(search.limit for search in searches):
-        region = dict.fromkeys(text for search in searches for text in search.conditions)
-        said = [f"the formulas hold for {symbol} only where {' and '.join(region)}"]
+        pieces = dict.fromkeys(" and ".join(search.conditions) for search in searches if search.conditions)
+        said = [f"the formulas hold for {symbol} only where {', or where '.join(pieces)}"]
     if not all(search.gap.direction for search in searches):
         said.append(f"beyond {EVERY:,} values of {symbol} were looked at in steps of 1 %")
     return "; ".join(said)

@@ -7,6 +7,7 @@ whether there is a threshold, and bisection at which value.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ from tensortide.formulas.checks import Checks
 from tensortide.formulas.far import deeper_settings, evened, far_settings, joint_settings, lowest_setting, violations
 from tensortide.formulas.formulas import Threshold
 from tensortide.formulas.measure import Group, pattern
+from tensortide.formulas.observe import opposite
 from tensortide.formulas.region import simplified, sizes
 from tensortide.formulas.sampler import Sample, Sampler
 from tensortide.formulas.space import Setting
@@ -93,8 +95,10 @@ class Limits:
     def _wrong(self, sample: Sample) -> bool:
         return bool(self._checks.wrong_at(sample))
 
-    def _note(self, condition: Condition, inside: Sample, outside: Sample) -> None:
-        self.thresholds.append(Threshold(condition=condition, change=change(inside.graph, outside.graph)))
+    def _note(self, condition: Condition, inside: Sample, outside: Sample, together: Sequence[Condition] = ()) -> None:
+        where = f" where {' and '.join(map(str, together))}" if together else ""
+        what = change(inside.graph, outside.graph) + where
+        self.thresholds.append(Threshold(condition=condition, change=what))
         self.beyond.append(outside.setting)
 
     # -- far above the defaults -----------------------------------------------------------------------
@@ -170,12 +174,32 @@ class Limits:
         name, inside, outside = self._to_one_size(self._base.samples[0], outside)
         inside, outside = self._bisected(name, inside, outside)
         alone, before = (self._sampler.at({**self._low, name: s.setting[name]}) for s in (outside, inside))
-        if alone is not None and before is not None and self._wrong(alone) and not self._wrong(before):
+        crossed, together = self._crossed(inside, outside)
+        if crossed is not None:
+            found = [crossed]
+        elif alone is not None and before is not None and self._wrong(alone) and not self._wrong(before):
             found = [_at_most(name, inside.setting[name])]
         else:
             found = self._near()
         self.located += found
-        self._note(found[-1], inside, outside)
+        self._note(found[-1], inside, outside, together if crossed is not None else [])
+
+    def _crossed(self, inside: Sample, outside: Sample) -> tuple[Condition | None, list[Condition]]:
+        """The first condition that the workload's code finds in one of two captures and not in the other; None if it
+        is not the threshold, as everything was right somewhere beyond it. With it those that it must meet with others,
+        which do not hold in the sampled settings."""
+        paths = [sample.seen.in_terms_of(self._base.reads).path for sample in (inside, outside)]
+        beyond = next((condition for condition in paths[1] if opposite(condition) in paths[0]), None)
+        if beyond is None:
+            return None, []
+        space = self._sampler.space
+        fixed = {n: v for n, v in space.all.items() if n not in self._checks.lowest}
+        found = Condition(opposite(beyond).expr.subs(fixed), opposite(beyond).relation)
+        held = [space.at(found, setting) for setting in (*self._checks.right, self._low, {})]
+        if not all(held) or space.at(found, outside.setting):
+            return None, []
+        before = itertools.takewhile(lambda condition: condition != beyond, paths[1])
+        return found, [condition for condition in before if space.at(condition, self._low) is False]
 
     def _to_one_size(self, inside: Sample, outside: Sample) -> tuple[str, Sample, Sample]:
         """A size, and two captures that differ in it alone (in further ones where they are illegal else): the formulas
@@ -204,7 +228,8 @@ class Limits:
     def _near(self) -> list[Condition]:
         """Conditions that no size is larger than in the workload's own setting, where the formulas were checked."""
         defaults = self._sampler.space.defaults
-        return [_at_most(name, max(defaults[name], value)) for name, value in self._low.items()]
+        claimed = ((name, value) for name, value in self._low.items() if name in self._checks.lowest)
+        return [_at_most(name, max(defaults[name], value)) for name, value in claimed]
 
 
 def _at_most(name: str, value: int) -> Condition:

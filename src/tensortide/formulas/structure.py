@@ -129,10 +129,17 @@ class Structures:
                 self.names.remove(name)
             else:
                 bases[name] = basis
-        if self.dropped and not bases:  # one structure is left: it is studied for itself
-            self.studies = {}
-        for values in itertools.product(*(self._values[name][: len(basis) + 1] for name, basis in bases.items())):
-            self.at({**self.base, **dict(zip(bases, values, strict=True))})
+        while True:
+            if self.dropped and not bases:  # one structure is left: it is studied for itself
+                self.studies = {}
+            for values in itertools.product(*(self._values[name][: len(basis) + 1] for name, basis in bases.items())):
+                self.at({**self.base, **dict(zip(bases, values, strict=True))})
+            if determined([study.structure for study in self.used], basis_terms(bases)):
+                break
+            name, _ = bases.popitem()
+            self.names.remove(name)
+            self.dropped[name] = f"too few of its values are legal together with those of {', '.join(bases)}"
+            self.base[name] = self.sampler.space.defaults[name]
         self.since = {name: min(self._values[name]) for name in bases}
         moments, others = (_common(self.used, basis_terms(bases), moments=kind) for kind in (True, False))
         return others | moments

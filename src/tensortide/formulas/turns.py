@@ -71,7 +71,9 @@ def _ends_alike(sampler: Sampler, sample: Sample, name: str, changed: str) -> bo
 
 
 def counted(found: Symbolic, names: Mapping[str, Expr]) -> Symbolic:
-    """The result with the expressions of ``names`` in their places."""
+    """The result with the expressions of ``names`` in their places, in what is not held."""
+    fixed = {name: value for name, value in found.settings.items() if name in found.held and isinstance(value, int)}
+    names = {name: expr.subs(fixed) for name, expr in names.items()}
 
     def said(expr: Expr | None) -> Expr | None:
         return None if expr is None else expr.subs(names)
