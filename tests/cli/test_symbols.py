@@ -56,7 +56,7 @@ def test_conditions_and_values(tmp_path: Path) -> None:
     for option, text, told in (
         ("--values", "heads=few", "--values takes name=1,2,3, not 'heads=few'"),
         ("--condition", "hidden divides heads", "cannot read 'hidden divides heads' as a condition"),
-        ("--condition", "hidden > 1000000000", "no legal setting"),
+        ("--condition", "hidden > 1000000000", "does not meet the condition"),
     ):
         assert told in said(tmp_path, *asked, option, text, code=1)
 

@@ -31,6 +31,7 @@ from tensortide.formulas.projection import project as projected
 from tensortide.formulas.shares import shares
 from tensortide.formulas.sweep import axis
 from tensortide.formulas.sweep import sweep as tabulated
+from tensortide.formulas.target import check_target
 from tensortide.importers.door import File, resolve
 from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
@@ -211,6 +212,9 @@ def solve(
     from tensortide.reports.sections.solution import document
 
     asked.files.check()
+    workload = find_workload(target)
+    if workload is not None:
+        check_target(where, inspect.signature(workload.function).parameters)
     costs, confirmed = asked.source(target, [symbol])
     asked.show(document(confirmed(solved(costs, symbol, where, want=want))), costs, table="values")
 

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -43,6 +44,8 @@ TARGET = (
     "(-- python train.py --its arguments), or a file or folder of a kind that tensortide capture --kinds lists"
 )
 Target = Annotated[str, Parameter(help=f"{TARGET}.")]
+LINE_S = 10.0
+"""Seconds from one line of progress to the next where standard error is no terminal."""
 SETTINGS = "Set a hyperparameter: key=value. Repeatable: --set a=1 --set b=2."
 Settings = Annotated[tuple[str, ...], option("--set", SETTINGS)]
 Strict = Annotated[
@@ -294,9 +297,12 @@ def step_of(target: str, verb: str) -> Workload:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows a message; it shows on a terminal only, and only after a second of work."""
-    if quiet or not sys.stderr.isatty():
+    """Yield a function that shows a message: on a terminal after a second of work, else as a line now and then."""
+    if quiet:
         yield lambda message: None
+        return
+    if not sys.stderr.isatty():
+        yield _now_and_then()
         return
     from rich.console import Console
     from rich.status import Status
@@ -310,6 +316,21 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
     finally:
         late.cancel()
         status.stop()
+
+
+def _now_and_then() -> Callable[[str], None]:
+    """A function that prints a message as a line if the last one, or the start, is ``LINE_S`` ago."""
+    start = last = time.monotonic()
+
+    def say(message: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= LINE_S:
+            last = now
+            sys.stderr.write(f"{now - start:.0f} s: {message}\n")
+            sys.stderr.flush()
+
+    return say
 
 
 def console() -> Console:

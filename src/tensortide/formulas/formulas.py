@@ -75,6 +75,24 @@ class Partial(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
 
 
+class Totals(dict[str, int]):
+    """Totals at one setting by name. ``extrapolated`` has the symbols whose values are outside of what was tested, with
+    the range that was; what is printed says so."""
+
+    def __init__(self, totals: Mapping[str, int], formulas: Formulas, setting: Mapping[str, int]) -> None:
+        super().__init__(totals)
+        self._formulas, self._setting = formulas, setting
+
+    @property
+    def extrapolated(self) -> dict[str, tuple[int, int]]:
+        """The tested range of each symbol that is outside of it."""
+        return self._formulas.extrapolated(self._setting)
+
+    def __repr__(self) -> str:
+        outside = told(self.extrapolated)
+        return super().__repr__() + (f"  # extrapolated: {outside}" if outside else "")
+
+
 class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """The totals of a step as expressions, by the names of ``QUANTITIES``.
 
@@ -103,13 +121,15 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         """The hyperparameters, in the order in which they were asked for."""
         return tuple(self.defaults)
 
-    def evaluate(self, **bindings: int) -> dict[str, int]:
-        """All totals that hold at a setting; hyperparameters that are not given have their defaults.
+    def evaluate(self, **bindings: int) -> Totals:
+        """All totals that hold at a setting; hyperparameters that are not given have their defaults. Its attribute
+        ``extrapolated`` has the symbols that are outside of the ranges in which the formulas were tested.
 
         Raises ExpressionError for a name that is no symbol, a value that is no positive integer, and outside the
         region.
         """
-        return self.totals_at(self.setting(bindings))
+        setting = self.setting(bindings)
+        return Totals(self.totals_at(setting), self, setting)
 
     def setting(self, bindings: Mapping[str, int]) -> dict[str, int]:
         """The full setting that ``bindings`` stands for, checked."""

@@ -8,7 +8,7 @@ import msgspec
 
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, constant, total
-from tensortide.formulas.formulas import Formulas, Threshold, value_at
+from tensortide.formulas.formulas import Formulas, Threshold, Totals, value_at
 from tensortide.formulas.search import HIGHEST
 from tensortide.shown import Shown
 
@@ -90,7 +90,7 @@ class Symbolic(Shown, msgspec.Struct, frozen=True, kw_only=True):
             raise ExpressionError(f"{name} has no formula; there are {', '.join(self.formulas.totals)}")
         return expr
 
-    def evaluate(self, **bindings: int) -> dict[str, int]:
+    def evaluate(self, **bindings: int) -> Totals:
         """All totals at a setting; see ``Formulas.evaluate``."""
         return self.formulas.evaluate(**bindings)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import inspect
 import itertools
 import math
@@ -59,8 +60,12 @@ class Space:
             if name not in self.all:
                 raise WorkloadError(_no_symbol(name, known, self.all))
         self.defaults: Setting = {name: self.all[name] for name in self.over}
+        _check_values(values or {}, known, self.all)
         self.values = {**getattr(workload, "values", {}), **(values or {})}
-        self.where = [parse_condition(text) for text in (*getattr(workload, "where", ()), *where)]
+        asked = [parse_condition(text) for text in where]
+        self.where = [*map(parse_condition, getattr(workload, "where", ())), *asked]
+        for said, condition in zip(where, asked, strict=True):
+            self._check_condition(said, condition, known)
         self.turns: dict[str, Expr] = {}
         """Expressions that count repetitions, by the names of the hyperparameters that stand for them."""
         self.sides: list[Condition] = []
@@ -73,6 +78,16 @@ class Space:
         self.blocked: Counter[Condition] = Counter()
         """How often a condition excluded a drawn setting."""
         self._random = random.Random(0)
+
+    def _check_condition(self, said: str, condition: Condition, known: Mapping[str, Scalar]) -> None:
+        """Raise WorkloadError for a condition on what is no integer hyperparameter, and one that the defaults fail."""
+        for name in sorted(condition.expr.symbols - self.all.keys()):
+            raise WorkloadError(f"condition {said!r}: {_no_symbol(name, known, self.all)}")
+        if self.at(condition, {}) is False:
+            names = sorted(condition.expr.symbols)
+            here = ", ".join(f"{name}={self.all[name]}" for name in names)
+            settings = " ".join(f"--set {name}=..." for name in names)
+            raise WorkloadError(f"{here} does not meet the condition {said!r}: set values that do, {settings}")
 
     def beyond(self, condition: Condition, setting: Mapping[str, int]) -> Space:
         """The space of what meets a condition too; defaults of what it speaks of are values of ``setting``."""
@@ -231,8 +246,24 @@ class Space:
         return min(math.lcm(least, *divisors, min(default & -default, _POWER)), _LARGEST_UNIT)
 
 
+def _check_values(
+    values: Mapping[str, Sequence[int]], known: Mapping[str, Scalar], integers: Mapping[str, int]
+) -> None:
+    """Raise WorkloadError for values of what is no integer hyperparameter, none at all, and one below 1."""
+    for name, several in values.items():
+        if name not in integers:
+            raise WorkloadError(f"values of {name}: {_no_symbol(name, known, integers)}")
+        if not several or min(several) < 1:
+            raise WorkloadError(
+                f"values of {name} must be positive integers, not {', '.join(map(str, several)) or 'none'}"
+            )
+
+
 def _no_symbol(name: str, known: Mapping[str, Scalar], integers: Mapping[str, int]) -> str:
     if name in known:
         kind = type(known[name]).__name__
         return f"{name} is a {kind} ({known[name]!r}): only hyperparameters that are integers can be symbols"
-    return f"there is no hyperparameter {name!r} with a default; integers are: {', '.join(integers) or 'none'}"
+    near = difflib.get_close_matches(name, integers, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    listed = ", ".join(integers) or "none"
+    return f"there is no hyperparameter {name!r} with a default{hint}; integers are: {listed}"

@@ -77,7 +77,9 @@ def sweep(formulas: Formulas, over: Mapping[str, Iterable[int]], /, **fixed: int
     if both := axes.keys() & fixed.keys():
         raise ExpressionError(f"{', '.join(sorted(both))} cannot be swept and fixed at once")
     if math.prod(map(len, axes.values())) > _MOST:
-        raise ExpressionError(f"a sweep over {math.prod(map(len, axes.values())):,} points is too large")
+        raise ExpressionError(
+            f"a sweep over {math.prod(map(len, axes.values())):,} points is too large: at most {_MOST:,}"
+        )
     for name, values in axes.items():
         for value in values:
             formulas.setting({name: value})
@@ -130,16 +132,23 @@ def axis(text: str) -> tuple[str, tuple[int, ...]]:
     Ranges include their end. Raises ExpressionError.
     """
     name, equals, values = (part.strip() for part in text.partition("="))
-    if equals and re.fullmatch(r"\d+(\s*,\s*\d+)*", values):
-        return name, tuple(map(int, values.split(",")))
+    if equals and re.fullmatch(r"-?\d+(\s*,\s*-?\d+)*", values):
+        several = tuple(map(int, values.split(",")))
+        if min(several) < 1:
+            raise ExpressionError(f"{text!r}: values are positive, and {min(several)} is not")
+        return name, several
     match = _AXIS.fullmatch(values)
     if not equals or not match:
         raise ExpressionError(f"cannot read {text!r}: write hidden=256:8192:*2, seq=128:1024:128 or batch=1,2,4")
     start, stop, times, step = int(match[1]), int(match[2]), match[3], Fraction(match[4] or 1)
+    if not 0 < start <= stop:
+        raise ExpressionError(f"{text!r} has no values: a range goes up from a positive start, as in {name}=1:8")
     if times:
         return name, geometric(start, stop, step)
     if step < 1 or step.denominator != 1:
         raise ExpressionError(f"cannot read {text!r}: the step of a range must be a whole number")
     if (stop - start) // step > _MOST:
-        raise ExpressionError(f"{text!r} are too many values")
+        raise ExpressionError(
+            f"{text!r} are {(stop - start) // step + 1:,} values; a sweep has at most {_MOST:,} points"
+        )
     return name, tuple(range(start, stop + 1, int(step)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, TypeAlias
@@ -57,6 +59,20 @@ def target_of(text: str, formulas: Formulas) -> Target:
         right = ratio_of(limit, formulas)
     known: dict[str, Relation] = {"=": "==", "==": "==", "<=": "<=", ">=": ">=", "<": "<", ">": ">"}
     return Target(text.strip(), left, known[relation], right, in_bytes)
+
+
+def check_target(text: str, symbols: Iterable[str]) -> None:
+    """Raise ExpressionError for a goal that cannot be read, or that names neither a total nor one of the ``symbols``,
+    before formulas are derived."""
+    parts = [part.strip() for part in _RELATION.split(text)]
+    if len(parts) != 3 or not parts[0] or not parts[2]:
+        raise ExpressionError(f"cannot read {text!r}: write it like peak_bytes <= 24GiB or parameters = 1.3B")
+    known = (*QUANTITIES, *symbols)
+    for side in (parts[0], *([] if _NUMBER.fullmatch(parts[2]) else [parts[2]])):
+        for name in sorted(parse(side).symbols - set(known)):
+            near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+            hint = f": did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(QUANTITIES)}"
+            raise ExpressionError(f"{name!r} is no total and no symbol{hint}")
 
 
 def ratio_of(text: str, formulas: Formulas) -> Ratio:

@@ -66,14 +66,14 @@ def document(solution: Solution) -> Document:
 def _certainty(solution: Solution) -> Iterator[Note]:
     """Say how sure the answer is: what its search proves, what was captured, and what was not tested."""
     name = solution.symbol
-    search = "the formulas meet the target on one side only" if solution.by_shape else "found by scanning"
+    search = "the target is met up to or from one value only" if solution.by_shape else "found by scanning"
     places = " and ".join(f"{name} = {value:,}" for value in solution.captured)
-    captured = f"captures at {places} have every total" if places else ""
+    captured = f"captured at {places}: all totals equal the formulas" if places else ""
     if solution.proved:
-        yield Note(text=f"proved: {search}, and {captured}", kind="verdict")
+        yield Note(text=f"proved: {captured}; {search}", kind="verdict")
     else:
         unproved = "not checked" if not captured else "checked, not proved"
-        yield Note(text=f"{unproved}: {'; '.join(filter(None, (search, captured, solution.unchecked)))}")
+        yield Note(text=f"{unproved}: {'; '.join(filter(None, (solution.unchecked, captured, search)))}")
     if solution.unlimited:
         yield Note(text=f"no larger {name} fails the target, as far as the formulas go", kind="warning")
     if solution.extrapolated:

@@ -1,0 +1,98 @@
+"""Questions that name what there is not are refused at once, and answers beyond what was tested say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tensortide import symbolic
+from tensortide.cli import source
+from tensortide.errors import ExpressionError, WorkloadError
+from tensortide.expr import symbol
+from tensortide.formulas import Formulas
+from tensortide.formulas.sweep import axis
+from tensortide.formulas.target import check_target
+
+Step = Callable[[], Tensor]
+
+
+def layer(batch: int = 32, heads: int = 4, hidden: int = 16, rate: float = 0.5) -> Step:
+    model, x = nn.Linear(hidden, heads), torch.zeros(batch, hidden)
+
+    def step() -> Tensor:
+        loss: Tensor = (rate * model(x)).sum()
+        loss.backward()
+        return loss
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            {"where": ["batch % heds == 0"]},
+            "'batch % heds == 0': there is no hyperparameter 'heds'.*did you mean heads",
+        ),
+        ({"where": ["rate >= 1"]}, "rate is a float"),
+        ({"where": ["batch > 5000"]}, "batch=32 does not meet the condition 'batch > 5000'.*--set batch="),
+        ({"values": {"hiden": [1, 2]}}, "values of hiden: .*did you mean hidden"),
+        ({"values": {"batch": [0]}}, "must be positive integers"),
+    ],
+    ids=["name", "kind", "defaults", "values", "zero"],
+)
+def test_conditions_and_values_are_of_integers_there_are(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        symbolic(layer, over=["batch"], **asked)
+
+
+def test_a_condition_may_name_what_is_no_symbol() -> None:
+    assert "parameters" in symbolic(layer, over=["batch"], where=["batch % heads == 0"]).formulas.totals
+
+
+def test_totals_say_that_they_are_extrapolated() -> None:
+    formulas = Formulas(totals={"flops": 2 * symbol("n")}, defaults={"n": 3}, tested={"n": (1, 100)})
+    assert not formulas.evaluate(n=100).extrapolated
+    totals = formulas.evaluate(n=1000)
+    assert totals == {"flops": 2000}
+    assert totals.extrapolated == {"n": (1, 100)}
+    assert repr(totals) == "{'flops': 2000}  # extrapolated: n (tested 1 to 100)"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("batch=8:1", "has no values"),
+        ("batch=0:8", "has no values"),
+        ("batch=1,0", "0 is not"),
+        ("batch=1,-3", "-3 is not"),
+        ("batch=1:9000000", "at most 1,000,000 points"),
+    ],
+)
+def test_an_axis_without_values_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ExpressionError, match=said):
+        axis(text)
+
+
+def test_a_goal_is_read_before_formulas_are_derived() -> None:
+    check_target("flops/bytes >= 20*batch", ["batch"])
+    with pytest.raises(ExpressionError, match="'peak_bites' is no total and no symbol: did you mean peak_bytes"):
+        check_target("peak_bites <= 24GiB", ["batch"])
+    with pytest.raises(ExpressionError, match="cannot read"):
+        check_target("batch >", ["batch"])
+
+
+def test_long_work_says_now_and_then_what_it_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with source.progress(quiet=False) as say:
+        say("nothing yet")
+        monkeypatch.setattr(source, "LINE_S", 0.0)
+        say("capturing")
+    with source.progress(quiet=True) as say:
+        say("never")
+    assert capsys.readouterr().err == "0 s: capturing\n"
