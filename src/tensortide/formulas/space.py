@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import functools
 import inspect
 import itertools
 import math
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tensortide.errors import WorkloadError
-from tensortide.expr import Condition, Expr, parse_condition, symbol
+from tensortide.expr import Compiled, Condition, Expr, compiled, parse_condition, symbol
 from tensortide.expr.show import text
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -140,7 +141,7 @@ class Space:
         if not condition.expr.symbols <= full.keys():
             return None
         try:
-            return condition.holds(condition.expr.evaluate(full))
+            return condition.holds(*_function(condition.expr)(full))
         except ArithmeticError:
             return None
 
@@ -189,10 +190,11 @@ class Space:
         return bound
 
     def _meeting(self, condition: Condition, setting: Mapping[str, int], name: str, unit: int) -> Sequence[int]:
-        """Multiples of ``unit`` at which an equation holds: all of them if its sides cross once, else small ones."""
+        """Multiples of ``unit`` at which an equation holds, not far apart if its sides cross once, else small ones."""
+        function, full = _function(condition.expr), {**self.all, **setting}
 
         def difference(number: int) -> int:
-            return condition.expr.evaluate({**self.all, **setting, name: unit * number})
+            return function({**full, name: unit * number})[0]
 
         try:
             ends = [difference(1), difference(_FARTHEST)]
@@ -200,7 +202,8 @@ class Space:
             first = bisect_left(range(1, _FARTHEST), 0, key=lambda n: up * difference(n)) + 1
             last = bisect_right(range(1, _FARTHEST), 0, key=lambda n: up * difference(n))
             if first <= last and not difference(first) and not difference(last):
-                return range(unit * first, unit * last + 1, unit)
+                # where any larger value meets it too, as a minimum does, as many repetitions take long to capture
+                return range(unit * first, unit * min(last, 2 * first + SMALL) + 1, unit)
         except ArithmeticError:
             pass
         multiples = (unit * n for n in range(1, _MULTIPLES))
@@ -257,6 +260,12 @@ def _check_values(
             raise WorkloadError(
                 f"values of {name} must be positive integers, not {', '.join(map(str, several)) or 'none'}"
             )
+
+
+@functools.lru_cache(maxsize=1024)
+def _function(expr: Expr) -> Compiled:
+    """An expression to be evaluated at many settings."""
+    return compiled([expr])
 
 
 def _no_symbol(name: str, known: Mapping[str, Scalar], integers: Mapping[str, int]) -> str:
