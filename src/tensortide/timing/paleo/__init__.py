@@ -1,0 +1,34 @@
+"""Paleo's predictions, reproduced: a compatibility set with its own layers, devices, factors and collectives.
+
+It answers for networks described in Paleo's JSON, in fp32, by the published formulas with their faults. None of it
+enters our own predictions (``tensortide.timing.predict``), and results of the two are not to be compared unsaid.
+"""
+
+from __future__ import annotations
+
+from tensortide.timing.paleo.layers import KINDS, Layer
+from tensortide.timing.paleo.nets import Net, read
+from tensortide.timing.paleo.presets import DEVICES, NETWORKS, PLATFORMS, Network, PaleoDevice, Platform
+from tensortide.timing.paleo.scaling import COLLECTIVES, Scaling, ScalingRow, scaling
+from tensortide.timing.paleo.step import LayerTime, PartTime, StepTime, step
+
+__all__ = [
+    "COLLECTIVES",
+    "DEVICES",
+    "KINDS",
+    "NETWORKS",
+    "PLATFORMS",
+    "Layer",
+    "LayerTime",
+    "Net",
+    "Network",
+    "PaleoDevice",
+    "PartTime",
+    "Platform",
+    "Scaling",
+    "ScalingRow",
+    "StepTime",
+    "read",
+    "scaling",
+    "step",
+]

@@ -1,0 +1,120 @@
+"""Data-parallel training on many workers, as Paleo predicts it: every worker's step, then an exchange of the weights.
+
+Exchanges have no latency, do not overlap with the backward pass, and count a gigabyte as 1e9 bytes where the memory of
+a device counts 2^30.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
+
+from tensortide.errors import TensortideError
+from tensortide.timing.paleo.nets import Net
+from tensortide.timing.paleo.parts import BYTES
+from tensortide.timing.paleo.presets import Network, PaleoDevice, Platform, find_device, find_network, find_platform
+from tensortide.timing.paleo.step import DEVICE, PLATFORM, step
+
+NETWORK = "ethernet20"
+"""Paleo's own default."""
+WORKERS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+Collective = Literal["OneToAll", "TreeAllReduce", "ButterflyAllReduce", "ButterflyMixing"]
+Mode = Literal["weak", "strong"]
+
+
+def _rounds(workers: int) -> int:
+    """The least k with ``workers <= 2**k``."""
+    return (workers - 1).bit_length()
+
+
+COLLECTIVES: dict[Collective, Callable[[int], int]] = {
+    "OneToAll": lambda workers: 2 * (workers - 1),
+    "TreeAllReduce": lambda workers: 2 * _rounds(workers),
+    "ButterflyAllReduce": _rounds,
+    "ButterflyMixing": lambda workers: 1,
+}
+"""How often each collective sends all weights over one link, one after the other. Mixing does so even alone."""
+
+
+class ScalingRow(NamedTuple):
+    """One step on ``workers`` devices, in milliseconds. ``batch`` is of all workers together; ``compute`` is forward,
+    backward and update of one worker, and ``collectives`` the exchange by each of ``COLLECTIVES``."""
+
+    workers: int
+    batch: int
+    forward: float
+    backward: float
+    update: float
+    collectives: dict[Collective, float]
+
+    @property
+    def compute(self) -> float:
+        return self.forward + self.backward + self.update
+
+    def total(self, collective: Collective) -> float:
+        """Milliseconds of the step with the exchange by ``collective``."""
+        return self.compute + self.collectives[collective]
+
+
+class Scaling(NamedTuple):
+    """Steps on growing numbers of workers. ``mode``: the batch of a worker is fixed (weak), or that of all (strong)."""
+
+    mode: Mode
+    rows: tuple[ScalingRow, ...]
+    alone: ScalingRow
+    """The step on one worker."""
+
+    def speedups(self, collective: Collective) -> tuple[float, ...]:
+        """How much faster than alone each number of workers gets through the same rows."""
+        alone = self.alone.total(collective)
+        return tuple((row.workers if self.mode == "weak" else 1) * alone / row.total(collective) for row in self.rows)
+
+
+def scaling(
+    net: Net,
+    device: str | PaleoDevice = DEVICE,
+    network: str | Network = NETWORK,
+    *,
+    workers: Iterable[int] = WORKERS,
+    batch: int | None = None,
+    mode: Mode = "weak",
+    platform: str | Platform = PLATFORM,
+    overlap: bool = False,
+) -> Scaling:
+    """Training steps of ``net`` on growing numbers of like workers, each with a share of the batch.
+
+    Args:
+        net: as ``read`` returns it.
+        device: of every worker; see ``step``.
+        network: between workers: a name of ``NETWORKS``, or one of your own.
+        workers: numbers of them.
+        batch: rows of a worker (weak) or of all (strong); None: as the file says.
+        mode: ``weak``, or ``strong``: every worker takes ``ceil(batch / workers)`` rows.
+        platform: see ``step``.
+        overlap: see ``step``.
+
+    Raises:
+        TensortideError: an unknown name, fewer workers than one, or shapes that do not fit.
+    """
+    if mode not in ("weak", "strong"):
+        raise TensortideError(f"no scaling is called {mode!r}: 'weak' or 'strong'.")
+    device, network, platform = find_device(device), find_network(network), find_platform(platform)
+    batch = net.batch() if batch is None else batch
+    send = send_time(net.params() * BYTES, network, platform)
+
+    def row(count: int) -> ScalingRow:
+        if count < 1:
+            raise TensortideError(f"{count} workers cannot train: 1 or more.")
+        share = batch if mode == "weak" else -(-batch // count)
+        found = step(net, device, batch=share, platform=platform, overlap=overlap)
+        exchange = {name: sends(count) * send for name, sends in COLLECTIVES.items()}
+        rows = batch * count if mode == "weak" else batch
+        return ScalingRow(count, rows, found.forward, found.backward, found.update, exchange)
+
+    return Scaling(mode, tuple(row(count) for count in workers), row(1))
+
+
+def send_time(nbytes: float, network: Network, platform: Platform) -> float:
+    """Milliseconds of ``nbytes`` over one link, at the platform's share of its bandwidth (in units of 1e9)."""
+    return nbytes / (network.gbits_per_s / 8 * 1e9) * 1000 / platform.network

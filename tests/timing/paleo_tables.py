@@ -1,0 +1,122 @@
+"""Figures of the original Paleo beside ours: every table of the placement data as pairs (published, ours)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tensortide.timing import paleo
+from tensortide.timing.paleo.scaling import Collective, Mode
+
+Pairs = Iterator[tuple[float, float]]
+
+FILES = {"resnet50": "resnet50_fork", "mnist": "mnist_fork"}
+"""Files of networks that are not called as in the tables."""
+SENT: tuple[Collective, ...] = ("OneToAll", "TreeAllReduce", "ButterflyAllReduce")
+"""The collectives of the demo table, in its order."""
+OTHER_DEVICES = {
+    "Intel Xeon Gold 6132": paleo.PaleoDevice("Xeon", 1800, 76.8, 145600),
+    "NVIDIA Tesla V100": paleo.PaleoDevice("V100", 14000, 900, 1312),
+    "Intel Core i7 5930K": paleo.DEVICES["CPU_I7"],
+    "NVIDIA Titan X": paleo.DEVICES["TITAN_X"],
+    "NVIDIA K80": paleo.DEVICES["K80"],
+}
+"""The devices of Exprimo's device graphs, a placement simulator that times ops by Paleo's formulas."""
+
+
+def table(folder: Path, name: str) -> Any:
+    return json.loads(gzip.decompress((folder / f"{name}.json.gz").read_bytes()))
+
+
+def net(folder: Path, name: str) -> paleo.Net:
+    return paleo.read(folder / "inputs" / "paleo" / "nets" / f"{FILES.get(name, name)}.json")
+
+
+def nets(folder: Path, names: Iterable[str]) -> dict[str, paleo.Net]:
+    return {name: net(folder, name) for name in sorted(set(names))}
+
+
+def layer_pairs(folder: Path) -> Pairs:
+    """Computation and memory of the three parts of every layer, in ms of 6 digits after the point."""
+    published = table(folder, "paleo_layers_totals")["layers"]
+    for name, rows in published.items():
+        described = net(folder, name)
+        for device in sorted({key for row in rows for key in row if key in paleo.DEVICES}):
+            batch = rows[0]["inputs"][0]
+            times = {t.name: t for t in paleo.step(described, device, batch=batch, platform="ideal").layers}
+            for row in rows:
+                ours = times[row["name"]]
+                for key, part in (("fwd", ours.forward), ("bwd_data", ours.data), ("bwd_filter", ours.weights)):
+                    if device in row:
+                        yield from zip(row[device][key], part, strict=True)
+
+
+def total_pairs(folder: Path) -> Pairs:
+    """Forward, backward and update of whole steps, with and without overlap."""
+    rows = table(folder, "paleo_layers_totals")["totals"]
+    described = nets(folder, (row["net"] for row in rows))
+    for row in rows:
+        share = paleo.Platform("share", row["ppp"], 1.0)
+        summed, slower = (
+            paleo.step(described[row["net"]], row["device"], batch=row["batch"], platform=share, overlap=overlap)
+            for overlap in (False, True)
+        )
+        yield row["fwd"], summed.forward
+        yield row["bwd"], summed.backward
+        yield row["update"], summed.update
+        yield row["fwd_lb"], slower.forward
+        yield row["bwd_lb"], slower.backward
+
+
+def _row_pairs(published: list[list[float]], ours: paleo.Scaling) -> Pairs:
+    for row, found in zip(published, ours.rows, strict=True):
+        figures = (found.workers, found.batch, 1, found.forward, found.backward, found.update, found.compute)
+        yield from zip(row, (*figures, *found.collectives.values()), strict=True)
+
+
+def scaling_pairs(folder: Path) -> Pairs:
+    """Every figure of 432 settings on 1 to 128 workers, in ms of 6 digits after the point."""
+    rows = table(folder, "paleo_head_scaling")["rows"]
+    described = nets(folder, (key.split(",")[0] for key in rows))
+    for key, published in rows.items():
+        yield from _row_pairs(published, _scaling(described, key))
+
+
+def case_pairs(folder: Path) -> Pairs:
+    """Every figure of seven scaling studies."""
+    for case in table(folder, "paleo_case_studies").values():
+        ours = paleo.scaling(
+            net(folder, case["net"]),
+            case["device"],
+            case["network"],
+            workers=[int(row[0]) for row in case["rows"]],
+            batch=case["batch"],
+            mode=case["scaling"],
+            platform=paleo.Platform("fitted", *case["ppp"]),
+        )
+        yield from _row_pairs(case["rows"], ours)
+
+
+def demo_pairs(folder: Path, framework: str = "") -> Pairs:
+    """Times of a step in the authors' table of 2016, without cuDNN; of one framework or of all."""
+    published = {key: row for key, row in table(folder, "paleo_demo_precompute_2016").items() if key.endswith("false")}
+    described = nets(folder, (key.split(",")[0] for key in published))
+    for key, row in published.items():
+        if framework in ("", key.split(",")[3]):
+            ours = _scaling(described, key)
+            for collective, times in zip(SENT, row["times"], strict=True):
+                yield from zip(times, (found.total(collective) for found in ours.rows), strict=True)
+
+
+def _scaling(described: dict[str, paleo.Net], key: str) -> paleo.Scaling:
+    name, device, network, framework, batch, scaled, _ = key.split(",")
+    mode: Mode = "weak" if scaled == "weak" else "strong"
+    return paleo.scaling(described[name], device, network, batch=int(batch), mode=mode, platform=framework)
+
+
+def off(published: float, ours: float) -> float:
+    """How far ``ours`` is off, relative to ``published``; absolute below 1, where rounded digits say no more."""
+    return abs(ours - published) / max(1.0, abs(published))

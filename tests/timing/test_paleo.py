@@ -1,0 +1,260 @@
+"""Paleo's layers, steps and scaling are reproduced; its inputs fail in one clear line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensortide.errors import TensortideError
+from tensortide.timing import paleo
+from tests.timing import paleo_tables as tables
+
+IDEAL = paleo.PLATFORMS["ideal"]
+Describe = dict[str, dict[str, Any]]
+
+
+def conv(parent: str, filter_: list[int], stride: int = 1, padding: str = "SAME") -> dict[str, Any]:
+    strides = [1, stride, stride, 1]
+    return {"type": "Convolution", "parents": [parent], "filter": filter_, "strides": strides, "padding": padding}
+
+
+def pool(parent: str) -> dict[str, Any]:
+    window = {"ksize": [1, 3, 3, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
+    return {"type": "Pooling", "parents": [parent], **window}
+
+
+ALEXNET: Describe = {
+    "data": {"type": "Input", "tensor": [128, 224, 224, 3]},
+    "conv1": conv("data", [11, 11, 3, 64], 4, "VALID"),
+    "pool1": pool("conv1"),
+    "conv2": conv("pool1", [5, 5, 64, 192]),
+    "pool2": pool("conv2"),
+    "conv3": conv("pool2", [3, 3, 192, 384]),
+    "conv4": conv("conv3", [3, 3, 384, 384]),
+    "conv5": conv("conv4", [3, 3, 384, 256]),
+    "pool5": pool("conv5"),
+    "fc6": conv("pool5", [5, 5, 256, 4096], 1, "VALID"),
+    "drop6": {"type": "Dropout", "parents": ["fc6"]},
+    "fc7": conv("drop6", [1, 1, -1, 4096]),
+    "drop7": {"type": "Dropout", "parents": ["fc7"]},
+    "fc8": conv("drop7", [1, 1, 4096, 1000]),
+    "softmax": {"type": "Softmax", "parents": ["fc8"], "num_classes": 1000},
+}
+
+
+def write(folder: Path, layers: Describe, name: str = "net") -> Path:
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"name": name, "layers": layers}), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def alexnet(tmp_path_factory: pytest.TempPathFactory) -> paleo.Net:
+    return paleo.read(write(tmp_path_factory.mktemp("nets"), ALEXNET))
+
+
+@pytest.fixture(scope="module")
+def published(reference: Path) -> Path:
+    folder = reference / "placement"
+    if not folder.is_dir():
+        pytest.skip("the results of the original Paleo are not committed")
+    return folder
+
+
+# -- published figures ------------------------------------------------------------------------------
+
+
+def test_alexnet_takes_the_published_times(alexnet: paleo.Net) -> None:
+    assert alexnet.params() == 50_303_912
+    found = paleo.step(alexnet, "TITAN_X", platform="ideal")
+    assert (found.forward, found.backward, found.update) == pytest.approx((33.162, 89.084, 1.687), abs=5e-4)
+    shared = paleo.step(alexnet, "TITAN_X", platform=paleo.Platform("tf", 0.62, 1.0))
+    assert (shared.forward, shared.backward, shared.update) == pytest.approx((53.487, 143.684, 1.687), abs=5e-4)
+    other = paleo.step(alexnet, "K20X", platform="ideal")
+    assert (other.forward, other.backward, other.update) == pytest.approx((51.252, 138.171, 2.274), abs=5e-4)
+
+
+def test_alexnet_scales_as_published(alexnet: paleo.Net) -> None:
+    mxnet = paleo.scaling(alexnet, batch=512, platform="mxnet")
+    assert mxnet.rows[-1].compute == pytest.approx(1067.1, abs=0.05)
+    assert mxnet.speedups("TreeAllReduce")[-1] == pytest.approx(51.89, abs=0.005)
+    strong = paleo.scaling(alexnet, batch=2048, mode="strong", platform=paleo.Platform("own", 0.62, 1.0))
+    assert [strong.rows[0].compute, strong.rows[-1].compute] == pytest.approx([3365.3, 29.3], abs=0.05)
+    assert max(strong.speedups("TreeAllReduce")) == pytest.approx(3.93, abs=0.005)
+
+
+def test_layers_equal_the_originals(published: Path) -> None:
+    pairs = list(tables.layer_pairs(published))
+    assert len(pairs) > 1000
+    assert max(abs(ours - theirs) for theirs, ours in pairs) < 1e-6
+
+
+def test_totals_equal_the_originals(published: Path) -> None:
+    pairs = list(tables.total_pairs(published))
+    assert len(pairs) == 480 * 5
+    assert max(abs(ours / theirs - 1) for theirs, ours in pairs) < 1e-9
+
+
+def test_parameters_equal_the_originals(published: Path) -> None:
+    for name, row in tables.table(published, "paleo_layers_totals")["summary"].items():
+        net = tables.net(published, name)
+        assert (len(net.entries), net.params()) == (row["n_layers"], row["params"])
+
+
+def test_scaling_equals_the_originals(published: Path) -> None:
+    pairs = list(tables.scaling_pairs(published))
+    assert len(pairs) == 432 * 8 * 11
+    assert max(tables.off(*pair) for pair in pairs) < 1e-6
+
+
+def test_case_studies_equal_the_originals(published: Path) -> None:
+    assert max(tables.off(*pair) for pair in tables.case_pairs(published)) < 1e-9
+
+
+def test_the_table_of_2016_is_met(published: Path) -> None:
+    pairs = list(tables.demo_pairs(published))
+    assert len(pairs) == 432 * 3 * 8
+    assert max(abs(ours / theirs - 1) for theirs, ours in pairs) < 7e-3
+
+
+def test_blocks_and_other_nets_equal_a_simulator_of_the_same_model(published: Path) -> None:
+    share = paleo.Platform("share", 0.9, 1.0)
+    tables_of_ops = tables.table(published, "op_times")["ops"]
+    assert len(tables_of_ops) == 20
+    for key, ops in tables_of_ops.items():
+        name, device = key.split("|")
+        net = paleo.read(published / "inputs" / "exprimo" / "nets" / f"{name}.json")
+        times = paleo.step(net, tables.OTHER_DEVICES[device], batch=128, platform=share)
+        assert_rows(times, [(op[0], *op[-2:]) for op in ops])
+    blocks = published / "inputs" / "examples"
+    expected = json.loads((blocks / "blocks_expected.json").read_text("utf-8"))["ops"]
+    titan = paleo.step(paleo.read(blocks / "blocks.json"), "TITAN_X", batch=128, platform=share)
+    assert_rows(titan, [(op[0], *op[-2:]) for op in expected])
+
+
+def assert_rows(step: paleo.StepTime, rows: list[tuple[str, float, float]]) -> None:
+    times = {layer.name: layer for layer in step.layers}
+    assert set(times) == {name for name, *_ in rows}
+    for name, forward, data in rows:
+        ours = times[name].forward.together(), times[name].data.together()
+        assert ours == pytest.approx((forward, data), rel=1e-9)
+
+
+# -- properties -------------------------------------------------------------------------------------
+
+
+@given(st.sampled_from(sorted(paleo.DEVICES)), st.sampled_from(sorted(paleo.PLATFORMS)), st.integers(1, 300))
+def test_one_worker_is_the_single_device(alexnet: paleo.Net, device: str, platform: str, batch: int) -> None:
+    alone = paleo.step(alexnet, device, batch=batch, platform=platform)
+    for mode in ("weak", "strong"):
+        found = paleo.scaling(alexnet, device, workers=[1], batch=batch, mode=mode, platform=platform)
+        (row,) = found.rows
+        assert row.total("TreeAllReduce") == row.total("OneToAll") == alone.total
+        assert found.speedups("ButterflyAllReduce") == (1.0,)
+
+
+@given(st.floats(0.05, 1.0), st.floats(1.0, 8.0), st.integers(1, 200), st.integers(1, 100))
+def test_more_work_or_slower_hardware_never_takes_less(
+    alexnet: paleo.Net, share: float, faster: float, batch: int, more: int
+) -> None:
+    slow = paleo.PaleoDevice("slow", 1000, 100, 1000)
+    fast = slow._replace(peak_gflops=1000 * faster, mem_bandwidth=100 * faster)
+    platform = paleo.Platform("share", share, share)
+    base = paleo.step(alexnet, slow, batch=batch, platform=platform)
+    assert paleo.step(alexnet, fast, batch=batch, platform=platform).total <= base.total * (1 + 1e-12)
+    assert paleo.step(alexnet, slow, batch=batch + more, platform=platform).total > base.total
+    assert paleo.step(alexnet, slow, batch=batch, platform="ideal").total <= base.total * (1 + 1e-12)
+    assert paleo.step(alexnet, slow, batch=batch, platform=platform, overlap=True).total <= base.total
+
+
+@given(st.integers(1, 500), st.integers(0, 500))
+def test_more_workers_never_exchange_in_less_time(workers: int, more: int) -> None:
+    for sends in paleo.COLLECTIVES.values():
+        assert sends(workers) <= sends(workers + more)
+    tree, butterfly, to_all = (paleo.COLLECTIVES[name] for name in ("TreeAllReduce", "ButterflyAllReduce", "OneToAll"))
+    assert butterfly(workers) <= tree(workers) <= to_all(workers)
+
+
+def test_gradients_of_the_data_stop_at_the_input(alexnet: paleo.Net) -> None:
+    layers = {layer.name: layer for layer in paleo.step(alexnet).layers}
+    assert layers["conv1"].data == (0.0, 0.0)
+    assert layers["conv1"].weights.compute > 0
+    assert layers["softmax"].forward == (0.0, 0.0)
+
+
+def test_every_preset_names_its_source() -> None:
+    for table in (paleo.DEVICES, paleo.NETWORKS, paleo.PLATFORMS):
+        for name, row in table.items():
+            assert row.name == name
+            assert row.source not in ("", "your own")
+
+
+# -- bad input --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ({"device": "TITANX2"}, "Paleo has no device called 'TITANX2'.\nNear names: TITAN_X"),
+        ({"device": "titan"}, "Near names: TITAN_X."),
+        ({"network": "infinband"}, "Near names: infiniband."),
+        ({"platform": "tensorflo"}, "Near names: tensorflow."),
+        ({"device": paleo.PaleoDevice("mine", 0, 1, 1)}, "every rate of a device must be above zero"),
+        ({"workers": [0]}, "0 workers cannot train: 1 or more."),
+        ({"batch": 0}, "a batch of 0 has no rows"),
+        ({"mode": "both"}, "no scaling is called 'both': 'weak' or 'strong'."),
+    ],
+)
+def test_unknown_names_and_empty_settings_are_one_error(alexnet: paleo.Net, call: dict[str, Any], message: str) -> None:
+    with pytest.raises(TensortideError) as error:
+        paleo.scaling(alexnet, **call)
+    assert message in str(error.value)
+
+
+def test_names_may_be_written_as_people_do(alexnet: paleo.Net) -> None:
+    assert paleo.step(alexnet, "titan x") == paleo.step(alexnet, "TITAN_X")
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "message"),
+    [
+        (
+            "conv9",
+            {"type": "Convolutional", "parents": ["data"]},
+            "no layer of type 'Convolutional'.\nNear names: Conv",
+        ),
+        ("conv9", {"type": "Deconvolution", "parents": ["data"]}, "Deconvolution is not predicted"),
+        ("conv9", {"type": "ModelParallel", "layers": {}}, "ModelParallel is not predicted"),
+        ("conv9", conv("data", [3, 3, 5, 8]), "'conv9': filter takes 5 channels, the input [128, 224, 224, 3] has 3"),
+        ("conv9", conv("data", [3, 3]), "filter is [3, 3]"),
+        ("conv9", conv("dta", [3, 3, 3, 8]), "there is no parent 'dta'. Near names: data."),
+        ("conv9", conv("conv9", [3, 3, 3, 8]), "layers form a cycle: conv9 -> conv9"),
+        ("conv9", conv("fc8", [3, 3, 1000, 8], 1, "VALID"), "has no output"),
+        ("conv9", conv("data", [3, 3, 3, 8], 0), "strides of 4 positive numbers"),
+        ("conv9", conv("data", [3, 3, 3, 8], 1, "FULL"), "padding is 'FULL'"),
+        ("conv9", {"type": "Convolution", "parents": ["data"]}, "Convolution needs 'filter'"),
+        ("conv9", {"type": "Pooling", "parents": [], "ksize": [1, 2, 2, 1]}, "Pooling needs a parent"),
+        ("conv9", {"type": "Softmax", "parents": "data"}, "'conv9': Expected `array`, got `str` - at `$.parents`"),
+        ("sum", {"type": "Elementwise", "parents": ["conv1", "conv2"]}, "needs inputs of equal shape"),
+        ("block", {"type": "Block", "layers": {}, "endpoint": "end"}, "endpoint 'end' is none of its layers"),
+    ],
+)
+def test_a_wrong_layer_is_named(tmp_path: Path, name: str, layer: dict[str, Any], message: str) -> None:
+    with pytest.raises(TensortideError) as error:
+        paleo.read(write(tmp_path, {**ALEXNET, name: layer}))
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"name": "x"}', '{"layers": {}}', "\xff"])
+def test_a_file_without_layers_is_one_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "net.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(TensortideError, match=r"net\.json"):
+        paleo.read(path)
+    with pytest.raises(TensortideError, match="cannot be read"):
+        paleo.read(tmp_path / "missing.json")
