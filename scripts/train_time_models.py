@@ -16,7 +16,23 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tensortide.timing.collectives.constants import Constants as CollectiveConstants
+from tensortide.timing.collectives.constants import Shipped
 from tensortide.timing.fit.boosted import fit_learned, save_learned
+from tensortide.timing.fit.collectives import (
+    fit_collectives,
+    joined,
+    swept,
+    without_device,
+    without_ranks,
+    without_sizes,
+)
+from tensortide.timing.fit.collectives import (
+    held_out as held_out_collectives,
+)
+from tensortide.timing.fit.collectives import (
+    pooled as pooled_collectives,
+)
 from tensortide.timing.fit.constants import fit_constants
 from tensortide.timing.fit.held_out import halves, held_out
 from tensortide.timing.fit.samples import Samples
@@ -29,7 +45,15 @@ from tensortide.write import write_file
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
-from tests.timing.tables import attention, convolutions, fp32_products, fp32_vectors, half_precision_products  # noqa: E402
+from tests.timing.tables import (  # noqa: E402
+    attention,
+    convolutions,
+    fp32_products,
+    fp32_vectors,
+    half_precision_products,
+    nccl,
+    send_recv,
+)
 
 SHIPPED = ROOT / "src/tensortide/timing/shipped"
 Floats = NDArray[np.float64]
@@ -99,9 +123,40 @@ def of_family(measured: Sequence[Samples], family: str) -> list[Samples]:
     return [each.where(mark) for each, mark in marked if mark.any()]
 
 
+def collectives() -> None:
+    """Fit and write the constants of collectives, by device and pooled by fabric, and the pools of their residuals.
+
+    Held out: the collectives of four ranks, and every second size (interpolated); all of a device (extrapolated);
+    every second size of a sweep (swept).
+    """
+    measured = [*nccl(), *send_recv()]
+    fitted = {(each.device, each.kind): fit_collectives(each) for each in measured}
+    by_fabric: dict[tuple[str, str], list[CollectiveConstants]] = {}
+    for each in measured:
+        by_fabric.setdefault((each.fabric, each.kind), []).append(fitted[each.device, each.kind])
+    rows = fitted | {key: pooled_collectives(some) for key, some in by_fabric.items()}
+    found: dict[str, dict[str, CollectiveConstants]] = {}
+    for (name, kind), row in rows.items():
+        found.setdefault(name, {})[kind] = row
+    pools: dict[str, Pool] = {}
+    for fabric in dict.fromkeys(each.fabric for each in measured):
+        some = [each for each in measured if each.fabric == fabric]
+        ranks = held_out_collectives(some, lambda each: without_ranks(each, 4))
+        sizes = held_out_collectives(some, without_sizes)
+        pools |= {
+            f"interpolated {fabric}": pool(*joined(ranks, sizes)),
+            f"extrapolated {fabric}": pool(*held_out_collectives(some, without_device(fitted, some))),
+            f"swept {fabric}": pool(*swept(some)),
+        }
+    print("collectives", {name: each.all for name, each in pools.items()}, flush=True)
+    made = msgspec.json.encode(Shipped(found, pools))
+    write_file(SHIPPED / "collectives.json", msgspec.json.format(made) + b"\n")
+
+
 def main() -> None:
     """Train everything and write it."""
     SHIPPED.mkdir(exist_ok=True)
+    collectives()
     halves_ = list(half_precision_products().values())
     fp32 = list(fp32_products("train", "test").values())
     vectors = list(fp32_vectors("train", "test").values())

@@ -10,7 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from tensortide.timing import Device, device
+from tensortide.timing.collectives.constants import fabric
+from tensortide.timing.fit.collectives import Collectives
 from tensortide.timing.fit.samples import Samples, samples
 from tensortide.timing.work import Work, elementwise, product
 from tests.reference import reference_folder
@@ -209,3 +213,81 @@ def convolutions() -> dict[str, dict[str, Samples]]:
     for (family, name), pairs in found.items():
         families[family][name] = _samples(device(name), pairs, ISSUE_NS)
     return dict(families)
+
+
+# -- collectives ------------------------------------------------------------------------------------
+
+_NCCL_KINDS = {"alltoall": "all_to_all"}
+_PAIRS = {"a100_dgx": "A100-SXM-80GB", "h100_dgx": "H100-SXM-80GB"}
+"""Clusters of the table of all-reduces and of send and receive. The rows of send and receive of the pairwise clusters
+of A100 and H100 are the same: at least one is misnamed, and they are left out."""
+
+
+def nccl(dtype: str = "half") -> list[Collectives]:
+    """Collectives within a node, of the newest library on each system."""
+    found: dict[tuple[str, str], list[tuple[int, int, float]]] = defaultdict(list)
+    kept = [row for row in rows("aiconfigurator_nccl") if row["nccl_dtype"] == dtype]
+    newest: dict[str, tuple[int, ...]] = {}
+    for row in kept:
+        newest[row["system"]] = max(newest.get(row["system"], ()), _version(row))
+    for row in kept:
+        if _version(row) == newest[row["system"]]:
+            kind = _NCCL_KINDS.get(row["op_name"], row["op_name"])
+            nbytes = {"half": 2, "int8": 1}[dtype] * int(row["message_elems"])
+            found[row["system"], kind].append((int(row["num_gpus"]), nbytes, 1e6 * float(row["latency_ms"])))
+    return [_collectives(GEMM_SYSTEMS[system], kind, found[system, kind]) for system, kind in found]
+
+
+def _version(row: dict[str, str]) -> tuple[int, ...]:
+    return tuple(map(int, row["nccl_dir"].split(".")))
+
+
+def send_recv() -> list[Collectives]:
+    """Send and receive between two devices of a node: of each power of two, the least size."""
+    return [
+        _collectives(_PAIRS[name], "send_recv", _thinned(pairs))
+        for (name, kind, ranks, per_node), pairs in _vidur().items()
+        if kind == "send_recv" and ranks == per_node
+    ]
+
+
+def _thinned(pairs: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
+    """As many samples of each size, where the table has equal steps of bytes."""
+    return list(
+        {nbytes.bit_length(): (ranks, nbytes, ns) for ranks, nbytes, ns in sorted(pairs, reverse=True)}.values()
+    )
+
+
+def between_nodes() -> dict[tuple[int, int], Collectives]:
+    """All-reduces over nodes of A100s, by ranks and devices per node."""
+    return {
+        (ranks, per_node): _collectives(_PAIRS[name], kind, pairs)
+        for (name, kind, ranks, per_node), pairs in _vidur().items()
+        if kind == "all_reduce" and per_node < ranks and name == "a100_dgx"
+    }
+
+
+def pairs_of_nodes() -> dict[str, Collectives]:
+    """Send and receive between two nodes, by device."""
+    return {
+        _PAIRS[name]: _collectives(_PAIRS[name], kind, pairs)
+        for (name, kind, ranks, per_node), pairs in _vidur().items()
+        if kind == "send_recv" and per_node < ranks
+    }
+
+
+def _vidur() -> dict[tuple[str, str, int, int], list[tuple[int, int, float]]]:
+    found: dict[tuple[str, str, int, int], list[tuple[int, int, float]]] = defaultdict(list)
+    for row in rows("vidur_nvlink_collectives"):
+        if row["cluster"] in _PAIRS:
+            ranks = int(row["num_workers"])
+            key = (row["cluster"], row["collective"], ranks, int(row["devices_per_node"]))
+            found[key].append((ranks, int(row["bytes"]), 1e6 * float(row["median_ms"])))
+    return found
+
+
+def _collectives(name: str, kind: str, measured: list[tuple[int, int, float]]) -> Collectives:
+    row = device(name)
+    ranks, nbytes, ns = np.array(sorted(measured), dtype=float).T
+    assert row.intra_link_gbytes_per_s is not None
+    return Collectives(row.name, kind, fabric(row), row.intra_link_gbytes_per_s, ranks, nbytes, ns)
