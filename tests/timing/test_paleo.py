@@ -88,6 +88,55 @@ def test_alexnet_scales_as_published(alexnet: paleo.Net) -> None:
     assert max(strong.speedups("TreeAllReduce")) == pytest.approx(3.93, abs=0.005)
 
 
+def hybrid_alexnet(workers: int) -> Describe:
+    """AlexNet of "one weird trick": the dense layers but the last split over ``workers``."""
+    held: Describe = {
+        "fc6": {**ALEXNET["fc6"], "parents": []},
+        "drop6": {"type": "Dropout", "parents": ["fc6@self"]},
+        "all6": {"type": "Concatenate", "parents": ["drop6@all"], "dim": 3},
+        "fc7": conv("all6@self", [1, 1, -1, 4096]),
+        "drop7": {"type": "Dropout", "parents": ["fc7@self"]},
+    }
+    layers = {name: layer for name, layer in ALEXNET.items() if name not in held}
+    layers |= {"conv4": conv("conv3", [3, 3, 384, 256]), "conv5": conv("conv4", [3, 3, 256, 256])}
+    tail = {name: layers.pop(name) for name in ("fc8", "softmax")}
+    layers["dense"] = {"type": "ModelParallel", "splits": workers, "parents": ["pool5"], "layers": held}
+    layers["all7"] = {"type": "Concatenate", "parents": ["dense/drop7@all"], "dim": 3}
+    return {**layers, "fc8": {**tail["fc8"], "parents": ["all7"]}, "softmax": tail["softmax"]}
+
+
+PCIE = {"device": "K20", "network": "pcie2", "platform": paleo.Platform("fitted", 0.46, 0.75)}
+
+
+@pytest.mark.parametrize(("workers", "ms", "speedup"), [(2, 425.6, 1.94), (4, 436.5, 3.79), (8, 493.3, 6.71)])
+def test_hybrid_training_takes_the_published_times(tmp_path: Path, workers: int, ms: float, speedup: float) -> None:
+    alone = {**ALEXNET, "conv4": conv("conv3", [3, 3, 384, 256]), "conv5": conv("conv4", [3, 3, 256, 256])}
+    one = paleo.read(write(tmp_path, alone, "one"))
+    net = paleo.read(write(tmp_path, hybrid_alexnet(workers), "hybrid"))
+    assert net.params() == one.params()
+    found, base = paleo.hybrid(net, **PCIE), paleo.hybrid(one, **PCIE)  # type: ignore[arg-type]
+    assert (found.workers, found.batch) == (workers, 128 * workers)
+    assert found.total == pytest.approx(ms, abs=0.05)
+    assert base.total == pytest.approx(413.6, abs=0.05)
+    assert workers * base.total / found.total == pytest.approx(speedup, abs=0.005)
+
+
+def test_without_split_layers_hybrid_is_the_single_device(alexnet: paleo.Net) -> None:
+    assert paleo.hybrid(alexnet, "K80").total == pytest.approx(paleo.step(alexnet, "K80").total, rel=1e-12)
+
+
+def test_a_split_net_is_no_single_device(tmp_path: Path) -> None:
+    net = paleo.read(write(tmp_path, hybrid_alexnet(2)))
+    with pytest.raises(TensortideError, match="``hybrid`` predicts that"):
+        paleo.step(net)
+
+
+def test_the_given_hybrid_nets_take_the_published_times(published: Path) -> None:
+    for workers, ms in ((1, 413.6), (2, 425.6), (4, 436.5), (8, 493.3)):
+        net = tables.net(published, f"alex_v2_{workers}gpu")
+        assert paleo.hybrid(net, **PCIE).total == pytest.approx(ms, abs=0.05)  # type: ignore[arg-type]
+
+
 def test_layers_equal_the_originals(published: Path) -> None:
     pairs = list(tables.layer_pairs(published))
     assert len(pairs) > 1000
@@ -229,7 +278,7 @@ def test_names_may_be_written_as_people_do(alexnet: paleo.Net) -> None:
             "no layer of type 'Convolutional'.\nNear names: Conv",
         ),
         ("conv9", {"type": "Deconvolution", "parents": ["data"]}, "Deconvolution is not predicted"),
-        ("conv9", {"type": "ModelParallel", "layers": {}}, "ModelParallel is not predicted"),
+        ("conv9", {"type": "ModelParallel", "layers": {}, "splits": 0}, "'conv9': 0 splits: 1 or more."),
         ("conv9", conv("data", [3, 3, 5, 8]), "'conv9': filter takes 5 channels, the input [128, 224, 224, 3] has 3"),
         ("conv9", conv("data", [3, 3]), "filter is [3, 3]"),
         ("conv9", conv("dta", [3, 3, 3, 8]), "there is no parent 'dta'. Near names: data."),

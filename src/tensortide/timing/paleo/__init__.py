@@ -6,6 +6,7 @@ enters our own predictions (``tensortide.timing.predict``), and results of the t
 
 from __future__ import annotations
 
+from tensortide.timing.paleo.hybrid import HybridTime, hybrid
 from tensortide.timing.paleo.layers import KINDS, Layer
 from tensortide.timing.paleo.nets import Net, read
 from tensortide.timing.paleo.presets import DEVICES, NETWORKS, PLATFORMS, Network, PaleoDevice, Platform
@@ -18,6 +19,7 @@ __all__ = [
     "KINDS",
     "NETWORKS",
     "PLATFORMS",
+    "HybridTime",
     "Layer",
     "LayerTime",
     "Net",
@@ -28,6 +30,7 @@ __all__ = [
     "Scaling",
     "ScalingRow",
     "StepTime",
+    "hybrid",
     "read",
     "scaling",
     "step",

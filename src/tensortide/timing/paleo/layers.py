@@ -211,4 +211,4 @@ KINDS = {
     "Reshape": Kind(_reshape, keys=("output_shape",)),
     "UpSampling2D": Kind(_upsampling, keys=("ksize",)),
 }
-"""Every kind of layer that can be read, but for ``Block``, which holds layers."""
+"""Every kind of layer that can be read, but for those that hold layers: see ``nets.HOLDERS``."""

@@ -7,6 +7,7 @@ import graphlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -14,11 +15,10 @@ import msgspec
 from tensortide.errors import TensortideError
 from tensortide.timing.paleo.layers import KINDS, Entry, Layer, Wrong, layer
 
-BLOCK = "Block"
-REFUSED = {
-    "Deconvolution": "no result of Paleo fixes its form",
-    "ModelParallel": "only data-parallel training is predicted",
-}
+SPLIT = "ModelParallel"
+HOLDERS = ("Block", SPLIT)
+"""Types that hold layers."""
+REFUSED = {"Deconvolution": "no result of Paleo fixes its form"}
 """Types that Paleo reads and that are not predicted here, with the reason."""
 
 
@@ -31,6 +31,7 @@ class _Block(msgspec.Struct):
     layers: dict[str, msgspec.Raw]
     parents: tuple[str, ...] = ()
     endpoint: str = ""
+    splits: int = 1
 
 
 class _Typed(msgspec.Struct):
@@ -42,10 +43,12 @@ _Part = TypeVar("_Part", Entry, _Block, _Typed)
 
 class Net(NamedTuple):
     """A network of layers. ``entries`` are their descriptions by full name, in the order of the file, with the parents
-    named in full."""
+    named in full; ``split`` says over how many workers a layer of a ``ModelParallel`` block is split. A parent of
+    which every part is read is named once per part."""
 
     name: str
     entries: Mapping[str, Entry]
+    split: Mapping[str, int] = MappingProxyType({})
 
     def layers(self, batch: int | None = None) -> tuple[Layer, ...]:
         """Every layer with its shapes, in the order of the file.
@@ -75,8 +78,8 @@ class Net(NamedTuple):
         return next((entry.tensor[0] for entry in self.entries.values() if entry.tensor), 1)
 
     def params(self) -> int:
-        """Weights and biases of all layers."""
-        return sum(found.params for found in self.layers())
+        """Weights and biases of all layers, in all their parts."""
+        return sum(found.params * self.split.get(found.name, 1) for found in self.layers())
 
     def _order(self) -> list[str]:
         for name, entry in self.entries.items():
@@ -121,7 +124,7 @@ def read(path: str | os.PathLike[str]) -> Net:
         raise TensortideError(f"{path}: the network has no layer.")
     expanded = _Expansion(os.fspath(path))
     expanded.add(file.layers)
-    net = Net(file.name or Path(path).stem, expanded.entries)
+    net = Net(file.name or Path(path).stem, expanded.entries, expanded.split)
     net.layers()  # shapes that do not fit are errors of the file
     return net
 
@@ -132,24 +135,33 @@ class _Expansion:
     def __init__(self, path: str) -> None:
         self.path = path
         self.entries: dict[str, Entry] = {}
+        self.split: dict[str, int] = {}
         self._ends: dict[str, str] = {}
 
     def add(self, raws: Mapping[str, msgspec.Raw]) -> None:
         """Add the layers of the file, those of a block in its place."""
         for name, raw in raws.items():
-            if self._kind(name, raw) == BLOCK:
-                self._add_block(name, self._decode(name, raw, _Block))
+            if (kind := self._kind(name, raw)) in HOLDERS:
+                self._add_block(name, self._decode(name, raw, _Block), kind == SPLIT)
             else:
                 entry = self._decode(name, raw, Entry)
                 self._put(name, entry, entry.parents)
 
-    def _add_block(self, block: str, held: _Block) -> None:
+    def _add_block(self, block: str, held: _Block, split: bool) -> None:
+        if held.splits < 1:
+            raise TensortideError(f"{self.path}, layer {block!r}: {held.splits} splits: 1 or more.")
+        if split:
+            self.split |= {f"{block}/{local}": held.splits for local in held.layers}
         for local, raw in held.layers.items():
             name = f"{block}/{local}"
-            if self._kind(name, raw) == BLOCK:
+            if self._kind(name, raw) in HOLDERS:
                 raise TensortideError(f"{self.path}, layer {name!r}: a block inside of a block cannot be read.")
             entry = self._decode(name, raw, Entry)
+            if split:
+                entry = msgspec.structs.replace(entry, splits=held.splits)
             self._put(name, entry, tuple(f"{block}/{parent}" for parent in entry.parents) or held.parents)
+        if split and not held.endpoint:
+            return
         if f"{block}/{held.endpoint}" not in self.entries:
             raise TensortideError(
                 f"{self.path}, block {block!r}: its endpoint {held.endpoint!r} is none of its layers."
@@ -159,15 +171,19 @@ class _Expansion:
     def _put(self, name: str, entry: Entry, parents: tuple[str, ...]) -> None:
         if name in self.entries:
             raise TensortideError(f"{self.path}: two layers are called {name!r}.")
-        ends = tuple(self._ends.get(parent, parent) for parent in parents)  # a block stands for its endpoint
-        self.entries[name] = msgspec.structs.replace(entry, parents=ends)
+        ends: list[str] = []
+        for reference in parents:
+            parent, _, part = reference.partition("@")
+            parent = self._ends.get(parent, parent)  # a block stands for its endpoint
+            ends += [parent] * (self.split.get(parent, 1) if part == "all" else 1)
+        self.entries[name] = msgspec.structs.replace(entry, parents=tuple(ends))
 
     def _kind(self, name: str, raw: msgspec.Raw) -> str:
         kind = self._decode(name, raw, _Typed).type
         if kind in REFUSED:
             raise TensortideError(f"{self.path}, layer {name!r}: {kind} is not predicted: {REFUSED[kind]}.")
-        if kind not in KINDS and kind != BLOCK:
-            known = (*KINDS, BLOCK)
+        if kind not in KINDS and kind not in HOLDERS:
+            known = (*KINDS, *HOLDERS)
             near = difflib.get_close_matches(kind, known, n=3) or known
             raise TensortideError(
                 f"{self.path}, layer {name!r}: Paleo has no layer of type {kind!r}.\nNear names: {', '.join(near)}."

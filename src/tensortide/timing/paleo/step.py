@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tensortide.errors import TensortideError
+from tensortide.timing.paleo.layers import Layer
 from tensortide.timing.paleo.nets import Net
 from tensortide.timing.paleo.parts import BYTES, Work, parts
 from tensortide.timing.paleo.presets import PLATFORMS, PaleoDevice, Platform, find_device, find_platform
@@ -68,16 +70,20 @@ def step(
         overlap: let computation and memory of a layer overlap, as Paleo's option of a pipeline does.
 
     Raises:
-        TensortideError: an unknown name, or shapes that do not fit at this batch.
+        TensortideError: an unknown name, shapes that do not fit at this batch, or layers split over workers.
     """
+    if net.split:
+        raise TensortideError(f"{net.name}: layers are split over workers: ``hybrid`` predicts that, not one device.")
     device, platform = find_device(device), find_platform(platform)
-    timed = []
-    for layer in net.layers(batch):
-        of = parts(layer)
-        timed.append(LayerTime(layer.name, *(part_time(part, device, platform) for part in of)))
+    timed = tuple(layer_time(layer, device, platform) for layer in net.layers(batch))
     forward = sum(layer.forward.together(overlap) for layer in timed)
     backward = sum(layer.backward(overlap) for layer in timed)
-    return StepTime(tuple(timed), forward, backward, update_time(net.params(), device))
+    return StepTime(timed, forward, backward, update_time(net.params(), device))
+
+
+def layer_time(layer: Layer, device: PaleoDevice, platform: Platform) -> LayerTime:
+    """Milliseconds of the parts of ``layer``."""
+    return LayerTime(layer.name, *(part_time(part, device, platform) for part in parts(layer)))
 
 
 def part_time(work: Work, device: PaleoDevice, platform: Platform) -> PartTime:
