@@ -73,7 +73,9 @@ def step(
         TensortideError: an unknown name, shapes that do not fit at this batch, or layers split over workers.
     """
     if net.split:
-        raise TensortideError(f"{net.name}: layers are split over workers: ``hybrid`` predicts that, not one device.")
+        raise TensortideError(
+            f"{net.name}: layers are split over workers: paleo.hybrid predicts that, on many devices."
+        )
     device, platform = find_device(device), find_platform(platform)
     timed = tuple(layer_time(layer, device, platform) for layer in net.layers(batch))
     forward = sum(layer.forward.together(overlap) for layer in timed)
