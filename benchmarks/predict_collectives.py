@@ -5,8 +5,9 @@
 *Ranks*: NCCL within a node, in half precision, by the newest library of each system. Four constants of each device and
 kind are fitted to two and eight ranks, and predict four. Baselines: the bound of the datasheet's link (1 us a hop, ring
 or tree), and a sweep of two and eight ranks, interpolated. Intervals come from the other devices. *Devices*: all
-collectives of a device by the constants of the other devices with its fabric. *Nodes*: all-reduces over nodes of A100s,
-by the rate that send and receive between two of these nodes reach; how many NICs a node has is not known.
+collectives of a device by the constants of the other devices with its fabric. *Libraries*: the constants that ship,
+which are fitted to the first of these rows, on all of them. *Nodes*: all-reduces over nodes of A100s, by the rate that
+send and receive between two of these nodes reach; how many NICs a node has is not known.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def measure(run: harness.Run) -> None:
     measured = nccl()
     ranks(run, [each for each in measured if each.device in TESTED])
     devices(run, measured)
+    libraries(run)
     nodes(run)
 
 
@@ -130,6 +132,31 @@ def devices(run: harness.Run, measured: Sequence[Collectives]) -> None:
     rows = list(table.rows)
     means = {name: sum(row[name] for row in rows) / len(rows) for name in ("bound", "ours", "held", "width")}
     table.add({"device": "mean", "count": sum(row["count"] for row in rows)} | means)
+
+
+def libraries(run: harness.Run) -> None:
+    table = run.table(
+        {
+            "library": "{library}",
+            "collectives": "{count:,}",
+            "error, mean": "{error:.1%}",
+            "in the interval": "{held:.1%}",
+            "log width": "{width:.2f}",
+        },
+        key=("library",),
+        title="NCCL of other versions and dtypes on nine devices, by the constants that ship",
+    )
+    for older, dtype in ((False, "half"), (True, "half"), (False, "int8"), (True, "int8")):
+        found, ns = [], []
+        for each in nccl(dtype, older=older)[: 1 if run.smallest else None]:
+            where = cluster(each.device)
+            for ranks, nbytes, time in zip(*(column.tolist() for column in each[-3:]), strict=True):
+                found.append(predict_collective(each.kind, int(nbytes), int(ranks), where).estimate)
+                ns.append(time)
+        held = coverage([one.low_ns for one in found], [one.high_ns for one in found], ns)
+        row = {"library": f"{'older' if older else 'newest'}, {dtype}", "count": len(ns)}
+        error = _error(np.array([one.time_ns for one in found]), np.array(ns))
+        table.add(row | {"error": error, "held": held.share, "width": held.log_width})
 
 
 def nodes(run: harness.Run) -> None:

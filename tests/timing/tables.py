@@ -223,15 +223,15 @@ _PAIRS = {"a100_dgx": "A100-SXM-80GB", "h100_dgx": "H100-SXM-80GB"}
 of A100 and H100 are the same: at least one is misnamed, and they are left out."""
 
 
-def nccl(dtype: str = "half") -> list[Collectives]:
-    """Collectives within a node, of the newest library on each system."""
+def nccl(dtype: str = "half", *, older: bool = False) -> list[Collectives]:
+    """Collectives within a node, of the newest library on each system, or of all ``older`` ones."""
     found: dict[tuple[str, str], list[tuple[int, int, float]]] = defaultdict(list)
     kept = [row for row in rows("aiconfigurator_nccl") if row["nccl_dtype"] == dtype]
     newest: dict[str, tuple[int, ...]] = {}
     for row in kept:
         newest[row["system"]] = max(newest.get(row["system"], ()), _version(row))
     for row in kept:
-        if _version(row) == newest[row["system"]]:
+        if (_version(row) < newest[row["system"]]) == older:
             kind = _NCCL_KINDS.get(row["op_name"], row["op_name"])
             nbytes = {"half": 2, "int8": 1}[dtype] * int(row["message_elems"])
             found[row["system"], kind].append((int(row["num_gpus"]), nbytes, 1e6 * float(row["latency_ms"])))
