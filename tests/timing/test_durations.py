@@ -73,7 +73,7 @@ def test_a_file_gives_back_what_was_saved(
 
 def test_the_file_says_what_it_is(tmp_path: Path) -> None:
     written = json.loads(save_durations(of(chain()), tmp_path / "d.json").read_text())
-    assert (written["format"], written["version"]) == ("tensortide durations", 2)
+    assert (written["format"], written["version"]) == ("tensortide durations", 3)
     assert written["durations"]["ns"] == [100, 101]
 
 
@@ -89,7 +89,7 @@ def changed(tmp_path: Path, **changes: object) -> Path:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 3}, "has durations format 3; this release reads 1 and 2"),
+        ({"version": 4}, "has durations format 4; this release reads 1 and 2 and 3"),
         ({"kind": "guessed"}, r"does not hold valid durations: .*guessed"),
         ({"ns": [100, -1]}, "does not hold valid durations"),
         ({"ns": [100, 1.5]}, "does not hold valid durations"),

@@ -23,7 +23,7 @@ from tensortide.formulas.invert import solve
 from tensortide.shown import Shown
 from tensortide.timing.catalogue import Device
 from tensortide.timing.machine import Machine, MachineDevice, Roof
-from tensortide.timing.roofline import Efficiency
+from tensortide.timing.models.constants import Constants
 
 BATCH_FACTOR = Fraction(3, 2)
 """Time per sample is least near this multiple of the batch at which compute and memory balance."""
@@ -137,7 +137,7 @@ PPOPP19 = Machine(
             Device(name="ppopp19", fp32_tflops=15.67, memory_gbytes=32, memory_gbytes_per_s=898), 32 * 10**9
         )
     },
-    efficiency=Efficiency(0.8, 0.7, 0.0, "as the source assumes"),
+    constants=Constants(0.8, 0.7, 0.0, note="as the source assumes"),
 )
 """The accelerator of the source's projections."""
 

@@ -13,8 +13,8 @@ from tensortide.timing.durations import (
     load_durations,
     save_durations,
 )
+from tensortide.timing.estimate import estimate
 from tensortide.timing.machine import LINKS, Link, Machine, MachineDevice, Roof, link, machine
-from tensortide.timing.roofline import estimate
 
 __all__ = [
     "DEFAULT",

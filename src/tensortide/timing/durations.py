@@ -15,6 +15,7 @@ import msgspec
 from tensortide.errors import GraphError, GraphFileError
 from tensortide.graph.file import SUFFIX as GRAPH_SUFFIX
 from tensortide.graph.model import Graph
+from tensortide.timing.estimates import UNKNOWN, Bound, Estimate, Provenance
 from tensortide.versioned import Format
 from tensortide.write import write_file
 
@@ -109,7 +110,37 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         return (self.min_ns, self.p90_ns, self.samples, self.wall_ns, self.thread_ns)
 
 
-FORMAT = Format("durations", "tensortide durations", (1, 2), GraphFileError, "make it again")
+class ForecastRow(msgspec.Struct, frozen=True):
+    """One predicted Work: its family, the half-widths of its 80 % interval in natural logarithms, its provenance, the
+    model that predicted it, and what bounds it."""
+
+    family: str
+    below: float
+    above: float
+    provenance: Provenance
+    model: str
+    bound: Bound
+
+    def estimate(self, ns: float) -> Estimate:
+        """The time ``ns`` of one run, with its interval.
+
+        Errors are common to a family whose constants were fitted on the device; on another device to all that the same
+        rate bounds.
+        """
+        if self.provenance is Provenance.UNKNOWN:
+            return UNKNOWN
+        common = self.family if self.provenance < Provenance.EXTRAPOLATED else self.bound
+        return Estimate.of(ns, self.below, self.above, self.provenance, common)
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """Rows of distinct Works, and for each op of the graph the ``index`` of its row."""
+
+    rows: tuple[ForecastRow, ...]
+    index: Counts
+
+
+FORMAT = Format("durations", "tensortide durations", (1, 2, 3), GraphFileError, "make it again")
 SUFFIX = ".durations.json"
 
 
@@ -119,7 +150,7 @@ class Durations(msgspec.Struct, frozen=True):
     ``kind`` says how they are known, ``source`` says it in words: which device, which model, how often measured.
     ``unknown`` counts the ops that no rule prices and whose time is a stand-in. ``graph`` is the ``identity`` of the
     Graph whose ops these are. An op in a loop takes its time once per iteration. ``measurement`` describes how
-    they were measured.
+    they were measured, ``forecast`` what predicted ones rest on.
     """
 
     ns: Counts
@@ -128,6 +159,7 @@ class Durations(msgspec.Struct, frozen=True):
     unknown: Count = 0
     graph: str = ""
     measurement: Measurement | None = None
+    forecast: Forecast | None = None
 
     def __post_init__(self) -> None:
         if (total := sum(self.ns)) >= _MOST_NS:
@@ -200,6 +232,9 @@ def _check_columns(durations: Durations) -> None:
         all(len(column) in (0, count) for column in found.columns()) and all(0 <= i < count for i in found.stand_ins)
     ):
         raise ValueError("its tables are not of one entry per op")
+    forecast = durations.forecast
+    if forecast is not None and (len(forecast.index) != count or max(forecast.index, default=-1) >= len(forecast.rows)):
+        raise ValueError("its forecast is not of one row per op")
 
 
 def beside(graph_file: str | os.PathLike[str]) -> Path:

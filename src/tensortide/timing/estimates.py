@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Hashable, Mapping
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -29,6 +29,9 @@ class Provenance(enum.IntEnum):
     def __str__(self) -> str:
         return "physics only" if self is Provenance.PHYSICS else self.name.lower()
 
+
+Bound: TypeAlias = Literal["compute", "memory", "launch", "host"]
+"""What limits an op: arithmetic, bytes, its launch, or, of one that launches nothing, the host."""
 
 COMMON = 0.7
 """Share of the variance of an op's log residual that is common to the ops of its family: a wrong constant shifts all

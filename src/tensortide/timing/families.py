@@ -73,7 +73,7 @@ class Family(NamedTuple):
 
 
 FAMILIES = (
-    Family("mm", "=mm =_scaled_mm", _product),
+    Family("mm", "=mm =_scaled_mm =_int_mm", _product),
     Family("addmm", "=addmm =_addmm_activation", _product),
     Family("bmm", "=bmm =baddbmm", _product),
     Family("linear", "=linear =mkldnn_linear", _linear),
@@ -159,11 +159,12 @@ def _kind(op: OpView, cost: Cost) -> str:
     if cost.macs:
         return OTHER_COMPUTE
     largest = max((int(tensor.numel) for tensor in op.inputs), default=0)
-    if "pointwise" in op.call.tags:
+    results = [int(tensor.numel) for tensor in op.outputs]
+    if "pointwise" in op.call.tags or (cost.flops and results and min(results) >= largest):
         return "transcendental" if cost.transcendentals else "pointwise"
     if not cost.flops:
         return "copy"
-    return "reduction" if REDUCED * sum(int(tensor.numel) for tensor in op.outputs) <= largest else OTHER_MEMORY
+    return "reduction" if REDUCED * sum(results) <= largest else OTHER_MEMORY
 
 
 def _sub_family(op: OpView, dims: Dimensions, read: Dims) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from tensortide.errors import TensortideError
 from tensortide.timing.catalogue import Device, device
-from tensortide.timing.roofline import Efficiency, efficiency
+from tensortide.timing.models.constants import Constants, chosen, for_device
 from tensortide.units import parse_bytes
 
 SAFETY = Fraction(5, 2)
@@ -131,13 +131,13 @@ class Machine(msgspec.Struct, frozen=True):
     """``devices`` by the names that graphs use (``cuda:0``), and the ``links`` from each device to a tier of memory.
 
     Each link has two copy engines, out and in, which run side by side with each other, with other links and with
-    compute. ``efficiency`` replaces that of the architecture.
+    compute. ``constants`` replace those of matrix products on the architecture.
     """
 
     name: str
     devices: Mapping[str, MachineDevice]
     links: tuple[Link, ...] = ()
-    efficiency: Efficiency | None = None
+    constants: Constants | None = None
 
     def lanes(self, device: str) -> tuple[str, ...]:
         """The queues of work of ``device``: its own, then those of the copy engines of each link."""
@@ -146,7 +146,8 @@ class Machine(msgspec.Struct, frozen=True):
     def roof(self) -> Roof:
         """The attained fp32 rates of the first device. Raises TensortideError if the catalogue does not have them."""
         first = next(iter(self.devices.values()))
-        row, constants = first.row, self.efficiency or efficiency(first.row)
+        row = first.row
+        constants = self.constants or chosen(for_device(row), row, "mm")
         if row.fp32_tflops is None:
             raise TensortideError(f"the fp32 rate of {row.name} is unknown")
         return Roof(

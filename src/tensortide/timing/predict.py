@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from tensortide.timing.catalogue import Device
-from tensortide.timing.estimates import UNKNOWN, Estimate, Provenance
+from tensortide.timing.estimates import Bound, Provenance
 from tensortide.timing.families import VIEW
 from tensortide.timing.intervals import WIDE, Pool
 from tensortide.timing.models import constants, learned
@@ -44,14 +44,7 @@ class Prediction(NamedTuple):
     above: float
     provenance: Provenance
     model: str
-    bound: str
-
-    @property
-    def estimate(self) -> Estimate:
-        """The same as a value that adds; UNKNOWN if no rule prices the op."""
-        if self.provenance is Provenance.UNKNOWN:
-            return UNKNOWN
-        return Estimate.of(self.ns, self.below, self.above, self.provenance, self.work.family)
+    bound: Bound
 
 
 @functools.cache
@@ -112,18 +105,17 @@ def _prediction(work: Work, ns: float, model: str, table: Columns, row: int) -> 
     below, above = _half(_pool(key, provenance), ns)
     if device.tdp_watts is not None and device.tdp_watts <= LOW_POWER_WATTS and provenance > Provenance.MEASURED:
         below, above = max(below, THROTTLED), max(above, THROTTLED)
-    bound = (
-        "launch"
-        if max(compute, memory) < ns / 2 and ns < LAUNCH_BOUND_NS
-        else "compute"
-        if compute > memory
-        else "memory"
-    )
-    return Prediction(work, ns, below, above, provenance, model, bound)
+    return Prediction(work, ns, below, above, provenance, model, _bound(compute, memory, ns))
 
 
 LAUNCH_BOUND_NS = 20_000
 """Longer ops are bound by something else than their launch, however far they are from peak."""
+
+
+def _bound(compute: float, memory: float, ns: float) -> Bound:
+    if max(compute, memory) < ns / 2 and ns < LAUNCH_BOUND_NS:
+        return "launch"
+    return "compute" if compute > memory else "memory"
 
 
 def _provenance(device: Device, work: Work, model: str) -> Provenance:

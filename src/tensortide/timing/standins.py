@@ -11,7 +11,7 @@ from tensortide.errors import UnknownCost
 from tensortide.graph.model import Graph
 from tensortide.timing.catalogue import Device
 from tensortide.timing.durations import Ceilings, Durations, Measurement, identity, sample
-from tensortide.timing.roofline import estimate
+from tensortide.timing.estimate import estimate
 
 _LARGE = 1 << 20
 """Bytes from which on an op's duration reveals the memory's bandwidth."""

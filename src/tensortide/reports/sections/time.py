@@ -18,6 +18,7 @@ from tensortide.reports.sections import Step
 from tensortide.reports.sections.assumed import brief
 from tensortide.reports.sections.modules import OUTSIDE_PATH, ROOT_PATH
 from tensortide.timing import Durations, Measurement, Platform
+from tensortide.timing.estimates import Bound, Estimate
 from tensortide.units import format_percent, format_seconds
 
 __all__ = ["ORDER", "document", "of_step", "section"]
@@ -105,7 +106,7 @@ def section(step: Step, durations: Durations) -> Section:
     """Make the section of ``durations``, which are those of the ops of ``step``."""
     graph, found, phases = step.graph, durations.measurement, step.phases
     ops = _timed(step, durations)
-    blocks: list[AnyBlock] = [*_explained(durations, sum(op.total_ns for op in ops))]
+    blocks: list[AnyBlock] = [*_explained(durations, [op.calls for op in ops], sum(op.total_ns for op in ops))]
     blocks.append(_table("phases", "By phase", "Phase", ops, lambda i: (phases[i], "", ""), None))
     blocks.append(_table("ops", "By op", "Op", ops, lambda i: (shown(graph[i].name), "", phases[i]), step.top))
 
@@ -135,11 +136,12 @@ def _timed(step: Step, durations: Durations) -> list[_Timed]:
 # -- the whole step ---------------------------------------------------------------------------------
 
 
-def _explained(durations: Durations, ops_ns: int) -> Iterator[AnyBlock]:
+def _explained(durations: Durations, calls: Sequence[int], ops_ns: int) -> Iterator[AnyBlock]:
     """Show what the step is made of, and how far that explains it."""
     found = durations.measurement
     if found is None:
-        yield Facts(rows=(Fact("ops", "Ops", ops_ns, "ns"), Fact("source", "Source", durations.source, data=True)))
+        source = Fact("source", "Source", durations.source, data=True)
+        yield Facts(rows=(*_forecast(durations, calls, ops_ns), source))
         return
     explained = ops_ns + sum(found.overhead_ns.values())
     step, hooked = found.step, found.hooked
@@ -169,6 +171,40 @@ def _explained(durations: Durations, ops_ns: int) -> Iterator[AnyBlock]:
     yield Facts(rows=(*rows, *_conditions(durations, found)))
     if missed is not None and abs(missed) > WITHIN:
         yield Note(text=_unexplained(found), kind="warning")
+
+
+BOUNDS: tuple[tuple[Bound, str], ...] = (
+    ("compute", "arithmetic"),
+    ("memory", "bytes"),
+    ("launch", "launches"),
+    ("host", "views, on the host"),
+)
+
+
+def _forecast(durations: Durations, calls: Sequence[int], ops_ns: int) -> Iterator[Fact]:
+    """Show the time of predicted ops with its interval, what bounds them, and what the prediction rests on."""
+    forecast = durations.forecast
+    if forecast is None:
+        yield Fact("ops", "Ops", ops_ns, "ns")
+        return
+    total, runs = Estimate(), Counter[tuple[int, int]]()
+    for row, ns, times in zip(forecast.index, durations.ns, calls, strict=True):
+        runs[row, ns] += times
+    bounds = Counter[str]()
+    for (row, ns), times in runs.items():
+        total += forecast.rows[row].estimate(ns) * times
+        bounds[forecast.rows[row].bound] += ns * times
+    low, high = round(total.low_ns), round(total.high_ns)
+    known = f"; {total.unknown:,} ops of unknown time are in neither" if total.unknown else f"; {total.provenance}"
+    yield Fact("ops", "Ops", ops_ns, "ns", f"{_time(low)} to {_time(high)} in 8 of 10 cases{known}")
+    yield Fact("low", "", low, "ns", data=True)
+    yield Fact("high", "", high, "ns", data=True)
+    for bound, name in BOUNDS:
+        if bounds[bound]:
+            share = format_percent(bounds[bound], ops_ns)
+            yield Fact(f"bound_{bound}", f"bound by {name}", bounds[bound], "ns", share, level=1)
+    for provenance, time in sorted(total.by_provenance_ns.items()):
+        yield Fact(f"provenance_{provenance.name.lower()}", "", round(time), "ns", data=True)
 
 
 def _conditions(durations: Durations, found: Measurement) -> Iterator[Fact]:

@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 
 
 _PRODUCTS = frozenset(name + size for name in ("mm", "addmm", "bmm", "linear") for size in ("", "_small"))
-_HALF = frozenset({"bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "tf32"})
+_HALF = frozenset({"bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8", "tf32"})
 
 _CONVOLUTIONS = frozenset(
     f"convolution{way}_{kind}" for way in ("", "_backward") for kind in ("1x1", "kxk", "depthwise")

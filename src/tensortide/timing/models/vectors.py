@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 FAMILIES = ("pointwise", "transcendental", "normalization", "softmax")
 VECTOR_FEATURES = 13
+LINE = 1024.0
+"""Columns that pointwise ops are taken to have: they do not see the shape of their operands."""
 
 
 def vector_features(columns: Columns) -> tuple[Floats, Floats]:
@@ -23,12 +25,14 @@ def vector_features(columns: Columns) -> tuple[Floats, Floats]:
 
     device = columns.device
     _, rows, width, operands = columns.dims.T
+    kind = np.array([FAMILIES.index(family) for family in columns.families], dtype=float)
+    shapeless = kind <= FAMILIES.index("transcendental")
+    rows, width = np.where(shapeless, rows * width / LINE, rows), np.where(shapeless, LINE, width)
     units, cache = compute_units(device), last_level_bytes(device)
     count = len(rows)
     logs = [rows, width, columns.memory_ns, columns.nbytes / cache, rows * width / units]
     rate = 1000 * (device.fp32_tflops or 1.0)
     constants = (units, cache, device.memory_gbytes_per_s, rate / device.memory_gbytes_per_s)
     logs += [np.full(count, float(constant)) for constant in constants]
-    kind = np.array([FAMILIES.index(family) for family in columns.families], dtype=float)
     plain = [kind, operands, rows / units, columns.item]
     return np.column_stack([*map(np.log, logs), *plain]), columns.memory_ns

@@ -1,0 +1,79 @@
+"""Durations of a graph's ops on a device that need not be here: predictions of their Works."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensortide.cost import Resolver
+from tensortide.graph.model import Graph
+from tensortide.timing.catalogue import Device
+from tensortide.timing.durations import Durations, Forecast, ForecastRow, identity
+from tensortide.timing.estimates import Provenance
+from tensortide.timing.families import works
+from tensortide.timing.models.constants import UNCALIBRATED
+from tensortide.timing.models.tiles import LOW_POWER_WATTS
+from tensortide.timing.predict import Prediction, predict
+from tensortide.timing.work import Work
+
+
+def estimate(graph: Graph, device: Device, *, resolver: Resolver | None = None, tf32: bool = False) -> Durations:
+    """Durations of the ops of ``graph`` on ``device``, as if each had the device to itself.
+
+    Each op has an 80 % interval and a provenance (``Durations.forecast``); the models, and how far they are off, are in
+    docs/prediction.md. An op that no rule prices, or in a dtype whose rate the catalogue does not have, takes the time
+    of its bytes and is counted in ``unknown``. Views take what they cost the host.
+
+    Args:
+        graph: any Graph; of one with sizes as formulas their values count.
+        device: of the catalogue (``tensortide.timing.device``) or your own.
+        resolver: asked for the cost of ops that have no rule; see ``tensortide.cost.count``.
+        tf32: whether fp32 products use the tf32 units, where the device has some.
+    """
+    found, index = works(graph, resolver)
+    if tf32 and device.tf32_tflops is not None:
+        found = [work._replace(dtype="tf32") if _runs_in_tf32(work) else work for work in found]
+    predictions = predict(found, device)
+    times = [max(1, round(each.ns)) for each in predictions]
+    unknown = sum(predictions[row].provenance is Provenance.UNKNOWN for row in index)
+    forecast = Forecast(tuple(map(_row, predictions)), tuple(index))
+    source = _source(device, predictions, tf32)
+    return Durations(tuple(times[row] for row in index), source, "estimated", unknown, identity(graph), None, forecast)
+
+
+def _runs_in_tf32(work: Work) -> bool:
+    return work.dtype == "float32" and work.matrix_flops > 0
+
+
+def _row(found: Prediction) -> ForecastRow:
+    return ForecastRow(found.work.family, found.below, found.above, found.provenance, found.model, found.bound)
+
+
+_SHOWN = ("bf16", "fp16", "fp32")
+
+
+def _source(device: Device, predictions: Sequence[Prediction], tf32: bool) -> str:
+    """Name the device, the rates that the predictions rest on, and what makes them doubtful."""
+    rates = [(mode, getattr(device, f"{mode}_tflops")) for mode in (*_SHOWN, *(["tf32"] if tf32 else []))]
+    figures = [f"{mode} {rate:g} TFLOP/s" for mode, rate in rates if rate]
+    figures.append(f"{device.memory_gbytes_per_s:g} GB/s")
+    name = device.name if device.name.startswith(device.vendor) else f"{device.vendor} {device.name}"
+    return f"predicted for {name} ({_origin(device)}: {', '.join(figures)}{_caution(device, predictions)})"
+
+
+def _caution(device: Device, predictions: Sequence[Prediction]) -> str:
+    if device.kind == "cpu":
+        return f"; {UNCALIBRATED}"
+    cautions = []
+    if device.tdp_watts is not None and device.tdp_watts <= LOW_POWER_WATTS:
+        cautions.append(f"at {device.tdp_watts:g} W it may not hold its clock")
+    if not any(each.provenance is Provenance.INTERPOLATED for each in predictions):
+        cautions.append("by models of other devices")
+    return "".join(f"; {caution}" for caution in cautions)
+
+
+def _origin(device: Device) -> str:
+    if not device.compute_source and not device.memory_source:
+        return "figures of your own"
+    if device.kind == "cpu":
+        return "catalogue"
+    return "datasheet, from memory" if "DOC" in device.compute_source + device.memory_source else "datasheet"
