@@ -96,8 +96,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("errors")
     (path / "w.py").write_text(WORKLOADS)
     (path / "syntax.py").write_text("def f(:\n")
-    (path / "imports.py").write_text("import not_there_at_all\n")
-    (path / "exits.py").write_text("raise SystemExit(4)\n")
+    (path / "imports.py").write_text("import not_there_at_all\ndef f(): pass\n")
+    (path / "exits.py").write_text("raise SystemExit(4)\ndef f(): pass\n")
     (path / "junk.tide").write_bytes(b"\x80\x04K\x01." * 50)
     done = tensortide(path, "capture", "w.py:ok", "-o", "ok.tide")
     assert done.returncode == 0, done.stderr

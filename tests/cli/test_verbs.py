@@ -67,7 +67,7 @@ def test_memory_names_what_is_alive_at_the_peak(folder: Path) -> None:
     assert "x_ns" in curve
     text = run(folder, "memory", "gpt2.tide")
     assert "Resident at the peak" in text
-    assert "roofline of NVIDIA A100" in text
+    assert "predicted for NVIDIA A100" in text
 
 
 def test_explain_shows_rule_and_substitution(folder: Path) -> None:
@@ -117,7 +117,7 @@ def test_report_writes_every_format(folder: Path) -> None:
         assert f"wrote {name}" in text
     trace = json.loads((folder / "t.json").read_text())
     assert trace["traceEvents"]
-    assert "roofline of NVIDIA A100" in trace["otherData"]["subtitle"]
+    assert "predicted for NVIDIA A100" in trace["otherData"]["subtitle"]
 
 
 def test_csv_writes_the_main_table_and_those_that_are_named(folder: Path) -> None:

@@ -33,9 +33,9 @@ def shape_reads(size: Callable[[int], int]) -> Iterator[None]:
 
         return reading
 
-    plain = torch._C.TensorBase
+    plain: Any = torch.Tensor.__base__
     replaced: dict[str, Any] = {name: read(getattr(plain, name)) for name in ("size", "numel", "nelement")}
-    replaced["shape"] = property(read(plain.shape.__get__))  # type: ignore[attr-defined]
+    replaced["shape"] = property(read(plain.shape.__get__))
     for name, method in replaced.items():
         setattr(torch.Tensor, name, method)
     try:
