@@ -104,7 +104,7 @@ def test_a_step_that_logs_is_captured_and_says_what_it_assumed(capsys: pytest.Ca
     assert "torch.isfinite(loss) taken as True at " in said
     assert "torch.isnan(loss).any() taken as False, loss > 1e6 taken as False at " in said
     assert "loss.item() taken as 1.0 at " in said
-    assert said.endswith("other values do not change the ops of the step")
+    assert said.endswith("no other value that was tried changes the ops of the step")
     assert ops(graph) == ops(capture(logging, real=True))
     assert "2.000" not in capsys.readouterr().out  # another value was tried in silence
 
@@ -113,6 +113,67 @@ def test_a_branch_that_depends_on_a_value_says_so() -> None:
     (said,) = capture(clipping).meta.assumptions
     assert said.startswith("norm > 1 taken as False at ")
     assert "; the ops of the step depend on it: with True, " in said
+
+
+def skipping() -> Step:
+    model, x = nn.Linear(16, 4), torch.randn(8, 16)
+
+    def step() -> None:
+        loss = model(x).pow(2).mean()
+        if not math.isnan(loss.item()):
+            loss.backward()
+
+    return step
+
+
+def layer_of_the_largest_norm() -> Step:
+    model, x = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16)), torch.randn(8, 16)
+
+    def step() -> None:
+        norms = [p.detach().norm().item() for p in model.parameters()]
+        loss = model(x).mean()
+        for _ in range(norms.index(max(norms))):
+            loss = loss * 2
+        loss.backward()
+
+    return step
+
+
+def keeping() -> Step:
+    model, x = nn.Linear(16, 16), torch.randn(8, 16)
+
+    def step() -> None:
+        large: torch.Tensor | None = torch.zeros(1 << 20)
+        loss = model(x).mean()
+        if loss.item() > 3:
+            large = None
+        other = torch.zeros(1 << 20)
+        del large, other
+        loss.backward()
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("workload", "seen"),
+    [
+        (skipping, "with NaN, "),
+        (layer_of_the_largest_norm, "with a larger value, "),
+        (keeping, "with a larger value, the same ops with 4.0"),
+    ],
+)
+def test_guards_orders_and_memory_that_depend_on_a_value_are_seen(workload: Any, seen: str) -> None:
+    (said,) = capture(workload).meta.assumptions
+    assert f"; the ops of the step depend on it: {seen}" in said
+
+
+def test_a_check_of_a_library_on_its_arguments_is_not_turned() -> None:
+    def dropping() -> Step:
+        x = torch.randn(8, 16)
+        return lambda: nn.functional.dropout(x, min(0.5, x.sum().item() / 100))
+
+    (said,) = capture(dropping).meta.assumptions
+    assert said.endswith("no other value that was tried changes the ops of the step")
 
 
 @pytest.mark.parametrize("line_search", ["", "strong_wolfe"])

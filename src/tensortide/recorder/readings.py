@@ -58,7 +58,7 @@ class Reading:
 class Verdict(enum.StrEnum):
     """Answers to the question whether the ops of a step depend on a value."""
 
-    SAME = "other values do not change the ops of the step"
+    SAME = "no other value that was tried changes the ops of the step"
     DEPENDS = "the ops of the step depend on it"
     STOPS = "the step stops with another value"
     UNCHECKED = "whether the ops of the step depend on it was not checked"

@@ -1,40 +1,44 @@
 """Trials of other values in place of stand-ins, to find out which of them the ops of a step depend on.
 
-A trial runs the step once more. All numbers are tried together as larger and as smaller ones, and one by one if that
-changes the ops; then each condition is turned, and the comparisons of each number that is compared with something. What
-only a trial reaches is turned as well. Nothing here needs PyTorch.
+A trial runs the step once more. All numbers are tried together as larger and as smaller ones and as NaN, and one by one
+if that changes the ops; then each condition is turned, and the comparisons of each number that is compared with
+something. What only a trial reaches is turned as well. Nothing here needs PyTorch.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from tensortide.expr import computed, conditions
 from tensortide.graph.model import Graph
 from tensortide.recorder.readings import TRIED, UNCHECKED, Finding, Place, Reading, Use, Verdict
+from tensortide.units import format_bytes
 
 MOST_PLACES = 8
 """Most places that are tried one by one."""
 MOST_OPS = 400_000
 """Ops of all trials of one step, after which no other begins: about half a minute."""
 
-How = Literal["larger", "smaller", "turned", "true", "false"]
-"""A number becomes larger or smaller, a condition is turned, comparisons that are false become true, or the reverse."""
+How = Literal["larger", "smaller", "nan", "turned", "true", "false"]
+"""A number becomes larger, smaller or no number, a condition is turned, comparisons that are false become true, or the
+reverse."""
 _SAID: dict[How, str] = {
     "larger": "with a larger value",
     "smaller": "with a smaller value",
+    "nan": "with NaN",
     "turned": "with {}",
     "true": "where a comparison holds that does not",
     "false": "where a comparison does not hold that does",
 }
 
 Op = Sequence[object]
-"""Name of an op, and the shapes of its inputs and outputs."""
+"""Name of an op, the shapes of its inputs and outputs, and the bytes that are resident while it runs."""
 
 
 class Trial(NamedTuple):
@@ -64,9 +68,17 @@ Run = Callable[[Trial], Ran]
 
 
 def ops_of(graph: Graph) -> list[Op]:
-    """The ops of ``graph`` and the shapes they have, without the readings of values."""
-    ops = (op for op in graph if op.name != "aten._local_scalar_dense.default")
-    return [(op.name, [t.shape for t in op.inputs], [t.shape for t in op.outputs]) for op in ops]
+    """The ops of ``graph``, their shapes and what is resident beside them, without the readings of values."""
+    changes = [0] * (len(graph) + 2)
+    for storage in graph.storages:
+        changes[0 if storage.birth is None else storage.birth] += int(storage.nbytes)
+        changes[-1 if storage.death is None else storage.death] -= int(storage.nbytes)
+    resident = itertools.accumulate(changes)
+    ops = ((op, nbytes) for op, nbytes in zip(graph, resident, strict=False) if op.name != _READING)
+    return [(op.name, [t.shape for t in op.inputs], [t.shape for t in op.outputs], nbytes) for op, nbytes in ops]
+
+
+_READING = "aten._local_scalar_dense.default"
 
 
 _known: ContextVar[dict[object, dict[Place, Finding]] | None] = ContextVar("findings by places", default=None)
@@ -146,9 +158,9 @@ class _Trials:
         self._spent = 0
 
     def numbers(self, places: list[Place], most: int) -> dict[Place, Finding]:
-        """Try larger and smaller numbers: all at once, then one by one where that changes the ops."""
+        """Try larger and smaller numbers and NaN: all at once, then one by one where that changes the ops."""
         found = dict.fromkeys(places, Finding(Verdict.SAME))
-        hows: tuple[How, ...] = ("larger", "smaller")
+        hows: tuple[How, ...] = ("larger", "smaller", "nan")
         for how in hows:
             left = [place for place in places if found[place].verdict is Verdict.SAME]
             together = self._number(left, how) if left else Finding(Verdict.SAME)
@@ -226,6 +238,9 @@ def _difference(base: Sequence[Op], ops: Sequence[Op]) -> str:
     """What is different about ``ops``."""
     more = len(ops) - len(base)
     names, before = Counter(str(op[0]) for op in ops), Counter(str(op[0]) for op in base)
+    if names == before and [op[:3] for op in ops] == [op[:3] for op in base]:
+        peaks = (max((cast(int, op[3]) for op in each), default=0) for each in (base, ops))
+        return "the same ops with {1} of memory at their peak instead of {0}".format(*map(format_bytes, peaks))
     if names == before:
         return "other shapes" if [op[0] for op in ops] == [op[0] for op in base] else "another order of ops"
     changed = (names - before) if more >= 0 else (before - names)

@@ -60,6 +60,7 @@ class Trying:
         """Places of numbers and conditions."""
         self.last: Place | None = None
         """Place of the number that was read last."""
+        self._count = 0
 
     def value(self, place: Place, use: Use, value: Number, dtype: torch.dtype) -> Number:
         """The value to read at ``place`` instead of ``value``."""
@@ -71,7 +72,8 @@ class Trying:
             return value
         if use is Use.CONDITION:
             return typed(dtype, not value)
-        return _other(self.trial.how, self.trial.mild, value)
+        self._count += 1
+        return _other(self.trial.how, self.trial.mild, value, self._count)
 
     def turnable(self, value: Number) -> Any:
         """``value``, which has just been read, as a number whose comparisons are turned if the trial says so."""
@@ -80,6 +82,8 @@ class Trying:
             return value
 
         def asked(found: bool) -> bool:
+            if not reader(sys._getframe(2))[1]:  # a library that checks its arguments
+                return found
             self.compared.add(place)
             how = self.trial.how if place in self.trial.places else ""
             return (how == "true") or (found and how != "false") if how != "turned" else not found
@@ -87,15 +91,21 @@ class Trying:
         return turnable(value, asked)
 
 
-def _other(how: How, mild: bool, value: Number) -> Number:
-    """A larger or smaller number. An integer may be a size: it becomes no larger than what is harmless."""
+def _other(how: How, mild: bool, value: Number, count: int) -> Number:
+    """A larger or smaller number, or NaN; the larger ones rise from reading to reading, ``count``, as stand-ins fall.
+
+    An integer may be a size: it becomes no larger than what is harmless.
+    """
+    if how == "nan" and type(value) is float:
+        return math.nan
     if how not in ("larger", "smaller"):
         return value
     larger = how == "larger"
     if isinstance(value, Picked):
         return Picked(value + 1)
     if type(value) is float:
-        return (_MILD if larger else 1 / _LARGE) if mild else (_LARGE if larger else -_LARGE)
+        found = (_MILD if larger else 1 / _LARGE) if mild else (_LARGE if larger else -_LARGE)
+        return found * (1 + count / 100) if larger else found
     if mild:
         return int(value) + (1 if larger else -1)
     return _LARGE_INTEGER if larger else 0
