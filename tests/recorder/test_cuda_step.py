@@ -148,6 +148,21 @@ def test_hopper_prefers_cudnn_unless_it_is_switched_off() -> None:
     assert "aten._scaled_dot_product_flash_attention.default" in _ops(capture(flash, machine="h100"))
 
 
+def test_autocast_of_the_cpu_is_that_of_the_gpu_once_everything_is_moved_there() -> None:
+    def halves() -> Any:
+        model, x = torch.nn.Linear(16, 4), torch.randn(8, 16)
+
+        def step() -> None:
+            with torch.autocast("cpu", torch.bfloat16):
+                model(x).sum().backward()
+
+        return step
+
+    graph = capture(halves, device="cuda")
+    products = [op for op in graph if op.name.startswith("aten.addmm")]
+    assert [op.outputs[0].dtype for op in products] == ["bfloat16"]
+
+
 def test_autocast_and_scaler_are_those_of_cuda() -> None:
     def workload() -> Step:
         net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.LayerNorm(16)).cuda()

@@ -56,6 +56,15 @@ class _Placed(DeviceContext):
         return super().__torch_function__(func, types, args, kwargs)
 
 
+def _autocast_of_gpu(init: Callable[..., None]) -> Callable[..., None]:
+    def on_gpu(self: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kwargs: Any) -> None:
+        if device_type == "cpu":
+            device_type, dtype = "cuda", dtype or torch.get_autocast_dtype("cpu")
+        init(self, device_type, dtype, *args, **kwargs)
+
+    return on_gpu
+
+
 _OPTIMIZERS = str(Path(torch.optim.__file__).parent)
 
 
@@ -117,9 +126,12 @@ class CudaFakeMode(StepFakeMode):
 
     @contextlib.contextmanager
     def all_on_gpu(self) -> Iterator[None]:
-        """Have what names no device on the GPU: new tensors, and those of the user's that get a stand-in."""
+        """Have what names no device on the GPU: new tensors, and those of the user's that get a stand-in.
+
+        Autocasting of the CPU is that of the GPU, with the same dtype.
+        """
         self.moves_to_gpu = True
-        with _Placed(CUDA):
+        with _Placed(CUDA), replaced(torch.autocast, "__init__", _autocast_of_gpu(torch.autocast.__init__)):
             yield
 
     def stand_in(self, replace: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
