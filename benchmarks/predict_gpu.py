@@ -11,7 +11,6 @@ devices' training rows. Baselines: the roofline of the datasheet, and three cons
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import harness
 import numpy as np
@@ -23,6 +22,7 @@ from tensortide.timing.fit.constants import fit_constants
 from tensortide.timing.fit.held_out import held_out
 from tensortide.timing.fit.samples import Samples
 from tensortide.timing.intervals import Pool, coverage, pool
+from tensortide.timing.models.constants import Constants
 from tensortide.timing.models.kriging import correction
 from tensortide.timing.models.learned import KINDS_BY_NAME, Learned
 from tensortide.timing.rates import Columns, columns
@@ -68,7 +68,8 @@ def products(run: harness.Run, rounds: int) -> None:
         others = [each for each in measured if each.device.arch != arch]
         model = fit_learned("matrix_16bit", others, rounds=rounds)
         known = pool(*held_out(others, lambda some: fit_learned("matrix_16bit", some, rounds=rounds)))
-        pooled = _pooled(others)
+        pooled = fit_constants(others)
+        assert pooled is not None
         for each in (each for each in measured if each.device.arch == arch):
             table.add(_product_row(each, model, known, pooled))
     names = ("roofline", "constants", "mean", "median", "adapted", "held", "width")
@@ -78,7 +79,7 @@ def products(run: harness.Run, rounds: int) -> None:
     })  # fmt: skip
 
 
-def _product_row(each: Samples, model: Learned, known: Pool, pooled: tuple[float, float, float]) -> harness.Row:
+def _product_row(each: Samples, model: Learned, known: Pool, pooled: Constants) -> harness.Row:
     found = np.fmax(model.predict(each.columns), each.columns.compute_ns)
     residuals = np.log(each.ns / found)
     halves = [known.of(float(ns)) for ns in found]
@@ -92,26 +93,17 @@ def _product_row(each: Samples, model: Learned, known: Pool, pooled: tuple[float
         fitted = correction(each.where(chosen).columns, residuals[chosen])
         rest = each.where(~chosen)
         adapted.append(_error(found[~chosen] * fitted.factor(rest.columns), rest.ns))
-    compute, memory, launch = pooled
-    constants = launch + np.fmax(each.columns.compute_ns / compute, each.columns.memory_ns / memory)
     return {
         "device": each.device.name,
         "count": len(each),
         "roofline": _error(_roofline(each.columns), each.ns),
-        "constants": _error(constants, each.ns),
+        "constants": _error(pooled.ns(each.columns), each.ns),
         "mean": _error(found, each.ns),
         "median": float(np.median(np.abs(found / each.ns - 1))),
         "adapted": sum(adapted) / len(adapted),
         "held": held.share,
         "width": held.log_width,
     }
-
-
-def _pooled(measured: Sequence[Samples]) -> tuple[float, float, float]:
-    parts = [(each.columns.compute_ns, each.columns.memory_ns, each.ns) for each in measured]
-    fitted = fit_constants(*map(np.concatenate, zip(*parts, strict=True)))
-    assert fitted is not None
-    return fitted.compute, fitted.memory, fitted.launch_ns
 
 
 def _roofline(table: Columns) -> Floats:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from tensortide.timing.collectives.constants import Constants as CollectiveConstants
 from tensortide.timing.collectives.constants import Shipped
@@ -56,7 +55,6 @@ from tests.timing.tables import (  # noqa: E402
 )
 
 SHIPPED = ROOT / "src/tensortide/timing/shipped"
-Floats = NDArray[np.float64]
 
 
 def train(kind: str, measured: Sequence[Samples], *, weigh_time: bool = False) -> dict[str, Pool]:
@@ -78,7 +76,7 @@ def constants(tables: Mapping[str, Sequence[Samples]]) -> dict[str, dict[str, Co
     """Fit the constants of each family of ``tables``: pooled, and by architecture."""
     found: dict[str, dict[str, Constants]] = {ANY: {ANY: REST}}
     for family, measured in tables.items():
-        pooled = _fitted(measured, None)
+        pooled = _fitted(measured)
         found[ANY][family] = pooled
         for arch in dict.fromkeys(each.device.arch for each in measured):
             own = [each for each in measured if each.device.arch == arch]
@@ -86,10 +84,8 @@ def constants(tables: Mapping[str, Sequence[Samples]]) -> dict[str, dict[str, Co
     return found
 
 
-def _fitted(measured: Sequence[Samples], pooled: Constants | None) -> Constants:
-    parts = [(each.columns.compute_ns, each.columns.memory_ns, each.ns) for each in measured]
-    devices = tuple(dict.fromkeys(each.device.name for each in measured))
-    fitted = fit_constants(*map(np.concatenate, zip(*parts, strict=True)), devices=devices, pooled=pooled)
+def _fitted(measured: Sequence[Samples], pooled: Constants | None = None) -> Constants:
+    fitted = fit_constants(measured, pooled)
     assert fitted is not None
     return fitted
 
@@ -102,19 +98,12 @@ def held_out_constants(measured: Sequence[Samples], floor: float) -> dict[str, P
         for each in measured:
             others = [other for other in measured if (other.device.arch == each.device.arch) == same]
             if others:
-                fitted = _fitted(others, None)
-                found = _times(each, fitted)
+                found = _fitted(others).ns(each.columns)
                 residuals.append(np.log(each.ns / found))
                 predicted.append(found)
         if residuals:
             pools[name] = pool(np.concatenate(residuals), np.concatenate(predicted), floor)
     return pools
-
-
-def _times(each: Samples, fitted: Constants) -> Floats:
-    columns = each.columns
-    found: Floats = fitted.launch_ns + np.fmax(columns.compute_ns / fitted.compute, columns.memory_ns / fitted.memory)
-    return found
 
 
 def of_family(measured: Sequence[Samples], family: str) -> list[Samples]:

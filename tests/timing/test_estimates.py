@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensortide.timing.estimates import COMMON, UNKNOWN, Estimate, Provenance, latest
+from tensortide.timing.estimates import COMMON, UNKNOWN, Estimate, Provenance
 
 known = st.sampled_from([kind for kind in Provenance if kind is not Provenance.UNKNOWN])
 widths = st.floats(0.0, 1.0)
@@ -60,9 +60,3 @@ def test_the_headline_is_the_worst_provenance_of_a_twentieth_of_the_time() -> No
     sure = Estimate.of(96.0, 0.1, 0.1, Provenance.MEASURED)
     assert (sure + Estimate.of(4.0, 0.1, 0.1, Provenance.EXTRAPOLATED)).provenance is Provenance.MEASURED
     assert (sure + Estimate.of(6.0, 0.1, 0.1, Provenance.EXTRAPOLATED)).provenance is Provenance.EXTRAPOLATED
-
-
-def test_work_side_by_side_takes_the_longer_time_and_stays_unknown() -> None:
-    one = Estimate.of(5.0, 0.1, 0.1, Provenance.MEASURED)
-    assert latest(one, one * 2).time_ns == 10.0
-    assert latest(one, UNKNOWN).provenance is Provenance.UNKNOWN

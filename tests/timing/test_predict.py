@@ -30,6 +30,16 @@ vectors = st.builds(
 )
 
 
+CONVOLUTION = Work(
+    "convolution_kxk", "float32", 2 * 25088 * 64 * 576, 0, 4 * (8 * 64 * 58 * 58 + 64 * 576), 4 * 25088 * 64,
+    (1, 25088, 64, 576),
+)  # fmt: skip
+ATTENTION = Work(
+    "attention", "bfloat16", 4 * 64 * 2**21 * 128, 6 * 64 * 2**21, 12 * 2**20 * 16, 4 * 2**20 * 16,
+    (64, 2048, 2048, 128),
+)  # fmt: skip
+
+
 def one(work: Work, on: Device) -> Prediction:
     return predict([work], on)[0]
 
@@ -81,7 +91,34 @@ def test_a_device_in_the_model_is_interpolated_and_its_intervals_are_narrower() 
     seen, unseen = one(work, H100), one(work, device("H200-SXM-141GB"))
     assert (seen.provenance, unseen.provenance) == (Provenance.INTERPOLATED, Provenance.EXTRAPOLATED)
     assert seen.below + seen.above < unseen.below + unseen.above
-    assert H100.name in learned.shipped("matrix_16bit").devices
+    assert H100.name in learned.shipped("matrix_16bit").domain.devices
+
+
+@pytest.mark.parametrize(
+    ("measured", "never_measured"),
+    [
+        (product(4096, 4096, 4096, dtype="bfloat16"), product(4096, 4096, 4096, dtype="float16")),
+        (product(4096, 4096, 4096, dtype="bfloat16"), product(4096, 4096, 4096, dtype="float8_e4m3fn")),
+        (product(4096, 4096, 4096, dtype="bfloat16"), product(512, 512, 64, batch=96, dtype="bfloat16", family="bmm")),
+        (product(4096, 4096, 4096, dtype="bfloat16"), product(4096, 10**6, 4096, dtype="bfloat16")),
+        (elementwise(4096, 4096), elementwise(4096, 4096, dtype="bfloat16")),
+        (elementwise(4096, 4096, family="softmax"), elementwise(4096, 4096, family="softmax_backward")),
+        (elementwise(4096, 4096), elementwise(1 << 18, 1 << 18)),
+        (CONVOLUTION, CONVOLUTION._replace(family="convolution_backward_kxk")),
+        (CONVOLUTION, CONVOLUTION._replace(family="convolution_depthwise", dims=(64, 6272, 1, 576))),
+        (ATTENTION, ATTENTION._replace(dtype="float32")),
+        (ATTENTION, ATTENTION._replace(family="attention_backward")),
+    ],
+)
+def test_what_was_never_measured_is_extrapolated_on_a_device_in_the_model(measured: Work, never_measured: Work) -> None:
+    on = H100 if measured.dtype == "bfloat16" else device("A100-PCIe-80GB")
+    found = predict([measured, never_measured], on)
+    assert [each.provenance for each in found] == [Provenance.INTERPOLATED, Provenance.EXTRAPOLATED]
+
+
+def test_the_shape_of_a_pointwise_op_does_not_take_it_out_of_the_domain() -> None:
+    flat = elementwise(1, 4096 * 4096)
+    assert one(flat, device("A100-PCIe-80GB")).provenance is Provenance.INTERPOLATED
 
 
 def test_a_card_of_little_power_has_wide_intervals() -> None:
@@ -106,7 +143,8 @@ def test_each_kind_of_the_ladder_ships_with_trees_of_its_own() -> None:
     for kind in learned.KINDS:
         found = learned.shipped(kind.name)
         assert found.kind == kind.name
-        assert all(device(name).kind == "gpu" for name in found.devices)
+        assert found.domain.devices
+        assert all(device(name).kind == "gpu" for name in found.domain.devices)
 
 
 # -- families of recorded ops -----------------------------------------------------------------------

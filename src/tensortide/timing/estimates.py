@@ -1,4 +1,4 @@
-"""Estimate: a time with its 80 % interval and its provenance. Estimates add, scale and take a maximum."""
+"""Estimate: a time with its 80 % interval and its provenance. Estimates add and scale."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Bound: TypeAlias = Literal["compute", "memory", "launch", "host"]
 
 COMMON = 0.7
 """Share of the variance of an op's log residual that is common to the ops of its family: a wrong constant shifts all
-of them. A starting value; a calibration replaces it by its own."""
+of them. Assumed, not fitted."""
 
 WORST_SHARE = 0.05
 """A sum has the worst provenance that holds more than this share of its time."""
@@ -122,12 +122,6 @@ class Estimate(msgspec.Struct, frozen=True):
 
 UNKNOWN = Estimate(unknown=1)
 """The time of an op that no rule prices: it absorbs in sums, where it is counted."""
-
-
-def latest(a: Estimate, b: Estimate) -> Estimate:
-    """The larger of two times, for work that runs side by side; an unknown one counts in both."""
-    longer = a if a.time_ns >= b.time_ns else b
-    return msgspec.structs.replace(longer, unknown=max(a.unknown, b.unknown))
 
 
 def _added(a: Mapping[K, float], b: Mapping[K, float]) -> dict[K, float]:

@@ -1,7 +1,7 @@
 """Intervals of predictions: quantiles of what like predictions missed by, on data that was held out (split conformal).
 
 A pool holds log residuals, measured over predicted, of predictions with the same claim: of one model and provenance,
-by decade of the predicted time. ``specs/timing.md``, section 7.
+by decade of the predicted time.
 """
 
 from __future__ import annotations

@@ -123,10 +123,10 @@ def _provenance(device: Device, work: Work, model: str) -> Provenance:
         return Provenance.PHYSICS
     if model.startswith("constants:"):
         found = constants.for_device(device).get(device.arch, {}).get(work.family)
-        trained = found.fitted_on if found is not None else ()
+        inside = found is not None and found.domain.covers(work, device)
     else:
-        trained = learned.shipped(model).devices
-    return Provenance.INTERPOLATED if device.name in trained else Provenance.EXTRAPOLATED
+        inside = learned.shipped(model).domain.covers(work, device)
+    return Provenance.INTERPOLATED if inside else Provenance.EXTRAPOLATED
 
 
 def _pool(key: str, provenance: Provenance) -> Pool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensortide.timing.fit.samples import Samples
+from tensortide.timing.fit.samples import Samples, domain
 from tensortide.timing.models.learned import KINDS_BY_NAME, Learned
 from tensortide.timing.models.trees import Trees
 
@@ -58,7 +58,7 @@ def fit_learned(kind: str, measured: Sequence[Samples], *, weigh_time: bool = Fa
     data = lightgbm.Dataset(np.vstack([features for features, _ in parts]), target, weight=np.concatenate(weights))
     booster = lightgbm.train(PARAMETERS, data, rounds)
     low, high = np.quantile(target, CLAMP).tolist()
-    return Learned(kind, tuple(each.device.name for each in measured), _trees(booster.dump_model(), low, high))
+    return Learned(kind, domain(measured), _trees(booster.dump_model(), low, high))
 
 
 def _weights(ns: Floats, weigh_time: bool) -> Floats:
@@ -106,7 +106,7 @@ def _place(rows: list[tuple[int, float, int, float]], index: int, node: dict[str
 
 def save_learned(learned: Learned, path: Path) -> None:
     """Write ``learned`` as shipped: thresholds and values in single precision."""
-    trees = learned.trees
+    trees, known = learned.trees, learned.domain
     np.savez_compressed(
         path,
         feature=trees.feature.astype(np.int8),
@@ -116,5 +116,9 @@ def save_learned(learned: Learned, path: Path) -> None:
         roots=trees.roots,
         depth=np.array(trees.depth),
         bounds=np.array([trees.low, trees.high]),
-        devices=np.array(learned.devices),
+        devices=np.array(known.devices),
+        dtypes=np.array(known.dtypes),
+        backward=np.array(known.backward),
+        least=np.array(known.low),
+        largest=np.array(known.high),
     )

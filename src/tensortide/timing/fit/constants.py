@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from tensortide.timing.models.constants import Constants
+from tensortide.timing.fit.samples import Samples, domain
+from tensortide.timing.models.constants import Constants, formula
+from tensortide.timing.rates import Columns
 
 Floats = NDArray[np.float64]
 
@@ -18,23 +22,24 @@ AT_BOUND = 0.01
 """A constant so near to its bound, in natural logarithms, is not identified by the samples."""
 
 
-def fit_constants(
-    compute_ns: Floats, memory_ns: Floats, ns: Floats, *, devices: tuple[str, ...] = (), pooled: Constants | None = None
-) -> Constants | None:
-    """Fit ``o + max(F / (e P), B / (b BW))`` to ``ns``; None for fewer than ``LEAST`` samples.
+def fit_constants(measured: Sequence[Samples], pooled: Constants | None = None) -> Constants | None:
+    """Fit ``o + max(F / (e P), B / (b BW))`` to ``measured``; None for fewer than ``LEAST`` samples.
 
     Soft-L1 loss of log residuals, each weighing the fourth root of its time: long ops count more. A constant that ends
     on its bound is not identified and is taken from ``pooled``, if that is given; the ``note`` says so.
     """
     from scipy.optimize import least_squares
 
+    ns = np.concatenate([each.ns for each in measured])
     if len(ns) < LEAST:
         return None
+    parts: list[Columns] = [each.columns for each in measured]
     weight, target = (ns / ns.mean()) ** 0.25, np.log(ns)
 
     def residuals(logs: Floats) -> Floats:
-        compute, memory, launch = np.exp(logs)
-        found: Floats = weight * (np.log(launch + np.fmax(compute_ns / compute, memory_ns / memory)) - target)
+        constants = np.exp(logs)
+        predicted = np.concatenate([formula(part, *constants) for part in parts])
+        found: Floats = weight * (np.log(predicted) - target)
         return found
 
     low, high = np.log(BOUNDS)
@@ -47,4 +52,4 @@ def fit_constants(
         values[i] = getattr(pooled, names[i])
     note = f"{', '.join(names[i] for i in stuck)} not identified" if stuck else ""
     compute, memory, launch_ns = values
-    return Constants(compute, memory, launch_ns, len(ns), devices, note)
+    return Constants(compute, memory, launch_ns, len(ns), domain(measured), note)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tensortide.timing.catalogue import Device
+from tensortide.timing.models.domain import Domain, shaped
 from tensortide.timing.rates import Columns, columns
 from tensortide.timing.work import Work
 
@@ -50,3 +51,21 @@ def samples(device: Device, works: Sequence[Work], ns: Sequence[float], issue_ns
     if len(works) != len(times) or not (times > 0).all():
         raise ValueError("one positive time per work")
     return Samples(columns(works, device), times, issue_ns)
+
+
+def domain(measured: Sequence[Samples]) -> Domain:
+    """The Domain of a model that is fitted to ``measured``."""
+    import numpy as np
+
+    families = [family for each in measured for family in each.columns.families]
+    nbytes = np.concatenate([each.columns.nbytes for each in measured])
+    dims = np.vstack([each.columns.dims for each in measured])[list(map(shaped, families))]
+    ends = [(nbytes.min(), nbytes.max()), *((column.min(), column.max()) for column in dims.T if len(dims))]
+    low, high = zip(*ends, strict=True)
+    return Domain(
+        devices=tuple(dict.fromkeys(each.device.name for each in measured)),
+        dtypes=tuple(sorted({dtype for each in measured for dtype in each.columns.dtypes})),
+        backward=any("_backward" in family for family in families),
+        low=tuple(map(float, low)),
+        high=tuple(map(float, high)),
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tensortide.timing.catalogue import Device
+from tensortide.timing.models.domain import Domain
 from tensortide.timing.rates import Columns
 
 if TYPE_CHECKING:
@@ -25,19 +26,27 @@ ANY = "any"
 class Constants(msgspec.Struct, frozen=True):
     """Constants of one family: shares ``compute`` of the peak rate and ``memory`` of the bandwidth, and ``launch_ns``.
 
-    ``count`` samples, of the devices ``fitted_on``; none: taken over, as ``note`` says.
+    ``count`` samples, of the ``domain``; none: taken over, as ``note`` says.
     """
 
     compute: float
     memory: float
     launch_ns: float
     count: int = 0
-    fitted_on: tuple[str, ...] = ()
+    domain: Domain = Domain()
     note: str = ""
 
-    def ns(self, compute_ns: float, memory_ns: float) -> float:
-        """Time of an op whose arithmetic at peak takes ``compute_ns`` and whose bytes take ``memory_ns``."""
-        return self.launch_ns + max(compute_ns / self.compute, memory_ns / self.memory)
+    def ns(self, columns: Columns) -> Floats:
+        """Nanoseconds of ``columns``."""
+        return formula(columns, self.compute, self.memory, self.launch_ns)
+
+
+def formula(columns: Columns, compute: float | Floats, memory: float | Floats, launch_ns: float | Floats) -> Floats:
+    """Nanoseconds of ``columns`` by three constants; where the peak rate is unknown, those of the bytes."""
+    import numpy as np
+
+    found: Floats = launch_ns + np.fmax(columns.compute_ns / compute, columns.memory_ns / memory)
+    return found
 
 
 Table = Mapping[str, Mapping[str, Constants]]
@@ -71,11 +80,9 @@ def chosen(table: Table, device: Device, family: str) -> Constants:
 
 
 def predict(columns: Columns, table: Table) -> Floats:
-    """Nanoseconds of ``columns``; where the peak rate is unknown, those of the bytes."""
+    """Nanoseconds of ``columns``, each by the constants of its family."""
     import numpy as np
 
     families = {name: chosen(table, columns.device, name) for name in set(columns.families)}
     rows = [families[name] for name in columns.families]
-    compute, memory, launch = np.array([(row.compute, row.memory, row.launch_ns) for row in rows]).reshape(-1, 3).T
-    found: Floats = launch + np.fmax(columns.compute_ns / compute, columns.memory_ns / memory)
-    return found
+    return formula(columns, *np.array([(row.compute, row.memory, row.launch_ns) for row in rows]).reshape(-1, 3).T)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from tensortide.timing.models.domain import Domain
 from tensortide.timing.models.tiles import matrix_features, patch_features
 from tensortide.timing.models.trees import Trees
 from tensortide.timing.models.vectors import FAMILIES, vector_features
@@ -48,10 +49,10 @@ KINDS = (
 
 
 class Learned(msgspec.Struct, frozen=True):
-    """A trained correction. ``devices`` are the names in the catalogue of those it was trained on."""
+    """A trained correction, and the ``domain`` of its samples."""
 
     kind: str
-    devices: tuple[str, ...]
+    domain: Domain
     trees: Trees
 
     def predict(self, columns: Columns) -> Floats:
@@ -78,4 +79,6 @@ def shipped(kind: str) -> Learned:
         arrays |= {name: file[name].astype(np.float64) for name in ("threshold", "value")}
         low, high = file["bounds"].tolist()
         trees = Trees(**arrays, depth=int(file["depth"]), low=low, high=high)
-        return Learned(kind, tuple(file["devices"].tolist()), trees)
+        known = (file[name].tolist() for name in ("devices", "dtypes", "backward", "least", "largest"))
+        domain = msgspec.convert(dict(zip(Domain.__struct_fields__, known, strict=True)), Domain)
+        return Learned(kind, domain, trees)
