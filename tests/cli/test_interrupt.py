@@ -6,6 +6,10 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
+from tensortide.cli import main
+
 PROGRAM = """
 import os, signal, sys, time, weakref
 from tensortide.cli.interrupt import heard
@@ -48,3 +52,18 @@ def test_handlers_are_as_before_afterwards() -> None:
     with heard():
         assert signal.getsignal(signal.SIGINT) is not before[0]
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM)) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"), [((), 130), (("stopped by a library",), 130), ((signal.SIGTERM,), 143)]
+)
+def test_an_interrupt_ends_with_the_number_of_its_signal(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[object, ...], status: int
+) -> None:
+    def interrupted(given: list[str]) -> None:
+        raise KeyboardInterrupt(*arguments)
+
+    monkeypatch.setattr("tensortide.cli.app.application", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main(["report", "mlp"])
+    assert ended.value.code == status

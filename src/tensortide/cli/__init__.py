@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
     except TensortideError as error:
         exit_(1, type(error).__name__, str(error))
     except KeyboardInterrupt as error:
-        number = error.args[0] if error.args else signal.SIGINT
+        number = error.args[0] if error.args and isinstance(error.args[0], int) else signal.SIGINT
         name = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
         exit_(128 + number, "Interrupted", f"interrupted{name}", before="")
     except OSError as error:

@@ -320,7 +320,7 @@ def _idle(result: Any) -> str:
 
 
 def _loop(stepped: Sequence[int], name: str) -> list[str]:
-    """What to say of a call that trains in a loop; ``stepped`` are the optimizers of its steps."""
+    """Advice about a call that trains in a loop; ``stepped`` are the optimizers of its steps."""
     periods = Periods()
     for optimizer in {*stepped}:
         periods.made(optimizer)

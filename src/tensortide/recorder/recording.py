@@ -103,7 +103,7 @@ class Recording:
         return f"step {self.step} was not reached: {seen}{hint}"
 
     def _instead(self) -> str:
-        """What to record where no optimizer steps."""
+        """Advice where no optimizer steps: the thing to record instead."""
         if not (self._forwards or self._backwards):
             return ""
         what = "that updates parameters itself" if self._backwards else "without training"

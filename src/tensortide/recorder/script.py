@@ -129,7 +129,7 @@ def find_script(target: str) -> Script | None:
 
 
 def _launched(launcher: str, words: Sequence[str]) -> str:
-    """What to write instead of the command of a launcher, which starts other processes."""
+    """The command to write instead of that of a launcher, which starts other processes."""
     number = re.search(_PROCESSES, " ".join(words))
     start = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
     script = "train.py" if start is None else shlex.join(words[start:])

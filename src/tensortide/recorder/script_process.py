@@ -99,7 +99,7 @@ class _Script:
             self._stop()
 
     def _own_option(self) -> str:
-        """What to do about a model that is put on the CPU, with the script's own option for that if it has one."""
+        """Advice about a model that is put on the CPU, with the script's own option for that if it has one."""
         source = linecache.getlines(str(vars(sys.modules["__main__"])["__file__"]))
         option = re.search(r"""["'](--[\w-]*(?:device|cuda|gpu|accelerator)[\w-]*)["']""", "".join(source))
         if option is not None:

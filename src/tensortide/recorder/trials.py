@@ -235,7 +235,7 @@ class _Trials:
 
 
 def _difference(base: Sequence[Op], ops: Sequence[Op]) -> str:
-    """What is different about ``ops``."""
+    """Name the difference of ``ops`` from ``base``."""
     more = len(ops) - len(base)
     names, before = Counter(str(op[0]) for op in ops), Counter(str(op[0]) for op in base)
     if names == before and [op[:3] for op in ops] == [op[:3] for op in base]:

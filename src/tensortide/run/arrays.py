@@ -59,7 +59,7 @@ def _arrays(kinds: frozenset[type]) -> Iterator[Any]:
 
 
 def _held() -> Iterator[Iterable[Any]]:
-    """What variables and objects refer to, in parts."""
+    """Referents of variables and objects, in parts."""
     yield list(_variables())
     holders = [thing for thing in gc.get_objects() if type(thing) not in _HOLD_NONE]
     for at in range(0, len(holders), _MANY):
