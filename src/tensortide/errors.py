@@ -10,6 +10,7 @@ TensortideError
 │   ├── GraphFileError   a file is not a Graph, is damaged, or is of another version
 │   └── TimesError       a file of recorded times is none, is damaged, or is of another step
 ├── ExpressionError      a text is no expression, or an expression has no value where it was asked for
+│   └── OutsideRegion    formulas were asked for a setting at which they are not claimed
 ├── UnknownCost          a total was asked for under ``strict`` and ops have no rule
 ├── PlanError            a Plan does not execute its Graph
 │   └── PlanFileError    a file is not a Plan, is damaged, or is of another version
@@ -72,6 +73,14 @@ class TimesError(GraphError):
 
 class ExpressionError(TensortideError):
     """A text is no expression, or an expression has no value at a binding."""
+
+
+class OutsideRegion(ExpressionError):
+    """Formulas were asked for a setting at which they are not claimed. ``needs`` is the condition that it fails."""
+
+    def __init__(self, message: str, needs: str) -> None:
+        super().__init__(message)
+        self.needs = needs
 
 
 class UnknownCost(TensortideError):

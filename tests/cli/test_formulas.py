@@ -45,7 +45,7 @@ def as_json(folder: Path, *arguments: str) -> Any:
 def point(document: Any, row: int) -> dict[str, int]:
     """One row of a swept table."""
     table = document["sections"]["sweep"]["tables"]["points"]
-    return {name: column[row] for name, column in table.items() if name not in ("outside", "beyond", "extrapolated")}
+    return {name: column[row] for name, column in table.items() if name not in ("outside", "threshold", "extrapolated")}
 
 
 def test_sweep(folder: Path) -> None:
@@ -75,7 +75,7 @@ def test_sweep(folder: Path) -> None:
 
 def test_sweep_to_standard_output(folder: Path) -> None:
     text = run(folder, "formulas", "sweep", "gpt2.formulas.json", "--over", "batch=1,2", "--csv", "/dev/stdout")
-    assert text.startswith("batch,parameters,flops,bytes,peak_bytes,outside,beyond,extrapolated\n1,124439808,")
+    assert text.startswith("batch,parameters,flops,bytes,peak_bytes,outside,threshold,extrapolated\n1,124439808,")
     assert len(text.splitlines()) == 3
 
 
@@ -90,7 +90,7 @@ def test_solve(folder: Path) -> None:
     document = as_json(folder, *asked, "--set", "seq=512")
     assert document["settings"]["seq"] == 512
     found = document["sections"]["solution"]["facts"]
-    assert found["peak_bytes"] <= 24 * 2**30 < found["beyond_reached_bytes"]
+    assert found["peak_bytes"] <= 24 * 2**30 < found["neighbour_reached_bytes"]
     smallest = as_json(
         folder, "formulas", "solve", "word_lm.formulas.json", "--for", "b", "--where", "flops/bytes >= 19.9"
     )

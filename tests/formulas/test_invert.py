@@ -121,9 +121,9 @@ def test_largest_batch_that_fits() -> None:
     assert found.by_shape
     assert not found.proved
     assert found.reached <= 24 * 2**30
-    assert found.beyond is not None
-    assert found.beyond[0] == found.value + 1
-    assert found.beyond[1] > 24 * 2**30
+    assert found.neighbour is not None
+    assert found.neighbour[0] == found.value + 1
+    assert found.neighbour[1] > 24 * 2**30
     assert found.setting["seq"] == 512
 
 
@@ -133,7 +133,7 @@ def test_ratios_and_units() -> None:
     at = formulas.evaluate(h=38100, b=found.value)
     below = formulas.evaluate(h=38100, b=found.value - 1)
     assert found.kind == "smallest"
-    assert found.beyond == (found.value - 1, below["flops"] / below["bytes"])
+    assert found.neighbour == (found.value - 1, below["flops"] / below["bytes"])
     assert Fraction(at["flops"], at["bytes"]) >= Fraction("19.9") > Fraction(below["flops"], below["bytes"])
     published = solve(formulas, "h", "parameters = 23.8B", b=128)
     assert published.value == 37_948
@@ -147,7 +147,7 @@ def test_ratios_and_units() -> None:
 def test_the_region_is_respected() -> None:
     found = solve(transformer(), "seq", "peak_bytes <= 80GB")
     assert found.value == 1024  # positions
-    assert found.beyond is None
+    assert found.neighbour is None
     heads = solve(transformer(), "heads", "peak_bytes <= 28GiB")
     assert 768 % heads.value == 0
     assert solve(transformer(), "hidden", "parameters = 1.3B").value % 12 == 0
@@ -160,8 +160,8 @@ def test_along_a_path_that_divides() -> None:
     found = solve(transformer().along({"heads": "hidden/64"}), "hidden", "peak_bytes <= 40GiB")
     assert found.by_shape
     assert found.value % 64 == 0
-    assert found.beyond is not None
-    assert found.beyond[0] == found.value + 64
+    assert found.neighbour is not None
+    assert found.neighbour[0] == found.value + 64
     assert found.totals == transformer().evaluate(hidden=found.value, heads=found.value // 64)
     with pytest.raises(ExpressionError, match=r"they need hidden % 64 == 0"):
         transformer().along({"heads": "hidden/64"}).evaluate(hidden=100)

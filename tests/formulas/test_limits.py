@@ -102,7 +102,7 @@ def test_both_sides_of_a_threshold(
 
 def test_what_changes_is_named() -> None:
     (threshold,) = symbolic(late_norm, over=["hidden"]).thresholds
-    assert str(threshold) == "beyond hidden <= 1024: LayerNorm in * appears"
+    assert str(threshold) == "above hidden = 1,024: a LayerNorm appears in *"
 
 
 def by_sum(batch: int = 2, src: int = 50, tgt: int = 40, hidden: int = 16) -> Step:
@@ -182,7 +182,7 @@ def test_two_conditions_together_are_blamed_together() -> None:
     """Where the second is asked for only if the first holds, neither alone is a threshold."""
     found = symbolic(wide_and_long, over=["batch", "seq", "hidden"])
     (threshold,) = found.thresholds
-    assert str(threshold) == "beyond hidden < 500: Linear in * appears where seq >= 1000"
+    assert str(threshold) == "above hidden = 499: a Linear appears in * where seq >= 1000"
     for setting in ({"hidden": 499, "seq": 2000}, {"hidden": 700, "seq": 999}, {"batch": 300}):
         said, expected = found.evaluate(**setting), measured(capture(wide_and_long, hyperparameters=setting))
         assert {name: said.get(name, number) for name, number in expected.items()} == expected

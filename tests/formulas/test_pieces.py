@@ -42,7 +42,7 @@ def norm() -> Formulas:
     wide = made({"parameters": "hidden**2 + 3*hidden", "io_bytes": "4*batch*hidden"}, defaults, "hidden > 64")
     wide = msgspec.structs.replace(wide, tested={"hidden": (65, 512), "batch": (1, 8)})
     small = made({"parameters": "hidden**2 + hidden", "io_bytes": "4*batch*hidden"}, defaults, "hidden <= 64")
-    threshold = Threshold(condition=parse_condition("hidden <= 64"), change="LayerNorm in * appears")
+    threshold = Threshold(condition=parse_condition("hidden <= 64"), change="a LayerNorm appears in *")
     tested = {"hidden": (1, 64), "batch": (1, 8)}
     return msgspec.structs.replace(small, others=(wide,), thresholds=(threshold,), tested=tested)
 
@@ -68,7 +68,7 @@ def test_each_side_has_its_values() -> None:
         parts = shares(formulas, "parameters", hidden=hidden)
         assert sum(share.value for share in parts) == parameters(hidden)
     assert formulas.at(hidden=65).evaluate(hidden=8)["parameters"] == parameters(8)
-    with pytest.raises(ExpressionError, match=r"they need hidden <= 64 \(LayerNorm in \* appears there\)"):
+    with pytest.raises(ExpressionError, match=r"they need hidden <= 64 \(above hidden = 64: a LayerNorm app"):
         alone().evaluate(hidden=65)
 
 
@@ -88,7 +88,7 @@ def test_a_path_crosses_too() -> None:
 def test_a_sweep_crosses_and_says_where() -> None:
     table = sweep(norm(), {"hidden": [64, 128, 1024]})
     assert table.column("parameters") == [parameters(64), parameters(128), parameters(1024)]
-    assert [point.beyond for point in table.points] == ["", *["hidden <= 64: LayerNorm in * appears"] * 2]
+    assert [point.threshold for point in table.points] == ["", *["above hidden = 64: a LayerNorm appears in *"] * 2]
     assert [point.extrapolated for point in table.points] == ["", "", "hidden (tested 65 to 512)"]
     assert table.rows()[2]["extrapolated"]
     outside = sweep(alone(), {"hidden": [64, 65]}).points[1]
@@ -102,7 +102,7 @@ def test_every_piece_is_searched(limit: int) -> None:
     met = [hidden for hidden in range(1, 1100) if parameters(hidden) <= limit]
     found = solve(norm(), "hidden", f"parameters <= {limit}")
     assert (found.value, found.reached, found.limited_by) == (max(met), parameters(max(met)), "")
-    assert list(found.beyond or ()) == [found.value + 1, parameters(found.value + 1)]
+    assert list(found.neighbour or ()) == [found.value + 1, parameters(found.value + 1)]
     smallest = solve(norm(), "hidden", f"parameters > {limit}")
     assert (smallest.kind, smallest.value) == ("smallest", max(met) + 1)
     nearest = min(range(1, 1100), key=lambda hidden: abs(parameters(hidden) - limit))
@@ -116,8 +116,8 @@ def test_what_no_piece_reaches() -> None:
 
 def test_the_condition_that_limits_is_named() -> None:
     found = solve(alone(), "hidden", "parameters <= 1M")
-    assert (found.value, found.beyond) == (64, None)
-    assert found.limited_by == "hidden <= 64 (beyond: LayerNorm in * appears)"
+    assert (found.value, found.neighbour) == (64, None)
+    assert found.limited_by == "hidden <= 64 (above hidden = 64: a LayerNorm appears in *)"
     seq = solve(made({"flops": "seq"}, {"seq": 1, "positions": 90}, "seq <= positions"), "seq", "flops <= 100")
     assert (seq.value, seq.limited_by) == (90, "seq <= positions")
     heads = solve(made({"flops": "1"}, {"heads": 1, "hidden": 12}, "hidden % heads == 0"), "heads", "flops <= 1")
@@ -136,7 +136,7 @@ def test_answers_outside_of_what_was_tested_say_so() -> None:
 
 def test_growth_is_that_beyond_the_threshold() -> None:
     found = asymptotics(norm(), "hidden")
-    assert "beyond hidden <= 64 are used: LayerNorm in * appears" in found.notes[0]
+    assert "of the other side are used: above hidden = 64: a LayerNorm appears in *" in found.notes[0]
     assert found["parameters"].next == parse("3*hidden")
     assert "end at hidden <= 64" in asymptotics(alone(), "hidden").notes[0]
 

@@ -81,7 +81,8 @@ def _atom(atom: Atom) -> str:
 def _operand(expr: Expr, tight: str) -> str:
     """Text of an argument: in parentheses if it is a sum or has an operator of ``tight``, if that has any."""
     shown = text(expr)
-    return f"({shown})" if tight and any(sign in shown for sign in (" ", *tight)) else shown
+    lone = len(expr.terms) == 1 and len(atoms := tuple(expr.atoms)) == 1 and expr == Expr({((atoms[0], 1),): 1})
+    return f"({shown})" if tight and not lone and any(sign in shown for sign in (" ", *tight)) else shown
 
 
 def _slashed(above: list[str], below: list[str]) -> str:

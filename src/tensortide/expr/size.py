@@ -64,6 +64,18 @@ class Condition(NamedTuple):
                 return bottom, top
         return None
 
+    @property
+    def opposite(self) -> Condition:
+        """The condition that holds where this one does not."""
+        match self.relation:
+            case "==":
+                return Condition(self.expr, "!=")
+            case "!=":
+                return Condition(self.expr, "==")
+            case ">=":
+                return Condition(-self.expr, ">")
+        return Condition(-self.expr, ">=")
+
     def holds(self, value: int | Fraction) -> bool:
         """Tell whether it holds where ``expr`` is ``value``."""
         return bool(_HOLDS[self.relation](value, 0))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from tensortide.formulas.asymptotics import Asymptotics, asymptotics
 from tensortide.formulas.confirm import confirm
 from tensortide.formulas.derive import symbolic
-from tensortide.formulas.formulas import QUANTITIES, Formulas, Partial, Threshold
+from tensortide.formulas.formulas import Formulas, Partial, Threshold
 from tensortide.formulas.formulas_file import load_formulas, save_formulas
 from tensortide.formulas.invert import solve
 from tensortide.formulas.projection import DOMAINS, PPOPP19, Domain, Projection, project
+from tensortide.formulas.quantities import QUANTITIES
 from tensortide.formulas.result import Regime, Row, Symbolic
 from tensortide.formulas.shares import Share, shares
 from tensortide.formulas.solution import Solution

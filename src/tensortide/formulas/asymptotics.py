@@ -234,8 +234,9 @@ def _where_large(formulas: Formulas, growth: str) -> tuple[Formulas, list[str]]:
         notes.append(f"no formulas hold for large {growth}: these end at {_ending(formulas, setting)}")
     elif piece is not formulas:
         crossed = _ending(formulas, setting)
-        change = crossed and formulas.change(crossed)
-        notes.append(f"for large {growth} the formulas beyond {crossed} are used" + (f": {change}" if change else ""))
+        threshold = crossed and formulas.threshold(crossed)
+        side = str(threshold) if threshold else f"where {crossed and crossed.opposite}"
+        notes.append(f"for large {growth} the formulas of the other side are used: {side}")
     found = piece or formulas
     untested = [f"{name} {low:,} to {high:,}" for name, expr, low, high in found.ranges if growth in expr.symbols]
     notes += [f"extrapolated: the formulas were tested for {ends}" for ends in untested]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tensortide.errors import ExpressionError
+from tensortide.errors import ExpressionError, OutsideRegion
 from tensortide.expr import (
     Compiled,
     Condition,
@@ -33,21 +33,6 @@ from tensortide.expr.expr import denominator
 if TYPE_CHECKING:
     import sympy
 
-QUANTITIES: dict[str, str] = {
-    "parameters": "trainable elements, tied weights once",
-    "flops": "algorithmic FLOPs: products and the rest",
-    "product_flops": "FLOPs of matrix products and convolutions, two per multiply-accumulate",
-    "elementwise_flops": "FLOPs that are no products",
-    "bytes": "bytes that ops must read and write",
-    "footprint_bytes": "bytes of all storages of the step",
-    "io_bytes": "bytes fed to the step and read from it",
-    "peak_bytes": "most bytes of storages alive at once, as the step runs eagerly",
-    "peak_with_workspace_bytes": "the same with what kernels are known to take beside them",
-    "minimal_footprint_lower_bytes": "no order of the ops needs fewer bytes",
-    "minimal_footprint_upper_bytes": "an order of the ops needs no more bytes",
-}
-"""The totals of a step by name, with what they mean. A Formulas has those that it could express."""
-
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True):
     """A condition beyond which the step is another one, and what changes there."""
@@ -56,7 +41,24 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True):
     change: str
 
     def __str__(self) -> str:
-        return f"beyond {self.condition}: {self.change}"
+        return f"{self.other_side}: {self.change}"
+
+    @property
+    def other_side(self) -> str:
+        """The other side in words: ``above hidden = 1,024``, ``at batch = 1``, ``where hidden > 4*width``."""
+        expr, relation = self.condition
+        name, number = min(expr.symbols, default=""), expr.terms.get((), 0)
+        if isinstance(number, int) and expr - number in (symbol(name), -symbol(name)):
+            low, value = expr - number == symbol(name), abs(number)
+            if relation == ">" and low and value == 1:
+                return f"at {name} = 1"
+            if relation in (">", ">="):
+                last = value + (1 if low else -1) * (relation == ">")
+                return f"{'below' if low else 'above'} {name} = {last:,}"
+        if self.condition.divisor is not None:
+            by, of = map(text, self.condition.divisor)
+            return f"where {by} does not divide {of}"
+        return f"where {self.condition.opposite}"
 
 
 class Partial(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,7 +225,7 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
             asked = itertools.islice(piece._asked(setting), len(piece.region), None)
             results = dict(zip(piece.totals, piece._compiled(setting), strict=True))
         except ArithmeticError as error:
-            raise ExpressionError(f"no value at {shown(setting)}: {error}") from None
+            raise _no_value(setting, error) from None
         for (name, condition), value in zip(piece._further, asked, strict=True):
             if not condition.holds(value):
                 results.pop(name, None)
@@ -237,19 +239,20 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         for other in self.others:
             if other.defaults.keys() <= setting.keys() and other.crossed(setting) is None:
                 return other
-        there = f" ({change} there)" if (change := self.change(violated)) else ""
-        raise ExpressionError(f"the formulas do not hold at {shown(setting)}: they need {violated}{there}")
+        threshold = self.threshold(violated)
+        needs = f"{violated} ({threshold})" if threshold else f"{violated}"
+        raise OutsideRegion(f"the formulas do not hold at {shown(setting)}: they need {needs}", needs)
 
-    def change(self, condition: Condition) -> str:
-        """The change of the step beyond a condition, if that is a threshold."""
-        return next((threshold.change for threshold in self.thresholds if threshold.condition == condition), "")
+    def threshold(self, condition: Condition) -> Threshold | None:
+        """The threshold whose condition it is, if there is one."""
+        return next((threshold for threshold in self.thresholds if threshold.condition == condition), None)
 
     def crossed(self, setting: Mapping[str, int]) -> Condition | None:
         """The condition of these formulas that a full setting is beyond; None where they hold."""
         try:
             asked = self._asked(setting)
         except ArithmeticError as error:
-            raise ExpressionError(f"no value at {shown(setting)}: {error}") from None
+            raise _no_value(setting, error) from None
         pairs = zip(self.region, asked, strict=False)
         return next((condition for condition, value in pairs if not condition.holds(value)), None)
 
@@ -287,6 +290,10 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
 def _led(condition: Condition, steps: Mapping[str, Expr]) -> Condition:
     return Condition(condition.expr.subs(steps), condition.relation)
+
+
+def _no_value(setting: Mapping[str, int], error: ArithmeticError) -> OutsideRegion:
+    return OutsideRegion(f"no value at {shown(setting)}: {error}", "divisions that are exact")
 
 
 def shown(setting: Mapping[str, int]) -> str:

@@ -47,8 +47,8 @@ def solve(formulas: Formulas, symbol: str, target: str, /, *, want: Want | None 
     search, best = min(found, key=lambda pair: (pair[0].rank(pair[1]), pair[1].value))
     best = _next_to(best, search, [other for other in searches if other is not search])
     shape = best.by_shape and all(other.gap.direction for other in searches)
-    change = next((t.change for t in search.formulas.thresholds if best.limited_by == search.said(t.condition)), "")
-    limited_by = f"{best.limited_by} (beyond: {change})" if change else best.limited_by
+    past = next((t for t in search.formulas.thresholds if best.limited_by == search.said(t.condition)), None)
+    limited_by = f"{best.limited_by} ({past})" if past else best.limited_by
     return msgspec.structs.replace(
         best, by_shape=shape, limited_by=limited_by, extrapolated=formulas.extrapolated(best.setting)
     )
@@ -89,6 +89,6 @@ def _next_to(best: Solution, search: Search, others: list[Search]) -> Solution:
     for other in others:
         n = other.beside(best.value, step)
         if n is not None and abs(n * other.stride - best.value) <= max(search.stride, other.stride):
-            beyond = n * other.stride, number(other.reached(n))
-            return msgspec.structs.replace(best, beyond=beyond, limited_by="", skipped=None)
+            neighbour = n * other.stride, number(other.reached(n))
+            return msgspec.structs.replace(best, neighbour=neighbour, limited_by="", skipped=None)
     return best

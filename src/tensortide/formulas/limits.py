@@ -17,7 +17,6 @@ from tensortide.formulas.checks import Checks
 from tensortide.formulas.far import deeper_settings, evened, far_settings, joint_settings, lowest_setting, violations
 from tensortide.formulas.formulas import Threshold
 from tensortide.formulas.measure import Group, pattern
-from tensortide.formulas.observe import opposite
 from tensortide.formulas.region import simplified, sizes
 from tensortide.formulas.sampler import Sample, Sampler
 from tensortide.formulas.space import Setting
@@ -189,12 +188,12 @@ class Limits:
         is not the threshold, as everything was right somewhere beyond it. With it those that it must meet with others,
         which do not hold in the sampled settings."""
         paths = [sample.seen.in_terms_of(self._base.reads).path for sample in (inside, outside)]
-        beyond = next((condition for condition in paths[1] if opposite(condition) in paths[0]), None)
+        beyond = next((condition for condition in paths[1] if condition.opposite in paths[0]), None)
         if beyond is None:
             return None, []
         space = self._sampler.space
         fixed = {n: v for n, v in space.all.items() if n not in self._checks.lowest}
-        found = Condition(opposite(beyond).expr.subs(fixed), opposite(beyond).relation)
+        found = Condition(beyond.opposite.expr.subs(fixed), beyond.opposite.relation)
         held = [space.at(found, setting) for setting in (*self._checks.right, self._low, {})]
         if not all(held) or space.at(found, outside.setting):
             return None, []
@@ -241,20 +240,24 @@ def change(inside: Graph, outside: Graph) -> str:
     for found in (_modules, _ops):
         before, after = found(inside), found(outside)
         differences = {"appears": after - before, "disappears": before - after}
-        if parts := [f"{_listed(names)} {verb}" for verb, names in differences.items() if names]:
+        if parts := [_listed(verb, kinds) for verb, kinds in differences.items() if kinds]:
             return "; ".join(parts)
     return "sizes follow other formulas"
 
 
-def _modules(graph: Graph) -> Counter[str]:
-    return Counter(f"{module.type} in {pattern(module.path) or 'the model'}" for module in graph.modules)
+def _modules(graph: Graph) -> Counter[tuple[str, str]]:
+    """Kind and place of each module."""
+    return Counter(
+        (f"{'an' if module.type[0] in 'AEIOU' else 'a'} {module.type}", pattern(module.path) or "the model")
+        for module in graph.modules
+    )
 
 
-def _ops(graph: Graph) -> Counter[str]:
-    places = [(graph.calls[op.call].op, graph.module_path(op.module)) for op in graph.ops]
-    return Counter(f"{shown_op(name)} in {pattern(path)}" for name, path in places)
+def _ops(graph: Graph) -> Counter[tuple[str, str]]:
+    """Name and place of each op."""
+    return Counter((shown_op(graph.calls[op.call].op), pattern(graph.module_path(op.module))) for op in graph.ops)
 
 
-def _listed(found: Counter[str]) -> str:
-    names = list(found)
-    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+def _listed(verb: str, found: Counter[tuple[str, str]]) -> str:
+    named = [f"{kind} {verb} in {place}" for kind, place in found]
+    return ", ".join(named[:2]) + (f" and {len(named) - 2} more" if len(named) > 2 else "")

@@ -106,19 +106,6 @@ def _said(expr: Expr, known: Mapping[str, Expr]) -> Expr:
     return expr.subs({name: known[name] for name in expr.symbols & known.keys()})
 
 
-def opposite(condition: Condition) -> Condition:
-    """The condition that holds where ``condition`` does not."""
-    expr, relation = condition
-    match relation:
-        case "==":
-            return Condition(expr, "!=")
-        case "!=":
-            return Condition(expr, "==")
-        case ">=":
-            return Condition(-expr, ">")
-    return Condition(-expr, ">=")
-
-
 def thresholds(path: Iterable[Condition], setting: Mapping[str, int]) -> list[Condition]:
     """The inequalities of a path, without those of loops: the comparisons of a counter with its end leave
     ``layers > 1`` and ``layers <= 2``, which a single value meets."""

@@ -13,7 +13,7 @@ from tensortide.cost.evaluate import Resolver
 from tensortide.errors import WorkloadError
 from tensortide.expr import Condition, Expr
 from tensortide.formulas.lift import Skeleton, skeleton
-from tensortide.formulas.observe import NOTHING_SEEN, Observed, Path, guessed, observed, opposite, thresholds
+from tensortide.formulas.observe import NOTHING_SEEN, Observed, Path, guessed, observed, thresholds
 from tensortide.formulas.space import SMALL, Scalar, Setting, Space
 from tensortide.graph.model import Graph
 from tensortide.plans.order.minimal import MinimalFootprint, footprint
@@ -149,13 +149,13 @@ class Sampler:
         """Take the last thing that the workload found before it refused, and that its defaults do not have, as what
         every legal setting must avoid."""
         culprit = next((c for c in reversed(path) if self.space.at(c, {}) is False), None)
-        if culprit is not None and (needed := opposite(culprit)) not in self.space.where:
+        if culprit is not None and (needed := culprit.opposite) not in self.space.where:
             self.space.where.append(needed)
 
     def crossed(self, sample: Sample) -> list[Condition]:
         """The thresholds between a sample and the workload's own setting, as conditions that hold at that setting."""
         sides = thresholds(sample.path, sample.setting)
-        return [opposite(condition) for condition in sides if self.space.at(condition, {}) is False]
+        return [condition.opposite for condition in sides if self.space.at(condition, {}) is False]
 
     def generic(
         self,

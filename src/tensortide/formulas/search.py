@@ -148,7 +148,8 @@ class Search:
     def solution(self, kind: Want) -> Solution:
         """The best value in these formulas. Raises ExpressionError if there is none."""
         if kind == "nearest":
-            return self._result(kind, self._nearest(), None)
+            nearest = self._nearest()
+            return self._result(kind, nearest, self._across(nearest))
         bounds = [self.low, *self._edges(), self.high + 1]
         runs = [(start, stop - 1) for start, stop in itertools.pairwise(bounds) if self._met(start)]
         if runs and kind == "largest" and runs[-1][1] == self.limit:
@@ -157,9 +158,9 @@ class Search:
         for low, high in reversed(runs) if kind == "largest" else runs:
             value = self._walk(high, -1, low) if kind == "largest" else self._walk(low, 1, high)
             if value is not None:
-                beyond = self._walk(value + step, step, last)
-                found = self._result(kind, value, beyond, "" if beyond is not None else self._limit(step))
-                skipped = value + step if beyond != value + step and value + step > 0 else None
+                neighbour = self._walk(value + step, step, last)
+                found = self._result(kind, value, neighbour, "" if neighbour is not None else self._limit(step))
+                skipped = value + step if neighbour != value + step and value + step > 0 else None
                 return msgspec.structs.replace(found, skipped=None if skipped is None else skipped * self.stride)
         raise ExpressionError(self._none())
 
@@ -204,6 +205,11 @@ class Search:
             raise ExpressionError(self._none())
         return min(values, key=lambda n: (self._miss(n), n))
 
+    def _across(self, nearest: int) -> int | None:
+        """The legal value next to the nearest one at which the target is missed on the other side."""
+        beside = (self._walk(nearest + 1, 1, self.high), self._walk(nearest - 1, -1, self.low))
+        return next((n for n in beside if n is not None and self.gap(n) * self.gap(nearest) < 0), None)
+
     def ends(self) -> Iterator[tuple[bool, Solution]]:
         """The first and the last legal value, as if each were nearest, and whether the target is exceeded there."""
         for n in {self._walk(self.low, 1, self.high), self._walk(self.high, -1, self.low)} - {None}:
@@ -224,7 +230,7 @@ class Search:
             value += step
         return None
 
-    def _result(self, kind: Want, n: int, beyond: int | None, limited_by: str = "") -> Solution:
+    def _result(self, kind: Want, n: int, neighbour: int | None, limited_by: str = "") -> Solution:
         setting = {**self.setting, self.symbol: n * self.stride}
         return Solution(
             symbol=self.symbol,
@@ -233,7 +239,8 @@ class Search:
             value=n * self.stride,
             reached=number(self.reached(n)),
             in_bytes=self.target.in_bytes,
-            beyond=None if beyond is None else (beyond * self.stride, number(self.reached(beyond))),
+            met=self._miss(n) == 0 if kind == "nearest" else True,
+            neighbour=None if neighbour is None else (neighbour * self.stride, number(self.reached(neighbour))),
             limited_by=limited_by,
             skipped=None,
             unlimited=False,

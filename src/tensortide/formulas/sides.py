@@ -11,7 +11,7 @@ from tensortide.errors import ExpressionError, WorkloadError
 from tensortide.expr import Condition, nonnegative, symbol
 from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.limits import Limits
-from tensortide.formulas.observe import opposite, thresholds
+from tensortide.formulas.observe import thresholds
 from tensortide.formulas.region import folded
 from tensortide.formulas.result import Symbolic
 from tensortide.formulas.sampler import Sample, Sampler
@@ -62,7 +62,7 @@ def with_others(found: Symbolic, sampler: Sampler, limits: Limits, derived: Call
     space, symbols = sampler.space, found.formulas.defaults
     for threshold, setting in list(zip(found.thresholds, limits.beyond, strict=True))[:_OTHERS]:
         condition = _other_side(threshold.condition)
-        at_one = condition != opposite(threshold.condition)
+        at_one = condition != threshold.condition.opposite
         if at_one and not space.at(condition, {}):
             continue
         other = sampler.beyond(condition, setting)
@@ -78,7 +78,7 @@ def with_others(found: Symbolic, sampler: Sampler, limits: Limits, derived: Call
 def _other_side(condition: Condition) -> Condition:
     """The condition that holds beyond a threshold; where that leaves a size one value, it says so: ``batch == 1``."""
     expr, relation = condition
-    return Condition(expr, "==") if relation == ">" and nonnegative(expr) else opposite(condition)
+    return Condition(expr, "==") if relation == ">" and nonnegative(expr) else condition.opposite
 
 
 def _confined(found: Symbolic, condition: Condition, space: Space) -> Formulas:

@@ -14,9 +14,10 @@ Want: TypeAlias = Literal["largest", "smallest", "nearest"]
 class Solution(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """``value`` of ``symbol`` is the ``kind`` (largest, smallest, nearest) that meets ``target`` as ``reached``.
 
-    ``beyond`` is the next legal value, which does not meet it, and what it would reach; where the target is not what
+    ``neighbour`` is the next legal value, which does not meet it, and what it would reach; where the target is not what
     ends the values that meet it, ``limited_by`` is the condition that does; if nothing does, the value is the largest
-    tested one, and ``unlimited`` is true. ``skipped`` is the value next to it if no formulas hold there: the workload
+    tested one, and ``unlimited`` is true. The nearest value need not meet it: ``met`` says so, and the neighbour is the
+    one on the other side of the target. ``skipped`` is the value next to it if no formulas hold there: the workload
     may take it all the same. ``by_shape`` says that the target is met on one side of one value only, by the shape of
     the formulas; otherwise values were scanned. ``extrapolated``: symbols outside of the ranges in which the formulas
     were tested, with these.
@@ -33,7 +34,8 @@ class Solution(Shown, msgspec.Struct, frozen=True, kw_only=True):
     value: int
     reached: float
     in_bytes: bool
-    beyond: tuple[int, float] | None
+    met: bool
+    neighbour: tuple[int, float] | None
     limited_by: str
     skipped: int | None
     unlimited: bool

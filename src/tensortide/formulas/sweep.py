@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tensortide.errors import ExpressionError
+from tensortide.errors import ExpressionError, OutsideRegion
 from tensortide.formulas.formulas import Formulas, told
 from tensortide.shown import Shown
 
@@ -22,15 +22,15 @@ _AXIS = re.compile(r"(\d+):(\d+)(?::(\*?)(\d+(?:\.\d+)?))?")
 class Point(msgspec.Struct, frozen=True):
     """One setting: the values of the swept symbols and of the totals.
 
-    ``outside`` says why the formulas claim nothing there; the totals are None then. ``beyond`` is the condition that
-    the point does not meet, where formulas of the other side are used. ``extrapolated`` says which symbols are outside
-    of the ranges in which the formulas were tested.
+    ``outside`` is what no formulas hold without; the totals are None then. ``threshold`` is the one on whose other side
+    the point is, where formulas of that side are used. ``extrapolated`` says which symbols are outside of the ranges in
+    which the formulas were tested.
     """
 
     at: tuple[int, ...]
     totals: tuple[int | None, ...]
     outside: str = ""
-    beyond: str = ""
+    threshold: str = ""
     extrapolated: str = ""
 
 
@@ -52,10 +52,10 @@ class Sweep(Shown, msgspec.Struct, frozen=True, kw_only=True):
         return [point.totals[self.totals.index(name)] for point in self.points]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record per point: symbols, totals, and what the point says of itself (``outside``, ``beyond``,
+        """One record per point: symbols, totals, and what the point says of itself (``outside``, ``threshold``,
         ``extrapolated``)."""
         names = (*self.over, *self.totals)
-        remarks = ("outside", "beyond", "extrapolated")
+        remarks = ("outside", "threshold", "extrapolated")
         return [
             {
                 **dict(zip(names, (*p.at, *p.totals), strict=True)),
@@ -102,12 +102,11 @@ def sweep(formulas: Formulas, over: Mapping[str, Iterable[int]], /, **fixed: int
 def _point(formulas: Formulas, totals: Sequence[str], at: tuple[int, ...], setting: Mapping[str, int]) -> Point:
     try:
         found = formulas.totals_at(setting)
-        beyond, untested = formulas.crossed(setting), formulas.extrapolated(setting)
-    except ExpressionError as error:
-        return Point(at, (None,) * len(totals), str(error))
-    change = f": {formulas.change(beyond)}" if beyond and formulas.change(beyond) else ""
-    said = f"{beyond}{change}" if beyond else ""
-    return Point(at, tuple(map(found.get, totals)), beyond=said, extrapolated=told(untested))
+        crossed, untested = formulas.crossed(setting), formulas.extrapolated(setting)
+    except OutsideRegion as error:
+        return Point(at, (None,) * len(totals), error.needs)
+    threshold = crossed and (formulas.threshold(crossed) or f"where {crossed.opposite}")
+    return Point(at, tuple(map(found.get, totals)), threshold=str(threshold or ""), extrapolated=told(untested))
 
 
 def geometric(start: int, stop: int, factor: float | Fraction = 2) -> tuple[int, ...]:

@@ -13,7 +13,8 @@ from tensortide.errors import ExpressionError, TensortideError
 from tensortide.expr import Expr, constant, parse
 from tensortide.expr.expr import denominator
 from tensortide.formulas.asymptotics import Ratio
-from tensortide.formulas.formulas import QUANTITIES, Formulas
+from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.quantities import QUANTITIES
 from tensortide.units import parse_bytes
 
 Relation: TypeAlias = Literal["==", ">=", ">", "<=", "<"]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
 
 from tensortide.errors import ExpressionError
 from tensortide.expr import text
 from tensortide.formulas.asymptotics import Asymptotics, Growth, Intensity
 from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.quantities import quantity, ranked
 from tensortide.formulas.shares import Share
 from tensortide.formulas.sweep import geometric
-from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table, UnitName, Value
+from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter
-from tensortide.reports.sections.formulas import TITLES, formula_table, ranked
+from tensortide.reports.sections.formula_table import Line, formula_table
 from tensortide.timing.machine import Roof
 
 __all__ = ["document", "intensity_scatter"]
@@ -43,38 +43,35 @@ def document(
     return made.document(found.workload or "formulas", grows, settings=found.setting)
 
 
-Row: TypeAlias = tuple[str, str, Value, UnitName]
-
-
 def _short(formula: str, most: int = 160) -> str:
     """Cut the middle out of a long formula."""
     return formula if len(formula) <= most else f"{formula[: most // 2]} ... {formula[-most // 3 :]}"
 
 
-def _growth(growth: Growth, found: Asymptotics) -> Iterator[Row]:
-    name = TITLES.get(growth.name, growth.name)
+def _growth(growth: Growth, found: Asymptotics) -> Iterator[Line]:
+    name = quantity(growth.name).title
     if growth.name == "parameters":
-        yield name, _short(f"p = {text(growth.leading)} + ..."), None, "text"
+        yield Line(name, _short(f"p = {text(growth.leading)} + ..."), None, "text")
         return
     limit = float(growth.per_parameter.value(found.setting)) if growth.per_parameter.power == 0 else None
-    yield name, _short(str(growth.per_parameter)), limit, "text" if limit is None else "number"
+    yield Line(name, _short(str(growth.per_parameter)), limit, "text" if limit is None else "number")
     if growth.per_parameter_next is not None:
         following = str(growth.per_parameter_next)
         signed = f"- {following[1:]}" if following.startswith("-") else f"+ {following}"
-        yield "", _short(signed, 240), None, "text"
+        yield Line("", _short(signed, 240), None, "text")
 
 
-def _intensity(intensity: Intensity, found: Asymptotics) -> Iterator[Row]:
+def _intensity(intensity: Intensity, found: Asymptotics) -> Iterator[Line]:
     root = "sqrt(p)" if found.degree == 2 else "p" if found.degree == 1 else f"p**(1/{found.degree})"
     if intensity.u is not None and intensity.w is not None:
-        yield "about", f"{found.batch}*{root}/(u*{root} + w*{found.batch})", None, "text"
-        yield "  u", str(intensity.u), float(intensity.u.value(found.setting)), "number"
-        yield "  w", str(intensity.w), float(intensity.w.value(found.setting)), "number"
+        yield Line("about", f"{found.batch}*{root}/(u*{root} + w*{found.batch})", None, "text")
+        yield Line("  u", str(intensity.u), float(intensity.u.value(found.setting)), "number")
+        yield Line("  w", str(intensity.w), float(intensity.w.value(found.setting)), "number")
     large = intensity.large_model
-    yield "large model", _short(str(large)), float(large.value(found.setting)), "number"
+    yield Line("large model", _short(str(large)), float(large.value(found.setting)), "number")
     if intensity.large_batch is not None:
         value = float(intensity.large_batch.value(found.setting))
-        yield f"large {found.batch}", _short(str(intensity.large_batch), 240), value, "number"
+        yield Line(f"large {found.batch}", _short(str(intensity.large_batch), 240), value, "number")
 
 
 def _shares(terms: Mapping[str, Sequence[Share]], top: int) -> Table:
@@ -84,7 +81,7 @@ def _shares(terms: Mapping[str, Sequence[Share]], top: int) -> Table:
         title="Largest terms",
         remark="of each total, at the values above",
         columns=(
-            Column("name", "Total", "text", tuple("" if place else TITLES.get(name, name) for name, place, _ in rows)),
+            Column("name", "Total", "text", tuple("" if place else quantity(name).title for name, place, _ in rows)),
             Column("term", "Term", "code", tuple(_short(share.term) for _, _, share in rows), fold=True),
             Column("share", "share", "share", tuple(share.share for _, _, share in rows), bar=80),
             Column("total", "", "text", tuple(name for name, _, _ in rows), data=True),

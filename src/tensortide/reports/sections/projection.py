@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tensortide.formulas.formulas import told
 from tensortide.formulas.projection import Interval, Projection
+from tensortide.formulas.quantities import quantity
 from tensortide.reports.blocks import AnyBlock, Column, Document, Facts, Note, Section, Table, data_facts
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter
-from tensortide.reports.sections.formulas import TITLES
 from tensortide.units import format_count
 
 __all__ = ["document"]
@@ -54,7 +54,7 @@ def _range(interval: Interval, unit: str) -> str:
 def _requirements(projection: Projection) -> Table:
     rows, growth, batch = projection.requirements, projection.growth, projection.batch
     bound = tuple("compute" if row.compute_s >= row.memory_s else "memory" for row in rows)
-    held = TITLES.get(projection.held, "Held")
+    held = quantity(projection.held).title
     return Table(
         key="requirements",
         title="Requirements",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tensortide.formulas.formulas import told
+from tensortide.formulas.quantities import quantity, ranked
 from tensortide.formulas.solution import Solution
 from tensortide.reports.blocks import (
     AnyBlock,
@@ -20,38 +21,36 @@ from tensortide.reports.blocks import (
     data_facts,
 )
 from tensortide.reports.render.values import value_text
-from tensortide.reports.sections.formulas import TITLES, ranked, unit_of
+from tensortide.reports.sections.formula_table import without_workspace
 
 __all__ = ["document"]
-
-WITHOUT = "peak_bytes is without the workspace of kernels, which the peak memory of report and memory includes"
 
 
 def document(solution: Solution) -> Document:
     """Show the value, what it reaches and what its neighbour would, and the totals there."""
     unit: UnitName = "bytes" if solution.in_bytes else "amount"
     text, next_text = _texts(solution, unit)
-    reached = f"reaches {text}"
+    reached = f"reaches {text}" if solution.met else f"reaches {text}: no value meets the target exactly"
     facts = [*data_facts("text", symbol=solution.symbol, target=solution.target, kind=solution.kind)]
     facts += [*data_facts("count", value=solution.value), *data_facts("flag", proved=solution.proved)]
     facts += data_facts(unit, reached=solution.reached)
-    if solution.beyond is not None:
-        value, beyond = solution.beyond
+    if solution.neighbour is not None:
+        value, other = solution.neighbour
         reached += f"; {solution.symbol} = {value:,} would reach {next_text}"
-        facts += [*data_facts("count", beyond=value), *data_facts(unit, beyond_reached=beyond)]
+        facts += [*data_facts("count", neighbour=value), *data_facts(unit, neighbour_reached=other)]
     if solution.limited_by:
         reached += f"; limited by {solution.limited_by}"
         facts += data_facts("text", limited_by=solution.limited_by)
-    facts += data_facts("flag", by_shape=solution.by_shape, unlimited=solution.unlimited)
+    facts += data_facts("flag", met=solution.met, by_shape=solution.by_shape, unlimited=solution.unlimited)
     facts += data_facts("text", captured=", ".join(map(str, solution.captured)), unchecked=solution.unchecked)
     facts += data_facts("text", extrapolated=told(solution.extrapolated))
     names = ranked(solution.totals)
-    totals = tuple(Fact(name, TITLES.get(name, name), solution.totals[name], unit_of(name)) for name in names)
+    totals = tuple(Fact(name, quantity(name).title, solution.totals[name], quantity(name).unit) for name in names)
     values = Column("value", "", "number", tuple(solution.totals[name] for name in names))
     blocks: tuple[AnyBlock, ...] = (
         Note(text=reached),
         *_certainty(solution),
-        *([Note(text=WITHOUT)] if "peak_bytes" in re.split(r"\W+", solution.target) else []),
+        *without_workspace(re.split(r"\W+", solution.target)),
         Facts(rows=tuple(facts)),
         Facts(title="Totals", key="totals", rows=totals),
         Table(key="values", columns=(Column("total", "", "text", tuple(names)), values), top=0),
@@ -81,9 +80,10 @@ def _certainty(solution: Solution) -> Iterator[Note]:
 
 
 def _texts(solution: Solution, unit: UnitName) -> tuple[str, str]:
-    """Print what the value reaches and what its neighbour would, exactly if rounding makes them equal."""
-    values = [solution.reached, solution.reached if solution.beyond is None else solution.beyond[1]]
+    """Print what the value reaches and what its neighbour would; exactly where a value was to be reached, and where
+    rounding makes them equal."""
+    values = [solution.reached, solution.reached if solution.neighbour is None else solution.neighbour[1]]
     first, second = (value_text(value, unit) for value in values)
-    if first == second and values[0] != values[1]:
+    if solution.kind == "nearest" or (first == second and values[0] != values[1]):
         first, second = (f"{value:,.15g}" + " B" * (unit == "bytes") for value in values)
     return first, second

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tensortide.errors import ExpressionError
+from tensortide.formulas.quantities import quantity, ranked
 from tensortide.formulas.sweep import Sweep
 from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table
 from tensortide.reports.pictures import Axis, Points, Scatter
-from tensortide.reports.sections.formulas import TITLES, ranked, unit_of
+from tensortide.reports.sections.formula_table import without_workspace
 
 __all__ = ["check_drawable", "document"]
 
@@ -25,8 +26,8 @@ WIDE = 20
 """An axis that spans more than this factor is logarithmic."""
 WIDTH = 14
 """Terminal columns that a total takes at the most."""
-SAID = {"outside": "outside the region:", "beyond": "beyond", "extrapolated": "extrapolated in"}
-"""Remarks of a point, with the words before them."""
+SAID = {"outside": "outside the region, which needs", "threshold": "", "extrapolated": "extrapolated in"}
+"""Remarks of a point, with the words between it and them."""
 NOTES = 3
 """Remarks of one kind that are shown."""
 
@@ -38,10 +39,10 @@ def document(sweep: Sweep) -> Document:
         said = Counter(text for point in sweep.points if (text := getattr(point, name)))
         for text, count in said.most_common(NOTES):
             points = f"{count} point{'s are' if count > 1 else ' is'}"
-            blocks.append(Note(text=f"{points} {what} {text}", kind="warning"))
+            blocks.append(Note(text=" ".join(filter(None, (points, what, text))), kind="warning"))
         if len(said) > NOTES:
             blocks.append(Note(text=f"and {len(said) - NOTES} more remarks, in --json and --csv", kind="warning"))
-    made = Section("sweep", "Sweep", blocks=tuple(blocks))
+    made = Section("sweep", "Sweep", blocks=(*blocks, *without_workspace(sweep.totals)))
     return made.document(sweep.workload or "formulas", f"over {', '.join(sweep.over)}", settings=sweep.fixed)
 
 
@@ -50,8 +51,8 @@ def _points(sweep: Sweep) -> Table:
     remarks = tuple(_remarks(sweep))
     taken = WIDTH * (len(sweep.over) + sum(not column.data for column in remarks))
     totals = (
-        Column(name, TITLES.get(name, name), unit_of(name), tuple(sweep.column(name)), at_width=taken + WIDTH * place)
-        for place, name in enumerate(names, 1)
+        Column(name, title, unit, tuple(sweep.column(name)), at_width=taken + WIDTH * place)
+        for place, (name, (title, unit, _)) in enumerate(zip(names, map(quantity, names), strict=True), 1)
     )
     return Table(
         key="points",
@@ -66,11 +67,11 @@ def _points(sweep: Sweep) -> Table:
 
 def _remarks(sweep: Sweep) -> Iterator[Column]:
     """Say of each point in a word where the formulas that it has are from; data have it in full."""
-    words = {"outside": "no formulas", "beyond": "past threshold", "extrapolated": "extrapolated"}
+    words = {"outside": "no formulas", "threshold": "past threshold", "extrapolated": "extrapolated"}
     short = tuple(", ".join(word for name, word in words.items() if getattr(p, name)) for p in sweep.points)
     if any(short):
         yield Column("remark", "", "text", short)
-    for name in ("outside", "beyond", "extrapolated"):
+    for name in ("outside", "threshold", "extrapolated"):
         yield Column(name, "", "text", tuple(getattr(point, name) for point in sweep.points), data=True)
 
 
@@ -98,7 +99,7 @@ def _panels(sweep: Sweep) -> Iterator[Scatter]:
         y = [value for line in lines for value in line.y if value]
         x = Axis(sweep.over[0], "count", log=_wide([value for line in lines for value in line.x]))
         yield Scatter(
-            key=changing[0], title=title, x=x, y=Axis("", unit_of(changing[0]), log=_wide(y)), points=tuple(lines)
+            key=changing[0], title=title, x=x, y=Axis("", quantity(changing[0]).unit, log=_wide(y)), points=tuple(lines)
         )
 
 
@@ -106,7 +107,7 @@ def _line(sweep: Sweep, name: str, others: tuple[int, ...], several: bool) -> Po
     values = zip(sweep.points, sweep.column(name), strict=True)
     rows = [(point.at[0], value) for point, value in values if point.at[1:] == others and value is not None]
     named = ", ".join(f"{n}={v}" for n, v in zip(sweep.over[1:], others, strict=True))
-    label = named if several else TITLES.get(name, name)
+    label = named if several else quantity(name).title
     return Points(label, tuple(x for x, _ in rows), tuple(y for _, y in rows), joined="line")
 
 

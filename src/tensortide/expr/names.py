@@ -1,0 +1,65 @@
+"""Short names for long atoms that many printed expressions share."""
+
+from __future__ import annotations
+
+import string
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from tensortide.expr.atoms import KINDS
+from tensortide.expr.expr import Expr, Opaque, constant, opaque, symbol
+from tensortide.expr.show import text
+
+_OFTEN = 3
+"""Times that an atom is printed before it gets a name."""
+_POOL = "tuvwxyz" + string.ascii_lowercase[:-7] + string.ascii_uppercase
+
+
+class Names:
+    """Names of the atoms that ``exprs`` repeat (``t = floor(seq/4)``), none of which is one of their symbols.
+
+    >>> names = Names([parse("3*floor(seq/4)*hidden + floor(seq/4)"), parse("batch*floor(seq/4)")])  # doctest: +SKIP
+    >>> names.text(parse("3*floor(seq/4)*hidden")), names.meanings  # doctest: +SKIP
+    ('3*hidden*t', {'t': 'floor(seq/4)'})
+    """
+
+    def __init__(self, exprs: Iterable[Expr] = ()) -> None:
+        exprs = list(dict.fromkeys(exprs))
+        counts = Counter(atom for expr in exprs for atom in _opaque(expr))
+        taken = {name for expr in exprs for name in expr.symbols}
+        often = [a for a, times in counts.most_common() if times >= _OFTEN and not KINDS[a.name].exponential]
+        free = [name for name in _POOL if name not in taken]
+        self._names: dict[Opaque, Expr] = {atom: symbol(name) for atom, name in zip(often, free, strict=False)}
+
+    def text(self, expr: Expr) -> str:
+        """The factored text of an expression, with the names in place of their atoms."""
+        return text(self._named(expr)) if self._names else text(expr)
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """What each name stands for, in terms of the others."""
+        return {str(name): text(self._inside(atom)) for atom, name in self._names.items()}
+
+    def _named(self, expr: Expr) -> Expr:
+        """The expression with names, which are not folded: unlike symbols they may stand for 0."""
+        result = constant(0)
+        for monomial, coefficient in expr.terms.items():
+            term = constant(coefficient)
+            for atom, exponent in monomial:
+                base = Expr({((atom, 1),): 1}) if isinstance(atom, str) else self._names.get(atom) or self._inside(atom)
+                term = term * base**exponent
+            result = result + term
+        return result
+
+    def _inside(self, atom: Opaque) -> Expr:
+        return opaque(atom.name, tuple(map(self._named, atom.arguments)))
+
+
+def _opaque(expr: Expr) -> Iterator[Opaque]:
+    """The opaque atoms of an expression, each as often as it is in a term, those inside others too."""
+    for monomial in expr.terms:
+        for atom, _ in monomial:
+            if isinstance(atom, Opaque):
+                yield atom
+                for argument in atom.arguments:
+                    yield from _opaque(argument)
