@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tensortide.graph import Graph, save
+from tensortide.importers.chakra.files import write_chakra
+from tensortide.importers.chakra.messages import Chakra, Node, NodeType
 from tensortide.importers.dtrlog.write import write_log
 from tests.graphs import Builder
 from tests.importers.g10.example import kernels_config, write_trace
@@ -25,6 +27,9 @@ KINETO = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": [
 ]}  # fmt: skip
 
 
+EXECUTION = {"schema": "1.1.1-chakra.0.0.4", "pid": 1, "time": "", "start_ts": 1, "nodes": []}
+
+
 def _step() -> Graph:
     builder = Builder()
     builder.op([builder.storage(64)], [builder.storage(64, birth=0, death=1)])
@@ -37,6 +42,10 @@ def _tide(path: Path) -> None:
 
 def _log(path: Path) -> None:
     write_log(_step(), [5], path)
+
+
+def _chakra(path: Path) -> None:
+    write_chakra(Chakra("0.0.4", (Node(1, "mm", NodeType.COMPUTE), Node(2, "relu", NodeType.COMPUTE, data=(1,)))), path)
 
 
 def _junk_and_log(path: Path) -> None:
@@ -84,6 +93,10 @@ def _packed(make_file: Make) -> Make:
 
 
 READ: dict[str, tuple[str, Make]] = {
+    "Chakra": ("chakra", _chakra),
+    "Chakra, packed": ("chakra", _packed(_chakra)),
+    "execution": ("execution", lambda path: path.write_text(json.dumps(EXECUTION))),
+    "execution, packed": ("execution", lambda path: path.write_bytes(gzip.compress(json.dumps(EXECUTION).encode()))),
     "tide": ("tide", _tide),
     "log": ("dtrlog", _log),
     "log, packed": ("dtrlog", _packed(_log)),

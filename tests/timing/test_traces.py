@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tensortide.errors import TimesError
-from tensortide.graph import Graph, Role
+from tensortide.graph import Graph, Phase, Role
+from tensortide.timing import json_stream
 from tensortide.timing.durations import Measurement
 from tensortide.timing.kineto import read_trace
 from tensortide.timing.listed import from_list
+from tensortide.timing.nesting import callers, forward_calls, self_ns
 from tensortide.timing.traced import from_trace
 from tests.graphs import Builder
 
@@ -123,9 +129,9 @@ def test_a_published_trace_is_read(reference: Path) -> None:
     ("content", "message"),
     [
         (b"", r"t.json is no trace of a profiler"),
-        (b"[]", r"t.json is no trace of a profiler .*Expected `object`"),
-        (b'{"traceEvents": [{"ph": "X", "ts": "a"}]}', r"traceEvents\[0\].ts"),
-        (b'{"traceEvents": [{"ph": "X"', r"t.json is no trace of a profiler .*truncated"),
+        (b"[]", r"t.json is no trace of a profiler .*expected '{' at character 0, not '\['"),
+        (b'{"traceEvents": [{"ph": "X", "ts": "a"}]}', r"t.json: event 0 is no event of a profiler: .*\$.ts"),
+        (b'{"traceEvents": [{"ph": "X"', r"t.json is no trace of a profiler .*at character 27, where the file ends"),
         (b'{"traceEvents": [{"ph": "X", "name": "aten::mm", "ts": 1}]}', r"event 0 \(aten::mm\) has no time"),
         (b'{"traceEvents": [{"ph": "X", "name": "n", "ts": 1, "dur": -1}]}', r"event 0 \(n\) has no time"),
         (b'{"traceEvents": []}', r"none of its 0 events is an op of the host"),
@@ -186,3 +192,112 @@ def test_a_wrong_line_is_said_with_its_number(tmp_path: Path, name: str, text: s
     (tmp_path / name).write_text(text)
     with pytest.raises(TimesError, match=message):
         from_list(chain(), tmp_path / name)
+
+
+# -- calls within each other ------------------------------------------------------------------------
+
+
+def published(reference: Path) -> tuple[Any, dict[str, Any]]:
+    path = reference / "timing" / "fixtures" / "kineto_mlp_cpu.json.gz"
+    return read_trace(path), json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)
+
+
+def test_self_times_add_up_to_the_time_of_the_outermost_calls(reference: Path) -> None:
+    trace, _ = published(reference)
+    caller = callers(trace.ops)
+    times = self_ns(trace.ops, caller)
+    assert min(times) >= 0
+    assert sum(times) == sum(op.end_ns - op.start_ns for op, i in zip(trace.ops, caller, strict=True) if i < 0)
+    for op, i in zip(trace.ops, caller, strict=True):
+        assert i < 0 or trace.ops[i].start_ns <= op.start_ns <= op.end_ns <= trace.ops[i].end_ns
+
+
+def test_sequence_numbers_lead_where_the_arrows_of_the_trace_lead(reference: Path) -> None:
+    trace, raw = published(reference)
+    flows = [e for e in raw["traceEvents"] if e.get("cat") == "fwdbwd"]
+    start = {e["id"]: round(e["ts"] * 1000) for e in flows if e["ph"] == "s"}
+    arrows = {round(e["ts"] * 1000): start[e["id"]] for e in flows if e["ph"] == "f"}
+    forward = forward_calls(trace.ops)
+    found = {op.start_ns: trace.ops[i].start_ns for op, i in zip(trace.ops, forward, strict=True) if i >= 0}
+    assert len(arrows) == 7
+    assert {at: found[at] for at in arrows} == arrows
+
+
+def test_times_are_exact_to_the_nanosecond_however_long_ago_the_clock_began(tmp_path: Path) -> None:
+    now = '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1790857026123456.789, "dur": 0.123}]}'
+    (tmp_path / "t.json").write_text(now)
+    (op,) = read_trace(tmp_path / "t.json").ops
+    assert (op.start_ns, op.end_ns) == (1790857026123456789, 1790857026123456912)
+
+
+def test_a_trace_is_read_in_the_memory_of_its_ops(tmp_path: Path) -> None:
+    frame = event("f" * 200, 1.5, 1, "python_function", nested=[{}])
+    text = json.dumps({"traceName": 'a]b"', "traceEvents": [frame] * 20_000 + [event("aten::mm", 1, 2)]})
+    text = f'{text[:-1]}, "baseTimeNanoseconds": 7}}'
+    (tmp_path / "t.json").write_text(text)
+    tracemalloc.start()
+    trace = read_trace(tmp_path / "t.json")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (len(trace.ops), trace.base_ns) == (1, 7)
+    assert peak < len(text) / 4
+
+
+plain = st.none() | st.booleans() | st.integers() | st.text()
+nested = st.recursive(plain, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+
+
+@given(nested, st.integers(1, 9))
+def test_a_stream_has_the_members_of_the_whole(
+    tmp_path_factory: pytest.TempPathFactory, value: Any, chunk: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "stream.json"
+    path.write_text(json.dumps({"first": value, "events": [value, 1, {"a": value}], "last": 12345}, indent=chunk % 3))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_stream, "CHUNK", chunk)
+        found = list(json_stream.members(path, "events", "test"))
+    assert found == [("first", value), ("events", value), ("events", 1), ("events", {"a": value}), ("last", 12345)]
+
+
+# -- kernels and their launches ---------------------------------------------------------------------
+
+
+def test_an_arrow_joins_a_kernel_whose_launch_is_not_recorded(tmp_path: Path) -> None:
+    def arrow(phase: str, ts: float, tid: int) -> dict[str, Any]:
+        return {"ph": phase, "cat": "ac2g", "name": "ac2g", "id": 5, "pid": 9, "tid": tid, "ts": ts}
+
+    kernel = event("gemm", 200, 30, "kernel", tid=7)
+    path = written(tmp_path / "t.json", [*step(0), arrow("s", 5, 1), arrow("f", 200, 7), kernel])
+    assert from_trace(chain("cuda:0"), read_trace(path)).ns[0] == 30_000
+
+
+def test_an_external_id_joins_a_kernel_where_one_op_alone_has_it(tmp_path: Path) -> None:
+    kernel = event("gemm", 200, 30, "kernel", tid=7) | {"args": {"External id": 3}}
+    ops = [event("aten::mm", 3, 20) | {"args": {"External id": 3}}, event("aten::relu", 30, 5)]
+    assert from_trace(chain("cuda:0"), read_trace(written(tmp_path / "t.json", [*ops, kernel]))).ns[0] == 30_000
+    twice = [*ops, event("aten::t", 40, 1) | {"args": {"External id": 3}}]
+    assert read_trace(written(tmp_path / "u.json", [*twice, kernel])).orphans == 1
+
+
+# -- what does not join -----------------------------------------------------------------------------
+
+
+def test_ops_that_do_not_join_say_why_and_so_does_the_rest_of_the_trace(tmp_path: Path) -> None:
+    events = [e for e in step(0) if e["name"] not in ("aten::relu", "aten::relu_inner") and e["ts"] < 60]
+    found = told(from_trace(chain(), read_trace(written(tmp_path / "t.json", [*events, event("aten::odd", 70, 6)]))))
+    assert found.stand_ins == {1: "not in the trace", 3: "fewer calls in the trace than in the graph"}
+    assert any(
+        "in calls that are no op of the graph: aten::linear 10 us, aten::odd 6 us" in note for note in found.notes
+    )
+
+
+def test_a_forward_op_takes_no_call_of_the_backward_pass(tmp_path: Path) -> None:
+    builder = Builder()
+    given, made = builder.storage(4, Role.INPUT), builder.storage(5, birth=0)
+    builder.op([given], [made], name="aten.mm.default")
+    builder.op([given], [builder.storage(6, birth=1)], name="aten.mm.default", phase=Phase.BACKWARD)
+    node = event("MmBackward0", 50, 40) | {"args": {"Sequence number": 1, "Fwd thread id": 1}}
+    shapes = {"Input Dims": [[4]]}
+    calls = [event("aten::mm", 55, 20) | {"args": shapes}, event("aten::t", 5, 1) | {"args": {"Sequence number": 1}}]
+    durations = from_trace(builder.graph(), read_trace(written(tmp_path / "t.json", [*calls, node])))
+    assert told(durations).samples == (0, 1)

@@ -1,4 +1,4 @@
-"""``tensortide capture``: write one step to a file: its Graph, a DTR log, or the files of G10."""
+"""``tensortide capture``: write one step to a file: its Graph, a DTR log, a Chakra trace, or the files of G10."""
 
 from __future__ import annotations
 
@@ -23,10 +23,14 @@ from tensortide.cli.time import TimeOptions, timed
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, save
 from tensortide.graph.file import SUFFIX
+from tensortide.importers.chakra.files import SUFFIX as CHAKRA
+from tensortide.importers.chakra.files import write_chakra
+from tensortide.importers.chakra.graph import chakra_of
 from tensortide.importers.door import File, resolve
 from tensortide.importers.dtrlog.write import is_log_file, write_log
 from tensortide.importers.imported import Imported, with_names
 from tensortide.importers.table import importers
+from tensortide.recorder import resolver
 from tensortide.recorder.script import find_script
 from tensortide.recorder.target import Scalar
 from tensortide.write import check_writable
@@ -106,7 +110,8 @@ def capture(
         Path | None,
         option(
             "--output -o",
-            "File to write (default: NAME.tide). A .log or .jsonl (also .gz) is a DTR log with durations.",
+            "File to write (default: NAME.tide). With durations: a DTR log (.log or .jsonl, also .gz), or a Chakra "
+            "execution trace (.et).",
         ),
     ] = None,
     listed: Annotated[
@@ -133,14 +138,19 @@ def capture(
         raise WorkloadError("capture needs a target; tensortide capture --list shows the built-in examples")
     folder = g10.folder(target, output)
     path = folder or check_writable(output or Path(_name(target) + SUFFIX))
-    plain = folder is None and not is_log_file(str(path))
+    chakra = folder is None and path.suffix == CHAKRA
+    plain = folder is None and not chakra and not is_log_file(str(path))
     if times != TimeOptions() and plain:
-        raise WorkloadError("--durations, --machine and --measure go with a log: -o NAME.log, or with --g10")
+        raise WorkloadError(
+            "--durations, --machine and --measure go with a log or a trace (-o NAME.log, NAME.et), or with --g10"
+        )
     step = _step(target, options, None if plain else times, quiet=out.quiet)
     if folder is not None:
         g10.write(step, folder)
     elif plain:
         save(step.graph, path)
+    elif chakra:
+        write_chakra(chakra_of(step.graph, step.durations, resolver=resolver), path)
     else:
         write_log(step.events or step.graph, step.durations.ns if step.durations else None, path)
     if is_stdout(path):

@@ -127,3 +127,22 @@ def embedded(value: torch.Tensor) -> str:
     with disable_current_modes():
         items = [repr(item) for item in constant.detach().flatten().tolist()]
     return f"{value.dtype} {tuple(value.shape)} [{', '.join(items)}]"
+
+
+@functools.cache
+def _overload(name: str, overload: str) -> Any:
+    """The op ``aten::mm`` with this overload; None if this process has no such op."""
+    namespace, _, base = name.partition("::")
+    return getattr(getattr(getattr(torch.ops, namespace), base, None), overload, None)
+
+
+def is_composite(name: str, overload: str) -> bool:
+    """Tell whether an op by name is only made of others; one that is unknown here is not."""
+    func = _overload(name, overload)
+    return func is not None and schema_of(func).composite
+
+
+def tags_of(name: str, overload: str) -> tuple[str, ...]:
+    """Tags of an op by name; none of one that is unknown here."""
+    func = _overload(name, overload)
+    return () if func is None else schema_of(func).tags

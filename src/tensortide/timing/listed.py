@@ -55,7 +55,13 @@ def from_list(graph: Graph, path: str | os.PathLike[str], *, resolver: Resolver 
         raise TimesError(f"{path} lists no op")
     source = f"{path}: {sum(map(bool, samples)):,} of {len(graph):,} ops"
     return from_samples(
-        graph, samples, missing="not in the list", source=source, resolver=resolver, how="list", clock="unknown"
+        graph,
+        samples,
+        missing=lambda index: "not in the list",
+        source=source,
+        resolver=resolver,
+        how="list",
+        clock="unknown",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tensortide.cost import Resolver, count
@@ -43,16 +43,16 @@ def from_samples(
     graph: Graph,
     samples: Sequence[Sequence[float]],
     *,
-    missing: str,
+    missing: Callable[[int], str],
     source: str,
     resolver: Resolver | None,
     **how: Any,
 ) -> Durations:
     """Durations of ``graph``'s ops by the medians of ``samples``, recorded in ``source``; an op without any is unknown,
-    its time a stand-in and ``missing`` the reason. ``how`` are the other facts of the Measurement."""
+    its time a stand-in and ``missing`` gives the reason. ``how`` are the other facts of the Measurement."""
     summaries = [sample(times) if times else None for times in samples]
     ns, ceilings = stand_in(graph, [None if s is None else s.median_ns for s in summaries], resolver=resolver)
-    unknown = {index: missing for index, s in enumerate(summaries) if s is None}
+    unknown = {index: missing(index) for index, s in enumerate(summaries) if s is None}
     measurement = Measurement(
         min_ns=tuple(0 if s is None else s.min_ns for s in summaries),
         p90_ns=tuple(0 if s is None else s.p90_ns for s in summaries),

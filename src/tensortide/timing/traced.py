@@ -6,14 +6,16 @@ import functools
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tensortide.cost import Resolver
 from tensortide.errors import TimesError
-from tensortide.graph.model import Graph
+from tensortide.graph.model import Graph, Phase
 from tensortide.timing.durations import Durations, Platform, sample
 from tensortide.timing.kineto import HostOp, Kernel, Shapes, Trace
+from tensortide.timing.nesting import callers, in_backward, self_ns
 from tensortide.timing.standins import from_samples
+from tensortide.units import format_seconds
 
 _SLACK = 64
 
@@ -56,9 +58,10 @@ SAME = 0.9
 
 
 class _Match(NamedTuple):
-    """Per op the call in the trace, None where there is none; and how many agree in shapes, where those are known."""
+    """Per op the call in the trace (its position there, None where there is none), and how many agree in shapes, where
+    those are known."""
 
-    ops: list[HostOp | None]
+    ops: list[int | None]
     by_shape: int
 
 
@@ -106,22 +109,22 @@ def from_trace(graph: Graph, trace: Trace, *, resolver: Resolver | None = None) 
             f"{trace.path} is a trace of other sizes: of {found.found:,} ops found by name {found.by_shape:,} have the "
             "shapes of the graph.\nGive the graph the settings of the step that was traced."
         )
-    time = _timer(graph, trace)
+    time = timer(graph, trace)
     samples = [
-        [time(index, op) for match in matches if (op := match.ops[index]) is not None] for index in range(len(graph))
+        [time(index, trace.ops[call]) for match in matches if (call := match.ops[index]) is not None]
+        for index in range(len(graph))
     ]
-    notes = [f"{trace.orphans:,} kernels in the trace have no launch: their time is in no op"] if trace.orphans else []
     return from_samples(
         graph,
         samples,
-        missing="not in the trace",
+        missing=_reasons(graph, trace),
         source=f"{trace.path}; {found}",
         resolver=resolver,
         how="trace",
         clock="kernel" if trace.kernels else "wall",
         machine=_machine(trace),
         step=sample(end - start for start, end in trace.steps) if trace.steps else None,
-        notes=(str(found), *notes),
+        notes=(str(found), *_notes(trace, matches)),
     )
 
 
@@ -134,30 +137,33 @@ def _machine(trace: Trace) -> Platform | None:
 
 def _matches(graph: Graph, trace: Trace) -> Iterator[_Match]:
     """The graph in each step of the trace; where steps are not marked, one after the other as long as it is there."""
-    names = [_name(call.op) for call in graph.calls]
-    wanted = [(names[op.call], _dims(graph, op.inputs)) for op in graph.ops]
+    names = [profiler_name(call.op) for call in graph.calls]
     calls = _outermost(trace.ops, frozenset(names))
+    backward = in_backward(trace.ops, callers(trace.ops))
+    phased = any(backward)  # else the trace does not say
+    wanted = [(names[op.call], phased and op.phase is Phase.BACKWARD, _dims(graph, op.inputs)) for op in graph.ops]
     if trace.steps:
-        parts = [[op for op in calls if start <= op.start_ns < end] for start, end in trace.steps]
+        starts = [trace.ops[call].start_ns for call in calls]
+        parts = [calls[bisect_left(starts, start) : bisect_left(starts, end)] for start, end in trace.steps]
     else:
-        parts = _repeats(calls, len(wanted))
+        parts = _repeats(trace.ops, calls, len(wanted))
     for part in parts:
-        match = _matched(wanted, part)
-        if any(op is not None for op in match.ops):
+        match = _matched(wanted, part, [(op.name, backward[i], op.shapes) for i in part for op in [trace.ops[i]]])
+        if any(call is not None for call in match.ops):
             yield match
 
 
-def _repeats(calls: list[HostOp], length: int) -> list[list[HostOp]]:
+def _repeats(ops: Sequence[HostOp], calls: list[int], length: int) -> list[list[int]]:
     """``calls`` in equal parts of about ``length``, if they are the same ops over and over; else as one part."""
     for count in range(round(len(calls) / length) + 1, 1, -1):
         size, rest = divmod(len(calls), count)
-        if not rest and all(calls[i].name == calls[i - size].name for i in range(size, len(calls))):
+        if not rest and all(ops[calls[i]].name == ops[calls[i - size]].name for i in range(size, len(calls))):
             return [calls[i : i + size] for i in range(0, len(calls), size)]
     return [calls]
 
 
 @functools.cache
-def _name(op: str) -> str:
+def profiler_name(op: str) -> str:
     """``aten::mm`` of ``aten.mm.default``: as the profiler writes it."""
     namespace, _, rest = op.partition(".")
     return f"{namespace}::{rest.rpartition('.')[0] or rest}"
@@ -167,38 +173,83 @@ def _dims(graph: Graph, tensors: Sequence[int]) -> Shapes:
     return tuple(tuple(map(int, graph.tensors[t].shape)) for t in tensors if graph.tensors[t].shape)
 
 
-def _outermost(ops: Sequence[HostOp], names: frozenset[str]) -> list[HostOp]:
+def _outermost(ops: Sequence[HostOp], names: frozenset[str]) -> list[int]:
     """The calls of the named ops that are not within another of them on the same thread."""
     ends: dict[object, int] = {}
-    found: list[HostOp] = []
-    for op in ops:
+    found: list[int] = []
+    for index, op in enumerate(ops):
         if op.name in names and op.start_ns >= ends.get(op.thread, op.start_ns):
             ends[op.thread] = op.end_ns
-            found.append(op)
+            found.append(index)
     return found
 
 
-def _matched(wanted: Sequence[tuple[str, Shapes]], calls: Sequence[HostOp]) -> _Match:
-    """Match by name and shapes first, then by name between those matches."""
-    exact = align(wanted, [(op.name, op.shapes) for op in calls])
+_Key: TypeAlias = tuple[str, bool, Shapes | None]
+"""Name, whether it runs in the backward pass, and shapes."""
+
+
+def _matched(wanted: Sequence[_Key], calls: Sequence[int], keys: Sequence[_Key]) -> _Match:
+    """Match by name, phase and shapes first, then by name between those matches. ``keys`` are those of ``calls``."""
+    exact = align(wanted, keys)
     found = list(exact)
     first, after = 0, 0
     for item, place in enumerate([*exact, len(calls)]):
         if place is None:
             continue
         if first < item and after < place:
-            names = [name for name, _ in wanted[first:item]]
-            for i, other in enumerate(align(names, [op.name for op in calls[after:place]])):
+            names = [key[0] for key in wanted[first:item]]
+            for i, other in enumerate(align(names, [key[0] for key in keys[after:place]])):
                 found[first + i] = None if other is None else after + other
         first, after = item + 1, place + 1
-    by_shape = sum(place is not None and calls[place].shapes is not None for place in exact)
+    by_shape = sum(place is not None and keys[place][2] is not None for place in exact)
     return _Match([None if place is None else calls[place] for place in found], by_shape)
+
+
+# -- what did not join ------------------------------------------------------------------------------
+
+
+def _reasons(graph: Graph, trace: Trace) -> Callable[[int], str]:
+    """Return why an op has no call in the trace."""
+    inside = Counter(op.name for op in trace.ops)
+    shapes: defaultdict[str, set[Shapes | None]] = defaultdict(set)
+    for op in trace.ops:
+        shapes[op.name].add(op.shapes)
+
+    def reason(index: int) -> str:
+        op = graph.ops[index]
+        name = profiler_name(graph.calls[op.call].op)
+        if not inside[name]:
+            return "not in the trace"
+        if None not in shapes[name] and _dims(graph, op.inputs) not in shapes[name]:
+            return "in the trace at other shapes only"
+        return "fewer calls in the trace than in the graph"
+
+    return reason
+
+
+_NAMED = 3
+
+
+def _notes(trace: Trace, matches: Sequence[_Match]) -> Iterator[str]:
+    """Say what of the trace is in no op of the graph."""
+    if trace.orphans:
+        yield f"{trace.orphans:,} kernels in the trace have no launch: their time is in no op"
+    joined = {call for match in matches for call in match.ops if call is not None}
+    caller, outside = callers(trace.ops), Counter[str]()
+    covered: list[bool] = []
+    for index, (outer, ns) in enumerate(zip(caller, self_ns(trace.ops, caller), strict=True)):
+        covered.append(index in joined or (outer >= 0 and covered[outer]))
+        if not covered[-1]:
+            outside[trace.ops[index].name] += ns
+    if total := outside.total():
+        most = ", ".join(f"{name} {format_seconds(ns / 1e9)}" for name, ns in outside.most_common(_NAMED))
+        yield f"{format_seconds(total / 1e9)} of the host in the trace are in calls that are no op of the graph: {most}"
 
 
 # -- how long it took -------------------------------------------------------------------------------
 
 
-def _timer(graph: Graph, trace: Trace) -> Callable[[int, HostOp], int]:
+def timer(graph: Graph, trace: Trace) -> Callable[[int, HostOp], int]:
     """Return the time of an op in a call: from the first kernel that it launched to the last, or of the call itself."""
     launched: defaultdict[object, list[Kernel]] = defaultdict(list)
     for kernel in sorted(trace.kernels, key=lambda kernel: kernel.launched_ns):

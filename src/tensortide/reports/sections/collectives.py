@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from tensortide.graph.collectives import moves_data
-from tensortide.graph.model import OpView
 from tensortide.reports.blocks import Column, Section, Table
 from tensortide.reports.sections import Step
+from tensortide.timing.collectives.recorded import payload_bytes
 
-__all__ = ["ORDER", "of_step", "payload_bytes", "section"]
+__all__ = ["ORDER", "of_step", "section"]
 
 ORDER = 45
 
@@ -38,9 +38,3 @@ def section(step: Step) -> Section:
     )
     table = Table(key="collectives", columns=columns)
     return Section("collectives", "Communication", blocks=(table,))
-
-
-def payload_bytes(op: OpView) -> int:
-    """Bytes of the largest tensor that a collective takes or makes in this process."""
-    tensors = {tensor.storage: tensor for tensor in (*op.inputs, *op.outputs)}
-    return max((int(tensor.region_bytes) for tensor in tensors.values()), default=0)

@@ -1,0 +1,180 @@
+"""A Chakra trace as a Graph, and a Graph as a Chakra trace."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+from tensortide.cost import Resolver, count
+from tensortide.graph.model import TENSOR, Call, Graph, Meta, Op, OpView, Phase, Role, Storage, Tensor, Value
+from tensortide.graph.unroll import unrolled
+from tensortide.importers.chakra.files import ordered, orphans
+from tensortide.importers.chakra.messages import Attribute, Chakra, CommType, Node, NodeType
+from tensortide.importers.imported import Imported
+from tensortide.recorder import resolver
+from tensortide.timing.collectives.recorded import kind_of, payload_bytes
+from tensortide.timing.durations import Durations
+from tensortide.timing.standins import from_samples
+
+VERSION = "0.0.4"
+NANOS = "duration_nanos"
+OUTPUT = "output_bytes"
+"""Attributes of ours: the exact duration, and the bytes of what a node makes."""
+
+_KEPT = ("num_ops", "tensor_size", "comm_type", "comm_size", "pg_name", "comm_src", "comm_dst", "comm_tag")
+_COMM = {
+    "all_reduce": CommType.ALL_REDUCE,
+    "reduce": CommType.REDUCE,
+    "all_gather": CommType.ALL_GATHER,
+    "broadcast": CommType.BROADCAST,
+    "all_to_all": CommType.ALL_TO_ALL,
+    "reduce_scatter": CommType.REDUCE_SCATTER,
+}
+
+
+def imported(trace: Chakra, path: str) -> Imported:
+    """The step of a trace: an op for each node but metadata, and a tensor from it to those that wait for its data.
+
+    Raises TimesError for nodes that contradict each other (see ``ordered``).
+    """
+    nodes = [node for node in ordered(trace, path) if node.type is not NodeType.METADATA]
+    place = {node.id: i for i, node in enumerate(nodes)}
+    inputs = [tuple(dict.fromkeys(place[other] for other in node.data if other in place)) for node in nodes]
+    last = list(range(len(nodes)))
+    for index, taken in enumerate(inputs):
+        for other in taken:
+            last[other] = index
+    sizes = [_made_bytes(node) for node in nodes]
+    calls: dict[Call, int] = {}
+    ops = tuple(
+        Op(calls.setdefault(_call(node, len(taken)), len(calls)), taken, (i,), Phase.OTHER, label=node.name)
+        for i, (node, taken) in enumerate(zip(nodes, inputs, strict=True))
+    )
+    tensors = tuple(Tensor(i, "uint8", (size or 0,), (1,)) for i, size in enumerate(sizes))
+    storages = tuple(
+        Storage(size or 0, "unknown", Role.TEMPORARY, i, end + 1)
+        for i, (size, end) in enumerate(zip(sizes, last, strict=True))
+    )
+    unknown = tuple(i for i, size in enumerate(sizes) if size is None)
+    meta = Meta(workload=path, framework="chakra", captured_on="file", assumptions=tuple(_assumed(trace, len(unknown))))
+    graph = Graph(ops, tuple(calls), tensors, storages, meta=meta)
+    names = tuple(node.name for node in nodes)
+    return Imported(graph, _durations(graph, nodes, path), kernels=names, unknown=unknown)
+
+
+def _assumed(trace: Chakra, unknown: int) -> Iterator[str]:
+    yield "a tensor stands for each dependency, and lives until its last use: a Chakra trace has no storages"
+    if unknown:
+        yield f"{unknown:,} nodes do not say how many bytes they make: these count 0"
+    if alone := orphans(trace):
+        named = ", ".join(f"{node.id} ({node.name})" for node in alone[:4])
+        yield f"{len(alone):,} nodes wait for nothing, and nothing waits for them: {named}"
+
+
+def _made_bytes(node: Node) -> int | None:
+    for name in (OUTPUT, "comm_size"):
+        value = node.attribute(name)
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def _call(node: Node, inputs: int) -> Call:
+    kind, name = node.type.name.lower(), re.sub(r"\W+", "_", node.name) or "default"
+    comm = node.attribute("comm_type")
+    if node.type is NodeType.COLLECTIVE and isinstance(comm, int) and comm in CommType._value2member_map_:
+        kind = CommType(comm).name.lower()
+    kept: list[tuple[str, Value]] = [(f"x{i}", TENSOR) for i in range(inputs)]
+    for attribute in _KEPT:
+        value = node.attribute(attribute)
+        if isinstance(value, (bool, int, float, str)):
+            kept.append((attribute, value))
+    return Call(f"chakra.{kind}.{name}", tuple(kept), inputs)
+
+
+def _durations(graph: Graph, nodes: list[Node], path: str) -> Durations | None:
+    known = [_duration_ns(node) for node in nodes]
+    if not any(known):
+        return None
+    return from_samples(
+        graph,
+        [[] if ns is None else [ns] for ns in known],
+        missing=lambda index: "the trace has no duration of it",
+        source=path,
+        resolver=resolver,
+        how="trace",
+        clock="unknown",
+    )
+
+
+def _duration_ns(node: Node) -> int | None:
+    exact = node.attribute(NANOS)
+    return exact if isinstance(exact, int) else node.duration_us * 1000 or None
+
+
+# -- writing ----------------------------------------------------------------------------------------
+
+
+def chakra_of(graph: Graph, durations: Durations | None = None, *, resolver: Resolver | None = None) -> Chakra:
+    """The trace of one rank: a node for each op but views, which waits for the ops that it depends on.
+
+    Durations are rounded up to whole microseconds, 1 at least; the attribute ``duration_nanos`` has them exactly. A
+    collective that depends on nothing waits for the op before it, so that it does not start with the step.
+
+    Raises GraphError if the durations are of another graph.
+    """
+    graph = unrolled(graph)
+    if durations is not None:
+        durations.check(graph)
+    costs = count(graph, resolver=resolver).costs
+    before = _dependencies(graph)
+    kept = [op for op in graph if not op.is_view]
+    ids = {op.index: number for number, op in enumerate(kept, 1)}
+    starts = [0] * len(graph) if durations is None else [0, *itertools.accumulate(durations.ns)]
+    nodes: list[Node] = []
+    for op in kept:
+        cost, ns = costs[op.index], None if durations is None else durations.ns[op.index]
+        data = tuple(ids[other] for other in before[op.index])
+        kind = kind_of(op.name)
+        attributes = [Attribute("is_cpu_op", "bool", False)]
+        if kind is None:
+            if cost.cost is not None:
+                attributes.append(Attribute("num_ops", "int64", int(cost.cost.flops)))
+            attributes.append(Attribute("tensor_size", "int64", int(cost.nbytes)))
+        else:
+            attributes += _communication(op, kind)
+        attributes.append(Attribute(OUTPUT, "int64", sum(int(tensor.region_bytes) for tensor in op.outputs)))
+        attributes += [] if ns is None else [Attribute(NANOS, "int64", ns)]
+        waits = (ids[op.index] - 1,) if kind is not None and not data and nodes else ()
+        us = 0 if ns is None else max(1, -(-ns // 1000))
+        name, start = op.name.removesuffix(".default"), starts[op.index] // 1000
+        found = tuple(attributes)
+        nodes.append(Node(ids[op.index], name, _type(op, kind), waits, data, start, us, attributes=found))
+    return Chakra(VERSION, tuple(nodes), (Attribute("workload", "string", graph.meta.workload),))
+
+
+def _type(op: OpView, kind: str | None) -> NodeType:
+    if kind is None:
+        return NodeType.COMPUTE
+    if kind == "send_recv":
+        return NodeType.RECEIVE if "recv" in op.name else NodeType.SEND
+    return NodeType.COLLECTIVE
+
+
+def _communication(op: OpView, kind: str) -> Iterator[Attribute]:
+    if kind in _COMM:
+        yield Attribute("comm_type", "int64", int(_COMM[kind]))
+    yield Attribute("comm_size", "int64", payload_bytes(op))
+    group = op.arguments.get("group_name")
+    yield Attribute("pg_name", "string", group if isinstance(group, str) and group.isdecimal() else "")
+
+
+def _dependencies(graph: Graph) -> list[tuple[int, ...]]:
+    """For each op those that it depends on, with those of views in the place of views."""
+    result: list[tuple[int, ...]] = []
+    views = [op.is_view for op in graph]
+    for earlier in graph.index.dependencies:
+        through = (result[other] if views[other] else (other,) for other in earlier)
+        result.append(tuple(sorted(set(itertools.chain.from_iterable(through)))))
+    return result

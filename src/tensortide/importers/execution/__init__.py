@@ -1,0 +1,1 @@
+"""Execution traces of PyTorch (``ExecutionTraceObserver``): what ran, on which tensors, without times."""
