@@ -47,7 +47,9 @@ class CaptureError(TensortideError):
 
 
 class DataDependent(CaptureError):
-    """The step needs the value of a tensor, which fake tensors do not have."""
+    """The step needs the value of a tensor, which fake tensors do not have. ``place`` is the line that reads it."""
+
+    place = ""
 
 
 class LogError(CaptureError):

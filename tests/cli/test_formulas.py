@@ -118,6 +118,14 @@ def test_every_verb_writes_files(folder: Path) -> None:
     assert "Where they hold" in (folder / "mlp.html").read_text()
 
 
+def test_strict_refuses_what_is_not_known(folder: Path) -> None:
+    solve = ("formulas", "solve", "gpt2.formulas.json", "--for", "batch", "--where", "peak_bytes <= 24GiB", "--strict")
+    assert "not checked a file of formulas has no step" in fails(folder, *solve)
+    sweep = ("formulas", "sweep", "gpt2.formulas.json", "--over", "hidden=768,770", "--strict")
+    assert "hidden=770: needs hidden % heads == 0" in fails(folder, *sweep)
+    assert "Parameters" in run(folder, "formulas", "show", "gpt2.formulas.json", "--strict")
+
+
 def test_growth(folder: Path) -> None:
     text = run(
         folder, "formulas", "growth", "word_lm.formulas.json", "--growth", "h", "--set", "s=80", "--figure", "i.svg"

@@ -245,7 +245,7 @@ def test_a_capture_with_names_is_the_capture_without() -> None:
     from tensortide.formulas.observe import observed
 
     setting = {"hidden": 64, "heads": 8, "groups": 2, "batch": 3}
-    graph, seen = observed(refusing, setting, {}, name="refusing")
+    graph, seen = observed(refusing, setting, {}, name="refusing", assume={})
     plain = capture(refusing, hyperparameters=setting, real=False, name="refusing")
     assert graph == plain
     assert [str(condition) for condition in seen.path][:1] == ["hidden % heads == 0"]

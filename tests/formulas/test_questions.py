@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tensortide import symbolic
+from tensortide import capture, count, symbolic
 from tensortide.cli import source
-from tensortide.errors import ExpressionError, WorkloadError
+from tensortide.errors import DataDependent, ExpressionError, WorkloadError
 from tensortide.expr import symbol
-from tensortide.formulas import Formulas
+from tensortide.formulas import Formulas, confirm, solve
 from tensortide.formulas.sweep import axis
 from tensortide.formulas.target import check_target
 
@@ -52,6 +53,38 @@ def test_conditions_and_values_are_of_integers_there_are(asked: dict[str, Any], 
 
 def test_a_condition_may_name_what_is_no_symbol() -> None:
     assert "parameters" in symbolic(layer, over=["batch"], where=["batch % heads == 0"]).formulas.totals
+
+
+def selected(batch: int = 32, hidden: int = 16) -> Step:
+    model, x = nn.Linear(hidden, hidden), torch.zeros(batch, hidden)
+
+    def step() -> Tensor:
+        y = model(x)
+        loss: Tensor = y[y > 0].sum()
+        loss.backward()
+        return loss
+
+    return step
+
+
+LINE = f"test_questions.py:{inspect.getsourcelines(selected)[1] + 5}"
+
+
+def test_sizes_that_depend_on_data_are_asked_for_by_line() -> None:
+    with pytest.raises(DataDependent, match=rf"--assume '.*{LINE}=NUMBER'"):
+        symbolic(selected, over=["batch"])
+    with pytest.raises(WorkloadError, match=rf"assumed at {LINE}: .*'hiden'.*did you mean hidden"):
+        symbolic(selected, over=["batch"], assume={LINE: "batch*hiden"})
+
+
+def test_what_is_assumed_may_be_in_hyperparameters() -> None:
+    """Half of the outputs are positive: the sum of the selected ones takes one addition less than there are."""
+    assume = {LINE: "floor(batch*hidden/2)"}
+    found = symbolic(selected, over=["batch", "hidden"], assume=assume)
+    plain = count(capture(selected, hyperparameters={"batch": 24, "hidden": 9}, assume={LINE: 108}, real=False))
+    assert found.evaluate(batch=24, hidden=9)["flops"] == plain.total.flops
+    solution = confirm(solve(found.formulas, "batch", "bytes <= 1MiB"), found, selected, assume=assume)
+    assert solution.captured == (solution.value, solution.value + 1)
 
 
 def test_totals_say_that_they_are_extrapolated() -> None:

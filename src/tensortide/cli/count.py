@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -23,19 +19,14 @@ from tensortide.cli.source import (
     opened,
     option,
     require_certain,
-    settings_of,
-    step_of,
     symbols_of,
-    with_progress,
 )
-from tensortide.errors import UnknownCost, WorkloadError
-from tensortide.formulas import Symbolic, symbolic
-from tensortide.formulas.formulas_file import save_formulas
+from tensortide.cli.symbols import SymbolOptions, count_symbols
+from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.door import File, resolve
 from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
-from tensortide.write import write_file
 
 if TYPE_CHECKING:
     from tensortide.cost.differences import Comparison
@@ -43,8 +34,6 @@ if TYPE_CHECKING:
     from tensortide.recorder.target import Workload
     from tensortide.reports.blocks import Document
 
-ALL = "all"
-"""In place of names: every hyperparameter that is an integer."""
 OURS = "tensortide"
 
 
@@ -55,24 +44,6 @@ class TableOptions:
 
     table: Annotated[str, Parameter(show=False)] = OURS
     ops: Annotated[bool, option("--ops", "For a file: show a row for every op.")] = False
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class SymbolOptions:
-    """Counts as formulas in hyperparameters."""
-
-    symbols: Annotated[
-        str, option("--symbols", "Hyperparameters that stay symbols: batch,seq,hidden. Or all (the integers).")
-    ] = ""
-    condition: Annotated[
-        tuple[str, ...], option("--condition", 'A condition that settings must meet: "hidden % heads == 0".')
-    ] = ()
-    values: Annotated[
-        tuple[str, ...], option("--values", "Legal values of one symbol: --values hidden=64,128,192.")
-    ] = ()
-    formulas: Annotated[Path | None, option("--formulas", "Write the formulas to a file that other verbs read.")] = None
-    latex: Annotated[Path | None, option("--latex", "Write the totals as LaTeX.")] = None
 
 
 def count(
@@ -88,7 +59,7 @@ def count(
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     strict: Strict = False,
     tables: TableOptions = TableOptions(),
-    chosen: SymbolOptions = SymbolOptions(),
+    chosen: SymbolOptions = SymbolOptions(),  # noqa: B008
     files: Files = Files(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
@@ -178,57 +149,3 @@ def _missing(graph: Graph) -> tuple[Document, str, str]:
     unknown, coverage = missing(graph, resolver=resolver), count(graph, resolver=resolver).coverage
     text = "\n\n".join([coverage.line(), *map(str, unknown)]) + "\nevery op has a cost rule" * (not unknown)
     return missing_rules(unknown, coverage, title=graph.meta.workload), "missing", text
-
-
-def count_symbols(
-    target: str, chosen: SymbolOptions, options: CaptureOptions, *, strict: bool, depth: int, top: int, quiet: bool
-) -> Document:
-    """Return the formulas of ``target``, and write the files of them that were asked for."""
-    from tensortide.reports.sections.formulas import document
-
-    if options.device is not None or options.machine is not None:
-        raise WorkloadError("--symbols does not go with --device or --machine: formulas are of the step on the CPU")
-    if options.real or options.first_step or options.compiled:
-        raise WorkloadError(
-            "--symbols does not go with --real, --first-step or --compiled: formulas are of the steady step"
-        )
-    workload = step_of(target, "--symbols")
-    over, settings = names_of(chosen.symbols, workload.function), settings_of(workload, options)
-    domain = {"over": over, "where": chosen.condition, "values": dict(map(_values, chosen.values))}
-    found = with_progress(symbolic, workload, settings, quiet=quiet, resolver=resolver, **domain)
-    if strict:
-        _refuse(found)
-    if chosen.formulas is not None:
-        save_formulas(found.formulas, chosen.formulas)
-    if chosen.latex is not None:
-        write_file(chosen.latex, found.formulas.latex().encode())
-    return document(found, depth=depth, top=top)
-
-
-def names_of(text: str, workload: Callable[..., Any]) -> list[str]:
-    """The hyperparameters that ``text`` names, or all that are integers. Raises WorkloadError if there is none."""
-    if text.strip() != ALL:
-        return [name for name in re.split(r"[,\s]+", text) if name]
-    names = [name for name, p in inspect.signature(workload).parameters.items() if type(p.default) is int]
-    if not names:
-        raise WorkloadError("the workload has no hyperparameter that is an integer")
-    return names
-
-
-def _values(text: str) -> tuple[str, list[int]]:
-    name, _, values = text.partition("=")
-    if not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", values, re.ASCII):
-        raise WorkloadError(f"--values takes name=1,2,3, not {text!r}")
-    return name.strip(), [int(value) for value in values.split(",")]
-
-
-def _refuse(found: Symbolic) -> None:
-    """Raise UnknownCost, as ``--strict`` asks, if anything has no formula or no rule."""
-    from tensortide.cost.count import MISSING
-
-    missing = [f"  {remark}" for remark in found.numeric]
-    missing += [f"  {name}: not {part.unexplained}" for name, part in found.formulas.partial.items()]
-    missing += [f"  {name} x{count} has no cost rule" for name, count in found.unknown.items()]
-    missing += [f"  {name} is held: {reason}" for name, reason in found.held.items()]
-    if missing:
-        raise UnknownCost("\n".join(["not everything has a formula:", *missing, *([MISSING] if found.unknown else [])]))

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from cyclopts import App, Parameter
 from msgspec.structs import replace
 
-from tensortide.cli.count import ALL, SymbolOptions, count_symbols, names_of
 from tensortide.cli.show import Files
 from tensortide.cli.show import show as show_document
-from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Strict, Top, option, with_progress
+from tensortide.cli.source import ASSUME, CaptureOptions, Depth, OutputOptions, Top, assumed, option
+from tensortide.cli.symbols import ALL, DomainOptions, SymbolOptions, count_symbols
 from tensortide.cost.table import known_sizes
-from tensortide.errors import ExpressionError, WorkloadError
+from tensortide.errors import ExpressionError, UnknownCost, WorkloadError
 from tensortide.expr import Expr, parse
-from tensortide.formulas import Solution, confirm, symbolic
+from tensortide.formulas import Solution, confirm
 from tensortide.formulas.asymptotics import asymptotics
-from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.formulas import Formulas, told
 from tensortide.formulas.formulas_file import is_formulas_file, load_formulas
 from tensortide.formulas.invert import solve as solved
 from tensortide.formulas.of_graph import formulas_of_graph
@@ -55,6 +55,12 @@ Paths = Annotated[
 ]
 
 
+Strict = Annotated[
+    bool,
+    option("--strict", "What has no formula or no cost rule, is extrapolated, or cannot be checked is an error."),
+]
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class FormulaOptions:
@@ -64,13 +70,9 @@ class FormulaOptions:
     set: Annotated[
         tuple[str, ...], option("--set", "Set a value: key=value. Repeatable: --set seq=1024 --set batch=2.")
     ] = ()
-    symbols: Annotated[
-        str, option("--symbols", "For a workload: hyperparameters that stay symbols, as in batch,hidden.")
-    ] = ""
-    condition: Annotated[
-        tuple[str, ...],
-        option("--condition", 'For a workload: a condition that settings must meet: "hidden % heads == 0".'),
-    ] = ()
+    domain: DomainOptions = DomainOptions()  # noqa: RUF009
+    assume: Annotated[tuple[str, ...], option("--assume", ASSUME)] = ()
+    strict: Strict = False
     out: OutputOptions = OutputOptions()  # noqa: RUF009
 
     def formulas(self, target: str, needed: Iterable[str]) -> Formulas:
@@ -82,7 +84,9 @@ class FormulaOptions:
         workload = find_workload(target)
         if workload is None and is_formulas_file(target):
             self._refuse(f"{target} is a file of formulas")
-            return load_formulas(target).at(**self.bindings()), _unconfirmed("a file of formulas")
+            costs = load_formulas(target).at(**self.bindings())
+            self.require(f"{name} lacks {part.unexplained}" for name, part in costs.partial.items())
+            return costs, _unconfirmed("a file of formulas")
         found = workload or resolve(target)
         if isinstance(found, File):
             self._refuse(f"{found}, and its symbols are found in it")
@@ -92,19 +96,23 @@ class FormulaOptions:
             return costs, _unconfirmed("a graph")
         if isinstance(found, Script):
             raise WorkloadError(f"{found}: one step of it has no formulas. Write a workload with hyperparameters")
-        over = dict.fromkeys([*names_of(self.symbols, found.function), *needed])
+        over, settings = [*needed], parse_settings(self.set, found.function, target)
         if "batch" in inspect.signature(found.function).parameters:
-            over["batch"] = None
-        settings = parse_settings(self.set, found.function, target)
-        domain = {"over": tuple(over), "where": self.condition}
-        derived = with_progress(symbolic, found, settings, quiet=self.out.quiet, resolver=resolver, **domain)
-        known = {**settings, **{n: v for n, v in derived.settings.items() if n in derived.held}}
-        check = partial(confirm, found=derived, workload=found.function, hyperparameters=known, resolver=resolver)
+            over.append("batch")
+        quiet, strict = self.out.quiet, self.strict
+        derived = self.domain.derive(found, settings, over, assume=self.assume, quiet=quiet, strict=strict)
+        assume = assumed(self.assume, expressions=True)
+        check = partial(confirm, found=derived, workload=found.function, assume=assume, resolver=resolver)
         return derived.formulas, check
 
     def _refuse(self, what: str) -> None:
-        if self.symbols or self.condition:
-            raise WorkloadError(f"{what}: --symbols and --condition go with a workload")
+        if self.domain != DomainOptions() or self.assume:
+            raise WorkloadError(f"{what}: --symbols, --condition, --values and --assume go with a workload")
+
+    def require(self, doubts: Iterable[str]) -> None:
+        """Raise UnknownCost, as ``--strict`` asks, if there are doubts."""
+        if self.strict and (found := list(dict.fromkeys(doubts))):
+            raise UnknownCost("\n  ".join(["--strict: not everything is known:", *found]))
 
     def bindings(self) -> dict[str, int]:
         """The values of ``--set``, which are whole numbers."""
@@ -163,7 +171,7 @@ def show(
 
         if chosen != SymbolOptions() or options != CaptureOptions(set=options.set):
             raise WorkloadError(f"{target} is no workload: of these options --set alone goes with it")
-        made = document_of_file(FormulaOptions(set=options.set).formulas(target, ()))
+        made = document_of_file(FormulaOptions(set=options.set, strict=strict).formulas(target, ()))
     else:
         chosen = chosen if chosen.symbols else dataclasses.replace(chosen, symbols=ALL)
         made = count_symbols(target, chosen, options, strict=strict, depth=depth, top=top, quiet=out.quiet)
@@ -190,6 +198,12 @@ def sweep(
     axes = dict(map(axis, over))
     costs = asked.formulas(target, axes)
     table = tabulated(costs, axes)
+    asked.require(
+        f"{', '.join(f'{n}={v}' for n, v in zip(table.over, point.at, strict=True))}: "
+        + (f"needs {point.outside}" if point.outside else f"extrapolated in {point.extrapolated}")
+        for point in table.points
+        if point.outside or point.extrapolated
+    )
     if asked.files.figure is not None:
         check_drawable(table)
     asked.show(document(table), costs, table="points")
@@ -216,7 +230,10 @@ def solve(
     if workload is not None:
         check_target(where, inspect.signature(workload.function).parameters)
     costs, confirmed = asked.source(target, [symbol])
-    asked.show(document(confirmed(solved(costs, symbol, where, want=want))), costs, table="values")
+    solution = confirmed(solved(costs, symbol, where, want=want))
+    doubts = {"not checked": solution.unchecked, "extrapolated in": told(solution.extrapolated)}
+    asked.require(f"{what} {why}" for what, why in doubts.items() if why)
+    asked.show(document(solution), costs, table="values")
 
 
 @formulas.command

@@ -7,7 +7,7 @@ import dataclasses
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,6 +47,10 @@ Target = Annotated[str, Parameter(help=f"{TARGET}.")]
 LINE_S = 10.0
 """Seconds from one line of progress to the next where standard error is no terminal."""
 SETTINGS = "Set a hyperparameter: key=value. Repeatable: --set a=1 --set b=2."
+ASSUME = (
+    "A value that a line reads, or the number of elements that it selects: train.py:41=128 (for formulas also in "
+    "hyperparameters: train.py:41=batch*seq). Repeatable."
+)
 Settings = Annotated[tuple[str, ...], option("--set", SETTINGS)]
 Strict = Annotated[
     bool, option("--strict", "An op without a cost rule is an error, and an assumption that ops or sizes depend on.")
@@ -102,13 +106,7 @@ class CaptureOptions:
     first_step: Annotated[
         bool, option("--first-step", "Record the very first step, which creates the optimizer state.")
     ] = False
-    assume: Annotated[
-        tuple[str, ...],
-        option(
-            "--assume",
-            "A value that a line reads, or the number of elements that it selects: train.py:41=128. Repeatable.",
-        ),
-    ] = ()
+    assume: Annotated[tuple[str, ...], option("--assume", ASSUME)] = ()
     device: Annotated[
         str | None,
         option(
@@ -182,8 +180,9 @@ class CaptureOptions:
             raise WorkloadError(f"--step takes the number of a training step, counted from 1, not {self.step!r}")
         if self.first_step and self.step not in (None, "1"):
             raise WorkloadError("--first-step is --step 1: give one of them")
+        assume = assumed(self.assume)
         return ScriptOptions(
-            *(step, self.real, self.fake, self.keep_running, assumed(self), self.device, self.machine, self.ranks),
+            *(step, self.real, self.fake, self.keep_running, assume, self.device, self.machine, self.ranks),
             compiled=self.compiled,
             compare=self.compare,
             patience=PATIENCE_S if self.patience is None else self.patience,
@@ -214,7 +213,7 @@ def opened(found: Workload | Script | File, options: CaptureOptions, *, quiet: b
         return step
     if isinstance(found, Script):
         return Imported(capture_script(found, options.of_script(found), quiet=quiet, say=say_warning))
-    settings, assume = settings_of(found, options), assumed(options)
+    settings, assume = settings_of(found, options), assumed(options.assume)
     how: dict[str, object] = {"real": options.real or None, "assume": assume, "first_step": options.first_step}
     how |= {"device": options.device, "machine": options.machine, "ranks": options.ranks}
     how["compiled"] = options.compiled
@@ -231,18 +230,22 @@ def require_certain(graph: Graph) -> None:
         )
 
 
-def assumed(options: CaptureOptions) -> dict[str, bool | int | float]:
-    """Return the values of ``--assume`` by place. Raises WorkloadError for a malformed one."""
-    values: dict[str, bool | int | float] = {}
-    for text in options.assume:
+def assumed(texts: Sequence[str], *, expressions: bool = False) -> dict[str, Any]:
+    """Return the values of ``--assume`` by place; ``expressions`` in hyperparameters are texts.
+
+    Raises WorkloadError for a malformed one.
+    """
+    values: dict[str, Any] = {}
+    for text in texts:
         place, equals, value = text.rpartition("=")
         file, colon, line = place.strip().rpartition(":")
         known = {"true": True, "false": False}.get(value.strip().lower())
         try:
             number = known if known is not None else ast.literal_eval(value.strip())
         except (ValueError, SyntaxError):
-            number = None
-        if not (equals and file and colon and line.isdecimal() and isinstance(number, (bool, int, float))):
+            number = value.strip() if expressions and value.strip() else None
+        kinds = (bool, int, float, str) if expressions else (bool, int, float)
+        if not (equals and file and colon and line.isdecimal() and isinstance(number, kinds)):
             raise WorkloadError(f"--assume takes FILE:LINE=NUMBER, as train.py:41=128, not {text!r}")
         values[place.strip()] = number
     return values

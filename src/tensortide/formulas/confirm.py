@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,7 +18,7 @@ from tensortide.formulas.formulas import Formulas, shown, told
 from tensortide.formulas.peaks import MORE_WORK
 from tensortide.formulas.result import Symbolic
 from tensortide.formulas.solution import Solution
-from tensortide.formulas.space import Scalar
+from tensortide.formulas.space import Assumed, Scalar, assumed, parsed
 from tensortide.graph.model import Graph
 from tensortide.memory import footprint_bytes
 from tensortide.plans.order.minimal import footprint
@@ -32,7 +34,7 @@ def confirm(
     found: Symbolic,
     workload: Callable[..., Any],
     *,
-    hyperparameters: Mapping[str, Scalar] | None = None,
+    assume: Mapping[str, Assumed | str] | None = None,
     resolver: Resolver | None = None,
 ) -> Solution:
     """The solution, with the step captured at its value and at the next one, on fake tensors.
@@ -50,8 +52,9 @@ def confirm(
     if ops > MOST_OPS:
         return replace(solution, unchecked=f"a step of {ops:,} ops is not captured, as it has more than {MOST_OPS:,}")
     captured, unchecked = [], ""
+    taken = partial(_captured, workload, found.settings, parsed(assume))
     for value, setting in settings.items():
-        graph = _captured(workload, {**(hyperparameters or {}), **setting})
+        graph = taken(setting)
         if isinstance(graph, str):
             if value == solution.value:
                 raise ExpressionError(f"no answer: no capture at {shown(setting)}: {graph}")
@@ -60,25 +63,32 @@ def confirm(
         _compare(found.formulas, setting, measured(graph, resolver))
         unchecked = unchecked or _least(found.formulas, setting, solution.target, graph)
         captured.append(value)
-    unchecked = unchecked or _taken(solution, workload, hyperparameters or {})
+    unchecked = unchecked or _skipped(solution, taken)
     complete = solution.by_shape and len(captured) == len(values) and not (unchecked or solution.unlimited)
     return replace(solution, captured=tuple(captured), unchecked=unchecked, proved=complete)
 
 
-def _captured(workload: Callable[..., Any], hyperparameters: Mapping[str, Scalar]) -> Graph | str:
-    """The step, or why the workload refuses the hyperparameters."""
+def _captured(
+    workload: Callable[..., Any],
+    settings: Mapping[str, Scalar],
+    assume: Mapping[str, Assumed],
+    setting: Mapping[str, int],
+) -> Graph | str:
+    """The step at a setting, the other hyperparameters as in ``settings``, or why the workload refuses it."""
+    known = {**settings, **setting}
+    given = {name: value for name, value in known.items() if name in inspect.signature(workload).parameters}
+    integers = {name: value for name, value in known.items() if type(value) is int}
     try:
-        return capture(workload, hyperparameters=hyperparameters, real=False)
+        return capture(workload, hyperparameters=given, real=False, assume=assumed(assume, integers))
     except TensortideError as error:
         return str(error).partition("\n")[0]
 
 
-def _taken(solution: Solution, workload: Callable[..., Any], hyperparameters: Mapping[str, Scalar]) -> str:
+def _skipped(solution: Solution, taken: Callable[[Mapping[str, int]], Graph | str]) -> str:
     """Tell that the workload takes the value next to the answer, where no formulas hold; nothing if it refuses it."""
     if solution.skipped is None:
         return ""
-    setting = {**hyperparameters, **solution.setting, solution.symbol: solution.skipped}
-    if isinstance(_captured(workload, setting), str):
+    if isinstance(taken({**solution.setting, solution.symbol: solution.skipped}), str):
         return ""
     return f"{solution.symbol} = {solution.skipped:,} can be captured too, and no formulas hold there"
 

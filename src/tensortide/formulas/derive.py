@@ -19,7 +19,7 @@ from tensortide.formulas.measure import Moment
 from tensortide.formulas.result import Symbolic
 from tensortide.formulas.sampler import Sample, Sampler, shown
 from tensortide.formulas.sides import on_the_side_of_the_defaults, stay_at_home, with_others
-from tensortide.formulas.space import SMALL, Scalar, Space
+from tensortide.formulas.space import SMALL, Assumed, Scalar, Space, parsed
 from tensortide.formulas.structure import Structures, not_empty, structural, tightened
 from tensortide.formulas.turns import counted, turns
 from tensortide.recorder.trials import tried_once
@@ -43,6 +43,7 @@ def symbolic(
     hyperparameters: Mapping[str, Scalar] | None = None,
     where: Sequence[str] = (),
     values: Mapping[str, Sequence[int]] | None = None,
+    assume: Mapping[str, Assumed | str] | None = None,
     name: str = "",
     resolver: Resolver | None = None,
     progress: Callable[[str], None] = lambda message: None,
@@ -56,7 +57,8 @@ def symbolic(
     ``hyperparameters`` overrides defaults of the workload. ``where`` are conditions of legal settings
     (``"hidden % heads == 0"``), ``values`` the candidates of single hyperparameters; a workload may declare both in
     attributes ``where`` and ``values``. Without them illegal settings are found by trial. ``resolver`` is asked
-    for ops without a cost rule.
+    for ops without a cost rule. ``assume`` gives values, or numbers of selected elements, by line, where the step needs
+    values of tensors: numbers, or expressions in hyperparameters (``{"train.py:41": "batch*seq"}``).
 
     Raises WorkloadError if a name is no integer hyperparameter or no legal settings are found, CaptureError if the
     workload cannot be captured.
@@ -67,7 +69,7 @@ def symbolic(
         name, workload = name or workload, named(workload).function
     settings = dict(hyperparameters or {})
     name = name or getattr(workload, "__name__", "")
-    space = Space(workload, over, settings, where, values)
+    space = Space(workload, over, settings, where, values, parsed(assume))
     with _heap_set_aside(), tried_once():
         return _derived(Sampler(workload, space, settings, name=name, resolver=resolver, progress=progress))
 

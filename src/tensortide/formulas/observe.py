@@ -49,11 +49,16 @@ NOTHING_SEEN = Observed()
 
 
 def observed(
-    workload: Callable[..., Any], setting: Setting, settings: Mapping[str, Scalar], *, name: str
-) -> tuple[Graph | str, Observed]:
+    workload: Callable[..., Any],
+    setting: Setting,
+    settings: Mapping[str, Scalar],
+    *,
+    name: str,
+    assume: Mapping[str, bool | int | float],
+) -> tuple[Graph | TensortideError, Observed]:
     """The capture at ``setting``, else why the workload refuses it; and the course to there.
 
-    ``settings`` are the hyperparameters that stay as they are.
+    ``settings`` are the hyperparameters that stay as they are, ``assume`` is what lines are to read.
     """
     reads: list[int] = []
 
@@ -63,16 +68,16 @@ def observed(
         reads.append(value)
         return sized(symbol(_read(len(reads) - 1)), value)
 
-    graph: Graph | str
+    graph: Graph | TensortideError
     with conditions() as asked, computed() as made, shape_reads(read):
         try:
             given = {**settings, **{n: sized(symbol(n), value) for n, value in setting.items()}}
-            graph = capture(workload, hyperparameters=given, real=False, name=name)
+            graph = capture(workload, hyperparameters=given, real=False, name=name, assume=assume)
         except TensortideError as error:
-            graph = str(error).partition("\n")[0]
+            graph = error
     computations = tuple(expr for expr in made if not _is_read(str(expr)))
     seen = Observed(tuple(asked), computations, tuple(reads))
-    if isinstance(graph, str):
+    if isinstance(graph, TensortideError):
         return graph, seen
     known = {n: setting.get(n, value) for n, value in graph.meta.hyperparameters.items()}
     return replace(graph, meta=replace(graph.meta, hyperparameters=known)), seen

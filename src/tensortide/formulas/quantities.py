@@ -17,21 +17,21 @@ class Quantity(NamedTuple):
 QUANTITIES: dict[str, Quantity] = {
     "parameters": Quantity("Parameters", "amount", "trainable elements, tied weights once"),
     "flops": Quantity("FLOPs", "amount", "algorithmic FLOPs: products and the rest"),
+    "bytes": Quantity("Bytes", "bytes", "bytes that ops must read and write"),
+    "peak_bytes": Quantity("Peak", "bytes", "most bytes of storages alive at once, as the step runs eagerly"),
+    "footprint_bytes": Quantity("Footprint", "bytes", "bytes of all storages of the step"),
+    "minimal_footprint_lower_bytes": Quantity("Least memory >=", "bytes", "no order of the ops needs fewer bytes"),
+    "minimal_footprint_upper_bytes": Quantity("Least memory <=", "bytes", "an order of the ops needs no more bytes"),
+    "peak_with_workspace_bytes": Quantity(
+        "Peak with workspace", "bytes", "the peak with what kernels are known to take beside storages"
+    ),
+    "io_bytes": Quantity("IO", "bytes", "bytes fed to the step and read from it"),
     "product_flops": Quantity(
         "Product FLOPs", "amount", "FLOPs of matrix products and convolutions, two per multiply-accumulate"
     ),
     "elementwise_flops": Quantity("Elementwise FLOPs", "amount", "FLOPs that are no products"),
-    "bytes": Quantity("Bytes", "bytes", "bytes that ops must read and write"),
-    "footprint_bytes": Quantity("Footprint", "bytes", "bytes of all storages of the step"),
-    "io_bytes": Quantity("IO", "bytes", "bytes fed to the step and read from it"),
-    "peak_bytes": Quantity("Peak", "bytes", "most bytes of storages alive at once, as the step runs eagerly"),
-    "peak_with_workspace_bytes": Quantity(
-        "Peak with workspace", "bytes", "the same with what kernels are known to take beside them"
-    ),
-    "minimal_footprint_lower_bytes": Quantity("Least memory >=", "bytes", "no order of the ops needs fewer bytes"),
-    "minimal_footprint_upper_bytes": Quantity("Least memory <=", "bytes", "an order of the ops needs no more bytes"),
 }
-"""The totals of a step by name, in the order in which they are shown. A Formulas has those that it could express."""
+"""The totals of a step by name, the most telling first. A Formulas has those that it could express."""
 
 
 def quantity(name: str) -> Quantity:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tensortide.cost import Count, count
 from tensortide.cost.evaluate import Resolver
-from tensortide.errors import WorkloadError
+from tensortide.errors import DataDependent, TensortideError, WorkloadError
 from tensortide.expr import Condition, Expr
 from tensortide.formulas.lift import Skeleton, skeleton
 from tensortide.formulas.observe import NOTHING_SEEN, Observed, Path, guessed, observed, thresholds
@@ -134,10 +134,13 @@ class Sampler:
         self._progress(f"capturing at {shown(setting)}")
         self.captures += 1
         given = {name: value for name, value in setting.items() if name not in self.space.turns}
-        graph, seen = observed(self._workload, given, self.settings, name=self.name)
+        assume = self.space.assumed(given)
+        graph, seen = observed(self._workload, given, self.settings, name=self.name, assume=assume)
         known = guessed(seen, given, (v for n, v in self.space.all.items() if n not in setting))
-        if isinstance(graph, str):
-            self.illegal[shown(setting)] = graph
+        if isinstance(graph, TensortideError):
+            if isinstance(graph, DataDependent) and not self.legal:
+                raise needs_size(graph)
+            self.illegal[shown(setting)] = str(graph).partition("\n")[0]
             self._learn(known.path)
             return None
         if max((storage.nbytes for storage in graph.storages), default=0) >= _LARGEST_BYTES:
@@ -215,6 +218,16 @@ class Sampler:
             f"found no legal setting of {', '.join(vary)} in {self.captures} captures; {found}\n"
             "Say which are legal: --condition 'hidden % heads == 0' (in Python: where=)"
         )
+
+
+def needs_size(error: DataDependent) -> DataDependent:
+    """The error of a step whose sizes depend on data, with what formulas need to know instead."""
+    what, where, *_ = str(error).splitlines()
+    give = f"--assume '{error.place}=NUMBER' (assume={{'{error.place}': NUMBER}})" if error.place else "--assume"
+    return DataDependent(
+        f"{what}\n{where}\nFormulas need it as a number, or in hyperparameters, as batch*seq: {give}.\n"
+        "Or count single settings on real tensors: tensortide count --real, capture(..., real=True)"
+    )
 
 
 def shown(setting: Mapping[str, int]) -> str:

@@ -11,15 +11,17 @@ import math
 import random
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tensortide.errors import WorkloadError
-from tensortide.expr import Compiled, Condition, Expr, compiled, parse_condition, symbol
+from tensortide.expr import Compiled, Condition, Expr, compiled, parse, parse_condition, symbol
 from tensortide.expr.show import text
 
 Scalar: TypeAlias = str | int | float | bool | None
 Setting: TypeAlias = dict[str, int]
+Assumed: TypeAlias = bool | int | float | Expr
+"""A value that a line reads, or the number of elements that it selects; in hyperparameters, if it is an expression."""
 
 SMALL = 16
 """Up to this default a hyperparameter may be a number of repeated parts: it gets small values."""
@@ -39,6 +41,7 @@ class Space:
 
     ``where`` are conditions that every legal setting meets (``hidden % heads == 0``), ``values`` the candidates of
     single hyperparameters. Both come on top of what the workload itself declares in attributes of these names.
+    ``assume`` gives values, or numbers of selected elements, by line.
     Raises WorkloadError for a name that is no integer hyperparameter of the workload.
     """
 
@@ -49,6 +52,7 @@ class Space:
         settings: Mapping[str, Scalar],
         where: Sequence[str] = (),
         values: Mapping[str, Sequence[int]] | None = None,
+        assume: Mapping[str, Assumed] | None = None,
     ) -> None:
         known = {
             name: parameter.default
@@ -67,6 +71,9 @@ class Space:
         self.where = [*map(parse_condition, getattr(workload, "where", ())), *asked]
         for said, condition in zip(where, asked, strict=True):
             self._check_condition(said, condition, known)
+        self._assume = dict(assume or {})
+        for place, name in unknown_names(self._assume, self.all):
+            raise WorkloadError(f"what is assumed at {place}: {_no_symbol(name, known, self.all)}")
         self.turns: dict[str, Expr] = {}
         """Expressions that count repetitions, by the names of the hyperparameters that stand for them."""
         self.sides: list[Condition] = []
@@ -79,6 +86,10 @@ class Space:
         self.blocked: Counter[Condition] = Counter()
         """How often a condition excluded a drawn setting."""
         self._random = random.Random(0)
+
+    def assumed(self, setting: Mapping[str, int]) -> dict[str, bool | int | float]:
+        """What is assumed at a setting, by line."""
+        return assumed(self._assume, {**self.all, **setting})
 
     def _check_condition(self, said: str, condition: Condition, known: Mapping[str, Scalar]) -> None:
         """Raise WorkloadError for a condition on what is no integer hyperparameter, and one that the defaults fail."""
@@ -247,6 +258,28 @@ class Space:
             return least
         divisors = [current[n] for n, v in self.all.items() if n != name and 1 < v < default and default % v == 0]
         return min(math.lcm(least, *divisors, min(default & -default, _POWER)), _LARGEST_UNIT)
+
+
+def assumed(assume: Mapping[str, Assumed], setting: Mapping[str, int]) -> dict[str, bool | int | float]:
+    """What is assumed at a full setting, by line. Raises WorkloadError where an expression is no whole number."""
+    values = {}
+    for place, value in assume.items():
+        try:
+            values[place] = value.evaluate(setting) if isinstance(value, Expr) else value
+        except ArithmeticError as error:
+            raise WorkloadError(f"what is assumed at {place} must be whole: floor(...). {error}") from None
+    return values
+
+
+def parsed(assume: Mapping[str, Assumed | str] | None) -> dict[str, Assumed]:
+    """What is assumed by line, texts as expressions."""
+    return {place: parse(value) if isinstance(value, str) else value for place, value in (assume or {}).items()}
+
+
+def unknown_names(assume: Mapping[str, Assumed], known: Container[str]) -> Iterator[tuple[str, str]]:
+    """The symbols of what is assumed that are no hyperparameters, each with its line."""
+    exprs = ((place, value) for place, value in assume.items() if isinstance(value, Expr))
+    return ((place, name) for place, expr in exprs for name in sorted(expr.symbols) if name not in known)
 
 
 def _check_values(

@@ -67,6 +67,7 @@ def needs_value(
         f"the {what} of {name} needs the value of a tensor: {reason}\n{where}\n"
         f"Fake tensors have shapes but no values. {f'{give}or {remedy.instead}.' if give else remedy.sentence}"
     )
+    error.place = str(place or "")
     error.reason = f"{reason}{f' at {place}' if place else ''}"
     error.resident = resident_bytes()
     return error

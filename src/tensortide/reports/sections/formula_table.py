@@ -12,7 +12,7 @@ from tensortide.formulas.quantities import quantity
 from tensortide.reports.blocks import Column, Note, Table, UnitName, Value
 from tensortide.reports.render.values import value_text
 
-__all__ = ["Line", "formula_table", "names_table", "without_workspace"]
+__all__ = ["EXACT", "Line", "formula_table", "names_table", "without_workspace"]
 
 UNNAMED = Names()
 EXACT = 1000

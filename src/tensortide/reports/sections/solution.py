@@ -21,7 +21,7 @@ from tensortide.reports.blocks import (
     data_facts,
 )
 from tensortide.reports.render.values import value_text
-from tensortide.reports.sections.formula_table import without_workspace
+from tensortide.reports.sections.formula_table import EXACT, without_workspace
 
 __all__ = ["document"]
 
@@ -45,7 +45,7 @@ def document(solution: Solution) -> Document:
     facts += data_facts("text", captured=", ".join(map(str, solution.captured)), unchecked=solution.unchecked)
     facts += data_facts("text", extrapolated=told(solution.extrapolated))
     names = ranked(solution.totals)
-    totals = tuple(Fact(name, quantity(name).title, solution.totals[name], quantity(name).unit) for name in names)
+    totals = tuple(_total(name, solution.totals[name]) for name in names)
     values = Column("value", "", "number", tuple(solution.totals[name] for name in names))
     blocks: tuple[AnyBlock, ...] = (
         Note(text=reached),
@@ -62,10 +62,16 @@ def document(solution: Solution) -> Document:
     return made.document(title, f"{relation} {solution.target}", settings=settings)
 
 
+def _total(name: str, value: int) -> Fact:
+    """A total, rounded, with the exact value beside it where that says more."""
+    title, unit, _ = quantity(name)
+    return Fact(name, title, value, unit, remark=f"{value:,}" if value >= EXACT else "")
+
+
 def _certainty(solution: Solution) -> Iterator[Note]:
     """Say how sure the answer is: what its search proves, what was captured, and what was not tested."""
     name = solution.symbol
-    search = "the target is met up to or from one value only" if solution.by_shape else "found by scanning"
+    search = "the formulas cross the target only once" if solution.by_shape else "found by scanning"
     places = " and ".join(f"{name} = {value:,}" for value in solution.captured)
     captured = f"captured at {places}: all totals equal the formulas" if places else ""
     if solution.proved:
