@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tensortide.cli import main
+from tensortide.cli.source import full_name
 from tensortide.graph import load, save
 from tensortide.recorder import capture
 from tensortide.timing import load_durations
@@ -144,9 +145,43 @@ def test_what_is_not_measured_is_named_and_under_strict_an_error(folder: Path, t
         ),
         (("mlp", "--machine=H100-SXM-80GB", "--measure"), "exclude each other"),
         (("mlp", "--measure", "--first-step"), "leave out --first-step"),
+        (("mlp", *SIZES, "--machine=8xt4", "--machine=a100-pcie-40gb", "-o", "x.json"), "give one --machine"),
+        (("mlp", *SIZES, "--machine=0xt4"), "at least one device"),
+        (("mlp", *SIZES, "--machine=h100", "--strict"), "Near names: H100-SXM-80GB, H100-PCIe-80GB"),
+        (("mlp", *SIZES, "--machine=v100"), "Near names: V100-SXM-32GB"),
         (("no_such_model",), "no example"),
         (("mlp", "-o", "none/x.json"), "none does not exist"),
     ],
 )
 def test_what_cannot_be_is_one_clear_error(folder: Path, arguments: tuple[str, ...], message: str) -> None:
     assert message in refused(folder, "time", *arguments)
+
+
+def test_machines_stand_side_by_side_with_intervals_and_what_they_rest_on(folder: Path) -> None:
+    machines = ("--machine", "8xa100-sxm4-80gb", "--machine", "4xh100", "--machine", "t4")
+    full_name.cache_clear()
+    code, printed, said = called(folder, "time", "mlp", *SIZES, *machines, "--json")
+    assert code == 0
+    assert "note: h100 is taken for H100-SXM-80GB; write H100-PCIe-80GB if you mean that" in said
+    tables: Any = json.loads(printed)["sections"]["machines"]["tables"]
+    found = tables["machines"]
+    assert found["machine"] == ["8 x A100-SXM-80GB", "4 x H100-SXM-80GB", "T4"]
+    ends = zip(found["step_low_ns"], found["step_ns"], found["step_high_ns"], strict=True)
+    assert all(low < ns < high for low, ns, high in ends)
+    assert set(found["provenance"]) <= {"interpolated", "extrapolated", "physics only"}
+    assert tables["data_parallel"]["devices"] == [8, 4, 1]
+    assert set(tables) >= {"bounds", "machine_phases", "machine_modules", "machine_ops"}
+
+
+def test_one_machine_shows_its_step_and_every_op_with_an_interval(folder: Path) -> None:
+    eager, graph = (
+        json.loads(run(folder, "time", "mlp", *SIZES, "--machine=H100-SXM-80GB", f"--launch={launch}", "--json"))
+        for launch in ("eager", "graph")
+    )
+    steps = [shown["sections"]["machines"]["tables"]["machines"]["step_ns"][0] for shown in (eager, graph)]
+    assert steps[1] < steps[0] / 2  # a tiny step waits for its host
+    ops: Any = eager["sections"]["time"]["tables"]["ops"]
+    known = [i for i, unknown in enumerate(ops["unknown"]) if not unknown]
+    assert known
+    assert all(ops["low_ns"][i] <= ops["time_ns"][i] <= ops["high_ns"][i] for i in known)
+    assert set(ops["provenance"]) <= {"interpolated", "extrapolated", "physics only", "unknown"}

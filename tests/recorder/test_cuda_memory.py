@@ -44,7 +44,7 @@ def test_cross_entropy_takes_what_was_measured(reference: Path) -> None:
         target = torch.randint(4096, (8 * 2048,), device="cuda")
         return lambda: F.cross_entropy(x, target).backward()
 
-    found = reserve(capture(workload, machine="a100")).peak_allocated
+    found = reserve(capture(workload, machine="A100-SXM-80GB")).peak_allocated
     assert found == _published(reference, "cross_entropy", "4096")
 
 
@@ -60,14 +60,20 @@ def test_a_gated_mlp_takes_what_was_measured_with_the_workspace_of_blas(referenc
 
         return step
 
-    graph = capture(workload, machine="a100")
+    graph = capture(workload, machine="A100-SXM-80GB")
     assert "aten.silu_backward.default" in {op.name for op in graph}
     assert reserve(graph).peak_allocated == _published(reference, "swiglu", "1024")
 
 
 @pytest.mark.parametrize(
     ("machine", "nbytes"),
-    [("a100", 8_519_680), ("T4", 8_519_680), ("h100", 32 * MIB), ("b200", 32 * MIB), ("MI300X", 128 * MIB)],
+    [
+        ("A100-SXM-80GB", 8_519_680),
+        ("T4", 8_519_680),
+        ("H100-SXM-80GB", 32 * MIB),
+        ("b200", 32 * MIB),
+        ("MI300X", 128 * MIB),
+    ],
 )
 def test_workspace_of_blas_is_pytorchs_default(machine: str, nbytes: int) -> None:
     assert blas_workspace_bytes(Gpu.of(device(machine))) == nbytes
@@ -75,9 +81,9 @@ def test_workspace_of_blas_is_pytorchs_default(machine: str, nbytes: int) -> Non
 
 def test_workspace_of_blas_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8")
-    assert blas_workspace_bytes(Gpu.of(device("h100"))) == 8_519_680
+    assert blas_workspace_bytes(Gpu.of(device("H100-SXM-80GB"))) == 8_519_680
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0")
-    assert blas_workspace_bytes(Gpu.of(device("h100"))) == 0
+    assert blas_workspace_bytes(Gpu.of(device("H100-SXM-80GB"))) == 0
 
 
 def _trained() -> Step:
@@ -118,7 +124,7 @@ def test_a_script_has_them_too(tmp_path: Path) -> None:
 
 
 def test_the_first_line_says_which_device_it_speaks_of() -> None:
-    gpu, cpu = Shown(capture(_trained, machine="h100")), Shown(capture(nn.Linear(8, 8), torch.randn(2, 8)))
+    gpu, cpu = Shown(capture(_trained, machine="H100-SXM-80GB")), Shown(capture(nn.Linear(8, 8), torch.randn(2, 8)))
     assert gpu.document().subtitle[0].startswith("one training step on cuda:0 of H100-SXM-80GB")
     assert cpu.document().subtitle[0].startswith("one inference step on cpu")
 
@@ -160,7 +166,7 @@ def _taken_by(channels: int, kernel: int, *, last: bool = False, trains: bool = 
         conv.requires_grad_(trains)
         return lambda: conv(images).sum().backward()
 
-    graph = capture(workload, machine="a100")
+    graph = capture(workload, machine="A100-SXM-80GB")
     taken = workspace_bytes(graph, "cuda:0").tolist()
     return {op.name: nbytes for op, nbytes in zip(graph, taken, strict=True) if nbytes}
 
@@ -195,7 +201,9 @@ def test_memory_of_a_convolution_net_grows_with_the_batch_as_was_measured(refere
     with (reference / "memory" / "cuda_peaks.csv").open(newline="") as file:
         published = {line["id"]: int(line["value_bytes"]) for line in csv.DictReader(file)}
     few, many = (
-        reserve(capture("vgg", hyperparameters={"batch": batch, "optimizer": "adam"}, machine="a100")).peak_reserved
+        reserve(
+            capture("vgg", hyperparameters={"batch": batch, "optimizer": "adam"}, machine="A100-SXM-80GB")
+        ).peak_reserved
         for batch in (64, 128)
     )
     assert many - few == pytest.approx(published["gmn-vgg16-b128"] - published["gmn-vgg16-b64"], rel=0.1)

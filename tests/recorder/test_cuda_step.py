@@ -108,13 +108,13 @@ def test_tensors_of_two_devices_do_not_mix() -> None:
 @pytest.mark.parametrize(
     ("machine", "dtype", "width", "masked", "kernel"),
     [
-        ("a100", torch.float16, 64, False, "flash"),
-        ("a100", torch.bfloat16, 100, False, "flash"),
-        ("a100", torch.float32, 64, False, "efficient"),
-        ("a100", torch.float32, 62, False, "math"),
-        ("a100", torch.float16, 64, True, "efficient"),
-        ("a100", torch.float16, 264, False, "efficient"),
-        ("a100", torch.float64, 64, False, "math"),
+        ("A100-SXM-80GB", torch.float16, 64, False, "flash"),
+        ("A100-SXM-80GB", torch.bfloat16, 100, False, "flash"),
+        ("A100-SXM-80GB", torch.float32, 64, False, "efficient"),
+        ("A100-SXM-80GB", torch.float32, 62, False, "math"),
+        ("A100-SXM-80GB", torch.float16, 64, True, "efficient"),
+        ("A100-SXM-80GB", torch.float16, 264, False, "efficient"),
+        ("A100-SXM-80GB", torch.float64, 64, False, "math"),
         ("T4", torch.float16, 64, False, "efficient"),
         ("T4", torch.bfloat16, 64, False, "math"),
         ("L4", torch.float16, 256, False, "flash"),
@@ -144,8 +144,8 @@ def test_hopper_prefers_cudnn_unless_it_is_switched_off() -> None:
         torch.backends.cuda.enable_cudnn_sdp(False)
         return workload()
 
-    assert "aten._scaled_dot_product_cudnn_attention.default" in _ops(capture(workload, machine="h100"))
-    assert "aten._scaled_dot_product_flash_attention.default" in _ops(capture(flash, machine="h100"))
+    assert "aten._scaled_dot_product_cudnn_attention.default" in _ops(capture(workload, machine="H100-SXM-80GB"))
+    assert "aten._scaled_dot_product_flash_attention.default" in _ops(capture(flash, machine="H100-SXM-80GB"))
 
 
 def test_autocast_of_the_cpu_is_that_of_the_gpu_once_everything_is_moved_there() -> None:
@@ -219,7 +219,7 @@ def test_the_gpu_answers_for_itself() -> None:
 
         return step
 
-    graph = capture(workload, machine="h100")
+    graph = capture(workload, machine="H100-SXM-80GB")
     assert set(graph.index.devices) == {"cuda:0"}
     assert any("used GPU memory" in text for text in graph.meta.assumptions)
 

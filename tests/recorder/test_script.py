@@ -180,7 +180,7 @@ def test_a_script_takes_a_gpu_that_is_pretended(folder: Path) -> None:
     assert graph is not None
     assert {storage.device for storage in graph.storages} == {"cuda:0"}
     (folder / "step.tide").unlink()
-    ran = forked(folder, loop(folder), options=ScriptOptions(machine="h100"))
+    ran = forked(folder, loop(folder), options=ScriptOptions(machine="H100-SXM-80GB"))
     assert ran.outcome == {"nothing_on_gpu": True}
     for own, advice in (("'--use-cuda'", "by its own option --use-cuda"), ("1", 'as in model.to("cuda")')):
         named = loop(folder, f"{own}; model.to('cpu')\n" + STEP.replace("4)", "4, device='cpu')"))

@@ -8,6 +8,7 @@ import pytest
 
 from tensortide.errors import TensortideError
 from tensortide.timing import Device, catalogue, device
+from tensortide.timing.catalogue import meant
 
 
 @pytest.mark.parametrize(
@@ -15,8 +16,6 @@ from tensortide.timing import Device, catalogue, device
     [
         ("NVIDIA H100 80GB HBM3", "H100-SXM-80GB"),
         ("NVIDIA H100 PCIe", "H100-PCIe-80GB"),
-        ("h100", "H100-SXM-80GB"),
-        ("a100", "A100-SXM-80GB"),
         ("NVIDIA A100-SXM4-80GB", "A100-SXM-80GB"),
         ("NVIDIA A100-SXM4-40GB", "A100-SXM-40GB"),
         ("NVIDIA A100 80GB PCIe", "A100-PCIe-80GB"),
@@ -46,6 +45,8 @@ def test_every_row_is_found_by_each_of_its_names(known: Device) -> None:
 @pytest.mark.parametrize(
     ("name", "near"),
     [
+        ("H100", ("H100-SXM-80GB", "H100-PCIe-80GB")),
+        ("NVIDIA A100", ("A100-SXM-80GB", "A100-PCIe-40GB")),
         ("P100", ("P100-PCIe-16GB", "P100-SXM2-16GB")),
         ("A100-80GB", ("A100-SXM-80GB", "A100-PCIe-80GB")),
         ("V100-SXM2", ("V100-SXM-32GB", "V100-SXM-16GB")),
@@ -59,6 +60,27 @@ def test_a_name_that_leaves_open_what_counts_is_an_error_with_near_names(name: s
         device(name)
     for known in near:
         assert known in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "others"),
+    [
+        ("h100", "H100-SXM-80GB", ("H100-PCIe-80GB",)),
+        ("A100", "A100-SXM-80GB", ("A100-SXM-40GB", "A100-PCIe-80GB", "A100-PCIe-40GB")),
+        ("h100-sxm", "H100-SXM-80GB", ()),
+        ("NVIDIA H100 PCIe", "H100-PCIe-80GB", ()),
+        ("L4", "L4", ()),
+    ],
+)
+def test_what_a_person_means_says_what_else_it_might_be(name: str, row: str, others: tuple[str, ...]) -> None:
+    found, also = meant(name)
+    assert (found.name, also) == (row, others)
+
+
+@pytest.mark.parametrize("name", ["V100", "a100-sxm", "P100", "RTX 4091", ""])
+def test_what_could_be_several_devices_or_none_is_not_guessed(name: str) -> None:
+    with pytest.raises(TensortideError, match="no device is called"):
+        meant(name)
 
 
 @pytest.mark.parametrize("name", ["", "NVIDIA", "-", "qqqqqqqq"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import sys
 import threading
 import time
@@ -23,7 +24,8 @@ from tensortide.importers.table import importers
 from tensortide.recorder import capture
 from tensortide.recorder.script import PATIENCE_S, Script, ScriptOptions, capture_script
 from tensortide.recorder.target import Scalar, Workload, parse_settings
-from tensortide.timing.catalogue import DEFAULT
+from tensortide.timelines.machines import Machines, split
+from tensortide.timing.catalogue import DEFAULT, device, meant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,10 +117,10 @@ class CaptureOptions:
             "cpu). For a file: the device whose memory is shown.",
         ),
     ] = None
-    machine: Annotated[
-        str | None,
-        option("--machine", f"Machine of the catalogue (h100, a100, ...) for kernels and times (default: {DEFAULT})."),
-    ] = None
+    machines: Annotated[
+        tuple[str, ...],
+        option("--machine", f"Machine of the catalogue (h100, t4, ...) for kernels and times (default: {DEFAULT})."),
+    ] = ()
     ranks: Annotated[
         int | None,
         option("--ranks", "Capture rank 0 of this many processes (DDP, FSDP, tensor parallel), in a single process."),
@@ -157,6 +159,13 @@ class CaptureOptions:
     reading: Annotated[ReadingOptions, Parameter(name="*", show=False)] = dataclasses.field(
         default_factory=ReadingOptions
     )
+
+    @property
+    def machine(self) -> str | None:
+        """The machine by its name in the catalogue; None if none is given. Raises WorkloadError for several."""
+        if len(self.machines) > 1:
+            raise WorkloadError("one --machine goes with this; tensortide time takes several")
+        return full_name(self.machines[0]) if self.machines else None
 
     def of_file(self) -> dict[str, object]:
         """Return the importer options that were given."""
@@ -198,6 +207,21 @@ class OutputOptions:
     quiet: Annotated[
         bool, option("--quiet -q", "Print no progress, no names of written files, and no standard output of a script.")
     ] = False
+
+
+@functools.cache
+def full_name(machine: str) -> str:
+    """The name in the catalogue of the machine that a person means; says so if the text is short for several."""
+    found, others = meant(machine)
+    if others:
+        sys.stderr.write(f"note: {machine} is taken for {found.name}; write {' or '.join(others)} if you mean that\n")
+    return found.name
+
+
+def machines_of(text: str, *, strict: bool = False) -> Machines:
+    """The machines that ``text`` means: ``4xh100-sxm``. With ``strict`` a short name is an error."""
+    counts, name = split(text)
+    return Machines(text, device(name if strict else full_name(name)), *counts)
 
 
 def graph_of(target: str, options: CaptureOptions, *, quiet: bool) -> Graph:

@@ -4,6 +4,7 @@ All verbs that need times choose their source here."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,6 +20,7 @@ from tensortide.cli.source import (
     Target,
     Top,
     graph_of,
+    machines_of,
     opened,
     option,
     progress,
@@ -32,6 +34,8 @@ from tensortide.importers.imported import Imported
 from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
+from tensortide.timelines.machines import Machines, MachineStep
+from tensortide.timelines.step import Launch
 from tensortide.timing import DEFAULT, device, estimate, load_durations, save_durations
 from tensortide.timing.durations import SUFFIX, times_of
 from tensortide.write import check_writable
@@ -177,6 +181,10 @@ def time(
     ] = None,
     times: TimeOptions = TimeOptions(),
     how: MeasureOptions = MeasureOptions(),
+    launch: Annotated[
+        Launch,
+        Parameter(help="Predict ops that the host issues one by one, or a captured graph of them."),
+    ] = "eager",
     depth: Depth = 3,
     top: Top = 15,
     files: Files = Files(),  # noqa: B008
@@ -186,19 +194,40 @@ def time(
     """Show the time of every op of one step, by phase, op and module.
 
     Times are estimated for a device, or those beside a saved graph, unless --measure, --isolated or --from is given.
+    --machine may be repeated, and may say how many devices: --machine 8xa100-sxm-80gb --machine 4xh100-sxm.
     """
     from tensortide.reports.sections.time import document
     from tensortide.timing.standins import require_all
 
     files.check()
     file = None if output is None else check_writable(output)
-    graph, durations = _durations(target, times, how, options, out.quiet)
+    asked = [machines_of(text, strict=how.strict) for text in options.machines]
+    if len(asked) > 1 and file is not None:
+        raise WorkloadError("-o writes the durations of one machine: give one --machine")
+    one = replace(options, machines=tuple(dict.fromkeys(where.device.name for where in asked[:1])))
+    graph, durations = _durations(target, times, how, one, out.quiet)
     if how.strict and durations.measurement is not None:
         require_all(graph, durations.measurement.stand_ins)
     if file is not None:
         save_durations(durations, file)
-    made = document(graph, durations, target=_title(target, graph), resolver=resolver, depth=depth, top=top)
+    predicted = _predicted(graph, durations, asked, launch)
+    name = _title(target, graph)
+    made = document(graph, durations, target=name, predicted=predicted, resolver=resolver, depth=depth, top=top)
     show(made, out, wrote=[*files.write(made, table="ops"), *([] if file is None else [file])])
+
+
+def _predicted(graph: Graph, durations: Durations, asked: Sequence[Machines], launch: Launch) -> list[MachineStep]:
+    """The step on each machine; on that of ``durations`` if none is asked for. None where they are not predicted."""
+    from tensortide.timelines.machines import machines, step_on
+
+    if durations.forecast is None:
+        return []
+    chosen = asked or [machines(graph.meta.machine or DEFAULT)]
+    first = chosen[0].device
+    return [
+        step_on(graph, one, durations=durations if one.device is first else None, launch=launch, resolver=resolver)
+        for one in chosen
+    ]
 
 
 def _title(target: str, graph: Graph) -> str:

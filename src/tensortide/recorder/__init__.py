@@ -56,8 +56,9 @@ def capture(
     records the very first step, which creates the optimizer state; by default one step runs before the recorded one.
 
     ``device="cuda"`` captures the step of a GPU on any build of PyTorch, without a GPU: ``torch.cuda`` answers as if
-    there were one, and kernels are those of ``machine``, a GPU by its name in the catalogue (``"h100"``; default: an
-    A100). A workload that puts no tensor on ``cuda`` is moved there as a whole. ``machine`` alone implies the device.
+    there were one, and kernels are those of ``machine``, a GPU by its name in the catalogue (``"H100-SXM-80GB"``;
+    default: an A100). A workload that puts no tensor on ``cuda`` is moved there as a whole. ``machine`` alone implies
+    the device.
 
     ``ranks`` captures a workload written for several processes (DDP, FSDP, tensor parallel) as rank 0 of that many, in
     this process: ``init_process_group`` joins a group whose collectives are recorded and move no data.

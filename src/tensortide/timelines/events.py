@@ -35,6 +35,8 @@ class Kind(enum.IntEnum):
     """A storage was copied to another device."""
     RECEIVE = 9
     """A storage arrived from another device."""
+    ISSUE = 10
+    """The host issued an op."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -110,7 +110,7 @@ def device(name: str, devices: Sequence[Device] | None = None) -> Device:
     """The device of ``devices`` (default: the catalogue) that ``name`` names, as people or drivers write it.
 
     Letters' case, vendor words, spaces and dashes do not count, nor the number of an SXM socket. Form factor and
-    memory size do: a name that leaves them open where they differ is ambiguous.
+    memory size do: a name that leaves them open ("H100": SXM or PCIe) is ambiguous.
 
     Raises:
         TensortideError: no device is called that, or several are; the message lists near names.
@@ -130,6 +130,36 @@ def device(name: str, devices: Sequence[Device] | None = None) -> Device:
     if not near:
         raise TensortideError(f"no device is called {name!r} in the catalogue of {len(devices)}.")
     raise TensortideError(f"no device is called {name!r}.\nNear names: {', '.join(near)}.")
+
+
+SHORT = {"h100": "H100-SXM-80GB", "a100": "A100-SXM-80GB"}
+"""Short names that people write, and the device that each is taken for: the board of most training machines."""
+
+
+def meant(name: str, devices: Sequence[Device] | None = None) -> tuple[Device, tuple[str, ...]]:
+    """The device that a person means by ``name``, and what else it might be.
+
+    The name may say less than ``device`` asks for, if it is in ``SHORT`` or one device alone has all of its words.
+
+    Raises TensortideError as ``device`` does: a name that several devices share, and that is not in ``SHORT``.
+
+    Examples:
+        >>> meant("h100-sxm")[0].name, meant("h100")[1]
+        ('H100-SXM-80GB', ('H100-PCIe-80GB',))
+    """
+    devices = catalogue() if devices is None else devices
+    words = set(_words(name))
+    having = [d for d in devices if words and any(words <= set(_words(known)) for known in (d.name, *d.aliases))]
+    short = SHORT.get(_plain(name))
+    if short is not None:
+        found = device(short, devices)
+        return found, tuple(d.name for d in having if d is not found)
+    try:
+        return device(name, devices), ()
+    except TensortideError:
+        if len(having) == 1:
+            return having[0], ()
+        raise
 
 
 def _words(name: str) -> list[str]:

@@ -121,16 +121,17 @@ class ForecastRow(msgspec.Struct, frozen=True):
     model: str
     bound: Bound
 
-    def estimate(self, ns: float) -> Estimate:
-        """The time ``ns`` of one run, with its interval.
+    @property
+    def common(self) -> str:
+        """The ops whose errors are common to this one: those of its family, if its constants were fitted on the device;
+        on another device all that the same rate bounds."""
+        return self.family if self.provenance < Provenance.EXTRAPOLATED else self.bound
 
-        Errors are common to a family whose constants were fitted on the device; on another device to all that the same
-        rate bounds.
-        """
+    def estimate(self, ns: float) -> Estimate:
+        """The time ``ns`` of one run, with its interval."""
         if self.provenance is Provenance.UNKNOWN:
             return UNKNOWN
-        common = self.family if self.provenance < Provenance.EXTRAPOLATED else self.bound
-        return Estimate.of(ns, self.below, self.above, self.provenance, common)
+        return Estimate.of(ns, self.below, self.above, self.provenance, self.common)
 
 
 class Forecast(msgspec.Struct, frozen=True):

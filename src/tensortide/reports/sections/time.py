@@ -14,11 +14,13 @@ from tensortide.cost.coverage import shapes_of, shown
 from tensortide.graph.model import Graph
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value
 from tensortide.reports.names import pattern
-from tensortide.reports.sections import Step
+from tensortide.reports.sections import Step, machines
 from tensortide.reports.sections.assumed import brief
 from tensortide.reports.sections.modules import OUTSIDE_PATH, ROOT_PATH
+from tensortide.timelines.machines import MachineStep
 from tensortide.timing import Durations, Measurement, Platform
 from tensortide.timing.estimates import Bound, Estimate
+from tensortide.timing.totals import by_bound, total
 from tensortide.units import format_percent, format_seconds
 
 __all__ = ["ORDER", "document", "of_step", "section"]
@@ -82,9 +84,19 @@ class _Row(NamedTuple):
 
 
 def document(
-    graph: Graph, durations: Durations, *, target: str, resolver: Resolver | None = None, depth: int = 3, top: int = 15
+    graph: Graph,
+    durations: Durations,
+    *,
+    target: str,
+    predicted: Sequence[MachineStep] = (),
+    resolver: Resolver | None = None,
+    depth: int = 3,
+    top: int = 15,
 ) -> Document:
-    """Show ``durations`` of the ops of ``graph``. An op in a loop counts as often as it runs."""
+    """Show ``durations`` of the ops of ``graph``. An op in a loop counts as often as it runs.
+
+    The step ``predicted`` on machines stands before; where they are several, without the ops of the first alone.
+    """
     found = durations.measurement
     how = found.how if found else ""
     lines = [f"{len(graph):,} ops, {_HOW.get(how, durations.source)}{_warm_up(found)}"]
@@ -93,7 +105,11 @@ def document(
     if how in ("trace", "list"):
         lines.append(durations.source)
     step = Step(graph, durations, resolver=resolver, top=top, depth=depth)
-    return Document(title=target, subtitle=tuple(lines), sections=(section(step, durations),))
+    if len(predicted) > 1:
+        lines[0] = f"{len(graph):,} ops, predicted for {len(predicted)} machines"
+    alone = () if len(predicted) > 1 else (section(step, durations),)
+    compared = (machines.section(step, predicted),) if predicted else ()
+    return Document(title=target, subtitle=tuple(lines), sections=(*compared, *alone))
 
 
 def of_step(step: Step) -> Section | None:
@@ -107,14 +123,16 @@ def section(step: Step, durations: Durations) -> Section:
     graph, found, phases = step.graph, durations.measurement, step.phases
     ops = _timed(step, durations)
     blocks: list[AnyBlock] = [*_explained(durations, [op.calls for op in ops], sum(op.total_ns for op in ops))]
-    blocks.append(_table("phases", "By phase", "Phase", ops, lambda i: (phases[i], "", ""), None))
-    blocks.append(_table("ops", "By op", "Op", ops, lambda i: (shown(graph[i].name), "", phases[i]), step.top))
+    blocks.append(_table("phases", "By phase", "Phase", ops, lambda i: (phases[i], "", ""), None, durations))
+    blocks.append(
+        _table("ops", "By op", "Op", ops, lambda i: (shown(graph[i].name), "", phases[i]), step.top, durations)
+    )
 
     def of_shapes(i: int) -> Kind:
         return shown(graph[i].name), shapes_of(graph[i]), phases[i]
 
-    blocks.append(_table("shapes", "By op and operands", "Op", ops, of_shapes, step.top))
-    blocks.append(_modules(graph, ops, step.depth))
+    blocks.append(_table("shapes", "By op and operands", "Op", ops, of_shapes, step.top, durations))
+    blocks.append(_modules(graph, ops, step.depth, durations))
     if found is not None:
         blocks += [*_unknown(graph, found), *(Note(text=text) for text in found.notes)]
     blocks += brief(graph)
@@ -187,23 +205,18 @@ def _forecast(durations: Durations, calls: Sequence[int], ops_ns: int) -> Iterat
     if forecast is None:
         yield Fact("ops", "Ops", ops_ns, "ns")
         return
-    total, runs = Estimate(), Counter[tuple[int, int]]()
-    for row, ns, times in zip(forecast.index, durations.ns, calls, strict=True):
-        runs[row, ns] += times
-    bounds = Counter[str]()
-    for (row, ns), times in runs.items():
-        total += forecast.rows[row].estimate(ns) * times
-        bounds[forecast.rows[row].bound] += ns * times
-    low, high = round(total.low_ns), round(total.high_ns)
-    known = f"; {total.unknown:,} ops of unknown time are in neither" if total.unknown else f"; {total.provenance}"
+    whole = total(durations, range(len(durations)), calls)
+    bounds = by_bound(durations, range(len(durations)), calls)
+    low, high = round(whole.low_ns), round(whole.high_ns)
+    known = f"; {whole.unknown:,} ops of unknown time are in neither" if whole.unknown else f"; {whole.provenance}"
     yield Fact("ops", "Ops", ops_ns, "ns", f"{_time(low)} to {_time(high)} in 8 of 10 cases{known}")
     yield Fact("low", "", low, "ns", data=True)
     yield Fact("high", "", high, "ns", data=True)
     for bound, name in BOUNDS:
-        if bounds[bound]:
-            share = format_percent(bounds[bound], ops_ns)
-            yield Fact(f"bound_{bound}", f"bound by {name}", bounds[bound], "ns", share, level=1)
-    for provenance, time in sorted(total.by_provenance_ns.items()):
+        if ns := bounds.get(bound):
+            share = format_percent(ns, ops_ns)
+            yield Fact(f"bound_{bound}", f"bound by {name}", ns, "ns", share, level=1)
+    for provenance, time in sorted(whole.by_provenance_ns.items()):
         yield Fact(f"provenance_{provenance.name.lower()}", "", round(time), "ns", data=True)
 
 
@@ -253,7 +266,13 @@ def _unexplained(found: Measurement) -> str:
 
 
 def _table(
-    key: str, title: str, first: str, ops: Iterable[_Timed], kind: Callable[[int], Kind], top: int | None
+    key: str,
+    title: str,
+    first: str,
+    ops: Iterable[_Timed],
+    kind: Callable[[int], Kind],
+    top: int | None,
+    durations: Durations,
 ) -> Table:
     """Group ``ops`` by their ``kind``, those that take most time first."""
     groups: dict[Kind, list[_Timed]] = {}
@@ -262,12 +281,21 @@ def _table(
     rows = [_Row(name, members, shapes, phase) for (name, shapes, phase), members in groups.items()]
     rows.sort(key=lambda row: -row.total_ns)
     names = Column(first.lower(), first, "name", tuple(row.name for row in rows), fold=True)
-    columns = (names, *_columns(rows, ops=first == "Op", shapes=key == "shapes"))
+    sums = _forecasts(rows, durations)
+    columns = (names, *_columns(rows, ops=first == "Op", shapes=key == "shapes", sums=sums))
     rest = f"and {len(rows) - (top or 0):,} more kinds"
     return Table(key=key, title=title, columns=columns, top=top, rest=rest, at_width=WIDE if key == "shapes" else 0)
 
 
-def _columns(rows: Sequence[_Row], *, ops: bool, shapes: bool) -> Iterator[Column]:
+def _forecasts(rows: Sequence[_Row], durations: Durations) -> list[Estimate] | None:
+    """The predicted times of rows with their intervals; None if they were not predicted."""
+    if durations.forecast is None:
+        return None
+    trips = {op.op: op.calls for row in rows for op in row.ops}
+    return [total(durations, (op.op for op in row.ops), trips) for row in rows]
+
+
+def _columns(rows: Sequence[_Row], *, ops: bool, shapes: bool, sums: Sequence[Estimate] | None) -> Iterator[Column]:
     """Show times of one step (time, share) and of one call (the others), and rates.
 
     Of several ops, ``median`` and ``p90`` are medians over them; estimates are left out where any op was measured.
@@ -291,10 +319,19 @@ def _columns(rows: Sequence[_Row], *, ops: bool, shapes: bool) -> Iterator[Colum
     yield Column("ops", "Ops", "count", tuple(len(row.ops) for row in rows), data=True)
     yield Column("calls", "Calls", "count", tuple(sum(op.calls for op in row.ops) for row in rows))
     yield Column("time", "Time", "ns", tuple(row.total_ns for row in rows), before=guessed)
+    if sums is not None:
+        text = tuple(f"{_time(one.low_ns)} to {_time(one.high_ns)}" if one.time_ns else "" for one in sums)
+        yield Column("interval", "8 of 10 cases", "text", text, at_width=120 if ops else 0, dim=True)
+        yield Column("low", "", "ns", tuple(round(one.low_ns) for one in sums), data=True)
+        yield Column("high", "", "ns", tuple(round(one.high_ns) for one in sums), data=True)
+        yield Column(
+            "provenance", "rests on", "text", tuple(str(one.provenance) for one in sums), at_width=110 * shapes
+        )
+        yield Column("unknown", "Unknown times", "count", tuple(one.unknown for one in sums), data=True)
     yield Column("share", "share", "share", tuple(row.total_ns / whole if whole else 0.0 for row in rows))
-    yield Column("median", "median", "ns", medians, data=not ops)
-    yield Column("min", "min", "ns", mins, at_width=wider, data=not ops)
-    yield Column("p90", "p90", "ns", spread, at_width=wider, data=not ops)
+    yield Column("median", "median", "ns", medians, data=not ops or sums is not None)
+    yield Column("min", "min", "ns", mins, at_width=wider, data=not ops or sums is not None)
+    yield Column("p90", "p90", "ns", spread, at_width=wider, data=not ops or sums is not None)
     yield Column("flops", "FLOPs", "flops", tuple(flops), data=True)
     yield Column("accessed", "Accessed", "bytes", tuple(accessed), data=True)
     yield Column("rate", "FLOP/s", "flops_per_s", _rates(flops, rows), at_width=WIDE * ops, before=signs)
@@ -309,7 +346,7 @@ def _rates(amounts: Sequence[int], rows: Sequence[_Row]) -> tuple[float | None, 
     return tuple((n * 1e9 / row.total_ns if row.total_ns else 0.0) if n else None for n, row in pairs)
 
 
-def _modules(graph: Graph, ops: Iterable[_Timed], depth: int) -> Table:
+def _modules(graph: Graph, ops: Iterable[_Timed], depth: int, durations: Durations) -> Table:
     """Show the modules with everything inside each, also the root; numbered siblings are one row, and so is a module
     with the one that has all its ops (a list of blocks)."""
     inside: defaultdict[tuple[str, ...], list[_Timed]] = defaultdict(list)
@@ -337,7 +374,10 @@ def _modules(graph: Graph, ops: Iterable[_Timed], depth: int) -> Table:
     several = tuple(f" x{row.modules}" if row.modules > 1 else "" for row in rows)
     names = Column("module", "Module", "path", tuple(row.name for row in rows), fold=True, after=several)
     counts = Column("modules", "Modules", "count", tuple(row.modules for row in rows), data=True)
-    columns, depths = (names, counts, *_columns(rows, ops=False, shapes=False)), tuple(row.depth for row in rows)
+    columns, depths = (
+        (names, counts, *_columns(rows, ops=False, shapes=False, sums=_forecasts(rows, durations))),
+        tuple(row.depth for row in rows),
+    )
     remark = f"to depth {depth}, with what is inside"
     return Table(key="modules", title="By module", remark=remark, columns=columns, depth=depths, to_depth=depth)
 

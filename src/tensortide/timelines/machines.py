@@ -1,0 +1,126 @@
+"""A step on one of several machines that a person chooses between: its predicted time, rate, and use of the devices."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+from tensortide.cost import Resolver, count
+from tensortide.errors import TensortideError
+from tensortide.graph.model import Graph
+from tensortide.timelines.data_parallel import Exchange, gradient_exchange
+from tensortide.timelines.step import Launch, StepTimeline, step_timeline
+from tensortide.timing.catalogue import Device, meant
+from tensortide.timing.collectives import Cluster, cluster
+from tensortide.timing.durations import Durations
+from tensortide.timing.estimate import estimate
+from tensortide.timing.estimates import Estimate
+from tensortide.timing.families import compute_dtype
+from tensortide.timing.rates import matrix_tflops
+
+PER_NODE = 8
+"""Devices of a node where a number of devices says nothing of nodes."""
+
+_COUNTS = re.compile(r"(?:(\d+)x)?(\d+)x(.+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Devices of one kind: ``nodes`` of ``per_node`` each. ``text`` is how they were asked for."""
+
+    text: str
+    device: Device
+    per_node: int = 1
+    nodes: int = 1
+
+    @property
+    def size(self) -> int:
+        """Devices of all nodes."""
+        return self.per_node * self.nodes
+
+    def __str__(self) -> str:
+        counts = f"{self.nodes} x " * (self.nodes > 1) + f"{self.per_node} x " * (self.size > 1)
+        return f"{counts}{self.device.name}"
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The same, joined by the links of the catalogue."""
+        return cluster(self.device, devices_per_node=self.per_node, nodes=self.nodes)
+
+
+def machines(text: str) -> Machines:
+    """Read ``h200``, ``4xh100-sxm``, ``16xa100-sxm-80gb`` (two nodes of eight) or ``2x4xa100-sxm-80gb`` (nodes first).
+
+    Raises TensortideError for an unknown device, for none of them, and for more than a node that fill no whole nodes.
+    """
+    counts, name = split(text)
+    return Machines(text, meant(name)[0], *counts)
+
+
+def split(text: str) -> tuple[tuple[int, int], str]:
+    """Devices of a node, nodes, and the name of the device. Raises TensortideError as ``machines`` does."""
+    found = _COUNTS.fullmatch(text.strip())
+    if found is None:
+        return (1, 1), text
+    count, nodes, name = int(found[2]), int(found[1] or 1), found[3]
+    if not count or not nodes:
+        raise TensortideError(f"{text}: a machine has at least one device")
+    if found[1] is None and count > PER_NODE:
+        nodes, rest = divmod(count, PER_NODE)
+        if rest:
+            raise TensortideError(f"{text}: {count} devices fill no nodes of {PER_NODE}: write NODESxDEVICESx{name}")
+        count = PER_NODE
+    return (count, nodes), name
+
+
+@dataclass(frozen=True)
+class MachineStep:
+    """A training step on ``machines``, each device of which takes the whole of ``line`` on data of its own."""
+
+    machines: Machines
+    durations: Durations
+    line: StepTimeline
+    exchange: Exchange
+    peak_ns: float
+    """Time of the step's products at the dense peak of their dtypes, without recomputation: its model FLOPs."""
+
+    def step(self, *, overlap: bool = True) -> Estimate:
+        """The step of all devices: that of one, and what is exposed of the exchange of gradients."""
+        return self.line.estimate + self.exchange.exposed(overlap=overlap)
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilization; None where the peak of a dtype is not in the catalogue."""
+        time = self.step().time_ns
+        return self.peak_ns / time if time and not math.isnan(self.peak_ns) else None
+
+
+def step_on(
+    graph: Graph,
+    where: Machines,
+    *,
+    durations: Durations | None = None,
+    launch: Launch = "eager",
+    resolver: Resolver | None = None,
+) -> MachineStep:
+    """Predict the step ``graph`` (without loops) on ``where``; ``durations`` are those of one device, if known.
+
+    Raises TensortideError if the catalogue does not know a link that it needs.
+    """
+    durations = durations or estimate(graph, where.device, resolver=resolver)
+    line = step_timeline(graph, durations, where.device, launch)
+    exchange = gradient_exchange(line, where.cluster) if where.size > 1 else Exchange(0, 0, Estimate(), 0)
+    return MachineStep(where, durations, line, exchange, _peak_ns(graph, where.device, resolver))
+
+
+def _peak_ns(graph: Graph, device: Device, resolver: Resolver | None) -> float:
+    flops = Counter[str]()
+    for op, found in zip(graph, count(graph, resolver=resolver).costs, strict=True):
+        if found.cost is not None and found.cost.macs and not op.op.recompute:
+            active = found.cost.active_macs
+            flops[compute_dtype(op.inputs or op.outputs)] += 2 * int(found.cost.macs if active is None else active)
+    rates = {dtype: matrix_tflops(device, dtype) for dtype in flops}
+    return sum(number / (1000 * (rates[dtype] or math.nan)) for dtype, number in flops.items())

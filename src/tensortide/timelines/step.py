@@ -1,0 +1,174 @@
+"""The predicted Timeline of a step: the host that issues ops, and the device that runs them behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from tensortide.graph.model import Graph, OpView
+from tensortide.timelines.events import Events, Kind
+from tensortide.timelines.timeline import Timeline, timeline
+from tensortide.timing.catalogue import Device
+from tensortide.timing.durations import Durations
+from tensortide.timing.estimates import WORST_SHARE, Estimate, Provenance
+from tensortide.timing.totals import total
+
+if TYPE_CHECKING:
+    from tensortide.memory.lifetimes import Ints
+
+Launch: TypeAlias = Literal["eager", "graph"]
+
+ISSUE_NS = 24_000
+"""What a host takes to issue an op eagerly to a GPU: the floor of the fp32 steps of NeuSight's tables (PyTorch, six
+NVIDIA GPUs), whose smallest ops wait so long for each other whatever the GPU."""
+ISSUE_HALF = 0.405
+"""Half-width of that: hosts differ by a factor of 1.5."""
+CPU_OVERHEAD = 0.038
+"""Time between the ops of a step on a CPU, as a share of theirs: mean of eight measured training steps (1 to 7 %)."""
+
+_READS_VALUE = frozenset({"data_dependent", "dynamic_shape"})
+
+
+@dataclass(frozen=True)
+class Host:
+    """The host of a device. ``issue_ns`` is what one op takes it, 0 for a device that is the host itself, where every
+    op is followed by the share ``overhead`` of its time. ``launch``: ``graph`` issues what lies between two
+    synchronizing ops as one captured graph, with one launch."""
+
+    issue_ns: int = ISSUE_NS
+    launch: Launch = "eager"
+    overhead: float = 0.0
+
+    @classmethod
+    def of(cls, device: Device, launch: Launch = "eager") -> Host:
+        """The host of ``device``."""
+        return cls(0, "eager", CPU_OVERHEAD) if device.kind == "cpu" else cls(launch=launch)
+
+
+class Clocks(NamedTuple):
+    """What each op takes the host and the device, in nanoseconds, and whether the host waits for its result."""
+
+    host: Sequence[int]
+    device: Sequence[int]
+    waits: Sequence[bool]
+
+
+class StepTimeline(Timeline):
+    """A predicted step: lane 0 is the device, lane 1 the host, if it is another machine.
+
+    ``busy_ns``: the device runs ops; ``issuing_ns``: the host issues them; ``syncs``: ops whose result the host waits
+    for. The rest of ``makespan_ns`` the device waits for the host. ``estimate`` is the makespan with its interval.
+    """
+
+    def __init__(self, graph: Graph, clocks: Clocks, ops: Estimate, host: Host, device: str) -> None:
+        self.clocks = clocks
+        self.host = host
+        lanes = (device, "host") if host.issue_ns else (device,)
+        super().__init__(graph, device, self._events, lanes)
+        self.busy_ns = sum(clocks.device)
+        self.issuing_ns = sum(clocks.host)
+        self.syncs = sum(clocks.waits)
+        self.estimate = _with_interval(self, ops)
+
+    @property
+    def waiting_ns(self) -> int:
+        """Time in which the device does not run ops: it waits for the host, or the framework works between ops."""
+        return self.makespan_ns - self.busy_ns
+
+    def _events(self) -> Events:
+        import numpy as np
+
+        issued, started, ended = (np.array(column, np.int64) for column in walk(self.clocks, self.host))
+        resident = timeline(self.recorded, device=self.device).resident
+        ops = np.arange(len(self.recorded))
+        runs: tuple[Ints, ...] = (0 * ops + Kind.RUN, ops, 0 * ops, started, ended, resident)
+        if len(self.lanes) == 1:
+            return Events(*runs)
+        issues = (0 * ops + Kind.ISSUE, ops, 0 * ops + 1, issued - np.array(self.clocks.host), issued, resident)
+        return Events(*(np.concatenate(pair) for pair in zip(runs, issues, strict=True)))
+
+
+def step_timeline(graph: Graph, durations: Durations, device: Device, launch: Launch = "eager") -> StepTimeline:
+    """Play the ops of ``graph`` (without loops) one after the other.
+
+    The host issues an op and goes on; the device runs it when it has been issued and the one before is done. Where the
+    host reads a result, it waits.
+
+    Raises GraphError if the durations are of another graph.
+    """
+    durations.check(graph)
+    host = Host.of(device, launch)
+    name = graph.index.main_device
+    return StepTimeline(graph, _clocks(graph, durations, host, name), total(durations, range(len(graph))), host, name)
+
+
+def walk(clocks: Clocks, host: Host) -> tuple[list[int], list[int], list[int]]:
+    """When each op has been issued, starts and ends."""
+    issuing = running = 0
+    issued, started, ended = list[int](), list[int](), list[int]()
+    for own, ns, waits in zip(*clocks, strict=True):
+        issuing += own
+        start = max(issuing, running) if host.issue_ns else running
+        running = start + ns
+        issued.append(issuing)
+        started.append(start)
+        ended.append(running)
+        running += round(ns * host.overhead)
+        if waits:
+            issuing = max(issuing, running)
+    return issued, started, ended
+
+
+def _clocks(graph: Graph, durations: Durations, host: Host, name: str) -> Clocks:
+    """The device's part is that of the durations, but for ops that launch nothing there: views, and ops on the CPU."""
+    if not host.issue_ns:
+        return Clocks((0,) * len(graph), durations.ns, (False,) * len(graph))
+    facts = [_facts(op) for op in graph]  # whether it is a view, reads a value, and its devices
+    there = [not view and (name in devices or not devices) for view, _, devices in facts]
+    waits = [
+        ran and (reads or (len(devices) > 1 and "cpu" in devices))
+        for ran, (_, reads, devices) in zip(there, facts, strict=True)
+    ]
+    issue = [_view_ns(durations, i) if facts[i][0] else host.issue_ns for i in range(len(graph))]
+    if host.launch == "graph":
+        issue = [host.issue_ns * (not i or waits[i - 1]) for i in range(len(graph))]
+    return Clocks(issue, [ns * ran for ns, ran in zip(durations.ns, there, strict=True)], waits)
+
+
+def _facts(op: OpView) -> tuple[bool, bool, frozenset[str]]:
+    storages = op.graph.storages
+    written = {storages[tensor.storage].device for tensor in op.outputs}
+    devices = written | {storages[tensor.storage].device for tensor in op.inputs}
+    return op.is_view, not _READS_VALUE.isdisjoint(op.call.tags), frozenset(devices)
+
+
+def _view_ns(durations: Durations, op: int) -> int:
+    """What a view takes the host: its predicted time; measured ones have none on the device."""
+    return durations.ns[op] if durations.forecast is not None else 0
+
+
+def _with_interval(line: StepTimeline, ops: Estimate) -> Estimate:
+    """The makespan, with what it becomes at the ends of the intervals of ops and host; both are independent."""
+    ns = max(1, walk_end(line.clocks, line.host))
+    ends = {}
+    for side, bound in (("below", ops.low_ns), ("above", ops.high_ns)):
+        factor = bound / ops.time_ns if ops.time_ns else 1.0
+        host = math.exp(ISSUE_HALF if side == "above" else -ISSUE_HALF)
+        slower = line.clocks._replace(device=[round(d * factor) for d in line.clocks.device])
+        busier = line.clocks._replace(host=[round(h * host) for h in line.clocks.host])
+        moved = [math.log(max(1, walk_end(clocks, line.host)) / ns) for clocks in (slower, busier)]
+        ends[side] = math.hypot(*moved)
+    provenance = ops.provenance
+    if line.host.issue_ns and ns - sum(line.clocks.device) > WORST_SHARE * ns:
+        provenance = max(provenance, Provenance.EXTRAPOLATED)
+    found = Estimate.of(ns, ends["below"], ends["above"], min(provenance, Provenance.PHYSICS), "step")
+    return found if not ops.unknown else found + Estimate(unknown=ops.unknown)
+
+
+def walk_end(clocks: Clocks, host: Host) -> int:
+    """When the step is over: for the device and for the host."""
+    issued, _, ended = walk(clocks, host)
+    tail = round(clocks.device[-1] * host.overhead) if ended else 0
+    return max(issued[-1], ended[-1] + tail) if ended else 0

@@ -1,0 +1,136 @@
+"""Machines to choose between: how they are named, what data-parallel training adds, and what is reported of them."""
+
+from __future__ import annotations
+
+import pytest
+
+import tensortide
+from tensortide.errors import TensortideError
+from tensortide.graph import Graph, Role
+from tensortide.reports.sections import Step
+from tensortide.reports.sections.machines import section
+from tensortide.timelines.data_parallel import gradient_exchange
+from tensortide.timelines.machines import MachineStep, machines, step_on
+from tensortide.timelines.step import step_timeline
+from tensortide.timing import device, estimate
+from tensortide.timing.collectives import collective
+from tensortide.timing.estimates import Provenance
+from tensortide.timing.rates import matrix_tflops
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return tensortide.capture("gpt2", hyperparameters={"layers": 4}, machine="A100-SXM-80GB")
+
+
+@pytest.fixture(scope="module")
+def steps(graph: Graph) -> list[MachineStep]:
+    return [step_on(graph, machines(text)) for text in ("8xa100-sxm4-80gb", "4xh100-sxm", "h100-pcie")]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "per_node", "nodes"),
+    [
+        ("8xa100-sxm4-80gb", "A100-SXM-80GB", 8, 1),
+        ("4XH100-SXM", "H100-SXM-80GB", 4, 1),
+        ("16xh100-sxm", "H100-SXM-80GB", 8, 2),
+        ("2x4xh100-sxm", "H100-SXM-80GB", 4, 2),
+        ("L4", "L4", 1, 1),
+        ("1xL4", "L4", 1, 1),
+    ],
+)
+def test_a_number_of_devices_stands_before_the_name(text: str, name: str, per_node: int, nodes: int) -> None:
+    found = machines(text)
+    assert (found.device.name, found.per_node, found.nodes) == (name, per_node, nodes)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0xh100-sxm", "at least one device"),
+        ("12xh100-sxm", "12 devices fill no nodes of 8: write NODESxDEVICESxh100-sxm"),
+        ("4xh1000", "no device is called 'h1000'"),
+        ("8xv100", "Near names: V100-SXM-32GB"),
+    ],
+)
+def test_what_is_no_machine_is_one_clear_error(text: str, message: str) -> None:
+    with pytest.raises(TensortideError, match=message):
+        machines(text)
+
+
+def test_the_gradients_that_are_exchanged_are_those_of_all_parameters(graph: Graph, steps: list[MachineStep]) -> None:
+    parameters = sum(int(s.nbytes) for s in graph.storages if s.role is Role.PARAMETER)
+    assert steps[0].exchange.nbytes == pytest.approx(parameters, rel=0.01)
+    assert steps[2].exchange.nbytes == 0
+
+
+def test_overlap_hides_all_but_what_ends_after_the_backward_pass(graph: Graph) -> None:
+    where = machines("8xa100-sxm-80gb")
+    line = step_timeline(graph, estimate(graph, where.device), where.device)
+    whole = gradient_exchange(line, where.cluster, 1 << 40)
+    assert whole.buckets == 1
+    assert whole.exposed_ns == pytest.approx(whole.time.time_ns, abs=1)  # one bucket waits for the last gradient
+    assert whole.time.time_ns == collective("all_reduce", whole.nbytes, 8, where.cluster).time_ns
+    parts = gradient_exchange(line, where.cluster)
+    assert parts.nbytes == whole.nbytes
+    assert parts.buckets > 1
+    assert 0 < parts.exposed_ns < parts.time.time_ns
+
+
+def test_without_overlap_the_step_is_that_of_one_device_and_the_whole_exchange(steps: list[MachineStep]) -> None:
+    for one in steps:
+        alone, apart, together = one.line.estimate, one.step(overlap=False), one.step()
+        assert apart.time_ns == pytest.approx(alone.time_ns + one.exchange.time.time_ns)
+        assert alone.time_ns <= together.time_ns <= apart.time_ns
+        assert together.low_ns < together.time_ns < together.high_ns
+
+
+def test_model_flops_utilization_is_the_time_at_peak_over_the_step(graph: Graph, steps: list[MachineStep]) -> None:
+    from tensortide.cost import count
+
+    products = sum(2 * (c.cost.active_macs or 0) for c in count(graph).costs if c.cost is not None)
+    for one in steps:
+        rate = matrix_tflops(one.machines.device, "float32")
+        assert rate is not None
+        assert one.mfu == pytest.approx(products / (rate * 1e3) / one.step().time_ns, rel=1e-6)
+
+
+def test_the_section_states_time_interval_bounds_and_rates_of_each(graph: Graph, steps: list[MachineStep]) -> None:
+    found = section(Step(graph), steps)
+    table, bounds, parallel = (found.table(key) for key in ("machines", "bounds", "data_parallel"))
+    assert table["machine"] == ("8 x A100-SXM-80GB", "4 x H100-SXM-80GB", "H100-PCIe-80GB")
+    for low, time, high in zip(table["step_low"], table["step"], table["step_high"], strict=True):
+        assert isinstance(low, int)
+        assert isinstance(time, int)
+        assert isinstance(high, int)
+        assert low < time < high
+    assert set(table["provenance"]) <= {str(kind) for kind in Provenance}
+    for row in range(3):
+        shares = [bounds[key][row] for key in ("compute", "memory", "launch", "host", "exposed")]
+        assert sum(share for share in shares if isinstance(share, float)) == pytest.approx(1.0, abs=0.01)
+    batch = graph.meta.hyperparameters["batch"]
+    assert isinstance(batch, int)
+    assert parallel["total"][0] == pytest.approx(8 * batch * 1e9 / steps[0].step().time_ns)
+    phases = found.table("machine_phases")
+    for i, one in enumerate(steps):
+        assert sum(ns for ns in phases[f"time_{i}"] if isinstance(ns, int)) == pytest.approx(
+            sum(one.durations.ns), abs=9
+        )
+    words = " ".join(str(getattr(block, "text", "")) for block in found.blocks)
+    assert "Not modelled" in words
+    assert "their intervals" in words
+
+
+def test_a_step_with_collectives_of_its_own_exchanges_nothing_more() -> None:
+    from tests.graphs import Builder
+
+    builder = Builder()
+    gradient = builder.storage(64, Role.GRADIENT, device="cuda:0")
+    builder.op([gradient], [], mutated=(0,), name="c10d.allreduce_.default")
+    graph = builder.graph()
+    assert step_on(graph, machines("8xa100-sxm-80gb")).exchange.nbytes == 0
+
+
+def test_a_device_is_faster_than_one_with_less_of_everything(graph: Graph) -> None:
+    fast, slow = device("H100-SXM-80GB"), device("A100-SXM-40GB")
+    assert step_on(graph, machines(fast.name)).step().time_ns < step_on(graph, machines(slow.name)).step().time_ns
