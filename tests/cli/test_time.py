@@ -185,3 +185,29 @@ def test_one_machine_shows_its_step_and_every_op_with_an_interval(folder: Path) 
     assert known
     assert all(ops["low_ns"][i] <= ops["time_ns"][i] <= ops["high_ns"][i] for i in known)
     assert set(ops["provenance"]) <= {"interpolated", "extrapolated", "physics only", "unknown"}
+
+
+def test_measured_times_that_are_remembered_are_taken_for_the_same_calls(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORTIDE_SAMPLES", str(tmp_path / "store"))
+    target = str(folder / "small.tide")
+    calls = [{"ph": "X", "cat": "cpu_op", "name": "aten::addmm", "ts": 1, "dur": 9, "pid": 1, "tid": 1}]
+    calls.append({"ph": "X", "cat": "cuda_runtime", "name": "launch", "ts": 2, "dur": 1, "pid": 1, "tid": 1})
+    calls[-1]["args"] = {"correlation": 1}
+    calls.append({"ph": "X", "cat": "kernel", "name": "gemm", "ts": 20, "dur": 777, "pid": 0, "tid": 7})
+    calls[-1]["args"] = {"correlation": 1}
+    trace = {"deviceProperties": [{"name": "Tesla T4"}], "traceEvents": calls}
+    (tmp_path / "t.json").write_text(json.dumps(trace))
+    assert "wrote" in run(tmp_path, "time", target, "--from", "t.json", "--remember")
+    shown: Any = json.loads(run(tmp_path, "time", target, "--machine=T4", "--json"))
+    ops = shown["sections"]["time"]["tables"]["ops"]
+    assert ops["time_ns"][ops["op"].index("aten.addmm")] > 777_000
+    (file,) = (tmp_path / "store").iterdir()
+    file.write_bytes(b"junk")
+    code, _, said = called(tmp_path, "time", target, "--machine=T4")
+    assert code == 0
+    assert said.count("damaged store of measured times") == 1
+    assert "It is not used" in said
+    file.unlink()
+    assert "--remember goes with" in refused(tmp_path, "time", target, "--machine=T4", "--remember")

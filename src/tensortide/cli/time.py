@@ -4,6 +4,7 @@ All verbs that need times choose their source here."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,25 +25,28 @@ from tensortide.cli.source import (
     opened,
     option,
     progress,
+    say_warning,
     settings_of,
     with_progress,
 )
-from tensortide.errors import WorkloadError
+from tensortide.errors import GraphFileError, TensortideError, WorkloadError
 from tensortide.graph import unrolled
 from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
 from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
+from tensortide.recorder.torch_compat import VERSION
 from tensortide.timelines.machines import Machines, MachineStep
 from tensortide.timelines.step import Launch
 from tensortide.timing import DEFAULT, device, estimate, load_durations, save_durations
 from tensortide.timing.durations import SUFFIX, times_of
+from tensortide.timing.samples import recall, remember
 from tensortide.write import check_writable
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
-    from tensortide.timing import Durations
+    from tensortide.timing import Device, Durations
 
 _NOT_MEASURED = "--measure repeats a step, and a script runs it once; tensortide time --isolated measures its ops alone"
 
@@ -151,10 +155,31 @@ def with_durations(
         return replace(step, graph=graph)
     else:
         row = device(machine or graph.meta.machine or DEFAULT)
-        durations = estimate(graph, row, resolver=resolver)
+        durations = _estimated(graph, row)
         if row.kind != "cpu" and graph.index.main_device == "cpu":
             durations = msgspec.structs.replace(durations, source=f"{durations.source}, of ops captured on cpu")
     return replace(step, graph=graph, durations=durations, times=times_of(durations))
+
+
+def _estimated(graph: Graph, row: Device) -> Durations:
+    """Predict the times on ``row``; those of calls that were measured there are taken from the store."""
+    durations = estimate(graph, row, resolver=resolver)
+    try:
+        return recall(graph, durations, row.name, f"torch {VERSION[0]}.{VERSION[1]}")
+    except GraphFileError as error:
+        say_warning(f"{error}\nIt is not used. Delete it, or measure again with --remember in another folder.")
+        return durations
+
+
+def _remember(graph: Graph, durations: Durations) -> Path:
+    """Store the measured times under the device's name in the catalogue, where it has one."""
+    found = durations.measurement
+    if found is None or found.machine is None:
+        raise WorkloadError("--remember goes with --measure, --isolated, or a trace that names its device (--from)")
+    name = found.machine.name
+    with contextlib.suppress(TensortideError):  # the catalogue does not know every device
+        name = device(name).name
+    return remember(graph, durations, name, resolver=resolver)
 
 
 def _measured(found: Workload, options: CaptureOptions, how: MeasureOptions, *, quiet: bool) -> Imported:
@@ -181,6 +206,10 @@ def time(
     ] = None,
     times: TimeOptions = TimeOptions(),
     how: MeasureOptions = MeasureOptions(),
+    keep: Annotated[
+        bool,
+        option("--remember", "Store the measured times: predictions for this device take them for the same calls."),
+    ] = False,
     launch: Annotated[
         Launch,
         Parameter(help="Predict ops that the host issues one by one, or a captured graph of them."),
@@ -210,10 +239,11 @@ def time(
         require_all(graph, durations.measurement.stand_ins)
     if file is not None:
         save_durations(durations, file)
+    stored = [_remember(graph, durations)] if keep else []
     predicted = _predicted(graph, durations, asked, launch)
     name = _title(target, graph)
     made = document(graph, durations, target=name, predicted=predicted, resolver=resolver, depth=depth, top=top)
-    show(made, out, wrote=[*files.write(made, table="ops"), *([] if file is None else [file])])
+    show(made, out, wrote=[*files.write(made, table="ops"), *([] if file is None else [file]), *stored])
 
 
 def _predicted(graph: Graph, durations: Durations, asked: Sequence[Machines], launch: Launch) -> list[MachineStep]:
@@ -225,7 +255,13 @@ def _predicted(graph: Graph, durations: Durations, asked: Sequence[Machines], la
     chosen = asked or [machines(graph.meta.machine or DEFAULT)]
     first = chosen[0].device
     return [
-        step_on(graph, one, durations=durations if one.device is first else None, launch=launch, resolver=resolver)
+        step_on(
+            graph,
+            one,
+            durations=durations if one.device is first else _estimated(graph, one.device),
+            launch=launch,
+            resolver=resolver,
+        )
         for one in chosen
     ]
 

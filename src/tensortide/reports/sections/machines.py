@@ -125,6 +125,7 @@ def _parallel(step: Step, found: Sequence[MachineStep]) -> Table:
     size = batch if isinstance(batch, int) else 1
     rates = [size * 1e9 / time.time_ns if time.time_ns else None for time in together]
     totals = [None if r is None else r * one.machines.size for r, one in zip(rates, found, strict=True)]
+    rates, totals = ([None if r is None else float(f"{r:.4g}") for r in some] for some in (rates, totals))
     what = "samples/s" if isinstance(batch, int) else "steps/s"
     columns = (
         Column("machine", "Machine", "text", tuple(str(one.machines) for one in found)),

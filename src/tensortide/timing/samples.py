@@ -1,0 +1,247 @@
+"""Measured times of ops by their exact call, kept by device and software: the surest time of the same call later.
+
+A file of the store is a gzipped CSV table of one device and one software, to which measurements append rows. The store
+is the folder ``samples`` of the user's cache, or ``TENSORTIDE_SAMPLES``.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import os
+import re
+import statistics
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tensortide.cost import Resolver, count
+from tensortide.errors import GraphFileError
+from tensortide.graph.model import Graph, OpView, Tensor
+from tensortide.timing.durations import Durations, Forecast, ForecastRow, Platform
+from tensortide.timing.estimates import Provenance
+from tensortide.timing.intervals import FLOOR, FLOOR_MEASURED
+from tensortide.write import write_file
+
+LEAST = 3
+"""Times that a call was measured, at least, for its stored time to count as measured."""
+
+
+ALONE = 0.17
+"""Half-width of times measured alone: over eight steps they added up to 6 to 17 % less than the step."""
+
+
+class Row(NamedTuple):
+    """A call that was measured ``n`` times: what it is, what it asks for, and its times in nanoseconds."""
+
+    op: str
+    overload: str
+    dtype: str
+    in_shapes: str
+    in_strides: str
+    out_shapes: str
+    attrs_hash: str
+    flops: str
+    read_bytes: str
+    write_bytes: str
+    t_med_ns: int
+    t_min_ns: int
+    t_p90_ns: int
+    n: int
+    clock: str
+    cache: str
+    launch: str
+    flags: str
+
+    @property
+    def key(self) -> Key:
+        """The call alone."""
+        return self[: len(_KEY)]
+
+
+Key = tuple[object, ...]
+_KEY = ("op", "overload", "dtype", "in_shapes", "in_strides", "out_shapes", "attrs_hash")
+_NUMBERS = ("t_med_ns", "t_min_ns", "t_p90_ns", "n")
+
+
+def folder() -> Path:
+    """The folder of the store."""
+    named = os.environ.get("TENSORTIDE_SAMPLES")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(named) if named else cache / "tensortide" / "samples"
+
+
+def software_of(machine: Platform) -> str:
+    """The software that a measurement ran on, to its minor version, and the threads; empty if unknown."""
+    version = machine.versions.get("torch", "")
+    found = re.match(r"\d+\.\d+", version)
+    threads = f" {machine.threads} threads" if machine.device == "cpu" and machine.threads else ""
+    return f"torch {found[0]}{threads}" if found else ""
+
+
+def path_of(device: str, software: str, store: Path | None = None) -> Path:
+    """The file of a device and a software."""
+    names = (re.sub(r"[^\w.+-]+", "_", name).strip("_") for name in (device, software or "unknown software"))
+    return (store or folder()) / f"{'--'.join(names)}.csv.gz"
+
+
+# -- writing ----------------------------------------------------------------------------------------
+
+
+def remember(
+    graph: Graph, durations: Durations, device: str, *, resolver: Resolver | None = None, store: Path | None = None
+) -> Path:
+    """Append the measured calls of ``durations`` to the file of ``device`` and of the software that measured them.
+
+    Raises GraphFileError if nothing was measured, or if the file is damaged; OutputError if it cannot be written.
+    """
+    found = durations.measurement
+    durations.check(graph)
+    if found is None or len(found.stand_ins) == len(graph):
+        raise GraphFileError(f"nothing was measured: {durations.source}")
+    path = path_of(device, "" if found.machine is None else software_of(found.machine), store)
+    rows = [*(read_rows(path) if path.is_file() else ()), *_rows(graph, durations, resolver)]
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows([Row._fields, *rows])
+    return write_file(path, gzip.compress(text.getvalue().encode(), mtime=0), folders=True)
+
+
+def _rows(graph: Graph, durations: Durations, resolver: Resolver | None) -> Iterator[Row]:
+    found = durations.measurement
+    assert found is not None
+    costs = count(graph, resolver=resolver).costs
+    times: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for op in graph:
+        if op.index not in found.stand_ins and found.samples[op.index] and not op.is_view:
+            times[key_of(op)].append(op.index)
+    cache = "warm" if found.how == "isolated" else "step"
+    for key, ops in times.items():
+        cost = costs[ops[0]].cost
+        sizes = ("", "", "") if cost is None else (cost.flops, cost.bytes_read, cost.bytes_written)
+        medians = (
+            round(statistics.median(column[op] for op in ops)) for column in (durations.ns, found.min_ns, found.p90_ns)
+        )
+        number = sum(found.samples[op] for op in ops)
+        median, least, most = medians
+        texts = dict(zip(Row._fields, (*key, *map(str, sizes)), strict=False))
+        numbers = {"t_med_ns": median, "t_min_ns": least, "t_p90_ns": most, "n": number}
+        yield Row(**texts, **numbers, clock=found.clock, cache=cache, launch="eager", flags="")  # type: ignore[arg-type]
+
+
+def key_of(op: OpView) -> tuple[str, ...]:
+    """What makes a call the same: the op, its attributes, and dtypes, shapes and strides of its operands."""
+    name, _, overload = op.name.rpartition(".")
+    attributes = repr((op.call.arguments, op.call.returns)).encode()
+    return (
+        name,
+        overload,
+        " ".join(tensor.dtype for tensor in op.inputs),
+        _numbers(tensor.shape for tensor in op.inputs),
+        _numbers(tensor.strides for tensor in op.inputs),
+        _numbers(_out(tensor) for tensor in op.outputs),
+        hashlib.sha256(attributes).hexdigest()[:16],
+    )
+
+
+def _out(tensor: Tensor) -> tuple[int, ...]:
+    return tensor.shape
+
+
+def _numbers(sizes: Iterator[tuple[int, ...]]) -> str:
+    return " ".join("x".join(str(int(n)) for n in one) or "-" for one in sizes)
+
+
+# -- reading ----------------------------------------------------------------------------------------
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read a file of the store. Raises GraphFileError, which says where, if it is damaged."""
+    try:
+        table = list(csv.reader(gzip.decompress(path.read_bytes()).decode().splitlines()))
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        raise GraphFileError(f"{path} is a damaged store of measured times: {error}") from error
+    if not table or tuple(table[0]) != Row._fields:
+        raise GraphFileError(f"{path} is no store of measured times, or one of another version")
+    rows: list[Row] = []
+    for number, values in enumerate(table[1:], 2):
+        given = dict(zip(Row._fields, values, strict=False))
+        if len(values) != len(Row._fields) or not all(given[name].isdecimal() for name in _NUMBERS):
+            raise GraphFileError(f"{path}, line {number}: a damaged store of measured times")
+        rows.append(Row(**given)._replace(**{name: int(given[name]) for name in _NUMBERS}))  # type: ignore[arg-type]
+    return rows
+
+
+def recall(
+    graph: Graph, durations: Durations, device: str, software: str | None = None, *, store: Path | None = None
+) -> Durations:
+    """Replace predicted times of ``graph``'s ops by stored ones of the same call on ``device``.
+
+    They are ``measured`` if they are of this ``software`` and ``LEAST`` times or more, else ``interpolated``. Without
+    one, those of any software count, the newest file first.
+
+    Raises GraphFileError if a file is damaged; then nothing is replaced.
+    """
+    if durations.forecast is None:
+        return durations
+    known = _known(device, software, store)
+    rows, index, ns = list(durations.forecast.rows), list(durations.forecast.index), list(durations.ns)
+    places: dict[object, int] = {}
+    found = 0
+    for op in graph if known else ():
+        stored = known.get(key_of(op))
+        if stored is None:
+            continue
+        time, half = stored
+        place = (rows[index[op.index]].family, rows[index[op.index]].bound, half)
+        if place not in places:
+            places[place] = len(rows)
+            rows.append(_measured(rows[index[op.index]], half))
+        index[op.index], ns[op.index] = places[place], max(1, time)
+        found += 1
+    if not found:
+        return durations
+    source = f"{durations.source}; {found:,} of {len(graph):,} ops by stored measurements"
+    unknown = sum(rows[row].provenance is Provenance.UNKNOWN for row in index)
+    forecast = Forecast(tuple(rows), tuple(index))
+    return msgspec.structs.replace(durations, ns=tuple(ns), source=source, unknown=unknown, forecast=forecast)
+
+
+def _measured(row: ForecastRow, half: float) -> ForecastRow:
+    kind = Provenance.MEASURED if half == FLOOR_MEASURED else Provenance.INTERPOLATED
+    return ForecastRow(row.family, half, half, kind, "samples", row.bound)
+
+
+def _known(device: str, software: str | None, store: Path | None) -> dict[Key, tuple[int, float]]:
+    """Time and half-width of each call that is stored of ``device``: times of this software before those of others."""
+    start = path_of(device, "", store).name.partition("--")[0]
+    place = store or folder()
+    files = sorted(place.glob(f"{start}--*.csv.gz"), key=lambda file: -file.stat().st_mtime) if place.is_dir() else []
+    own = path_of(device, software, store) if software else None
+    result: dict[Key, tuple[int, float]] = {}
+    for file in sorted(files, key=lambda file: file != own):
+        for key, rows in _by_call(read_rows(file)).items():
+            if key not in result:
+                result[key] = _stored(rows, file == own)
+    return result
+
+
+def _stored(rows: Sequence[Row], same: bool) -> tuple[int, float]:
+    """Median time and half-width. Calls that were measured alone, with warm caches, stand in where no step was."""
+    in_step = [row for row in rows if row.cache != "warm"]
+    time = round(statistics.median(row.t_med_ns for row in in_step or rows))
+    if not in_step:
+        return time, ALONE
+    return time, FLOOR_MEASURED if same and sum(row.n for row in in_step) >= LEAST else FLOOR
+
+
+def _by_call(rows: Sequence[Row]) -> dict[Key, list[Row]]:
+    found: defaultdict[Key, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row.key].append(row)
+    return found

@@ -1,0 +1,121 @@
+"""Stored measurements: the same call takes its measured time, and nothing else does; damaged stores are not used."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import tensortide
+from tensortide.errors import GraphFileError
+from tensortide.graph import Graph
+from tensortide.timing import Durations, Measurement, Platform, device, estimate, identity
+from tensortide.timing.estimates import Provenance
+from tensortide.timing.samples import ALONE, key_of, path_of, read_rows, recall, remember, software_of
+
+T4 = device("T4")
+TORCH = "torch 2.13"
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return tensortide.capture("mlp", hyperparameters={"batch": 4})
+
+
+def measured(graph: Graph, *, count: int = 9, how: str = "step", version: str = "2.13.0+cpu") -> Durations:
+    """Every op took 1000 ns times its number, plus one."""
+    ns = tuple(1000 * (i + 1) for i in range(len(graph)))
+    machine = Platform(device="cuda", name="Tesla T4", versions={"torch": version})
+    samples = (count,) * len(graph)
+    found = Measurement(how=how, clock="kernel", min_ns=ns, p90_ns=ns, samples=samples, machine=machine)  # type: ignore[arg-type]
+    return Durations(ns, "test", "measured", 0, identity(graph), found)
+
+
+def provenances(found: Durations) -> list[Provenance]:
+    assert found.forecast is not None
+    return [found.forecast.rows[row].provenance for row in found.forecast.index]
+
+
+def test_the_same_calls_take_their_measured_times(graph: Graph, tmp_path: Path) -> None:
+    remember(graph, measured(graph), T4.name, store=tmp_path)
+    found = recall(graph, estimate(graph, T4), T4.name, TORCH, store=tmp_path)
+    by_call: dict[object, list[int]] = {}
+    for op in graph:
+        by_call.setdefault(key_of(op), []).append(1000 * (op.index + 1))
+    for op, ns, kind in zip(graph, found.ns, provenances(found), strict=True):
+        if not op.is_view:
+            times = by_call[key_of(op)]
+            assert min(times) <= ns <= max(times)
+            assert ns == times[0] or len(times) > 1
+            assert kind is Provenance.MEASURED
+        else:
+            assert kind is not Provenance.MEASURED
+    found.check(graph)
+    assert "by stored measurements" in found.source
+
+
+def test_another_size_or_another_device_is_predicted_as_before(graph: Graph, tmp_path: Path) -> None:
+    remember(graph, measured(graph), T4.name, store=tmp_path)
+    other = tensortide.capture("mlp", hyperparameters={"batch": 5})
+    predicted = estimate(other, T4)
+    found = recall(other, predicted, T4.name, TORCH, store=tmp_path)
+    sized = [op.index for op in other if any(4 in t.shape for t in op.inputs) or any(5 in t.shape for t in op.inputs)]
+    assert [found.ns[i] for i in sized] == [predicted.ns[i] for i in sized]
+    l4 = device("L4")
+    assert recall(graph, estimate(graph, l4), l4.name, TORCH, store=tmp_path) == estimate(graph, l4)
+
+
+@pytest.mark.parametrize(
+    ("software", "count", "how", "kind", "half"),
+    [
+        (TORCH, 9, "step", Provenance.MEASURED, 0.03),
+        (TORCH, 2, "step", Provenance.INTERPOLATED, 0.06),
+        ("torch 2.14", 9, "step", Provenance.INTERPOLATED, 0.06),
+        (None, 9, "step", Provenance.INTERPOLATED, 0.06),
+        (TORCH, 9, "isolated", Provenance.INTERPOLATED, ALONE),
+    ],
+)
+def test_other_software_few_samples_and_calls_alone_are_less_sure(
+    software: str | None, count: int, how: str, kind: Provenance, half: float, tmp_path: Path
+) -> None:
+    graph = tensortide.capture("vgg", hyperparameters={"batch": 1})
+    remember(graph, measured(graph, count=count, how=how), T4.name, store=tmp_path)
+    found = recall(graph, estimate(graph, T4), T4.name, software, store=tmp_path)
+    convolution = next(op.index for op in graph if op.name == "aten.convolution.default")
+    assert provenances(found)[convolution] is kind
+    assert found.forecast is not None
+    assert found.forecast.rows[found.forecast.index[convolution]].below == half
+
+
+def test_measurements_are_appended_and_their_median_counts(tmp_path: Path) -> None:
+    graph = tensortide.capture("vgg", hyperparameters={"batch": 1})
+    first = measured(graph)
+    for factor in (1, 3, 2):
+        ns = tuple(factor * t for t in first.ns)
+        remember(graph, msgspec.structs.replace(first, ns=ns), T4.name, store=tmp_path)
+    path = path_of(T4.name, TORCH, tmp_path)
+    assert len(read_rows(path)) % 3 == 0
+    found = recall(graph, estimate(graph, T4), T4.name, TORCH, store=tmp_path)
+    convolution = next(op.index for op in graph if op.name == "aten.convolution.default")
+    assert found.ns[convolution] == 2 * first.ns[convolution]
+
+
+def test_the_version_counts_to_its_minor_number_and_threads_on_a_cpu() -> None:
+    assert software_of(Platform(device="cuda", name="x", versions={"torch": "2.13.1+cu126"})) == TORCH
+    assert (
+        software_of(Platform(device="cpu", name="x", threads=2, versions={"torch": "2.9.0"})) == "torch 2.9 2 threads"
+    )
+    assert software_of(Platform(device="cuda", name="x")) == ""
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", gzip.compress(b"a,b\n"), gzip.compress(b"\xff")])
+def test_a_damaged_store_is_one_error_and_replaces_nothing(graph: Graph, content: bytes, tmp_path: Path) -> None:
+    path = path_of(T4.name, TORCH, tmp_path)
+    remember(graph, measured(graph), T4.name, store=tmp_path)
+    cut = gzip.compress(gzip.decompress(path.read_bytes())[:-9])
+    for data in (content, cut):
+        path.write_bytes(data)
+        with pytest.raises(GraphFileError, match="store of measured times"):
+            recall(graph, estimate(graph, T4), T4.name, TORCH, store=tmp_path)
