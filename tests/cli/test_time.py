@@ -211,3 +211,33 @@ def test_measured_times_that_are_remembered_are_taken_for_the_same_calls(
     assert "It is not used" in said
     file.unlink()
     assert "--remember goes with" in refused(tmp_path, "time", target, "--machine=T4", "--remember")
+
+
+def test_a_predicted_step_is_a_trace_of_device_host_and_network(folder: Path, tmp_path: Path) -> None:
+    run(tmp_path, "time", "mlp", *SIZES, "--machine=8xt4", "--machine=l4", "--trace", "t.json")
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert sorted(processes.values()) == ["8 x T4", "L4"]
+    threads = {(processes[e["pid"]], e["args"]["name"]) for e in events if e["name"] == "thread_name"}
+    assert threads >= {("8 x T4", "host"), ("8 x T4", "network"), ("L4", "host")}
+    assert ("L4", "network") not in threads
+    ops = [e for e in events if e["ph"] == "X" and "args" in e]
+    assert all(
+        {"provenance", "low_ns", "high_ns", "flops", "accessed_bytes", "module"} <= e["args"].keys() for e in ops
+    )
+    assert any(e["ph"] == "C" for e in events)
+
+
+def test_a_measured_step_is_a_trace_of_its_ops(folder: Path, tmp_path: Path) -> None:
+    written(tmp_path)
+    run(tmp_path, "time", str(folder / "small.tide"), "--from", "times.csv", "--trace", "t.json")
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert sum(e["ph"] == "X" and e["dur"] == 0.9 for e in events) >= 1
+
+
+def test_ops_of_unknown_time_are_named_with_the_reason(folder: Path) -> None:
+    shown: Any = json.loads(run(folder, "time", str(folder / "small.tide"), "--machine=tpu v4", "--json"))
+    for section in ("machines", "time"):
+        table = shown["sections"][section]["tables"]["unknown"]
+        assert "aten.addmm" in table["op"]
+        assert set(table["reason"]) == {"no rate of float32 in the catalogue"}

@@ -46,6 +46,7 @@ from tensortide.write import check_writable
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
+    from tensortide.reports.blocks import Document
     from tensortide.timing import Device, Durations
 
 _NOT_MEASURED = "--measure repeats a step, and a script runs it once; tensortide time --isolated measures its ops alone"
@@ -243,7 +244,19 @@ def time(
     predicted = _predicted(graph, durations, asked, launch)
     name = _title(target, graph)
     made = document(graph, durations, target=name, predicted=predicted, resolver=resolver, depth=depth, top=top)
-    show(made, out, wrote=[*files.write(made, table="ops"), *([] if file is None else [file]), *stored])
+    wrote = replace(files, trace=None).write(made, table="ops")
+    wrote += Files(trace=files.trace).write(_as_trace(made, graph, durations, predicted), table="ops")
+    show(made, out, wrote=[*wrote, *([] if file is None else [file]), *stored])
+
+
+def _as_trace(made: Document, graph: Graph, durations: Durations, predicted: Sequence[MachineStep]) -> Document:
+    """The step over time: as it is played on each machine, or its ops one after the other."""
+    from tensortide.reports.sections import Step, ops, played
+
+    step = Step(graph, durations, resolver=resolver)
+    if predicted:
+        return msgspec.structs.replace(made, sections=(played.section(step, predicted),))
+    return msgspec.structs.replace(made, sections=(ops.of_step(step), ops.schedule(step)))
 
 
 def _predicted(graph: Graph, durations: Durations, asked: Sequence[Machines], launch: Launch) -> list[MachineStep]:

@@ -20,12 +20,14 @@ class Exchange(NamedTuple):
     """The all-reduces of a step: ``nbytes`` of gradients in ``buckets``, which take ``time`` together.
 
     ``hidden_ns`` of that run while the device still computes gradients, if the two overlap without slowing each other.
+    ``runs`` are start and end of each then.
     """
 
     nbytes: int
     buckets: int
     time: Estimate
     hidden_ns: int
+    runs: tuple[tuple[int, int], ...] = ()
 
     @property
     def exposed_ns(self) -> int:
@@ -48,13 +50,15 @@ def gradient_exchange(line: StepTimeline, cluster: Cluster, bucket_bytes: int = 
     if cluster.size == 1 or any(moves_data(op.name) for op in graph):
         return Exchange(0, 0, Estimate(), 0)
     ready = _ready(graph, line)
-    whole, free, nbytes, count = Estimate(), 0, 0, 0
+    whole, free, nbytes, runs = Estimate(), 0, 0, list[tuple[int, int]]()
     for at, size in _buckets(ready, bucket_bytes):
         time = predict_collective("all_reduce", size, cluster.size, cluster).estimate
-        free = max(free, at) + round(time.time_ns)
-        whole, nbytes, count = whole + time, nbytes + size, count + 1
+        start = max(free, at)
+        free = start + round(time.time_ns)
+        runs.append((start, free))
+        whole, nbytes = whole + time, nbytes + size
     exposed = max(0, free - _backward_end(line))
-    return Exchange(nbytes, count, whole, max(0, round(whole.time_ns) - exposed))
+    return Exchange(nbytes, len(runs), whole, max(0, round(whole.time_ns) - exposed), tuple(runs))
 
 
 def _ready(graph: Graph, line: StepTimeline) -> list[tuple[int, int]]:

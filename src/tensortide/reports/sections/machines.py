@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensortide.cost.coverage import shown
@@ -13,7 +13,9 @@ from tensortide.reports.sections.modules import OUTSIDE_PATH, ROOT_PATH
 from tensortide.timelines.data_parallel import BUCKET_BYTES
 from tensortide.timelines.machines import MachineStep
 from tensortide.timelines.step import ISSUE_NS
-from tensortide.timing.estimates import Bound, Estimate
+from tensortide.timing.durations import Durations
+from tensortide.timing.estimates import Bound, Estimate, Provenance
+from tensortide.timing.families import compute_dtype
 from tensortide.timing.totals import by_bound, total
 from tensortide.units import format_bytes, format_seconds
 
@@ -40,7 +42,7 @@ _PARALLEL = (
 )
 
 
-def section(step: Step, found: Sequence[MachineStep], *, notes: Sequence[str] = ()) -> Section:
+def section(step: Step, found: Sequence[MachineStep]) -> Section:
     """Show ``step`` on each of the machines of ``found``."""
     blocks: list[AnyBlock] = [*_verdict(found), _machines(step, found), _bounds(found)]
     if any(one.machines.size > 1 for one in found):
@@ -50,7 +52,7 @@ def section(step: Step, found: Sequence[MachineStep], *, notes: Sequence[str] = 
         blocks.append(_modules(step, found))
         ops = _by(step, lambda i: shown(step.graph[i].name))
         blocks.append(_grouped("machine_ops", "By op", "Op", ops, found, top=step.top))
-    blocks += (Note(text=text) for text in (*notes, *_remarks(step, found)))
+    blocks += (*unknown(step, found[0].durations), *(Note(text=text) for text in _remarks(step, found)))
     return Section("machines", "Predicted step", blocks=tuple(blocks))
 
 
@@ -176,6 +178,28 @@ def _modules(step: Step, found: Sequence[MachineStep]) -> Table:
         to_depth=step.depth,
         heads=1,
     )
+
+
+def unknown(step: Step, durations: Durations) -> Iterator[Table]:
+    """Name the ops whose time is not predicted, and why."""
+    forecast = durations.forecast
+    rows = () if forecast is None else [forecast.rows[row] for row in forecast.index]
+    counts = Counter[tuple[str, str]]()
+    for op, row in zip(step.graph, rows, strict=bool(rows)):
+        if row.provenance is Provenance.UNKNOWN:
+            priced = step.counted.costs[op.index].cost is not None
+            dtype = compute_dtype(op.inputs or op.outputs)
+            counts[shown(op.name), f"no rate of {dtype} in the catalogue" if priced else "no cost rule"] += 1
+    if not counts:
+        return
+    keys = [key for key, _ in counts.most_common()]
+    columns = (
+        Column("op", "Op", "name", tuple(name for name, _ in keys), fold=True),
+        Column("count", "Ops", "count", tuple(counts[key] for key in keys)),
+        Column("reason", "Why", "text", tuple(reason for _, reason in keys)),
+    )
+    title = f"Unknown times: {counts.total():,} of {len(step.graph):,} ops"
+    yield Table(key="unknown", title=title, remark="in no figure with an interval", columns=columns, top=step.top)
 
 
 def _grouped(

@@ -133,6 +133,7 @@ def section(step: Step, durations: Durations) -> Section:
 
     blocks.append(_table("shapes", "By op and operands", "Op", ops, of_shapes, step.top, durations))
     blocks.append(_modules(graph, ops, step.depth, durations))
+    blocks += machines.unknown(step, durations)
     if found is not None:
         blocks += [*_unknown(graph, found), *(Note(text=text) for text in found.notes)]
     blocks += brief(graph)
@@ -309,7 +310,8 @@ def _columns(rows: Sequence[_Row], *, ops: bool, shapes: bool, sums: Sequence[Es
     mins = tuple(min((op.min_ns for op in row.measured), default=None) for row in rows)
     p90s = (sorted(op.p90_ns for op in row.measured) for row in rows)
     spread = tuple(round(statistics.median(some)) if some else None for some in p90s)
-    guessed = tuple("~" * bool(n) for n in stand_ins)
+    unknown = [0] * len(rows) if sums is None else [one.unknown for one in sums]
+    guessed = tuple("~" * bool(n or m) for n, m in zip(stand_ins, unknown, strict=True))
     signs = tuple("~" * bool(n and f) for n, f in zip(unpriced, flops, strict=True))
     wider = 130 if shapes else 0
     if shapes:

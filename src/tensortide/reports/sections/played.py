@@ -1,0 +1,62 @@
+"""Section ``played``: a step as it is played, for traces: lanes of device, host and network, and bytes resident."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tensortide.reports.blocks import AnyBlock, Column, Section, Table
+from tensortide.reports.pictures import Curve, Lane, Series, Spans
+from tensortide.reports.sections import Step
+from tensortide.timelines.events import Kind
+from tensortide.timelines.machines import MachineStep
+
+__all__ = ["section"]
+
+
+def section(step: Step, found: Sequence[MachineStep]) -> Section:
+    """Make the section: a process for each machine, with a thread for each of its lanes."""
+    blocks: list[AnyBlock] = []
+    for i, one in enumerate(found):
+        lanes = tuple(_lanes(step, one))
+        blocks.append(Spans(key=f"machine_{i}", x_unit="ns", lanes=lanes, table=f"ops_{i}", top=0))
+        blocks.append(_ops(step, one, f"ops_{i}"))
+    return Section("played", "Step", blocks=(*blocks, _resident(found[0])))
+
+
+def _lanes(step: Step, one: MachineStep) -> Iterator[Lane]:
+    events = one.line.events
+    for number, label in enumerate(one.line.lanes):
+        own = events.lane == number
+        ops = events.index[own].tolist()
+        names = tuple(step.graph.calls[step.graph.ops[op].call].op for op in ops)
+        starts, ends = (tuple(column[own].tolist()) for column in (events.start_ns, events.end_ns))
+        kinds = tuple(step.phases[op] for op in ops)
+        yield Lane(label, starts, ends, names, kinds, tuple(ops), str(one.machines))
+    if one.exchange.runs:
+        starts, ends = (tuple(run[i] for run in one.exchange.runs) for i in (0, 1))
+        yield Lane("network", starts, ends, ("all_reduce",) * len(starts), group=str(one.machines))
+
+
+def _ops(step: Step, one: MachineStep, key: str) -> Table:
+    """What the trace says of each op."""
+    forecast, costs = one.durations.forecast, step.counted.costs
+    rows = [] if forecast is None else [forecast.rows[row] for row in forecast.index]
+    times = [row.estimate(ns) for row, ns in zip(rows, one.durations.ns, strict=True)]
+    columns = (
+        Column("module", "", "path", tuple(step.graph.module_path(op.module) for op in step.graph.ops)),
+        Column("flops", "", "flops", tuple(None if c.cost is None else int(c.cost.flops) for c in costs)),
+        Column("accessed", "", "bytes", tuple(int(c.nbytes) for c in costs)),
+        Column("provenance", "", "text", tuple(str(row.provenance) for row in rows)),
+        Column("low", "", "ns", tuple(None if time.unknown else round(time.low_ns) for time in times)),
+        Column("high", "", "ns", tuple(None if time.unknown else round(time.high_ns) for time in times)),
+        Column("bound", "", "text", tuple(row.bound for row in rows)),
+    )
+    return Table(key=key, columns=columns)
+
+
+def _resident(one: MachineStep) -> Curve:
+    events = one.line.events
+    runs = events.kind == Kind.RUN
+    starts, ends = events.start_ns[runs].tolist(), events.end_ns[runs].tolist()
+    series = Series("resident", "resident", tuple(events.resident_bytes[runs].tolist()))
+    return Curve(key="resident", title="Resident bytes", x=(*starts, ends[-1]), x_unit="ns", stack=(series,))
