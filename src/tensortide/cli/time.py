@@ -36,12 +36,11 @@ from tensortide.importers.imported import Imported
 from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
-from tensortide.recorder.torch_compat import VERSION
 from tensortide.timelines.machines import Machines, MachineStep
 from tensortide.timelines.step import Launch
 from tensortide.timing import DEFAULT, device, estimate, load_durations, save_durations
 from tensortide.timing.durations import SUFFIX, times_of
-from tensortide.timing.samples import recall, remember
+from tensortide.timing.samples import installed_software, recall, remember
 from tensortide.write import check_writable
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ def _estimated(graph: Graph, row: Device) -> Durations:
     """Predict the times on ``row``; those of calls that were measured there are taken from the store."""
     durations = estimate(graph, row, resolver=resolver)
     try:
-        return recall(graph, durations, row.name, f"torch {VERSION[0]}.{VERSION[1]}")
+        return recall(graph, durations, row.name, installed_software())
     except GraphFileError as error:
         say_warning(f"{error}\nIt is not used. Delete it, or measure again with --remember in another folder.")
         return durations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
+import importlib.metadata
 import io
 import os
 import re
@@ -83,6 +84,15 @@ def software_of(machine: Platform) -> str:
     found = re.match(r"\d+\.\d+", version)
     threads = f" {machine.threads} threads" if machine.device == "cpu" and machine.threads else ""
     return f"torch {found[0]}{threads}" if found else ""
+
+
+def installed_software() -> str | None:
+    """The software of this process, for an accelerator; None without PyTorch, which is not imported."""
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return software_of(Platform(device="accelerator", name="", versions={"torch": version}))
 
 
 def path_of(device: str, software: str, store: Path | None = None) -> Path:
