@@ -145,6 +145,7 @@ def test_what_is_not_measured_is_named_and_under_strict_an_error(folder: Path, t
         ),
         (("mlp", "--machine=H100-SXM-80GB", "--measure"), "exclude each other"),
         (("mlp", "--measure", "--first-step"), "leave out --first-step"),
+        (("mlp", *SIZES, "--against=t4"), "--against goes with --measure, --isolated or --from"),
         (("mlp", *SIZES, "--machine=8xt4", "--machine=a100-pcie-40gb", "-o", "x.json"), "give one --machine"),
         (("mlp", *SIZES, "--machine=0xt4"), "at least one device"),
         (("mlp", *SIZES, "--machine=h100", "--strict"), "Near names: H100-SXM-80GB, H100-PCIe-80GB"),
@@ -241,3 +242,15 @@ def test_ops_of_unknown_time_are_named_with_the_reason(folder: Path) -> None:
         table = shown["sections"][section]["tables"]["unknown"]
         assert "aten.addmm" in table["op"]
         assert set(table["reason"]) == {"no rate of float32 in the catalogue"}
+
+
+def test_a_prediction_stands_against_what_was_measured(folder: Path, tmp_path: Path) -> None:
+    graph = load(folder / "small.tide")
+    (tmp_path / "times.csv").write_text("".join(f"{i},{1000 * (i + 1)}\n" for i in range(len(graph))))
+    arguments = ("time", str(folder / "small.tide"), "--from", "times.csv", "--against", "t4")
+    shown: Any = json.loads(run(tmp_path, *arguments, "--json"))
+    found = shown["sections"]["against"]
+    kinds = found["tables"]["kinds"]
+    assert sum(kinds["b_ns"]) == sum(1000 * (i + 1) for i in range(len(graph)))
+    assert [b - a for a, b in zip(kinds["a_ns"], kinds["b_ns"], strict=True)] == kinds["difference_ns"]
+    assert "predicted for T4" in run(tmp_path, *arguments)

@@ -37,7 +37,7 @@ from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
 from tensortide.timelines.machines import Machines, MachineStep
-from tensortide.timelines.step import Launch
+from tensortide.timelines.step import Launch, step_timeline
 from tensortide.timing import DEFAULT, device, estimate, load_durations, save_durations
 from tensortide.timing.durations import SUFFIX, times_of
 from tensortide.timing.samples import installed_software, recall, remember
@@ -210,6 +210,10 @@ def time(
         bool,
         option("--remember", "Store the measured times: predictions for this device take them for the same calls."),
     ] = False,
+    against: Annotated[
+        str | None,
+        option("--against", "Predict the measured step for this machine too, and show the difference op by op."),
+    ] = None,
     launch: Annotated[
         Launch,
         Parameter(help="Predict ops that the host issues one by one, or a captured graph of them."),
@@ -243,9 +247,24 @@ def time(
     predicted = _predicted(graph, durations, asked, launch)
     name = _title(target, graph)
     made = document(graph, durations, target=name, predicted=predicted, resolver=resolver, depth=depth, top=top)
+    if against is not None:
+        made = _with_difference(made, graph, durations, machines_of(against, strict=how.strict).device, launch)
     wrote = replace(files, trace=None).write(made, table="ops")
     wrote += Files(trace=files.trace).write(_as_trace(made, graph, durations, predicted), table="ops")
     show(made, out, wrote=[*wrote, *([] if file is None else [file]), *stored])
+
+
+def _with_difference(made: Document, graph: Graph, durations: Durations, row: Device, launch: Launch) -> Document:
+    """Append the difference of the step predicted for ``row`` and the measured one, as two Timelines."""
+    from tensortide.reports.sections.difference import against
+    from tensortide.timelines import timeline
+
+    if durations.measurement is None:
+        raise WorkloadError("--against goes with --measure, --isolated or --from")
+    predicted = step_timeline(graph, _estimated(graph, row), row, launch)
+    measured = timeline(graph, durations_ns=durations.ns)
+    section = against(predicted, measured, row.name, durations.measurement.step)
+    return msgspec.structs.replace(made, sections=(*made.sections, section))
 
 
 def _as_trace(made: Document, graph: Graph, durations: Durations, predicted: Sequence[MachineStep]) -> Document:
