@@ -148,6 +148,7 @@ def test_what_is_not_measured_is_named_and_under_strict_an_error(folder: Path, t
         (("mlp", *SIZES, "--against=t4"), "--against goes with --measure, --isolated or --from"),
         (("mlp", *SIZES, "--machine=8xt4", "--machine=a100-pcie-40gb", "-o", "x.json"), "give one --machine"),
         (("mlp", *SIZES, "--machine=0xt4"), "at least one device"),
+        (("mlp", *SIZES, "--ranks=4", "--machine=8xt4"), "8 x T4 has 8"),
         (("mlp", *SIZES, "--machine=h100", "--strict"), "Near names: H100-SXM-80GB, H100-PCIe-80GB"),
         (("mlp", *SIZES, "--machine=v100"), "Near names: V100-SXM-32GB"),
         (("no_such_model",), "no example"),

@@ -6,7 +6,7 @@ import pytest
 
 import tensortide
 from tensortide.errors import TensortideError
-from tensortide.graph import Graph, Role
+from tensortide.graph import Graph, Phase, Role
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.machines import section
 from tensortide.timelines.data_parallel import gradient_exchange
@@ -16,6 +16,7 @@ from tensortide.timing import device, estimate
 from tensortide.timing.collectives import collective
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.rates import matrix_tflops
+from tests.graphs import Builder
 
 
 @pytest.fixture(scope="module")
@@ -121,14 +122,23 @@ def test_the_section_states_time_interval_bounds_and_rates_of_each(graph: Graph,
     assert "their intervals" in words
 
 
-def test_a_step_with_collectives_of_its_own_exchanges_nothing_more() -> None:
-    from tests.graphs import Builder
-
+def test_a_step_with_collectives_of_its_own_exchanges_these_and_no_more() -> None:
     builder = Builder()
-    gradient = builder.storage(64, Role.GRADIENT, device="cuda:0")
-    builder.op([gradient], [], mutated=(0,), name="c10d.allreduce_.default")
-    graph = builder.graph()
-    assert step_on(graph, machines("8xa100-sxm-80gb")).exchange.nbytes == 0
+    given = builder.storage(2**26, Role.PARAMETER, device="cuda:0")
+    gradient = builder.storage(2**26, Role.GRADIENT, birth=0, device="cuda:0")
+    builder.op([given], [gradient], name="aten.relu.default", phase=Phase.BACKWARD)
+    builder.op([gradient], [], mutated=(0,), name="c10d.allreduce_.default", phase=Phase.BACKWARD)
+    builder.op([gradient], [builder.storage(2**27, birth=2, device="cuda:0")], name="odd.odd.default")
+    graph, where = builder.graph(), machines("8xa100-sxm-80gb")
+    one = step_on(graph, where)
+    expected = collective("all_reduce", 2**26, 8, where.cluster).time_ns
+    assert one.exchange.time.time_ns == expected
+    assert one.exchange.exposed_ns == round(expected)
+    assert one.step().time_ns == pytest.approx(one.line.estimate.time_ns + expected, abs=1)
+    assert one.durations.ns[1] == round(expected)
+    assert not one.line.clocks.device[1]
+    text = " ".join(str(getattr(block, "text", "")) for block in section(Step(graph), [one]).blocks)
+    assert "none is hidden" in text
 
 
 def test_a_device_is_faster_than_one_with_less_of_everything(graph: Graph) -> None:

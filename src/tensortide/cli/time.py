@@ -235,6 +235,10 @@ def time(
     files.check()
     file = None if output is None else check_writable(output)
     asked = [machines_of(text, strict=how.strict) for text in options.machines]
+    if options.ranks and (other := next((one for one in asked if one.size not in (1, options.ranks)), None)):
+        raise WorkloadError(
+            f"--ranks {options.ranks} captures one of {options.ranks} processes; {other} has {other.size}"
+        )
     if len(asked) > 1 and file is not None:
         raise WorkloadError("-o writes the durations of one machine: give one --machine")
     one = replace(options, machines=tuple(dict.fromkeys(where.device.name for where in asked[:1])))

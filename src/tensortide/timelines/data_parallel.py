@@ -9,8 +9,9 @@ from typing import NamedTuple
 from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Graph, Phase, Role
 from tensortide.timelines.step import StepTimeline
-from tensortide.timing.collectives import Cluster, predict_collective
-from tensortide.timing.estimates import Estimate
+from tensortide.timing.collectives import KINDS, Cluster, predict_collective
+from tensortide.timing.collectives.recorded import kind_of, payload_bytes
+from tensortide.timing.estimates import UNKNOWN, Estimate
 
 BUCKET_BYTES = 25 * 2**20
 """Bytes of gradients that are reduced together: the default of DistributedDataParallel."""
@@ -44,10 +45,10 @@ def gradient_exchange(line: StepTimeline, cluster: Cluster, bucket_bytes: int = 
     """All-reduce the gradients of ``line`` among all devices of ``cluster``, in the order in which they are ready.
 
     A bucket starts when its last gradient is there and the bucket before is done. Nothing is exchanged by one device,
-    by a step without gradients, and by one that has collectives of its own.
+    and by a step without gradients.
     """
     graph = line.recorded
-    if cluster.size == 1 or any(moves_data(op.name) for op in graph):
+    if cluster.size == 1:
         return Exchange(0, 0, Estimate(), 0)
     ready = _ready(graph, line)
     whole, free, nbytes, runs = Estimate(), 0, 0, list[tuple[int, int]]()
@@ -59,6 +60,27 @@ def gradient_exchange(line: StepTimeline, cluster: Cluster, bucket_bytes: int = 
         whole, nbytes = whole + time, nbytes + size
     exposed = max(0, free - _backward_end(line))
     return Exchange(nbytes, len(runs), whole, max(0, round(whole.time_ns) - exposed), tuple(runs))
+
+
+def recorded_exchange(graph: Graph, cluster: Cluster) -> tuple[Exchange, dict[int, Estimate]]:
+    """Predict the collectives that ``graph`` was captured with, among all devices of ``cluster``: none is hidden.
+
+    Also returns the time of each op; one whose kind is not known is an unknown time.
+    """
+    times: dict[int, Estimate] = {}
+    nbytes = 0
+    for op in graph:
+        if moves_data(op.name):
+            kind, size = kind_of(op.name), payload_bytes(op)
+            nbytes += size
+            times[op.index] = UNKNOWN if kind is None else _collective(kind, size, cluster)
+    return Exchange(nbytes, len(times), sum(times.values(), Estimate()), 0), times
+
+
+def _collective(kind: str, nbytes: int, cluster: Cluster) -> Estimate:
+    ranks = 2 if kind == "send_recv" else cluster.size
+    whole = -(-nbytes // ranks) * ranks if KINDS[kind].divided else nbytes  # padded, as libraries do
+    return predict_collective(kind, whole, ranks, cluster).estimate
 
 
 def _ready(graph: Graph, line: StepTimeline) -> list[tuple[int, int]]:

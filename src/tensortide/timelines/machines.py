@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
+
 from tensortide.cost import Resolver, count
 from tensortide.errors import TensortideError
+from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Graph
-from tensortide.timelines.data_parallel import Exchange, gradient_exchange
+from tensortide.timelines.data_parallel import Exchange, gradient_exchange, recorded_exchange
 from tensortide.timelines.step import Launch, StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device, meant
 from tensortide.timing.collectives import Cluster, cluster
-from tensortide.timing.durations import Durations
+from tensortide.timing.durations import Durations, Forecast, ForecastRow
 from tensortide.timing.estimate import estimate
-from tensortide.timing.estimates import Estimate
+from tensortide.timing.estimates import Estimate, Provenance
 from tensortide.timing.families import compute_dtype
 from tensortide.timing.rates import matrix_tflops
 
@@ -111,9 +115,32 @@ def step_on(
     Raises TensortideError if the catalogue does not know a link that it needs.
     """
     durations = durations or estimate(graph, where.device, resolver=resolver)
-    line = step_timeline(graph, durations, where.device, launch)
-    exchange = gradient_exchange(line, where.cluster) if where.size > 1 else Exchange(0, 0, Estimate(), 0)
+    if where.size > 1 and any(moves_data(op.name) for op in graph):
+        exchange, times = recorded_exchange(graph, where.cluster)
+        line = step_timeline(graph, _with_times(durations, dict.fromkeys(times, Estimate())), where.device, launch)
+        durations = _with_times(durations, times)
+    else:
+        line = step_timeline(graph, durations, where.device, launch)
+        exchange = gradient_exchange(line, where.cluster)
     return MachineStep(where, durations, line, exchange, _peak_ns(graph, where.device, resolver))
+
+
+def _with_times(durations: Durations, times: Mapping[int, Estimate]) -> Durations:
+    """``durations`` with other ``times`` of some ops, which are predicted."""
+    if durations.forecast is None:
+        return durations
+    ns, rows, index = list(durations.ns), list(durations.forecast.rows), list(durations.forecast.index)
+    for op, time in times.items():
+        ns[op], index[op] = round(time.time_ns), len(rows)
+        half = (
+            (math.log(time.time_ns / time.low_ns), math.log(time.high_ns / time.time_ns))
+            if time.time_ns
+            else (0.0, 0.0)
+        )
+        rows.append(ForecastRow("collective", *half, time.provenance, "collective", "launch"))
+    unknown = sum(rows[row].provenance is Provenance.UNKNOWN for row in index)
+    forecast = Forecast(tuple(rows), tuple(index))
+    return msgspec.structs.replace(durations, ns=tuple(ns), unknown=unknown, forecast=forecast)
 
 
 def _peak_ns(graph: Graph, device: Device, resolver: Resolver | None) -> float:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensortide.cost.coverage import shown
+from tensortide.graph.collectives import moves_data
 from tensortide.reports.blocks import AnyBlock, Column, Note, Section, Table
 from tensortide.reports.names import pattern
 from tensortide.reports.sections import Step
@@ -132,8 +133,8 @@ def _parallel(step: Step, found: Sequence[MachineStep]) -> Table:
     columns = (
         Column("machine", "Machine", "text", tuple(str(one.machines) for one in found)),
         *_times("device_step", "One device", alone),
-        Column("gradients", "Gradients", "bytes", tuple(one.exchange.nbytes for one in found)),
-        Column("all_reduce", "all-reduce", "ns", tuple(round(one.exchange.time.time_ns) for one in found)),
+        Column("exchanged", "Exchanged", "bytes", tuple(one.exchange.nbytes for one in found)),
+        Column("collectives", "collectives", "ns", tuple(round(one.exchange.time.time_ns) for one in found)),
         Column("exposed", "exposed", "ns", tuple(one.exchange.exposed_ns for one in found)),
         *_times("overlapped", "Step", together),
         *_times("apart", "no overlap", apart),
@@ -263,7 +264,9 @@ def _remarks(step: Step, found: Sequence[MachineStep]) -> Iterator[str]:
     if any(one.machines.size > 1 for one in found):
         yield _PARALLEL.format(bucket=format_bytes(BUCKET_BYTES))
         if not any(one.exchange.nbytes for one in found):
-            yield "No gradients are exchanged: the step has none, or collectives of its own, which are not timed."
+            yield "No gradients are exchanged: the step has none."
+        if any(moves_data(op.name) for op in step.graph):
+            yield "The step was captured with collectives of its own: they are among all devices, and none is hidden."
     peak = step.eager.peak_bytes
     for one in found:
         room = one.machines.device.memory_gbytes
