@@ -245,6 +245,11 @@ def test_ops_of_unknown_time_are_named_with_the_reason(folder: Path) -> None:
         assert set(table["reason"]) == {"no rate of float32 in the catalogue"}
 
 
+def test_a_short_name_is_no_machine_under_strict(folder: Path) -> None:
+    for verb in ("report", "count"):
+        assert "Near names: H100-SXM-80GB" in refused(folder, verb, "mlp", *SIZES, "--machine=h100", "--strict")
+
+
 def test_a_prediction_stands_against_what_was_measured(folder: Path, tmp_path: Path) -> None:
     graph = load(folder / "small.tide")
     (tmp_path / "times.csv").write_text("".join(f"{i},{1000 * (i + 1)}\n" for i in range(len(graph))))

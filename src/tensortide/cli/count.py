@@ -112,6 +112,8 @@ def _counted(
     as_table = partial(table_document, rows=rows, listed=tables.ops, depth=depth, top=top)
     if isinstance(found, File) and tables.table != OURS:
         return as_table(_theirs(found, tables.table, options, strict), file=found.path.name)
+    if strict:
+        options.require_full_names()
     read = opened(found, replace(options, compare=strict), quiet=quiet, durations=False)
     if strict:
         require_certain(read.graph)

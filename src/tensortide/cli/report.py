@@ -50,6 +50,8 @@ def report(
     files.check()
     if memory_viz is not None:
         check_writable(memory_viz)
+    if strict:
+        options.require_full_names()
     found = timed(resolve(target), replace(options, compare=strict), times, quiet=out.quiet)
     if strict:
         require_certain(found.graph)

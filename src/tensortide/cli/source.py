@@ -167,6 +167,11 @@ class CaptureOptions:
             raise WorkloadError("one --machine goes with this; tensortide time takes several")
         return full_name(self.machines[0]) if self.machines else None
 
+    def require_full_names(self) -> None:
+        """Raise TensortideError for a machine that is named by a short name, as ``--strict`` asks."""
+        for text in self.machines:
+            device(split(text)[1])
+
     def of_file(self) -> dict[str, object]:
         """Return the importer options that were given."""
         shared = {name: value for name in _SHARED if (value := getattr(self, name)) is not None}
