@@ -140,14 +140,15 @@ def _placed(op: OpView, cost: Cost) -> tuple[str, Dimensions]:
 def _family(op: OpView, cost: Cost) -> tuple[str, Dims]:
     base = qualified(op.name).partition("::")[2].partition(".")[0]
     name = base if base.endswith("__") else base.removesuffix("_")
-    found = _named(name)
+    found = named(name)
     if found is None:
         return _kind(op, cost), _rows
     return found.name + "_backward" * ("backward" in name), found.dims
 
 
 @functools.cache
-def _named(name: str) -> Family | None:
+def named(name: str) -> Family | None:
+    """The family of an op called ``name``, without its namespace and overload; None for an op that goes by its cost."""
     for family in FAMILIES:
         if any(name == mark[1:] if mark[0] == "=" else mark in name for mark in family.marks.split()):
             return family

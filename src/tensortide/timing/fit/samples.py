@@ -53,6 +53,20 @@ def samples(device: Device, works: Sequence[Work], ns: Sequence[float], issue_ns
     return Samples(columns(works, device), times, issue_ns)
 
 
+def joined(measured: Sequence[Samples]) -> Samples:
+    """The samples of several steps on one device."""
+    import numpy as np
+
+    parts = [each.columns for each in measured]
+    columns = Columns(
+        parts[0].device,
+        tuple(family for part in parts for family in part.families),
+        tuple(dtype for part in parts for dtype in part.dtypes),
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in Columns._fields[3:]),
+    )
+    return Samples(columns, np.concatenate([each.ns for each in measured]))
+
+
 def domain(measured: Sequence[Samples]) -> Domain:
     """The Domain of a model that is fitted to ``measured``."""
     import numpy as np

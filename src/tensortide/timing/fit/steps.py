@@ -1,0 +1,78 @@
+"""Fit of one device to measured steps, and what it misses steps by that it has not seen: intervals are made of that."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensortide.timing.families import VIEW
+from tensortide.timing.fit.samples import Samples, joined
+from tensortide.timing.fit.saturating import fit_saturating
+from tensortide.timing.intervals import FLOOR, LEAST, WIDE, Pool, pool
+from tensortide.timing.models.constants import ANY
+from tensortide.timing.models.saturating import PRODUCTS, Saturating, is_product
+
+Floats = NDArray[np.float64]
+
+LEVEL = 0.9
+"""Quantile of the log errors of whole steps, without their signs, that an interval of a step holds at least."""
+
+
+class MeasuredStep(NamedTuple):
+    """A measured step: its ops, and the whole of it by the same clock, in nanoseconds."""
+
+    samples: Samples
+    ns: float
+
+    @property
+    def between_ns(self) -> float:
+        """The host's work between two ops."""
+        return max(0.0, (self.ns - float(self.samples.ns.sum())) / len(self.samples))
+
+
+class FittedSteps(NamedTuple):
+    """A model of steps: of their ops, and ``between_ns`` after each, the median over the steps it was fitted to."""
+
+    model: Saturating
+    between_ns: float
+
+    def ns(self, step: MeasuredStep) -> float:
+        """Nanoseconds of a whole step of the ops of ``step``."""
+        return float(self.model.ns(step.samples.columns).sum()) + self.between_ns * len(step.samples)
+
+
+class Residuals(NamedTuple):
+    """Log errors on steps that were held out: ``pools`` of ops, and the half-width of whole steps."""
+
+    pools: Mapping[str, Pool]
+    step: float
+
+    def pool(self, family: str) -> Pool:
+        """The pool of ``family``, else of its like."""
+        return self.pools.get(family) or self.pools.get(PRODUCTS if is_product(family) else ANY, WIDE)
+
+
+def fit_steps(steps: Sequence[MeasuredStep]) -> FittedSteps:
+    """Fit the ops of ``steps`` and the work between them."""
+    model = fit_saturating(joined([step.samples for step in steps]))
+    return FittedSteps(model, statistics.median(step.between_ns for step in steps))
+
+
+def residuals(steps: Sequence[MeasuredStep], fits: Sequence[FittedSteps]) -> Residuals:
+    """What ``fits`` miss ``steps`` by, each the fit of the other steps.
+
+    Ops have pools by family; ``PRODUCTS`` and ``ANY`` are of families with less than ``LEAST``.
+    """
+    families = np.array([family for step in steps for family in step.samples.columns.families])
+    predicted = np.concatenate([fit.model.ns(step.samples.columns) for step, fit in zip(steps, fits, strict=True)])
+    missed = np.log(np.concatenate([step.samples.ns for step in steps]) / predicted)
+    product = np.array([is_product(family) for family in families])
+    marks = {str(name): families == name for name in np.unique(families)}
+    marks |= {PRODUCTS: product, ANY: ~product & (families != VIEW)}
+    pools = {name: pool(missed[some], predicted[some]) for name, some in marks.items() if some.sum() >= LEAST}
+    whole = [abs(np.log(step.ns / fit.ns(step))) for step, fit in zip(steps, fits, strict=True)]
+    return Residuals(pools, max(FLOOR, float(np.quantile(whole, LEVEL))))
