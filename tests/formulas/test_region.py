@@ -50,6 +50,22 @@ def test_divisible_means_it(h: int, extra: int, times: int) -> None:
     assert holds(condition, hidden=hidden, heads=h) == (hidden % h == 0)
 
 
+@pytest.mark.parametrize(
+    ("asked", "left"),
+    [
+        (["floor(seq/4) >= 1", "floor(seq/8) >= 1", "batch*width*floor(seq/4) > 1"], ["seq >= 8"]),
+        (["batch*floor(seq/4) > 1", "batch > 1", "seq >= 4"], ["batch > 1", "seq >= 4"]),
+        (["floor(seq/4) <= 5", "ceil(seq/4) >= 2"], ["seq <= 23", "seq >= 5"]),
+    ],
+)
+def test_bounds_of_roundings_are_those_of_what_is_rounded(asked: list[str], left: list[str]) -> None:
+    found = folded(map(parse_condition, asked))
+    assert [str(condition) for condition in found] == left
+    for setting in ({"seq": seq, "batch": b, "width": w} for seq in range(1, 30) for b in (1, 2) for w in (1, 3)):
+        said = all(holds(parse_condition(text), **setting) for text in asked)
+        assert said == all(holds(condition, **setting) for condition in found)
+
+
 def test_what_is_certain_is_not_said() -> None:
     assert kept("batch > 0", "batch*seq >= 1", "batch + seq != 0", "1 >= 0", "2*hidden + 3 > 4") == []
     assert kept("batch > 1", "seq != 1") == ["batch > 1", "seq != 1"]

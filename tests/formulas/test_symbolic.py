@@ -47,7 +47,7 @@ def total(found: Symbolic, name: str) -> Expr:
 
 
 def refusals(found: Symbolic) -> list[str]:
-    return [note for note in found.notes if "illegal settings" in note]
+    return [note for note in found.notes if "could not be captured" in note]
 
 
 def test_sizes() -> None:

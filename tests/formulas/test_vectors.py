@@ -113,7 +113,8 @@ def test_a_monomial_times_a_sum(points: list[Point], scale: Expr, name: str, num
     scale=st.sampled_from((1, 1, 2, 3)),
 )
 def test_a_strided_dimension(points: list[Point], name: str, divisor: int, shift: int, scale: int) -> None:
-    """Several roundings fit few samples: the solver asks for those that tell them apart."""
+    """A rounded quotient that is found is right at values that were not sampled: where several fit the samples, the
+    solver asks for those that tell them apart, or finds none."""
     truth = floor_ratio(symbol(name) + shift, constant(divisor)) * scale
     vector = at(truth, points)
     assume(len(set(vector)) > 1 and 0 not in vector)

@@ -217,5 +217,6 @@ class Assembly:
         illegal = self._sampler.illegal
         if illegal:
             setting, reason = next(iter(illegal.items()))
-            yield f"skipped {len(illegal)} illegal settings, the first at {setting}: {reason}"
+            several = f"{len(illegal)} settings" if len(illegal) > 1 else "a setting"
+            yield f"skipped {several} that could not be captured, the first at {setting}: {reason}"
         yield from self._checks.notes

@@ -38,10 +38,10 @@ def crossing(expr: Expr, symbol: str) -> int:
         changes = sum((a < 0) != (b < 0) for a, b in itertools.pairwise(signs))
         if changes < 2:
             return 1 if not signs or signs[0] > 0 else -1
-    return 1 if _rises(expr, symbol) else -1 if _rises(-expr, symbol) else 0
+    return 1 if rises(expr, symbol) else -1 if rises(-expr, symbol) else 0
 
 
-def _rises(expr: Expr, symbol: str) -> bool:
+def rises(expr: Expr, symbol: str) -> bool:
     """Return whether the expression provably never falls as ``symbol`` grows."""
     polynomial = Expr({m: c for m, c in expr.terms.items() if not any(isinstance(atom, Opaque) for atom, _ in m)})
     if any(exponent < 0 for monomial in expr.terms for _, exponent in monomial):
@@ -60,7 +60,7 @@ def _monomial_rises(monomial: Monomial, symbol: str) -> bool:
 def _atom_rises(atom: Atom, symbol: str) -> bool:
     if isinstance(atom, str):
         return True
-    return KINDS[atom.name].rises(lambda argument: _rises(argument, symbol), symbol, *atom.arguments)
+    return KINDS[atom.name].rises(lambda argument: rises(argument, symbol), symbol, *atom.arguments)
 
 
 def first(holds: Callable[[int], bool], low: int, high: int) -> int:

@@ -7,8 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from tensortide.expr import Condition, Expr, constant, expr_of, nonnegative, symbol
-from tensortide.expr.expr import common, content, denominator
+from tensortide.expr.atoms import KINDS, replaced
+from tensortide.expr.expr import Opaque, common, content, denominator
 from tensortide.expr.floors import floor, given_whole
+from tensortide.expr.floors import quotients as quotients_of
+from tensortide.formulas.crossing import rises
 from tensortide.graph.model import Graph
 
 
@@ -56,8 +59,8 @@ def simplified(
 
 def folded(conditions: Iterable[Condition], given: Sequence[Condition] = ()) -> tuple[Condition, ...]:
     """``conditions`` without those that follow from the others, or from ``given``: of ``hidden > 1024``, ``hidden > 1``
-    and ``batch*hidden > 1`` the first is left. The order stays."""
-    kept = list(dict.fromkeys(conditions))
+    and ``batch*hidden > 1`` the first is left. The order stays; ``floor(seq/4) >= 2`` becomes ``seq >= 8``."""
+    kept = list(dict.fromkeys(map(_unrounded, conditions)))
     for condition in sorted(kept, key=lambda one: (*_weakest_first(one), -kept.index(one))):
         others = [other for other in (*kept, *given) if other is not condition]
         if any(_implies(other, condition) for other in others) or _follows(condition, _lowest(others)):
@@ -95,10 +98,38 @@ def _at_least_zero(condition: Condition) -> Expr | None:
 
 
 def _follows(condition: Condition, lowest: Mapping[str, int]) -> bool:
-    """Return whether the least values of the symbols make it certain."""
+    """Return whether the least values of the symbols, and those of roundings that never fall, make it certain."""
     expr = _at_least_zero(condition)
+    if expr is None:
+        return False
+    rounded = {atom: least for atom in expr.atoms if isinstance(atom, Opaque) and (least := _least(atom, lowest)) > 0}
+    names = {atom: symbol(repr(atom)) for atom in rounded}
     shift = {name: symbol(name) + (value - 1) for name, value in lowest.items() if value > 1}
-    return expr is not None and nonnegative(expr.subs(shift) if shift else expr)
+    shift |= {repr(atom): symbol(repr(atom)) + (least - 1) for atom, least in rounded.items()}
+    expr = replaced(expr, names)
+    return nonnegative(expr.subs(shift) if shift else expr)
+
+
+def _least(atom: Opaque, lowest: Mapping[str, int]) -> int:
+    """The least value of a rounding that never falls as a symbol grows; 0 for others."""
+    expr = Expr({((atom, 1),): 1})
+    if KINDS[atom.name].exponential or not all(rises(expr, name) for name in expr.symbols):
+        return 0
+    return expr.evaluate({name: lowest.get(name, 1) for name in expr.symbols})
+
+
+def _unrounded(condition: Condition) -> Condition:
+    """A bound of a quotient that is rounded down, as one of what is divided: ``seq >= 8`` for ``floor(seq/4) >= 2``."""
+    expr = _at_least_zero(condition)
+    if expr is None:
+        return condition
+    number = expr.terms.get((), 0)
+    for sign in (1, -1):
+        rounded = sign * (expr - number)
+        for top, by in quotients_of(rounded):
+            if isinstance(by.value, int) and by.value > 0 and rounded == top // by:
+                return Condition(top + number * by if sign > 0 else by * (number + 1) - 1 - top, ">=")
+    return condition
 
 
 def _implies(known: Condition, condition: Condition) -> bool:
