@@ -167,7 +167,12 @@ def test_wrong_use_is_one_clear_error(folder: Path) -> None:
     assert "whole number" in fails(folder, *sweep, "hidden=768", "--set", "seq=1.5")
     assert "--set alone" in fails(folder, "formulas", "show", "gpt2.formulas.json", "--symbols", "batch")
     assert "go with a workload" in fails(folder, *sweep, "hidden=768", "--symbols", "batch")
+    assert "hidden cannot be swept and set at once" in fails(folder, *sweep, "hidden=768", "--set", "hidden=8")
+    (folder / "text.json").write_text("{}")
+    assert "text.json is no file of formulas" in fails(folder, "formulas", "show", "text.json")
     solve = ("formulas", "solve", "gpt2.formulas.json", "--for", "batch", "--where")
+    assert "batch cannot be solved for and set" in fails(folder, *solve, "flops <= 1", "--set", "batch=1")
+    assert "did you mean peak_bytes?" in fails(folder, *solve, "peak <= 1GiB")
     assert "no batch reaches peak_bytes <= 1GiB" in fails(folder, *solve, "peak_bytes <= 1GiB")
     assert "no domain 'words'" in fails(
         folder, "formulas", "project", "gpt2.formulas.json", "--domain", "words", "--growth", "hidden"

@@ -41,10 +41,11 @@ def layer(batch: int = 32, heads: int = 4, hidden: int = 16, rate: float = 0.5) 
         ),
         ({"where": ["rate >= 1"]}, "rate is a float"),
         ({"where": ["batch > 5000"]}, "batch=32 does not meet the condition 'batch > 5000'.*--set batch="),
+        ({"where": ["batch > 9", "batch < 40", "batch < 5"]}, "no batch below 10,000 meets batch > 9 and .*batch < 5"),
         ({"values": {"hiden": [1, 2]}}, "values of hiden: .*did you mean hidden"),
         ({"values": {"batch": [0]}}, "must be positive integers"),
     ],
-    ids=["name", "kind", "defaults", "values", "zero"],
+    ids=["name", "kind", "defaults", "contradiction", "values", "zero"],
 )
 def test_conditions_and_values_are_of_integers_there_are(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(WorkloadError, match=said):

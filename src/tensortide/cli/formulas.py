@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import App, Parameter
@@ -87,6 +88,9 @@ class FormulaOptions:
             costs = load_formulas(target).at(**self.bindings())
             self.require(f"{name} lacks {part.unexplained}" for name, part in costs.partial.items())
             return costs, _unconfirmed("a file of formulas")
+        if workload is None and target.endswith(".json") and Path(target).is_file():
+            made = "tensortide formulas show WORKLOAD --formulas FILE"
+            raise ExpressionError(f"{target} is no file of formulas: {made} writes one")
         found = workload or resolve(target)
         if isinstance(found, File):
             self._refuse(f"{found}, and its symbols are found in it")
@@ -104,6 +108,12 @@ class FormulaOptions:
         assume = assumed(self.assume, expressions=True)
         check = partial(confirm, found=derived, workload=found.function, assume=assume, resolver=resolver)
         return derived.formulas, check
+
+    def refuse_set(self, target: str, names: Iterable[str], what: str) -> None:
+        """Raise ExpressionError if ``--set`` gives a symbol that is varied; of a workload, it moves the samples."""
+        given = {setting.partition("=")[0].strip() for setting in self.set}
+        if find_workload(target) is None and (both := sorted(given & {*names})):
+            raise ExpressionError(f"{', '.join(both)} cannot be {what} and set at once")
 
     def _refuse(self, what: str) -> None:
         if self.domain != DomainOptions() or self.assume:
@@ -196,6 +206,7 @@ def sweep(
 
     asked.files.check()
     axes = dict(map(axis, over))
+    asked.refuse_set(target, axes, "swept")
     costs = asked.formulas(target, axes)
     table = tabulated(costs, axes)
     asked.require(
@@ -227,6 +238,7 @@ def solve(
 
     asked.files.check()
     workload = find_workload(target)
+    asked.refuse_set(target, [symbol], "solved for")
     if workload is not None:
         check_target(where, inspect.signature(workload.function).parameters)
     costs, confirmed = asked.source(target, [symbol])

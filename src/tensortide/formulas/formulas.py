@@ -145,7 +145,7 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         """Raise ExpressionError if ``name`` is none of ``known``, with what was perhaps meant."""
         known = tuple(known)
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=2)
+            near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
             hint = f": did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(known) or 'none'}"
             raise ExpressionError(f"{name!r} is no {what} of these formulas{hint}")
 

@@ -29,6 +29,8 @@ _TRIES = 600
 """Settings to draw before the search for one that the conditions allow is given up."""
 _MULTIPLES = 2000
 """Values of a hyperparameter to try for one that meets an equation."""
+_MANY = 10_000
+"""Values of a hyperparameter to try before its conditions are said to contradict each other."""
 _FARTHEST = 1 << 20
 """The same where an equation holds in one range of values, whose ends are found by bisection."""
 _POWER, _LARGEST_UNIT = 32, 1 << 20
@@ -99,7 +101,16 @@ class Space:
             names = sorted(condition.expr.symbols)
             here = ", ".join(f"{name}={self.all[name]}" for name in names)
             settings = " ".join(f"--set {name}=..." for name in names)
+            asked = [c for c in self.where if c.expr.symbols == {*names}]
+            if len(names) == 1 and not any(self._meets_all(asked, names[0], value) for value in range(1, _MANY)):
+                every = " and ".join(map(str, asked))
+                raise WorkloadError(
+                    f"the conditions contradict each other: no {names[0]} below {_MANY:,} meets {every}"
+                )
             raise WorkloadError(f"{here} does not meet the condition {said!r}: set values that do, {settings}")
+
+    def _meets_all(self, conditions: Sequence[Condition], name: str, value: int) -> bool:
+        return all(self.at(condition, {name: value}) for condition in conditions)
 
     def beyond(self, condition: Condition, setting: Mapping[str, int]) -> Space:
         """The space of what meets a condition too; defaults of what it speaks of are values of ``setting``."""
