@@ -16,6 +16,7 @@ from tensortide.formulas.region import divisible, folded, quotients, simplified,
 from tensortide.formulas.result import Regime, Row, Symbolic
 from tensortide.formulas.sampler import Sampler
 from tensortide.formulas.structure import Structures
+from tensortide.formulas.within import within_region
 
 
 class Assembly:
@@ -52,7 +53,7 @@ class Assembly:
             workload=self._sampler.name,
             assumptions=self._studies[0].graph.meta.assumptions,
         )
-        return Symbolic(
+        found = Symbolic(
             formulas=formulas,
             rows=rows,
             regimes=self._regimes(),
@@ -65,6 +66,7 @@ class Assembly:
             checked=tuple(self._checks.elsewhere),
             notes=tuple(self._notes()),
         )
+        return within_region(found)
 
     # -- parts of the result ------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ def folded(conditions: Iterable[Condition], given: Sequence[Condition] = ()) -> 
     kept = list(dict.fromkeys(map(_unrounded, conditions)))
     for condition in sorted(kept, key=lambda one: (*_weakest_first(one), -kept.index(one))):
         others = [other for other in (*kept, *given) if other is not condition]
-        if any(_implies(other, condition) for other in others) or _follows(condition, _lowest(others)):
+        if any(_implies(other, condition) for other in others) or follows(condition, lowest_of(others)):
             kept = [other for other in kept if other is not condition]
     return tuple(kept)
 
@@ -74,10 +74,14 @@ def _weakest_first(condition: Condition) -> tuple[bool, int, Fraction]:
     return condition.relation == "==", -len(condition.expr.symbols), -number
 
 
-def _lowest(conditions: Iterable[Condition]) -> dict[str, int]:
+def lowest_of(conditions: Iterable[Condition]) -> dict[str, int]:
     """The least values of single symbols that the conditions leave."""
     lowest: dict[str, int] = {}
     for condition in conditions:
+        by, of = condition.divisor or (None, None)
+        if by is not None and of is not None and isinstance(by.value, int) and of in map(symbol, of.symbols):
+            (name,) = of.symbols  # what divides is no larger
+            lowest[name] = max(lowest.get(name, 1), by.value)
         expr = _at_least_zero(condition)
         if expr is None or len(expr.symbols) != 1:
             continue
@@ -97,7 +101,7 @@ def _at_least_zero(condition: Condition) -> Expr | None:
     return expr - 1 if relation == ">" else expr
 
 
-def _follows(condition: Condition, lowest: Mapping[str, int]) -> bool:
+def follows(condition: Condition, lowest: Mapping[str, int]) -> bool:
     """Return whether the least values of the symbols, and those of roundings that never fall, make it certain."""
     expr = _at_least_zero(condition)
     if expr is None:
