@@ -41,7 +41,7 @@ def layer(batch: int = 32, heads: int = 4, hidden: int = 16, rate: float = 0.5) 
         ),
         ({"where": ["rate >= 1"]}, "rate is a float"),
         ({"where": ["batch > 5000"]}, "batch=32 does not meet the condition 'batch > 5000'.*--set batch="),
-        ({"where": ["batch > 9", "batch < 40", "batch < 5"]}, "no batch below 10,000 meets batch > 9 and .*batch < 5"),
+        ({"where": ["batch > 9", "batch < 40", "batch < 5"]}, "found no batch that meets batch > 9 and .*batch < 5"),
         ({"values": {"hiden": [1, 2]}}, "values of hiden: .*did you mean hidden"),
         ({"values": {"batch": [0]}}, "must be positive integers"),
     ],

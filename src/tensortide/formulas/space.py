@@ -102,15 +102,16 @@ class Space:
             here = ", ".join(f"{name}={self.all[name]}" for name in names)
             settings = " ".join(f"--set {name}=..." for name in names)
             asked = [c for c in self.where if c.expr.symbols == {*names}]
-            if len(names) == 1 and not any(self._meets_all(asked, names[0], value) for value in range(1, _MANY)):
+            if len(names) == 1 and len(asked) > 1 and not self._met_by_any(asked, names[0]):
                 every = " and ".join(map(str, asked))
-                raise WorkloadError(
-                    f"the conditions contradict each other: no {names[0]} below {_MANY:,} meets {every}"
-                )
+                raise WorkloadError(f"the conditions contradict each other: found no {names[0]} that meets {every}")
             raise WorkloadError(f"{here} does not meet the condition {said!r}: set values that do, {settings}")
 
-    def _meets_all(self, conditions: Sequence[Condition], name: str, value: int) -> bool:
-        return all(self.at(condition, {name: value}) for condition in conditions)
+    def _met_by_any(self, conditions: Sequence[Condition], name: str) -> bool:
+        """Return whether some value of a hyperparameter meets all conditions on it: small ones, or beyond a bound."""
+        ends = {1, *(abs(math.floor(condition.expr.terms.get((), 0))) for condition in conditions)}
+        values = itertools.chain.from_iterable(range(max(1, end - 1), end + _MANY) for end in sorted(ends))
+        return any(all(self.at(condition, {name: value}) for condition in conditions) for value in values)
 
     def beyond(self, condition: Condition, setting: Mapping[str, int]) -> Space:
         """The space of what meets a condition too; defaults of what it speaks of are values of ``setting``."""
