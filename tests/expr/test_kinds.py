@@ -21,6 +21,7 @@ SAMPLES: dict[str, list[tuple[str, ...]]] = {
     "max": [("h", "n"), ("2*h + 1", "7*b", "n**2")],
     "min": [("h", "n"), ("2*h + 1", "7*b", "n**2")],
     "power": [("2", "n"), ("3", "h + n")],
+    "isqrt": [("n",), ("h*n + 3",)],
 }
 """Arguments of atoms that do not fold, by kind."""
 ATOMS = [(kind, tuple(map(parse, arguments))) for kind, samples in SAMPLES.items() for arguments in samples]

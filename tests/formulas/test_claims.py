@@ -78,6 +78,13 @@ def test_a_proved_solution_holds(name: str, symbol: str, goal: str, met: int) ->
         "unpadded",
         "audio",
         "capacity",
+        "capped_widths",
+        "mobile",
+        "gated",
+        "grid",
+        "padded_to_multiple",
+        "doubled",
+        "grouped_convolution",
     ],
 )
 def test_totals_are_found(name: str) -> None:

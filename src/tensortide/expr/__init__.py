@@ -13,12 +13,13 @@ from tensortide.expr.expr import Expr, as_expr, constant, symbol, total
 from tensortide.expr.floors import ceil, ceil_ratio, floor, floor_ratio
 from tensortide.expr.parse import parse, parse_condition
 from tensortide.expr.show import latex, text, to_sympy
-from tensortide.expr.size import Condition, Size, computed, conditions, expr_of, sized
+from tensortide.expr.size import Condition, Quotient, Size, computed, conditions, expr_of, sized
 
 __all__ = [
     "Compiled",
     "Condition",
     "Expr",
+    "Quotient",
     "Size",
     "as_expr",
     "ceil",

@@ -1,4 +1,4 @@
-"""The kinds of opaque atoms: one table with a row per kind, and the folding of minima, maxima and powers.
+"""The kinds of opaque atoms: one table with a row per kind, and the folding of minima, maxima, powers and roots.
 
 An opaque atom is a function of expressions with an integer value. Everything asked about it is a column of its row:
 how it folds, prints, evaluates, compiles, which sign it has, how it grows. A new atom is one row.
@@ -6,6 +6,7 @@ how it folds, prints, evaluates, compiles, which sign it has, how it grows. A ne
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from tensortide.expr.expr import (
 )
 from tensortide.expr.floors import FLOOR, ceil_ratio, floor_ratio, written
 
-MAX, MIN, POWER = "max", "min", "power"
+MAX, MIN, POWER, ISQRT = "max", "min", "power", "isqrt"
 
 
 def power(base: int, exponent: Number) -> Expr:
@@ -50,6 +51,12 @@ def _whole_power(base: int, exponent: Coefficient) -> int:
     if not isinstance(exponent, int) or exponent < 0:
         raise ArithmeticError(f"{base}**({exponent}) is not a whole number")
     return int(base**exponent)
+
+
+def isqrt(value: Number) -> Expr:
+    """The square root of ``value``, rounded down."""
+    expr = as_expr(value)
+    return opaque(ISQRT, (expr,)) if expr.value is None else constant(math.isqrt(int(expr.value)))
 
 
 def maximum(*values: Number) -> Expr:
@@ -237,6 +244,19 @@ KINDS: dict[str, Kind] = {
         nonnegative=lambda base, exponent: True,
         rises=lambda rises, symbol, base, exponent: rises(exponent),
         exponential=True,
+    ),
+    ISQRT: Kind(
+        fold=isqrt,
+        value=math.isqrt,
+        calls={ISQRT: isqrt},
+        arity=1,
+        text=lambda show, square: f"{ISQRT}({show(square, ALONE)})",
+        latex=lambda show, exponent, square: raised(
+            rf"\left\lfloor \sqrt{{{show(square, ALONE)}}} \right\rfloor", exponent
+        ),
+        sympy=lambda sympy, square: sympy.floor(sympy.sqrt(square)),
+        nonnegative=lambda square: True,
+        rises=lambda rises, symbol, square: rises(square),
     ),
 }
 """The kinds by name."""

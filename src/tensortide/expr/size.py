@@ -2,7 +2,7 @@
 
 A cost rule is plain arithmetic on integers. Called with Sizes it computes the number it always did and, beside it,
 the expression of that number in hyperparameters; so does a division with a fraction, until it is rounded. Anything but
-arithmetic (``range(n)``, ``math.sqrt``) drops the expression, never the number. A comparison is answered by the numbers
+arithmetic (``range(n)``, ``int(n)``) drops the expression, never the number. A comparison is answered by the numbers
 and is remembered as a condition under which the expression holds.
 """
 
@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from tensortide.expr.atoms import nonnegative, power
+from tensortide.expr.atoms import isqrt, nonnegative, power
 from tensortide.expr.expr import Expr, constant, denominator
 from tensortide.expr.floors import ceil, floor, quotients
 from tensortide.expr.show import text
@@ -83,6 +83,8 @@ class Condition(NamedTuple):
 
 _FINEST = 1 << 10
 """Largest denominator of a float that is taken for an exact number."""
+_EXACT = Fraction(1, 1 << 54)
+"""A float no further, relatively, from a fraction stands for it: its products that should be whole are whole."""
 _made: ContextVar[dict[Expr, None] | None] = ContextVar("made", default=None)
 _asked: ContextVar[dict[Condition, None] | None] = ContextVar("asked", default=None)
 
@@ -128,12 +130,12 @@ def _ratio(name: str) -> Callable[[Any, Any], Any]:
 
 
 def _exact(value: object) -> Expr | None:
-    """The expression of a number; None for a float that is no simple fraction."""
+    """The expression of a number; None for a float that is no simple fraction, as 0.1 is and 0.7 is not."""
     if isinstance(value, (Size, Quotient)):
         return value.expr
     if isinstance(value, (int, float)) and math.isfinite(value):
-        fraction = Fraction(value)
-        return constant(fraction) if fraction.denominator <= _FINEST else None
+        fraction = Fraction(value).limit_denominator(_FINEST)
+        return constant(fraction) if abs(Fraction(value) - fraction) <= abs(fraction) * _EXACT else None
     return None
 
 
@@ -226,6 +228,8 @@ class Size(int):
 
     def __pow__(self, exponent: Any, modulus: Any = None) -> Any:
         value = pow(int(self), exponent, modulus)
+        if exponent == 0.5 and modulus is None and self >= 0:
+            return square_root(self)
         if isinstance(exponent, Size) or modulus is not None or not isinstance(exponent, int) or exponent < 0:
             return value
         return sized(self.expr**exponent, value)
@@ -235,6 +239,15 @@ class Size(int):
         if modulus is not None or type(base) is not int or base < 2 or self < 0:
             return value
         return sized(power(base, self.expr), value)
+
+    def __trunc__(self) -> int:
+        return self
+
+    def __floor__(self) -> int:
+        return self
+
+    def __ceil__(self) -> int:
+        return self
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -297,6 +310,29 @@ class Quotient(float):
 
     def __reduce__(self) -> tuple[Callable[..., float], tuple[Expr, float]]:
         return quotient, (self.expr, float(self))
+
+
+class Root(float):
+    """The square root of a Size, whose expression is kept where it is rounded down. Made by ``square_root``."""
+
+    square: Size
+
+    def __trunc__(self) -> int:
+        return isqrt_of(self.square)
+
+    __floor__ = __int__ = __trunc__
+
+
+def square_root(size: Size) -> float:
+    """The square root of a Size that is not negative."""
+    root = Root(math.sqrt(int(size)))
+    root.square = size
+    return root
+
+
+def isqrt_of(size: int) -> int:
+    """The square root of an integer, rounded down."""
+    return sized(isqrt(expr_of(size)), math.isqrt(size))
 
 
 def quotient(expr: Expr, value: float) -> float:

@@ -74,7 +74,11 @@ class Checks:
         lower bound somewhere, as it may be with other numbers of repetitions."""
         lower, upper = (self.peaks[name] for name in LEAST)
         usual = {**self._sampler.space.defaults, **self.fixed}
-        if upper is None or (lower is not None and self._structures.since and falls_short([upper], [lower], usual)):
+        if upper is None or (
+            lower is not None
+            and self._structures.since
+            and falls_short(alternatives(upper), alternatives(lower), usual)
+        ):
             self.peaks[LEAST[1]] = self.peaks[PEAKS[0]] if self._searched else None
 
     def withdraw(self, peak: str, setting: Setting) -> None:

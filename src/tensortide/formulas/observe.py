@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from tensortide.errors import TensortideError
 from tensortide.expr import Condition, Expr, computed, conditions, sized, symbol
 from tensortide.formulas.space import Scalar, Setting
+from tensortide.formulas.whole import remembering
 from tensortide.graph.model import Graph
 from tensortide.recorder import capture
 from tensortide.recorder.shape_reads import shape_reads
@@ -69,7 +70,7 @@ def observed(
         return sized(symbol(_read(len(reads) - 1)), value)
 
     graph: Graph | TensortideError
-    with conditions() as asked, computed() as made, shape_reads(read):
+    with conditions() as asked, computed() as made, shape_reads(read), remembering(workload):
         try:
             given = {**settings, **{n: sized(symbol(n), value) for n, value in setting.items()}}
             graph = capture(workload, hyperparameters=given, real=False, name=name, assume=assume)

@@ -125,7 +125,8 @@ class Sampler:
 
     def at(self, setting: Setting) -> Sample | None:
         """The capture at ``setting``; None if that is illegal: the workload refuses it or a condition excludes it."""
-        key = tuple(setting[name] for name in self.space.over)
+        setting = {name: setting[name] for name in self.space.over}
+        key = tuple(setting.values())
         if key not in self._samples:
             self._samples[key] = self._captured(setting) if self.space.allows(setting) else None
         return self._samples[key]

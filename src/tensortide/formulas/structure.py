@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
+from tensortide.errors import WorkloadError
 from tensortide.expr import Condition, Expr, constant, expr_of, nonnegative
 from tensortide.expr.expr import common, content
 from tensortide.formulas.far import families, generic_from
@@ -134,6 +135,10 @@ class Structures:
                 self.studies = {}
             for values in itertools.product(*(self._values[name][: len(basis) + 1] for name, basis in bases.items())):
                 self.at({**self.base, **dict(zip(bases, values, strict=True))})
+            if not self.used:
+                raise WorkloadError(
+                    f"too few settings of {', '.join(self.sizes)} were found at which the step is alike"
+                )
             if determined([study.structure for study in self.used], basis_terms(bases)):
                 break
             name, _ = bases.popitem()

@@ -32,6 +32,8 @@ _MARGIN = 8
 """Bits that the samples must say more than an expression that is claimed."""
 _CLOSE = 4
 """Bits that an expression must be shorter than another one that fits."""
+_CLOSE_ROUNDING = 10
+"""The same of one that is rounded, of which samples say less."""
 _FIRST = 6
 """Samples among which even and odd values are asked for."""
 _ENOUGH = 12
@@ -129,7 +131,8 @@ class Solver:
         self.short = self.short or (bool(ordered) and best is None)
         if best is None:
             return None
-        rivals = [(best.expr, f.expr) for f in ordered if f.bits < best.bits + _CLOSE and f.expr != best.expr]
+        close = best.bits + (_CLOSE_ROUNDING if any(map(_is_rounding, best.expr.atoms)) else _CLOSE)
+        rivals = [(best.expr, f.expr) for f in ordered if f.bits < close and f.expr != best.expr]
         doubtful = [self._tell(one, other) for one, other in (*best.doubts, *rivals[:5])]
         thin = one_sided(best.expr, self.points, self._want)
         if any(doubtful) or thin or (best.free > 1 and self._all_odd(best.expr)):

@@ -1,0 +1,90 @@
+"""``int`` and square roots of hyperparameters keep their expressions in the workload's module, and their numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from math import isqrt
+
+import pytest
+import torch
+
+from tensortide.errors import WorkloadError
+from tensortide.expr import Size, parse, sized, symbol
+from tensortide.formulas import symbolic
+from tensortide.formulas.observe import observed
+from tensortide.formulas.whole import remembering
+from tensortide.graph import Graph
+from tests.formulas.ordinary import Step, fit
+from tests.formulas.ordinary_sizes import make_divisible
+
+
+def rounded(hidden: int = 100, tokens: int = 64) -> Step:
+    """Widths by way of ``int`` and of roots."""
+    widths = [int(hidden * 2 / 3), int(hidden * 0.9), int(tokens**0.5), isqrt(tokens), int(math.sqrt(tokens)) + 1]
+    assert all(isinstance(width, int) for width in widths)
+    layers = [torch.nn.Linear(i, o) for i, o in zip([hidden, *widths], widths, strict=False)]
+    return fit(torch.nn.Sequential(*layers), torch.randn(tokens, hidden))
+
+
+def test_what_int_and_roots_make_is_remembered() -> None:
+    graph, seen = observed(rounded, {"hidden": 101, "tokens": 67}, {}, name="rounded", assume={})
+    assert isinstance(graph, Graph)
+    made = {parse(text) for text in ("floor(2*hidden/3)", "floor(9*hidden/10)", "isqrt(tokens)", "isqrt(tokens) + 1")}
+    assert made <= set(seen.made)
+    assert "int" not in globals()
+    assert isqrt is math.isqrt
+    assert type(int(sized(symbol("n"), 3))) is int
+
+
+def test_names_are_restored_after_an_error() -> None:
+    with contextlib.suppress(ZeroDivisionError), remembering(rounded):
+        other = globals()["int"]
+        assert type(other) is not type
+        assert isinstance(5, other)
+        assert issubclass(bool, other)
+        assert other(7.5) == other("7") == 7
+        assert globals()["isqrt"](17) == math.sqrt(16) == 4
+        raise ZeroDivisionError
+    assert "int" not in globals()
+    assert math.isqrt is isqrt
+
+
+@pytest.mark.parametrize("factor", [0.1, 0.3, 0.9, 1.8, 2 / 3])
+def test_a_decimal_stands_for_its_fraction_where_products_are_whole(factor: float) -> None:
+    for value in (*range(1, 200), 10**6, 3 * 10**6):
+        found = math.floor(sized(symbol("n"), value) * factor)
+        assert isinstance(found, Size) or value * factor < 1
+        assert found == math.floor(factor * value)
+        assert not isinstance(found, Size) or found.expr.evaluate({"n": value}) == found
+
+
+def test_a_decimal_whose_products_are_not_whole_is_no_fraction() -> None:
+    assert math.floor(90 * 0.7) == 62
+    assert not isinstance(math.floor(sized(symbol("n"), 90) * 0.7), Size)
+
+
+def test_the_condition_of_a_rounding_bounds_its_formula() -> None:
+    """Nine tenths of 19 are more than 16, so it becomes 24: another side of a threshold in the code."""
+    found = symbolic("tests.formulas.test_whole:divisible", over=["width"])
+    formulas = found.formulas
+    for width in (38, 96, 100, 131, 1000):
+        assert formulas.evaluate(width=width)["parameters"] == make_divisible(width / 2) * 4
+    assert parse("160*floor((width + 8)/16) - 9*width") in [condition.expr for condition in formulas.region]
+
+
+def divisible(width: int = 96) -> Step:
+    """A width that is halved and rounded to a multiple of 8."""
+    return fit(torch.nn.Linear(3, make_divisible(width / 2)), torch.randn(2, 3))
+
+
+def test_a_grid_takes_squares_only() -> None:
+    found = symbolic("tests.formulas.ordinary_sizes:grid", over=["batch", "tokens", "hidden"])
+    assert not found.held
+    assert parse("isqrt(tokens)**2 - tokens") in [condition.expr for condition in found.formulas.region]
+    assert found.formulas.totals["parameters"] == parse("10*hidden**2 + 2*hidden")
+
+
+def test_a_workload_without_a_module_is_observed_too() -> None:
+    with pytest.raises(WorkloadError):
+        symbolic(print, over=["n"])
