@@ -55,6 +55,7 @@ def test_divisible_means_it(h: int, extra: int, times: int) -> None:
     [
         (["floor(seq/4) >= 1", "floor(seq/8) >= 1", "batch*width*floor(seq/4) > 1"], ["seq >= 8"]),
         (["batch*floor(seq/4) > 1", "batch > 1", "seq >= 4"], ["batch > 1", "seq >= 4"]),
+        (["seq % batch == 0", "floor(seq/batch) >= 1"], ["seq % batch == 0"]),
         (["seq % 12 == 0", "seq >= 12", "batch*seq > 1"], ["seq % 12 == 0"]),
         (["floor(seq/4) <= 5", "ceil(seq/4) >= 2"], ["seq <= 23", "seq >= 5"]),
     ],

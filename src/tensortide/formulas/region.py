@@ -75,13 +75,13 @@ def _weakest_first(condition: Condition) -> tuple[bool, int, Fraction]:
 
 
 def lowest_of(conditions: Iterable[Condition]) -> dict[str, int]:
-    """The least values of single symbols that the conditions leave."""
+    """The least values of single symbols that the conditions leave, and of exact quotients, by their text."""
     lowest: dict[str, int] = {}
     for condition in conditions:
-        by, of = condition.divisor or (None, None)
-        if by is not None and of is not None and isinstance(by.value, int) and of in map(symbol, of.symbols):
-            (name,) = of.symbols  # what divides is no larger
-            lowest[name] = max(lowest.get(name, 1), by.value)
+        for by, of in filter(None, [condition.divisor]):  # what divides is no larger
+            lowest |= {repr(atom): 1 for atom in (of // by).atoms}
+            if isinstance(by.value, int) and of in map(symbol, of.symbols):
+                lowest[min(of.symbols)] = max(lowest.get(min(of.symbols), 1), by.value)
         expr = _at_least_zero(condition)
         if expr is None or len(expr.symbols) != 1:
             continue
@@ -115,10 +115,10 @@ def follows(condition: Condition, lowest: Mapping[str, int]) -> bool:
 
 
 def _least(atom: Opaque, lowest: Mapping[str, int]) -> int:
-    """The least value of a rounding that never falls as a symbol grows; 0 for others."""
+    """The least value of a rounding that never falls as a symbol grows, or is known; 0 for others."""
     expr = Expr({((atom, 1),): 1})
     if KINDS[atom.name].exponential or not all(rises(expr, name) for name in expr.symbols):
-        return 0
+        return lowest.get(repr(atom), 0)
     return expr.evaluate({name: lowest.get(name, 1) for name in expr.symbols})
 
 
