@@ -81,7 +81,9 @@ def ratio_of(text: str, formulas: Formulas) -> Ratio:
     named = parse(text)
     for name in sorted(named.symbols):
         if name in QUANTITIES and name not in formulas.totals:
-            raise ExpressionError(f"{name} has no formula here; there are {', '.join(formulas.totals) or 'none'}")
+            raise ExpressionError(
+                f"{name} has no formula here (formulas show says why); there are {', '.join(formulas.totals) or 'none'}"
+            )
         formulas.check(name, (*formulas.totals, *formulas.symbols), "total or symbol")
     below = denominator(named)
     return Ratio((named * below).subs(formulas.totals), below.subs(formulas.totals))

@@ -7,15 +7,30 @@ import io
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from tensortide.errors import ExpressionError, OutputError
-from tensortide.formulas import DOMAINS, PPOPP19, Formulas, asymptotics, geometric, project, shares, solve, sweep
+from tensortide.expr import parse
+from tensortide.formulas import (
+    DOMAINS,
+    PPOPP19,
+    Formulas,
+    Partial,
+    Symbolic,
+    asymptotics,
+    geometric,
+    project,
+    shares,
+    solve,
+    sweep,
+)
 from tensortide.reports.blocks import Document
 from tensortide.reports.render.csv import render_csv
 from tensortide.reports.render.figure import check_figure, render_figure
 from tensortide.reports.render.markdown import render_markdown
 from tensortide.reports.render.terminal import render_terminal
+from tensortide.reports.sections import formulas as written
 from tensortide.reports.sections import growth, projection, solution
 from tensortide.reports.sections import sweep as swept
 from tests.formulas.samples import made, transformer, word_lm
@@ -76,6 +91,40 @@ def test_solution() -> None:
     assert "largest with peak_bytes <= 24GiB" in text
     assert "batch = 10 would reach" in text
     assert "not checked: formulas alone were given" in text
+
+
+def test_the_nearest_value_says_what_it_reaches_and_its_neighbour() -> None:
+    formulas = made({"parameters": "n**2"}, {"n": 4})
+    text = " ".join(shown(solution.document(solve(formulas, "n", "parameters = 1_000_000"))).split())
+    assert "reaches 1,000,000 not checked" in text
+    text = " ".join(shown(solution.document(solve(formulas, "n", "parameters = 1_000_500"))).split())
+    assert "reaches 1,000,000: no value meets the target exactly; n = 1,001 would reach 1,002,001" in text
+
+
+def test_repeated_roundings_have_a_name_and_totals_stand_to_the_unit() -> None:
+    formulas = made({"flops": "n*floor(s/4) + 3*floor(s/4) + 5000*floor(s/4)**2*n"}, {"n": 4, "s": 9})
+    document = written.document_of_file(formulas)
+    assert "t*(n*(5000*t + 1) + 3)" in shown(document)
+    assert "t =  floor(s/4)" in shown(document)
+    assert "80,014" in shown(document)
+    expression = document["formulas"].table("totals")["expression"][0]
+    assert parse(str(expression)) == formulas.totals["flops"]
+
+
+def test_a_part_of_unknown_size_is_not_zero() -> None:
+    part = Partial(known=parse("8*n"), missing={"the bytes of a buffer": None})
+    formulas = replace(made({"parameters": "n"}, {"n": 4}), partial={"footprint_bytes": part})
+    (line,) = (line for line in shown(written.document_of_file(formulas)).splitlines() if "unexplained" in line)
+    assert line.split()[-1] == "-"
+
+
+def test_figures_without_a_formula_are_one_line_for_each_reason() -> None:
+    remarks = tuple(f"op {number}: differs at s=9" for number in range(20))
+    found = Symbolic(formulas=made({"parameters": "n"}, {"n": 4}), rows=(), numeric=(*remarks, "io_bytes: none"))
+    text = shown(written.document(found))
+    assert "op 0, op 1, op 2 and 17 more, in --json: differs at s=9" in text
+    assert text.count("differs at") == 1
+    assert written.document(found)["formulas"].table("numeric")["remark"] == found.numeric
 
 
 def test_growth() -> None:

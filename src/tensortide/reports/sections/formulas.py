@@ -26,6 +26,8 @@ MEASURES = ("flops", "bytes")
 Parts: TypeAlias = Mapping[str, Expr | None]
 REGIMES = 3
 """Other moments of the peak that are shown."""
+FIGURES = 3
+"""Figures without a formula that are named of each reason."""
 OTHERS = 5
 """Totals that are shown of formulas on the other side of a threshold."""
 LEAST = ("minimal_footprint_lower_bytes", "minimal_footprint_upper_bytes")
@@ -46,7 +48,7 @@ def document(found: Symbolic, *, depth: int = 3, top: int = 15) -> Document:
         if measure in formulas.totals:
             blocks += _breakdowns(found, measure, names, depth, top)
     conditions = (*_conditions(formulas), *_settings(found), *_limits(found))
-    blocks += [_rows(found), *_others(formulas), _region(conditions), _tested(formulas)]
+    blocks += [_rows(found), _numeric(found), *_others(formulas), _region(conditions), _tested(formulas)]
     return _document(formulas, blocks, f"formulas in {', '.join(found.symbols)}")
 
 
@@ -245,7 +247,7 @@ def _limits(found: Symbolic) -> Iterator[tuple[str, str]]:
         yield "structure", f"{name} changes it: {reason}"
     for name, reason in found.held.items():
         yield "held", f"{name}={found.settings.get(name)}: {reason}"
-    yield from (("no formula", remark) for remark in found.numeric)
+    yield from (("no formula", remark) for remark in _by_reason(found.numeric))
     for name, count in found.unknown.items():
         yield "unknown", f"{name} x{count} has no cost rule and adds nothing"
     said = {remark.partition(":")[0] for remark in found.numeric}
@@ -254,6 +256,22 @@ def _limits(found: Symbolic) -> Iterator[tuple[str, str]]:
             yield "no formula", f"{name}: {meaning}"
     yield "from", f"{found.captures} captures; compared with {len(found.checked)} that no formula was made from"
     yield from (("note", note) for note in found.notes)
+
+
+def _by_reason(remarks: Iterable[str]) -> Iterator[str]:
+    """Remarks on figures without a formula, those of one reason as one."""
+    figures: dict[str, list[str]] = {}
+    for remark in remarks:
+        figure, _, reason = remark.partition(": ")
+        figures.setdefault(reason, []).append(figure)
+    for reason, names in figures.items():
+        more = f" and {len(names) - FIGURES} more, in --json" if len(names) > FIGURES else ""
+        yield ", ".join(names[:FIGURES]) + more + f": {reason}" * bool(reason)
+
+
+def _numeric(found: Symbolic) -> Table:
+    """Every remark on a figure without a formula, for data alone."""
+    return Table(key="numeric", columns=(Column("remark", "", "text", found.numeric),), top=0)
 
 
 def _condition_text(condition: Condition) -> str:
