@@ -201,7 +201,7 @@ def _matched(wanted: Sequence[_Key], calls: Sequence[int], keys: Sequence[_Key])
             for i, other in enumerate(align(names, [key[0] for key in keys[after:place]])):
                 found[first + i] = None if other is None else after + other
         first, after = item + 1, place + 1
-    by_shape = sum(place is not None and keys[place][2] is not None for place in exact)
+    by_shape = sum(place is not None and keys[place][2] == wanted[i][2] for i, place in enumerate(found))
     return _Match([None if place is None else calls[place] for place in found], by_shape)
 
 

@@ -83,7 +83,7 @@ def _made_bytes(node: Node) -> int | None:
 def _call(node: Node, inputs: int) -> Call:
     kind, name = node.type.name.lower(), re.sub(r"\W+", "_", node.name) or "default"
     comm = node.attribute("comm_type")
-    if node.type is NodeType.COLLECTIVE and isinstance(comm, int) and comm in CommType._value2member_map_:
+    if node.type is NodeType.COLLECTIVE and isinstance(comm, int) and comm in {kind.value for kind in CommType}:
         kind = CommType(comm).name.lower()
     kept: list[tuple[str, Value]] = [(f"x{i}", TENSOR) for i in range(inputs)]
     for attribute in _KEPT:

@@ -188,7 +188,7 @@ def decode_node(data: bytes) -> Node:
         elif number == 10:
             attributes.append(_attribute(_data(raw)))
     kinds = numbers.get(3, 0)
-    if kinds not in NodeType._value2member_map_:
+    if kinds not in {kind.value for kind in NodeType}:
         raise WireError(f"node {numbers.get(1, 0)} has the unknown type {kinds}")
     return Node(
         numbers.get(1, 0),
