@@ -83,6 +83,7 @@ def test_a_proved_solution_holds(name: str, symbol: str, goal: str, met: int) ->
         "gated",
         "grid",
         "padded_to_multiple",
+        "windows",
         "doubled",
         "grouped_convolution",
     ],

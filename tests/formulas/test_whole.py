@@ -38,7 +38,7 @@ def test_what_int_and_roots_make_is_remembered() -> None:
 
 
 def test_names_are_restored_after_an_error() -> None:
-    with contextlib.suppress(ZeroDivisionError), remembering(rounded):
+    with contextlib.suppress(ZeroDivisionError), remembering(rounded, lambda value: value):
         other = globals()["int"]
         assert type(other) is not type
         assert isinstance(5, other)
@@ -48,6 +48,31 @@ def test_names_are_restored_after_an_error() -> None:
         raise ZeroDivisionError
     assert "int" not in globals()
     assert math.isqrt is isqrt
+
+
+@pytest.mark.parametrize(("above", "below"), [(1, 2), (3, 2), (1, 4), (7, 4), (3, 10), (2, 3), (5, 6)])
+def test_halves_are_rounded_to_even_numbers(above: int, below: int) -> None:
+    for value in range(1, 60):
+        found = round(sized(symbol("n"), value) * above / below)
+        assert found == round(value * above / below)
+        assert isinstance(found, Size)
+        assert found.expr.evaluate({"n": value}) == found
+
+
+def floats(batch: int = 8, seq: int = 64, hidden: int = 64, experts: int = 4) -> Step:
+    """Sizes made from floats that remember nothing, as Python asks the factor on the left first."""
+    slots, wide, narrow = int(1.25 * batch * seq / experts), math.ceil(2.5 * hidden), round(0.3 * hidden)
+    layers = torch.nn.Linear(hidden, wide), torch.nn.Linear(wide, narrow)
+    return fit(torch.nn.Sequential(*layers), torch.randn(min(slots, batch * seq), hidden))
+
+
+def test_floats_are_what_several_captures_say() -> None:
+    found = symbolic("tests.formulas.test_whole:floats", over=["batch", "seq", "hidden", "experts"])
+    for hidden in (15, 25, 64, 1000):
+        wide, narrow = math.ceil(2.5 * hidden), round(0.3 * hidden)
+        assert found.formulas.evaluate(hidden=hidden)["parameters"] == wide * (hidden + 1) + narrow * (wide + 1)
+    rows = parse("floor(5*batch*seq/(4*experts))")
+    assert found.formulas.totals["io_bytes"].divided(parse("4")) == rows * parse("hidden") + 1
 
 
 @pytest.mark.parametrize("factor", [0.1, 0.3, 0.9, 1.8, 2 / 3])

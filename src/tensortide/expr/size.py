@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tensortide.expr.atoms import isqrt, nonnegative, power
-from tensortide.expr.expr import Expr, constant, denominator
+from tensortide.expr.expr import Coefficient, Expr, constant, denominator
 from tensortide.expr.floors import ceil, floor, quotients
 from tensortide.expr.show import text
 
@@ -84,7 +84,7 @@ class Condition(NamedTuple):
 _FINEST = 1 << 10
 """Largest denominator of a float that is taken for an exact number."""
 _EXACT = Fraction(1, 1 << 54)
-"""A float no further, relatively, from a fraction stands for it: its products that should be whole are whole."""
+"""Relative distance up to which a float stands for a fraction."""
 _made: ContextVar[dict[Expr, None] | None] = ContextVar("made", default=None)
 _asked: ContextVar[dict[Condition, None] | None] = ContextVar("asked", default=None)
 
@@ -135,8 +135,13 @@ def _exact(value: object) -> Expr | None:
         return value.expr
     if isinstance(value, (int, float)) and math.isfinite(value):
         fraction = Fraction(value).limit_denominator(_FINEST)
-        return constant(fraction) if abs(Fraction(value) - fraction) <= abs(fraction) * _EXACT else None
+        return constant(fraction) if stands_for(value, fraction) else None
     return None
+
+
+def stands_for(value: float, fraction: Coefficient) -> bool:
+    """Return whether a float times an integer is whole wherever ``fraction`` times that is: 0.1 and 0.9, not 0.7."""
+    return abs(Fraction(value) - fraction) <= abs(Fraction(fraction)) * _EXACT
 
 
 def _combined(name: str) -> Callable[[Size, Any], Any]:
@@ -249,6 +254,9 @@ class Size(int):
     def __ceil__(self) -> int:
         return self
 
+    def __round__(self, *digits: Any) -> Any:
+        return round(int(self), *digits) if digits else self
+
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
 
@@ -295,6 +303,14 @@ class Quotient(float):
 
     def __ceil__(self) -> int:
         return sized(ceil(self.expr), math.ceil(float(self)))
+
+    def __round__(self, *digits: Any) -> Any:
+        if digits:
+            return round(float(self), *digits)
+        expr = floor(self.expr + Fraction(1, 2))
+        if not int(denominator(self.expr).value or 0) % 2:  # halves go to the even side
+            expr += ceil((2 * self.expr - 1) / 4) - floor((2 * self.expr - 1) / 4) - 1
+        return sized(expr, round(float(self)))
 
     def __int__(self) -> int:
         return int(self.__trunc__())

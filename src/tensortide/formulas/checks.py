@@ -8,6 +8,7 @@ from tensortide.expr import Condition, Expr, symbol, total
 from tensortide.expr.atoms import alternatives
 from tensortide.formulas.far import lowest_setting
 from tensortide.formulas.measure import EXPLAINED, Figure, Figures, Group, Moment, numeric
+from tensortide.formulas.ones import computed_sizes, ones_at, settings_of_one
 from tensortide.formulas.peaks import EXPLAINED_COLUMN, LITTLE_WORK, MORE_WORK, SEARCHED_OPS, falls_short, largest
 from tensortide.formulas.region import quotients, sizes
 from tensortide.formulas.sampler import Sample, Sampler, shown
@@ -17,6 +18,8 @@ from tensortide.timelines import timeline
 
 PEAKS = ("peak_bytes", "peak_with_workspace_bytes")
 LEAST = ("minimal_footprint_lower_bytes", "minimal_footprint_upper_bytes")
+_COMPUTED = 4
+"""Sizes that the step computes, which are tried at 1."""
 _CHECKED_OPS = 8000
 """The formulas are compared with a capture at the workload's own setting if it has no more ops than this."""
 
@@ -67,6 +70,7 @@ class Checks:
         self._check_elsewhere()
         self._check_ones()
         self._check_quotients()
+        self._check_computed()
         self._check_bounds()
 
     def _check_bounds(self) -> None:
@@ -109,6 +113,10 @@ class Checks:
         """Compare with captures that no formula was made from; what is wrong there loses its formula."""
         for sample in self._elsewhere():
             wrong = self.wrong_at(sample)
+            own = {**self._sampler.space.defaults, **self.fixed}
+            if wrong and sample.setting != own and (beyond := ones_at(self._computed, sample.setting, self._used)):
+                self.apart += beyond
+                continue
             for figure in wrong:
                 self.wrong.append(f"{figure}: differs at {shown(sample.setting)}")
                 self.found[figure] = None
@@ -196,6 +204,20 @@ class Checks:
             larger = Condition(symbol(name) - divisor, ">")
             if not self._right_at(sample, f"{name}={divisor}", larger):
                 self.apart.append(larger)
+
+    @property
+    def _computed(self) -> list[Expr]:
+        return computed_sizes(self._structures.base_study.graph, self._structures.sizes)
+
+    def _check_computed(self) -> None:
+        """The same where a size that the step computes is 1, as a count of windows may be."""
+        ones = [name for name in self._structures.sizes if self.lowest[name] == 1]
+        for size in self._computed[:_COMPUTED]:
+            larger = Condition(size - 1, ">")
+            settings = settings_of_one(self._sampler.space, size, self._small, ones)
+            for sample in map(self._sampler.at, settings):
+                if larger not in self.apart and sample is not None and not self._right_at(sample, f"{size}=1", larger):
+                    self.apart.append(larger)
 
     def _right_at(self, sample: Sample, place: str, beyond: Condition, *, peaks: bool = True) -> bool:
         """Return whether all figures are right where a hyperparameter is smallest. Peaks that are wrong there are

@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
 from tensortide.errors import TensortideError
-from tensortide.expr import Condition, Expr, computed, conditions, sized, symbol
+from tensortide.expr import Condition, Expr, computed, conditions, constant, sized, symbol
+from tensortide.expr.size import quotient
 from tensortide.formulas.space import Scalar, Setting
 from tensortide.formulas.whole import remembering
 from tensortide.graph.model import Graph
@@ -36,11 +38,11 @@ class Observed(NamedTuple):
 
     path: Path = ()
     made: tuple[Expr, ...] = ()
-    reads: tuple[int, ...] = ()
+    reads: tuple[int | Fraction, ...] = ()
 
     def in_terms_of(self, reads: Sequence[Expr | None]) -> Observed:
         """The same with expressions for what was read, without what is in a read that has none."""
-        known = {_read(index): expr for index, expr in enumerate(reads) if expr is not None}
+        known = {_read(index): expr for index, expr in enumerate(reads) if expr is not None} | {_ONE: constant(1)}
         path = {Condition(_said(c.expr, known), c.relation): None for c in self.path if _is_said(c.expr, known)}
         made = {_said(expr, known): None for expr in self.made if _is_said(expr, known)}
         return Observed(tuple(c for c in path if c.expr.value is None), tuple(made))
@@ -61,7 +63,7 @@ def observed(
 
     ``settings`` are the hyperparameters that stay as they are, ``assume`` is what lines are to read.
     """
-    reads: list[int] = []
+    reads: list[int | Fraction] = []
 
     def read(value: int) -> int:
         if trial_runs():
@@ -69,8 +71,14 @@ def observed(
         reads.append(value)
         return sized(symbol(_read(len(reads) - 1)), value)
 
+    def read_float(value: float) -> float:
+        if trial_runs():
+            return value
+        reads.append(exactly(value))
+        return quotient(symbol(_read(len(reads) - 1)) / symbol(_ONE), value)
+
     graph: Graph | TensortideError
-    with conditions() as asked, computed() as made, shape_reads(read), remembering(workload):
+    with conditions() as asked, computed() as made, shape_reads(read), remembering(workload, read_float):
         try:
             given = {**settings, **{n: sized(symbol(n), value) for n, value in setting.items()}}
             graph = capture(workload, hyperparameters=given, real=False, name=name, assume=assume)
@@ -84,15 +92,24 @@ def observed(
     return replace(graph, meta=replace(graph.meta, hyperparameters=known)), seen
 
 
+def exactly(value: float) -> Fraction:
+    """The fraction that a float stands for: the simplest that two roundings may have made it of."""
+    simple = Fraction(value).limit_denominator(_FINEST)
+    return simple if abs(float(simple) - value) <= 2 * math.ulp(value) else Fraction(value)
+
+
 def guessed(seen: Observed, setting: Mapping[str, int], others: Iterable[int]) -> Observed:
     """What was observed in the hyperparameters alone: a size that was read is taken for the only one that has its
     value, ``others`` being values that it may have as well."""
     times = Counter((*setting.values(), *others))
-    names = {value: symbol(name) for name, value in setting.items() if value > 2 and times[value] == 1}
+    names: dict[int | Fraction, Expr] = {v: symbol(n) for n, v in setting.items() if v > 2 and times[v] == 1}
     return seen.in_terms_of([names.get(value) for value in seen.reads])
 
 
-_READ = "read "
+_READ, _ONE = "read ", "read one"
+"""Names of symbols for what was read; floats are divided by one that is 1: symbols alone count as whole."""
+_FINEST = 1 << 14
+"""Largest denominator of a float that is taken for a fraction."""
 
 
 def _read(index: int) -> str:
@@ -101,7 +118,7 @@ def _read(index: int) -> str:
 
 
 def _is_read(name: str) -> bool:
-    return name.startswith(_READ) and name[len(_READ) :].isdigit()
+    return name == _ONE or (name.startswith(_READ) and name[len(_READ) :].isdigit())
 
 
 def _is_said(expr: Expr, known: Mapping[str, Expr]) -> bool:

@@ -11,6 +11,7 @@ from functools import cached_property
 from tensortide.errors import WorkloadError
 from tensortide.expr import Condition, Expr
 from tensortide.expr.floors import given_whole
+from tensortide.expr.size import stands_for
 from tensortide.formulas.lift import difference, lift
 from tensortide.formulas.measure import Figures, measure
 from tensortide.formulas.observe import Path
@@ -120,7 +121,8 @@ def _reads(samples: Sequence[Sample], solver: Solver) -> tuple[Expr | None, ...]
     """Expressions of the sizes that the workload's code read from tensors; none if it read others in some samples."""
     if len({len(sample.seen.reads) for sample in samples}) > 1:
         return ()
-    return tuple(solver.solve(vector) for vector in zip(*(sample.seen.reads for sample in samples), strict=True))
+    found = (solver.solve(vector) for vector in zip(*(sample.seen.reads for sample in samples), strict=True))
+    return tuple(e if e is None or all(stands_for(float(c), c) for c in e.terms.values()) else None for e in found)
 
 
 def _computed(samples: Sequence[Sample], reads: Sequence[Expr | None], structure: Mapping[str, int]) -> Iterator[Expr]:

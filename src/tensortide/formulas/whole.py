@@ -1,7 +1,9 @@
-"""Functions from which a workload's code gets integers: those of ``int`` and ``math`` that drop what a Size remembers.
+"""Functions from which a workload's code gets integers: those that drop what a Size remembers.
 
-While ``remembering`` is open, the names ``int``, ``math.isqrt`` and ``math.sqrt`` mean the functions here in the
-user's modules. They give the numbers that they always do.
+While ``remembering`` is open, the names ``int``, ``round``, ``math.floor``, ``math.ceil``, ``math.isqrt`` and
+``math.sqrt`` mean the functions here in the user's modules. They give the numbers that they always do. A float that
+remembers nothing (``1.5*hidden`` is one, as Python asks 1.5 first) is read like a size of a tensor before it is
+rounded: which expression it is, captures at several settings say.
 """
 
 from __future__ import annotations
@@ -14,19 +16,38 @@ import sys
 import sysconfig
 import types
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from tensortide.expr import Quotient, Size
-from tensortide.expr.size import Root, isqrt_of, square_root
+from tensortide.expr import Size
+from tensortide.expr.size import isqrt_of, square_root
+
+Read: TypeAlias = Callable[[float], float]
+_read: ContextVar[Read | None] = ContextVar("read", default=None)
+
+
+def _rounding(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that rounds, of a float that has been read."""
+
+    def rounding(*arguments: Any, **options: Any) -> Any:
+        read = _read.get()
+        if read is not None and len(arguments) == 1 and type(arguments[0]) is float and math.isfinite(arguments[0]):
+            return plain(read(arguments[0]), **options)
+        return plain(*arguments, **options)
+
+    return rounding
+
+
+_truncated, _rounded = _rounding(math.trunc), _rounding(round)
 
 
 class _IsInt(type):
     """The kind of a class that stands for ``int``: whatever is an integer is one of its objects."""
 
-    def __call__(cls, *arguments: Any, **options: Any) -> int:
-        if len(arguments) == 1 and isinstance(arguments[0], (Size, Quotient, Root)):
-            return math.trunc(arguments[0])
+    def __call__(cls, *arguments: Any, **options: Any) -> Any:
+        if len(arguments) == 1 and isinstance(arguments[0], (Size, float)) and math.isfinite(arguments[0]):
+            return _truncated(*arguments)
         return int(*arguments, **options)
 
     def __instancecheck__(cls, value: object) -> bool:
@@ -54,24 +75,37 @@ def _sqrt(value: Any) -> float:
     return square_root(value) if isinstance(value, Size) and value >= 0 else math.sqrt(value)
 
 
-_MATH = types.SimpleNamespace(**{**vars(math), "isqrt": _isqrt, "sqrt": _sqrt})
-_INSTEAD: dict[object, object] = {math: _MATH, math.isqrt: _isqrt, math.sqrt: _sqrt}
+_INSTEAD: dict[object, object] = {
+    math.isqrt: _isqrt,
+    math.sqrt: _sqrt,
+    math.floor: _rounding(math.floor),
+    math.ceil: _rounding(math.ceil),
+}
+_MATH = types.SimpleNamespace(**{n: _INSTEAD.get(v, v) for n, v in vars(math).items() if not n.startswith("__")})
+_INSTEAD[math] = _MATH
+_BUILTIN = {"int": _Int, "round": _rounded}
 _INSTALLED = {*sysconfig.get_paths().values(), sys.base_prefix, str(Path(__file__).parents[1])}
 
 
 @contextlib.contextmanager
-def remembering(workload: Callable[..., Any]) -> Iterator[None]:
-    """Let integers made from Sizes remember what they are, in the module of ``workload`` and in others of the user."""
+def remembering(workload: Callable[..., Any], read: Read) -> Iterator[None]:
+    """Let integers made from Sizes remember what they are, in the module of ``workload`` and in others of the user.
+
+    ``read`` makes a float that remembers its expression of one that does not.
+    """
     own: dict[str, Any] = getattr(inspect.unwrap(workload), "__globals__", {})
     places = {id(names): names for names in (own, *(vars(m) for m in list(sys.modules.values()) if _is_users(m)))}
     before = [(names, _replaced(names)) for names in places.values()]
+    token = _read.set(read)
     try:
         yield
     finally:
+        _read.reset(token)
         for names, plain in before:
             names.update(plain)
-            if names.get("int") is _Int:
-                del names["int"]
+            for name, function in _BUILTIN.items():
+                if names.get(name) is function:
+                    del names[name]
 
 
 def _replaced(names: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +113,7 @@ def _replaced(names: dict[str, Any]) -> dict[str, Any]:
     kinds = (types.ModuleType, types.BuiltinFunctionType)
     plain = {name: value for name, value in names.items() if isinstance(value, kinds) and value in _INSTEAD}
     names.update({name: _INSTEAD[value] for name, value in plain.items()})
-    names.setdefault("int", _Int)
+    names.update({name: function for name, function in _BUILTIN.items() if name not in names})
     return plain
 
 
