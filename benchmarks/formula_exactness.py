@@ -220,7 +220,7 @@ def drawn_of(name: str) -> tuple[str, Any]:
     """The target of a case, and what is drawn for it."""
     from tensortide.examples import find
     from tests.formulas.ordinary import builtin
-    from tests.formulas.ordinary_models import CASES
+    from tests.formulas.ordinary_structure import CASES
 
     if name in CASES:
         return f"{CASES[name].workload.__module__}:{name}", CASES[name]
@@ -229,7 +229,7 @@ def drawn_of(name: str) -> tuple[str, Any]:
 
 def measure(run: harness.Run) -> None:
     from tensortide.examples import examples
-    from tests.formulas.ordinary_models import CASES
+    from tests.formulas.ordinary_structure import CASES
 
     ordinary = dict.fromkeys(CASES, "Ordinary workloads")
     builtin = dict.fromkeys((e.name for e in examples() if e.available), "Built-in workloads")

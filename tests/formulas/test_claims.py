@@ -10,7 +10,7 @@ import pytest
 from tensortide import symbolic
 from tensortide.formulas import Symbolic
 from tests.formulas.judge import Truth, judged, verdicts
-from tests.formulas.ordinary_models import CASES
+from tests.formulas.ordinary_structure import CASES
 
 pytestmark = pytest.mark.slow
 

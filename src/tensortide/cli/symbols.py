@@ -21,6 +21,7 @@ from tensortide.cli.source import (
 )
 from tensortide.errors import UnknownCost, WorkloadError
 from tensortide.formulas import Symbolic, symbolic
+from tensortide.formulas.derive import LIMIT_S
 from tensortide.formulas.formulas_file import save_formulas
 from tensortide.recorder import resolver
 from tensortide.write import write_file
@@ -52,6 +53,9 @@ class DomainOptions:
     values: Annotated[
         tuple[str, ...], option("--values", "Legal values of one symbol: --values hidden=64,128,192.")
     ] = ()
+    limit: Annotated[
+        float, option("--limit", "Seconds to look for formulas; what is not found by then is held at its value.")
+    ] = LIMIT_S
 
     def derive(
         self,
@@ -77,6 +81,7 @@ class DomainOptions:
             where=self.condition,
             values=dict(map(_values, self.values)),
             assume=assumed(assume, expressions=True),
+            limit=self.limit,
         )
         if strict:
             _refuse(found)

@@ -222,3 +222,8 @@ class Assembly:
             several = f"{len(illegal)} settings" if len(illegal) > 1 else "a setting"
             yield f"skipped {several} that could not be captured, the first at {setting}: {reason}"
         yield from self._checks.notes
+        if not self._limits.finished:
+            yield (
+                f"the time limit of {self._sampler.clock.limit:g} s was reached before all thresholds were looked for: "
+                "the tested ranges say how far the formulas were compared"
+            )

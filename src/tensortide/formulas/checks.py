@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from tensortide.expr import Condition, Expr, symbol, total
@@ -20,6 +21,8 @@ PEAKS = ("peak_bytes", "peak_with_workspace_bytes")
 LEAST = ("minimal_footprint_lower_bytes", "minimal_footprint_upper_bytes")
 _COMPUTED = 4
 """Sizes that the step computes, which are tried at 1."""
+_STUDIED = 4
+"""Studies that bear out a peak of several repetitions."""
 _CHECKED_OPS = 8000
 """The formulas are compared with a capture at the workload's own setting if it has no more ops than this."""
 
@@ -60,6 +63,8 @@ class Checks:
         self.right: list[Setting] = []
         self.elsewhere: list[Setting] = []
         self.contradicting: list[Sample] = []
+        self.miscounted = False
+        """True if a capture has other ops than the formulas say."""
         self.notes: list[str] = []
         self.ones: dict[str, Sample] = {}
         self._used = [sample.setting for study in structures.used for sample in study.samples]
@@ -93,6 +98,7 @@ class Checks:
     def _check_studies(self) -> None:
         """Withdraw peaks that a moment of a studied structure exceeds: one without an expression in all structures."""
         since = self._structures.since
+        bad: dict[str, list[Mapping[str, int]]] = {}
         for study in self._structures.used if since else ():
             usual = {n: self._sampler.space.defaults[n] for n in self._structures.sizes}
             for column, name in enumerate(self.peaks):
@@ -101,13 +107,28 @@ class Checks:
                     known, said = _moments(study.figures, column), [e.subs(study.structure) for e in alternatives(peak)]
                     smaller, larger = (known, said) if name == LEAST[0] else (said, known)
                     if known and falls_short(smaller, larger, usual):
-                        place = f"at {shown(study.structure)}"
-                        self.wrong.append(
-                            f"{name}: exceeds the bound {place}"
-                            if name == LEAST[0]
-                            else f"{name}: falls short of a moment {place}"
-                        )
-                        self.peaks[name] = None
+                        bad.setdefault(name, []).append(study.structure)
+        for name, several in bad.items():
+            self._claim_above(name, several)
+
+    def _claim_above(self, name: str, bad: Sequence[Mapping[str, int]]) -> None:
+        """Claim a peak only of structures larger than those at which a moment exceeds it, if enough were studied."""
+        since, studied = self._structures.since, [study.structure for study in self._structures.used]
+        choices = itertools.product(*({max(v, s[n]) for s in studied} for n, v in since.items()))
+        best: list[Condition] = []
+        most = _STUDIED - 1
+        for chosen in choices if len(since) > 1 else ():
+            conditions = [Condition(symbol(n) - v, ">=") for n, v in zip(since, chosen, strict=True)]
+            left = sum(_holds(conditions, structure) for structure in studied)
+            own = _holds(conditions, self._sampler.space.defaults)
+            if own and left > most and not any(_holds(conditions, structure) for structure in bad):
+                best, most = conditions, left
+        if best:
+            self.only.setdefault(name, []).extend(best)
+            return
+        what = "exceeds the bound" if name == LEAST[0] else "falls short of a moment"
+        self.wrong.append(f"{name}: {what} at {shown(bad[0])}")
+        self.peaks[name] = None
 
     def _check_elsewhere(self) -> None:
         """Compare with captures that no formula was made from; what is wrong there loses its formula."""
@@ -123,6 +144,7 @@ class Checks:
             if wrong:
                 self.contradicting.append(sample)
             if any(isinstance(figure.of, Group) and figure.column == 0 for figure in wrong):
+                self.miscounted = True
                 # of ops in other numbers than the formulas say, the bounds may be right by chance
                 for name in LEAST:
                     if self.peaks[name] is not None:
@@ -259,9 +281,13 @@ class Checks:
     def wrong_peaks(self, sample: Sample) -> list[str]:
         """The peaks whose expressions are not what the capture says, and the bounds that no search confirms there; none
         of a structure in which none is claimed."""
-        if not self._structures.claims_moments(sample.setting):
-            return []
-        return [n for n, peak in self.peaks.items() if peak is not None and self._peak_wrong(n, peak, sample)]
+        claimed = {n: e for n, e in self.peaks.items() if e is not None and self.claims(n, sample.setting)}
+        return [name for name, peak in claimed.items() if self._peak_wrong(name, peak, sample)]
+
+    def claims(self, peak: str, setting: Setting) -> bool:
+        """Return whether a peak is claimed at a setting as far as is known."""
+        conditions, at = self.only.get(peak, ()), self._sampler.space.at
+        return self._structures.claims_moments(setting) and all(at(one, setting) is not False for one in conditions)
 
     def wrong_at(self, sample: Sample) -> list[Figure]:
         """The figures whose expressions are not what the capture says."""
@@ -292,6 +318,10 @@ class Checks:
             if not lower <= value <= upper:
                 break
         return True
+
+
+def _holds(conditions: Sequence[Condition], structure: Mapping[str, int]) -> bool:
+    return all(condition.holds(condition.expr.evaluate(structure)) for condition in conditions)
 
 
 def _at(expr: Expr, setting: Setting) -> int | None:

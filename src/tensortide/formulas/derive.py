@@ -6,8 +6,10 @@ import contextlib
 import functools
 import gc
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from tensortide.cost.evaluate import Resolver
 from tensortide.errors import WorkloadError
@@ -17,7 +19,7 @@ from tensortide.formulas.checks import PEAKS, Checks
 from tensortide.formulas.limits import Limits
 from tensortide.formulas.measure import Moment
 from tensortide.formulas.result import Symbolic
-from tensortide.formulas.sampler import Sample, Sampler, shown
+from tensortide.formulas.sampler import Clock, OutOfTime, Sample, Sampler, shown
 from tensortide.formulas.sides import on_the_side_of_the_defaults, stay_at_home, with_others
 from tensortide.formulas.space import SMALL, Assumed, Scalar, Space, parsed
 from tensortide.formulas.structure import Structures, not_empty, structural, tightened
@@ -26,12 +28,10 @@ from tensortide.recorder.trials import tried_once
 
 _COUNTEREXAMPLES = 3
 """Counterexamples to refit with before a contradicted formula is dropped."""
+LIMIT_S = 300.0
+"""Seconds after which what was found by then is finished."""
 _OTHER_VALUES = 12
 """Other values of a hyperparameter to try before it is held."""
-_SIDES = 4
-"""Times that the first sample may be on another side of a threshold than the workload's own setting."""
-_OTHERS = 3
-"""Thresholds of which formulas for the other side are looked for."""
 _SKIPPED = 2
 """Smallest values of structural hyperparameters to exclude where the formula of the peak fails at them."""
 
@@ -47,6 +47,7 @@ def symbolic(
     name: str = "",
     resolver: Resolver | None = None,
     progress: Callable[[str], None] = lambda message: None,
+    limit: float = LIMIT_S,
 ) -> Symbolic:
     """Derive the cost of one step of ``workload`` as exact expressions in its hyperparameters ``over``.
 
@@ -60,6 +61,9 @@ def symbolic(
     for ops without a cost rule. ``assume`` gives values, or numbers of selected elements, by line, where the step needs
     values of tensors: numbers, or expressions in hyperparameters (``{"train.py:41": "batch*seq"}``).
 
+    After ``limit`` seconds what was found by then is finished: hyperparameters that change the ops and are not done are
+    held at their values, further thresholds are not looked for, and the result says so.
+
     Raises WorkloadError if a name is no integer hyperparameter or no legal settings are found, CaptureError if the
     workload cannot be captured.
     """
@@ -71,7 +75,8 @@ def symbolic(
     name = name or getattr(workload, "__name__", "")
     space = Space(workload, over, settings, where, values, parsed(assume))
     with _heap_set_aside(), tried_once():
-        return _derived(Sampler(workload, space, settings, name=name, resolver=resolver, progress=progress))
+        clock = Clock(limit)
+        return _derived(Sampler(workload, space, settings, clock, name=name, resolver=resolver, progress=progress))
 
 
 @contextlib.contextmanager
@@ -94,11 +99,28 @@ def _derived(sampler: Sampler, *, sides: bool = True) -> Symbolic:
     other = sampler.generic(space.over, {}, [one])
     if other is None:
         raise WorkloadError(f"only one legal setting of {', '.join(space.over)} was found: {shown(one.setting)}")
-    alike = [n for n, v in one.setting.items() if other.setting[n] == v == space.defaults[n]]
+    alike = [n for n, v in one.setting.items() if other.setting[n] == v == space.defaults[n] and n not in space.turns]
     fixed = [name for name in alike if not _can_vary(sampler, name, one)]
     if fixed:
         one, other = sampler.without(fixed, (one, other))
     changes = structural(sampler, one, other)
+    try:
+        return _over(sampler, changes, fixed, one, sides=sides)
+    except OutOfTime as late:
+        if not changes or space.turns:
+            raise
+        sampler.clock.restart()
+        held = {name: f"{how}; {late}" for name, how in changes.items()}
+        found = _derived(sampler.holding(changes), sides=False)
+        captures = found.captures + sampler.captures
+        return replace(found, held={**found.held, **held}, captures=captures)
+
+
+def _over(
+    sampler: Sampler, changes: Mapping[str, str], fixed: Collection[str], one: Sample, *, sides: bool
+) -> Symbolic:
+    """The formulas, where the hyperparameters ``changes`` change the structure, and ``fixed`` ones cannot vary."""
+    space = sampler.space
     if len(changes) > 1 and (expr := turns(sampler, changes.keys() - space.turns.keys(), one)) is not None:
         return counted(_derived(sampler.counting(expr), sides=sides), {text(expr): expr})
     sampler.spread(frozenset(space.over) - changes.keys())
@@ -106,26 +128,45 @@ def _derived(sampler: Sampler, *, sides: bool = True) -> Symbolic:
     structures = Structures(sampler, list(changes), one)
     figures = structures.fitted()
     least = not_empty(structures, space)
-    space.where += least
+    space.where += [*least, *structures.among]
     checks = Checks(sampler, structures, dict(figures))
+    if checks.miscounted and structures.join():
+        figures = structures.fitted()
+        space.where += structures.among
+        checks = Checks(sampler, structures, dict(figures))
     where = tightened(space.where, least, checks.contradicting)
     if where != space.where:
         space.where = where
         checks = Checks(sampler, structures, figures)
     counterexamples: list[Sample] = []
-    while len(counterexamples) < _COUNTEREXAMPLES and structures.learn(checks.contradicting):
+    while len(counterexamples) < _COUNTEREXAMPLES:
         counterexamples += checks.contradicting
-        checks = Checks(sampler, structures, structures.fitted(), counterexamples)
-    checks = _peak_of_later(sampler, structures, checks)
+        learned = _learned(sampler, structures, checks.contradicting, counterexamples)
+        if learned is None:
+            break
+        checks = learned
+    with contextlib.suppress(OutOfTime):
+        checks = _peak_of_later(sampler, structures, checks)
     limits = Limits(sampler, structures, checks, final=False)
     if limits.contradicting:
-        if structures.learn(limits.contradicting):
-            counterexamples += limits.contradicting
-            checks = Checks(sampler, structures, structures.fitted(), counterexamples)
+        counterexamples += limits.contradicting
+        checks = _learned(sampler, structures, limits.contradicting, counterexamples) or checks
         limits = Limits(sampler, structures, checks, final=True)
     structures.dropped |= dict.fromkeys(fixed, "no other legal value of it was found")
     found = Assembly(sampler, structures, changes, checks, limits).result()
     return with_others(found, sampler, limits, functools.partial(_derived, sides=False)) if sides else found
+
+
+def _learned(
+    sampler: Sampler, structures: Structures, wrong: Sequence[Sample], counterexamples: Sequence[Sample]
+) -> Checks | None:
+    """The checks of formulas made from captures like those that were ``wrong`` too; None if there are none."""
+    before = structures.studies
+    with contextlib.suppress(OutOfTime):
+        if structures.learn(wrong):
+            return Checks(sampler, structures, structures.fitted(), counterexamples)
+    structures.studies = before
+    return None
 
 
 def _can_vary(sampler: Sampler, name: str, one: Sample) -> bool:

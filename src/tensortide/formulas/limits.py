@@ -7,6 +7,7 @@ whether there is a threshold, and bisection at which value.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from tensortide.formulas.far import deeper_settings, evened, far_settings, joint
 from tensortide.formulas.formulas import Threshold
 from tensortide.formulas.measure import Group, pattern
 from tensortide.formulas.region import simplified, sizes
-from tensortide.formulas.sampler import Sample, Sampler
+from tensortide.formulas.sampler import OutOfTime, Sample, Sampler
 from tensortide.formulas.space import Setting
 from tensortide.formulas.structure import Structures
 from tensortide.graph.model import Graph
@@ -47,9 +48,13 @@ class Limits:
         self.beyond: list[Setting] = []
         self.located: list[Condition] = []
         self.contradicting: list[Sample] = []
-        for guard in self._guards()[:_PROBES]:
-            self._probe(guard)
-        self._look_far(final)
+        self.finished = False
+        """False if the time did not suffice to look for all thresholds."""
+        with contextlib.suppress(OutOfTime):
+            for guard in self._guards()[:_PROBES]:
+                self._probe(guard)
+            self._look_far(final)
+            self.finished = True
         for name, sample in checks.ones.items():
             if sampler.space.meets(sample.setting, self.guards):
                 self._note(Condition(symbol(name) - 1, ">"), self._base.samples[0], sample)
@@ -79,6 +84,7 @@ class Limits:
 
     def _probe(self, guard: Condition) -> None:
         """Capture just beyond a condition, unless another probe did: right there, it does not matter."""
+        self._sampler.clock.check()
         if self._passed(guard):
             return
         for settings in violations(self._sampler, guard, self._low):
@@ -129,8 +135,9 @@ class Limits:
         for sample in filter(None, map(self._sampler.at, settings)):
             for peak in checks.wrong_peaks(sample):
                 checks.withdraw(peak, sample.setting)
-        largest = own if own in checks.right else [*settings, self._low][0]
         for peak in [peak for peak, expr in checks.peaks.items() if expr is not None]:
+            claimed = own in checks.right and checks.claims(peak, own)
+            largest = own if claimed else [*settings, self._low][0]
             checks.only.setdefault(peak, []).extend(_at_most(name, largest[name]) for name in names)
 
     def _claimed(self) -> list[Condition]:
@@ -148,6 +155,7 @@ class Limits:
             self._checks.right.append(sample.setting)
 
     def _try(self, setting: Setting, final: bool) -> None:
+        self._sampler.clock.check()
         sample = self._sampler.at(setting)
         if sample is None or sample.setting in self._checks.right:
             return

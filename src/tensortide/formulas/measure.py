@@ -40,12 +40,14 @@ class Moment(NamedTuple):
     """Position of an op in a step, described so that it can be found in a deeper or longer model.
 
     Numbers in the path may be ``*``; ``rank`` counts ops alike from the first (0, 1, ...) or from the last (-1, ...).
-    From ``HEAVIEST`` on it says of which sizes this is the heaviest of them.
+    From ``HEAVIEST`` on it says of which sizes this is the heaviest of them. ``within`` are the types of the modules
+    around it: of layers of two kinds, each has its own moments.
     """
 
     phase: str
     module: str
     op: str
+    within: str
     rank: int
 
 

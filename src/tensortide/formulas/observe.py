@@ -8,6 +8,7 @@ course through that code. A size that this reads from a tensor (``x.shape[1]``) 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -131,7 +132,8 @@ def _said(expr: Expr, known: Mapping[str, Expr]) -> Expr:
 
 def thresholds(path: Iterable[Condition], setting: Mapping[str, int]) -> list[Condition]:
     """The inequalities of a path, without those of loops: the comparisons of a counter with its end leave
-    ``layers > 1`` and ``layers <= 2``, which a single value meets."""
+    ``layers > 1`` and ``layers <= 2``, which a single value meets, and ``min(start + chunk, seq)`` for a start every 13
+    leaves ``seq >= chunk + 13``, ``seq < chunk + 26`` where ``chunk`` is 13."""
     bounds: dict[Expr, list[tuple[int, Condition]]] = defaultdict(list)
     for condition in path:
         if condition.relation in (">=", ">") and condition.expr.symbols <= setting.keys():
@@ -140,7 +142,11 @@ def thresholds(path: Iterable[Condition], setting: Mapping[str, int]) -> list[Co
             slack = math.floor(condition.expr.subs(setting).value or 0) - (condition.relation == ">")
             bounds[varying if upward else -varying].append((slack if upward else ~slack, condition))
     found: list[Condition] = []
-    for sides in bounds.values():
-        is_loop = {slack for slack, _ in sides} >= {0, -1}
+    for varying, sides in bounds.items():
+        slacks = sorted({slack for slack, _ in sides})
+        steps = {after - before for before, after in itertools.pairwise(slacks)}
+        is_loop = {0, -1} <= set(slacks) or (
+            len(steps) == 1 and len(varying.symbols) > 1 and steps <= {setting[name] for name in varying.symbols}
+        )
         found += [] if is_loop else [condition for _, condition in sides]
     return found

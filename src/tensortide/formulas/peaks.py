@@ -43,8 +43,8 @@ _MIXED = 40
 """Number of mixtures of small and large sizes at which a peak is checked."""
 
 
-Place: TypeAlias = tuple[str, str, str]
-"""Phase, module and op of a moment."""
+Place: TypeAlias = tuple[str, str, str, str]
+"""Phase, module and op of a moment, and the types of the modules around it."""
 Levels: TypeAlias = tuple[Expr | None, Expr | None]
 """Bytes resident without kernels' workspace, and with it; None: some workspace has no expression."""
 
@@ -71,10 +71,11 @@ def memory(
     solved = [i for i in on_device if not _is_unsolved(lifted, graphs, i)]
     unsolved = [_named(lifted, i) for i in sorted(set(on_device) - set(solved))]
     found: dict[Place, list[Levels]] = {}
+    types = _types(lifted)
     for index, resident in _levels(lifted, lifetimes(lifted), solved, extra):
         more = extra.get(index, constant(0))
         levels = (resident, None if more is None else resident + more)
-        found.setdefault(_place(lifted, index, fold), []).append(levels)
+        found.setdefault(_place(lifted, index, types, fold), []).append(levels)
     moments: dict[Moment, Levels] = {}
     heaviest = _heaviest(found.values(), usual) if fold else itertools.repeat([])
     for (place, group), most in zip(found.items(), heaviest, strict=False):
@@ -142,7 +143,8 @@ def _least(graph: Graph, device: str, fold: bool) -> Figures:
     if len(graph) > SEARCHED_OPS:
         return {}
     bounds = bounds_of(graph, device=device, workspace=False, work=LITTLE_WORK)
-    places = [_place(graph, op, fold) for op in range(len(graph))]
+    types = _types(graph)
+    places = [_place(graph, op, types, fold) for op in range(len(graph))]
     alike: dict[Place, list[int]] = {}
     for op, place in enumerate(places):
         alike.setdefault(place, []).append(op)
@@ -170,10 +172,17 @@ def _named(graph: Graph, index: int) -> str:
     return f"a result of {op.name} in {op.module}"
 
 
-def _place(graph: Graph, index: int, fold: bool) -> Place:
+def _types(graph: Graph) -> dict[str, str]:
+    """The types of a module and of those around it, by its path."""
+    types = {module.path: module.type for module in graph.modules}
+    around = {path: itertools.accumulate(path.split("."), "{}.{}".format) for path in types}
+    return {path: " ".join(types.get(part, "") for part in parts) for path, parts in around.items()}
+
+
+def _place(graph: Graph, index: int, types: Mapping[str, str], fold: bool) -> Place:
     op = graph.ops[index]
     path = graph.module_path(op.module)
-    return op.phase.value, pattern(path) if fold else path, graph.calls[op.call].op
+    return op.phase.value, pattern(path) if fold else path, graph.calls[op.call].op, types.get(path, "")
 
 
 def _levels(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -42,6 +43,7 @@ class Sample:
     made: tuple[Expr, ...] = ()
     seen: Observed = NOTHING_SEEN
     resolver: Resolver | None = None
+    _least: dict[int, MinimalFootprint] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def skeleton(self) -> Skeleton:
@@ -50,12 +52,35 @@ class Sample:
 
     def least(self, work: int) -> MinimalFootprint:
         """Bounds of the least memory of its storages under any order of its ops, found with so much ``work``."""
-        return footprint(self.graph, workspace=False, work=work)
+        if work not in self._least:
+            self._least[work] = footprint(self.graph, workspace=False, work=work)
+        return self._least[work]
 
     @cached_property
     def count(self) -> Count:
         """Its costs."""
         return count(self.graph, resolver=self.resolver)
+
+
+class OutOfTime(WorkloadError):
+    """Formulas that take longer than the limit."""
+
+
+class Clock:
+    """The time that is left for formulas, of ``limit`` seconds."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self._end = time.monotonic() + limit
+
+    def check(self) -> None:
+        """Raise OutOfTime after the end."""
+        if time.monotonic() > self._end:
+            raise OutOfTime(f"the time limit of {self.limit:g} s was reached: allow more with --limit SECONDS (limit=)")
+
+    def restart(self) -> None:
+        """Allow half as much again."""
+        self._end = time.monotonic() + self.limit / 2
 
 
 class Sampler:
@@ -66,12 +91,14 @@ class Sampler:
         workload: Callable[..., Any],
         space: Space,
         settings: Mapping[str, Scalar],
+        clock: Clock,
         *,
         name: str,
         resolver: Resolver | None,
         progress: Callable[[str], None],
     ) -> None:
         self.space = space
+        self.clock = clock
         self.illegal: dict[str, str] = {}
         self.captures = 0
         self.home: Skeleton | None = None
@@ -80,8 +107,9 @@ class Sampler:
         self.settings = dict(settings)
         self.name = name
         self._resolver = resolver
-        self._progress = progress
+        self.progress = progress
         self._samples: dict[tuple[int, ...], Sample | None] = {}
+        self._aside: set[tuple[int, ...]] = set()
 
     def beyond(self, condition: Condition, setting: Setting) -> Sampler:
         """A sampler of what meets a condition, with the values of ``setting`` in place of defaults that do not."""
@@ -94,19 +122,29 @@ class Sampler:
     def _within(self, space: Space) -> Sampler:
         settings = {**self.settings, **{name: value for name, value in space.all.items() if name not in space.turns}}
         return Sampler(
-            self._workload, space, settings, name=self.name, resolver=self._resolver, progress=self._progress
+            self._workload,
+            space,
+            settings,
+            self.clock,
+            name=self.name,
+            resolver=self._resolver,
+            progress=self.progress,
         )
+
+    def holding(self, names: Container[str]) -> Sampler:
+        """A sampler with the hyperparameters ``names`` at their defaults."""
+        return self._within(self.space.holding(names))
 
     @property
     def legal(self) -> list[Sample]:
         """All captures that there are."""
-        return [sample for sample in self._samples.values() if sample is not None]
+        return [sample for key, sample in self._samples.items() if sample is not None and key not in self._aside]
 
     def without(self, names: Container[str], samples: Sequence[Sample]) -> list[Sample]:
         """Hold the hyperparameters ``names`` at their defaults, as in ``samples``: of all captures these are kept."""
         over = self.space.over = tuple(name for name in self.space.over if name not in names)
         kept = [replace(sample, setting={name: sample.setting[name] for name in over}) for sample in samples]
-        self._samples = {tuple(sample.setting.values()): sample for sample in kept}
+        self._samples, self._aside = {tuple(sample.setting.values()): sample for sample in kept}, set()
         return kept
 
     def spread(self, sizes: frozenset[str]) -> None:
@@ -114,25 +152,26 @@ class Sampler:
         small ones, which tell few expressions apart, count no longer."""
         self.space.sizes = sizes
         small = [name for name in sizes if self.space.all[name] <= SMALL and name not in self.space.values]
-        for key, sample in list(self._samples.items()):
-            values = [] if sample is None else [sample.setting[name] for name in sizes]
-            if any(sample.setting[name] < _TELLING for name in small if sample) or len(set(values)) < len(values):
-                del self._samples[key]
+        for sample in self.legal:
+            values = [sample.setting[name] for name in sizes]
+            if any(sample.setting[name] < _TELLING for name in small) or len(set(values)) < len(values):
+                self.forget(sample.setting)
 
     def forget(self, setting: Setting) -> None:
-        """Let a capture count no longer among those that formulas are made from."""
-        self._samples.pop(tuple(setting[name] for name in self.space.over), None)
+        """Let a capture count no longer among those that formulas are made from, until it is asked for again."""
+        self._aside.add(tuple(setting[name] for name in self.space.over))
 
     def at(self, setting: Setting) -> Sample | None:
         """The capture at ``setting``; None if that is illegal: the workload refuses it or a condition excludes it."""
         setting = {name: setting[name] for name in self.space.over}
         key = tuple(setting.values())
+        self._aside.discard(key)
         if key not in self._samples:
             self._samples[key] = self._captured(setting) if self.space.allows(setting) else None
         return self._samples[key]
 
     def _captured(self, setting: Setting) -> Sample | None:
-        self._progress(f"capturing at {shown(setting)}")
+        self.progress(f"capturing at {shown(setting)}")
         self.captures += 1
         given = {name: value for name, value in setting.items() if name not in self.space.turns}
         assume = self.space.assumed(given)

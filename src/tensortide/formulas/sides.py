@@ -67,6 +67,7 @@ def with_others(found: Symbolic, sampler: Sampler, limits: Limits, derived: Call
             continue
         other = sampler.beyond(condition, setting)
         with contextlib.suppress(WorkloadError, ExpressionError):
+            sampler.clock.check()
             piece = _confined(derived(other), condition, other.space)
             # what is held here has no other value there
             others.append(piece.along({name: space.all[name] for name in piece.defaults if name not in symbols}))

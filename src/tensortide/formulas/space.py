@@ -115,21 +115,26 @@ class Space:
 
     def beyond(self, condition: Condition, setting: Mapping[str, int]) -> Space:
         """The space of what meets a condition too; defaults of what it speaks of are values of ``setting``."""
-        other = copy.copy(self)
         moved = {name: setting[name] for name in condition.expr.symbols & setting.keys()}
-        other.all, other.defaults = {**self.all, **moved}, {**self.defaults, **moved}
-        other.where, other.sides, other.sizes = [*self.where, condition], [], frozenset()
-        other.careful, other.blocked = False, Counter()
-        other._random = random.Random(0)
-        return other
+        return self._other({**self.all, **moved}, self.over, [condition])
 
     def counting(self, expr: Expr) -> Space:
         """The space with the value of ``expr``, which counts repetitions, as one more hyperparameter."""
-        other, name = copy.copy(self), text(expr)
-        value = expr.evaluate(self.all)
-        other.all, other.defaults = {**self.all, name: value}, {**self.defaults, name: value}
-        other.over, other.turns = (*self.over, name), {**self.turns, name: expr}
-        other.where, other.sides, other.sizes = [*self.where, Condition(expr - symbol(name), "==")], [], frozenset()
+        name = text(expr)
+        known = {**self.all, name: expr.evaluate(self.all)}
+        other = self._other(known, (*self.over, name), [Condition(expr - symbol(name), "==")])
+        other.turns = {**self.turns, name: expr}
+        return other
+
+    def holding(self, names: Container[str]) -> Space:
+        """The space with the hyperparameters ``names`` at their defaults."""
+        return self._other(self.all, tuple(name for name in self.over if name not in names), [])
+
+    def _other(self, known: dict[str, int], over: tuple[str, ...], conditions: Sequence[Condition]) -> Space:
+        """A space with these hyperparameters and more conditions, in which nothing is known about sizes yet."""
+        other = copy.copy(self)
+        other.all, other.over, other.defaults = known, over, {name: known[name] for name in over}
+        other.where, other.sides, other.sizes = [*self.where, *conditions], [], frozenset()
         other.careful, other.blocked = False, Counter()
         other._random = random.Random(0)
         return other

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from tensortide.errors import WorkloadError
-from tensortide.expr import Condition, Expr, constant, expr_of, nonnegative
+from tensortide.expr import Condition, Expr, constant, expr_of, nonnegative, symbol
 from tensortide.expr.expr import common, content
 from tensortide.formulas.far import families, generic_from
 from tensortide.formulas.lift import difference
-from tensortide.formulas.measure import EXPLAINED, Figures, Moment
+from tensortide.formulas.measure import EXPLAINED, Figure, Figures, Group, Moment
 from tensortide.formulas.region import simplified
 from tensortide.formulas.sampler import Sample, Sampler
 from tensortide.formulas.space import SMALL, Space
 from tensortide.formulas.study import Study, study
-from tensortide.formulas.terms import BASES, Basis, basis_terms, determined, fitted
+from tensortide.formulas.terms import BASES, Basis, basis_terms, determined, fitted, joint_terms
 
 _SPECIAL = 2
 """Smallest values of a structural hyperparameter that may follow other formulas."""
 _STEPS = 24
 """Values of one hyperparameter to try before it is given up."""
+_MORE_STRUCTURES = 8
+"""Structures that several hyperparameters are fitted over together, besides one for each product of them."""
+_FEW = 10
+"""Values of each of them."""
 
 
 def structural(sampler: Sampler, one: Sample, other: Sample) -> dict[str, str]:
@@ -36,11 +42,12 @@ def structural(sampler: Sampler, one: Sample, other: Sample) -> dict[str, str]:
         if changed is not None and changed.skeleton == one.skeleton:
             same.update(several)
         differ = differ or (changed is not None and changed.skeleton != one.skeleton)
-    if alike and not differ:
+    if alike and not differ and not space.turns:
         return {}
     found: dict[str, str] = {}
     bound: list[str] = []
     for name in [name for name in space.over if name not in same]:
+        sampler.clock.check()
         changed = _enlarged(sampler, one, [name])
         if changed is None or changed.skeleton == one.skeleton:
             changed = sampler.generic([name], one.setting, [one]) or changed
@@ -48,12 +55,10 @@ def structural(sampler: Sampler, one: Sample, other: Sample) -> dict[str, str]:
             bound.append(name)
         elif changed.skeleton != one.skeleton:
             found[name] = str(difference(one.graph, changed.graph))
-    for name in bound:
-        sizes = [n for n in sampler.space.over if n not in (*found, *bound)]
+    for name in sorted(bound, key=lambda name: name not in space.turns):
         fixed = {n: one.setting[n] for n in found}
-        for value in sampler.space.candidates(name, one.setting, 4):
-            others = [n for n in bound if n != name]
-            changed = sampler.generic([*sizes, *others], {**fixed, name: value})
+        for value in space.candidates(name, one.setting, 4):
+            changed = sampler.generic([n for n in space.over if n not in (*found, name)], {**fixed, name: value})
             if value != one.setting[name] and changed is not None:
                 if changed.skeleton != one.skeleton:
                     found[name] = str(difference(one.graph, changed.graph))
@@ -90,6 +95,10 @@ class Structures:
         self.lowest: dict[str, int] = {}
         """The smallest values that are not special, where some are."""
         self._bases: dict[str, Basis] = {}
+        self._joint: list[Expr] = []
+        """Terms in several hyperparameters, where they repeat something together."""
+        self.among: list[Condition] = []
+        """Conditions on them without which no formula was found."""
         self._values: dict[str, list[int]] = {name: [] for name in names}
         self._steps = {name: itertools.islice(sampler.space.steps(name), _STEPS) for name in names}
         self.base: dict[str, int] = {name: first.setting[name] for name in names}
@@ -100,6 +109,7 @@ class Structures:
         """The study of a structure."""
         key = tuple(structure.values())
         if key not in self.studies:
+            self.sampler.clock.check()
             taught = next((s.sizes for s in self.studies.values() if s is not None), ())
             self.studies[key] = study(self.sampler, self.sizes, structure, taught, fold=bool(self.names))
         return self.studies[key]
@@ -123,11 +133,16 @@ class Structures:
 
     def fitted(self) -> Figures:
         """Every figure as one expression. Hyperparameters without a formula are dropped on the way."""
+        found = self._fitted_jointly() if self._joint else None
+        if found is not None:
+            return found
         bases = self._bases = {}
         for name in list(self.names):
             basis = self._basis(name)
-            if basis is None:
-                self.names.remove(name)
+            if isinstance(basis, str):
+                if self.join():
+                    return self.fitted()
+                self._drop(name, basis)
             else:
                 bases[name] = basis
         while True:
@@ -142,12 +157,65 @@ class Structures:
             if determined([study.structure for study in self.used], basis_terms(bases)):
                 break
             name, _ = bases.popitem()
-            self.names.remove(name)
-            self.dropped[name] = f"too few of its values are legal together with those of {', '.join(bases)}"
-            self.base[name] = self.sampler.space.defaults[name]
+            beside = f" together with those of {', '.join(bases)}" if bases else ""
+            self._drop(name, f"too few of its values are legal{beside}{self._refused()}")
         self.since = {name: min(self._values[name]) for name in bases}
-        moments, others = (_common(self.used, basis_terms(bases), moments=kind) for kind in (True, False))
-        return others | moments
+        common = self._common(self.used)
+        return self.fitted() if _lost(common, self.used) and self.join() else common
+
+    def _drop(self, name: str, why: str) -> None:
+        """Hold a hyperparameter at its default."""
+        self.names.remove(name)
+        self.dropped[name] = why
+        self.base[name] = self.sampler.space.defaults[name]
+
+    def join(self) -> bool:
+        """Look for what several hyperparameters repeat together from now on. False if that was done or is no use."""
+        if self._joint or len(self.names) < 2:
+            return False
+        self._joint = joint_terms(self.names)
+        return True
+
+    def _fitted_jointly(self) -> Figures | None:
+        """Every figure from structures in which all hyperparameters differ; None if some follow no formula."""
+        usual, lowest = self.base, self.lowest
+        self._bases, self.base, self.lowest = dict.fromkeys(self.names, BASES[0]), {}, {}
+        terms = basis_terms(self._bases)
+        for among in [[], *self._corners()]:
+            self.among = among
+            few = self._few()
+            while len(self.used) < len(terms) + _MORE_STRUCTURES and (structure := next(few, None)) is not None:
+                self.at(structure)
+            used = self.used
+            points = [found.structure for found in used]
+            # of all figures the numbers of ops are the first to tell that there is none
+            if determined(points, terms) and not _lost(self._common(used, counts=True), used):
+                self.since = {name: min(point[name] for point in points) for name in self.names}
+                self._values = {name: sorted({point[name] for point in points}) for name in self.names}
+                common = self._common(used)
+                if not _lost(common, used):
+                    self.base = min(points, key=lambda point: tuple(point.values()))
+                    return common
+        self.base, self.lowest, self.among = usual, lowest, []
+        return None
+
+    def _corners(self) -> Iterator[list[Condition]]:
+        """Conditions that the workload's own setting meets: one hyperparameter is as large as another one, or twice."""
+        for one, other in itertools.permutations(self.names, 2):
+            for times in (1, 2):
+                condition = Condition(symbol(one) - times * symbol(other), ">=")
+                if self.sampler.space.at(condition, {}):
+                    yield [condition]
+
+    def _few(self) -> Iterator[dict[str, int]]:
+        """Small structures that the conditions allow, those with few repetitions first."""
+        space = self.sampler.space
+        known = [c for c in (*space.where, *self.among) if c.expr.symbols <= set(self.names)]
+        values = [list(itertools.islice((v for v in space.steps(name) if v > 1), _FEW)) for name in self.names]
+        for several in sorted(itertools.product(*values), key=lambda several: (math.prod(several), several)):
+            structure = dict(zip(self.names, several, strict=True))
+            if all(space.at(condition, structure) for condition in known):
+                yield structure
 
     def later(self, skip: int) -> Figures | None:
         """The moments, fitted without the ``skip`` smallest values of the hyperparameters that change the structure:
@@ -158,12 +226,14 @@ class Structures:
             values[name] = [value for value in found if value is not None]
             if len(values[name]) < len(found):
                 return None
+        if self._joint:
+            return None
         self.since = {name: several[0] for name, several in values.items()}
         grid = itertools.product(*(several[:-1] for several in values.values()))
         structures = [dict(zip(values, chosen, strict=True)) for chosen in grid]
         structures += [{**self.since, name: several[-1]} for name, several in values.items()]
         studies = [s for s in (self.at({**self.base, **structure}) for structure in structures) if s is not None]
-        return _common(studies, basis_terms(self._bases), moments=True) if len(studies) == len(structures) else None
+        return _common(studies, basis_terms(self._bases), (), moments=True) if len(studies) == len(structures) else None
 
     def learn(self, samples: Sequence[Sample]) -> bool:
         """Forget the studies, and have captures of their structures with the sizes of ``samples``, where formulas
@@ -183,8 +253,8 @@ class Structures:
 
     def beyond(self, name: str) -> int:
         """A value of a hyperparameter larger than those that formulas were made from; it need not be legal."""
-        known = self._values[name]
-        return next(self._steps[name], self.base[name]) if known else self.base[name]
+        values = (value for value in self.sampler.space.steps(name) if value > max(self._values[name]))
+        return next(values, self.base[name]) if self._values[name] else self.base[name]
 
     @property
     def used(self) -> list[Study]:
@@ -214,7 +284,7 @@ class Structures:
             len({c.relation for c in row}) == 1 for row in columns
         )
         fits = (
-            [fitted([c.expr for c in row], points, terms) for row in columns]
+            [fitted([c.expr for c in row], points, terms, self._joint) for row in columns]
             if alike and determined(points, terms)
             else [None]
         )
@@ -228,11 +298,12 @@ class Structures:
     def _counts(self, found: Study) -> bool:
         """Return whether a study is at the base values of all that was dropped, and at no special one."""
         special = any(found.structure[n] < v for n, v in self.lowest.items())
+        special = special or not all(self.sampler.space.at(condition, found.structure) for condition in self.among)
         return not special and all(found.structure[n] == v for n, v in self.base.items() if n in self.dropped)
 
-    def _basis(self, name: str) -> Basis | None:
+    def _basis(self, name: str) -> Basis | str:
         """The simplest basis in which ``name`` explains every figure, without its smallest values if these are special;
-        None (and dropped) if there is none."""
+        if there is none, the reason."""
         failed, fewest = "", 0
         for skip, basis in itertools.product(range(_SPECIAL + 1), BASES):
             need = max(len(basis) + 2, (len(self._values[name]) - skip) * bool(skip))
@@ -240,17 +311,13 @@ class Structures:
             studies = [self.at({**self.base, name: value}) for value in values if value is not None]
             known = [s for s in studies if s is not None]
             if len(known) < need:
-                failed = failed or f"only {len(known)} values of it are legal"
+                failed = failed or f"only {len(known)} of its values were found to be legal{self._refused()}"
                 continue
             terms = basis_terms({name: basis})
             if not determined([s.structure for s in known[:-1]], terms):
                 continue
-            common = _common(known, terms, moments=False)
-            lost = [
-                f
-                for f, e in common.items()
-                if e is None and f.of != EXPLAINED and all(s.figures.get(f, 0) is not None for s in known)
-            ]
+            common = _common(known, terms, (), moments=False)
+            lost = _lost(common, known)
             if not lost:
                 self._values[name] = self._values[name][skip:]
                 self.base[name] = self._values[name][0]
@@ -259,12 +326,38 @@ class Structures:
             if not failed or len(lost) < fewest:
                 fewest = len(lost)
                 failed = f"{len(lost)} of {len(common)} figures follow no formula in it, first {lost[0]}"
-        self.dropped[name] = failed
-        self.base[name] = self.sampler.space.defaults[name]
-        return None
+        return failed
+
+    def _refused(self) -> str:
+        """A refusal of the workload, if there was one, to be named as a reason."""
+        refused = next(iter(self.sampler.illegal.items()), None)
+        return "" if refused is None else f" (refused: {refused[0]}: {refused[1]})"
+
+    def _common(self, studies: Sequence[Study], *, counts: bool = False) -> Figures:
+        """All figures of the studies, or only the ``counts`` of ops. Moments have the joint terms of others."""
+        terms = basis_terms(self._bases)
+        if counts:
+            figures = [
+                {f: e for f, e in s.figures.items() if isinstance(f.of, Group) and not f.column} for s in studies
+            ]
+            studies = [replace(study, figures=several) for study, several in zip(studies, figures, strict=True)]
+        others = _common(studies, terms, self._joint, moments=False)
+        repeated = {atom for e in others.values() if e is not None for atom in e.atoms if not isinstance(atom, str)}
+        joint = [term for term in self._joint if repeated.issuperset(a for a in term.atoms if not isinstance(a, str))]
+        return others | _common(studies, terms, joint, moments=True)
 
 
-def _common(studies: Sequence[Study], terms: Sequence[Expr], *, moments: bool) -> Figures:
+def _counts(figures: Figures) -> Figures:
+    return {f: e for f, e in figures.items() if isinstance(f.of, Group) and not f.column}
+
+
+def _lost(common: Figures, studies: Sequence[Study]) -> list[Figure]:
+    """The figures without a common expression that have one in each of the studies."""
+    lost = [figure for figure, expr in common.items() if expr is None and figure.of != EXPLAINED]
+    return [f for f in lost if not isinstance(f.of, Moment) and all(s.figures.get(f, 0) is not None for s in studies)]
+
+
+def _common(studies: Sequence[Study], terms: Sequence[Expr], more: Sequence[Expr], *, moments: bool) -> Figures:
     """The moments, or the other figures, of all studies as one expression each. A row that a structure lacks is 0
     there; a moment that one lacks is left out."""
     points = [s.structure for s in studies]
@@ -274,7 +367,7 @@ def _common(studies: Sequence[Study], terms: Sequence[Expr], *, moments: bool) -
             continue
         values = [s.figures.get(figure, constant(0)) for s in studies]
         known = [value for value in values if value is not None]
-        result[figure] = fitted(known, points, terms) if len(known) == len(values) else None
+        result[figure] = fitted(known, points, terms, more) if len(known) == len(values) else None
     return result
 
 

@@ -81,6 +81,7 @@ def study(
     if not found.extend((_TAUGHT if taught else _FIRST) if names else 1):
         return None
     while True:
+        sampler.clock.check()
         samples = found.alike
         solver = Solver(names, [sample.setting for sample in samples])
         for expr in (*taught, *_computed(samples, (), structure)):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
-from tensortide.expr import Expr, ceil_ratio, constant, floor_ratio, maximum, minimum, power, symbol
+from tensortide.expr import Expr, ceil_ratio, constant, floor_ratio, maximum, minimum, power, symbol, total
 from tensortide.expr.atoms import replaced
 from tensortide.expr.expr import Coefficient, Monomial, Opaque
 from tensortide.expr.floors import FLOOR
@@ -26,6 +26,10 @@ Vector: TypeAlias = tuple[int, ...]
 
 _DIVISORS = (2, 3, 4, 8, 16, 32, 64)
 """Numbers that a symbol in a sum may be divided by, rounded."""
+_MORE = 2
+"""Terms in a coefficient besides the usual ones."""
+_SPARE = 3
+"""Structures that must be left over then."""
 
 
 class Term(NamedTuple):
@@ -146,6 +150,18 @@ def basis_terms(bases: Mapping[str, Basis]) -> list[Expr]:
     return [math.prod(choice, start=constant(1)) for choice in itertools.product(*choices)]
 
 
+def joint_terms(names: Sequence[str]) -> list[Expr]:
+    """Terms that a coefficient may have besides products of the hyperparameters, where these repeat something together:
+    every k-th of n layers, as many layers as there are groups. Those in single ones are last."""
+    found: list[Expr] = []
+    for one, other in itertools.permutations(map(symbol, names), 2):
+        for rounded in (ceil_ratio(one, other), floor_ratio(one, other), minimum(one, other)):
+            found += [rounded, other * rounded, one * rounded, rounded**2]
+    for n in map(symbol, names):
+        found += [term(n) for basis in BASES[1:5] for term in basis[1:]]
+    return list(dict.fromkeys(found))
+
+
 def determined(points: Sequence[Mapping[str, int]], terms: Sequence[Expr]) -> bool:
     """Return whether the points tell the terms apart: on odd numbers alone, ``ceil(n/2)`` is ``n/2 + 1/2``."""
     try:
@@ -155,18 +171,21 @@ def determined(points: Sequence[Mapping[str, int]], terms: Sequence[Expr]) -> bo
     return True
 
 
-def fitted(values: Sequence[Expr], points: Sequence[Mapping[str, int]], terms: Sequence[Expr]) -> Expr | None:
-    """The expression that is ``values[i]`` at structure ``points[i]``, its coefficients sums of ``terms``.
+def fitted(
+    values: Sequence[Expr], points: Sequence[Mapping[str, int]], terms: Sequence[Expr], more: Sequence[Expr] = ()
+) -> Expr | None:
+    """The expression that is ``values[i]`` at structure ``points[i]``, its coefficients sums of ``terms``, each with up
+    to two of ``more``.
 
     None if there is none. The points must determine the coefficients. A size rounded at each structure by the number of
     repetitions there (``ceil(seq/2)``, ``ceil(seq/3)``) counts as one term: ``ceil(seq/pieces)``.
     """
-    found = _fitted(values, points, terms)
+    found = _fitted(values, points, terms, more)
     for halves in (False, True):
         if found is None:
             pairs = [_by_repetitions(*pair, halves) for pair in zip(values, points, strict=True)]
             whole = {text(part): part for _, parts in pairs for part in parts}
-            found = _fitted([value for value, _ in pairs], points, terms) if whole else None
+            found = _fitted([value for value, _ in pairs], points, terms, more) if whole else None
             found = None if found is None else found.subs(whole)
     return found
 
@@ -193,23 +212,47 @@ def _by_repetitions(value: Expr, point: Mapping[str, int], halves: bool) -> tupl
     return replaced(value, shown), parts
 
 
-def _fitted(values: Sequence[Expr], points: Sequence[Mapping[str, int]], terms: Sequence[Expr]) -> Expr | None:
-    matrix = _matrix(tuple([tuple(point.items()) for point in points]), tuple(terms))
+def _fitted(
+    values: Sequence[Expr], points: Sequence[Mapping[str, int]], terms: Sequence[Expr], more: Sequence[Expr]
+) -> Expr | None:
+    at = tuple([tuple(point.items()) for point in points])
     result = constant(0)
     monomials: dict[Monomial, None] = dict.fromkeys(m for value in values for m in value.terms)
     for monomial in monomials:
-        coefficients = matrix.solve(tuple([value.terms.get(monomial, 0) for value in values]))
-        if coefficients is None:
+        vector = tuple([value.terms.get(monomial, 0) for value in values])
+        found = _combined(vector, at, tuple(terms), tuple(more))
+        if found is None:
             return None
-        scale = Expr({monomial: 1})
-        for term, coefficient in zip(terms, coefficients, strict=True):
-            if coefficient:
-                result = result + term * coefficient * scale
+        result = result + found * Expr({monomial: 1})
     return result
 
 
-@functools.lru_cache(maxsize=64)
-def _matrix(points: tuple[tuple[tuple[str, int], ...], ...], terms: tuple[Expr, ...]) -> Matrix:
+Points: TypeAlias = tuple[tuple[tuple[str, int], ...], ...]
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _combined(
+    vector: tuple[Coefficient, ...], points: Points, terms: tuple[Expr, ...], more: tuple[Expr, ...]
+) -> Expr | None:
+    """The sum of multiples of ``terms`` and few of ``more`` that is ``vector`` at the points, None if there is none."""
+    for count in range(_MORE + 1 if more else 1):
+        if count and len(terms) + count + _SPARE > len(points):
+            break
+        for chosen in itertools.combinations(more, count):
+            every = (*terms, *chosen)
+            try:
+                times = _matrix(points, every).solve(vector)
+            except ArithmeticError:
+                if not count:
+                    raise
+                continue
+            if times is not None:
+                return total(term * times for term, times in zip(every, times, strict=True) if times)
+    return None
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _matrix(points: Points, terms: tuple[Expr, ...]) -> Matrix:
     """The values of the terms at the points; the same for all figures of a step."""
     return Matrix([[Fraction(term.subs(dict(point)).value or 0) for term in terms] for point in points])
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from tensortide.expr import Expr, ceil_ratio, floor_ratio, minimum, symbol
+from tensortide.expr import Condition, Expr, ceil_ratio, floor_ratio, minimum, symbol
 from tensortide.formulas.result import Symbolic
 from tensortide.formulas.sampler import Sample, Sampler
 
@@ -21,10 +21,22 @@ _TURNS = 3
 
 def turns(sampler: Sampler, changes: Collection[str], first: Sample) -> Expr | None:
     """The expression that counts the repetitions which the hyperparameters ``changes`` change; None if none does."""
-    for expr in dict.fromkeys(_candidates(sorted(changes), first)):
-        if _counts(sampler, expr):
-            return expr
-    return None
+    candidates = dict.fromkeys(_candidates(sorted(changes), first))
+    return next((e for e in candidates if _may_count(sampler, e, first) and _counts(sampler, e)), None)
+
+
+def _may_count(sampler: Sampler, expr: Expr, first: Sample) -> bool:
+    """Return whether the structure stays where one hyperparameter, or two, are twice as large and ``expr`` does: of
+    most expressions this tells, by captures that others share, that they count nothing."""
+    names = sorted(expr.symbols)
+    for several in (*([name] for name in names), *itertools.combinations(names, 2)):
+        setting = {**first.setting, **{name: 2 * first.setting[name] for name in several}}
+        if expr.evaluate(setting) == expr.evaluate(first.setting) and sampler.space.allows(setting):
+            doubled = sampler.at(setting)
+            sampler.forget(setting)
+            if doubled is not None and doubled.skeleton != first.skeleton:
+                return False
+    return True
 
 
 def _candidates(names: Collection[str], first: Sample) -> Iterator[Expr]:
@@ -47,6 +59,7 @@ def _candidates(names: Collection[str], first: Sample) -> Iterator[Expr]:
 def _counts(sampler: Sampler, expr: Expr) -> bool:
     """Return whether settings with one value of ``expr`` have one structure, whatever else they differ in, and those
     with the next value another one."""
+    sampler.clock.check()
     counted = sampler.counting(expr)
     (name,) = counted.space.turns.keys() - sampler.space.turns.keys()
     vary = [other for other in counted.space.over if other not in counted.space.turns]
@@ -71,9 +84,13 @@ def _ends_alike(sampler: Sampler, sample: Sample, name: str, changed: str) -> bo
 
 
 def counted(found: Symbolic, names: Mapping[str, Expr]) -> Symbolic:
-    """The result with the expressions of ``names`` in their places, in what is not held."""
+    """The result with the expressions of ``names`` in their places, in what is not held; where their values are held,
+    with conditions that say so."""
     fixed = {name: value for name, value in found.settings.items() if name in found.held and isinstance(value, int)}
-    names = {name: expr.subs(fixed) for name, expr in names.items()}
+    equal = [Condition(expr.subs(fixed) - fixed[name], "==") for name, expr in names.items() if name in fixed]
+    region = (*(condition for condition in equal if condition.expr.value is None), *found.formulas.region)
+    names = {name: expr.subs(fixed) for name, expr in names.items() if name not in fixed}
+    tested = {name: ends for name, ends in found.formulas.tested.items() if name not in names}
 
     def said(expr: Expr | None) -> Expr | None:
         return None if expr is None else expr.subs(names)
@@ -82,4 +99,5 @@ def counted(found: Symbolic, names: Mapping[str, Expr]) -> Symbolic:
     rows = tuple([replace(row, **{name: said(getattr(row, name)) for name in measures}) for row in found.rows])
     regimes = tuple([replace(regime, bytes=regime.bytes.subs(names)) for regime in found.regimes])
     held = {name: why for name, why in found.held.items() if name not in names}
-    return replace(found, formulas=found.formulas.along(names), rows=rows, regimes=regimes, held=held)
+    formulas = replace(found.formulas, region=region, tested=tested).along(names)
+    return replace(found, formulas=formulas, rows=rows, regimes=regimes, held=held)
