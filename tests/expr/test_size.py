@@ -29,6 +29,9 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "abs": lambda a, b: abs(a) - b,
     "bits": lambda a, b: a * b.bit_length(),
     "sum": lambda a, b: sum([a, b, a]),
+    "<<": lambda a, b: a << b % 4,
+    ">>": lambda a, b: a >> b % 4,
+    "round": lambda a, b: round(a / 4) - round(b / 6),
 }
 trees: st.SearchStrategy[Tree] = st.recursive(
     leaves, lambda inner: st.tuples(st.sampled_from(sorted(OPERATIONS)), inner, inner), max_leaves=7
@@ -103,6 +106,8 @@ def test_expressions_of_a_kernel() -> None:
     assert isinstance(size, Size)
     assert str(expr_of(size)) == "ceil(n/2)"
     assert expr_of(2**3) == 8
+    assert str(expr_of(n >> 2)) == "floor(n/4)"
+    assert str(expr_of(n << sized(symbol("k"), 2))) == "n*(2**k)"
     assert str(expr_of((n * 3) // 3)) == "n"
     assert {n: "found"}[224] == "found"
     assert list(range(sized(symbol("n"), 3))) == [0, 1, 2]

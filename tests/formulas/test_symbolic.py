@@ -93,6 +93,24 @@ def test_illegal_settings_are_skipped_and_the_region_says_so() -> None:
         found.evaluate(hidden=63)
 
 
+@pytest.mark.slow
+def test_a_division_that_must_be_exact_is_found_where_nothing_asks() -> None:
+    over = ("batch", "image", "patch", "hidden", "heads", "layers")
+    found = symbolic(workloads.patches, over=over)
+    assert (found.held, list(found.structural)) == ({}, ["layers"])
+    assert [c.divisor for c in found.formulas.region if c.divisor] == [(parse("heads"), parse("hidden"))]
+    uneven = {"image": 35, "patch": 6, "hidden": 36, "heads": 3}
+    assert_formulas_hold(found, workloads.patches, uneven, {"batch": 3, "image": 64, "layers": 5})
+
+
+@pytest.mark.slow
+def test_what_makes_another_size_one_changes_no_structure() -> None:
+    over = ("batch", "seq", "hidden", "heads", "layers")
+    found = symbolic(workloads.toy, over=over)
+    assert (found.held, list(found.structural)) == ({}, ["layers"])
+    assert_formulas_hold(found, workloads.toy, {"hidden": 96, "heads": 12, "layers": 3}, {"seq": 40, "layers": 4})
+
+
 def test_at_one_a_step_may_be_another() -> None:
     """Where all heads are one, no copy brings them together."""
     found = symbolic(workloads.attention, over=("batch", "seq", "heads"), values={"heads": (1, 2, 4, 8)})

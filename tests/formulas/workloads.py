@@ -72,6 +72,48 @@ def attention(batch: int = 8, seq: int = 24, hidden: int = 64, heads: int = 4) -
     return _training(Mixer(hidden, heads), torch.randn(batch, seq, hidden))
 
 
+class Heads(nn.Module):
+    """Attention as tutorials have it: a view fails where ``hidden`` is no multiple of ``heads``, and nothing asks."""
+
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.size = heads, hidden // heads
+        self.project = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, seq, hidden) -> the same."""
+        parts = self.project(x).view(x.shape[0], x.shape[1], self.heads, self.size).transpose(1, 2)
+        mixed = (parts @ parts.transpose(-2, -1)).softmax(-1) @ parts
+        return mixed.transpose(1, 2).reshape(x.shape)
+
+
+def patches(batch: int = 8, image: int = 32, patch: int = 4, hidden: int = 64, heads: int = 4, layers: int = 3) -> Step:
+    """Two divisions: that of ``image`` may have a remainder, that of ``hidden`` may not."""
+    model = nn.Sequential(
+        nn.Conv2d(3, hidden, patch, patch), nn.Flatten(2), *(Transposed(Heads(hidden, heads)) for _ in range(layers))
+    )
+    places = torch.zeros((image // patch) ** 2)
+    return _training(model, torch.randn(batch, 3, image, image) + places.sum())
+
+
+class Transposed(nn.Module):
+    """(batch, hidden, places) -> the same."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the inner module to (batch, places, hidden)."""
+        out: Tensor = self.inner(x.transpose(1, 2))
+        return out.transpose(1, 2)
+
+
+def toy(batch: int = 2, seq: int = 3, hidden: int = 4, heads: int = 2, layers: int = 1) -> Step:
+    """Attention at the sizes of a first try: ``heads`` may as well be ``hidden``."""
+    return _training(nn.Sequential(*(Heads(hidden, heads) for _ in range(layers))), torch.randn(batch, seq, hidden))
+
+
 @legal("hidden % heads == 0", heads=(2, 4, 8))
 def declared(batch: int = 8, seq: int = 24, hidden: int = 64, heads: int = 4) -> Step:
     """Says what is legal, and fails the test if anything else is tried."""

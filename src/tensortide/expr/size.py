@@ -222,6 +222,18 @@ class Size(int):
     __mod__ = _combined("__mod__")
     __rmod__ = _combined("__rmod__")
 
+    def __lshift__(self, other: Any) -> Any:
+        return self * 2**other if isinstance(other, int) and other >= 0 else int(self) << other
+
+    def __rlshift__(self, other: Any) -> Any:
+        return other * 2**self if isinstance(other, int) and self >= 0 else other << int(self)
+
+    def __rshift__(self, other: Any) -> Any:
+        return self // 2**other if isinstance(other, int) and other >= 0 else int(self) >> other
+
+    def __rrshift__(self, other: Any) -> Any:
+        return other // 2**self if isinstance(other, int) and self >= 0 else other >> int(self)
+
     __truediv__ = _ratio("__truediv__")
     __rtruediv__ = _ratio("__rtruediv__")
 

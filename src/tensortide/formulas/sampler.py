@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from tensortide.cost import Count, count
 from tensortide.cost.evaluate import Resolver
 from tensortide.errors import DataDependent, TensortideError, WorkloadError
 from tensortide.expr import Condition, Expr
+from tensortide.expr.floors import quotients
 from tensortide.formulas.lift import Skeleton, skeleton
 from tensortide.formulas.observe import NOTHING_SEEN, Observed, Path, guessed, observed, thresholds
 from tensortide.formulas.space import SMALL, Scalar, Setting, Space
@@ -110,6 +111,8 @@ class Sampler:
         self.progress = progress
         self._samples: dict[tuple[int, ...], Sample | None] = {}
         self._aside: set[tuple[int, ...]] = set()
+        self._suspected: set[Condition] = set()
+        """Divisions that were tried with a remainder."""
 
     def beyond(self, condition: Condition, setting: Setting) -> Sampler:
         """A sampler of what meets a condition, with the values of ``setting`` in place of defaults that do not."""
@@ -177,23 +180,46 @@ class Sampler:
         assume = self.space.assumed(given)
         graph, seen = observed(self._workload, given, self.settings, name=self.name, assume=assume)
         known = guessed(seen, given, (v for n, v in self.space.all.items() if n not in setting))
+        self.space.quotients |= {(d, n): None for expr in known.made for n, d in quotients(expr) if n.symbols}
         if isinstance(graph, TensortideError):
             if isinstance(graph, DataDependent) and not self.legal:
                 raise needs_size(graph)
             self.illegal[shown(setting)] = str(graph).partition("\n")[0]
-            self._learn(known.path)
+            self._learn(setting, known)
             return None
         if max((storage.nbytes for storage in graph.storages), default=0) >= _LARGEST_BYTES:
             self.illegal[shown(setting)] = "larger than is needed"
             return None
         return Sample(setting, graph, known.path, known.made, seen, self._resolver)
 
-    def _learn(self, path: Path) -> None:
+    def _learn(self, setting: Setting, seen: Observed) -> None:
         """Take the last thing that the workload found before it refused, and that its defaults do not have, as what
-        every legal setting must avoid."""
-        culprit = next((c for c in reversed(path) if self.space.at(c, {}) is False), None)
-        if culprit is not None and (needed := culprit.opposite) not in self.space.where:
+        every legal setting must avoid; else a division with a remainder, which its defaults divide without."""
+        culprit = next((c for c in reversed(seen.path) if self.space.at(c, {}) is False), None)
+        needed = culprit.opposite if culprit is not None else self._exact_division(setting, seen.made)
+        if needed is not None and needed not in self.space.where:
             self.space.where.append(needed)
+
+    def _exact_division(self, setting: Setting, made: Iterable[Expr]) -> Condition | None:
+        """The last of the divisions made at a refused setting that leaves a remainder there, if the workload refuses
+        settings near its own in which only this division does."""
+        space = self.space
+        rests = [Condition(top % bottom, "==") for expr in made for top, bottom in quotients(expr)]
+        several = [c for c in dict.fromkeys(rests) if space.at(c, {}) and space.at(c, setting) is False]
+        for condition in reversed([c for c in several if c not in self._suspected]):
+            self._suspected.add(condition)
+            others = [c for c in several if c != condition]
+            if any(self.at(near) is None for near in self._breaking(condition, others)):
+                return condition
+        return None
+
+    def _breaking(self, condition: Condition, others: Sequence[Condition]) -> Iterator[Setting]:
+        """A setting near the workload's own at which ``condition`` does not hold, but all else does."""
+        space = self.space
+        names = sorted(condition.expr.symbols & space.defaults.keys())
+        near = ({**space.defaults, name: space.all[name] + more} for more in (1, 2, 3) for name in names)
+        fits = (s for s in near if space.at(condition, s) is False and space.meets(s, others))
+        return itertools.islice(fits, 1)
 
     def crossed(self, sample: Sample) -> list[Condition]:
         """The thresholds between a sample and the workload's own setting, as conditions that hold at that setting."""

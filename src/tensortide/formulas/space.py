@@ -78,6 +78,8 @@ class Space:
             raise WorkloadError(f"what is assumed at {place}: {_no_symbol(name, known, self.all)}")
         self.turns: dict[str, Expr] = {}
         """Expressions that count repetitions, by the names of the hyperparameters that stand for them."""
+        self.quotients: dict[tuple[Expr, Expr], None] = {}
+        """Divisors and what the workload's code divided by them, rounding down."""
         self.sides: list[Condition] = []
         """Conditions that keep settings on the side of a threshold on which formulas are looked for."""
         self.sizes: frozenset[str] = frozenset()
@@ -197,9 +199,9 @@ class Space:
                 self.blocked[violated] += 1
 
     def _undivided(self, setting: Mapping[str, int]) -> bool:
-        """Return whether something equals what divides it, as it does not in the workload's own setting."""
-        equal = (Condition(n - d, "==") for d, n in self.divisors)
-        return any(self.at(condition, setting) and not self.at(condition, {}) for condition in equal)
+        """Return whether a quotient is 1 or 0 that is larger in the workload's own setting."""
+        small = (Condition(2 * d - n, ">") for d, n in dict.fromkeys([*self.divisors, *self.quotients]))
+        return any(self.at(condition, setting) and not self.at(condition, {}) for condition in small)
 
     def bind(self, setting: Setting, vary: Sequence[str]) -> set[str]:
         """Give hyperparameters the values that equations among the conditions leave them: the names of these."""

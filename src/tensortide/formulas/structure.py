@@ -44,7 +44,7 @@ def structural(sampler: Sampler, one: Sample, other: Sample) -> dict[str, str]:
         differ = differ or (changed is not None and changed.skeleton != one.skeleton)
     if alike and not differ and not space.turns:
         return {}
-    found: dict[str, str] = {}
+    found: dict[str, Sample] = {}
     bound: list[str] = []
     for name in [name for name in space.over if name not in same]:
         sampler.clock.check()
@@ -54,16 +54,36 @@ def structural(sampler: Sampler, one: Sample, other: Sample) -> dict[str, str]:
         if changed is None:
             bound.append(name)
         elif changed.skeleton != one.skeleton:
-            found[name] = str(difference(one.graph, changed.graph))
+            found[name] = changed
     for name in sorted(bound, key=lambda name: name not in space.turns):
         fixed = {n: one.setting[n] for n in found}
         for value in space.candidates(name, one.setting, 4):
             changed = sampler.generic([n for n in space.over if n not in (*found, name)], {**fixed, name: value})
             if value != one.setting[name] and changed is not None:
                 if changed.skeleton != one.skeleton:
-                    found[name] = str(difference(one.graph, changed.graph))
+                    found[name] = changed
                 break
-    return found
+    sizes = frozenset(space.over) - found.keys()
+    return {
+        name: str(difference(one.graph, changed.graph))
+        for name, changed in found.items()
+        if not _same_where_large(sampler, one, changed, name, sizes)
+    }
+
+
+def _same_where_large(sampler: Sampler, one: Sample, changed: Sample, name: str, sizes: frozenset[str]) -> bool:
+    """Return whether the value that a hyperparameter has in ``changed`` leaves the structure as it is where the
+    ``sizes`` are large: it may only have made another size 1, as ``heads`` makes that of a head where ``hidden`` is
+    small."""
+    if changed.setting[name] > one.setting[name] and len(changed.graph) > len(one.graph):
+        return False  # no size becomes 1: it repeats something
+    space, before = sampler.space, sampler.space.sizes
+    space.sizes = sizes
+    fixed = {other: value for other, value in one.setting.items() if other not in sizes}
+    values = (one.setting[name], changed.setting[name])
+    pair = [sampler.generic(sorted(sizes), {**fixed, name: value}, large=True) for value in values]
+    space.sizes = before
+    return None not in pair and len({sample.skeleton for sample in pair if sample is not None}) == 1
 
 
 def _enlarged(sampler: Sampler, one: Sample, names: Sequence[str]) -> Sample | None:
