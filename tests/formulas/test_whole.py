@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from math import isqrt
+from pathlib import Path
 
 import pytest
 import torch
@@ -35,6 +36,18 @@ def test_what_int_and_roots_make_is_remembered() -> None:
     assert "int" not in globals()
     assert isqrt is math.isqrt
     assert type(int(sized(symbol("n"), 3))) is int
+
+
+def test_code_that_needs_the_type_itself_gets_it(tmp_path: Path) -> None:
+    file = tmp_path / "typed.py"
+    file.write_text(
+        "import torch\n\n"
+        "def typed(batch: int = 8, hidden: int = 16):\n"
+        "    model, rows = torch.nn.Linear(hidden, hidden), torch.zeros(batch, dtype=int)\n"
+        "    return lambda: model(torch.randn(batch, hidden))[rows.to(int)].sum().backward()\n"
+    )
+    found = symbolic(f"{file}:typed", over=["batch", "hidden"])
+    assert found.total("parameters") == parse("hidden**2 + hidden")
 
 
 def test_names_are_restored_after_an_error() -> None:

@@ -83,7 +83,7 @@ class Heads(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(batch, seq, hidden) -> the same."""
         parts = self.project(x).view(x.shape[0], x.shape[1], self.heads, self.size).transpose(1, 2)
-        mixed = (parts @ parts.transpose(-2, -1)).softmax(-1) @ parts
+        mixed: Tensor = (parts @ parts.transpose(-2, -1)).softmax(-1) @ parts
         return mixed.transpose(1, 2).reshape(x.shape)
 
 

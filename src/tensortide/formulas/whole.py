@@ -8,9 +8,11 @@ rounded: which expression it is, captures at several settings say.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import inspect
+import linecache
 import math
 import sys
 import sysconfig
@@ -84,6 +86,8 @@ _INSTEAD: dict[object, object] = {
 _MATH = types.SimpleNamespace(**{n: _INSTEAD.get(v, v) for n, v in vars(math).items() if not n.startswith("__")})
 _INSTEAD[math] = _MATH
 _BUILTIN = {"int": _Int, "round": _rounded}
+_TAKE_ANY = {"isinstance", "issubclass", "map", "defaultdict"}
+"""Functions to which a class that stands for ``int`` is as good."""
 _INSTALLED = {*sysconfig.get_paths().values(), sys.base_prefix, str(Path(__file__).parents[1])}
 
 
@@ -113,8 +117,27 @@ def _replaced(names: dict[str, Any]) -> dict[str, Any]:
     kinds = (types.ModuleType, types.BuiltinFunctionType)
     plain = {name: value for name, value in names.items() if isinstance(value, kinds) and value in _INSTEAD}
     names.update({name: _INSTEAD[value] for name, value in plain.items()})
-    names.update({name: function for name, function in _BUILTIN.items() if name not in names})
+    type_is_used = _uses_the_type(str(names.get("__file__")))
+    builtin = {name: function for name, function in _BUILTIN.items() if not (name == "int" and type_is_used)}
+    names.update({name: function for name, function in builtin.items() if name not in names})
     return plain
+
+
+@functools.cache
+def _uses_the_type(file: str) -> bool:
+    """Return whether a file of source hands ``int`` itself to a function (``dtype=int``), which may need the type."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return True
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    given = ((call.func, [*call.args, *(keyword.value for keyword in call.keywords)]) for call in calls)
+    return any(
+        isinstance(value, ast.Name) and value.id == "int"
+        for function, values in given
+        if not (isinstance(function, ast.Name) and function.id in _TAKE_ANY)
+        for value in values
+    )
 
 
 def _is_users(module: types.ModuleType) -> bool:
