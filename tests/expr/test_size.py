@@ -29,8 +29,8 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "abs": lambda a, b: abs(a) - b,
     "bits": lambda a, b: a * b.bit_length(),
     "sum": lambda a, b: sum([a, b, a]),
-    "<<": lambda a, b: a << b % 4,
-    ">>": lambda a, b: a >> b % 4,
+    "<<": lambda a, b: (a << 2) - (b << 1),
+    ">>": lambda a, b: (a >> 1) - (b >> 3),
     "round": lambda a, b: round(a / 4) - round(b / 6),
 }
 trees: st.SearchStrategy[Tree] = st.recursive(
