@@ -79,7 +79,7 @@ def shared(batch: int = 2, seq: int = 16, hidden: int = 32, layers: int = 6, gro
     ("workload", "setting"),
     [
         (stopped, {"batch": 59, "steps": 4, "limit": 6}),
-        (shared, {"batch": 3, "hidden": 383, "layers": 3}),
+        (shared, {"batch": 3, "hidden": 383, "layers": 5}),
         (shared, {"batch": 2, "seq": 37, "hidden": 786}),
     ],
 )

@@ -110,8 +110,13 @@ def test_a_division_that_must_be_exact_is_found_where_nothing_asks() -> None:
     found = symbolic(workloads.patches, over=over)
     assert (found.held, list(found.structural)) == ({}, ["layers"])
     assert [c.divisor for c in found.formulas.region if c.divisor] == [(parse("heads"), parse("hidden"))]
-    uneven = {"image": 35, "patch": 6, "hidden": 36, "heads": 3}
-    assert_formulas_hold(found, workloads.patches, uneven, {"batch": 3, "image": 64, "layers": 5})
+    for setting in ({"image": 35, "patch": 6, "hidden": 36, "heads": 3}, {"batch": 3, "image": 64, "layers": 5}):
+        truth = measured(capture(workloads.patches, hyperparameters=setting))
+        said = found.evaluate(**setting)
+        assert {name: said[name] for name in truth.keys() & said.keys()} == {
+            name: truth[name] for name in truth.keys() & said.keys()
+        }
+        assert "peak_bytes" in said
 
 
 @pytest.mark.slow

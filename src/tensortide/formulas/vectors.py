@@ -33,7 +33,7 @@ _MARGIN = 8
 _CLOSE = 4
 """Bits that an expression must be shorter than another one that fits."""
 _CLOSE_ROUNDING = 10
-"""The same of one that is rounded, of which samples say less."""
+"""Bits by which one that fits may be longer than one that is rounded, to be told from it by a sample."""
 _FIRST = 6
 """Samples among which even and odd values are asked for."""
 _ENOUGH = 12
@@ -131,9 +131,12 @@ class Solver:
         self.short = self.short or (bool(ordered) and best is None)
         if best is None:
             return None
-        close = best.bits + (_CLOSE_ROUNDING if any(map(_is_rounding, best.expr.atoms)) else _CLOSE)
-        rivals = [(best.expr, f.expr) for f in ordered if f.bits < close and f.expr != best.expr]
+        rivals = [(best.expr, f.expr) for f in ordered if f.bits < best.bits + _CLOSE and f.expr != best.expr]
         doubtful = [self._tell(one, other) for one, other in (*best.doubts, *rivals[:5])]
+        if any(map(_is_rounding, best.expr.atoms)) and len(self.points) < _ENOUGH:
+            for fit in ordered[:5]:  # one more sample each, where there are few: roundings say less
+                if fit.expr != best.expr and fit.bits < best.bits + _CLOSE_ROUNDING:
+                    self._tell(best.expr, fit.expr)
         thin = one_sided(best.expr, self.points, self._want)
         if any(doubtful) or thin or (best.free > 1 and self._all_odd(best.expr)):
             return None
