@@ -150,7 +150,7 @@ def test_a_captured_step_runs_its_views_on_the_host_alone() -> None:
     assert line.busy_ns == sum(ns for i, ns in enumerate(durations.ns) if i not in set(views))
 
 
-def test_ten_thousand_ops_take_less_than_half_a_second() -> None:
+def test_predictions_take_time_in_proportion_to_the_ops() -> None:
     def cpu_s(count: int) -> float:
         builder = Builder()
         for index in range(count):  # a tenth of them distinct, as in no real step
@@ -166,4 +166,5 @@ def test_ten_thousand_ops_take_less_than_half_a_second() -> None:
         return time.process_time() - begun
 
     cpu_s(10)  # imports, and models of the package
-    assert cpu_s(10_000) < 0.5
+    few, many = (min(cpu_s(count) for _ in range(3)) for count in (2_000, 16_000))
+    assert many < 3 * 8 * few  # 64 times where each op is compared with all others
