@@ -80,7 +80,7 @@ def products(run: harness.Run, rounds: int) -> None:
 
 
 def _product_row(each: Samples, model: Learned, known: Pool, pooled: Constants) -> harness.Row:
-    found = np.fmax(model.predict(each.columns), each.columns.compute_ns)
+    found = np.fmax(model.in_order(each.columns), each.columns.compute_ns)
     residuals = np.log(each.ns / found)
     halves = [known.of(float(ns)) for ns in found]
     low = [ns * math.exp(-half.below) for ns, half in zip(found, halves, strict=True)]
@@ -166,7 +166,7 @@ def _step_row(step: Step, models: dict[str, Learned], pools: dict[str, Pool]) ->
     for kind, model in models.items():
         works = [(work, count) for work, count in step.works if work.family in KINDS_BY_NAME[kind].families]
         found = columns([work for work, _ in works], step.device)
-        times = np.maximum(np.fmax(model.predict(found), found.compute_ns), ISSUE_NS)
+        times = np.maximum(np.fmax(model.in_order(found), found.compute_ns), ISSUE_NS)
         for (work, count), ns in zip(works, times.tolist(), strict=True):
             half = pools[kind].of(ns)
             total += Estimate.of(ns, half.below, half.above, Provenance.EXTRAPOLATED, work.family) * count

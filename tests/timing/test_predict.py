@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tensortide
-from tensortide.timing import Device, catalogue, device
+from tensortide.timelines.step import step_timeline
+from tensortide.timing import Device, catalogue, device, estimate
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.families import VIEW, works
 from tensortide.timing.intervals import LEAST, coverage, pool, quantiles
@@ -28,6 +29,17 @@ products = st.builds(product, sizes, sizes, sizes, batch=st.integers(1, 64), dty
 vectors = st.builds(
     elementwise, sizes, sizes, operands=st.integers(1, 4), family=st.sampled_from(["pointwise", "softmax", "reduction"])
 )
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> Work:
+    """Convolutions of every kind, as the products of patches and weights that they are."""
+    kind = draw(st.sampled_from(["1x1", "kxk", "depthwise"]))
+    batch = draw(st.integers(2, 512)) if kind == "depthwise" else 1
+    work = product(draw(sizes), draw(sizes), draw(sizes), batch=batch, family=f"convolution_{kind}")
+    if not draw(st.booleans()):
+        return work
+    return work._replace(family=f"convolution_backward_{kind}", matrix_flops=2 * work.matrix_flops)
 
 
 CONVOLUTION = Work(
@@ -77,6 +89,41 @@ def test_twice_the_work_takes_longer_as_often_as_on_a_device_and_never_much_less
     ratios = [ns[large] / ns[small] for small, large in pairs if large in ns]
     assert min(ratios) > 0.75
     assert sum(ratio < 1 for ratio in ratios) <= MEASURED_DROPS * len(ratios)
+
+
+FIGURES = ("memory_gbytes_per_s", "compute_units", "l2_mbytes", "tdp_watts", "fp64_tflops", "fp32_tflops",
+           "tf32_tflops", "fp16_tflops", "bf16_tflops", "fp8_tflops", "int8_tops")  # fmt: skip
+
+
+def no_worse(better: Device, lesser: Device) -> bool:
+    pairs = [(getattr(better, name), getattr(lesser, name)) for name in FIGURES]
+    alike = (better.kind, better.arch) == (lesser.kind, lesser.arch)
+    return alike and all(a == b or (None not in (a, b) and a >= b) for a, b in pairs)
+
+
+PAIRS = [(a, b) for a, b in itertools.permutations(catalogue(), 2) if no_worse(a, b)]
+
+
+def test_the_catalogue_has_pairs_in_order() -> None:
+    names = {(a.name, b.name) for a, b in PAIRS}
+    assert {("H200-SXM-141GB", "H100-SXM-80GB"), ("A100-PCIe-80GB", "A100-PCIe-40GB")} <= names
+
+
+@given(st.lists(st.one_of(products, vectors, convolutions()), min_size=1, max_size=20), st.sampled_from(PAIRS))
+def test_a_device_as_good_in_every_figure_is_never_slower(asked: list[Work], pair: tuple[Device, Device]) -> None:
+    better, lesser = (predict(asked, each) for each in pair)
+    for mine, other in zip(better, lesser, strict=True):
+        if Provenance.UNKNOWN not in (mine.provenance, other.provenance):
+            assert mine.ns <= other.ns * (1 + 1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt2", "resnet50"])
+def test_no_step_is_slower_on_an_h200_than_on_an_h100(name: str) -> None:
+    graph = tensortide.capture(name)
+    for on in itertools.pairwise((device("H200-SXM-141GB"), H100, device("H100-PCIe-80GB"))):
+        better, lesser = (step_timeline(graph, estimate(graph, each), each).makespan_ns for each in on)
+        assert better <= lesser
 
 
 def test_a_faster_device_of_one_family_takes_less() -> None:

@@ -59,7 +59,8 @@ def predict(works: Sequence[Work], device: Device) -> list[Prediction]:
 
     A GPU's products, convolutions, pointwise ops, normalizations and softmaxes are predicted by learned corrections,
     everything else by three constants of its family; a CPU by its ceilings. No prediction is below the arithmetic at
-    peak, nor below the bytes at full bandwidth if they do not fit into the last-level cache.
+    peak, nor below the bytes at full bandwidth if they do not fit into the last-level cache; none is above that for a
+    lesser device of the same architecture.
     """
     import numpy as np
 
@@ -74,7 +75,7 @@ def predict(works: Sequence[Work], device: Device) -> list[Prediction]:
         if rows:
             marked = np.zeros(len(works), bool)
             marked[rows] = True
-            ns[marked] = learned.shipped(kind.name).predict(table.where(marked))
+            ns[marked] = learned.shipped(kind.name).in_order(table.where(marked))
             for i in rows:
                 models[i] = kind.name
     ns = clipped(ns, table)

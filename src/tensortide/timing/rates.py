@@ -75,6 +75,11 @@ class Columns(NamedTuple):
         """Whether the bytes fit into the last-level cache, and so may move faster than memory does."""
         return self.nbytes <= CACHED * last_level_bytes(self.device)
 
+    def on(self, device: Device) -> Columns:
+        """The same works on another ``device``."""
+        peak, compute_ns, memory_ns = _least(device, self.dtypes, self.matrix_flops, self.vector_flops, self.nbytes)
+        return self._replace(device=device, peak=peak, compute_ns=compute_ns, memory_ns=memory_ns)
+
     def where(self, kept: NDArray[np.bool_]) -> Columns:
         """The works that ``kept`` marks."""
         import numpy as np
@@ -104,8 +109,8 @@ def columns(works: Sequence[Work], device: Device) -> Columns:
     matrix, other, nbytes = (
         np.array([(w.matrix_flops, w.vector_flops, w.nbytes) for w in works], float).reshape(-1, 3).T
     )
-    rates = {dtype: _rates(device, dtype) for dtype in set(dtypes)}
-    peak, vector, item = np.array([rates[dtype] for dtype in dtypes], float).reshape(-1, 3).T
+    peak, compute_ns, memory_ns = _least(device, dtypes, matrix, other, nbytes)
+    items = {dtype: item_bytes(dtype) for dtype in set(dtypes)}
     return Columns(
         device=device,
         families=tuple(work.family for work in works),
@@ -114,11 +119,23 @@ def columns(works: Sequence[Work], device: Device) -> Columns:
         vector_flops=other,
         nbytes=nbytes,
         dims=np.array([work.dims for work in works], float).reshape(-1, 4),
-        item=item,
+        item=np.array([items[dtype] for dtype in dtypes], float),
         peak=peak,
-        compute_ns=_divided(matrix, peak) + _divided(other, vector),
-        memory_ns=nbytes / device.memory_gbytes_per_s,
+        compute_ns=compute_ns,
+        memory_ns=memory_ns,
     )
+
+
+def _least(
+    device: Device, dtypes: Sequence[str], matrix: Floats, other: Floats, nbytes: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Matrix rates in FLOP per nanosecond, least times of the arithmetic and of the bytes."""
+    import numpy as np
+
+    rates = {dtype: _rates(device, dtype) for dtype in set(dtypes)}
+    peak, vector = np.array([rates[dtype] for dtype in dtypes], float).reshape(-1, 2).T
+    compute_ns = _divided(matrix, peak) + _divided(other, vector)
+    return peak, compute_ns, nbytes / device.memory_gbytes_per_s
 
 
 def _divided(work: Floats, rate: Floats) -> Floats:
@@ -129,7 +146,7 @@ def _divided(work: Floats, rate: Floats) -> Floats:
     return found
 
 
-def _rates(device: Device, dtype: str) -> tuple[float, float, float]:
-    """FLOP per nanosecond of products and of the rest (NaN: unknown), bytes of an element."""
+def _rates(device: Device, dtype: str) -> tuple[float, float]:
+    """FLOP per nanosecond of products and of the rest; NaN: unknown."""
     matrix, vector = matrix_tflops(device, dtype), vector_tflops(device, dtype)
-    return 1000 * matrix if matrix else math.nan, 1000 * vector if vector else math.nan, item_bytes(dtype)
+    return 1000 * matrix if matrix else math.nan, 1000 * vector if vector else math.nan

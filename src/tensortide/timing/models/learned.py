@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from tensortide.timing.models.domain import Domain
+from tensortide.timing.models.ordered import ordered
 from tensortide.timing.models.tiles import matrix_features, patch_features
 from tensortide.timing.models.trees import Trees
 from tensortide.timing.models.vectors import FAMILIES, vector_features
@@ -63,6 +64,10 @@ class Learned(msgspec.Struct, frozen=True):
         features, bound = kind.features(columns)
         found: Floats = (bound + kind.launch_ns) * np.exp(self.trees.predict(features))
         return found
+
+    def in_order(self, columns: Columns) -> Floats:
+        """``predict``, never more than for a lesser device of the same architecture."""
+        return ordered(lambda device: self.predict(columns.on(device)), columns.device, self.domain.devices)
 
 
 KINDS_BY_NAME = {kind.name: kind for kind in KINDS}
