@@ -67,7 +67,19 @@ class Learned(msgspec.Struct, frozen=True):
 
     def in_order(self, columns: Columns) -> Floats:
         """``predict``, never more than for a lesser device of the same architecture."""
-        return ordered(lambda device: self.predict(columns.on(device)), columns.device, self.domain.devices)
+        return ordered(lambda device: self._known(columns.on(device)), columns.device, self.domain.devices)
+
+    def _known(self, columns: Columns) -> Floats:
+        """``predict``; NaN for works in a dtype whose rate the device's row does not have."""
+        import numpy as np
+
+        known = ~np.isnan(columns.compute_ns)
+        if known.all():
+            return self.predict(columns)
+        found = np.full(len(known), np.nan)
+        if known.any():
+            found[known] = self.predict(columns.where(known))
+        return found
 
 
 KINDS_BY_NAME = {kind.name: kind for kind in KINDS}
