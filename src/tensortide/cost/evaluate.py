@@ -24,7 +24,7 @@ DEFAULT = "default rule: 1 per output element of a pointwise op"
 _RULE_FAILURES = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, TensortideError)
 
 
-class OpCost(msgspec.Struct, frozen=True):
+class OpCost(msgspec.Struct, frozen=True, gc=False):
     """The cost of one op and where it comes from. An unknown op has no ``cost``; ``nbytes`` is its interface's."""
 
     cost: Cost | None

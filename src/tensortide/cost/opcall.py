@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from tensortide.errors import TensortideError
 from tensortide.graph.model import Call, OpView, Tensor, count_slots, fill
 
 
+@functools.cache
 def qualified(name: str) -> str:
     """``aten::add.Tensor`` for the graph's ``aten.add.Tensor``, ``aten::add`` for ``aten.add.default``."""
     namespace, _, rest = name.partition(".")

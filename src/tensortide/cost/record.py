@@ -11,7 +11,7 @@ ALL = -1
 """Default of ``active_macs``: every multiply-accumulate is active."""
 
 
-class Cost(msgspec.Struct, frozen=True, kw_only=True):
+class Cost(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Cost of an op: exact integers, or a bound or convention where ``exact`` is false and ``reason`` says why.
 
     ``macs`` are the multiply-accumulates of products with dense operands; ``active_macs`` those that remain after

@@ -302,12 +302,12 @@ class OpView:
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         tensors = self.graph.tensors
-        return tuple(tensors[i] for i in self.op.inputs)
+        return tuple([tensors[i] for i in self.op.inputs])
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
         tensors = self.graph.tensors
-        return tuple(tensors[i] for i in self.op.outputs)
+        return tuple([tensors[i] for i in self.op.outputs])
 
     @property
     def arguments(self) -> dict[str, object]:

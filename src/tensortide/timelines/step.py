@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from tensortide.graph.model import Graph, OpView
+from tensortide.graph.model import Graph
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.timeline import Timeline, timeline
 from tensortide.timing.catalogue import Device
@@ -80,7 +81,7 @@ class StepTimeline(Timeline):
     def _events(self) -> Events:
         import numpy as np
 
-        issued, started, ended = (np.array(column, np.int64) for column in walk(self.clocks, self.host))
+        issued, started, ended = walk(self.clocks, self.host)
         resident = timeline(self.recorded, device=self.device).resident
         ops = np.arange(len(self.recorded))
         runs: tuple[Ints, ...] = (0 * ops + Kind.RUN, ops, 0 * ops, started, ended, resident)
@@ -104,28 +105,33 @@ def step_timeline(graph: Graph, durations: Durations, device: Device, launch: La
     return StepTimeline(graph, _clocks(graph, durations, host, name), total(durations, range(len(graph))), host, name)
 
 
-def walk(clocks: Clocks, host: Host) -> tuple[list[int], list[int], list[int]]:
+def walk(clocks: Clocks, host: Host) -> tuple[Ints, Ints, Ints]:
     """When each op has been issued, starts and ends."""
+    import numpy as np
+
+    own, device = (np.array(column, np.int64) for column in (clocks.host, clocks.device))
+    taken = device + np.rint(device * host.overhead).astype(np.int64)
+    issued, started = np.zeros_like(own), np.zeros_like(own)
     issuing = running = 0
-    issued, started, ended = list[int](), list[int](), list[int]()
-    for own, ns, waits in zip(*clocks, strict=True):
-        issuing += own
-        start = max(issuing, running) if host.issue_ns else running
-        running = start + ns
-        issued.append(issuing)
-        started.append(start)
-        ended.append(running)
-        running += round(ns * host.overhead)
-        if waits:
-            issuing = max(issuing, running)
-    return issued, started, ended
+    ends = [index + 1 for index, waits in enumerate(clocks.waits) if waits]
+    for begin, end in itertools.pairwise([0, *ends, len(own)]):  # the host waits at the end of each but the last
+        if begin == end:
+            continue
+        part = slice(begin, end)
+        issued[part] = issuing + np.cumsum(own[part])
+        before = np.cumsum(taken[part]) - taken[part]
+        ready = issued[part] - before if host.issue_ns else np.full(end - begin, running)
+        started[part] = before + np.maximum.accumulate(np.maximum(ready, running))
+        running = int(started[end - 1] + taken[end - 1])
+        issuing = max(int(issued[end - 1]), running)
+    return issued, started, started + device
 
 
 def _clocks(graph: Graph, durations: Durations, host: Host, name: str) -> Clocks:
     """The device's part is that of the durations, but for ops that launch nothing there: views, and ops on the CPU."""
     if not host.issue_ns:
         return Clocks((0,) * len(graph), durations.ns, (False,) * len(graph))
-    facts = [_facts(op) for op in graph]  # whether it is a view, reads a value, and its devices
+    facts = _facts(graph)
     there = [not view and (name in devices or not devices) for view, _, devices in facts]
     waits = [
         ran and (reads or (len(devices) > 1 and "cpu" in devices))
@@ -137,11 +143,14 @@ def _clocks(graph: Graph, durations: Durations, host: Host, name: str) -> Clocks
     return Clocks(issue, [ns * ran for ns, ran in zip(durations.ns, there, strict=True)], waits)
 
 
-def _facts(op: OpView) -> tuple[bool, bool, frozenset[str]]:
-    storages = op.graph.storages
-    written = {storages[tensor.storage].device for tensor in op.outputs}
-    devices = written | {storages[tensor.storage].device for tensor in op.inputs}
-    return op.is_view, not _READS_VALUE.isdisjoint(op.call.tags), frozenset(devices)
+def _facts(graph: Graph) -> list[tuple[bool, bool, frozenset[str]]]:
+    """Whether each op is a view and reads a value, and its devices."""
+    reads = [not _READS_VALUE.isdisjoint(call.tags) for call in graph.calls]
+    places = [graph.storages[tensor.storage].device for tensor in graph.tensors]
+    return [
+        (view.is_view, reads[op.call], frozenset([places[tensor] for tensor in op.inputs + op.outputs]))
+        for view, op in zip(graph, graph.ops, strict=True)
+    ]
 
 
 def _view_ns(durations: Durations, op: int) -> int:
@@ -170,5 +179,6 @@ def _with_interval(line: StepTimeline, ops: Estimate) -> Estimate:
 def walk_end(clocks: Clocks, host: Host) -> int:
     """When the step is over: for the device and for the host."""
     issued, _, ended = walk(clocks, host)
-    tail = round(clocks.device[-1] * host.overhead) if ended else 0
-    return max(issued[-1], ended[-1] + tail) if ended else 0
+    if not len(ended):
+        return 0
+    return int(max(issued[-1], ended[-1] + round(clocks.device[-1] * host.overhead)))

@@ -110,7 +110,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         return (self.min_ns, self.p90_ns, self.samples, self.wall_ns, self.thread_ns)
 
 
-class ForecastRow(msgspec.Struct, frozen=True):
+class ForecastRow(msgspec.Struct, frozen=True, gc=False):
     """One predicted Work: its family, the half-widths of its 80 % interval in natural logarithms, its provenance, the
     model that predicted it, and what bounds it."""
 

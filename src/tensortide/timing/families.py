@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Hashable
+import operator
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from tensortide.cost import Cost, OpCost, Resolver, count
@@ -54,14 +55,18 @@ def _attention(op: OpView) -> Dimensions:
     return math.prod(query[:-2]), query[-2], key[-2], query[-1]
 
 
+_first = operator.itemgetter(0)
+
+
 def _rows(op: OpView) -> Dimensions:
     """Rows and columns of the largest tensor, and how many operands have as many elements as the result."""
-    largest = max((*op.outputs, *op.inputs), key=lambda tensor: tensor.numel, default=None)
-    if largest is None or not largest.numel:
+    inputs = [(int(tensor.numel), tensor.shape) for tensor in op.inputs]
+    outputs = [(int(tensor.numel), tensor.shape) for tensor in op.outputs]
+    count, shape = max((*outputs, *inputs), key=_first, default=(0, ()))
+    if not count:
         return 1, 1, 1, 1
-    columns = int(largest.shape[-1]) if largest.shape else 1
-    operands = sum(tensor.numel >= largest.numel for tensor in op.inputs)
-    return 1, int(largest.numel) // columns, columns, max(1, operands)
+    columns = int(shape[-1]) if shape else 1
+    return 1, count // columns, columns, max(1, sum(numel >= count for numel, _ in inputs))
 
 
 class Family(NamedTuple):
@@ -98,17 +103,16 @@ _SHAPE_FAILURES = (IndexError, ValueError, TypeError, ZeroDivisionError)
 
 def works(graph: Graph, resolver: Resolver | None = None) -> tuple[list[Work], list[int]]:
     """The distinct Works of ``graph``, and the place among them of each op's."""
-    shapes = [(t.dtype, _sizes(t)) for t in graph.tensors]
-    places: dict[Hashable, int] = {}
-    found: list[Work] = []
+    costs = count(graph, resolver=resolver).costs
+    places: dict[Work, int] = {}
+    known: dict[int, int] = {}  # ops of one call and the same shapes share their cost
     index: list[int] = []
-    for op, cost in zip(graph, count(graph, resolver=resolver).costs, strict=True):
-        key = (op.op.call, id(cost), *(tuple(shapes[t] for t in side) for side in (op.op.inputs, op.op.outputs)))
-        if key not in places:
-            places[key] = len(found)
-            found.append(work_of(op, cost))
-        index.append(places[key])
-    return found, index
+    for op, cost in zip(graph, costs, strict=True):
+        place = known.get(id(cost))
+        if place is None:
+            place = known[id(cost)] = places.setdefault(work_of(op, cost), len(places))
+        index.append(place)
+    return list(places), index
 
 
 def work_of(op: OpView, cost: OpCost) -> Work:
@@ -138,12 +142,16 @@ def _placed(op: OpView, cost: Cost) -> tuple[str, Dimensions]:
 
 
 def _family(op: OpView, cost: Cost) -> tuple[str, Dims]:
-    base = qualified(op.name).partition("::")[2].partition(".")[0]
+    return _recorded(op.name) or (_kind(op, cost), _rows)
+
+
+@functools.cache
+def _recorded(op: str) -> tuple[str, Dims] | None:
+    """Family and dimensions of ``op``, as recorded, by its name alone."""
+    base = qualified(op).partition("::")[2].partition(".")[0]
     name = base if base.endswith("__") else base.removesuffix("_")
     found = named(name)
-    if found is None:
-        return _kind(op, cost), _rows
-    return found.name + "_backward" * ("backward" in name), found.dims
+    return None if found is None else (found.name + "_backward" * ("backward" in name), found.dims)
 
 
 @functools.cache
@@ -182,8 +190,11 @@ def compute_dtype(tensors: tuple[Tensor, ...]) -> str:
 
     If it has none, of its largest operand.
     """
+    dtypes = {tensor.dtype for tensor in tensors}
+    if len(dtypes) < 2:
+        return min(dtypes, default="float32")
     floats = [t for t in tensors if t.dtype.startswith(_FLOATS)]
-    return max(floats or tensors, key=lambda tensor: tensor.numel).dtype if tensors else "float32"
+    return max(floats or tensors, key=lambda tensor: tensor.numel).dtype
 
 
 _FLOATS = ("float", "bfloat", "complex")
