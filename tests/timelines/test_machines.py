@@ -144,3 +144,20 @@ def test_a_step_with_collectives_of_its_own_exchanges_these_and_no_more() -> Non
 def test_a_device_is_faster_than_one_with_less_of_everything(graph: Graph) -> None:
     fast, slow = device("H100-SXM-80GB"), device("A100-SXM-40GB")
     assert step_on(graph, machines(fast.name)).step().time_ns < step_on(graph, machines(slow.name)).step().time_ns
+
+
+@pytest.mark.parametrize(
+    ("better", "lesser", "said"),
+    [
+        ("H200-SXM-141GB", "H100-SXM-80GB", "so it is not slower"),
+        ("H200-SXM-141GB", "RTX PRO 6000 Server", "their intervals"),
+        ("2xh200-sxm-141gb", "2xh100-sxm-80gb", "their intervals"),
+    ],
+)
+def test_a_device_as_good_in_every_figure_is_said_not_to_be_slower(
+    graph: Graph, better: str, lesser: str, said: str
+) -> None:
+    found = section(Step(graph), [step_on(graph, machines(name)) for name in (better, lesser)])
+    verdict = str(getattr(found.blocks[0], "text", ""))
+    assert said in verdict
+    assert ("not slower" in verdict) == (said == "so it is not slower")

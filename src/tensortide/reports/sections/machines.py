@@ -17,6 +17,7 @@ from tensortide.timelines.step import ISSUE_NS
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimates import Bound, Estimate, Provenance
 from tensortide.timing.families import compute_dtype
+from tensortide.timing.models.ordered import at_least
 from tensortide.timing.totals import by_bound, total
 from tensortide.units import format_bytes, format_seconds
 
@@ -65,7 +66,13 @@ def _verdict(found: Sequence[MachineStep]) -> Iterator[Note]:
     best, second = ranked[:2]
     ratio = second.step().time_ns / second.machines.size / (best.step().time_ns / best.machines.size)
     apart = best.step().high_ns / best.machines.size < second.step().low_ns / second.machines.size
-    settled = "their intervals do not overlap" if apart else "their intervals overlap, so this is not settled"
+    alone = best.machines.size == second.machines.size == 1
+    if apart:
+        settled = "their intervals do not overlap"
+    elif alone and at_least(best.machines.device, second.machines.device):
+        settled = "it is as good in every figure, so it is not slower; their intervals overlap, so by how much is open"
+    else:
+        settled = "their intervals overlap, so this is not settled"
     text = f"{best.machines} does {ratio:.2f} times the work of {second.machines} in the same time; {settled}."
     yield Note(text=text, kind="verdict")
 
