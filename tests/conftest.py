@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,14 @@ def in_ci() -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set how hard hypothesis searches. No deadlines: a busy machine is not a bug."""
+    """Set how hard hypothesis searches. No deadlines: a busy machine is not a bug.
+
+    Signals that whoever started the tests ignores (a shell's background job, nohup) act as usual here and in the
+    processes that tests start.
+    """
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
     examples = THOROUGH if "property" in config.option.markexpr else 30
     hypothesis.settings.register_profile(
         "tests", deadline=None, max_examples=examples, derandomize=in_ci(), print_blob=in_ci()

@@ -110,7 +110,11 @@ def test_the_version_counts_to_its_minor_number_and_threads_on_a_cpu() -> None:
     assert software_of(Platform(device="cuda", name="x")) == ""
 
 
-@pytest.mark.parametrize("content", [b"", b"junk", gzip.compress(b"a,b\n"), gzip.compress(b"\xff")])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"junk", gzip.compress(b"a,b\n", mtime=0), gzip.compress(b"\xff", mtime=0)],
+    ids=["empty", "junk", "no fields", "not text"],
+)
 def test_a_damaged_store_is_one_error_and_replaces_nothing(graph: Graph, content: bytes, tmp_path: Path) -> None:
     path = path_of(T4.name, TORCH, tmp_path)
     remember(graph, measured(graph), T4.name, store=tmp_path)
