@@ -192,7 +192,7 @@ def test_one_machine_shows_its_step_and_every_op_with_an_interval(folder: Path) 
 def test_measured_times_that_are_remembered_are_taken_for_the_same_calls(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TENSORTIDE_SAMPLES", str(tmp_path / "store"))
+    monkeypatch.setenv("TENSORTIDE_MEASURED", str(tmp_path / "store"))
     target = str(folder / "small.tide")
     calls = [{"ph": "X", "cat": "cpu_op", "name": "aten::addmm", "ts": 1, "dur": 9, "pid": 1, "tid": 1}]
     calls.append({"ph": "X", "cat": "cuda_runtime", "name": "launch", "ts": 2, "dur": 1, "pid": 1, "tid": 1})

@@ -15,8 +15,8 @@ from tensortide.timelines import diff, timeline
 from tensortide.timelines.events import Kind
 from tensortide.timelines.step import CPU_OVERHEAD, ISSUE_NS, Clocks, Host, step_timeline, walk, walk_end
 from tensortide.timing import Device, Durations, device, estimate, identity
-from tensortide.timing.durations import Forecast, ForecastRow
 from tensortide.timing.estimates import Provenance
+from tensortide.timing.forecast import Forecast, ForecastRow
 from tests.graphs import Builder
 
 H100 = device("H100-SXM-80GB")

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from tensortide.errors import GraphError, GraphFileError, OutputError
 from tensortide.graph import Graph, Role
 from tensortide.timing import Durations, Measurement, beside, identity, load_durations, save_durations
+from tensortide.timing.estimates import Provenance
+from tensortide.timing.forecast import Forecast, ForecastRow
 from tests.graphs import Builder, graphs
 
 
@@ -73,7 +75,7 @@ def test_a_file_gives_back_what_was_saved(
 
 def test_the_file_says_what_it_is(tmp_path: Path) -> None:
     written = json.loads(save_durations(of(chain()), tmp_path / "d.json").read_text())
-    assert (written["format"], written["version"]) == ("tensortide durations", 3)
+    assert (written["format"], written["version"]) == ("tensortide durations", 4)
     assert written["durations"]["ns"] == [100, 101]
 
 
@@ -89,7 +91,7 @@ def changed(tmp_path: Path, **changes: object) -> Path:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 4}, "has durations format 4; this release reads 1 and 2 and 3"),
+        ({"version": 5}, "has durations format 5; this release reads 1 and 2 and 3 and 4"),
         ({"kind": "guessed"}, r"does not hold valid durations: .*guessed"),
         ({"ns": [100, -1]}, "does not hold valid durations"),
         ({"ns": [100, 1.5]}, "does not hold valid durations"),
@@ -110,6 +112,23 @@ def test_files_of_version_1_are_read(tmp_path: Path) -> None:
     del content["durations"]["measurement"]
     path.write_text(json.dumps(content))
     assert load_durations(path, chain()) == of(chain())
+
+
+def test_provenances_of_version_3_mean_what_they_meant(tmp_path: Path) -> None:
+    rows = tuple(ForecastRow("mm", 0.1, 0.1, kind, "mm", "compute") for kind in Provenance)
+    saved = msgspec.structs.replace(of(chain()), forecast=Forecast(rows, (0, 1)))
+    path = save_durations(saved, tmp_path / "d.json")
+    assert load_durations(path, chain()) == saved
+    content = json.loads(path.read_text()) | {"version": 3}
+    before = ["measured", "interpolated", "extrapolated", "physics only", "unknown"]
+    content["durations"]["forecast"]["rows"] = [
+        {"family": "mm", "below": 0.1, "above": 0.1, "provenance": number, "model": "mm", "bound": "compute"}
+        for number in range(len(before))
+    ]
+    path.write_text(json.dumps(content))
+    found = load_durations(path, chain()).forecast
+    assert found is not None
+    assert [str(row.provenance) for row in found.rows] == before
 
 
 def test_how_they_were_measured_is_kept(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from tensortide.errors import GraphFileError
 from tensortide.graph import Graph
 from tensortide.timing import Durations, Measurement, Platform, device, estimate, identity
 from tensortide.timing.estimates import Provenance
-from tensortide.timing.samples import ALONE, key_of, path_of, read_rows, recall, remember, software_of
+from tensortide.timing.samples import ALONE, SUFFIX, key_of, read_rows, recall, remember
+from tensortide.timing.store import path_of, software_of
 
 T4 = device("T4")
 TORCH = "torch 2.13"
@@ -95,7 +96,7 @@ def test_measurements_are_appended_and_their_median_counts(tmp_path: Path) -> No
     for factor in (1, 3, 2):
         ns = tuple(factor * t for t in first.ns)
         remember(graph, msgspec.structs.replace(first, ns=ns), T4.name, store=tmp_path)
-    path = path_of(T4.name, TORCH, tmp_path)
+    path = path_of(T4.name, TORCH, SUFFIX, tmp_path)
     assert len(read_rows(path)) % 3 == 0
     found = recall(graph, estimate(graph, T4), T4.name, TORCH, store=tmp_path)
     convolution = next(op.index for op in graph if op.name == "aten.convolution.default")
@@ -116,7 +117,7 @@ def test_the_version_counts_to_its_minor_number_and_threads_on_a_cpu() -> None:
     ids=["empty", "junk", "no fields", "not text"],
 )
 def test_a_damaged_store_is_one_error_and_replaces_nothing(graph: Graph, content: bytes, tmp_path: Path) -> None:
-    path = path_of(T4.name, TORCH, tmp_path)
+    path = path_of(T4.name, TORCH, SUFFIX, tmp_path)
     remember(graph, measured(graph), T4.name, store=tmp_path)
     cut = gzip.compress(gzip.decompress(path.read_bytes())[:-9])
     for data in (content, cut):

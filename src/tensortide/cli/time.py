@@ -40,7 +40,8 @@ from tensortide.timelines.machines import Machines, MachineStep
 from tensortide.timelines.step import Launch, step_timeline
 from tensortide.timing import DEFAULT, device, estimate, load_durations, save_durations
 from tensortide.timing.durations import SUFFIX, times_of
-from tensortide.timing.samples import installed_software, recall, remember
+from tensortide.timing.samples import recall, remember
+from tensortide.timing.store import installed_software
 from tensortide.write import check_writable
 
 if TYPE_CHECKING:

@@ -19,10 +19,11 @@ from tensortide.timelines.data_parallel import Exchange, gradient_exchange, reco
 from tensortide.timelines.step import Launch, StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device, meant
 from tensortide.timing.collectives import Cluster, cluster
-from tensortide.timing.durations import Durations, Forecast, ForecastRow
+from tensortide.timing.durations import Durations
 from tensortide.timing.estimate import estimate
 from tensortide.timing.estimates import Estimate, Provenance
 from tensortide.timing.families import compute_dtype
+from tensortide.timing.forecast import Forecast, ForecastRow
 from tensortide.timing.rates import matrix_tflops
 
 PER_NODE = 8

@@ -15,7 +15,7 @@ import msgspec
 from tensortide.errors import GraphError, GraphFileError
 from tensortide.graph.file import SUFFIX as GRAPH_SUFFIX
 from tensortide.graph.model import Graph
-from tensortide.timing.estimates import UNKNOWN, Bound, Estimate, Provenance
+from tensortide.timing.forecast import Forecast, renumbered
 from tensortide.versioned import Format
 from tensortide.write import write_file
 
@@ -110,38 +110,9 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         return (self.min_ns, self.p90_ns, self.samples, self.wall_ns, self.thread_ns)
 
 
-class ForecastRow(msgspec.Struct, frozen=True, gc=False):
-    """One predicted Work: its family, the half-widths of its 80 % interval in natural logarithms, its provenance, the
-    model that predicted it, and what bounds it."""
-
-    family: str
-    below: float
-    above: float
-    provenance: Provenance
-    model: str
-    bound: Bound
-
-    @property
-    def common(self) -> str:
-        """The ops whose errors are common to this one: those of its family, if its constants were fitted on the device;
-        on another device all that the same rate bounds."""
-        return self.family if self.provenance < Provenance.EXTRAPOLATED else self.bound
-
-    def estimate(self, ns: float) -> Estimate:
-        """The time ``ns`` of one run, with its interval."""
-        if self.provenance is Provenance.UNKNOWN:
-            return UNKNOWN
-        return Estimate.of(ns, self.below, self.above, self.provenance, self.common)
-
-
-class Forecast(msgspec.Struct, frozen=True):
-    """Rows of distinct Works, and for each op of the graph the ``index`` of its row."""
-
-    rows: tuple[ForecastRow, ...]
-    index: Counts
-
-
-FORMAT = Format("durations", "tensortide durations", (1, 2, 3), GraphFileError, "make it again")
+FORMAT = Format("durations", "tensortide durations", (1, 2, 3, 4), GraphFileError, "make it again")
+_BEFORE_CALIBRATED = 3
+"""The last version whose provenances had other numbers."""
 SUFFIX = ".durations.json"
 
 
@@ -214,7 +185,10 @@ def load_durations(path: str | os.PathLike[str], graph: Graph | None = None) -> 
     Raises:
         GraphFileError: the file is missing, foreign, damaged or of another version, or of another graph.
     """
-    durations = FORMAT.load(path, _File).durations
+    file = FORMAT.load(path, _File)
+    durations = file.durations
+    if durations.forecast is not None and file.version <= _BEFORE_CALIBRATED:
+        durations = msgspec.structs.replace(durations, forecast=renumbered(durations.forecast))
     FORMAT.decode(path, lambda: _check_columns(durations))
     if graph is not None:
         try:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from tensortide.cost import Resolver
 from tensortide.graph.model import Graph
 from tensortide.timing.catalogue import Device
-from tensortide.timing.durations import Durations, Forecast, ForecastRow, identity
+from tensortide.timing.durations import Durations, identity
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.families import works
+from tensortide.timing.forecast import Forecast, ForecastRow
 from tensortide.timing.models.constants import UNCALIBRATED
 from tensortide.timing.models.tiles import LOW_POWER_WATTS
 from tensortide.timing.predict import Prediction, predict

@@ -15,16 +15,18 @@ K = TypeVar("K", bound=Hashable)
 class Provenance(enum.IntEnum):
     """What a predicted time rests on, the surest first.
 
-    ``MEASURED``: this op at these shapes, on this device and software. ``INTERPOLATED``: its family was measured on
-    this device and dtype, and the op lies within the measured range. ``EXTRAPOLATED``: constants of other devices or
+    ``MEASURED``: this op at these shapes, on this device and software. ``CALIBRATED``: constants of its family were
+    fitted on this very machine and software, and the op lies within the measured range. ``INTERPOLATED``: the same of
+    another machine with this device. ``EXTRAPOLATED``: constants of other devices or
     families, or outside the range. ``PHYSICS``: peak rates of the datasheet alone. ``UNKNOWN``: no rule prices the op.
     """
 
     MEASURED = 0
-    INTERPOLATED = 1
-    EXTRAPOLATED = 2
-    PHYSICS = 3
-    UNKNOWN = 4
+    CALIBRATED = 1
+    INTERPOLATED = 2
+    EXTRAPOLATED = 3
+    PHYSICS = 4
+    UNKNOWN = 5
 
     def __str__(self) -> str:
         return "physics only" if self is Provenance.PHYSICS else self.name.lower()

@@ -1,7 +1,6 @@
 """Measured times of ops by their exact call, kept by device and software: the surest time of the same call later.
 
-A file of the store is a gzipped CSV table of one device and one software, to which measurements append rows. The store
-is the folder ``samples`` of the user's cache, or ``TENSORTIDE_SAMPLES``.
+A file of the store is a gzipped CSV table of one device and one software, to which measurements append rows.
 """
 
 from __future__ import annotations
@@ -9,10 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-import importlib.metadata
 import io
-import os
-import re
 import statistics
 import zlib
 from collections import defaultdict
@@ -25,10 +21,14 @@ import msgspec
 from tensortide.cost import Resolver, count
 from tensortide.errors import GraphFileError
 from tensortide.graph.model import Graph, OpView, Tensor
-from tensortide.timing.durations import Durations, Forecast, ForecastRow, Platform
+from tensortide.timing.durations import Durations
 from tensortide.timing.estimates import Provenance
+from tensortide.timing.forecast import Forecast, ForecastRow
 from tensortide.timing.intervals import FLOOR, FLOOR_MEASURED
+from tensortide.timing.store import path_of, paths_of, software_of
 from tensortide.write import write_file
+
+SUFFIX = ".csv.gz"
 
 LEAST = 3
 """Times that a call was measured, at least, for its stored time to count as measured."""
@@ -71,36 +71,6 @@ _KEY = ("op", "overload", "dtype", "in_shapes", "in_strides", "out_shapes", "att
 _NUMBERS = ("t_med_ns", "t_min_ns", "t_p90_ns", "n")
 
 
-def folder() -> Path:
-    """The folder of the store."""
-    named = os.environ.get("TENSORTIDE_SAMPLES")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(named) if named else cache / "tensortide" / "samples"
-
-
-def software_of(machine: Platform) -> str:
-    """The software that a measurement ran on, to its minor version, and the threads; empty if unknown."""
-    version = machine.versions.get("torch", "")
-    found = re.match(r"\d+\.\d+", version)
-    threads = f" {machine.threads} threads" if machine.device == "cpu" and machine.threads else ""
-    return f"torch {found[0]}{threads}" if found else ""
-
-
-def installed_software() -> str | None:
-    """The software of this process, for an accelerator; None without PyTorch, which is not imported."""
-    try:
-        version = importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    return software_of(Platform(device="accelerator", name="", versions={"torch": version}))
-
-
-def path_of(device: str, software: str, store: Path | None = None) -> Path:
-    """The file of a device and a software."""
-    names = (re.sub(r"[^\w.+-]+", "_", name).strip("_") for name in (device, software or "unknown software"))
-    return (store or folder()) / f"{'--'.join(names)}.csv.gz"
-
-
 # -- writing ----------------------------------------------------------------------------------------
 
 
@@ -115,7 +85,7 @@ def remember(
     durations.check(graph)
     if found is None or len(found.stand_ins) == len(graph):
         raise GraphFileError(f"nothing was measured: {durations.source}")
-    path = path_of(device, "" if found.machine is None else software_of(found.machine), store)
+    path = path_of(device, "" if found.machine is None else software_of(found.machine), SUFFIX, store)
     rows = [*(read_rows(path) if path.is_file() else ()), *_rows(graph, durations, resolver)]
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows([Row._fields, *rows])
@@ -229,10 +199,8 @@ def _measured(row: ForecastRow, half: float) -> ForecastRow:
 
 def _known(device: str, software: str | None, store: Path | None) -> dict[Key, tuple[int, float]]:
     """Time and half-width of each call that is stored of ``device``: times of this software before those of others."""
-    start = path_of(device, "", store).name.partition("--")[0]
-    place = store or folder()
-    files = sorted(place.glob(f"{start}--*.csv.gz"), key=lambda file: -file.stat().st_mtime) if place.is_dir() else []
-    own = path_of(device, software, store) if software else None
+    files = paths_of(device, SUFFIX, store)
+    own = path_of(device, software, SUFFIX, store) if software else None
     result: dict[Key, tuple[int, float]] = {}
     for file in sorted(files, key=lambda file: file != own):
         for key, rows in _by_call(read_rows(file)).items():

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from tensortide.timing.durations import Durations, ForecastRow
+from tensortide.timing.durations import Durations
 from tensortide.timing.estimates import Bound, Estimate, Provenance
+from tensortide.timing.forecast import ForecastRow
 from tensortide.timing.intervals import FLOOR_MEASURED
 
 

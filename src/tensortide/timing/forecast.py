@@ -1,0 +1,55 @@
+"""Forecast: the rows that predicted durations rest on, each with its interval and its provenance."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from tensortide.timing.estimates import UNKNOWN, Bound, Estimate, Provenance
+
+
+class ForecastRow(msgspec.Struct, frozen=True, gc=False):
+    """One predicted Work: its family, the half-widths of its 80 % interval in natural logarithms, its provenance, the
+    model that predicted it, and what bounds it."""
+
+    family: str
+    below: float
+    above: float
+    provenance: Provenance
+    model: str
+    bound: Bound
+
+    @property
+    def common(self) -> str:
+        """The ops whose errors are common to this one: those of its family, if its constants were fitted on the device;
+        on another device all that the same rate bounds."""
+        return self.family if self.provenance < Provenance.EXTRAPOLATED else self.bound
+
+    def estimate(self, ns: float) -> Estimate:
+        """The time ``ns`` of one run, with its interval."""
+        if self.provenance is Provenance.UNKNOWN:
+            return UNKNOWN
+        return Estimate.of(ns, self.below, self.above, self.provenance, self.common)
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """Rows of distinct Works, and for each op of the graph the ``index`` of its row.
+
+    On a calibrated machine, ``between_ns`` is the host's work after each op, and ``step`` the least half-width of the
+    interval of a whole step, in natural logarithms; None: no calibration.
+    """
+
+    rows: tuple[ForecastRow, ...]
+    index: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
+    between_ns: float | None = None
+    step: float = 0.0
+
+
+def renumbered(old: Forecast) -> Forecast:
+    """``old`` in the numbers of today: without ``CALIBRATED``, provenances after ``MEASURED`` were one lower."""
+    rows = tuple(
+        msgspec.structs.replace(row, provenance=Provenance(row.provenance + (row.provenance > Provenance.MEASURED)))
+        for row in old.rows
+    )
+    return msgspec.structs.replace(old, rows=rows)
