@@ -14,6 +14,7 @@ from tensortide.timelines.timeline import Timeline, timeline
 from tensortide.timing.catalogue import Device
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimates import WORST_SHARE, Estimate, Provenance
+from tensortide.timing.local import Local
 from tensortide.timing.totals import total
 
 if TYPE_CHECKING:
@@ -35,17 +36,26 @@ _READS_VALUE = frozenset({"data_dependent", "dynamic_shape"})
 @dataclass(frozen=True)
 class Host:
     """The host of a device. ``issue_ns`` is what one op takes it, 0 for a device that is the host itself, where every
-    op is followed by the share ``overhead`` of its time. ``launch``: ``graph`` issues what lies between two
-    synchronizing ops as one captured graph, with one launch."""
+    op is followed by the share ``overhead`` of its time, or by ``between_ns`` where that was calibrated. ``launch``:
+    ``graph`` issues what lies between two synchronizing ops as one captured graph, with one launch. ``least`` is the
+    least half-width of a step's interval."""
 
     issue_ns: int = ISSUE_NS
     launch: Launch = "eager"
     overhead: float = 0.0
+    between_ns: float = 0.0
+    least: float = 0.0
 
     @classmethod
     def of(cls, device: Device, launch: Launch = "eager") -> Host:
         """The host of ``device``."""
-        return cls(0, "eager", CPU_OVERHEAD) if device.kind == "cpu" else cls(launch=launch)
+        found = device.calibration if isinstance(device, Local) else None
+        least = 0.0 if found is None else found.step
+        if device.kind != "cpu":
+            return cls(launch=launch, least=least)
+        if found is not None:
+            return cls(0, between_ns=found.between_ns, least=least)
+        return cls(0, overhead=CPU_OVERHEAD)
 
 
 class Clocks(NamedTuple):
@@ -63,7 +73,9 @@ class StepTimeline(Timeline):
     for. The rest of ``makespan_ns`` the device waits for the host. ``estimate`` is the makespan with its interval.
     """
 
-    def __init__(self, graph: Graph, clocks: Clocks, ops: Estimate, host: Host, device: str) -> None:
+    def __init__(
+        self, graph: Graph, clocks: Clocks, ops: Estimate, host: Host, device: str, least: float = 0.0
+    ) -> None:
         self.clocks = clocks
         self.host = host
         lanes = (device, "host") if host.issue_ns else (device,)
@@ -110,7 +122,7 @@ def walk(clocks: Clocks, host: Host) -> tuple[Ints, Ints, Ints]:
     import numpy as np
 
     own, device = (np.array(column, np.int64) for column in (clocks.host, clocks.device))
-    taken = device + np.rint(device * host.overhead).astype(np.int64)
+    taken = device + np.rint(device * host.overhead + host.between_ns).astype(np.int64)
     issued, started = np.zeros_like(own), np.zeros_like(own)
     issuing = running = 0
     ends = [index + 1 for index, waits in enumerate(clocks.waits) if waits]
@@ -159,7 +171,10 @@ def _view_ns(durations: Durations, op: int) -> int:
 
 
 def _with_interval(line: StepTimeline, ops: Estimate) -> Estimate:
-    """The makespan, with what it becomes at the ends of the intervals of ops and host; both are independent."""
+    """The makespan, with what it becomes at the ends of the intervals of ops and host; both are independent.
+
+    No half-width is below ``least`` of the host, by which whole steps were missed where they were measured.
+    """
     ns = max(1, walk_end(line.clocks, line.host))
     ends = {}
     for side, bound in (("below", ops.low_ns), ("above", ops.high_ns)):
@@ -168,7 +183,7 @@ def _with_interval(line: StepTimeline, ops: Estimate) -> Estimate:
         slower = line.clocks._replace(device=[round(d * factor) for d in line.clocks.device])
         busier = line.clocks._replace(host=[round(h * host) for h in line.clocks.host])
         moved = [math.log(max(1, walk_end(clocks, line.host)) / ns) for clocks in (slower, busier)]
-        ends[side] = math.hypot(*moved)
+        ends[side] = max(line.host.least, math.hypot(*moved))
     provenance = ops.provenance
     if line.host.issue_ns and ns - sum(line.clocks.device) > WORST_SHARE * ns:
         provenance = max(provenance, Provenance.EXTRAPOLATED)
@@ -181,4 +196,4 @@ def walk_end(clocks: Clocks, host: Host) -> int:
     issued, _, ended = walk(clocks, host)
     if not len(ended):
         return 0
-    return int(max(issued[-1], ended[-1] + round(clocks.device[-1] * host.overhead)))
+    return int(max(issued[-1], ended[-1] + round(clocks.device[-1] * host.overhead + host.between_ns)))

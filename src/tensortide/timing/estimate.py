@@ -13,7 +13,8 @@ from tensortide.timing.families import works
 from tensortide.timing.forecast import Forecast, ForecastRow
 from tensortide.timing.models.constants import UNCALIBRATED
 from tensortide.timing.models.tiles import LOW_POWER_WATTS
-from tensortide.timing.predict import Prediction, predict
+from tensortide.timing.predict import predict
+from tensortide.timing.prediction import Prediction
 from tensortide.timing.work import Work
 
 

@@ -8,6 +8,7 @@ import platform
 from pathlib import Path
 
 _GROUP = Path("/sys/fs/cgroup")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
@@ -45,6 +46,16 @@ def available_bytes() -> int | None:
         limit, used = (int((_GROUP / name).read_text("utf-8")) for name in ("memory.max", "memory.current"))
         limits.append(max(0, limit - used))
     return min(limits, default=None)
+
+
+def cache_bytes() -> int | None:
+    """Bytes of the last-level cache of the first core; None if the system does not tell."""
+    sizes = []
+    for file in _CACHES.glob("index*/size"):
+        with contextlib.suppress(OSError, ValueError):
+            text = file.read_text("utf-8").strip()
+            sizes.append(int(text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0))
+    return max(sizes, default=None)
 
 
 def _line_of(file: str, key: str) -> str:

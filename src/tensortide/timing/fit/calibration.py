@@ -1,0 +1,85 @@
+"""Fit of a calibration to measured steps: a pure function, so that the same steps give the same constants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensortide.timing.calibration import Calibration, Chunk, Clock, Rates
+from tensortide.timing.catalogue import Device
+from tensortide.timing.durations import Platform
+from tensortide.timing.families import VIEW
+from tensortide.timing.fit.samples import samples
+from tensortide.timing.fit.steps import FittedSteps, MeasuredStep, fit_steps, residuals
+from tensortide.timing.intervals import LEAST, WIDE, Pool, pool
+from tensortide.timing.local import device_of
+
+FOLDS = 6
+"""Parts of the steps that are held out in turn."""
+
+
+def fit_calibration(
+    machine: Platform,
+    clock: Clock,
+    when: str,
+    chunks: Sequence[Chunk],
+    *,
+    before: Rates,
+    after: Rates,
+    cache_bytes: int | None = None,
+) -> Calibration:
+    """Fit constants to ``chunks``; intervals come from steps that were held out, and ceilings that drifted widen them.
+
+    Raises ValueError for chunks without products, or with nothing else.
+    """
+    device = device_of(machine, before.best(after), cache_bytes)
+    steps = [_measured(chunk, device) for chunk in chunks]
+    fitted = fit_steps(steps)
+    fits = _held_out(steps)
+    missed = residuals(steps, fits)
+    return Calibration(
+        machine=machine,
+        clock=clock,
+        when=when,
+        before=before,
+        after=after,
+        steps=tuple(chunk.name for chunk in chunks),
+        model=fitted.model,
+        between_ns=fitted.between_ns,
+        pools=missed.pools,
+        outside=_outside(chunks, steps, fits),
+        step=max(missed.step, float(np.log1p(before.drift(after)))),
+        cache_bytes=cache_bytes,
+    )
+
+
+def _measured(chunk: Chunk, device: Device) -> MeasuredStep:
+    return MeasuredStep(samples(device, [chunk.works[i] for i in chunk.index], chunk.ns), chunk.step_ns)
+
+
+def _held_out(steps: Sequence[MeasuredStep]) -> list[FittedSteps]:
+    """For each step the fit of those in other folds."""
+    folds = min(FOLDS, len(steps))
+    fits = [fit_steps([step for i, step in enumerate(steps) if i % folds != fold]) for fold in range(folds)]
+    return [fits[i % folds] for i in range(len(steps))]
+
+
+def _outside(chunks: Sequence[Chunk], steps: Sequence[MeasuredStep], fits: Sequence[FittedSteps]) -> Pool:
+    """Residuals of held-out ops of families that their fit has, beyond the sizes that it was fitted to."""
+    missed: list[NDArray[np.float64]] = []
+    predicted: list[NDArray[np.float64]] = []
+    for chunk, step, fit in zip(chunks, steps, fits, strict=True):
+        device, ns = step.samples.device, fit.model.ns(step.samples.columns)
+        beyond = np.array([not _covered(chunk, i, fit, device) for i in range(len(chunk.works))])[list(chunk.index)]
+        missed.append(np.log(step.samples.ns / ns)[beyond])
+        predicted.append(ns[beyond])
+    found, times = np.concatenate(missed), np.concatenate(predicted)
+    return pool(found, times) if len(found) >= LEAST else WIDE
+
+
+def _covered(chunk: Chunk, work: int, fit: FittedSteps, device: Device) -> bool:
+    asked = chunk.works[work]
+    constants = fit.model.families.get(asked.family)
+    return asked.family == VIEW or (constants is not None and constants.domain.covers(asked, device))

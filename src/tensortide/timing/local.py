@@ -1,0 +1,142 @@
+"""The machine at hand as a device: calibrated constants where it was calibrated, else a guess that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tensortide.errors import GraphFileError, TensortideError
+from tensortide.timing.calibration import SUFFIX, Calibration, Rates, load, path_for
+from tensortide.timing.catalogue import Device, device
+from tensortide.timing.durations import Platform
+from tensortide.timing.estimates import Provenance
+from tensortide.timing.families import VIEW
+from tensortide.timing.intervals import WIDE
+from tensortide.timing.prediction import VIEW_NS, Prediction, bound_of, clipped, half
+from tensortide.timing.rates import columns
+from tensortide.timing.store import paths_of, software_of
+from tensortide.timing.work import Work
+
+NAME = "local"
+"""Name of the machine at hand where a device is asked for."""
+
+_CORE = Rates(flops_per_s={"float32": 1e11}, bytes_per_s=1e10)
+"""Rates of a core that nobody has measured: about those of a server's of the years from 2018."""
+
+
+class Local(Device, frozen=True, kw_only=True):
+    """A machine with its calibration. ``same``: it runs the software and the threads that it was calibrated with."""
+
+    calibration: Calibration
+    same: bool = True
+
+
+def local(machine: Platform, store: Path | None = None) -> tuple[Device, tuple[str, ...]]:
+    """The device of ``machine``, and warnings.
+
+    It is Local by the calibration of this device, software and number of threads, else by the newest of this device; a
+    damaged file is not used. Uncalibrated, it is the device of the catalogue, or rates that are assumed.
+    """
+    warnings: list[str] = []
+    own = path_for(machine, store)
+    for path in sorted(paths_of(machine.name, SUFFIX, store), key=lambda path: path != own):
+        try:
+            found = load(path).calibration
+        except GraphFileError as error:
+            warnings.append(f"{error}. It is not used.")
+            continue
+        if found is not None and found.machine.name == machine.name:
+            same = software_of(found.machine) == software_of(machine)
+            if not same:
+                warnings.append(
+                    f"{machine.name} was calibrated with {software_of(found.machine)}, and this is "
+                    f"{software_of(machine)}: intervals are a factor of 2. Calibrate again: tensortide time calibrate"
+                )
+            return of(found, same=same), tuple(warnings)
+    guess = _uncalibrated(machine)
+    warnings.append(
+        f"{machine.name} is not calibrated: taken to do {guess.fp32_tflops or 0:g} TFLOP/s in fp32 and to move "
+        f"{guess.memory_gbytes_per_s:g} GB/s ({_reason(guess)}), so times may be off by a factor of 2 or more. Measure "
+        "it once, in under five minutes: tensortide time calibrate"
+    )
+    return guess, tuple(warnings)
+
+
+def of(found: Calibration, *, same: bool = True) -> Local:
+    """The device that ``found`` calibrates."""
+    plain = device_of(found.machine, found.rates, found.cache_bytes)
+    return Local(**msgspec.structs.asdict(plain), calibration=found, same=same)
+
+
+def device_of(machine: Platform, rates: Rates, cache_bytes: int | None = None) -> Device:
+    """``machine`` as a device with measured ``rates``; what is not measured is as the catalogue has it."""
+    row = _row(machine) or Device(name=machine.name, memory_gbytes_per_s=1.0)
+    names = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "fp16", "tf32": "tf32"}
+    measured = {f"{names[dtype]}_tflops": rate / 1e12 for dtype, rate in rates.flops_per_s.items() if dtype in names}
+    links = {"host to device": "pcie_gbytes_per_s", "device to device": "intra_link_gbytes_per_s"}
+    measured |= {links[name]: rate / 1e9 for name, rate in rates.links.items() if name in links}
+    changed = {
+        "name": machine.name,
+        "kind": "cpu" if machine.device == "cpu" else "gpu",
+        "arch": "",  # by its measured figures it is in no order with the devices of its architecture
+        "memory_gbytes_per_s": rates.bytes_per_s / 1e9,
+        "l2_mbytes": cache_bytes / 1e6 if cache_bytes else row.l2_mbytes,
+        "tdp_watts": None,  # the clock that it holds is part of the rates
+    }
+    return msgspec.structs.replace(row, **changed, **measured)
+
+
+def predict_calibrated(works: Sequence[Work], found: Local) -> list[Prediction]:
+    """Predict the time of each of ``works`` by the constants of its family, clipped by the measured ceilings."""
+    table, model = columns(works, found), found.calibration.model
+    times = clipped(model.ns(table), table).tolist()
+    compute, memory = table.compute_ns.tolist(), table.memory_ns.tolist()
+    return [
+        _view(work, found) if work.family == VIEW else _prediction(work, found, *numbers)
+        for work, *numbers in zip(works, times, compute, memory, strict=True)
+    ]
+
+
+def _prediction(work: Work, found: Local, ns: float, compute: float, memory: float) -> Prediction:
+    known = work.known and compute == compute  # NaN: a dtype whose rate is not known
+    provenance = _provenance(work, found) if known else Provenance.UNKNOWN
+    pool = found.calibration.pool(work.family, provenance) if found.same else WIDE
+    bound = bound_of(compute, memory, ns)
+    return Prediction(work, ns, *half(pool, ns), provenance, f"calibrated:{work.family}", bound)
+
+
+def _view(work: Work, found: Local) -> Prediction:
+    """A view takes the host what it was measured to, if it was: on an accelerator it launches nothing."""
+    constants = found.calibration.model.families.get(VIEW)
+    ns, kind = (
+        (VIEW_NS, Provenance.EXTRAPOLATED) if constants is None else (constants.launch_ns, _provenance(work, found))
+    )
+    return Prediction(work, ns, *half(found.calibration.pool(VIEW, kind), ns), kind, "views", "host")
+
+
+def _provenance(work: Work, found: Local) -> Provenance:
+    constants = found.calibration.model.families.get(work.family)
+    inside = constants is not None and (work.family == VIEW or constants.domain.covers(work, found))
+    return Provenance.CALIBRATED if inside and found.same else Provenance.EXTRAPOLATED
+
+
+def _row(machine: Platform) -> Device | None:
+    try:
+        return device(machine.name)
+    except TensortideError:  # the catalogue does not know every device
+        return None
+
+
+def _uncalibrated(machine: Platform) -> Device:
+    row = _row(machine)
+    if row is not None and row.fp32_tflops:
+        return row
+    cores = machine.threads or 1 if machine.device == "cpu" else 1
+    rates = Rates(flops_per_s={"float32": cores * _CORE.flops_per_s["float32"]}, bytes_per_s=cores * _CORE.bytes_per_s)
+    return device_of(machine, rates)
+
+
+def _reason(guess: Device) -> str:
+    return "the catalogue" if guess.compute_source else "a guess for its threads"

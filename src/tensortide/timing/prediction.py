@@ -1,0 +1,63 @@
+"""Prediction of one Work's time, and the physics that every model's times are held to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tensortide.timing.estimates import Bound, Provenance
+from tensortide.timing.intervals import Pool
+from tensortide.timing.rates import Columns
+from tensortide.timing.work import Work
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+VIEW_NS = 1500
+"""What an op that only renames memory costs the host (the device nothing), in nanoseconds: the median of eight kinds of
+views of a tensor with a gradient, called one after the other in PyTorch 2.13 on one core of a server CPU."""
+
+
+class Prediction(NamedTuple):
+    """Prediction of one Work's time: ``below`` and ``above`` are half-widths in natural logarithms, ``model`` names the
+    row of the ladder, ``bound`` what limits the op: ``compute``, ``memory``, ``launch``, or ``host`` for a view."""
+
+    work: Work
+    ns: float
+    below: float
+    above: float
+    provenance: Provenance
+    model: str
+    bound: Bound
+
+
+def clipped(ns: Floats, table: Columns) -> Floats:
+    """``ns``, at least what the arithmetic takes at peak, and the bytes of ops that are too large for the cache.
+
+    Convolutions may take fewer multiplications than their definition (Winograd) and go below the arithmetic.
+    """
+    import numpy as np
+
+    fewer = np.array([family.startswith("convolution") for family in table.families], bool)
+    found = np.where(fewer, ns, np.fmax(ns, table.compute_ns))
+    return np.where(table.cached, found, np.maximum(found, table.memory_ns))
+
+
+LAUNCH_BOUND_NS = 20_000
+"""Longer ops are bound by something else than their launch, however far they are from peak."""
+
+
+def bound_of(compute: float, memory: float, ns: float) -> Bound:
+    """Name what limits an op of ``ns``, from the least times of its arithmetic and of its bytes."""
+    if max(compute, memory) < ns / 2 and ns < LAUNCH_BOUND_NS:
+        return "launch"
+    return "compute" if compute > memory else "memory"
+
+
+def half(pool: Pool, ns: float) -> tuple[float, float]:
+    """Half-widths of the interval of a prediction of ``ns``."""
+    found = pool.of(ns)
+    return found.below, found.above
