@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tensortide.cli import main
-from tensortide.cli.source import full_name
+from tensortide.cli.local import full_name
 from tensortide.graph import load, save
 from tensortide.recorder import capture
 from tensortide.timing import load_durations

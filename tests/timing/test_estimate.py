@@ -14,7 +14,7 @@ from tensortide.graph import TENSOR, Call, Graph, Op, OpView, Phase, Role, Stora
 from tensortide.graph.model import Value
 from tensortide.timing import Device, catalogue, device, estimate, identity, load_durations, save_durations
 from tensortide.timing.estimates import Provenance
-from tensortide.timing.predict import VIEW_NS
+from tensortide.timing.prediction import VIEW_NS
 from tests.graphs import graphs
 
 A100 = device("A100-SXM-80GB")

@@ -17,7 +17,8 @@ from tensortide.timing.families import VIEW, works
 from tensortide.timing.intervals import LEAST, coverage, pool, quantiles
 from tensortide.timing.models import learned
 from tensortide.timing.models.kriging import correction
-from tensortide.timing.predict import Prediction, predict
+from tensortide.timing.predict import predict
+from tensortide.timing.prediction import Prediction
 from tensortide.timing.rates import columns
 from tensortide.timing.work import Work, elementwise, product
 

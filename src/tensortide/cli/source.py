@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hi
 
 from cyclopts import Parameter, validators
 
+from tensortide.cli.local import device_named, full_name, is_local, kernels_of
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph import Graph
 from tensortide.importers.door import File, resolve
@@ -25,7 +25,8 @@ from tensortide.recorder import capture
 from tensortide.recorder.script import PATIENCE_S, Script, ScriptOptions, capture_script
 from tensortide.recorder.target import Scalar, Workload, parse_settings
 from tensortide.timelines.machines import Machines, split
-from tensortide.timing.catalogue import DEFAULT, device, meant
+from tensortide.timing.catalogue import DEFAULT
+from tensortide.timing.local import NAME
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -119,7 +120,11 @@ class CaptureOptions:
     ] = None
     machines: Annotated[
         tuple[str, ...],
-        option("--machine", f"Machine of the catalogue (h100, t4, ...) for kernels and times (default: {DEFAULT})."),
+        option(
+            "--machine",
+            f"Machine of the catalogue (h100, t4, ...) for kernels and times, or {NAME}: this one, as tensortide time "
+            f"calibrate measured it (default: {DEFAULT}).",
+        ),
     ] = ()
     ranks: Annotated[
         int | None,
@@ -167,10 +172,15 @@ class CaptureOptions:
             raise WorkloadError("one --machine goes with this; tensortide time takes several")
         return full_name(self.machines[0]) if self.machines else None
 
+    @property
+    def kernels(self) -> str | None:
+        """The machine of the catalogue whose kernels the step is captured with; None: the default."""
+        return None if self.machine is None else kernels_of(self.machine)
+
     def require_full_names(self) -> None:
         """Raise TensortideError for a machine that is named by a short name, as ``--strict`` asks."""
         for text in self.machines:
-            device(split(text)[1])
+            device_named(split(text)[1])
 
     def of_file(self) -> dict[str, object]:
         """Return the importer options that were given."""
@@ -196,7 +206,7 @@ class CaptureOptions:
             raise WorkloadError("--first-step is --step 1: give one of them")
         assume = assumed(self.assume)
         return ScriptOptions(
-            *(step, self.real, self.fake, self.keep_running, assume, self.device, self.machine, self.ranks),
+            *(step, self.real, self.fake, self.keep_running, assume, self.device, self.kernels, self.ranks),
             compiled=self.compiled,
             compare=self.compare,
             patience=PATIENCE_S if self.patience is None else self.patience,
@@ -214,19 +224,12 @@ class OutputOptions:
     ] = False
 
 
-@functools.cache
-def full_name(machine: str) -> str:
-    """The name in the catalogue of the machine that a person means; says so if the text is short for several."""
-    found, others = meant(machine)
-    if others:
-        sys.stderr.write(f"note: {machine} is taken for {found.name}; write {' or '.join(others)} if you mean that\n")
-    return found.name
-
-
 def machines_of(text: str, *, strict: bool = False) -> Machines:
     """The machines that ``text`` means: ``4xh100-sxm``. With ``strict`` a short name is an error."""
     counts, name = split(text)
-    return Machines(text, device(name if strict else full_name(name)), *counts)
+    if is_local(name) and counts != (1, 1):
+        raise WorkloadError(f"{text}: {NAME} is one machine; name a device of the catalogue to ask for several")
+    return Machines(text, device_named(name if strict else full_name(name)), *counts)
 
 
 def graph_of(target: str, options: CaptureOptions, *, quiet: bool) -> Graph:
@@ -244,7 +247,7 @@ def opened(found: Workload | Script | File, options: CaptureOptions, *, quiet: b
         return Imported(capture_script(found, options.of_script(found), quiet=quiet, say=say_warning))
     settings, assume = settings_of(found, options), assumed(options.assume)
     how: dict[str, object] = {"real": options.real or None, "assume": assume, "first_step": options.first_step}
-    how |= {"device": options.device, "machine": options.machine, "ranks": options.ranks}
+    how |= {"device": options.device, "machine": options.kernels, "ranks": options.ranks}
     how["compiled"] = options.compiled
     return Imported(with_progress(capture, found, settings, quiet=quiet, **how))
 

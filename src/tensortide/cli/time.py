@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from cyclopts import Parameter, validators
 
+from tensortide.cli.local import device_named, full_name, software_on
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import (
     CaptureOptions,
@@ -36,12 +37,11 @@ from tensortide.importers.imported import Imported
 from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
-from tensortide.timelines.machines import Machines, MachineStep
+from tensortide.timelines.machines import Machines, MachineStep, split
 from tensortide.timelines.step import Launch, step_timeline
 from tensortide.timing import DEFAULT, device, estimate, load_durations, save_durations
 from tensortide.timing.durations import SUFFIX, times_of
 from tensortide.timing.samples import recall, remember
-from tensortide.timing.store import installed_software
 from tensortide.write import check_writable
 
 if TYPE_CHECKING:
@@ -155,10 +155,11 @@ def with_durations(
     elif machine is None and step.durations is not None:
         return replace(step, graph=graph)
     else:
-        row = device(machine or graph.meta.machine or DEFAULT)
+        row = device_named(machine or graph.meta.machine or DEFAULT)
         durations = _estimated(graph, row)
-        if row.kind != "cpu" and graph.index.main_device == "cpu":
-            durations = msgspec.structs.replace(durations, source=f"{durations.source}, of ops captured on cpu")
+        captured = graph.index.main_device.partition(":")[0]
+        if (row.kind == "cpu") != (captured == "cpu"):
+            durations = msgspec.structs.replace(durations, source=f"{durations.source}, of ops captured on {captured}")
     return replace(step, graph=graph, durations=durations, times=times_of(durations))
 
 
@@ -166,7 +167,7 @@ def _estimated(graph: Graph, row: Device) -> Durations:
     """Predict the times on ``row``; those of calls that were measured there are taken from the store."""
     durations = estimate(graph, row, resolver=resolver)
     try:
-        return recall(graph, durations, row.name, installed_software())
+        return recall(graph, durations, row.name, software_on(row))
     except GraphFileError as error:
         say_warning(f"{error}\nIt is not used. Delete it, or measure again with --remember in another folder.")
         return durations
@@ -242,7 +243,7 @@ def time(
         )
     if len(asked) > 1 and file is not None:
         raise WorkloadError("-o writes the durations of one machine: give one --machine")
-    one = replace(options, machines=tuple(dict.fromkeys(where.device.name for where in asked[:1])))
+    one = replace(options, machines=tuple(full_name(split(where.text)[1]) for where in asked[:1]))
     graph, durations = _durations(target, times, how, one, out.quiet)
     if how.strict and durations.measurement is not None:
         require_all(graph, durations.measurement.stand_ins)

@@ -41,6 +41,9 @@ class Exchange(NamedTuple):
         return _scaled(self.time, share)
 
 
+NO_EXCHANGE = Exchange(0, 0, Estimate(), 0)
+
+
 def gradient_exchange(line: StepTimeline, cluster: Cluster, bucket_bytes: int = BUCKET_BYTES) -> Exchange:
     """All-reduce the gradients of ``line`` among all devices of ``cluster``, in the order in which they are ready.
 
@@ -49,7 +52,7 @@ def gradient_exchange(line: StepTimeline, cluster: Cluster, bucket_bytes: int = 
     """
     graph = line.recorded
     if cluster.size == 1:
-        return Exchange(0, 0, Estimate(), 0)
+        return NO_EXCHANGE
     ready = _ready(graph, line)
     whole, free, nbytes, runs = Estimate(), 0, 0, list[tuple[int, int]]()
     for at, size in _buckets(ready, bucket_bytes):

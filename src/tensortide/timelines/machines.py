@@ -15,7 +15,7 @@ from tensortide.cost import Resolver, count
 from tensortide.errors import TensortideError
 from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Graph
-from tensortide.timelines.data_parallel import Exchange, gradient_exchange, recorded_exchange
+from tensortide.timelines.data_parallel import NO_EXCHANGE, Exchange, gradient_exchange, recorded_exchange
 from tensortide.timelines.step import Launch, StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device, meant
 from tensortide.timing.collectives import Cluster, cluster
@@ -122,7 +122,7 @@ def step_on(
         durations = _with_times(durations, times)
     else:
         line = step_timeline(graph, durations, where.device, launch)
-        exchange = gradient_exchange(line, where.cluster)
+        exchange = gradient_exchange(line, where.cluster) if where.size > 1 else NO_EXCHANGE
     return MachineStep(where, durations, line, exchange, _peak_ns(graph, where.device, resolver))
 
 

@@ -11,6 +11,7 @@ from tensortide.timing.durations import Durations, identity
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.families import works
 from tensortide.timing.forecast import Forecast, ForecastRow
+from tensortide.timing.local import Local
 from tensortide.timing.models.constants import UNCALIBRATED
 from tensortide.timing.models.tiles import LOW_POWER_WATTS
 from tensortide.timing.predict import predict
@@ -63,6 +64,8 @@ def _source(device: Device, predictions: Sequence[Prediction], tf32: bool) -> st
 
 
 def _caution(device: Device, predictions: Sequence[Prediction]) -> str:
+    if isinstance(device, Local):
+        return "" if device.same else "; other software or threads are at hand"
     if device.kind == "cpu":
         return f"; {UNCALIBRATED}"
     cautions = []
@@ -74,6 +77,11 @@ def _caution(device: Device, predictions: Sequence[Prediction]) -> str:
 
 
 def _origin(device: Device) -> str:
+    if isinstance(device, Local):
+        machine = device.calibration.machine
+        threads = f" on {machine.threads} threads" if machine.device == "cpu" else ""
+        version = machine.versions.get("torch", "of an unknown version")
+        return f"calibrated {device.calibration.when[:10]} with torch {version}{threads}"
     if not device.compute_source and not device.memory_source:
         return "figures of your own"
     if device.kind == "cpu":

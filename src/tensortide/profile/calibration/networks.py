@@ -26,6 +26,8 @@ def trained(model: nn.Module, inputs: Tensor, *, adam: bool = False, classes: in
         found = model(inputs)
         loss = found.mean() if labels is None else F.cross_entropy(found.flatten(0, -2), labels)
         loss.backward()
+        if adam:
+            nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad()
 
@@ -41,11 +43,11 @@ def linear(batch: int, widths: Sequence[int], *, adam: bool = False) -> Step:
 def convolutions(
     batch: int, image: int, channels: Sequence[int], *, kernel: int = 3, stride: int = 1, pool: int = 0
 ) -> Step:
-    """Convolutions with batch normalization and ReLU; ``pool``: each followed by max pooling."""
+    """Convolutions with batch normalization and ReLU; ``pool``: each followed by max pooling of so many rows."""
     layers: list[nn.Module] = []
     for a, b in pairwise(channels):
         layers += [nn.Conv2d(a, b, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(b), nn.ReLU(inplace=True)]
-        layers += [nn.MaxPool2d(pool)] if pool else []
+        layers += [nn.MaxPool2d(pool, 2, (pool - 1) // 2)] if pool else []
     return trained(nn.Sequential(*layers), torch.randn(batch, channels[0], image, image))
 
 

@@ -26,6 +26,8 @@ from tensortide.write import check_writable
 LIMIT_S = 240
 """Seconds that the steps may take; one that begins late is measured over fewer repetitions."""
 REPEATS, FEWER = 9, 3
+RESOLUTION_NS = 200
+"""Times are taken to be no shorter: what the clock and the hook cost is not known to more."""
 FRESH = datetime.timedelta(hours=12)
 """Age up to which a calibration that was interrupted goes on."""
 
@@ -127,7 +129,7 @@ def chunk_of(name: str, graph: Graph, durations: Durations) -> Chunk:
     assert found.step is not None
     distinct, index = works(graph, fallback)
     kept = [i for i, ns in enumerate(durations.ns) if ns > 0 and i not in found.stand_ins]
-    ns = [float(durations.ns[i]) for i in kept]
+    ns = [float(max(RESOLUTION_NS, durations.ns[i])) for i in kept]
     whole = sum(ns) if found.clock == "kernel" else float(found.step.median_ns)  # the host of a device is another model
     return Chunk(name, tuple(distinct), tuple(index[i] for i in kept), tuple(ns), whole)
 

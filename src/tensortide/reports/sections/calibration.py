@@ -1,0 +1,77 @@
+"""Section ``calibration``: ceilings of a machine, the constants of its families, and how well they predict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
+from tensortide.timing.calibration import DRIFT, Calibration
+from tensortide.timing.families import VIEW
+from tensortide.timing.models.constants import ANY
+from tensortide.timing.models.saturating import PRODUCTS
+from tensortide.units import format_percent
+
+__all__ = ["document", "section"]
+
+NOISY = 0.1
+"""Share by which equal products differ from their fastest, above which the machine is taken to be busy."""
+
+
+def document(found: Calibration) -> Document:
+    """Show ``found`` by itself."""
+    threads = f" on {found.machine.threads} threads" if found.machine.device == "cpu" else ""
+    version = found.machine.versions.get("torch", "an unknown version")
+    lines = (f"{len(found.steps)} steps, {found.clock} time, with torch {version}{threads}",)
+    return Document(title=f"Calibration of {found.machine.name}", subtitle=lines, sections=(section(found),))
+
+
+def section(found: Calibration) -> Section:
+    """Make the section."""
+    remarks = (Note(text=text) for text in _remarks(found))
+    blocks: tuple[AnyBlock, ...] = (Facts(rows=tuple(_facts(found))), _families(found), *remarks)
+    return Section("calibration", "Calibration", blocks=blocks)
+
+
+def _facts(found: Calibration) -> Iterator[Fact]:
+    rates = found.rates
+    for dtype, rate in rates.flops_per_s.items():
+        yield Fact(f"flops_{dtype}", f"Products, {dtype}", round(rate), "flops_per_s", level=int(dtype != "float32"))
+    yield Fact("bytes", "Copies", round(rates.bytes_per_s), "bytes_per_s")
+    for name, rate in rates.links.items():
+        yield Fact(name.replace(" ", "_"), name.capitalize(), round(rate), "bytes_per_s", level=1)
+    yield Fact("noise", "Noise", rates.noise, "share", "median of equal products, above the fastest")
+    yield Fact("drift", "Drift", found.drift, "share", "largest change of a ceiling from start to end")
+    yield Fact("between", "Between ops", round(found.between_ns), "ns", "work of the host after each")
+    yield Fact("step", "Steps", found.step, "share", "half-width of the 80 % interval of a step, from steps held out")
+    yield Fact("when", "Measured", found.when)
+    yield Fact("machine", "", found.machine.name, data=True)
+
+
+def _families(found: Calibration) -> Table:
+    names = [name for name in sorted(found.model.families) if name not in (ANY, PRODUCTS)]
+    rows = [found.model.families[name] for name in names]
+    views = [name == VIEW for name in names]
+    pools = [found.pools.get(name) for name in names]
+    columns = (
+        Column("family", "Family", "text", tuple(names)),
+        Column("ops", "Ops", "count", tuple(row.count for row in rows)),
+        Column("compute", "Of the FLOP/s", "share", _unless(views, [row.compute for row in rows])),
+        Column("memory", "Of the bytes/s", "share", _unless(views, [row.memory for row in rows])),
+        Column("launch", "Least time", "ns", tuple(round(row.launch_ns) for row in rows)),
+        Column("below", "below", "share", tuple(p.all.below if p else None for p in pools), data=True),
+        Column("above", "above", "share", tuple(p.all.above if p else None for p in pools), data=True),
+    )
+    return Table(key="families", title="Families of ops", columns=columns, heads=1)
+
+
+def _unless(views: list[bool], values: list[float]) -> tuple[float | None, ...]:
+    return tuple(None if view else value for view, value in zip(views, values, strict=True))
+
+
+def _remarks(found: Calibration) -> Iterator[str]:
+    yield "Shares are of the ceilings above: operands in a cache move faster than memory does."
+    if found.drift > DRIFT:
+        moved = format_percent(found.drift, 1)
+        yield f"Ceilings moved by {moved} while steps were measured, which intervals include: measure an idle machine."
+    if found.rates.noise > NOISY:
+        yield "Equal products took unequal times: other work disturbs the machine; --clock thread counts its own alone."
