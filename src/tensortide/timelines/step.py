@@ -36,7 +36,7 @@ _READS_VALUE = frozenset({"data_dependent", "dynamic_shape"})
 @dataclass(frozen=True)
 class Host:
     """The host of a device. ``issue_ns`` is what one op takes it, 0 for a device that is the host itself, where every
-    op is followed by the share ``overhead`` of its time, or by ``between_ns`` where that was calibrated. ``launch``:
+    op is followed by the share ``overhead`` of its time, and by ``between_ns``. ``launch``:
     ``graph`` issues what lies between two synchronizing ops as one captured graph, with one launch. ``least`` is the
     least half-width of a step's interval."""
 
@@ -54,7 +54,7 @@ class Host:
         if device.kind != "cpu":
             return cls(launch=launch, least=least)
         if found is not None:
-            return cls(0, between_ns=found.between_ns, least=least)
+            return cls(0, overhead=found.overhead, between_ns=found.between_ns, least=least)
         return cls(0, overhead=CPU_OVERHEAD)
 
 

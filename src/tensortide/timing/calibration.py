@@ -103,7 +103,8 @@ class Underway(msgspec.Struct, frozen=True, kw_only=True):
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of one machine and software.
 
-    ``model`` has them by family, relative to ``rates``; ``between_ns`` is the host's work after an op. ``pools`` hold
+    ``model`` has them by family, relative to ``rates``; ``between_ns`` and the share
+    ``overhead`` of an op's time are the host's work after it. ``pools`` hold
     what ops of steps that were held out were missed by, by family, ``outside`` those beyond the sizes fitted to, and
     ``step`` is the half-width of whole steps. ``when`` is in ISO 8601; ``steps`` are the names of the measured ones.
     """
@@ -116,6 +117,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[str, ...]
     model: Saturating
     between_ns: float
+    overhead: float
     pools: Mapping[str, Pool]
     outside: Pool
     step: float
@@ -125,7 +127,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         constants = [n for one in self.model.families.values() for n in (one.compute, one.memory, one.launch_ns)]
         if not {ANY, PRODUCTS} <= self.model.families.keys() or not all(0 < n < math.inf for n in constants):
             raise ValueError("its constants are not complete, or not positive")
-        if not (min(self.model.saturation) >= 0 and self.between_ns >= 0 and self.step > 0):
+        if not (min(self.model.saturation) >= 0 and self.between_ns >= 0 and self.overhead >= 0 and self.step > 0):
             raise ValueError("its saturation or its step is negative")
 
     @property

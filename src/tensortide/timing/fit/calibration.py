@@ -12,12 +12,14 @@ from tensortide.timing.catalogue import Device
 from tensortide.timing.durations import Platform
 from tensortide.timing.families import VIEW
 from tensortide.timing.fit.samples import samples
-from tensortide.timing.fit.steps import FittedSteps, MeasuredStep, fit_steps, residuals
-from tensortide.timing.intervals import LEAST, WIDE, Pool, pool
+from tensortide.timing.fit.steps import LEVEL, FittedSteps, MeasuredStep, fit_parts, residuals
+from tensortide.timing.intervals import FLOOR, LEAST, WIDE, Pool, pool
 from tensortide.timing.local import device_of
 
-FOLDS = 6
+FOLDS = 12
 """Parts of the steps that are held out in turn."""
+KINDS = 3
+"""Kinds of layers that a model is taken to be made of, at least: steps of one kind are missed by more than models."""
 
 
 def fit_calibration(
@@ -36,7 +38,7 @@ def fit_calibration(
     """
     device = device_of(machine, before.best(after), cache_bytes)
     steps = [_measured(chunk, device) for chunk in chunks]
-    fitted = fit_steps(steps)
+    fitted = fit_parts(steps)
     fits = _held_out(steps)
     missed = residuals(steps, fits)
     return Calibration(
@@ -47,10 +49,11 @@ def fit_calibration(
         after=after,
         steps=tuple(chunk.name for chunk in chunks),
         model=fitted.model,
-        between_ns=fitted.between_ns,
+        between_ns=fitted.host.between_ns,
+        overhead=fitted.host.overhead,
         pools=missed.pools,
         outside=_outside(chunks, steps, fits),
-        step=max(missed.step, float(np.log1p(before.drift(after)))),
+        step=max(_of_models(chunks, steps, fits), float(np.log1p(before.drift(after)))),
         cache_bytes=cache_bytes,
     )
 
@@ -62,8 +65,17 @@ def _measured(chunk: Chunk, device: Device) -> MeasuredStep:
 def _held_out(steps: Sequence[MeasuredStep]) -> list[FittedSteps]:
     """For each step the fit of those in other folds."""
     folds = min(FOLDS, len(steps))
-    fits = [fit_steps([step for i, step in enumerate(steps) if i % folds != fold]) for fold in range(folds)]
+    fits = [fit_parts([step for i, step in enumerate(steps) if i % folds != fold]) for fold in range(folds)]
     return [fits[i % folds] for i in range(len(steps))]
+
+
+def _of_models(chunks: Sequence[Chunk], steps: Sequence[MeasuredStep], fits: Sequence[FittedSteps]) -> float:
+    """Half-width of whole steps: of as many held-out training steps in a row as a model has ``KINDS`` of layers."""
+    trained = [any("_backward" in work.family for work in chunk.works) for chunk in chunks]
+    rows = zip(steps, fits, trained, strict=True)
+    ratios = np.array([fit.ns(step) / step.ns for step, fit, trains in rows if trains or not any(trained)])
+    mixed = [np.roll(ratios, -start)[:KINDS].mean() for start in range(len(ratios))]
+    return max(FLOOR, float(np.quantile(np.abs(np.log(mixed)), LEVEL)))
 
 
 def _outside(chunks: Sequence[Chunk], steps: Sequence[MeasuredStep], fits: Sequence[FittedSteps]) -> Pool:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensortide.timing.families import VIEW
+from tensortide.timing.fit.robust import soft_l1
 from tensortide.timing.fit.samples import Samples, joined
 from tensortide.timing.fit.saturating import fit_saturating
 from tensortide.timing.intervals import FLOOR, LEAST, WIDE, Pool, pool
@@ -17,6 +18,11 @@ from tensortide.timing.models.constants import ANY
 from tensortide.timing.models.saturating import PRODUCTS, Saturating, is_product
 
 Floats = NDArray[np.float64]
+
+HOST = np.log([3e3, 0.02])
+"""Nanoseconds after an op, and share of its time, before anything is measured."""
+HOST_PRIOR, HOST_NOISE = 1.0, 0.02
+"""Standard deviations: of the logarithms of those, and of the host's part of a step."""
 
 LEVEL = 0.9
 """Quantile of the log errors of whole steps, without their signs, that an interval of a step holds at least."""
@@ -30,19 +36,30 @@ class MeasuredStep(NamedTuple):
 
     @property
     def between_ns(self) -> float:
-        """The host's work between two ops."""
-        return max(0.0, (self.ns - float(self.samples.ns.sum())) / len(self.samples))
+        """The host's work between the ops."""
+        return max(0.0, self.ns - float(self.samples.ns.sum()))
+
+
+class Host(NamedTuple):
+    """The host's work after an op: ``between_ns``, and the share ``overhead`` of the op's time (memory is freed)."""
+
+    between_ns: float
+    overhead: float
 
 
 class FittedSteps(NamedTuple):
-    """A model of steps: of their ops, and ``between_ns`` after each, the median over the steps it was fitted to."""
+    """A model of steps: of their ops, and of the ``host`` between them."""
 
     model: Saturating
-    between_ns: float
+    host: Host
 
     def ns(self, step: MeasuredStep) -> float:
         """Nanoseconds of a whole step of the ops of ``step``."""
-        return float(self.model.ns(step.samples.columns).sum()) + self.between_ns * len(step.samples)
+        return self.whole_ns(self.model.ns(step.samples.columns))
+
+    def whole_ns(self, ops: Floats) -> float:
+        """Nanoseconds of a step whose ``ops`` take so long."""
+        return float(ops.sum()) * (1 + self.host.overhead) + self.host.between_ns * len(ops)
 
 
 class Residuals(NamedTuple):
@@ -57,9 +74,32 @@ class Residuals(NamedTuple):
 
 
 def fit_steps(steps: Sequence[MeasuredStep]) -> FittedSteps:
-    """Fit the ops of ``steps`` and the work between them."""
-    model = fit_saturating(joined([step.samples for step in steps]))
-    return FittedSteps(model, statistics.median(step.between_ns for step in steps))
+    """Fit the ops of ``steps``, and the work between them as their median: the steps are whole models."""
+    between = statistics.median(step.between_ns / len(step.samples) for step in steps)
+    return FittedSteps(fit_saturating(joined([step.samples for step in steps])), Host(between, 0.0))
+
+
+def fit_parts(steps: Sequence[MeasuredStep]) -> FittedSteps:
+    """Fit the ops of ``steps`` that have ops of one size each, small or large, and the host's work by their number and
+    their time together."""
+    return FittedSteps(fit_saturating(joined([step.samples for step in steps])), _host(steps))
+
+
+def _host(steps: Sequence[MeasuredStep]) -> Host:
+    """Fit the host's part of ``steps``."""
+    counts, ops = (
+        np.array(column, float) for column in zip(*[(len(s.samples), s.samples.ns.sum()) for s in steps], strict=True)
+    )
+    between, whole = np.array([(step.between_ns, step.ns) for step in steps], float).T
+
+    def missed(logs: Floats) -> Floats:
+        each, overhead = np.exp(logs)
+        found: Floats = (each * counts + overhead * ops - between) / whole / HOST_NOISE
+        prior: Floats = (logs - HOST) / HOST_PRIOR
+        return np.concatenate([found, prior])
+
+    each, overhead = np.exp(soft_l1(missed, HOST)).tolist()
+    return Host(each, overhead)
 
 
 def residuals(steps: Sequence[MeasuredStep], fits: Sequence[FittedSteps]) -> Residuals:
