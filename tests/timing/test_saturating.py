@@ -12,7 +12,7 @@ from tensortide.timing import Device
 from tensortide.timing.fit.robust import soft_l1
 from tensortide.timing.fit.samples import samples
 from tensortide.timing.fit.saturating import fit_saturating
-from tensortide.timing.fit.steps import fit_steps, residuals
+from tensortide.timing.fit.steps import MeasuredStep, fit_parts, fit_steps, residuals
 from tensortide.timing.models.saturating import PRODUCTS
 from tensortide.timing.rates import columns
 from tensortide.timing.work import Work, elementwise, product
@@ -86,6 +86,19 @@ def test_robust_least_squares_finds_the_optimum_of_an_optimization_library() -> 
 
     start = np.ones(3)
     assert soft_l1(missed, start) == pytest.approx(least_squares(missed, start, loss="soft_l1").x, rel=1e-3)
+
+
+def test_the_host_takes_a_time_after_each_op_and_a_share_of_the_time_of_large_ones() -> None:
+    steps = []
+    for scale in (1, 3, 30, 300):
+        works = [product(16, 16, 16), *(elementwise(scale * rows, 64) for rows in range(1, 40))]
+        ns = [2000 + work.nbytes / 10 for work in works]
+        steps.append(MeasuredStep(samples(CORE, works, ns), sum(ns) * 1.05 + 1000 * len(ns)))
+    found = fit_parts(steps)
+    assert found.host.between_ns == pytest.approx(1000, rel=0.1)
+    assert found.host.overhead == pytest.approx(0.05, rel=0.1)
+    for step in steps:
+        assert found.ns(step) == pytest.approx(step.ns, rel=0.05)
 
 
 @measured_steps

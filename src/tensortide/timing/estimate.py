@@ -16,6 +16,7 @@ from tensortide.timing.models.constants import UNCALIBRATED
 from tensortide.timing.models.tiles import LOW_POWER_WATTS
 from tensortide.timing.predict import predict
 from tensortide.timing.prediction import Prediction
+from tensortide.timing.store import told
 from tensortide.timing.work import Work
 
 
@@ -57,10 +58,15 @@ _SHOWN = ("bf16", "fp16", "fp32")
 def _source(device: Device, predictions: Sequence[Prediction], tf32: bool) -> str:
     """Name the device, the rates that the predictions rest on, and what makes them doubtful."""
     rates = [(mode, getattr(device, f"{mode}_tflops")) for mode in (*_SHOWN, *(["tf32"] if tf32 else []))]
-    figures = [f"{mode} {rate:g} TFLOP/s" for mode, rate in rates if rate]
-    figures.append(f"{device.memory_gbytes_per_s:g} GB/s")
+    figures = [f"{mode} {_figure(rate)} TFLOP/s" for mode, rate in rates if rate]
+    figures.append(f"{_figure(device.memory_gbytes_per_s)} GB/s")
     name = device.name if device.name.startswith(device.vendor) else f"{device.vendor} {device.name}"
     return f"predicted for {name} ({_origin(device)}: {', '.join(figures)}{_caution(device, predictions)})"
+
+
+def _figure(rate: float) -> str:
+    """A rate as a person writes it: measured ones have many digits."""
+    return f"{rate:g}" if rate >= 1000 else f"{rate:.4g}"
 
 
 def _caution(device: Device, predictions: Sequence[Prediction]) -> str:
@@ -78,10 +84,7 @@ def _caution(device: Device, predictions: Sequence[Prediction]) -> str:
 
 def _origin(device: Device) -> str:
     if isinstance(device, Local):
-        machine = device.calibration.machine
-        threads = f" on {machine.threads} threads" if machine.device == "cpu" else ""
-        version = machine.versions.get("torch", "of an unknown version")
-        return f"calibrated {device.calibration.when[:10]} with torch {version}{threads}"
+        return f"calibrated {device.calibration.when[:10]} with {told(device.calibration.machine)}"
     if not device.compute_source and not device.memory_source:
         return "figures of your own"
     if device.kind == "cpu":

@@ -16,7 +16,7 @@ from tensortide.timing.families import VIEW
 from tensortide.timing.intervals import WIDE
 from tensortide.timing.prediction import VIEW_NS, Prediction, bound_of, clipped, half
 from tensortide.timing.rates import columns
-from tensortide.timing.store import paths_of, software_of
+from tensortide.timing.store import paths_of, software_of, told
 from tensortide.timing.work import Work
 
 NAME = "local"
@@ -51,8 +51,8 @@ def local(machine: Platform, store: Path | None = None) -> tuple[Device, tuple[s
             same = software_of(found.machine) == software_of(machine)
             if not same:
                 warnings.append(
-                    f"{machine.name} was calibrated with {software_of(found.machine)}, and this is "
-                    f"{software_of(machine)}: intervals are a factor of 2. Calibrate again: tensortide time calibrate"
+                    f"{machine.name} was calibrated with {told(found.machine)}, and this is {told(machine)}: intervals "
+                    "are a factor of 2. Calibrate this too: tensortide time calibrate"
                 )
             return of(found, same=same), tuple(warnings)
     guess = _uncalibrated(machine)

@@ -29,6 +29,13 @@ def software_of(machine: Platform) -> str:
     return f"torch {found[0]}{threads}" if found else ""
 
 
+def told(machine: Platform) -> str:
+    """The same in words, with the whole version: ``torch 2.13.0 on 2 threads``."""
+    version = machine.versions.get("torch", "of an unknown version")
+    count = machine.threads if machine.device == "cpu" else None
+    return f"torch {version}" + (f" on {count} thread{'s' * (count != 1)}" if count else "")
+
+
 def installed_software() -> str | None:
     """The software of this process, for an accelerator; None without PyTorch, which is not imported."""
     try:

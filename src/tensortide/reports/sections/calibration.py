@@ -9,6 +9,7 @@ from tensortide.timing.calibration import DRIFT, Calibration
 from tensortide.timing.families import VIEW
 from tensortide.timing.models.constants import ANY
 from tensortide.timing.models.saturating import PRODUCTS
+from tensortide.timing.store import told
 from tensortide.units import format_percent
 
 __all__ = ["document", "section"]
@@ -19,9 +20,7 @@ NOISY = 0.1
 
 def document(found: Calibration) -> Document:
     """Show ``found`` by itself."""
-    threads = f" on {found.machine.threads} threads" if found.machine.device == "cpu" else ""
-    version = found.machine.versions.get("torch", "an unknown version")
-    lines = (f"{len(found.steps)} steps, {found.clock} time, with torch {version}{threads}",)
+    lines = (f"{len(found.steps)} steps, {found.clock} time, with {told(found.machine)}",)
     return Document(title=f"Calibration of {found.machine.name}", subtitle=lines, sections=(section(found),))
 
 

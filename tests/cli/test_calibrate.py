@@ -1,0 +1,115 @@
+"""``tensortide time calibrate`` and ``--machine local``, as a user runs them; the calibration is a tiny one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+
+TINY = """
+import sys
+from functools import partial
+
+from tensortide.cli import main
+from tensortide.profile.calibration import run
+from tests.profile.tiny import PLAN, small_ceilings
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+plan = PLAN | {"products": interrupt} if sys.argv[1] == "interrupted" else PLAN
+run.calibrate = partial(run.calibrate, plan=plan)
+with small_ceilings():
+    main(sys.argv[2:])
+"""
+SMALL = ("mlp", "--set=inputs=8", "--set=hidden=8", "--set=classes=4", "--set=batch=2", "--machine=local")
+
+
+def tiny(store: Path, how: str, *arguments: str, threads: int = 1) -> subprocess.CompletedProcess[str]:
+    """Run the command with a tiny calibration in a process of its own, with so many threads."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    changed = {"TENSORTIDE_MEASURED": str(store), "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path}
+    command = [sys.executable, "-c", TINY, how, *arguments]
+    return subprocess.run(
+        command, env=os.environ | changed, cwd=store.parent, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that a calibration has filled, after it was interrupted once."""
+    folder = tmp_path_factory.mktemp("calibrate") / "store"
+    cut = tiny(folder, "interrupted", "time", "calibrate", "--clock=thread")
+    assert cut.returncode == 130
+    assert "steps that were measured are kept: the same command goes on" in cut.stderr
+    done = tiny(folder, "whole", "time", "calibrate", "--clock=thread")
+    assert done.returncode == 0, done.stderr
+    assert "2 of 4 steps are measured" in done.stderr
+    for part in (
+        "Calibration of",
+        "4 steps, thread time",
+        "Products, float32",
+        "Families of ops",
+        "pointwise",
+        "wrote",
+    ):
+        assert part in done.stdout
+    return folder
+
+
+def test_predictions_for_this_machine_name_the_calibration_that_they_use(store: Path) -> None:
+    done = tiny(store, "whole", "time", *SMALL, "--json")
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    shown: Any = json.loads(done.stdout)
+    assert "calibrated 20" in shown["subtitle"][0]
+    assert "on 1 thread:" in shown["subtitle"][0]
+    assert shown["sections"]["time"]["facts"]["provenance_calibrated_ns"] > 0
+
+
+@pytest.mark.parametrize("verb", [("report",), ("memory", "--idle"), ("remat", "simulate", "--budget=1GiB")])
+def test_other_verbs_take_this_machine_too(store: Path, verb: tuple[str, ...]) -> None:
+    done = tiny(store, "whole", *verb, *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+
+
+def test_other_threads_than_the_calibrated_ones_are_a_warning(store: Path) -> None:
+    done = tiny(store, "whole", "time", *SMALL, threads=2)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("warning: ") == 1
+    assert "on 1 thread, and this is torch" in done.stderr
+
+
+def test_without_a_calibration_one_line_says_what_was_used_and_how_to_calibrate(tmp_path: Path) -> None:
+    done = tiny(tmp_path / "empty", "whole", "time", *SMALL)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "is not calibrated: taken to do 0.1 TFLOP/s" in line
+    assert "tensortide time calibrate" in line
+    assert "physics only" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("time", "calibrate", "--device=tpu"), "no device tpu here"),
+        (("time", "calibrate", "--device=cuda"), "no device cuda here"),
+        (("time", "mlp", "--machine=local:tpu"), "there is no local:tpu: write local"),
+        (("time", "mlp", "--machine=8xlocal"), "8xlocal: local is one machine"),
+    ],
+)
+def test_what_is_not_here_is_one_clear_error(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = tiny(tmp_path / "empty", "whole", *arguments)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

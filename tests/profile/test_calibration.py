@@ -1,0 +1,143 @@
+"""The machine at hand, calibrated: steps kept as they finish, interruptions, predictions of what was not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tensortide
+from tensortide.errors import CaptureError, OutputError
+from tensortide.profile.calibration import run
+from tensortide.profile.calibration.plan import PLAN as WHOLE
+from tensortide.profile.calibration.run import RESOLUTION_NS, calibrate, chunk_of
+from tensortide.profile.measure import measure
+from tensortide.recorder import resolver
+from tensortide.timelines.step import step_timeline
+from tensortide.timing import Durations, Measurement, estimate, identity
+from tensortide.timing.calibration import load
+from tensortide.timing.durations import Sample
+from tensortide.timing.families import FAMILIES, VIEW, works
+from tensortide.timing.local import Local, local, of
+from tests.profile.tiny import PLAN, small_ceilings
+
+
+@pytest.fixture(autouse=True)
+def _small() -> Iterator[None]:
+    with small_ceilings():
+        yield
+
+
+def test_a_machine_is_calibrated_and_known_from_then_on(tmp_path: Path) -> None:
+    said: list[str] = []
+    found, path = calibrate(plan=PLAN, store=tmp_path, clock="thread", progress=said.append)
+    assert found.steps == tuple(PLAN)
+    assert f"step 1 of {len(PLAN)}: linear layers" in said
+    assert found.machine.threads == 1
+    assert load(path).underway is None
+    here, warnings = local(found.machine, tmp_path)
+    assert isinstance(here, Local)
+    assert (here.calibration, warnings) == (found, ())
+
+
+def test_an_interrupted_calibration_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    def interrupt() -> Any:
+        raise KeyboardInterrupt
+
+    cut = {**PLAN, "products": interrupt}
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(plan=cut, store=tmp_path, clock="thread")
+    said: list[str] = []
+    notes: list[str] = []
+    found, path = calibrate(plan=PLAN, store=tmp_path, clock="thread", progress=said.append, note=notes.append)
+    assert notes == ["going on with a calibration that was interrupted: 2 of 4 steps are measured"]
+    assert [text for text in said if text.startswith("step")] == ["step 3 of 4: products", "step 4 of 4: pointwise ops"]
+    assert found.steps == tuple(PLAN)
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(plan=cut, store=tmp_path, clock="thread")
+    assert load(path).calibration == found  # until the next one is complete, the last one counts
+    calibrate(plan=PLAN, store=tmp_path, clock="wall", threads=1, note=notes.append)
+    assert len(notes) == 1  # by another clock it begins anew
+
+
+def test_an_old_interruption_is_forgotten_and_a_damaged_file_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt() -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(plan={**PLAN, "pointwise ops": interrupt}, store=tmp_path, clock="thread")
+    notes: list[str] = []
+    monkeypatch.setattr(run, "FRESH", -run.FRESH)
+    _, path = calibrate(plan=PLAN, store=tmp_path, clock="thread", note=notes.append)
+    assert not notes
+    path.write_bytes(b"{")
+    calibrate(plan=PLAN, store=tmp_path, clock="thread", note=notes.append)
+    assert len(notes) == 1
+    assert "It is replaced" in notes[0]
+
+
+def test_a_late_step_is_measured_over_fewer_repetitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "LIMIT_S", 0)
+    seen: list[int] = []
+
+    def counting(*args: Any, repeats: int, **how: Any) -> Any:
+        seen.append(repeats)
+        return measure(*args, repeats=repeats, **how)
+
+    monkeypatch.setattr(run, "measure", counting)
+    calibrate(plan=PLAN, store=tmp_path, clock="thread")
+    assert set(seen) == {run.FEWER}
+
+
+def test_what_cannot_be_calibrated_is_an_error_before_anything_is_measured(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="no device tpu here"):
+        calibrate(plan=PLAN, store=tmp_path, device="tpu")
+    with pytest.raises(CaptureError, match="one thread"):
+        calibrate(plan=PLAN, store=tmp_path, clock="thread", threads=2)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="is not a directory"):
+        calibrate(plan=PLAN, store=tmp_path / "file" / "store")
+
+
+def test_ops_that_launch_no_kernel_are_no_samples_of_an_accelerator() -> None:
+    graph = tensortide.capture("mlp", hyperparameters={"batch": 2})
+    ns = tuple(0 if op.is_view else 10 if op.index == 3 else 5000 for op in graph)
+    ones = (1,) * len(graph)
+    found = Measurement(how="step", clock="kernel", min_ns=ns, p90_ns=ns, samples=ones, step=Sample(10**9, 1, 1, 1))
+    durations = Durations(ns, "test", "measured", 0, identity(graph), found)
+    chunk = chunk_of("mlp", graph, durations)
+    assert VIEW not in {chunk.works[i].family for i in chunk.index}
+    assert len(chunk.index) == sum(n > 0 for n in ns)
+    assert min(chunk.ns) in (RESOLUTION_NS, 5000)
+    assert chunk.step_ns == sum(chunk.ns)  # the time in which the device waits is none of its ops
+
+
+@pytest.mark.slow
+def test_the_steps_have_ops_of_every_family() -> None:
+    found = set()
+    for build in WHOLE.values():
+        found |= {work.family.removesuffix("_small") for work in works(tensortide.capture(build), resolver)[0]}
+    plain = {family.name for family in FAMILIES} - {
+        "convolution",
+        "linear",
+    }  # what autograd makes of linear layers: addmm
+    kinds = {f"convolution{way}_{kind}" for way in ("", "_backward") for kind in ("1x1", "kxk", "depthwise")}
+    assert found >= plain | kinds | {"pointwise", "transcendental", "reduction", "other_compute", VIEW}
+
+
+@pytest.mark.slow
+def test_a_model_that_was_not_measured_takes_about_what_is_predicted(tmp_path: Path) -> None:
+    names = ("linear layers", "3x3 convolutions", "pointwise ops", "small linear layers", "large images", "pooling")
+    plan = {name: WHOLE[name] for name in (*names, "wide linear layers", "wide 3x3 convolutions", "products")}
+    found, _ = calibrate(plan=plan, store=tmp_path, clock="thread")
+    settings = {"batch": 4, "image": 64}
+    graph, durations = measure("resnet18", hyperparameters=settings, repeats=3, clock="thread", threads=1)
+    assert durations.measurement is not None
+    assert durations.measurement.step is not None
+    here = of(found)
+    line = step_timeline(graph, estimate(graph, here, resolver=resolver), here)
+    assert 0.5 < line.estimate.time_ns / durations.measurement.step.median_ns < 2

@@ -1,0 +1,190 @@
+"""Calibration: constants that are recovered, its file, the machine that it is of, and predictions by it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tensortide.errors import GraphFileError
+from tensortide.timelines.step import step_timeline
+from tensortide.timing import device, estimate
+from tensortide.timing.calibration import Calibration, Chunk, Rates, Stored, Underway, load, path_for, save
+from tensortide.timing.durations import Platform
+from tensortide.timing.estimates import Provenance
+from tensortide.timing.families import VIEW
+from tensortide.timing.fit.calibration import fit_calibration
+from tensortide.timing.local import Local, device_of, local, of
+from tensortide.timing.predict import predict
+from tensortide.timing.work import Work, elementwise, product
+from tests.graphs import Builder
+from tests.timing.test_saturating import made, product_ns
+
+RATES = Rates(flops_per_s={"float32": 1e11}, bytes_per_s=2e10)  # 100 FLOP and 20 bytes per ns
+MACHINE = Platform(device="cpu", name="A core", threads=2, versions={"torch": "2.13.0"})
+BETWEEN_NS = 1000.0
+
+
+def chunks(parts: int = 6) -> list[Chunk]:
+    """Steps of the made-up device of ``test_saturating``, with ``BETWEEN_NS`` after each op, and views."""
+    works, ns = made()
+    found = []
+    for part in range(parts):
+        mine, times = works[part::parts], ns[part::parts]
+        count = len(mine)
+        whole = sum(times) + 500 + BETWEEN_NS * (count + 1)
+        found.append(Chunk(f"step {part}", (*mine, Work(VIEW)), tuple(range(count + 1)), (*times, 500.0), whole))
+    return found
+
+
+def calibration(machine: Platform = MACHINE, after: Rates = RATES) -> Calibration:
+    return fit_calibration(machine, "wall", "2026-01-02T03:04:05+00:00", chunks(), before=RATES, after=after)
+
+
+@pytest.fixture(scope="module")
+def found() -> Calibration:
+    return calibration()
+
+
+def test_a_fit_recovers_the_constants_of_a_made_up_machine(found: Calibration) -> None:
+    here = of(found)
+    sides = [(2, 100, 300, 700), (1, 900, 40, 1000), (4, 64, 512, 512)]
+    moving = elementwise(3000, 1000)
+    predicted = [one.ns for one in predict([*(product(m, n, k, batch=b) for b, m, n, k in sides), moving], here)]
+    assert predicted == pytest.approx([*(product_ns(*side) for side in sides), 2000 + moving.nbytes / 10], rel=0.05)
+    assert found.model.families[VIEW].launch_ns == pytest.approx(500)
+
+
+def test_the_same_steps_give_the_same_constants(found: Calibration) -> None:
+    assert calibration() == found
+
+
+def test_what_was_fitted_to_is_calibrated_and_what_lies_beyond_is_not(found: Calibration) -> None:
+    here = of(found)
+    kinds = {
+        Provenance.CALIBRATED: product(256, 256, 256),
+        Provenance.EXTRAPOLATED: product(1 << 14, 256, 256),
+        Provenance.UNKNOWN: Work("other_memory", known=False),
+    }
+    for kind, work in kinds.items():
+        assert predict([work], here)[0].provenance is kind
+    assert predict([Work("softmax", read_bytes=4000)], here)[0].provenance is Provenance.EXTRAPOLATED
+    assert predict([product(256, 256, 256, dtype="int8")], here)[0].provenance is Provenance.UNKNOWN
+    half = predict([product(256, 256, 256, dtype="float64")], device_of(MACHINE, RATES))
+    assert half[0].provenance is Provenance.UNKNOWN  # its rate was not measured
+
+
+def test_no_prediction_is_shorter_than_the_arithmetic_at_the_measured_peak(found: Calibration) -> None:
+    for side in (64, 256, 1024, 4096):
+        assert predict([product(side, side, side)], of(found))[0].ns >= 2 * side**3 / 100
+
+
+def test_ceilings_that_drift_widen_the_interval_of_steps(found: Calibration) -> None:
+    moved = calibration(after=Rates(flops_per_s={"float32": 0.6e11}, bytes_per_s=2e10))
+    assert moved.drift == pytest.approx(0.4)
+    assert moved.rates == found.rates
+    assert moved.step >= math.log(1.4) > found.step
+
+
+def test_a_step_is_followed_by_the_work_between_ops_and_its_interval_is_that_of_steps(found: Calibration) -> None:
+    builder = Builder()
+    tensor = builder.storage(4_000_000)
+    for birth in range(3):
+        result = builder.storage(4_000_000, birth=birth)
+        builder.op([tensor], [result], name="aten.relu.default")
+        tensor = result
+    graph = builder.graph()
+    wide = msgspec.structs.replace(found, step=0.9)
+    durations = estimate(graph, of(found))
+    line = step_timeline(graph, durations, of(wide))
+    whole = sum(durations.ns) * (1 + found.overhead) + 3 * found.between_ns
+    assert line.estimate.time_ns == pytest.approx(whole, abs=9)
+    assert line.estimate.low_ns == pytest.approx(whole * math.exp(-0.9), rel=1e-3)
+    assert "calibrated 2026-01-02 with torch 2.13.0 on 2 threads" in durations.source
+
+
+# -- the store --------------------------------------------------------------------------------------
+
+
+def test_a_file_gives_back_what_was_saved(found: Calibration, tmp_path: Path) -> None:
+    stored = Stored(found, Underway(when=found.when, clock="wall", before=RATES, chunks=tuple(chunks())))
+    assert load(save(stored, path_for(MACHINE, tmp_path / "new"))) == stored
+    assert load(tmp_path / "missing") == Stored()
+
+
+def test_only_a_calibration_of_this_machine_is_used(found: Calibration, tmp_path: Path) -> None:
+    save(Stored(found), path_for(MACHINE, tmp_path))
+    here, warnings = local(MACHINE, tmp_path)
+    assert isinstance(here, Local)
+    assert (here.name, here.same, warnings) == ("A core", True, ())
+    other = msgspec.structs.replace(MACHINE, name="Another core")
+    save(Stored(found), path_for(other, tmp_path))  # moved there by hand
+    guess, (warning,) = local(other, tmp_path)
+    assert not isinstance(guess, Local)
+    assert "Another core is not calibrated" in warning
+    assert "tensortide time calibrate" in warning
+
+
+@pytest.mark.parametrize("changes", [{"threads": 1}, {"versions": {"torch": "2.14.1"}}])
+def test_other_threads_or_software_are_said_and_are_not_calibrated(
+    changes: dict[str, object], found: Calibration, tmp_path: Path
+) -> None:
+    save(Stored(found), path_for(MACHINE, tmp_path))
+    machine = msgspec.structs.replace(MACHINE, **changes)
+    here, (warning,) = local(machine, tmp_path)
+    assert "was calibrated with torch 2.13.0 on 2 threads" in warning
+    (one,) = predict([product(256, 256, 256)], here)
+    assert one.provenance is Provenance.EXTRAPOLATED
+    assert one.below > 0.6
+    save(Stored(calibration(machine)), path_for(machine, tmp_path))
+    assert local(machine, tmp_path)[1] == ()
+
+
+def test_a_damaged_store_is_one_warning_and_none_of_it_is_used(found: Calibration, tmp_path: Path) -> None:
+    path = save(Stored(found), path_for(MACHINE, tmp_path))
+    content = json.loads(path.read_text())
+    negative = json.loads(path.read_text())
+    negative["stored"]["calibration"]["model"]["families"]["mm"]["compute"] = -1.0
+    pooled = json.loads(path.read_text())
+    del pooled["stored"]["calibration"]["model"]["families"]["any"]
+    damaged = [
+        path.read_bytes()[:-40],
+        json.dumps(negative).encode(),
+        json.dumps(pooled).encode(),
+        json.dumps(content | {"version": 9}).encode(),
+        json.dumps(content | {"format": "other"}).encode(),
+        b"",
+    ]
+    for data in damaged:
+        path.write_bytes(data)
+        with pytest.raises(GraphFileError, match=path.name):
+            load(path)
+        guess, (first, second) = local(MACHINE, tmp_path)
+        assert not isinstance(guess, Local)
+        assert path.name in first
+        assert "It is not used" in first
+        assert "not calibrated" in second
+
+
+def test_an_uncalibrated_machine_is_that_of_the_catalogue_or_a_guess_for_its_threads(tmp_path: Path) -> None:
+    gpu = Platform(device="cuda", name="NVIDIA H100 PCIe")
+    assert local(gpu, tmp_path)[0] == device("H100-PCIe-80GB")
+    guess, (warning,) = local(MACHINE, tmp_path)
+    assert (guess.fp32_tflops, guess.memory_gbytes_per_s) == (0.2, 20.0)
+    assert "0.2 TFLOP/s" in warning
+    assert predict([product(256, 256, 256)], guess)[0].provenance is Provenance.PHYSICS
+
+
+@pytest.mark.parametrize("index", [(), (0, 3), (-1,)])
+def test_a_measured_step_has_one_work_and_one_time_per_op(index: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="one work and one time per op"):
+        Chunk("a step", (Work("mm"),), index, (1.0,) * len(index), 1.0)
+
+
+def test_rates_are_positive_and_have_one_of_float32() -> None:
+    for flops, nbytes in (({}, 1.0), ({"float32": 0.0}, 1.0), ({"float32": 1.0}, -1.0)):
+        with pytest.raises(ValueError, match="rates are positive"):
+            Rates(flops_per_s=flops, bytes_per_s=nbytes)
