@@ -92,7 +92,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class Underway(msgspec.Struct, frozen=True, kw_only=True):
-    """What a calibration has measured so far: ceilings, then step by step."""
+    """A calibration that is not complete: its ceilings, and the steps measured so far."""
 
     when: str
     clock: Clock
@@ -103,10 +103,10 @@ class Underway(msgspec.Struct, frozen=True, kw_only=True):
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of one machine and software.
 
-    ``model`` has them by family, relative to ``rates``; ``between_ns`` and the share
-    ``overhead`` of an op's time are the host's work after it. ``pools`` hold
-    what ops of steps that were held out were missed by, by family, ``outside`` those beyond the sizes fitted to, and
-    ``step`` is the half-width of whole steps. ``when`` is in ISO 8601; ``steps`` are the names of the measured ones.
+    ``model`` has them by family, relative to ``rates``; ``between_ns`` and the share ``overhead`` of an op's time are
+    the host's work after it. ``pools`` hold what ops of steps that were held out were missed by, by family, ``outside``
+    those beyond the sizes fitted to, and ``step`` is the half-width of whole
+    steps. ``when`` is in ISO 8601; ``steps`` are the names of the measured ones.
     """
 
     machine: Platform

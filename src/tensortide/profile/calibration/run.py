@@ -66,7 +66,9 @@ def calibrate(
         if underway is None:
             say("measuring ceilings")
             underway = Underway(when=_now().isoformat(), clock=clock, before=measure_ceilings(device, clock))
-        underway = _steps(underway, plan, say, lambda found: save(Stored(stored.calibration, found), path), device)
+        underway = _steps(
+            underway, plan, say, lambda found: save(Stored(stored.calibration, found), path), device, clock
+        )
         say("measuring ceilings again")
         after = measure_ceilings(device, clock)
         say("fitting")
@@ -98,6 +100,7 @@ def _steps(
     say: Say,
     keep: Callable[[Underway], object],
     device: str,
+    clock: Literal["wall", "thread"],
 ) -> Underway:
     """Measure the steps of ``plan`` that are missing, and keep each as it is done."""
     keep(underway)
@@ -108,7 +111,7 @@ def _steps(
         late = time.monotonic() - begin > LIMIT_S * (number + 1) / len(missing)
         say(f"step {len(plan) - len(missing) + number + 1} of {len(plan)}: {name}")
         graph, durations = measure(
-            plan[name], name=name, repeats=FEWER if late else REPEATS, clock=_clock(underway), device=device
+            plan[name], name=name, repeats=FEWER if late else REPEATS, clock=clock, device=device
         )
         chunk = chunk_of(name, graph, durations)
         underway = Underway(
@@ -116,10 +119,6 @@ def _steps(
         )
         keep(underway)
     return underway
-
-
-def _clock(underway: Underway) -> Literal["wall", "thread"]:
-    return "thread" if underway.clock == "thread" else "wall"
 
 
 def chunk_of(name: str, graph: Graph, durations: Durations) -> Chunk:
