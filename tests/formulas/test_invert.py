@@ -244,3 +244,12 @@ def test_wrong_names() -> None:
         solve(transformer(), "batch", "peak_with_workspace_bytes <= 24GiB")
     with pytest.raises(ExpressionError, match="at once"):
         solve(transformer(), "batch", "flops <= 3", batch=3)
+
+
+def test_the_nearest_names_what_leaves_a_nearer_one_out() -> None:
+    """A condition that is asked value by value excludes the value at which the target is met."""
+    formulas = made({"parameters": "100*groups"}, {"groups": 2, "heads": 8}, "floor(heads/groups) > 1")
+    solution = solve(formulas, "groups", "parameters = 800")
+    assert (solution.value, solution.limited_by) == (4, "floor(heads/groups) > 1")
+    assert not solution.proved
+    assert solve(formulas, "groups", "parameters = 300").limited_by == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from tensortide import capture, footprint
+from tensortide import capture, footprint, symbolic
 from tensortide.errors import ExpressionError
 from tensortide.expr import parse, parse_condition
 from tensortide.formulas import (
@@ -26,6 +27,7 @@ from tensortide.formulas import (
     solve,
     sweep,
 )
+from tensortide.formulas.confirm import measured
 from tests.formulas.samples import made
 
 
@@ -222,3 +224,47 @@ def test_files_have_it_all(tmp_path: Path) -> None:
     part = Partial(known=parse("2*hidden"), missing={"aten.topk in (outside), forward": 7})
     formulas = msgspec.structs.replace(norm(), partial={"flops": part})
     assert load_formulas(save_formulas(formulas, tmp_path / "f.json")) == formulas
+
+
+def tapered(batch: int = 4, width: int = 40, depth: int = 2) -> Callable[[], None]:
+    """Layers that halve, but to no less than 8: no formula in their number has the sizes of all."""
+    sizes = [max(8, width >> i) for i in range(depth + 1)]
+    model = nn.Sequential(*[nn.Linear(a, b) for a, b in itertools.pairwise(sizes)])
+    x = torch.zeros(batch, width)
+    return lambda: model(x).sum().backward()
+
+
+@pytest.mark.slow
+def test_a_structure_without_formulas_is_held() -> None:
+    """Totals that follow no formula in the number of layers have one while it is the workload's own."""
+    found = symbolic(tapered, over=["batch", "width", "depth"])
+    assert set(found.held) == {"depth"}
+    assert "with other values" in found.held["depth"]
+    for setting in ({}, {"batch": 7, "width": 300}, {"batch": 1, "width": 41}):
+        true = measured(capture(tapered, hyperparameters=setting))
+        said = found.evaluate(**setting)
+        assert {name: said[name] for name in true.keys() & said.keys()} == {
+            n: true[n] for n in true.keys() & said.keys()
+        }
+        assert {"parameters", "flops", "bytes", "footprint_bytes"} <= said.keys()
+
+
+def test_totals_that_single_settings_add() -> None:
+    """Where formulas lack a total that others have, these answer; elsewhere nothing is said of it."""
+    general = made({"parameters": "hidden**2*layers"}, {"hidden": 8, "layers": 2}, "hidden >= 1")
+    own = made({"parameters": "2*hidden**2", "peak_bytes": "9*hidden"}, {"hidden": 8, "layers": 2}, "layers == 2")
+    both = msgspec.structs.replace(general, others=(own,))
+    assert both.evaluate(hidden=3) == {"parameters": 18, "peak_bytes": 27}
+    assert both.evaluate(hidden=3, layers=4) == {"parameters": 36}
+    assert solve(both, "hidden", "peak_bytes <= 90").value == 10
+
+
+def test_single_totals_at_one_come_from_formulas_that_have_them() -> None:
+    """Formulas that hold but not for all totals give way to those that have more."""
+    larger = made({"parameters": "heads + 5", "bytes": "7*heads"}, {"heads": 4}, "heads >= 1")
+    larger = msgspec.structs.replace(larger, only={"bytes": (parse_condition("heads > 1"),)})
+    one = made({"parameters": "6", "bytes": "5"}, {"heads": 4}, "heads == 1")
+    assert larger.evaluate(heads=1) == {"parameters": 6}
+    both = msgspec.structs.replace(larger, others=(one,))
+    assert both.evaluate(heads=1) == {"parameters": 6, "bytes": 5}
+    assert both.evaluate(heads=2) == {"parameters": 7, "bytes": 14}

@@ -131,10 +131,18 @@ def test_at_one_a_step_may_be_another() -> None:
     """Where all heads are one, no copy brings them together."""
     found = symbolic(workloads.attention, over=("batch", "seq", "heads"), values={"heads": (1, 2, 4, 8)})
     assert any("at heads=1 the step is another one" in note for note in found.notes)
-    assert "heads > 1" in map(str, found.formulas.region)
+    assert "heads > 1" in map(str, found.formulas.only["bytes"])
     assert "heads > 1" in [str(threshold.condition) for threshold in found.thresholds]
-    with pytest.raises(ExpressionError, match="heads > 1"):
-        found.evaluate(heads=1)
+
+
+def test_totals_hold_at_sizes_of_one_that_leave_them_alike() -> None:
+    """A copy has no FLOPs: those are claimed where it is saved, its bytes are not."""
+    found = symbolic(workloads.attention, over=("batch", "seq", "heads"), values={"heads": (1, 2, 4, 8)})
+    for setting in ({"heads": 1}, {"batch": 1, "seq": 1}, {"batch": 1, "seq": 1, "heads": 1}, {"seq": 1, "heads": 8}):
+        said, true = found.evaluate(**setting), measured(capture(workloads.attention, hyperparameters=setting))
+        assert said == {name: true[name] for name in said}
+        assert said.keys() >= {"parameters", "flops", "io_bytes"}
+        assert not said.keys() & {"bytes", "peak_bytes"}
 
 
 def test_a_default_of_one_has_formulas_of_its_own() -> None:
@@ -252,7 +260,7 @@ def test_odd_numbers_of_layers_tell_no_halves_apart() -> None:
 
 def test_what_is_another_step_where_a_size_is_its_divisor() -> None:
     found = symbolic(workloads.halves, over=["batch", "hidden", "heads"])
-    assert "hidden > 2*heads" in [str(condition) for condition in found.formulas.region]
+    assert "hidden > 2*heads" in [str(condition) for condition in found.formulas.only["bytes"]]
     assert_formulas_hold(
         found, workloads.halves, {"batch": 3, "hidden": 12, "heads": 3}, {}, {"hidden": 16, "heads": 8}
     )

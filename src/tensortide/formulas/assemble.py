@@ -16,7 +16,7 @@ from tensortide.formulas.region import divisible, folded, quotients, simplified,
 from tensortide.formulas.result import Regime, Row, Symbolic
 from tensortide.formulas.sampler import Sampler
 from tensortide.formulas.structure import Structures
-from tensortide.formulas.within import within_region
+from tensortide.formulas.within import simple, within_region
 
 
 class Assembly:
@@ -42,11 +42,12 @@ class Assembly:
         self._confine_workspace()
         rows = tuple(self._rows())
         space, dropped = self._sampler.space, self._structures.dropped
+        totals = self._totals(rows)
         formulas = Formulas(
-            totals=self._totals(rows),
+            totals=totals,
             defaults={name: space.defaults[name] for name in self._over},
             region=self._region(),
-            only=self._peak_conditions(),
+            only=self._further_conditions(totals),
             tested=self._tested(),
             thresholds=tuple(self._limits.thresholds),
             partial=self._partial,
@@ -163,14 +164,17 @@ class Assembly:
     def _region(self) -> tuple[Condition, ...]:
         # what divides at every structure; at some it may be more, which the declared conditions say or the values show
         terms = set.intersection(*(set(quotients(sizes(study.graph))) for study in self._studies))
-        bounds = [Condition(symbol(name) - 1, ">") for name, value in self._checks.lowest.items() if value > 1]
-        found = (
-            *bounds,
-            *self._checks.apart,
-            *divisible(list(terms)),
-            *self._relied_on(self._structures.asked),
-        )
-        return folded((*self._declared(), *self._limits.guards, *found))
+        known = (*self._declared(), *_above(self._structures.lowest), *divisible(list(terms)))
+        asked = [simple(guard, known) for guard in self._limits.guards]
+        asked += self._relied_on(simple(condition, known) for condition in self._structures.asked)
+        if self._checks.alike:
+            return folded((*known, *(c for c in asked if not any(_says_so(one, c) for one in self._ones))))
+        return folded((*known, *asked, *self._ones))
+
+    @functools.cached_property
+    def _ones(self) -> tuple[Condition, ...]:
+        """The conditions that leave out sizes of 1 at which the step is another one."""
+        return (*_above(self._checks.lowest), *self._checks.apart)
 
     def _tested(self) -> dict[str, tuple[int, int]]:
         """The smallest and the largest value of each symbol among the captures that agree."""
@@ -178,20 +182,20 @@ class Assembly:
         values = {name: [setting[name] for setting in settings] for name in self._over}
         return {name: (min(found), max(found)) for name, found in values.items()}
 
-    def _peak_conditions(self) -> dict[str, tuple[Condition, ...]]:
-        """A moment may not exist with fewer repetitions than were studied: the peaks are not claimed there."""
+    def _further_conditions(self, totals: Mapping[str, Expr]) -> dict[str, tuple[Condition, ...]]:
+        """Conditions of single totals. A moment may not exist with fewer repetitions than were studied: the peaks are
+        not claimed there. Where sizes of 1 make another step only the totals that are alike in it are."""
         studied = [Condition(symbol(name) - value, ">=") for name, value in self._structures.since.items() if value > 1]
         fixed = {**self._sampler.space.all, **self._checks.fixed}
         fixed = {name: value for name, value in fixed.items() if name not in self._over}
-        asked = {
-            name: [Condition(c.expr.subs(fixed), c.relation) for c in (*self._checks.only.get(name, ()), *studied)]
-            for name, peak in self._checks.peaks.items()
-            if peak is not None
-        }
-        region = self._region()
-        varying = {name: [c for c in conditions if c.expr.value is None] for name, conditions in asked.items()}
-        kept = {name: folded(conditions, region) for name, conditions in varying.items()}
-        return {name: conditions for name, conditions in kept.items() if conditions}
+        region, found = self._region(), {}
+        for name in totals:
+            asked = [] if name in self._checks.alike else list(self._ones)
+            if name in self._checks.peaks:
+                asked += [*self._checks.only.get(name, ()), *studied]
+            moved = (Condition(c.expr.subs(fixed), c.relation) for c in asked)
+            found[name] = folded([c for c in moved if c.expr.value is None], region)
+        return {name: conditions for name, conditions in found.items() if conditions}
 
     def _declared(self) -> Iterator[Condition]:
         """The declared conditions of legal settings, at the values of what is no symbol."""
@@ -227,3 +231,14 @@ class Assembly:
                 f"the time limit of {self._sampler.clock.limit:g} s was reached before all thresholds were looked for: "
                 "the tested ranges say how far the formulas were compared"
             )
+
+
+def _above(lowest: Mapping[str, int]) -> list[Condition]:
+    """Conditions that symbols are at least their lowest values."""
+    return [Condition(symbol(name) - (value - 1), ">") for name, value in lowest.items() if value > 1]
+
+
+def _says_so(one: Condition, condition: Condition) -> bool:
+    """Return whether a condition follows from another one alone."""
+    unequal = condition.relation == "!=" and one.relation == ">" and condition.expr in (one.expr, -one.expr)
+    return unequal or condition == one or not folded([condition], [one])

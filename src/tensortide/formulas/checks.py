@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tensortide.expr import Condition, Expr, symbol, total
 from tensortide.expr.atoms import alternatives
 from tensortide.formulas.far import lowest_setting
-from tensortide.formulas.measure import EXPLAINED, Figure, Figures, Group, Moment, numeric
+from tensortide.formulas.measure import EXPLAINED, Figure, Figures, Group, Moment, numeric, sums
 from tensortide.formulas.ones import computed_sizes, ones_at, settings_of_one
 from tensortide.formulas.peaks import EXPLAINED_COLUMN, LITTLE_WORK, MORE_WORK, SEARCHED_OPS, falls_short, largest
 from tensortide.formulas.region import quotients, sizes
@@ -31,8 +31,8 @@ class Checks:
     """The figures ``found``, with the peaks made of their moments, after all comparisons.
 
     ``peaks`` by the names of totals. ``wrong`` says what lost its formula, and where. ``lowest``: the smallest value of
-    each hyperparameter at which the formulas hold, ``apart`` says which must be larger than what divides them;
-    ``only``: further conditions of single peaks. ``right`` are settings
+    each hyperparameter at which every figure holds, ``apart`` says which must be larger than what divides them;
+    ``alike`` are totals that hold below these too, ``only``: further conditions of single peaks. ``right`` are settings
     at which everything was right, ``elsewhere`` those of captures that were made for comparison alone,
     ``contradicting`` those of them that differ; ``notes`` say what is different where a hyperparameter is 1.
     ``ones`` are captures at which a size of 1, by its name, makes another step. ``counterexamples`` are captures to
@@ -58,6 +58,7 @@ class Checks:
         self.wrong: list[str] = []
         self._searched = self.peaks[LEAST[1]] is not None
         self.lowest = {n: structures.lowest.get(n, 1) for n in sampler.space.over if n not in structures.dropped}
+        self.alike = frozenset(sums({}))
         self.only: dict[str, list[Condition]] = {}
         self.apart: list[Condition] = []
         self.right: list[Setting] = []
@@ -76,6 +77,7 @@ class Checks:
         self._check_ones()
         self._check_quotients()
         self._check_computed()
+        self._check_alike()
         self._check_bounds()
 
     def _check_bounds(self) -> None:
@@ -137,6 +139,7 @@ class Checks:
             own = {**self._sampler.space.defaults, **self.fixed}
             if wrong and sample.setting != own and (beyond := ones_at(self._computed, sample.setting, self._used)):
                 self.apart += beyond
+                self._compare_sums(sample)
                 continue
             for figure in wrong:
                 self.wrong.append(f"{figure}: differs at {shown(sample.setting)}")
@@ -227,6 +230,30 @@ class Checks:
             if not self._right_at(sample, f"{name}={divisor}", larger):
                 self.apart.append(larger)
 
+    def _check_alike(self) -> None:
+        """Compare the totals that hold at every single 1 where all of them meet, as far as that is legal."""
+        ones = [name for name in self.ones if self.lowest[name] > 1]
+        if not ones or not self.alike:
+            return
+        small = self._small
+        together = self._sampler.at({**small, **dict.fromkeys(ones, 1)})
+        if together is None:
+            self.alike = frozenset()
+            return
+        self._compare_sums(together)
+        lowest = lowest_setting(self._sampler.space, self._structures.sizes, small, dict.fromkeys(self.lowest, 1), [])
+        sample = self._sampler.at(lowest)
+        if sample is not None:
+            self._compare_sums(sample)
+
+    def _compare_sums(self, sample: Sample) -> None:
+        """Keep those of the totals ``alike`` that are right at a capture where single figures are not."""
+        numbers = numeric(sample.count, timeline(sample.graph).footprint_bytes, fold=self._fold)
+        said = sums({f: None if expr is None else _at(expr, sample.setting) for f, expr in self.found.items()})
+        self.alike &= frozenset(
+            name for name, value in sums(numbers).items() if value is not None and said[name] == value
+        )
+
     @property
     def _computed(self) -> list[Expr]:
         return computed_sizes(self._structures.base_study.graph, self._structures.sizes)
@@ -247,6 +274,7 @@ class Checks:
         wrong = self.wrong_at(sample)
         if wrong:
             self.notes.append(f"at {place} the step is another one, first in {wrong[0]}")
+            self._compare_sums(sample)
             return False
         self.right.append(sample.setting)
         for peak in self.wrong_peaks(sample) if peaks else ():

@@ -20,7 +20,7 @@ from tensortide.formulas.limits import Limits
 from tensortide.formulas.measure import Moment
 from tensortide.formulas.result import Symbolic
 from tensortide.formulas.sampler import Clock, OutOfTime, Sample, Sampler, shown
-from tensortide.formulas.sides import on_the_side_of_the_defaults, stay_at_home, with_others
+from tensortide.formulas.sides import on_the_side_of_the_defaults, stay_at_home, with_others, with_own_structure
 from tensortide.formulas.space import SMALL, Assumed, Scalar, Space, parsed
 from tensortide.formulas.structure import Structures, not_empty, structural, tightened
 from tensortide.formulas.turns import counted, turns
@@ -105,7 +105,8 @@ def _derived(sampler: Sampler, *, sides: bool = True) -> Symbolic:
         one, other = sampler.without(fixed, (one, other))
     changes = structural(sampler, one, other)
     try:
-        return _over(sampler, changes, fixed, one, sides=sides)
+        found = _over(sampler, changes, fixed, one, sides=sides)
+        return with_own_structure(found, sampler, functools.partial(_derived, sides=sides)) if sides else found
     except OutOfTime as late:
         if not changes or space.turns:
             raise

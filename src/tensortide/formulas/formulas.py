@@ -220,28 +220,33 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     def totals_at(self, setting: Mapping[str, int]) -> dict[str, int]:
         """All totals that hold at a full setting. Raises ExpressionError where no formulas hold."""
-        piece = self.piece(setting)
+        return self.piece(setting)._own(setting)
+
+    def _own(self, setting: Mapping[str, int]) -> dict[str, int]:
+        """The totals of these formulas that hold at a setting in their region."""
         try:
-            asked = itertools.islice(piece._asked(setting), len(piece.region), None)
-            results = dict(zip(piece.totals, piece._compiled(setting), strict=True))
+            asked = itertools.islice(self._asked(setting), len(self.region), None)
+            results = dict(zip(self.totals, self._compiled(setting), strict=True))
         except ArithmeticError as error:
             raise _no_value(setting, error) from None
-        for (name, condition), value in zip(piece._further, asked, strict=True):
+        for (name, condition), value in zip(self._further, asked, strict=True):
             if not condition.holds(value):
                 results.pop(name, None)
         return results
 
     def piece(self, setting: Mapping[str, int]) -> Formulas:
-        """The formulas that hold at a full setting: these, or others. Raises ExpressionError if there are none."""
+        """The formulas that hold at a full setting, these or others: the first with the most totals. Raises
+        ExpressionError if there are none."""
         violated = self.crossed(setting)
-        if violated is None:
-            return self
-        for other in self.others:
-            if other.defaults.keys() <= setting.keys() and other.crossed(setting) is None:
-                return other
-        threshold = self.threshold(violated)
-        needs = f"{violated} ({threshold})" if threshold else f"{violated}"
-        raise OutsideRegion(f"the formulas do not hold at {shown(setting)}: they need {needs}", needs)
+        pieces = [] if violated else [self]
+        known = len(self._own(setting)) if pieces and self.others else 0
+        more = (o for o in self.others if len(o.totals) > known and o.defaults.keys() <= setting.keys())
+        pieces += [other for other in more if not other.crossed(setting)]
+        if violated and not pieces:
+            threshold = self.threshold(violated)
+            needs = f"{violated} ({threshold})" if threshold else f"{violated}"
+            raise OutsideRegion(f"the formulas do not hold at {shown(setting)}: they need {needs}", needs)
+        return pieces[0] if len(pieces) == 1 else max(pieces, key=lambda piece: len(piece._own(setting)))
 
     def threshold(self, condition: Condition) -> Threshold | None:
         """The threshold whose condition it is, if there is one."""

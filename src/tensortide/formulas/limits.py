@@ -72,7 +72,10 @@ class Limits:
         moved = [Condition(c.expr.subs(fixed), c.relation) for c in common]
         positive = frozenset(size for study in studies for size in sizes(study.graph))
         open_ones = [c for c in moved if c.expr.value is None and not self._passed(c)]
-        kept = simplified(open_ones, self._checks.lowest, positive, [])
+        # where totals are claimed at sizes of 1, what the larger sizes imply together is not certain
+        lowest = self._structures.lowest if self._checks.alike else self._checks.lowest
+        kept = dict.fromkeys(simplified(open_ones, self._checks.lowest, positive, []))
+        kept |= dict.fromkeys(c for c in simplified(open_ones, lowest, positive, []) if len(c.expr.symbols) > 1)
         return tuple(c for c in kept if c.divisor is None or c not in self._sampler.space.where)
 
     def _passed(self, guard: Condition) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from tensortide.cost import Count, count
@@ -111,6 +111,29 @@ def numeric(captured: Count, footprint: int, *, fold: bool) -> dict[Figure, int]
         for column, value in enumerate(values):
             result[Figure(group, column)] += captured.graph.trips(index) * value
     return {**result, **{Figure(name): getattr(captured.sizes, name) for name in HELD}, Figure(FOOTPRINT): footprint}
+
+
+def sums(figures: Mapping[Figure, int | None]) -> dict[str, int | None]:
+    """The totals that are sums of figures, by their names; None where a figure has no value."""
+    columns = [
+        [value for of, value in figures.items() if isinstance(of.of, Group) and of.column == n] for n in range(5)
+    ]
+    _, macs, elementwise, read, written = (_sum(column) for column in columns)
+    trainable, io_bytes = (figures.get(Figure(name)) for name in HELD)
+    return {
+        "parameters": trainable,
+        "flops": _sum([macs, macs, elementwise]),
+        "product_flops": _sum([macs, macs]),
+        "elementwise_flops": elementwise,
+        "bytes": _sum([read, written]),
+        "footprint_bytes": figures.get(Figure(FOOTPRINT)),
+        "io_bytes": io_bytes,
+    }
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def pattern(path: str) -> str:

@@ -45,7 +45,7 @@ def simplified(
 ) -> tuple[Condition, ...]:
     """``asked`` without what is certain, where symbols are at least ``lowest`` and ``positive`` sizes at least 1,
     and without what is violated at a setting of ``holding``, where the formulas were right all the same."""
-    positive = frozenset(map(_primitive, positive))
+    positive = frozenset(map(primitive, positive))
     shift = {name: symbol(name) + (value - 1) for name, value in lowest.items() if value > 1}
     kept: dict[Condition, None] = {}
     for condition in asked:
@@ -53,7 +53,7 @@ def simplified(
         if not expr.terms or _certain(expr, relation, shift, positive):
             continue
         if all(_holds(condition, setting) for setting in holding):
-            kept[Condition(_primitive(expr), relation)] = None
+            kept[Condition(primitive(expr), relation)] = None
     return tuple(kept)
 
 
@@ -106,7 +106,7 @@ def follows(condition: Condition, lowest: Mapping[str, int]) -> bool:
     expr = _at_least_zero(condition)
     if expr is None:
         return False
-    rounded = {atom: least for atom in expr.atoms if isinstance(atom, Opaque) and (least := _least(atom, lowest)) > 0}
+    rounded = {atom: least for atom in expr.atoms if isinstance(atom, Opaque) and (least := least_of(atom, lowest)) > 0}
     names = {atom: symbol(repr(atom)) for atom in rounded}
     shift = {name: symbol(name) + (value - 1) for name, value in lowest.items() if value > 1}
     shift |= {repr(atom): symbol(repr(atom)) + (least - 1) for atom, least in rounded.items()}
@@ -114,7 +114,7 @@ def follows(condition: Condition, lowest: Mapping[str, int]) -> bool:
     return nonnegative(expr.subs(shift) if shift else expr)
 
 
-def _least(atom: Opaque, lowest: Mapping[str, int]) -> int:
+def least_of(atom: Opaque, lowest: Mapping[str, int]) -> int:
     """The least value of a rounding that never falls as a symbol grows, or is known; 0 for others."""
     expr = Expr({((atom, 1),): 1})
     if KINDS[atom.name].exponential or not all(rises(expr, name) for name in expr.symbols):
@@ -155,12 +155,12 @@ def _certain(expr: Expr, relation: str, shift: Mapping[str, Expr], positive: fro
         return False
     if _positive(expr, positive) or (relation == "!=" and _positive(-expr, positive)):
         return True
-    if relation == ">=" and _positive(_primitive(expr) + 1, positive):
+    if relation == ">=" and _positive(primitive(expr) + 1, positive):
         return True
     number = expr.terms.get((), 0)
     if number > 0 and _positive(expr - constant(number), positive):
         return True
-    reduced = _primitive(expr).subs(shift) if shift else _primitive(expr)
+    reduced = primitive(expr).subs(shift) if shift else primitive(expr)
     if relation == ">=":
         return nonnegative(reduced)
     if nonnegative(reduced - 1):
@@ -170,7 +170,7 @@ def _certain(expr: Expr, relation: str, shift: Mapping[str, Expr], positive: fro
 
 def _positive(expr: Expr, positive: frozenset[Expr]) -> bool:
     """Return whether the expression is a size, or a product of symbols and sizes."""
-    if _primitive(expr) in positive:
+    if primitive(expr) in positive:
         return True
     if len(expr.terms) != 1:
         return False
@@ -186,7 +186,7 @@ def _holds(condition: Condition, setting: Mapping[str, int]) -> bool:
     return value is None or condition.holds(value)
 
 
-def _primitive(expr: Expr) -> Expr:
+def primitive(expr: Expr) -> Expr:
     """The expression without its constant factor and common powers of symbols, which are positive."""
     if len(expr.terms) < 2:
         return _single(expr)

@@ -52,7 +52,8 @@ class Search:
         if any(isinstance(atom, Opaque) and KINDS[atom.name].exponential for atom in self.gap.expr.atoms):
             self.high = EVERY
         self.limit = self.high
-        self._rest: list[Condition] = []
+        self._rest: list[tuple[Condition, Condition]] = []
+        """Conditions that are asked value by value, and what they are on the line."""
         self._ends: dict[int, Condition] = {}
         self._narrow()
 
@@ -68,7 +69,7 @@ class Search:
             sides = [Condition(expr, ">="), Condition(-expr, ">=")] if relation == "==" else [condition]
             lines = [] if relation == "!=" else [self._line(side) for side in sides]
             if not lines or not all(line.direction for line in lines):
-                self._rest.append(Condition(expr.subs(self.line), relation))
+                self._rest.append((condition, Condition(expr.subs(self.line), relation)))
                 if condition.divisor is None:
                     continue
                 by, of = condition.divisor  # what divides is no larger
@@ -116,10 +117,18 @@ class Search:
 
     def legal(self, n: int) -> bool:
         """Return whether the formulas hold at ``n``."""
-        try:
-            return all(c.holds(c.expr.evaluate({self.symbol: n})) for c in self._rest)
-        except ArithmeticError:
-            return False
+        return self._violated(n) is None
+
+    def _violated(self, n: int) -> Condition | None:
+        """The first condition that does not hold at ``n``, those of the interval aside."""
+        for condition, on_line in self._rest:
+            try:
+                held = on_line.holds(on_line.expr.evaluate({self.symbol: n}))
+            except ArithmeticError:
+                held = False
+            if not held:
+                return condition
+        return None
 
     def reached(self, n: int) -> Fraction:
         """The left side of the target."""
@@ -149,7 +158,7 @@ class Search:
         """The best value in these formulas. Raises ExpressionError if there is none."""
         if kind == "nearest":
             nearest = self._nearest()
-            return self._result(kind, nearest, self._across(nearest))
+            return self._result(kind, nearest, self._across(nearest), self._nearer(nearest))
         bounds = [self.low, *self._edges(), self.high + 1]
         runs = [(start, stop - 1) for start, stop in itertools.pairwise(bounds) if self._met(start)]
         if runs and kind == "largest" and runs[-1][1] == self.limit:
@@ -197,13 +206,26 @@ class Search:
 
     def _nearest(self) -> int:
         """The legal value at which the two sides differ least, next to where one overtakes the other."""
-        looked_at = [self.low, self.high] if self.gap.direction else _looked_at(self.low, self.high)
-        edges = [*self._edges(), *(n for n in looked_at if self.gap(n) == 0)]
+        edges = self._meetings()
         around = [self._walk(n, 1, self.high) for n in edges] + [self._walk(n - 1, -1, self.low) for n in edges]
         values = [n for n in around if n is not None]
         if not values:
             raise ExpressionError(self._none())
         return min(values, key=lambda n: (self._miss(n), n))
+
+    def _meetings(self) -> list[int]:
+        """The values at which one side overtakes or equals the other."""
+        looked_at = [self.low, self.high] if self.gap.direction else _looked_at(self.low, self.high)
+        return [*self._edges(), *(n for n in looked_at if self.gap(n) == 0)]
+
+    def _nearer(self, nearest: int) -> str:
+        """The condition that leaves out a value at which the two sides differ less; those of divisibility leave out
+        what is illegal, and say nothing."""
+        for n in (n for edge in self._meetings() for n in (edge, edge - 1) if self.low <= n <= self.high):
+            violated = self._violated(n)
+            if violated and violated.divisor is None and self._miss(n) < self._miss(nearest):
+                return self.said(violated)
+        return ""
 
     def _across(self, nearest: int) -> int | None:
         """The legal value next to the nearest one at which the target is missed on the other side."""

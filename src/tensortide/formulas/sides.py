@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from tensortide.errors import ExpressionError, WorkloadError
 from tensortide.expr import Condition, nonnegative, symbol
+from tensortide.formulas.checks import PEAKS
 from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.limits import Limits
+from tensortide.formulas.measure import sums
 from tensortide.formulas.observe import thresholds
 from tensortide.formulas.region import folded
 from tensortide.formulas.result import Symbolic
@@ -19,6 +21,8 @@ from tensortide.formulas.space import Setting, Space
 
 _SIDES = 4
 """Times that the first sample may be on another side of a threshold than the workload's own setting."""
+_WANTED = frozenset((*sums({}), PEAKS[0]))
+"""Totals without which formulas for the workload's own structure are looked for."""
 _OTHERS = 3
 """Thresholds of which formulas for the other side are looked for."""
 
@@ -59,7 +63,7 @@ def with_others(found: Symbolic, sampler: Sampler, limits: Limits, derived: Call
     """The result with formulas for the other sides of its thresholds, where ``derived`` finds them. At a size of 1 they
     are looked for if that is the workload's own."""
     others, captures = [], found.captures
-    space, symbols = sampler.space, found.formulas.defaults
+    space = sampler.space
     for threshold, setting in list(zip(found.thresholds, limits.beyond, strict=True))[:_OTHERS]:
         condition = _other_side(threshold.condition)
         at_one = condition != threshold.condition.opposite
@@ -68,12 +72,37 @@ def with_others(found: Symbolic, sampler: Sampler, limits: Limits, derived: Call
         other = sampler.beyond(condition, setting)
         with contextlib.suppress(WorkloadError, ExpressionError):
             sampler.clock.check()
-            piece = _confined(derived(other), condition, other.space)
-            # what is held here has no other value there
-            others.append(piece.along({name: space.all[name] for name in piece.defaults if name not in symbols}))
+            piece = _confined(derived(other), (condition,), other.space)
+            others.append(piece.along(_of_no_symbol(piece, found, space)))
         captures += other.captures
     formulas = replace(found.formulas, others=tuple(others))
     return replace(found, formulas=formulas, captures=captures)
+
+
+def with_own_structure(found: Symbolic, sampler: Sampler, derived: Callable[[Sampler], Symbolic]) -> Symbolic:
+    """The result with totals that have formulas only while the hyperparameters that change the structure are at the
+    workload's own values: as formulas of their own; all there is, if sums over ops or storages are among them."""
+    missing = _WANTED - found.formulas.totals.keys()
+    if not found.structural or not missing or sampler.space.turns:
+        return found
+    with contextlib.suppress(WorkloadError, ExpressionError):
+        sampler.clock.check()
+        own = derived(sampler.holding(found.structural))
+        captures = found.captures + own.captures
+        if not missing & own.formulas.totals.keys():
+            return replace(found, captures=captures)
+        if missing - {PEAKS[0]}:
+            why = (
+                f"with other values {found.numeric[0]}"
+                if found.numeric
+                else "other values leave totals without formula"
+            )
+            held = {name: f"{how}; {why}" for name, how in found.structural.items()}
+            return replace(own, held={**own.held, **held}, captures=captures)
+        piece = _confined(own, (), sampler.space)
+        others = (*found.formulas.others, piece.along(_of_no_symbol(piece, found, sampler.space)))
+        return replace(found, formulas=replace(found.formulas, others=others), captures=captures)
+    return found
 
 
 def _other_side(condition: Condition) -> Condition:
@@ -82,10 +111,15 @@ def _other_side(condition: Condition) -> Condition:
     return Condition(expr, "==") if relation == ">" and nonnegative(expr) else condition.opposite
 
 
-def _confined(found: Symbolic, condition: Condition, space: Space) -> Formulas:
-    """The formulas with a condition, and with symbols that have one value where a hyperparameter was held."""
+def _of_no_symbol(piece: Formulas, found: Symbolic, space: Space) -> dict[str, int]:
+    """The values of the symbols of other formulas that are held in the result: they have no other value there."""
+    return {name: space.all[name] for name in piece.defaults if name not in found.symbols}
+
+
+def _confined(found: Symbolic, conditions: Sequence[Condition], space: Space) -> Formulas:
+    """The formulas with further conditions, and with symbols that have one value where a hyperparameter was held."""
     formulas = found.formulas
     held = {name: value for name, value in space.defaults.items() if name not in formulas.defaults}
     equal = (Condition(symbol(name) - value, "==") for name, value in held.items())
-    region = folded((condition, *equal, *formulas.region))
+    region = folded((*conditions, *equal, *formulas.region))
     return replace(formulas, defaults={**formulas.defaults, **held}, region=region)

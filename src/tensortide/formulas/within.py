@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from tensortide.expr import Condition, Expr
 from tensortide.expr.atoms import KINDS, MAX, alternatives, replaced
-from tensortide.expr.expr import Opaque
+from tensortide.expr.expr import Opaque, common
 from tensortide.expr.floors import given_whole
-from tensortide.formulas.region import follows, lowest_of
+from tensortide.formulas.region import follows, least_of, lowest_of, primitive
 from tensortide.formulas.result import Symbolic
 
 
@@ -23,6 +23,16 @@ def within(expr: Expr, region: Sequence[Condition]) -> Expr:
     quotients = [of / by for by, of in filter(None, divided) if len(of.terms) == len(by.terms) == 1]
     with given_whole(quotients):
         return _settled(expr, lowest_of(region)).subs({})
+
+
+def simple(condition: Condition, region: Sequence[Condition]) -> Condition:
+    """A condition that says the same where those of a region hold: ``heads > kv_heads`` for
+    ``floor(heads/kv_heads) > 1``."""
+    expr = primitive(within(condition.expr, region))
+    shared = [
+        power for power in common(expr) if isinstance(power[0], Opaque) and least_of(power[0], lowest_of(region)) > 0
+    ]
+    return Condition(expr / Expr({tuple(shared): 1}), condition.relation)
 
 
 def _settled(expr: Expr, lowest: Mapping[str, int]) -> Expr:
@@ -49,19 +59,23 @@ def _contenders(parts: Sequence[Expr], sign: int, lowest: Mapping[str, int]) -> 
 
 def within_region(found: Symbolic) -> Symbolic:
     """The result with every expression as short as its region allows."""
-    formulas, region = found.formulas, found.formulas.region
+    formulas = found.formulas
 
-    def short(expr: Expr | None) -> Expr | None:
-        return None if expr is None else within(expr, region)
+    def short(expr: Expr, total: str) -> Expr:
+        return within(expr, formulas.region_of([total]))
 
     measures = ("count", "product_flops", "elementwise_flops", "bytes")
-    totals = {name: within(expr, region) for name, expr in formulas.totals.items()}
-    partial = {name: replace(part, known=within(part.known, region)) for name, part in formulas.partial.items()}
+    totals = {name: short(expr, name) for name, expr in formulas.totals.items()}
+    partial = {name: replace(part, known=short(part.known, name)) for name, part in formulas.partial.items()}
     moments = dict.fromkeys(alternatives(totals["peak_bytes"])) if "peak_bytes" in totals else {}
-    regimes = [replace(regime, bytes=within(regime.bytes, region)) for regime in found.regimes]
+    regimes = [replace(regime, bytes=short(regime.bytes, "peak_bytes")) for regime in found.regimes]
+    rows = (
+        replace(row, **{n: short(expr, n) for n in measures if (expr := getattr(row, n)) is not None})
+        for row in found.rows
+    )
     return replace(
         found,
         formulas=replace(formulas, totals=totals, partial=partial),
-        rows=tuple(replace(row, **{name: short(getattr(row, name)) for name in measures}) for row in found.rows),
+        rows=tuple(rows),
         regimes=tuple(regime for regime in regimes if moments.pop(regime.bytes, regime) is None),
     )

@@ -81,7 +81,7 @@ def _printed(found: Symbolic, depth: int) -> Iterator[Expr]:
 def _totals(formulas: Formulas, names: Names, peaks: str) -> Table:
     """The totals with their values at the defaults, if the formulas hold there."""
     try:
-        values = formulas.totals_at(formulas.defaults) if formulas.crossed(formulas.defaults) is None else {}
+        values = msgspec.structs.replace(formulas, others=()).totals_at(formulas.defaults)
     except ExpressionError:
         values = {}
     lines = []
@@ -108,8 +108,10 @@ def _partial(formulas: Formulas, names: Names) -> Iterator[Table]:
 
 
 def _others(formulas: Formulas) -> Iterator[Table]:
-    """A short table for every piece on the other side of a threshold."""
-    for number, other in enumerate(formulas.others, 1):
+    """A short table for every piece that holds elsewhere, what the first totals do not have first."""
+    for number, piece in enumerate(formulas.others, 1):
+        ranked = sorted(piece.totals.items(), key=lambda total: total[0] in formulas.totals)
+        other = msgspec.structs.replace(piece, totals=dict(ranked))
         where = "; ".join(map(_condition_text, other.region[:3])) + "; ..." * (len(other.region) > 3)
         table = _totals(other, Names(_short(other)), ELSEWHERE)
         region = Column("region", "", "text", ("; ".join(map(str, other.region)),) * len(table), data=True)
@@ -233,8 +235,12 @@ def _conditions(formulas: Formulas) -> Iterator[tuple[str, str]]:
     for titles, asked in further.items():
         yield "if", f"{'; '.join(map(_condition_text, asked))} (needed for {', '.join(titles)} only)"
     for threshold in formulas.thresholds:
-        known = any(threshold.condition not in other.region for other in formulas.others)
+        known = any(threshold.condition not in _limits_of(other) for other in formulas.others)
         yield "threshold", f"{threshold}" + " (its totals stand above)" * known
+
+
+def _limits_of(formulas: Formulas) -> list[Condition]:
+    return [*formulas.region, *(threshold.condition for threshold in formulas.thresholds)]
 
 
 def _settings(found: Symbolic) -> Iterator[tuple[str, str]]:
