@@ -127,7 +127,7 @@ def test_what_is_not_measured_is_named_and_under_strict_an_error(folder: Path, t
     assert "Not measured: " in text
     assert "aten.mm: not in the list" in text
     (tmp_path / "d.json").unlink()
-    assert "ops have no measured duration" in refused(tmp_path, *arguments, "--strict")
+    assert "ops have no known time" in refused(tmp_path, *arguments, "--strict")
     assert not (tmp_path / "d.json").exists()
 
 
@@ -149,8 +149,11 @@ def test_what_is_not_measured_is_named_and_under_strict_an_error(folder: Path, t
         (("mlp", *SIZES, "--machine=8xt4", "--machine=a100-pcie-40gb", "-o", "x.json"), "give one --machine"),
         (("mlp", *SIZES, "--machine=0xt4"), "at least one device"),
         (("mlp", *SIZES, "--ranks=4", "--machine=8xt4"), "8 x T4 has 8"),
-        (("mlp", *SIZES, "--machine=h100", "--strict"), "Near names: H100-SXM-80GB, H100-PCIe-80GB"),
-        (("mlp", *SIZES, "--machine=v100"), "Near names: V100-SXM-32GB"),
+        (
+            ("mlp", *SIZES, "--machine=h100", "--strict"),
+            "'h100' is ambiguous: it may be H100-SXM-80GB or H100-PCIe-80GB",
+        ),
+        (("mlp", *SIZES, "--machine=v100"), "'v100' is ambiguous: it may be V100-SXM-32GB"),
         (("no_such_model",), "no example"),
         (("mlp", "-o", "none/x.json"), "none does not exist"),
     ],
@@ -237,8 +240,20 @@ def test_a_measured_step_is_a_trace_of_its_ops(folder: Path, tmp_path: Path) -> 
     assert sum(e["ph"] == "X" and e["dur"] == 0.9 for e in events) >= 1
 
 
+def test_shares_of_a_step_on_a_cpu_are_all_of_it(folder: Path) -> None:
+    shown: Any = json.loads(run(folder, "time", "mlp", *SIZES, "--machine=local", "--json"))
+    bounds = shown["sections"]["machines"]["tables"]["bounds"]
+    assert sum(shares[0] for key, shares in bounds.items() if key not in ("machine", "exposed_share")) == pytest.approx(
+        1, abs=0.01
+    )
+
+
 def test_ops_of_unknown_time_are_named_with_the_reason(folder: Path) -> None:
     shown: Any = json.loads(run(folder, "time", str(folder / "small.tide"), "--machine=tpu v4", "--json"))
+    refused(folder, "time", str(folder / "small.tide"), "--machine=tpu v4", "--strict")
+    for key in ("phases", "modules", "shapes"):
+        table = shown["sections"]["time"]["tables"][key]
+        assert all(a <= b <= c for a, b, c in zip(table["low_ns"], table["time_ns"], table["high_ns"], strict=True))
     for section in ("machines", "time"):
         table = shown["sections"][section]["tables"]["unknown"]
         assert "aten.addmm" in table["op"]
@@ -247,7 +262,9 @@ def test_ops_of_unknown_time_are_named_with_the_reason(folder: Path) -> None:
 
 def test_a_short_name_is_no_machine_under_strict(folder: Path) -> None:
     for verb in ("report", "count"):
-        assert "Near names: H100-SXM-80GB" in refused(folder, verb, "mlp", *SIZES, "--machine=h100", "--strict")
+        assert "is ambiguous: it may be H100-SXM-80GB" in refused(
+            folder, verb, "mlp", *SIZES, "--machine=h100", "--strict"
+        )
 
 
 def test_a_prediction_stands_against_what_was_measured(folder: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tensortide.profile.measure import measure
 from tensortide.recorder import resolver
 from tensortide.timelines.step import step_timeline
 from tensortide.timing import Durations, Measurement, estimate, identity
-from tensortide.timing.calibration import load
+from tensortide.timing.calibration import Stored, load, save
 from tensortide.timing.durations import Sample
 from tensortide.timing.families import FAMILIES, VIEW, works
 from tensortide.timing.local import Local, local, of
@@ -59,7 +59,26 @@ def test_an_interrupted_calibration_goes_on_where_it_stopped(tmp_path: Path) -> 
         calibrate(plan=cut, store=tmp_path, clock="thread")
     assert load(path).calibration == found  # until the next one is complete, the last one counts
     calibrate(plan=PLAN, store=tmp_path, clock="wall", threads=1, note=notes.append)
-    assert len(notes) == 1  # by another clock it begins anew
+    assert notes[1:] == ["2 steps that were measured with the thread clock are measured again"]
+
+
+def test_a_calibration_that_another_process_completed_is_kept(tmp_path: Path) -> None:
+    """Only what is complete counts, and steps that are underway do not delete it."""
+    found, path = calibrate(plan=PLAN, store=tmp_path, clock="thread")
+    path.unlink()
+
+    def elsewhere() -> Any:
+        save(Stored(found), path)
+        return PLAN["products"]()
+
+    def interrupt() -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(plan={"first": elsewhere, "second": interrupt}, store=tmp_path, clock="wall", threads=1)
+    kept = load(path)
+    assert kept.calibration == found
+    assert kept.underway is not None
 
 
 def test_an_old_interruption_is_forgotten_and_a_damaged_file_is_replaced(

@@ -51,7 +51,7 @@ def test_a_number_of_devices_stands_before_the_name(text: str, name: str, per_no
         ("0xh100-sxm", "at least one device"),
         ("12xh100-sxm", "12 devices fill no nodes of 8: write NODESxDEVICESxh100-sxm"),
         ("4xh1000", "no device is called 'h1000'"),
-        ("8xv100", "Near names: V100-SXM-32GB"),
+        ("8xv100", "is ambiguous: it may be V100-SXM-32GB"),
     ],
 )
 def test_what_is_no_machine_is_one_clear_error(text: str, message: str) -> None:
@@ -107,7 +107,7 @@ def test_the_section_states_time_interval_bounds_and_rates_of_each(graph: Graph,
         assert low < time < high
     assert set(table["provenance"]) <= {str(kind) for kind in Provenance}
     for row in range(3):
-        shares = [bounds[key][row] for key in ("compute", "memory", "launch", "host", "exposed")]
+        shares = [bounds[key][row] for key in ("compute", "memory", "launch", "views", "idle", "exposed")]
         assert sum(share for share in shares if isinstance(share, float)) == pytest.approx(1.0, abs=0.01)
     batch = graph.meta.hyperparameters["batch"]
     assert isinstance(batch, int)

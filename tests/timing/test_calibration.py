@@ -169,6 +169,37 @@ def test_a_damaged_store_is_one_warning_and_none_of_it_is_used(found: Calibratio
         assert "not calibrated" in second
 
 
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("calibration", "step"), 1e6),
+        (("calibration", "overhead"), 1e30),
+        (("calibration", "between_ns"), 1e30),
+        (("calibration", "cache_bytes"), -5),
+        (("calibration", "machine", "threads"), -3),
+        (("calibration", "model", "families", "mm", "launch_ns"), 1e300),
+        (("calibration", "outside", "all", "below"), -5.0),
+        (("underway", "when"), "yesterday"),
+        (("underway", "when"), "2026-01-02T03:04:05"),
+    ],
+)
+def test_absurd_values_in_a_store_are_damage(
+    found: Calibration, tmp_path: Path, place: tuple[str, ...], value: object
+) -> None:
+    underway = Underway(when="2026-01-02T03:04:05+00:00", clock="wall", before=found.before)
+    path = save(Stored(found, underway), path_for(MACHINE, tmp_path))
+    content = json.loads(path.read_text())
+    *outer, last = place
+    where = content["stored"]
+    for name in outer:
+        where = where[name]
+    assert last in where
+    where[last] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(GraphFileError, match=path.name):
+        load(path)
+
+
 def test_an_uncalibrated_machine_is_that_of_the_catalogue_or_a_guess_for_its_threads(tmp_path: Path) -> None:
     gpu = Platform(device="cuda", name="NVIDIA H100 PCIe")
     assert local(gpu, tmp_path)[0] == device("H100-PCIe-80GB")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import tracemalloc
 from decimal import Decimal
 from pathlib import Path
@@ -301,3 +302,22 @@ def test_a_forward_op_takes_no_call_of_the_backward_pass(tmp_path: Path) -> None
     calls = [event("aten::mm", 55, 20) | {"args": shapes}, event("aten::t", 5, 1) | {"args": {"Sequence number": 1}}]
     durations = from_trace(builder.graph(), read_trace(written(tmp_path / "t.json", [*calls, node])))
     assert told(durations).samples == (0, 1)
+
+
+@pytest.mark.parametrize("more", ["garbage", '{"traceEvents": []}', "]"])
+def test_what_follows_a_trace_is_an_error(tmp_path: Path, more: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": step(100)}) + " \n")
+    read_trace(path)
+    with path.open("a") as file:
+        file.write(more)
+    with pytest.raises(TimesError, match="follows the object at character"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_times_that_are_no_numbers_are_an_error(tmp_path: Path, value: float) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [*step(100), event("aten::mm", 120, value)]}))
+    with pytest.raises(TimesError, match="range"):
+        read_trace(path)

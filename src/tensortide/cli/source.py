@@ -372,7 +372,8 @@ def console() -> Console:
     """Return a console for standard output: styled on a terminal, plain and 100 columns wide in a pipe."""
     from rich.console import Console
 
-    return Console(highlight=False) if sys.stdout.isatty() else Console(width=100, highlight=False, no_color=True)
+    terminal = sys.stdout is not None and sys.stdout.isatty()  # None if it was closed
+    return Console(highlight=False) if terminal else Console(width=100, highlight=False, no_color=True)
 
 
 def is_stdout(path: Path | None) -> bool:

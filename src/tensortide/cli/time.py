@@ -96,7 +96,9 @@ class MeasureOptions:
             "--from", "Read times from a file: a profiler's trace (.json, also .gz), or a list (.csv, .jsonl: op, ns)."
         ),
     ] = None
-    strict: Annotated[bool, option("--strict", "Fail if an op cannot be measured.")] = False
+    strict: Annotated[bool, option("--strict", "Fail if an op has no known time, or a machine has a short name.")] = (
+        False
+    )
 
     def conditions(self, device: str | None) -> dict[str, Any]:
         """Clock, threads and device of a measurement."""
@@ -232,7 +234,7 @@ def time(
     --machine may be repeated, and may say how many devices: --machine 8xa100-sxm-80gb --machine 4xh100-sxm.
     """
     from tensortide.reports.sections.time import document
-    from tensortide.timing.standins import require_all
+    from tensortide.timing.standins import require_all, unpredicted
 
     files.check()
     file = None if output is None else check_writable(output)
@@ -251,6 +253,8 @@ def time(
         save_durations(durations, file)
     stored = [_remember(graph, durations)] if keep else []
     predicted = _predicted(graph, durations, asked, launch)
+    for machine in predicted if how.strict else ():
+        require_all(graph, unpredicted(graph, machine.durations))
     name = _title(target, graph)
     made = document(graph, durations, target=name, predicted=predicted, resolver=resolver, depth=depth, top=top)
     if against is not None:

@@ -81,9 +81,9 @@ def with_others(found: Symbolic, sampler: Sampler, limits: Limits, derived: Call
 
 def with_own_structure(found: Symbolic, sampler: Sampler, derived: Callable[[Sampler], Symbolic]) -> Symbolic:
     """The result with totals that have formulas only while the hyperparameters that change the structure are at the
-    workload's own values: as formulas of their own; all there is, if sums over ops or storages are among them."""
+    workload's own values: as formulas of their own, or in place of the others where these lack most."""
     missing = _WANTED - found.formulas.totals.keys()
-    if not found.structural or not missing or sampler.space.turns:
+    if not missing or not found.structural or not found.structural.keys() <= set(sampler.space.over):
         return found
     with contextlib.suppress(WorkloadError, ExpressionError):
         sampler.clock.check()
@@ -91,7 +91,7 @@ def with_own_structure(found: Symbolic, sampler: Sampler, derived: Callable[[Sam
         captures = found.captures + own.captures
         if not missing & own.formulas.totals.keys():
             return replace(found, captures=captures)
-        if missing - {PEAKS[0]}:
+        if len(missing) > len(_WANTED) // 2:
             why = (
                 f"with other values {found.numeric[0]}"
                 if found.numeric

@@ -6,6 +6,7 @@ that was interrupted goes on where it stopped.
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +34,12 @@ FORMAT = Format(
 
 DRIFT = 0.1
 """Ceilings that change by more than this part while steps are measured make the calibration doubtful."""
+
+
+_MOST = 1e15
+"""More than any constant: nanoseconds of ten days, a petabyte."""
+_WIDEST = 10.0
+"""More than any half-width, in natural logarithms."""
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +106,10 @@ class Underway(msgspec.Struct, frozen=True, kw_only=True):
     before: Rates
     chunks: tuple[Chunk, ...] = ()
 
+    def __post_init__(self) -> None:
+        if datetime.datetime.fromisoformat(self.when).tzinfo is None:
+            raise ValueError("its time has no zone")
+
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of one machine and software.
@@ -127,8 +138,14 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         constants = [n for one in self.model.families.values() for n in (one.compute, one.memory, one.launch_ns)]
         if not {ANY, PRODUCTS} <= self.model.families.keys() or not all(0 < n < math.inf for n in constants):
             raise ValueError("its constants are not complete, or not positive")
-        if not (min(self.model.saturation) >= 0 and self.between_ns >= 0 and self.overhead >= 0 and self.step > 0):
-            raise ValueError("its saturation or its step is negative")
+        sizes = [*constants, *self.model.saturation, self.between_ns, self.overhead, self.cache_bytes or 0]
+        if not all(0 <= n < _MOST for n in sizes):
+            raise ValueError("its constants are out of range")
+        quantiles = [one for pool in (self.outside, *self.pools.values()) for one in (pool.all, *pool.decades.values())]
+        if not all(0 < n < _WIDEST for n in (self.step, *(n for one in quantiles for n in (one.below, one.above)))):
+            raise ValueError("its intervals are out of range")
+        if (self.machine.threads or 1) < 1:
+            raise ValueError("its machine has no threads")
 
     @property
     def rates(self) -> Rates:

@@ -9,6 +9,7 @@ import csv
 import difflib
 import functools
 import importlib.resources
+import math
 import re
 from collections.abc import Sequence
 from typing import Literal
@@ -55,6 +56,14 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     memory_source: str = ""
     link_source: str = ""
     notes: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise TensortideError for a figure that is not positive and finite."""
+        for field in self.__struct_fields__:
+            value = getattr(self, field)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if number and not 0 < value < math.inf:
+                raise TensortideError(f"{self.name}: {field} is {value!r}; a figure of a device is a positive number")
 
 
 DEFAULT = "A100-SXM-80GB"
@@ -126,6 +135,10 @@ def device(name: str, devices: Sequence[Device] | None = None) -> Device:
         return found[0]
     if found:
         raise TensortideError(f"{len(found)} devices are called {name!r}: {', '.join(d.name for d in found)}.")
+    having = _having(name, devices)
+    if len(having) > 1:
+        names = " or ".join(d.name for d in having)
+        raise TensortideError(f"{name!r} is ambiguous: it may be {names}. Write the whole name.")
     near = _near(name, devices)
     if not near:
         raise TensortideError(f"no device is called {name!r} in the catalogue of {len(devices)}.")
@@ -148,8 +161,7 @@ def meant(name: str, devices: Sequence[Device] | None = None) -> tuple[Device, t
         ('H100-SXM-80GB', ('H100-PCIe-80GB',))
     """
     devices = catalogue() if devices is None else devices
-    words = set(_words(name))
-    having = [d for d in devices if words and any(words <= set(_words(known)) for known in (d.name, *d.aliases))]
+    having = _having(name, devices)
     short = SHORT.get(_plain(name))
     if short is not None:
         found = device(short, devices)
@@ -160,6 +172,12 @@ def meant(name: str, devices: Sequence[Device] | None = None) -> tuple[Device, t
         if len(having) == 1:
             return having[0], ()
         raise
+
+
+def _having(name: str, devices: Sequence[Device]) -> list[Device]:
+    """The devices that have all words of ``name`` in one of their names."""
+    words = set(_words(name))
+    return [d for d in devices if words and any(words <= set(_words(known)) for known in (d.name, *d.aliases))]
 
 
 def _words(name: str) -> list[str]:

@@ -37,7 +37,9 @@ def members(path: str | os.PathLike[str], array: str, what: str) -> Iterator[tup
     """
     try:
         with _opened(path) as file:
-            yield from _object(_Cursor(file), array)
+            cursor = _Cursor(file)
+            yield from _object(cursor, array)
+            cursor.end()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise TimesError(f"{path} is damaged (gzip): {error}") from error
     except OSError as error:
@@ -55,6 +57,7 @@ def _opened(path: str | os.PathLike[str]) -> IO[str]:
 def _object(cursor: _Cursor, array: str) -> Iterator[tuple[str, Any]]:
     cursor.take("{")
     if cursor.peek() == "}":
+        cursor.take("}")
         return
     while True:
         key = cursor.value()
@@ -106,6 +109,11 @@ class _Cursor:
             raise JsonError(f"expected {wanted} at {self._place(self._at)}, not {found!r}")
         self._at += 1
         return found
+
+    def end(self) -> None:
+        """Raise JsonError if more follows than spaces."""
+        if found := self.peek():
+            raise JsonError(f"{found!r} follows the object at {self._place(self._at)}: is it several files in one?")
 
     def value(self) -> Any:
         """Pass and return the next value."""

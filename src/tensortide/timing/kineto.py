@@ -208,7 +208,9 @@ def _base_ns(others: Mapping[str, Any]) -> int:
 
 
 def _in_range(time: Decimal | int | None) -> bool:
-    return time is not None and -_MOST_US < time < _MOST_US
+    if time is None or (isinstance(time, Decimal) and not time.is_finite()):
+        return False
+    return -_MOST_US < time < _MOST_US
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:

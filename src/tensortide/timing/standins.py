@@ -12,6 +12,8 @@ from tensortide.graph.model import Graph
 from tensortide.timing.catalogue import Device
 from tensortide.timing.durations import Ceilings, Durations, Measurement, identity, sample
 from tensortide.timing.estimate import estimate
+from tensortide.timing.estimates import Provenance
+from tensortide.timing.families import compute_dtype
 
 _LARGE = 1 << 20
 """Bytes from which on an op's duration reveals the memory's bandwidth."""
@@ -74,10 +76,19 @@ def _ceilings(graph: Graph, ns: Sequence[int | None]) -> Ceilings:
     return Ceilings(flops or _NOWHERE.flops_per_s, rate or _NOWHERE.bytes_per_s)
 
 
+def unpredicted(graph: Graph, durations: Durations) -> dict[int, str]:
+    """Why the times of ops are not predicted, by op."""
+    if durations.forecast is None:
+        return {}
+    rows = [durations.forecast.rows[row] for row in durations.forecast.index]
+    missing = [op for op, row in zip(graph, rows, strict=True) if row.provenance is Provenance.UNKNOWN]
+    return {op.index: f"no time of {compute_dtype(op.inputs or op.outputs)} on this device" for op in missing}
+
+
 def require_all(graph: Graph, unknown: Mapping[int, str]) -> None:
     """Raise UnknownCost, which names them, if there are ops of ``unknown`` duration."""
     if not unknown:
         return
     groups = Counter((graph[index].name, reason) for index, reason in unknown.items())
     lines = "\n".join(f"  {name} x{number}: {reason}" for (name, reason), number in groups.items())
-    raise UnknownCost(f"{len(unknown)} ops have no measured duration:\n{lines}")
+    raise UnknownCost(f"{len(unknown)} ops have no known time:\n{lines}")

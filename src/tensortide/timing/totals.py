@@ -26,6 +26,17 @@ def total(durations: Durations, ops: Iterable[int], trips: Sequence[int] | Mappi
     return _summed((rows[row] if row >= 0 else None, ns, times, row == -2) for (row, ns), times in runs.items())
 
 
+def unpredicted_ns(
+    durations: Durations, ops: Iterable[int], trips: Sequence[int] | Mapping[int, int] | None = None
+) -> int:
+    """Nanoseconds that ops of unknown time have in ``durations``: of their bytes alone, without an interval."""
+    if durations.forecast is None:
+        return 0
+    rows, index = durations.forecast.rows, durations.forecast.index
+    missing = (op for op in ops if rows[index[op]].provenance is Provenance.UNKNOWN)
+    return sum(durations.ns[op] * (1 if trips is None else trips[op]) for op in missing)
+
+
 def by_bound(
     durations: Durations, ops: Iterable[int], trips: Sequence[int] | Mapping[int, int] | None = None
 ) -> dict[Bound, int]:

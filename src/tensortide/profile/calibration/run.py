@@ -61,14 +61,11 @@ def calibrate(
     with chosen_threads(threads), device_context(device):
         machine = machine_of(() if device == "cpu" else (device,))
         path = check_writable(path_for(machine, store), folders=True)
-        stored = _stored(path, tell)
-        underway = _begun(stored, clock, plan, tell)
+        underway = _begun(_stored(path, tell), clock, plan, tell)
         if underway is None:
             say("measuring ceilings")
             underway = Underway(when=_now().isoformat(), clock=clock, before=measure_ceilings(device, clock))
-        underway = _steps(
-            underway, plan, say, lambda found: save(Stored(stored.calibration, found), path), device, clock
-        )
+        underway = _steps(underway, plan, say, lambda found: save(Stored(_complete(path), found), path), device, clock)
         say("measuring ceilings again")
         after = measure_ceilings(device, clock)
         say("fitting")
@@ -84,10 +81,21 @@ def _stored(path: Path, tell: Say) -> Stored:
         return Stored()
 
 
+def _complete(path: Path) -> Calibration | None:
+    """The calibration that is complete by now: another process may have measured it meanwhile."""
+    try:
+        return load(path).calibration
+    except GraphFileError:
+        return None
+
+
 def _begun(stored: Stored, clock: str, plan: Plan, tell: Say) -> Underway | None:
     """The calibration that was interrupted, if it is of the same kind and not old."""
     found = stored.underway
-    if found is None or found.clock != clock or _now() - datetime.datetime.fromisoformat(found.when) > FRESH:
+    if found is None or _now() - datetime.datetime.fromisoformat(found.when) > FRESH:
+        return None
+    if found.clock != clock:
+        tell(f"{len(found.chunks)} steps that were measured with the {found.clock} clock are measured again")
         return None
     kept = sum(chunk.name in plan for chunk in found.chunks)
     tell(f"going on with a calibration that was interrupted: {kept} of {len(plan)} steps are measured")

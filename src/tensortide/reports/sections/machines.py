@@ -18,7 +18,7 @@ from tensortide.timing.durations import Durations
 from tensortide.timing.estimates import Bound, Estimate, Provenance
 from tensortide.timing.families import compute_dtype
 from tensortide.timing.models.ordered import at_least
-from tensortide.timing.totals import by_bound, total
+from tensortide.timing.totals import by_bound, total, unpredicted_ns
 from tensortide.units import format_bytes, format_seconds
 
 __all__ = ["section"]
@@ -84,7 +84,7 @@ def _machines(step: Step, found: Sequence[MachineStep]) -> Table:
     columns = (
         Column("machine", "Machine", "text", tuple(str(one.machines) for one in found)),
         *_times("step", "Step", times, interval=True),
-        Column("ops", "Ops", "ns", tuple(one.line.busy_ns for one in found)),
+        Column("ops", "On device", "ns", tuple(one.line.busy_ns for one in found)),
         Column("waiting", "Idle", "ns", tuple(_idle(one) for one in found)),
         Column("mfu", "MFU", "share", tuple(one.mfu for one in found)),
         Column("provenance", "rests on", "text", tuple(str(time.provenance) for time in times)),
@@ -117,7 +117,8 @@ def _bounds(found: Sequence[MachineStep]) -> Table:
         Column("compute", "arithmetic", "share", shares("compute")),
         Column("memory", "bytes", "share", shares("memory")),
         Column("launch", "launches", "share", shares("launch")),
-        Column("host", "host", "share", idle),
+        Column("views", "views", "share", shares("host"), data=not any(bound.get("host") for bound in bounds)),
+        Column("idle", "idle", "share", idle),
         Column("exposed", "communication", "share", exposed, data=not any(one.exchange.nbytes for one in found)),
     )
     return Table(key="bounds", title="Bound by", remark="shares of the step", columns=columns, heads=1)
@@ -207,7 +208,13 @@ def unknown(step: Step, durations: Durations) -> Iterator[Table]:
         Column("reason", "Why", "text", tuple(reason for _, reason in keys)),
     )
     title = f"Unknown times: {counts.total():,} of {len(step.graph):,} ops"
-    yield Table(key="unknown", title=title, remark="in no figure with an interval", columns=columns, top=step.top)
+    yield Table(
+        key="unknown",
+        title=title,
+        remark="counted by their bytes; intervals do not cover them",
+        columns=columns,
+        top=step.top,
+    )
 
 
 def _grouped(
@@ -222,11 +229,13 @@ def _grouped(
 ) -> Table:
     """Sums of ops by group, a time for each machine."""
     sums = {name: [total(one.durations, ops) for one in found] for name, ops in groups.items()}
+    missing = {name: [unpredicted_ns(one.durations, ops) for one in found] for name, ops in groups.items()}
     names = sorted(sums, key=lambda name: -max(time.time_ns for time in sums[name])) if sort else list(sums)
     columns = [Column(label.lower(), label, "name", tuple(names), fold=True)]
     for i, one in enumerate(found):
         times = [sums[name][i] for name in names]
-        columns += _times(f"time_{i}", str(one.machines), times, interval=True, at_width=WIDE)
+        without = [missing[name][i] for name in names]
+        columns += _times(f"time_{i}", str(one.machines), times, without, interval=True, at_width=WIDE)
         columns.append(
             Column(f"provenance_{i}", "rests on", "text", tuple(str(t.provenance) for t in times), at_width=WIDE)
         )
@@ -235,26 +244,30 @@ def _grouped(
 
 
 def _times(
-    key: str, label: str, times: Sequence[Estimate], *, interval: bool = False, at_width: int = 0
+    key: str,
+    label: str,
+    times: Sequence[Estimate],
+    without: Sequence[int] = (),
+    *,
+    interval: bool = False,
+    at_width: int = 0,
 ) -> Iterator[Column]:
-    """A column of times, and with ``interval`` one of their 80 % intervals, from a width on; ends as data."""
-    known = [round(time.time_ns) if time.time_ns or not time.unknown else None for time in times]
-    lows, highs = ([round(ns) for ns in ends] for ends in (map(_low, times), map(_high, times)))
-    signs = tuple("~" * bool(time.unknown and time.time_ns) for time in times)
+    """A column of times, and with ``interval`` one of their 80 % intervals, from a width on; ends as data.
+
+    ``without``: nanoseconds to add that no interval is known of.
+    """
+    added = without or [0] * len(times)
+    known = [round(time.time_ns) + ns for time, ns in zip(times, added, strict=True)]
+    lows = [round(time.low_ns) + ns for time, ns in zip(times, added, strict=True)]
+    highs = [round(time.high_ns) + ns for time, ns in zip(times, added, strict=True)]
+    signs = tuple("~" * bool(time.unknown) for time in times)
     yield Column(key, label, "ns", tuple(known), before=signs)
     if interval:
-        text = (f"{_time(a)} to {_time(b)}" if b else "" for a, b in zip(lows, highs, strict=True))
+        ends = zip(times, lows, highs, strict=True)
+        text = (f"{_time(a)} to {_time(b)}" if time.time_ns else "" for time, a, b in ends)
         yield Column(f"{key}_interval", "8 of 10 cases", "text", tuple(text), at_width=at_width, dim=True)
     yield Column(f"{key}_low", "", "ns", tuple(lows), data=True)
     yield Column(f"{key}_high", "", "ns", tuple(highs), data=True)
-
-
-def _low(time: Estimate) -> float:
-    return time.low_ns
-
-
-def _high(time: Estimate) -> float:
-    return time.high_ns
 
 
 def _time(ns: float) -> str:
@@ -264,7 +277,7 @@ def _time(ns: float) -> str:
 def _remarks(step: Step, found: Sequence[MachineStep]) -> Iterator[str]:
     unknown = max(one.step().unknown for one in found)
     if unknown:
-        yield f"~ without {unknown:,} ops of unknown time, which are in no figure"
+        yield f"~ {unknown:,} ops of unknown time count with the time of their bytes; intervals do not cover them"
     yield _MFU
     if any(one.line.host.issue_ns for one in found):
         yield _HOST.format(issue=_time(ISSUE_NS))

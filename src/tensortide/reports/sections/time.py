@@ -20,7 +20,7 @@ from tensortide.reports.sections.modules import OUTSIDE_PATH, ROOT_PATH
 from tensortide.timelines.machines import MachineStep
 from tensortide.timing import Durations, Measurement, Platform
 from tensortide.timing.estimates import Bound, Estimate
-from tensortide.timing.totals import by_bound, total
+from tensortide.timing.totals import by_bound, total, unpredicted_ns
 from tensortide.units import format_percent, format_seconds
 
 __all__ = ["ORDER", "document", "of_step", "section"]
@@ -196,7 +196,7 @@ BOUNDS: tuple[tuple[Bound, str], ...] = (
     ("compute", "arithmetic"),
     ("memory", "bytes"),
     ("launch", "launches"),
-    ("host", "views, on the host"),
+    ("host", "views"),
 )
 
 
@@ -208,9 +208,13 @@ def _forecast(durations: Durations, calls: Sequence[int], ops_ns: int) -> Iterat
         return
     whole = total(durations, range(len(durations)), calls)
     bounds = by_bound(durations, range(len(durations)), calls)
-    low, high = round(whole.low_ns), round(whole.high_ns)
-    known = f"; {whole.unknown:,} ops of unknown time are in neither" if whole.unknown else f"; {whole.provenance}"
-    yield Fact("ops", "Ops", ops_ns, "ns", f"{_time(low)} to {_time(high)} in 8 of 10 cases{known}")
+    missing = unpredicted_ns(durations, range(len(durations)), calls)
+    low, high = round(whole.low_ns) + missing, round(whole.high_ns) + missing
+    known = f"{_time(low)} to {_time(high)} in 8 of 10 cases" if whole.time_ns else "no interval"
+    yield Fact("ops", "All ops", ops_ns, "ns", f"{known}; {whole.provenance}")
+    if whole.unknown:
+        how = f"{whole.unknown:,} ops count with the time of their bytes, without an interval"
+        yield Fact("unknown", "of unknown time", missing, "ns", how, level=1)
     yield Fact("low", "", low, "ns", data=True)
     yield Fact("high", "", high, "ns", data=True)
     for bound, name in BOUNDS:
@@ -282,25 +286,27 @@ def _table(
     rows = [_Row(name, members, shapes, phase) for (name, shapes, phase), members in groups.items()]
     rows.sort(key=lambda row: -row.total_ns)
     names = Column(first.lower(), first, "name", tuple(row.name for row in rows), fold=True)
-    sums = _forecasts(rows, durations)
-    columns = (names, *_columns(rows, ops=first == "Op", shapes=key == "shapes", sums=sums))
+    columns = (names, *_columns(rows, durations, ops=first == "Op", shapes=key == "shapes"))
     rest = f"and {len(rows) - (top or 0):,} more kinds"
     return Table(key=key, title=title, columns=columns, top=top, rest=rest, at_width=WIDE if key == "shapes" else 0)
 
 
-def _forecasts(rows: Sequence[_Row], durations: Durations) -> list[Estimate] | None:
-    """The predicted times of rows with their intervals; None if they were not predicted."""
+def _forecasts(rows: Sequence[_Row], durations: Durations) -> tuple[list[Estimate] | None, list[int]]:
+    """The predicted times of rows with their intervals, None if they were not predicted; with them the times of ops
+    that no interval is known of."""
     if durations.forecast is None:
-        return None
+        return None, [0] * len(rows)
     trips = {op.op: op.calls for row in rows for op in row.ops}
-    return [total(durations, (op.op for op in row.ops), trips) for row in rows]
+    ops = [[op.op for op in row.ops] for row in rows]
+    return [total(durations, of, trips) for of in ops], [unpredicted_ns(durations, of, trips) for of in ops]
 
 
-def _columns(rows: Sequence[_Row], *, ops: bool, shapes: bool, sums: Sequence[Estimate] | None) -> Iterator[Column]:
+def _columns(rows: Sequence[_Row], durations: Durations, *, ops: bool, shapes: bool) -> Iterator[Column]:
     """Show times of one step (time, share) and of one call (the others), and rates.
 
     Of several ops, ``median`` and ``p90`` are medians over them; estimates are left out where any op was measured.
     """
+    sums, missing = _forecasts(rows, durations)
     whole = sum(row.total_ns for row in rows if not row.depth)
     flops = [sum((op.flops or 0) * op.calls for op in row.ops) for row in rows]
     accessed = [sum(op.nbytes * op.calls for op in row.ops) for row in rows]
@@ -322,10 +328,11 @@ def _columns(rows: Sequence[_Row], *, ops: bool, shapes: bool, sums: Sequence[Es
     yield Column("calls", "Calls", "count", tuple(sum(op.calls for op in row.ops) for row in rows))
     yield Column("time", "Time", "ns", tuple(row.total_ns for row in rows), before=guessed)
     if sums is not None:
-        text = tuple(f"{_time(one.low_ns)} to {_time(one.high_ns)}" if one.time_ns else "" for one in sums)
+        ends = [(one.low_ns + ns, one.high_ns + ns) for one, ns in zip(sums, missing, strict=True)]
+        text = tuple(f"{_time(a)} to {_time(b)}" if one.time_ns else "" for (a, b), one in zip(ends, sums, strict=True))
         yield Column("interval", "8 of 10 cases", "text", text, at_width=120 if ops else 0, dim=True)
-        yield Column("low", "", "ns", tuple(round(one.low_ns) for one in sums), data=True)
-        yield Column("high", "", "ns", tuple(round(one.high_ns) for one in sums), data=True)
+        yield Column("low", "", "ns", tuple(round(low) for low, _ in ends), data=True)
+        yield Column("high", "", "ns", tuple(round(high) for _, high in ends), data=True)
         yield Column(
             "provenance", "rests on", "text", tuple(str(one.provenance) for one in sums), at_width=110 * shapes
         )
@@ -377,7 +384,7 @@ def _modules(graph: Graph, ops: Iterable[_Timed], depth: int, durations: Duratio
     names = Column("module", "Module", "path", tuple(row.name for row in rows), fold=True, after=several)
     counts = Column("modules", "Modules", "count", tuple(row.modules for row in rows), data=True)
     columns, depths = (
-        (names, counts, *_columns(rows, ops=False, shapes=False, sums=_forecasts(rows, durations))),
+        (names, counts, *_columns(rows, durations, ops=False, shapes=False)),
         tuple(row.depth for row in rows),
     )
     remark = f"to depth {depth}, with what is inside"
