@@ -26,7 +26,9 @@ TARGET = f"{workloads.__name__}:"
 
 def assert_formulas_hold(found: Symbolic, workload: Callable[..., Any], *settings: Mapping[str, int]) -> None:
     """The formulas have all totals, and say what captures at the ``settings`` say. That kernels choose their workspace
-    by size must be said if it is."""
+    by size must be said if it is. What was tested at one value is claimed at no other."""
+    single = {name for name, (low, high) in found.formulas.tested.items() if low == high}
+    assert single <= {name for c in found.formulas.region if c.relation == "==" for name in c.expr.symbols}
     for setting in settings:
         said = found.evaluate(**setting)
         expected = measured(capture(workload, hyperparameters=setting))

@@ -164,7 +164,8 @@ class Assembly:
     def _region(self) -> tuple[Condition, ...]:
         # what divides at every structure; at some it may be more, which the declared conditions say or the values show
         terms = set.intersection(*(set(quotients(sizes(study.graph))) for study in self._studies))
-        known = (*self._declared(), *_above(self._structures.lowest), *divisible(list(terms)))
+        only = (Condition(symbol(name) - low, "==") for name, (low, high) in self._tested().items() if low == high)
+        known = (*self._declared(), *_above(self._structures.lowest), *divisible(list(terms)), *only)
         asked = [simple(guard, known) for guard in self._limits.guards]
         asked += self._relied_on(simple(condition, known) for condition in self._structures.asked)
         if self._checks.alike:

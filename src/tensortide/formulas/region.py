@@ -142,12 +142,25 @@ def _implies(known: Condition, condition: Condition) -> bool:
         (by, of), (smaller, same) = known.divisor, condition.divisor
         times = by.divided(smaller)
         return of == same and by != smaller and times is not None and denominator(times) == 1
+    if known != condition and (only := _only_value(known)):
+        left = condition.expr.subs(only).value
+        return left is not None and condition.holds(left)
     strong, weak = _at_least_zero(known), _at_least_zero(condition)
     if strong is None or weak is None or known == condition:
         return False
     shared = [(weak.terms[m], c) for m, c in strong.terms.items() if m and m in weak.terms]
     factors = {Fraction(a) / Fraction(b) for a, b in shared if (a > 0) == (b > 0)}
     return any(nonnegative(weak - strong * factor) for factor in factors)
+
+
+def _only_value(condition: Condition) -> dict[str, Expr]:
+    """The one value that an equation leaves a symbol, by its name; nothing for other conditions."""
+    expr, relation = condition
+    if relation != "==" or len(expr.symbols) != 1:
+        return {}
+    (name,) = expr.symbols
+    rest = expr - symbol(name)
+    return {name: -rest} if rest.value is not None else {}
 
 
 def _certain(expr: Expr, relation: str, shift: Mapping[str, Expr], positive: frozenset[Expr]) -> bool:
