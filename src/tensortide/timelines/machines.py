@@ -29,7 +29,7 @@ from tensortide.timing.rates import matrix_tflops
 PER_NODE = 8
 """Devices of a node where a number of devices says nothing of nodes."""
 
-_COUNTS = re.compile(r"(?:(\d+)x)?(\d+)x(.+)", re.IGNORECASE)
+_COUNTS = re.compile(r"(?:([0-9]+)x)?([0-9]+)x(.+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
