@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.conftest import ROOT
 
 TINY = """
 import sys
+import time
 from functools import partial
 
 from tensortide.cli import main
@@ -26,7 +28,12 @@ def interrupt():
     raise KeyboardInterrupt
 
 
-plan = PLAN | {"products": interrupt} if sys.argv[1] == "interrupted" else PLAN
+def wait():
+    open("reached", "w").close()
+    time.sleep(120)
+
+
+plan = PLAN | {"interrupted": {"products": interrupt}, "waiting": {"products": wait}}.get(sys.argv[1], {})
 run.calibrate = partial(run.calibrate, plan=plan)
 with small_ceilings():
     main(sys.argv[2:])
@@ -36,11 +43,22 @@ SMALL = ("mlp", "--set=inputs=8", "--set=hidden=8", "--set=classes=4", "--set=ba
 
 def tiny(store: Path, how: str, *arguments: str, threads: int = 1) -> subprocess.CompletedProcess[str]:
     """Run the command with a tiny calibration in a process of its own, with so many threads."""
+    begun = started(store, how, *arguments, threads=threads)
+    try:
+        out, err = begun.communicate(timeout=300)
+    finally:
+        begun.kill()
+    return subprocess.CompletedProcess(arguments, begun.returncode, out, err)
+
+
+def started(store: Path, how: str, *arguments: str, threads: int = 1) -> subprocess.Popen[str]:
+    """The same process, which has begun."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     changed = {"TENSORTIDE_MEASURED": str(store), "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path}
     command = [sys.executable, "-c", TINY, how, *arguments]
-    return subprocess.run(
-        command, env=os.environ | changed, cwd=store.parent, capture_output=True, text=True, timeout=300, check=False
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, env=os.environ | changed, cwd=store.parent, stdout=pipe, stderr=pipe, text=True, stdin=pipe
     )
 
 
@@ -113,3 +131,28 @@ def test_what_is_not_here_is_one_clear_error(tmp_path: Path, arguments: tuple[st
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_two_calibrations_at_once_are_told_of_each_other_and_a_dead_one_holds_nobody_up(tmp_path: Path) -> None:
+    store, calibrating = tmp_path / "store", ("time", "calibrate", "--clock=thread")
+    first = started(store, "waiting", *calibrating)
+    try:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "reached").exists():
+            assert first.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        second = tiny(store, "whole", *calibrating)
+        assert second.returncode == 1
+        assert second.stderr.startswith("error: another process is calibrating ")
+        assert f"(process {first.pid} on " in second.stderr
+        assert second.stderr.count("\n") == 1
+    finally:
+        first.kill()
+        first.communicate()
+    assert len(list(store.iterdir())) == 2  # the steps that were measured, and the lock of a process that is dead
+    third = tiny(store, "whole", *calibrating)
+    assert third.returncode == 0, third.stderr
+    assert "2 of 4 steps are measured" in third.stderr
+    assert [path.suffix for path in store.iterdir()] == [".json"]

@@ -57,5 +57,10 @@ def paths_of(device: str, suffix: str, store: Path | None = None) -> list[Path]:
     return sorted(found, key=lambda file: (-file.stat().st_mtime, file.name))
 
 
+def lock_of(device: str, store: Path | None = None) -> Path:
+    """The file that the process which measures a device holds locked."""
+    return (store or folder()) / f"{_plain(device)}.lock"
+
+
 def _plain(name: str) -> str:
     return re.sub(r"[^\w.+-]+", "_", name).strip("_")

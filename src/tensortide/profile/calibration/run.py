@@ -21,6 +21,8 @@ from tensortide.timing.durations import Durations, Platform
 from tensortide.timing.families import works
 from tensortide.timing.fit.calibration import fit_calibration
 from tensortide.timing.host import cache_bytes
+from tensortide.timing.lock import only_one
+from tensortide.timing.store import lock_of
 from tensortide.write import check_writable
 
 LIMIT_S = 240
@@ -51,7 +53,7 @@ def calibrate(
     file. Returns the calibration and its file.
 
     Raises:
-        CaptureError: the device is not here, or the clock cannot see its work.
+        CaptureError: the device is not here, the clock cannot see its work, or another process calibrates the device.
         OutputError: the store cannot be written.
     """
     say, tell = progress or (lambda text: None), note or (lambda text: None)
@@ -61,16 +63,19 @@ def calibrate(
     with chosen_threads(threads), device_context(device):
         machine = machine_of(() if device == "cpu" else (device,))
         path = check_writable(path_for(machine, store), folders=True)
-        underway = _begun(_stored(path, tell), clock, plan, tell)
-        if underway is None:
-            say("measuring ceilings")
-            underway = Underway(when=_now().isoformat(), clock=clock, before=measure_ceilings(device, clock))
-        underway = _steps(underway, plan, say, lambda found: save(Stored(_complete(path), found), path), device, clock)
-        say("measuring ceilings again")
-        after = measure_ceilings(device, clock)
-        say("fitting")
-        found = _fitted(machine_of((), before=machine), underway, plan, after)
-    return found, save(Stored(found), path)
+        with only_one(lock_of(machine.name, store), f"calibrating {machine.name}"):
+            underway = _begun(_stored(path, tell), clock, plan, tell)
+            if underway is None:
+                say("measuring ceilings")
+                underway = Underway(when=_now().isoformat(), clock=clock, before=measure_ceilings(device, clock))
+            underway = _steps(
+                underway, plan, say, lambda found: save(Stored(_complete(path), found), path), device, clock
+            )
+            say("measuring ceilings again")
+            after = measure_ceilings(device, clock)
+            say("fitting")
+            found = _fitted(machine_of((), before=machine), underway, plan, after)
+            return found, save(Stored(found), path)
 
 
 def _stored(path: Path, tell: Say) -> Stored:
