@@ -16,7 +16,8 @@ from tensortide.cli import main
 from tensortide.cli.local import full_name
 from tensortide.graph import load, save
 from tensortide.recorder import capture
-from tensortide.timing import load_durations
+from tensortide.timing import Device, load_durations
+from tensortide.timing.catalogue import catalogue
 
 SIZES = ("--set=inputs=8", "--set=hidden=8", "--set=classes=4", "--set=batch=2")
 
@@ -148,6 +149,14 @@ def test_what_is_not_measured_is_named_and_under_strict_an_error(folder: Path, t
         (("mlp", *SIZES, "--against=t4"), "--against goes with --measure, --isolated or --from"),
         (("mlp", *SIZES, "--machine=8xt4", "--machine=a100-pcie-40gb", "-o", "x.json"), "give one --machine"),
         (("mlp", *SIZES, "--machine=0xt4"), "at least one device"),
+        (("mlp", *SIZES, "--machine", "-3xt4"), "-3xt4: the number of devices is a positive whole number"),
+        (("mlp", *SIZES, "--machine=3.5xt4"), "3.5xt4: the number of devices is a positive whole number"),
+        (("mlp", *SIZES, "--machine=t4", "--machine=Tesla T4"), "--machine T4 is given twice"),
+        (("mlp", *SIZES, "--machine=8xt4", "--machine=1x8xt4"), "--machine 8 x T4 is given twice"),
+        (("mlp", *SIZES, "--machine=zx81"), "tensortide time --list shows all"),
+        (("mlp", *SIZES, "--machine=h1000"), "tensortide time --list shows all"),
+        (("zx81", "--list"), "no device is called 'zx81'"),
+        ((), "time needs a target"),
         (("mlp", *SIZES, "--ranks=4", "--machine=8xt4"), "8 x T4 has 8"),
         (
             ("mlp", *SIZES, "--machine=h100", "--strict"),
@@ -277,3 +286,25 @@ def test_a_prediction_stands_against_what_was_measured(folder: Path, tmp_path: P
     assert sum(kinds["b_ns"]) == sum(1000 * (i + 1) for i in range(len(graph)))
     assert [b - a for a, b in zip(kinds["a_ns"], kinds["b_ns"], strict=True)] == kinds["difference_ns"]
     assert "predicted for T4" in run(tmp_path, *arguments)
+
+
+def test_the_devices_of_the_catalogue_are_listed_with_their_names_and_figures(folder: Path) -> None:
+    text = run(folder, "time", "--list")
+    assert all(device.name in text for device in catalogue())
+    assert "NVIDIA H100 80GB HBM3" in text
+    shown: Any = json.loads(run(folder, "time", "--list", "--json"))
+    table = shown["sections"]["devices"]["tables"]["devices"]
+    for i, device in enumerate(catalogue()):
+        assert {field: table[field][i] for field in table if field != "aliases"} == {
+            field: getattr(device, field) for field in table if field != "aliases"
+        }
+    assert len(table) == len(Device.__struct_fields__)
+    words: Any = json.loads(run(folder, "time", "AMD cdna3", "--list", "--json"))
+    assert words["sections"]["devices"]["tables"]["devices"]["name"] == ["MI325X", "MI300X"]
+
+
+def test_nothing_is_written_where_an_option_does_not_apply_or_times_are_unknown(folder: Path, tmp_path: Path) -> None:
+    target = str(folder / "small.tide")
+    refused(tmp_path, "time", target, "--machine=t4", "--against=t4", "-o", "d.json", "--html", "d.html")
+    refused(tmp_path, "time", target, "--machine=tpu v4", "--strict", "-o", "d.json", "--html", "d.html")
+    assert not list(tmp_path.iterdir())

@@ -63,13 +63,25 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def with_script(arguments: list[str]) -> list[str]:
-    """Join the command of a script, which follows ``--``, into one target."""
-    if "--" not in arguments:
-        return arguments
+    """Join the command of a script, which follows ``--``, into one target, and before it each value that begins with a
+    minus sign and a digit to its option.
+
+    Examples:
+        >>> with_script(["time", "mlp", "--machine", "-3xh100"])
+        ['time', 'mlp', '--machine=-3xh100']
+    """
+    place = arguments.index("--") if "--" in arguments else len(arguments)
+    own: list[str] = []
+    for text in arguments[:place]:
+        if re.match(r"-[0-9]", text) and own and re.fullmatch(r"--[a-z-]+", own[-1]):
+            own[-1] += f"={text}"
+        else:
+            own.append(text)
+    if place == len(arguments):
+        return own
     from tensortide.recorder.script import script_text
 
-    place = arguments.index("--")
-    return [*arguments[: place + 1], script_text(arguments[place + 1 :])]
+    return [*own, "--", script_text(arguments[place + 1 :])]
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

@@ -36,8 +36,8 @@ def calibrate(
 ) -> None:
     """Measure this machine once, in under five minutes: --machine local predicts with it from then on.
 
-    Measures the rates of large products and copies, then 52 small training steps, and fits the constants of
-    each family of ops to them. They are kept in the user's cache (or TENSORTIDE_MEASURED) for this device, version of
+    Measures the rates of large products and copies, then small training steps, and fits the constants of each
+    family of ops to them. They are kept in the user's cache (or TENSORTIDE_MEASURED) for this device, version of
     PyTorch and number of threads; measuring again replaces them. Other work on the machine disturbs it. Ctrl-C keeps
     the steps that are done, and the same command goes on with them.
 

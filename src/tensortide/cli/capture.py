@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from tensortide.cli.durations import TimeOptions, timed
 from tensortide.cli.show import show, tell
 from tensortide.cli.source import (
     TARGET,
@@ -19,7 +20,6 @@ from tensortide.cli.source import (
     opened,
     option,
 )
-from tensortide.cli.time import TimeOptions, timed
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, save
 from tensortide.graph.file import SUFFIX

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from tensortide.cli.durations import TimeOptions, timed
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Target, Top, option, progress
-from tensortide.cli.time import TimeOptions, timed
 from tensortide.errors import WorkloadError
 from tensortide.importers.door import File, resolve
 from tensortide.memory import ALLOCATORS, EXACT

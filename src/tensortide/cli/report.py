@@ -8,6 +8,7 @@ from typing import Annotated
 
 import msgspec
 
+from tensortide.cli.durations import TimeOptions, timed
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import (
     CaptureOptions,
@@ -20,7 +21,6 @@ from tensortide.cli.source import (
     progress,
     require_certain,
 )
-from tensortide.cli.time import TimeOptions, timed
 from tensortide.importers.door import resolve
 from tensortide.recorder import resolver
 from tensortide.write import check_writable, write_file

@@ -123,7 +123,7 @@ class CaptureOptions:
         option(
             "--machine",
             f"Machine of the catalogue (h100, t4, ...) for kernels and times, or {NAME}: this one, as tensortide time "
-            f"calibrate measured it (default: {DEFAULT}).",
+            f"calibrate measured it (default: {DEFAULT}). tensortide time --list shows them.",
         ),
     ] = ()
     ranks: Annotated[

@@ -1,47 +1,32 @@
-"""``tensortide time``: the duration of every op of a step, estimated, measured, or read from a trace.
-
-All verbs that need times choose their source here."""
+"""``tensortide time``: the duration of every op of a step, estimated, measured, or read from a trace."""
 
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 
-from tensortide.cli.local import device_named, full_name, software_on
+from tensortide.cli.durations import MeasureOptions, TimeOptions, durations_of, predicted_on
+from tensortide.cli.local import full_name
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import (
-    CaptureOptions,
-    Depth,
-    OutputOptions,
-    Target,
-    Top,
-    graph_of,
-    machines_of,
-    opened,
-    option,
-    progress,
-    say_warning,
-    settings_of,
-    with_progress,
-)
-from tensortide.errors import GraphFileError, TensortideError, WorkloadError
-from tensortide.graph import unrolled
-from tensortide.importers.door import File, resolve
-from tensortide.importers.imported import Imported
+from tensortide.cli.source import TARGET, CaptureOptions, Depth, OutputOptions, Top, machines_of, option
+from tensortide.errors import TensortideError, WorkloadError
+from tensortide.importers.door import resolve
 from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
-from tensortide.recorder.target import Workload
 from tensortide.timelines.machines import Machines, MachineStep, split
 from tensortide.timelines.step import Launch, step_timeline
-from tensortide.timing import DEFAULT, device, estimate, load_durations, save_durations
-from tensortide.timing.durations import SUFFIX, times_of
-from tensortide.timing.samples import recall, remember
+from tensortide.timing import DEFAULT, device, save_durations
+from tensortide.timing.catalogue import matching
+from tensortide.timing.durations import SUFFIX
+from tensortide.timing.samples import remember
+from tensortide.timing.standins import require_all, unpredicted
 from tensortide.write import check_writable
 
 if TYPE_CHECKING:
@@ -49,130 +34,110 @@ if TYPE_CHECKING:
     from tensortide.reports.blocks import Document
     from tensortide.timing import Device, Durations
 
-_NOT_MEASURED = "--measure repeats a step, and a script runs it once; tensortide time --isolated measures its ops alone"
-
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class TimeOptions:
-    """Source of the ops' durations."""
+class ResultOptions:
+    """What is made of the durations."""
 
-    durations: Annotated[
-        Path | None,
-        option("--durations", "File of durations (default: NAME.durations.json beside a saved graph, if it is there)."),
-    ] = None
-    measure: Annotated[
-        bool, option("--measure", "Run the workload here and measure its ops instead of estimating them.")
-    ] = False
-
-    def check(self, machine: str | None) -> None:
-        """Raise WorkloadError if they contradict each other, or an estimate for a ``machine``."""
-        if sum((machine is not None, self.durations is not None, self.measure)) > 1:
-            raise WorkloadError("--durations, --machine and --measure exclude each other")
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class MeasureOptions:
-    """The way durations are measured."""
-
-    steps: Annotated[int, Parameter(help="Steps to measure, after warming up.", validator=validators.Number(gte=1))] = 9
-    clock: Annotated[
-        Literal["wall", "thread"],
-        Parameter(help="Measure wall time, or processor time of one thread (for shared machines)."),
-    ] = "wall"
-    threads: Annotated[
-        int | None,
-        Parameter(
-            show_default=False, help="Threads per op (with --clock thread: 1).", validator=validators.Number(gte=1)
-        ),
-    ] = None
-    isolated: Annotated[
-        bool, option("--isolated", "Execute each distinct op by itself, on random tensors; for steps too large to run.")
-    ] = False
-    recorded: Annotated[
+    output: Annotated[
         Path | None,
         option(
-            "--from", "Read times from a file: a profiler's trace (.json, also .gz), or a list (.csv, .jsonl: op, ns)."
+            "--output -o",
+            f"Write the durations; NAME{SUFFIX} beside NAME.tide is found by verbs that need times.",
         ),
     ] = None
-    strict: Annotated[bool, option("--strict", "Fail if an op has no known time, or a machine has a short name.")] = (
-        False
-    )
+    keep: Annotated[
+        bool,
+        option("--remember", "Store the measured times: predictions for this device take them for the same calls."),
+    ] = False
+    against: Annotated[
+        str | None,
+        option("--against", "Predict the measured step for this machine too, and show the difference op by op."),
+    ] = None
+    launch: Annotated[
+        Launch,
+        Parameter(help="Predict ops that the host issues one by one, or a captured graph of them."),
+    ] = "eager"
 
-    def conditions(self, device: str | None) -> dict[str, Any]:
-        """Clock, threads and device of a measurement."""
-        threads = 1 if self.clock == "thread" and self.threads is None else self.threads
-        return {"clock": self.clock, "threads": threads, "device": device or "cpu"}
 
-
-def timed(
-    found: Workload | Script | File,
-    options: CaptureOptions,
-    times: TimeOptions,
-    how: MeasureOptions = MeasureOptions(),
+def time(
+    target: Annotated[str, option("", f"{TARGET}.")] = "",
     /,
     *,
-    quiet: bool,
-    **reading: object,
-) -> Imported:
-    """Return the step of a target, its loops written out, with durations.
+    listed: Annotated[
+        bool, option("--list", "List the devices of the catalogue, or those whose names have these words, and exit.")
+    ] = False,
+    result: ResultOptions = ResultOptions(),
+    times: TimeOptions = TimeOptions(),  # noqa: B008
+    how: MeasureOptions = MeasureOptions(),  # noqa: B008
+    depth: Depth = 3,
+    top: Top = 15,
+    files: Files = Files(),  # noqa: B008
+    options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Show the time of every op of one step, by phase, op and module.
 
-    Durations are those that the options ask for (a file, an estimate for a machine, a measurement); else those that
-    the target brings; else an estimate for the machine that it was captured for, or for ``timing.DEFAULT``. A file of
-    durations must be of this graph. ``reading`` are options of an importer.
+    Times are estimated for a device, or those beside a saved graph, unless --measure, --isolated or --from is given.
+    --machine may be repeated, and may say how many devices: --machine 8xa100-sxm-80gb --machine 4xh100-sxm.
+    --list shows the devices.
     """
-    times.check(options.machine)
-    if times.measure and isinstance(found, Workload):
-        return _measured(found, options, how, quiet=quiet)
-    if times.measure and isinstance(found, Script):
-        raise WorkloadError(f"{found}: {_NOT_MEASURED}")
-    asked = times != TimeOptions() or options.machine is not None
-    step = opened(found, options, quiet=quiet, durations=not asked, **reading)
-    if step.measure and not asked:
-        times = TimeOptions(measure=True)
-    if step.events is not None and asked:
-        raise WorkloadError(f"{found}: it has durations of its own")
-    if times.measure and not step.kernels:
-        raise WorkloadError(f"{found}, which has no step to run: --measure goes with a workload")
-    return with_durations(step, times, options.machine, quiet=quiet)
+    from tensortide.reports.sections.time import document
+
+    files.check()
+    if listed:
+        _list(target, files, out)
+        return
+    if not target:
+        raise WorkloadError("time needs a target; tensortide capture --list shows the built-in examples")
+    file = None if result.output is None else check_writable(result.output)
+    asked = _asked(options, result, strict=how.strict)
+    one = replace(options, machines=tuple(full_name(split(where.text)[1]) for where in asked[:1]))
+    graph, durations = durations_of(target, times, how, one, out.quiet)
+    predicted = _predicted(graph, durations, asked, result.launch)
+    if how.strict:
+        _require_known(graph, durations, predicted)
+    name = _title(target, graph)
+    made = document(graph, durations, target=name, predicted=predicted, resolver=resolver, depth=depth, top=top)
+    if result.against is not None:
+        row = machines_of(result.against, strict=how.strict).device
+        made = _with_difference(made, graph, durations, row, result.launch)
+    stored = [_remember(graph, durations)] if result.keep else []
+    saved = [] if file is None else [save_durations(durations, file)]
+    wrote = replace(files, trace=None).write(made, table="ops")
+    wrote += Files(trace=files.trace).write(_as_trace(made, graph, durations, predicted), table="ops")
+    show(made, out, wrote=[*wrote, *saved, *stored])
 
 
-def with_durations(
-    step: Imported, times: TimeOptions, machine: str | None = None, *, quiet: bool, **conditions: Any
-) -> Imported:
-    """Return ``step`` with the durations that the options ask for, else its own, else an estimate for ``machine``.
+def _list(words: str, files: Files, out: OutputOptions) -> None:
+    """Show the devices of the catalogue whose names have these words."""
+    from tensortide.reports.sections.devices import document
 
-    A measurement executes each distinct op by itself, under these ``conditions``.
-    """
-    times.check(machine)
-    graph = unrolled(step.graph)
-    if times.durations is not None:
-        durations = load_durations(times.durations, graph)
-    elif times.measure:
-        from tensortide.profile.isolated import measure_isolated
-
-        with progress(quiet) as say:
-            durations = measure_isolated(graph, progress=say, **conditions)
-    elif machine is None and step.durations is not None:
-        return replace(step, graph=graph)
-    else:
-        row = device_named(machine or graph.meta.machine or DEFAULT)
-        durations = _estimated(graph, row)
-        captured = graph.index.main_device.partition(":")[0]
-        if (row.kind == "cpu") != (captured == "cpu"):
-            durations = msgspec.structs.replace(durations, source=f"{durations.source}, of ops captured on {captured}")
-    return replace(step, graph=graph, durations=durations, times=times_of(durations))
+    made = document(matching(words), words)
+    show(made, out, wrote=files.write(made, table="devices"))
 
 
-def _estimated(graph: Graph, row: Device) -> Durations:
-    """Predict the times on ``row``; those of calls that were measured there are taken from the store."""
-    durations = estimate(graph, row, resolver=resolver)
-    try:
-        return recall(graph, durations, row.name, software_on(row))
-    except GraphFileError as error:
-        say_warning(f"{error}\nIt is not used. Delete it, or measure again with --remember in another folder.")
-        return durations
+def _asked(options: CaptureOptions, result: ResultOptions, *, strict: bool) -> list[Machines]:
+    """The machines that the options ask for. Raises WorkloadError for those that do not go together."""
+    asked = [machines_of(text, strict=strict) for text in options.machines]
+    if options.ranks and (other := next((one for one in asked if one.size not in (1, options.ranks)), None)):
+        raise WorkloadError(
+            f"--ranks {options.ranks} captures one of {options.ranks} processes; {other} has {other.size}"
+        )
+    if twice := [name for name, times in Counter(map(str, asked)).items() if times > 1]:
+        raise WorkloadError(f"--machine {twice[0]} is given twice: there is nothing to compare")
+    if len(asked) > 1 and result.output is not None:
+        raise WorkloadError("-o writes the durations of one machine: give one --machine")
+    return asked
+
+
+def _require_known(graph: Graph, durations: Durations, predicted: Sequence[MachineStep]) -> None:
+    """Raise UnknownCost if an op has no known time, measured or predicted."""
+    if durations.measurement is not None:
+        require_all(graph, durations.measurement.stand_ins)
+    for machine in predicted:
+        require_all(graph, unpredicted(graph, machine.durations))
 
 
 def _remember(graph: Graph, durations: Durations) -> Path:
@@ -186,84 +151,6 @@ def _remember(graph: Graph, durations: Durations) -> Path:
     return remember(graph, durations, name, resolver=resolver)
 
 
-def _measured(found: Workload, options: CaptureOptions, how: MeasureOptions, *, quiet: bool) -> Imported:
-    if options.first_step:
-        raise WorkloadError("--measure runs the steady step: leave out --first-step")
-    if options.compiled:
-        raise WorkloadError("--measure runs the step eagerly: leave out --compiled")
-    from tensortide.profile.measure import measure
-
-    conditions = {"repeats": how.steps, **how.conditions(options.device)}
-    return Imported(*with_progress(measure, found, settings_of(found, options), quiet=quiet, **conditions))
-
-
-def time(
-    target: Target,
-    /,
-    *,
-    output: Annotated[
-        Path | None,
-        option(
-            "--output -o",
-            f"Write the durations; NAME{SUFFIX} beside NAME.tide is found by verbs that need times.",
-        ),
-    ] = None,
-    times: TimeOptions = TimeOptions(),
-    how: MeasureOptions = MeasureOptions(),
-    keep: Annotated[
-        bool,
-        option("--remember", "Store the measured times: predictions for this device take them for the same calls."),
-    ] = False,
-    against: Annotated[
-        str | None,
-        option("--against", "Predict the measured step for this machine too, and show the difference op by op."),
-    ] = None,
-    launch: Annotated[
-        Launch,
-        Parameter(help="Predict ops that the host issues one by one, or a captured graph of them."),
-    ] = "eager",
-    depth: Depth = 3,
-    top: Top = 15,
-    files: Files = Files(),  # noqa: B008
-    options: CaptureOptions = CaptureOptions(),  # noqa: B008
-    out: OutputOptions = OutputOptions(),  # noqa: B008
-) -> None:
-    """Show the time of every op of one step, by phase, op and module.
-
-    Times are estimated for a device, or those beside a saved graph, unless --measure, --isolated or --from is given.
-    --machine may be repeated, and may say how many devices: --machine 8xa100-sxm-80gb --machine 4xh100-sxm.
-    """
-    from tensortide.reports.sections.time import document
-    from tensortide.timing.standins import require_all, unpredicted
-
-    files.check()
-    file = None if output is None else check_writable(output)
-    asked = [machines_of(text, strict=how.strict) for text in options.machines]
-    if options.ranks and (other := next((one for one in asked if one.size not in (1, options.ranks)), None)):
-        raise WorkloadError(
-            f"--ranks {options.ranks} captures one of {options.ranks} processes; {other} has {other.size}"
-        )
-    if len(asked) > 1 and file is not None:
-        raise WorkloadError("-o writes the durations of one machine: give one --machine")
-    one = replace(options, machines=tuple(full_name(split(where.text)[1]) for where in asked[:1]))
-    graph, durations = _durations(target, times, how, one, out.quiet)
-    if how.strict and durations.measurement is not None:
-        require_all(graph, durations.measurement.stand_ins)
-    if file is not None:
-        save_durations(durations, file)
-    stored = [_remember(graph, durations)] if keep else []
-    predicted = _predicted(graph, durations, asked, launch)
-    for machine in predicted if how.strict else ():
-        require_all(graph, unpredicted(graph, machine.durations))
-    name = _title(target, graph)
-    made = document(graph, durations, target=name, predicted=predicted, resolver=resolver, depth=depth, top=top)
-    if against is not None:
-        made = _with_difference(made, graph, durations, machines_of(against, strict=how.strict).device, launch)
-    wrote = replace(files, trace=None).write(made, table="ops")
-    wrote += Files(trace=files.trace).write(_as_trace(made, graph, durations, predicted), table="ops")
-    show(made, out, wrote=[*wrote, *([] if file is None else [file]), *stored])
-
-
 def _with_difference(made: Document, graph: Graph, durations: Durations, row: Device, launch: Launch) -> Document:
     """Append the difference of the step predicted for ``row`` and the measured one, as two Timelines."""
     from tensortide.reports.sections.difference import against
@@ -271,7 +158,7 @@ def _with_difference(made: Document, graph: Graph, durations: Durations, row: De
 
     if durations.measurement is None:
         raise WorkloadError("--against goes with --measure, --isolated or --from")
-    predicted = step_timeline(graph, _estimated(graph, row), row, launch)
+    predicted = step_timeline(graph, predicted_on(graph, row), row, launch)
     measured = timeline(graph, durations_ns=durations.ns)
     section = against(predicted, measured, row.name, durations.measurement.step)
     return msgspec.structs.replace(made, sections=(*made.sections, section))
@@ -299,7 +186,7 @@ def _predicted(graph: Graph, durations: Durations, asked: Sequence[Machines], la
         step_on(
             graph,
             one,
-            durations=durations if one.device is first else _estimated(graph, one.device),
+            durations=durations if one.device is first else predicted_on(graph, one.device),
             launch=launch,
             resolver=resolver,
         )
@@ -310,40 +197,3 @@ def _predicted(graph: Graph, durations: Durations, asked: Sequence[Machines], la
 def _title(target: str, graph: Graph) -> str:
     """Name the target as the command line does, and a script as its graph does."""
     return graph.meta.workload if isinstance(resolve(target), Script) else target
-
-
-def _durations(
-    target: str, times: TimeOptions, how: MeasureOptions, options: CaptureOptions, quiet: bool
-) -> tuple[Graph, Durations]:
-    _check(times, how, options.machine)
-    if how.recorded is not None:
-        source = resolve(how.recorded)
-        if not isinstance(source, File) or not source.importer.has("step"):
-            raise WorkloadError(f"{source}: --from takes a profiler's trace or a list of times")
-        step = source.read(step=graph_of(target, options, quiet=True))
-    elif how.isolated:
-        graph = graph_of(target, options, quiet=True)
-        step = with_durations(Imported(graph), TimeOptions(measure=True), quiet=quiet, **how.conditions(options.device))
-    else:
-        found = resolve(target)
-        if times.measure and isinstance(found, File):
-            raise WorkloadError(
-                f"{found}, which has no step to run.\nMeasure the workload it was captured from, or its ops alone "
-                "(--isolated), or give a trace of it (--from)."
-            )
-        step = timed(found, options, times, how, quiet=quiet)
-    assert step.durations is not None
-    return step.graph, step.durations
-
-
-def _check(times: TimeOptions, how: MeasureOptions, machine: str | None) -> None:
-    """Raise WorkloadError for options that do not go together."""
-    times.check(machine)
-    chosen = [name for name, given in (("--isolated", how.isolated), ("--from", how.recorded is not None)) if given]
-    given = {"durations": times.durations, "machine": machine, "measure": times.measure}
-    others = [f"--{name}" for name, value in given.items() if value]
-    if len(chosen) > 1 or (chosen and others):
-        raise WorkloadError(f"{' and '.join([*chosen, *others])} exclude each other")
-    plain = MeasureOptions(isolated=how.isolated, recorded=how.recorded, strict=how.strict)
-    if how != plain and not (times.measure or how.isolated):
-        raise WorkloadError("--steps, --clock and --threads go with --measure or --isolated")

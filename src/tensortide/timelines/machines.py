@@ -30,6 +30,7 @@ PER_NODE = 8
 """Devices of a node where a number of devices says nothing of nodes."""
 
 _COUNTS = re.compile(r"(?:([0-9]+)x)?([0-9]+)x(.+)", re.IGNORECASE)
+_NO_COUNT = re.compile(r"[-+]?[\d.,_]+x", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ def split(text: str) -> tuple[tuple[int, int], str]:
     """Devices of a node, nodes, and the name of the device. Raises TensortideError as ``machines`` does."""
     found = _COUNTS.fullmatch(text.strip())
     if found is None:
+        if _NO_COUNT.match(text.strip()):
+            raise TensortideError(f"{text}: the number of devices is a positive whole number, as in 4xh100-sxm")
         return (1, 1), text
     count, nodes, name = int(found[2]), int(found[1] or 1), found[3]
     if not count or not nodes:

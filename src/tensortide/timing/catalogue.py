@@ -111,6 +111,7 @@ _VENDOR_WORDS = frozenset(
         *("tesla", "geforce", "quadro", "instinct", "radeon"),
     ]
 )
+_ALL = "tensortide time --list shows all."
 _MARKS = re.compile(r"\((?:r|tm|c)\)|[®™]", re.IGNORECASE)
 _SOCKET = re.compile(r"sxm\d$")
 
@@ -141,8 +142,26 @@ def device(name: str, devices: Sequence[Device] | None = None) -> Device:
         raise TensortideError(f"{name!r} is ambiguous: it may be {names}. Write the whole name.")
     near = _near(name, devices)
     if not near:
-        raise TensortideError(f"no device is called {name!r} in the catalogue of {len(devices)}.")
-    raise TensortideError(f"no device is called {name!r}.\nNear names: {', '.join(near)}.")
+        raise TensortideError(f"no device is called {name!r} in the catalogue of {len(devices)}.\n{_ALL}")
+    raise TensortideError(f"no device is called {name!r}.\nNear names: {', '.join(near)}. {_ALL}")
+
+
+def matching(words: str) -> tuple[Device, ...]:
+    """The devices that have each of ``words`` in their names, vendor, architecture or kind; without words all.
+
+    Raises TensortideError, with near names, if there is none.
+
+    Examples:
+        >>> [each.name for each in matching("amd cdna3")]
+        ['MI325X', 'MI300X']
+    """
+    wanted = words.lower().split()
+    found = [each for each in catalogue() if all(word in _described(each) for word in wanted)]
+    return tuple(found) or (device(words),)
+
+
+def _described(found: Device) -> str:
+    return " ".join((found.name, *found.aliases, found.vendor, found.arch, found.kind)).lower()
 
 
 SHORT = {"h100": "H100-SXM-80GB", "a100": "A100-SXM-80GB"}

@@ -11,10 +11,10 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
+from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.target import RuleOptions, StepRules, recording_of
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, option, progress
-from tensortide.cli.time import TimeOptions
 from tensortide.errors import PlanError
 from tensortide.plans.remat.policies import contenders
 from tensortide.replays.remat import Simulator

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter, validators
 
+from tensortide.cli.durations import TimeOptions
 from tensortide.cli.remat.experiments import Budgets, Limit, name_of, words
 from tensortide.cli.remat.target import RunOptions
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, Target, Top, option, progress
-from tensortide.cli.time import TimeOptions
 from tensortide.errors import PlanError, WorkloadError
 from tensortide.plans import Plan, save_plan
 from tensortide.plans.remat.choice import decision

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from tensortide.cli.durations import TimeOptions, timed
 from tensortide.cli.show import Files
 from tensortide.cli.source import CaptureOptions, OutputOptions, option
-from tensortide.cli.time import TimeOptions, timed
 from tensortide.importers.door import File, resolve
 from tensortide.importers.dtrlog.read import read_recording
 from tensortide.importers.dtrlog.write import write_log
