@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.timing import device
-from tensortide.timing.models.tiles import MATRIX_FEATURES, compute_units, matrix_features, tiled
+from tensortide.timing.figures import compute_units
+from tensortide.timing.models.tiles import MATRIX_FEATURES, matrix_features, tiled
 from tensortide.timing.models.trees import Trees
 from tensortide.timing.models.vectors import VECTOR_FEATURES, vector_features
 from tensortide.timing.rates import columns

@@ -10,10 +10,10 @@ from tensortide.timing.catalogue import Device
 from tensortide.timing.durations import Durations, identity
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.families import works
+from tensortide.timing.figures import figure, low_power
 from tensortide.timing.forecast import Forecast, ForecastRow
 from tensortide.timing.local import Local
 from tensortide.timing.models.constants import UNCALIBRATED
-from tensortide.timing.models.tiles import LOW_POWER_WATTS
 from tensortide.timing.predict import predict
 from tensortide.timing.prediction import Prediction
 from tensortide.timing.store import told
@@ -34,7 +34,7 @@ def estimate(graph: Graph, device: Device, *, resolver: Resolver | None = None, 
         tf32: whether fp32 products use the tf32 units, where the device has some.
     """
     found, index = works(graph, resolver)
-    if tf32 and device.tf32_tflops is not None:
+    if tf32 and figure(device, "tf32_tflops") is not None:
         found = [work._replace(dtype="tf32") if _runs_in_tf32(work) else work for work in found]
     predictions = predict(found, device)
     times = [max(1, round(each.ns)) for each in predictions]
@@ -75,7 +75,7 @@ def _caution(device: Device, predictions: Sequence[Prediction]) -> str:
     if device.kind == "cpu":
         return f"; {UNCALIBRATED}"
     cautions = []
-    if device.tdp_watts is not None and device.tdp_watts <= LOW_POWER_WATTS:
+    if low_power(device):
         cautions.append(f"at {device.tdp_watts:g} W it may not hold its clock")
     if not any(each.provenance is Provenance.INTERPOLATED for each in predictions):
         cautions.append("by models of other devices")

@@ -11,10 +11,10 @@ import msgspec
 from tensortide.timing.catalogue import Device
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.families import VIEW
+from tensortide.timing.figures import low_power
 from tensortide.timing.intervals import WIDE, Pool
 from tensortide.timing.local import Local, predict_calibrated
 from tensortide.timing.models import constants, learned
-from tensortide.timing.models.tiles import LOW_POWER_WATTS
 from tensortide.timing.prediction import VIEW_NS, Prediction, bound_of, clipped, half
 from tensortide.timing.rates import Columns, columns
 from tensortide.timing.work import Work
@@ -72,7 +72,7 @@ def _prediction(work: Work, ns: float, model: str, table: Columns, row: int) -> 
     provenance = _provenance(device, work, model)
     key = work.family if model.startswith("constants:") else model
     below, above = half(_pool(key, provenance), ns)
-    if device.tdp_watts is not None and device.tdp_watts <= LOW_POWER_WATTS and provenance > Provenance.MEASURED:
+    if low_power(device) and provenance > Provenance.MEASURED:
         below, above = max(below, THROTTLED), max(above, THROTTLED)
     return Prediction(work, ns, below, above, provenance, model, bound_of(compute, memory, ns))
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tensortide.timing.catalogue import Device
+from tensortide.timing.figures import figure, last_level_bytes
 from tensortide.timing.work import Work, item_bytes
 
 if TYPE_CHECKING:
@@ -36,11 +37,11 @@ def matrix_tflops(device: Device, dtype: str, *, tf32: bool = False) -> float | 
     if dtype in _WIDE:
         return device.fp64_tflops
     if dtype in ("float32", "complex64", "tf32"):
-        wanted = tf32 or dtype == "tf32"
-        return device.tf32_tflops if wanted and device.tf32_tflops is not None else device.fp32_tflops
+        rate = figure(device, "tf32_tflops") if tf32 or dtype == "tf32" else None
+        return device.fp32_tflops if rate is None else rate
     if dtype.startswith("float8"):
         return device.fp8_tflops
-    known = getattr(device, _NARROW[dtype]) if dtype in _NARROW else None
+    known = figure(device, _NARROW[dtype]) if dtype in _NARROW else None
     if dtype in ("float16", "bfloat16", "complex32"):
         return max((rate for rate in (known, device.fp32_tflops) if rate is not None), default=None)
     return known
@@ -94,11 +95,6 @@ class Columns(NamedTuple):
 
 CACHED = 1.25
 """Bytes from which on an op cannot beat the bandwidth of the memory, in last-level caches."""
-
-
-def last_level_bytes(device: Device) -> float:
-    """Bytes of the last-level cache; 32 MB where the catalogue does not say."""
-    return 1e6 * (device.l2_mbytes or 32.0)
 
 
 def columns(works: Sequence[Work], device: Device) -> Columns:

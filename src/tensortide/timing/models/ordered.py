@@ -3,38 +3,17 @@ architecture."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from tensortide.timing.catalogue import Device, catalogue
-from tensortide.timing.models.tiles import compute_units, sustained
-from tensortide.timing.rates import last_level_bytes, matrix_tflops
+from tensortide.timing.figures import FIGURES, at_least, peers
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
-
-_DTYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8_e4m3fn", "int8")
-_Figures = tuple[float, ...]
-
-
-def at_least(better: Device, lesser: Device) -> bool:
-    """Tell whether ``better`` is of the architecture of ``lesser`` and as good in every figure that times depend on."""
-    if better is lesser:
-        return True
-    if better.kind != lesser.kind or better.arch != lesser.arch or not better.arch:
-        return False
-    return all(mine >= other for mine, other in zip(_figures(better), _figures(lesser), strict=True))
-
-
-@functools.cache
-def _figures(device: Device) -> _Figures:
-    rates = (matrix_tflops(device, dtype) or 0.0 for dtype in _DTYPES)
-    others = (device.memory_gbytes_per_s, compute_units(device), last_level_bytes(device), sustained(device))
-    return (*others, *rates)
 
 
 def ordered(predict: Callable[[Device], Floats], device: Device, measured: Collection[str]) -> Floats:
@@ -46,12 +25,12 @@ def ordered(predict: Callable[[Device], Floats], device: Device, measured: Colle
     """
     import numpy as np
 
-    others = [each for each in catalogue() if each.name != device.name and each.arch == device.arch]
+    others = peers(device)
     anchors = [each for each in (device, *others) if each.name in measured]
-    known: dict[_Figures, Floats] = {}  # devices of equal figures are predicted alike
+    known: dict[tuple[float | None, ...], Floats] = {}  # devices of equal figures are predicted alike
 
     def plain(each: Device) -> Floats:
-        figures = _figures(each)
+        figures = tuple(getattr(each, name) for name in FIGURES)
         if figures not in known:
             known[figures] = predict(each)
         return known[figures]
@@ -66,8 +45,15 @@ def ordered(predict: Callable[[Device], Floats], device: Device, measured: Colle
         found: Floats = np.fmin.reduce([np.fmax.reduce([plain(each), *above]), *below])
         return found
 
+    def settled(each: Device) -> Floats:
+        lesser = [other for other in others if other not in anchors and at_least(each, other)]
+        found: Floats = np.fmin.reduce([between(each), *map(between, lesser)])
+        return found
+
     if device in anchors:
         return anchored(device)
-    lesser = [each for each in others if each not in anchors and at_least(device, each)]
-    found: Floats = np.fmin.reduce([between(device), *map(between, lesser)])
-    return found
+    if device in catalogue():
+        return settled(device)
+    better = [each for each in others if each not in anchors and at_least(each, device)]
+    highest: Floats = np.fmax.reduce([settled(device), *map(settled, better)])  # these do not know of ``device``
+    return highest

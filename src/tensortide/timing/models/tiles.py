@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tensortide.timing.catalogue import Device, catalogue
-from tensortide.timing.rates import Columns, last_level_bytes
+from tensortide.timing.figures import compute_units, last_level_bytes, sustained
+from tensortide.timing.rates import Columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,26 +33,6 @@ class Tiled(NamedTuple):
 
     ns: Floats
     waves: Floats
-
-
-LOW_POWER_WATTS = 75.0
-LOW_POWER_SHARE = 0.6
-"""Share of its peak that a card of so little power sustains, between the 0.45 to 0.53 of fp32 products measured one
-after the other on P4 and T4 (medians, against larger cards) and the 0.65 that steps of models reach there."""
-
-
-def sustained(device: Device) -> float:
-    """Share of its peak rates that ``device`` sustains under load, as far as its power tells."""
-    return LOW_POWER_SHARE if device.tdp_watts is not None and device.tdp_watts <= LOW_POWER_WATTS else 1.0
-
-
-def compute_units(device: Device) -> int:
-    """Compute units of ``device``; where the catalogue does not say, the median of its architecture's devices."""
-    if device.compute_units:
-        return device.compute_units
-    family = device.arch.split()[:1]
-    same = sorted(row.compute_units for row in catalogue() if row.compute_units and row.arch.split()[:1] == family)
-    return same[len(same) // 2] if same else 108
 
 
 def tiled(columns: Columns) -> Tiled:

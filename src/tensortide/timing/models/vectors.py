@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tensortide.timing.models.tiles import compute_units
-from tensortide.timing.rates import Columns, last_level_bytes
+from tensortide.timing.figures import compute_units, last_level_bytes
+from tensortide.timing.rates import Columns
 
 if TYPE_CHECKING:
     import numpy as np
