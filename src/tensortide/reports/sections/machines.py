@@ -17,7 +17,7 @@ from tensortide.timelines.step import ISSUE_NS
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimates import Bound, Estimate, Provenance
 from tensortide.timing.families import compute_dtype
-from tensortide.timing.models.ordered import at_least
+from tensortide.timing.figures import at_least
 from tensortide.timing.totals import by_bound, total, unpredicted_ns
 from tensortide.units import format_bytes, format_seconds
 
