@@ -29,7 +29,7 @@ def test_no_product_is_faster_than_its_arithmetic_or_its_bytes(m: int, n: int, k
 
 def test_time_rises_when_a_wave_overflows() -> None:
     units = compute_units(A100)
-    full, over = (tiled(columns([product(128 * t, 128, 8192)], A100)).ns[0] for t in (units, units * 4 + 1))
+    full, over = (tiled(columns([product(128 * t, 128, 8192)], A100)).ns[0] for t in (int(units), int(units) * 4 + 1))
     assert over > 4 * full
 
 
