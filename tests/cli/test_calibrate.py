@@ -112,7 +112,7 @@ def test_without_a_calibration_one_line_says_what_was_used_and_how_to_calibrate(
     done = tiny(tmp_path / "empty", "whole", "time", *SMALL)
     assert done.returncode == 0, done.stderr
     (line,) = done.stderr.splitlines()
-    assert "is not calibrated: taken to do 0.1 TFLOP/s" in line
+    assert "is not calibrated: 0.1 TFLOP/s in fp32 and 10 GB/s are assumed for 1 thread" in line
     assert "tensortide time calibrate" in line
     assert "physics only" in done.stdout
 

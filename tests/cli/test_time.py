@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tensortide.cli import local as cpu
 from tensortide.cli import main
 from tensortide.cli.local import full_name
 from tensortide.graph import load, save
@@ -308,3 +311,25 @@ def test_nothing_is_written_where_an_option_does_not_apply_or_times_are_unknown(
     refused(tmp_path, "time", target, "--machine=t4", "--against=t4", "-o", "d.json", "--html", "d.html")
     refused(tmp_path, "time", target, "--machine=tpu v4", "--strict", "-o", "d.json", "--html", "d.html")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("verb", [("time",), ("report",), ("memory", "--idle"), ("remat", "simulate", "--budget=100%")])
+def test_every_verb_says_what_is_assumed_of_a_cpu_that_is_not_calibrated(
+    verb: tuple[str, ...], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORTIDE_MEASURED", str(tmp_path))
+    cpu._here.cache_clear()
+    code, printed, said = called(folder, *verb, "mlp", *SIZES, "--machine=local", "--json")
+    assert code == 0
+    assert said.count("tensortide time calibrate") == 1
+    assert re.search(r"\(assumed for \d+ threads?: fp32 .* GB/s; run tensortide time calibrate", printed)
+    if verb == ("time",):
+        table: Any = json.loads(printed)["sections"]["machines"]["tables"]["machines"]
+        assert table["step_low_ns"][0] * 1.99 < table["step_ns"][0] < table["step_high_ns"][0] / 1.99
+
+
+@pytest.fixture(autouse=True)
+def _machine_at_hand() -> Iterator[None]:
+    """What is known of the machine at hand in one test is none of the next."""
+    yield
+    cpu._here.cache_clear()

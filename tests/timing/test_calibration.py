@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tensortide.errors import GraphFileError
-from tensortide.timelines.step import step_timeline
+from tensortide.errors import GraphFileError, TensortideError
+from tensortide.timelines.step import Host, step_timeline
 from tensortide.timing import device, estimate
 from tensortide.timing.calibration import Calibration, Chunk, Rates, Stored, Underway, load, path_for, save
 from tensortide.timing.durations import Platform
@@ -205,8 +205,32 @@ def test_an_uncalibrated_machine_is_that_of_the_catalogue_or_a_guess_for_its_thr
     assert local(gpu, tmp_path)[0] == device("H100-PCIe-80GB")
     guess, (warning,) = local(MACHINE, tmp_path)
     assert (guess.fp32_tflops, guess.memory_gbytes_per_s) == (0.2, 20.0)
-    assert "0.2 TFLOP/s" in warning
+    assert "0.2 TFLOP/s in fp32 and 20 GB/s are assumed for 2 threads" in warning
+    assert warning.endswith("tensortide time calibrate")
     assert predict([product(256, 256, 256)], guess)[0].provenance is Provenance.PHYSICS
+
+
+def test_a_gpu_that_nobody_knows_is_an_error_and_one_of_the_catalogue_says_how_to_calibrate(tmp_path: Path) -> None:
+    with pytest.raises(TensortideError, match=r"neither in the catalogue nor calibrated.*calibrate --device cuda"):
+        local(Platform(device="cuda", name="A GPU of next year"), tmp_path)
+    (warning,) = local(Platform(device="cuda", name="NVIDIA H100 PCIe"), tmp_path)[1]
+    assert "51 TFLOP/s in fp32 and 2000 GB/s are by the catalogue" in warning
+    assert warning.endswith("tensortide time calibrate --device cuda")
+
+
+def test_the_step_of_a_cpu_that_is_not_calibrated_has_an_interval_of_a_factor_of_2(
+    found: Calibration, tmp_path: Path
+) -> None:
+    builder = Builder()
+    builder.op([builder.storage(4_000_000)], [builder.storage(4_000_000, birth=0)], name="aten.relu.default")
+    graph = builder.graph()
+    guess = local(MACHINE, tmp_path)[0]
+    for here in (guess, of(found, same=False)):
+        line = step_timeline(graph, estimate(graph, here), here).estimate
+        assert line.high_ns / line.time_ns > 1.99
+        assert line.time_ns / line.low_ns > 1.99
+    assert Host.of(of(found)).least == found.step < 0.1
+    assert "(assumed for 2 threads: fp32 0.2 TFLOP/s, 20 GB/s; run tensortide time" in estimate(graph, guess).source
 
 
 @pytest.mark.parametrize("index", [(), (0, 3), (-1,)])

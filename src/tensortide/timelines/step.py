@@ -14,6 +14,7 @@ from tensortide.timelines.timeline import Timeline, timeline
 from tensortide.timing.catalogue import Device
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimates import WORST_SHARE, Estimate, Provenance
+from tensortide.timing.intervals import UNMEASURED
 from tensortide.timing.local import Local
 from tensortide.timing.totals import total
 
@@ -48,14 +49,15 @@ class Host:
 
     @classmethod
     def of(cls, device: Device, launch: Launch = "eager") -> Host:
-        """The host of ``device``."""
-        found = device.calibration if isinstance(device, Local) else None
-        least = 0.0 if found is None else found.step
+        """The host of ``device``; steps on a CPU that is not calibrated may take twice or half as long."""
+        here = device if isinstance(device, Local) else None
+        least = 0.0 if here is None else here.calibration.step
         if device.kind != "cpu":
             return cls(launch=launch, least=least)
-        if found is not None:
-            return cls(0, overhead=found.overhead, between_ns=found.between_ns, least=least)
-        return cls(0, overhead=CPU_OVERHEAD)
+        if here is None:
+            return cls(0, overhead=CPU_OVERHEAD, least=UNMEASURED)
+        found, least = here.calibration, least if here.same else max(least, UNMEASURED)
+        return cls(0, overhead=found.overhead, between_ns=found.between_ns, least=least)
 
 
 class Clocks(NamedTuple):

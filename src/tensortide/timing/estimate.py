@@ -12,7 +12,7 @@ from tensortide.timing.estimates import Provenance
 from tensortide.timing.families import works
 from tensortide.timing.figures import figure, low_power
 from tensortide.timing.forecast import Forecast, ForecastRow
-from tensortide.timing.local import Local
+from tensortide.timing.local import COMMAND, Assumed, Local
 from tensortide.timing.models.constants import UNCALIBRATED
 from tensortide.timing.predict import predict
 from tensortide.timing.prediction import Prediction
@@ -72,6 +72,8 @@ def _figure(rate: float) -> str:
 def _caution(device: Device, predictions: Sequence[Prediction]) -> str:
     if isinstance(device, Local):
         return "" if device.same else "; other software or threads are at hand"
+    if isinstance(device, Assumed):
+        return f"; run {COMMAND}: these may be off by a factor of 2 or more"
     if device.kind == "cpu":
         return f"; {UNCALIBRATED}"
     cautions = []
@@ -85,6 +87,8 @@ def _caution(device: Device, predictions: Sequence[Prediction]) -> str:
 def _origin(device: Device) -> str:
     if isinstance(device, Local):
         return f"calibrated {device.calibration.when[:10]} with {told(device.calibration.machine)}"
+    if isinstance(device, Assumed):
+        return f"assumed for {device.threads} thread{'s' * (device.threads != 1)}"
     if not device.compute_source and not device.memory_source:
         return "figures of your own"
     if device.kind == "cpu":

@@ -21,6 +21,8 @@ from tensortide.timing.work import Work
 
 NAME = "local"
 """Name of the machine at hand where a device is asked for."""
+COMMAND = "tensortide time calibrate"
+"""What measures it."""
 
 _CORE = Rates(flops_per_s={"float32": 1e11}, bytes_per_s=1e10)
 """Rates of a core that nobody has measured: about those of a server's of the years from 2018."""
@@ -33,11 +35,19 @@ class Local(Device, frozen=True, kw_only=True):
     same: bool = True
 
 
+class Assumed(Device, frozen=True, kw_only=True):
+    """A CPU that nobody has measured, at the rates of ``threads`` cores of the kind that servers have."""
+
+    threads: int
+
+
 def local(machine: Platform, store: Path | None = None) -> tuple[Device, tuple[str, ...]]:
     """The device of ``machine``, and warnings.
 
     It is Local by the calibration of this device, software and number of threads, else by the newest of this device; a
-    damaged file is not used. Uncalibrated, it is the device of the catalogue, or rates that are assumed.
+    damaged file is not used. Uncalibrated, it is the device of the catalogue, or a CPU is Assumed.
+
+    Raises TensortideError for a GPU that is neither calibrated nor in the catalogue.
     """
     warnings: list[str] = []
     own = path_for(machine, store)
@@ -56,10 +66,11 @@ def local(machine: Platform, store: Path | None = None) -> tuple[Device, tuple[s
                 )
             return of(found, same=same), tuple(warnings)
     guess = _uncalibrated(machine)
+    how = f"assumed for {_threads(guess.threads)}" if isinstance(guess, Assumed) else "by the catalogue"
     warnings.append(
-        f"{machine.name} is not calibrated: taken to do {guess.fp32_tflops or 0:g} TFLOP/s in fp32 and to move "
-        f"{guess.memory_gbytes_per_s:g} GB/s ({_reason(guess)}), so times may be off by a factor of 2 or more. Measure "
-        "it once, in under five minutes: tensortide time calibrate"
+        f"{machine.name} is not calibrated: {guess.fp32_tflops or 0:g} TFLOP/s in fp32 and "
+        f"{guess.memory_gbytes_per_s:g} GB/s are {how}, so times may be off by a factor of 2 or more. Measure "
+        f"it once, in under five minutes: {COMMAND}{'' if machine.device == 'cpu' else f' --device {machine.device}'}"
     )
     return guess, tuple(warnings)
 
@@ -133,10 +144,15 @@ def _uncalibrated(machine: Platform) -> Device:
     row = _row(machine)
     if row is not None and row.fp32_tflops:
         return row
-    cores = machine.threads or 1 if machine.device == "cpu" else 1
+    if machine.device != "cpu":
+        raise TensortideError(
+            f"{machine.name} is neither in the catalogue nor calibrated. Measure it once, in under five minutes: "
+            f"{COMMAND} --device {machine.device}"
+        )
+    cores = machine.threads or 1
     rates = Rates(flops_per_s={"float32": cores * _CORE.flops_per_s["float32"]}, bytes_per_s=cores * _CORE.bytes_per_s)
-    return device_of(machine, rates)
+    return Assumed(**msgspec.structs.asdict(device_of(machine, rates)), threads=cores)
 
 
-def _reason(guess: Device) -> str:
-    return "the catalogue" if guess.compute_source else "a guess for its threads"
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' * (count != 1)}"
