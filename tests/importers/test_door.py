@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tensortide
-from tensortide.errors import GraphFileError, LogError, TimesError, TraceError, WorkloadError
+from tensortide.errors import GraphFileError, LogError, TensortideError, TimesError, TraceError, WorkloadError
 from tensortide.graph import Graph, save, unrolled
 from tensortide.importers.door import File, resolve
 from tensortide.recorder.target import Workload
@@ -102,6 +102,46 @@ def test_what_nobody_reads_says_what_is_read(kind: str, folder: Path) -> None:
     make(kind, folder / "x.tide")
     with pytest.raises(GraphFileError, match=r"x\.tide is nothing that tensortide reads(.|\n)*a DTR log"):
         tensortide.open("x.tide")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "tensortide reads: it is empty"),
+        (b"\x1f\x8bbroken", "tensortide reads: it begins as a file of gzip does, and is damaged from the start"),
+        (b"\x1f\x8b\x08\x00", "tensortide reads: it begins as a file of gzip does, and is damaged"),
+    ],
+    ids=["empty", "no gzip", "cut within its head"],
+)
+def test_an_empty_or_damaged_file_is_said_to_be_one(content: bytes, message: str, folder: Path) -> None:
+    (folder / "x.json.gz").write_bytes(content)
+    with pytest.raises(GraphFileError, match=rf"x\.json\.gz is nothing that {message}"):
+        tensortide.open("x.json.gz")
+
+
+@pytest.mark.parametrize("kind", ["Chakra", "execution", "kernels", "log", "dump", "trace", "list", "MetaGraph"])
+def test_a_compressed_file_that_is_cut_or_damaged_is_named_with_what_is_wrong(kind: str, folder: Path) -> None:
+    whole = make(kind, folder / "plain").read_bytes()
+    packed = gzip.compress(whole + b"\n" * 9999)
+    for number, damaged in enumerate((packed[:-12], packed[:-12] + b"junkjunkjunk", packed[:-8] + bytes(8))):
+        path = folder / f"{number}.gz"
+        path.write_bytes(damaged)
+        with pytest.raises(TensortideError, match=rf"{number}\.gz.*(damaged|truncated|CRC)"):
+            tensortide.open(path, **({"step": "mlp"} if kind in ("trace", "list") else {}))  # type: ignore[arg-type]
+
+
+def test_a_damaged_chakra_trace_is_known_by_its_name(folder: Path) -> None:
+    whole = make("Chakra", folder / "good.et").read_bytes()
+    for number, damaged in enumerate(
+        (b"\xff" + whole[1:], whole[:9], whole[:30] + b"\xff" * 9 + whole[39:], whole[3:])
+    ):
+        (folder / f"{number}.et").write_bytes(damaged)
+        (folder / f"{number}.et.gz").write_bytes(gzip.compress(damaged))
+        for name in (f"{number}.et", f"{number}.et.gz"):
+            with pytest.raises(
+                (GraphFileError, TimesError), match=rf"{name} is no Chakra trace, or a damaged one: after \d+ nodes: "
+            ):
+                tensortide.open(name)
 
 
 def test_a_saved_graph_and_the_durations_beside_it(folder: Path) -> None:

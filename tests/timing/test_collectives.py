@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -184,11 +186,25 @@ def test_collectives_add_up_with_common_errors() -> None:
         (("all_reduce", 8, []), "no ranks"),
         (("all_reduce", 8, [0, 0]), "a rank twice"),
         (("all_reduce", 8, [-1, 0]), "rank -1"),
+        (("all_reduce", 1.5, 2), "all_reduce of 1.5 bytes: it needs a whole number, at least 0"),
+        (("all_reduce", math.nan, 2), "nan bytes"),
+        (("all_reduce", True, 2), "True bytes"),
+        (("all_reduce", "8", 2), "'8' bytes"),
+        (("all_reduce", 8, 2.0), "among 2.0 ranks"),
+        (("all_reduce", 8, math.nan), "among nan ranks"),
+        (("all_reduce", 8, True), "among True ranks"),
+        (("all_reduce", 8, None), "among None ranks"),
+        (("all_reduce", 8, [0, 1.5]), "rank 1.5"),
+        (("all_reduce", 8, "01"), "rank '0'"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_message(asked: tuple[str, int, int], words: str) -> None:
+def test_what_cannot_be_is_refused_in_one_message(asked: tuple[str, Any, Any], words: str) -> None:
     with pytest.raises(TensortideError, match=words):
         collective(*asked, H100)
+
+
+def test_sizes_of_numpy_are_whole_numbers_too() -> None:
+    assert collective("all_reduce", np.int64(2**20), np.int32(2), H100) == collective("all_reduce", 2**20, 2, H100)  # type: ignore[arg-type]
 
 
 def test_clusters_that_cannot_be_are_refused() -> None:
@@ -200,6 +216,8 @@ def test_clusters_that_cannot_be_are_refused() -> None:
         cluster("V100-PCIe-32GB", nodes=2)
     with pytest.raises(TensortideError, match="0 nodes"):
         cluster("H100-SXM-80GB", nodes=0)
+    with pytest.raises(TensortideError, match=r"2\.5 nodes"):
+        cluster("H100-SXM-80GB", nodes=2.5)  # type: ignore[arg-type]
     with pytest.raises(TensortideError, match="positive rate"):
         cluster("H100-SXM-80GB", link_gbytes_per_s=-1)
     with pytest.raises(TensortideError, match="at least one"):

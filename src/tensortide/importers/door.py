@@ -11,9 +11,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tensortide.errors import GraphFileError, WorkloadError
+from tensortide.errors import GraphFileError, TimesError, WorkloadError
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, importers
+from tensortide.importers.textfile import GZIP, head
 from tensortide.python_object import is_path
 from tensortide.recorder.script import Script, ScriptOptions, capture_script, find_script
 from tensortide.recorder.target import Scalar, Workload, find_workload, workload
@@ -142,5 +143,17 @@ def _unread(path: Path) -> str:
         path.stat()
     except (OSError, ValueError) as error:
         return f"cannot read {path}: {getattr(error, 'strerror', None) or error}"
+    from tensortide.importers.chakra.files import SUFFIX, read_chakra
+
+    why = ", by its content"
+    if path.is_file() and not path.stat().st_size:
+        why = ": it is empty"
+    elif head(path, 2, unpack=False) == GZIP and not head(path):
+        why = ": it begins as a file of gzip does, and is damaged from the start"
+    elif path.is_file() and path.name.removesuffix(".gz").endswith(SUFFIX):
+        try:
+            read_chakra(path)
+        except TimesError as error:
+            return str(error)
     known = "; ".join(importer.kind for importer in importers())
-    return f"{path} is nothing that tensortide reads, by its content. It reads:\n{known}"
+    return f"{path} is nothing that tensortide reads{why}. It reads:\n{known}"

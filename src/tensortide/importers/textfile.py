@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import re
@@ -12,6 +13,10 @@ from pathlib import Path
 from tensortide.errors import TraceError
 
 _SHOWN = 80
+_GZIPPED = 31
+"""What ``zlib`` calls data with the head and end of gzip."""
+GZIP = b"\x1f\x8b"
+"""The first bytes of what gzip has compressed."""
 
 
 class TextFile:
@@ -81,7 +86,7 @@ def read_text(path: str | os.PathLike[str]) -> TextFile:
     name = os.fspath(path)
     try:
         data = Path(path).read_bytes()
-        if data[:2] == b"\x1f\x8b":
+        if data[:2] == GZIP:
             data = gzip.decompress(data)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise TraceError(f"{name}: the compressed file is damaged: {error}") from error
@@ -97,16 +102,31 @@ def read_text(path: str | os.PathLike[str]) -> TextFile:
 
 
 def head(path: Path, nbytes: int = 1 << 16, *, unpack: bool = True) -> bytes:
-    """Read the first bytes of the file at ``path``, unpacked if it is compressed with gzip; none of what is no file."""
+    """Read the first bytes of the file at ``path``, unpacked if it is compressed with gzip; none of what is no file.
+
+    Of compressed data that are damaged those before the damage are read, so that a file is known by them.
+    """
     try:
         if not path.is_file():
             return b""
         with path.open("rb") as file:
-            if not unpack or file.peek(2)[:2] != b"\x1f\x8b":
+            if not unpack or file.peek(2)[:2] != GZIP:
                 return file.read(nbytes)
-            return gzip.GzipFile(fileobj=file).read(nbytes)
-    except (OSError, ValueError, EOFError, zlib.error):
+            return _unpacked(file.read(nbytes), nbytes)
+    except (OSError, ValueError):
         return b""
+
+
+def _unpacked(data: bytes, nbytes: int) -> bytes:
+    """The first bytes of what was compressed to ``data`` and more; of damaged data those before the damage."""
+    try:
+        return zlib.decompressobj(wbits=_GZIPPED).decompress(data, nbytes)
+    except zlib.error:
+        unpack, found = zlib.decompressobj(wbits=_GZIPPED), bytearray()
+        with contextlib.suppress(zlib.error):
+            for each in data:
+                found += unpack.decompress(bytes([each]))
+        return bytes(found[:nbytes])
 
 
 def find_file(folder: str | os.PathLike[str], names: Sequence[str]) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -14,6 +15,9 @@ from tensortide.graph.model import Graph
 from tensortide.timing.durations import Durations
 from tensortide.timing.kineto import read_bytes
 from tensortide.timing.standins import from_samples
+
+_INDEX = re.compile(r"[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class _Line(msgspec.Struct):
@@ -41,7 +45,7 @@ def from_list(graph: Graph, path: str | os.PathLike[str], *, resolver: Resolver 
         where, ns = f"{path}, line {number}", _number(value)
         if ns is None:
             raise TimesError(f"{where}: {value!r} is no duration: a number of nanoseconds from 0 to 1e15")
-        if isinstance(named, str) and not named.strip().isdecimal():
+        if isinstance(named, str) and not _INDEX.fullmatch(named.strip()):
             found = by_name.get(named.strip(), [])
             if not found:
                 raise TimesError(f"{where}: the graph has no op {named!r}")
@@ -95,8 +99,7 @@ def _json(path: str | os.PathLike[str], text: str) -> Iterator[tuple[int, int | 
 
 
 def _number(value: str | float) -> float | None:
-    try:
-        ns = float(value)
-    except ValueError:
+    if isinstance(value, str) and not _NUMBER.fullmatch(value.strip()):
         return None
+    ns = float(value)
     return ns if 0 <= ns <= 1e15 else None

@@ -11,6 +11,7 @@ import msgspec
 
 from tensortide.errors import TensortideError
 from tensortide.timing.catalogue import Device, device
+from tensortide.timing.collectives.kinds import whole
 from tensortide.timing.collectives.sweep import Sweep
 from tensortide.timing.machine import Link, Machine, MachineDevice
 
@@ -79,8 +80,7 @@ def cluster(
     row = device(row) if isinstance(row, str) else row
     nics = devices_per_node if nics is None else nics
     for what, count in (("devices per node", devices_per_node), ("nodes", nodes), ("NICs of a node", nics)):
-        if count < 1:
-            raise TensortideError(f"a cluster of {count} {what}: it needs at least 1")
+        whole(count, f"a cluster of {{}} {what}", 1)
     between = link_gbytes_per_s if link_gbytes_per_s is not None else row.intra_link_gbytes_per_s
     network = nic_gbytes_per_s if nic_gbytes_per_s is not None else row.internode_gbytes_per_s
     link = _link(between, LINK_LATENCY_NS, row, row.intra_link or "link", "link_gbytes_per_s")
@@ -137,13 +137,12 @@ def group(ranks: int | Sequence[int], cluster: Cluster, beside: Iterable[Sequenc
 def _checked(ranks: Sequence[int], cluster: Cluster) -> Sequence[int]:
     if len(ranks) < 1:
         raise TensortideError("a collective of no ranks: it needs at least 1")
-    if not isinstance(ranks, range) and len(set(ranks)) < len(ranks):
-        raise TensortideError("a group names a rank twice")
-    if min(ranks) < 0 or max(ranks) >= cluster.size:
-        raise TensortideError(
-            f"a group has rank {max(ranks) if min(ranks) >= 0 else min(ranks)}, but {cluster.name} has ranks "
-            f"0 to {cluster.size - 1}"
-        )
+    if not isinstance(ranks, range):
+        ranks = [whole(rank, "a group has rank {}", 0) for rank in ranks]
+        if len(set(ranks)) < len(ranks):
+            raise TensortideError("a group names a rank twice")
+    if max(ranks) >= cluster.size:
+        raise TensortideError(f"a group has rank {max(ranks)}, but {cluster.name} has ranks 0 to {cluster.size - 1}")
     return ranks
 
 

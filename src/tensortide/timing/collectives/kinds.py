@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import operator
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -61,6 +62,18 @@ KINDS: dict[str, Kind] = {
     )
 }
 """Every kind of collective, by name."""
+
+
+def whole(number: object, what: str, least: int) -> int:
+    """``number`` as an integer of ``least`` at least. Raises TensortideError, which tells ``what`` it is of, for any
+    other: ``all_reduce of {} bytes``."""
+    try:
+        found = operator.index(number)  # type: ignore[arg-type]  # it refuses what is none
+    except TypeError:
+        found = least - 1
+    if found < least or isinstance(number, bool):
+        raise TensortideError(f"{what.format(repr(number))}: it needs a whole number, at least {least}")
+    return found
 
 
 def kind(name: str) -> Kind:

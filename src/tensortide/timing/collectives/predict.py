@@ -10,7 +10,7 @@ from tensortide.timing.collectives.bound import bound
 from tensortide.timing.collectives.cluster import Cluster, Group, group
 from tensortide.timing.collectives.constants import constants_of, pool_of
 from tensortide.timing.collectives.hierarchy import across, link_rate, within
-from tensortide.timing.collectives.kinds import Kind, kind
+from tensortide.timing.collectives.kinds import Kind, kind, whole
 from tensortide.timing.estimates import Estimate, Provenance
 from tensortide.timing.intervals import FLOOR_MEASURED, WIDE
 
@@ -60,19 +60,17 @@ def predict_collective(
         beside: groups that communicate at the same time, and share the NICs that they use.
 
     Raises:
-        TensortideError: unknown kind, negative bytes, bytes that the ranks do not divide evenly, or a group that the
-            cluster does not have.
+        TensortideError: unknown kind, sizes or ranks that are no whole numbers, negative bytes, bytes that the ranks do
+            not divide evenly, or a group that the cluster does not have.
 
     Examples:
         >>> from tensortide.timing.collectives.cluster import cluster
         >>> predict_collective("all_reduce", 2**28, 8, cluster("H100-SXM-80GB")).provenance.name
         'INTERPOLATED'
     """
-    row = kind(name)
-    if isinstance(ranks, int) and ranks < 1:
-        raise TensortideError(f"{name} among {ranks} ranks: it needs at least 1")
-    if nbytes < 0:
-        raise TensortideError(f"{name} of {nbytes} bytes: it needs at least 0")
+    row, nbytes = kind(name), whole(nbytes, f"{name} of {{}} bytes", 0)
+    if not isinstance(ranks, Sequence):
+        ranks = whole(ranks, f"{name} among {{}} ranks", 1)
     found = group(ranks, cluster, beside)
     if row.divided and nbytes % found.ranks:
         raise TensortideError(f"{name} of {nbytes} bytes in total: {found.ranks} ranks do not divide them evenly")
