@@ -98,7 +98,7 @@ def figure(device: Device, name: str) -> float | None:
     worse, as far as the catalogue has them.
     """
     known: float | None = getattr(device, name)
-    return known if known is not None or name not in _FOR_PEAK else _inferred(device, name)
+    return known if known is not None or not device.arch or name not in _FOR_PEAK else _inferred(device, name)
 
 
 @functools.cache
