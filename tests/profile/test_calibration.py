@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tensortide.profile.measure import measure
 from tensortide.recorder import resolver
 from tensortide.timelines.step import step_timeline
 from tensortide.timing import Durations, Measurement, estimate, identity
-from tensortide.timing.calibration import Stored, load, save
+from tensortide.timing.calibration import Rates, Stored, load, save
 from tensortide.timing.durations import Sample
 from tensortide.timing.families import FAMILIES, VIEW, works
 from tensortide.timing.local import Local, local, of
@@ -133,6 +134,47 @@ def test_ops_that_launch_no_kernel_are_no_samples_of_an_accelerator() -> None:
     assert len(chunk.index) == sum(n > 0 for n in ns)
     assert min(chunk.ns) in (RESOLUTION_NS, 5000)
     assert chunk.step_ns == sum(chunk.ns)  # the time in which the device waits is none of its ops
+
+
+def test_a_step_of_the_cpu_has_samples_of_what_was_measured_and_its_median() -> None:
+    graph = tensortide.capture("mlp", hyperparameters={"batch": 2})
+    ns = tuple(10 if op.index == 1 else 1000 + op.index for op in graph)
+    ones = (1,) * len(graph)
+    step = Sample(median_ns=9000, min_ns=8000, p90_ns=9900, n=9)
+    found = Measurement(how="step", clock="wall", min_ns=ns, p90_ns=ns, samples=ones, step=step, stand_ins={2: "why"})
+    chunk = chunk_of("mlp", graph, Durations(ns, "test", "measured", 1, identity(graph), found))
+    kept = [op for op in graph if op.index != 2]
+    assert chunk.ns == tuple(float(RESOLUTION_NS if op.index == 1 else 1000 + op.index) for op in kept)
+    assert chunk.step_ns == 9000
+    assert [chunk.works[i].family == VIEW for i in chunk.index] == [op.is_view for op in kept]
+
+
+def test_the_file_has_the_ceilings_before_and_after_and_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = (Rates(flops_per_s={"float32": rate * 1e11}, bytes_per_s=rate * 1e10) for rate in (1, 2))
+    measured = iter([before, after])
+    monkeypatch.setattr(run, "measure_ceilings", lambda device, clock: next(measured))
+    monkeypatch.setattr(run, "cache_bytes", lambda: 12345)
+    found, _ = calibrate(plan=PLAN, store=tmp_path, clock="thread")
+    assert (found.before, found.after, found.cache_bytes) == (before, after, 12345)
+
+
+def test_steps_that_begin_in_time_are_measured_over_all_repetitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is shared evenly: of four steps the second may begin until half of it has passed."""
+    seen: list[int] = []
+
+    def counting(*args: Any, repeats: int, **how: Any) -> Any:
+        seen.append(repeats)
+        return measure(*args, repeats=1, **how)
+
+    monkeypatch.setattr(run, "measure", counting)
+    times = iter([0, *(run.LIMIT_S * share for share in (0.2, 0.55, 0.7, 1.1))])
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    calibrate(plan=PLAN, store=tmp_path, clock="thread")
+    assert seen == [run.REPEATS, run.FEWER, run.REPEATS, run.FEWER]
 
 
 @pytest.mark.slow

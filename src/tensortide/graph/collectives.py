@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+PROCESS_GROUP = "process group "
+"""Before the name of a process group, where an op takes the group itself; functional ones take the name."""
+
 
 class Part(Enum):
     """The part that an op has in communication."""
@@ -91,6 +94,13 @@ _REMOTE = frozenset({"c10d", "_c10d_functional", "symm_mem"})
 def named(*parts: Part) -> list[str]:
     """Names of the communication ops that have one of ``parts``."""
     return [name for name, row in COLLECTIVES.items() if row.part in parts]
+
+
+def writes_of(name: str) -> tuple[str, ...]:
+    """Names of the arguments that the communication op ``c10d::allreduce_`` writes, though its schema does not say so;
+    none of other ops."""
+    row = COLLECTIVES.get(name)
+    return () if row is None else row.writes
 
 
 def moves_data(op: str) -> bool:

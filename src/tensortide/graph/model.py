@@ -200,7 +200,8 @@ class Meta(msgspec.Struct, frozen=True):
     """Origin of a Graph. ``machine`` is the GPU, by its name in the catalogue, that the capture pretended to have;
     ``compiled``: the step calls what ``torch.compile`` has compiled, and these are the ops that it runs without;
     ``graphs``: these are those of so many graphs that ``torch.compile`` makes of it, and what is eager between them.
-    Ops or sizes depend on the ``assumptions`` that are ``decisive``, and perhaps on those that are ``untested``."""
+    Ops or sizes depend on the ``assumptions`` that are ``decisive``, and perhaps on those that are ``untested``.
+    ``groups``: the ranks of process groups, by name, of a step of one of several processes; the first is of all."""
 
     workload: str = ""
     hyperparameters: dict[str, str | int | float | bool | None] = {}
@@ -214,6 +215,7 @@ class Meta(msgspec.Struct, frozen=True):
     graphs: int = 0
     decisive: tuple[str, ...] = ()
     untested: tuple[str, ...] = ()
+    groups: dict[str, tuple[int, ...]] = {}
 
 
 class Graph(Shown, msgspec.Struct, frozen=True, dict=True):

@@ -30,6 +30,7 @@ from tensortide.recorder.fake_mode import Converter, StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.periods import Periods
 from tensortide.recorder.pretended import Gpu
+from tensortide.recorder.ranks import process_groups
 from tensortide.recorder.readings import Number, Sentences, Verdict
 from tensortide.recorder.recorder import TooManyOps
 from tensortide.recorder.remedies import Remedy
@@ -366,6 +367,7 @@ def meta_of(
         machine="" if mode is None else mode.machine,
         decisive=tuple(said.decisive),
         untested=tuple(said.untested),
+        groups=process_groups(),
     )
 
 

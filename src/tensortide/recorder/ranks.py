@@ -16,7 +16,7 @@ import torch.distributed as dist
 from tensortide.errors import CaptureError
 from tensortide.recorder.replicas import replicas
 from tensortide.recorder.surroundings import replaced
-from tensortide.recorder.torch_compat import found
+from tensortide.recorder.torch_compat import GROUPS, found
 
 
 def _refused(join: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,3 +104,25 @@ def as_rank_0(of: int | None) -> Iterator[None]:
             if value is not None:
                 os.environ[name] = value
         dist.destroy_process_group()
+
+
+def group_name(value: torch.ScriptObject) -> str | None:
+    """The name of the process group that ``value`` holds; None if it holds something else."""
+    if not dist.is_available():
+        return None
+    try:
+        return str(dist.ProcessGroup.unbox(value).group_name)
+    except RuntimeError:
+        return None
+
+
+def process_groups() -> dict[str, tuple[int, ...]]:
+    """The ranks of the process groups that this process is in, by name, in the order in which they were made."""
+    if not dist.is_available() or not dist.is_initialized():
+        return {}
+    groups = getattr(GROUPS, "pg_group_ranks", {}).items()
+    return {
+        group.group_name: tuple(sorted(ranks, key=ranks.__getitem__))
+        for group, ranks in groups
+        if isinstance(group, dist.ProcessGroup)
+    }

@@ -15,10 +15,12 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
+from tensortide.graph.collectives import PROCESS_GROUP
 from tensortide.graph.model import TENSOR, Call, Const, Graph, Op, Phase, Role, Storage, Value
 from tensortide.graph.model import Tensor as GraphTensor
 from tensortide.recorder.fake_mode import device_of
 from tensortide.recorder.pretended import is_redundant_copy, with_true_device
+from tensortide.recorder.ranks import group_name
 from tensortide.recorder.schema import PASSED_ON, Schema, eager_body, embedded, schema_of
 from tensortide.recorder.sparse import parts
 from tensortide.recorder.surroundings import replaced
@@ -175,6 +177,8 @@ class Recorder(Mode):
             return Const(name, text)
         if isinstance(value, (int, float)):
             return value
+        if isinstance(value, torch.ScriptObject) and (group := group_name(value)) is not None:
+            return Const("opaque", f"{PROCESS_GROUP}{group}")
         return Const("opaque", type(value).__name__ if callable(value) else repr(value))
 
     def tensor(self, value: torch.Tensor) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tensortide.graph.collectives import writes_of
 from tensortide.graph.model import Call, Value, count_slots
 from tensortide.recorder.torch_compat import (
     PROFILER_MARKS,
@@ -65,7 +66,8 @@ class Schema:
         schema = _NO_SCHEMA if opaque else func._schema
         self.name = f"higher_order.{func.name()}" if opaque else str(func)
         self.names: tuple[str, ...] = tuple(a.name for a in schema.arguments)
-        self.mutated_names = frozenset(a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write)
+        written = [a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write]
+        self.mutated_names = frozenset([*written, *writes_of(schema.name)])
         self.fresh = schema.name in ("aten::lift_fresh", "aten::lift_fresh_copy", "aten::lift")
         self.may_resize = schema.name in _RESIZING or any(a.is_out for a in schema.arguments)
         self.composite, self.tags = (False, ()) if opaque else (_composite(func), _tags(func))

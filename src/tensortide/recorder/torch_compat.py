@@ -175,6 +175,9 @@ def found(path: str) -> Any:
         return None
 
 
+GROUPS: Any = found("torch.distributed.distributed_c10d._world")
+"""The process groups of this process; None without a distributed package."""
+
 Row = TypeVar("Row")
 
 

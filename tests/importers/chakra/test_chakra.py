@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,7 +72,8 @@ def test_the_published_trace_has_two_nodes_and_comes_back_byte_by_byte(reference
     assert (first.attribute("num_ops"), first.attribute("tensor_size")) == (10**9, 4096)
     assert (second.id, second.name, second.type, second.data) == (2, "ar", NodeType.COLLECTIVE, (1,))
     assert (second.attribute("comm_type"), second.attribute("comm_size")) == (CommType.ALL_REDUCE, 2**20)
-    assert write_chakra(trace, tmp_path / "x.et").read_bytes() == path.read_bytes()
+    (written,) = write_chakra(trace, tmp_path / "x.et")
+    assert written.read_bytes() == path.read_bytes()
 
 
 @given(nodes)
@@ -133,6 +137,83 @@ def _collective_step() -> tensortide.Graph:
     builder.op([tensor], [builder.storage(64, birth=0)])
     builder.op([builder.storage(256)], [], mutated=(0,), name="c10d.allreduce_.default")
     return builder.graph()
+
+
+def exchanging() -> Callable[[], None]:
+    """A step of rank 0 of 6 that sends, receives and reduces, among all ranks and in a group of three."""
+    some = dist.new_group([0, 3, 5])
+    ours, theirs = torch.ones(8), torch.ones(4)
+
+    def step() -> None:
+        dist.send(ours, 2, tag=7)
+        dist.recv(theirs, 4, tag=9)
+        dist.send(ours, 5, group=some, tag=1)
+        dist.irecv(theirs)
+        dist.all_reduce(ours)
+        dist.all_reduce(ours, group=some)
+        dist.broadcast(theirs, 3, group=some)
+
+    return step
+
+
+def test_what_is_exchanged_names_its_ends_its_tag_and_its_group(tmp_path: Path) -> None:
+    trace = chakra_of(tensortide.capture(exchanging, ranks=6))
+    names = ("comm_src", "comm_dst", "comm_tag", "pg_name", "comm_size")
+    found = [(n.type, *map(n.attribute, names)) for n in trace.nodes if n.attribute("comm_size") is not None]
+    assert found == [
+        (NodeType.SEND, 0, 2, 7, "0", 32),
+        (NodeType.RECEIVE, 4, 0, 9, "0", 16),
+        (NodeType.SEND, 0, 5, 1, "1", 32),
+        (NodeType.RECEIVE, None, None, 0, "0", 16),  # from any rank
+        (NodeType.COLLECTIVE, None, None, None, "0", 32),
+        (NodeType.COLLECTIVE, None, None, None, "1", 32),
+        (NodeType.COLLECTIVE, None, None, None, "1", 16),
+    ]
+    assert trace.groups == {0: (0, 1, 2, 3, 4, 5), 1: (0, 3, 5)}
+    files = write_chakra(trace, tmp_path / "x.0.et")
+    assert [path.name for path in files] == ["x.0.et", "x.groups.json"]
+    again = read_chakra(files[0])
+    assert again == trace
+    contents = [path.read_bytes() for path in files]
+    assert contents[1] == b'{"0": [0, 1, 2, 3, 4, 5], "1": [0, 3, 5]}'
+    write_chakra(again, files[0])
+    assert [path.read_bytes() for path in files] == contents
+    step = tensortide.open(files[0]).graph
+    assert step.meta.groups == {"0": (0, 1, 2, 3, 4, 5), "1": (0, 3, 5)}
+    assert [op.arguments.get("comm_tag") for op in step if "comm_size" in op.arguments][:3] == [7, 9, 1]
+
+
+def test_what_a_collective_writes_in_place_is_read_after_it() -> None:
+    """The schema of ``c10d.allreduce_`` declares no writes: unless they are known, two of them are unordered views."""
+    graph = tensortide.capture(exchanging, ranks=6)
+    first, second = (op for op in graph if op.name.startswith("c10d.allreduce_"))
+    assert not first.is_view
+    assert graph.index.writes[first.index] == graph.index.writes[second.index] != ()
+    assert first.index in graph.index.dependencies[second.index]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"2": [0, 1]}', r"node 2 \(ar\) is of process group '1', which .*x\.groups\.json does not have"),
+        (b'{"1": [0, 0]}', r"x\.groups\.json: group 1 has a rank twice"),
+        (b'{"1": []}', r"x\.groups\.json: group 1 has no ranks"),
+        (b'{"1": [0, 1.5]}', r"x\.groups\.json is no file of process groups"),
+        (b'{"1": [0, -1]}', r"x\.groups\.json is no file of process groups"),
+        (b'{"a": [0]}', r"x\.groups\.json is no file of process groups"),
+        (b'{"1": [0', r"x\.groups\.json is no file of process groups"),
+        (b"\xff", r"x\.groups\.json is no file of process groups"),
+    ],
+)
+def test_a_damaged_file_of_groups_is_one_clear_error(content: bytes, message: str, tmp_path: Path) -> None:
+    reduce = Node(2, "ar", NodeType.COLLECTIVE, data=(1,), attributes=(Attribute("pg_name", "string", "1"),))
+    write_chakra(Chakra("0.0.4", (compute(1), reduce)), tmp_path / "x.0.et")
+    assert len(tensortide.open(tmp_path / "x.0.et").graph) == 2
+    (tmp_path / "x.groups.json").write_bytes(content)
+    with pytest.raises(TimesError, match=message):
+        tensortide.open(tmp_path / "x.0.et")
+    (tmp_path / "x.groups.json").write_bytes(b'{"1": [0, 1]}')
+    assert tensortide.open(tmp_path / "x.0.et").graph.meta.groups == {"1": (0, 1)}
 
 
 def compute(number: int, *data: int) -> Node:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tensortide.errors import TimesError
+from tensortide.importers.chakra.groups import encoded, groups_path, read_groups, strangers
 from tensortide.importers.chakra.messages import (
     Chakra,
     Node,
@@ -18,13 +19,16 @@ from tensortide.importers.chakra.messages import (
 )
 from tensortide.importers.chakra.wire import WireError, read_varint, varint
 from tensortide.timing.kineto import read_bytes
-from tensortide.write import write_file
+from tensortide.write import write_files
 
 SUFFIX = ".et"
 
 
 def read_chakra(path: str | os.PathLike[str]) -> Chakra:
-    """Read a trace. Raises TimesError, which names the file and the message, if it is none or is damaged."""
+    """Read a trace, and the file of process groups beside it if there is one.
+
+    Raises TimesError, which names the file and the message, if one is none or is damaged.
+    """
     data = read_bytes(path)
     nodes: list[Node] = []
     try:
@@ -36,13 +40,14 @@ def read_chakra(path: str | os.PathLike[str]) -> Chakra:
     except (WireError, UnicodeDecodeError) as error:
         where = f"after {len(nodes)} nodes"
         raise TimesError(f"{path} is no Chakra trace, or a damaged one: {where}: {error}") from error
-    return Chakra(version, tuple(nodes), attributes)
+    return Chakra(version, tuple(nodes), attributes, read_groups(groups_path(path)))
 
 
-def write_chakra(trace: Chakra, path: str | os.PathLike[str]) -> Path:
-    """Write ``trace``, whole or not at all. Raises OutputError."""
+def write_chakra(trace: Chakra, path: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Write ``trace``, and beside it its process groups if it has some: all or nothing. Raises OutputError."""
     messages = [encode_metadata(trace), *map(encode_node, trace.nodes)]
-    return write_file(path, b"".join(varint(len(message)) + message for message in messages))
+    content = {Path(path): b"".join(varint(len(message)) + message for message in messages)}
+    return write_files(content | ({groups_path(path): encoded(trace.groups)} if trace.groups else {}))
 
 
 def _messages(data: bytes) -> Iterator[bytes]:
@@ -62,7 +67,8 @@ def ordered(trace: Chakra, path: str) -> list[Node]:
     """The nodes in an order in which each comes after those that it waits for; else in that of the file.
 
     Raises TimesError for an id that two nodes have, for a node that waits for one that is not there, for nodes that
-    wait for each other, and for a collective that nothing before it in the file holds back.
+    wait for each other, for a collective that nothing before it in the file holds back, and, where there is a file of
+    process groups, for a node of a group that it does not have.
     """
     nodes = {node.id: node for node in trace.nodes}
     if len(nodes) < len(trace.nodes):
@@ -83,6 +89,12 @@ def ordered(trace: Chakra, path: str) -> list[Node]:
         raise TimesError(
             f"{path}: {len(loose)} collectives wait for nothing, though nodes precede them: {names}.\n"
             "They would start at once. Give them the dependencies that the run had."
+        )
+    if trace.groups and (strange := list(strangers(trace.nodes, trace.groups))):
+        node = strange[0]
+        raise TimesError(
+            f"{path}: node {node.id} ({node.name}) is of process group {node.attribute('pg_name')!r}, which "
+            f"{groups_path(path)} does not have"
         )
     return result
 

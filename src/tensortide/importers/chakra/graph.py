@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tensortide.cost import Resolver, count
-from tensortide.graph.model import TENSOR, Call, Graph, Meta, Op, OpView, Phase, Role, Storage, Tensor, Value
+from tensortide.graph.collectives import PROCESS_GROUP
+from tensortide.graph.model import TENSOR, Call, Const, Graph, Meta, Op, OpView, Phase, Role, Storage, Tensor, Value
 from tensortide.graph.unroll import unrolled
 from tensortide.importers.chakra.files import ordered, orphans
 from tensortide.importers.chakra.messages import Attribute, Chakra, CommType, Node, NodeType
@@ -57,7 +58,13 @@ def imported(trace: Chakra, path: str) -> Imported:
         for i, (size, end) in enumerate(zip(sizes, last, strict=True))
     )
     unknown = tuple(i for i, size in enumerate(sizes) if size is None)
-    meta = Meta(workload=path, framework="chakra", captured_on="file", assumptions=tuple(_assumed(trace, len(unknown))))
+    meta = Meta(
+        workload=path,
+        framework="chakra",
+        captured_on="file",
+        assumptions=tuple(_assumed(trace, len(unknown))),
+        groups={str(number): ranks for number, ranks in trace.groups.items()},
+    )
     graph = Graph(ops, tuple(calls), tensors, storages, meta=meta)
     names = tuple(node.name for node in nodes)
     return Imported(graph, _durations(graph, nodes, path), kernels=names, unknown=unknown)
@@ -132,6 +139,7 @@ def chakra_of(graph: Graph, durations: Durations | None = None, *, resolver: Res
     kept = [op for op in graph if not op.is_view]
     ids = {op.index: number for number, op in enumerate(kept, 1)}
     starts = [0] * len(graph) if durations is None else [0, *itertools.accumulate(durations.ns)]
+    groups = _groups(graph)
     nodes: list[Node] = []
     for op in kept:
         cost, ns = costs[op.index], None if durations is None else durations.ns[op.index]
@@ -143,7 +151,7 @@ def chakra_of(graph: Graph, durations: Durations | None = None, *, resolver: Res
                 attributes.append(Attribute("num_ops", "int64", int(cost.cost.flops)))
             attributes.append(Attribute("tensor_size", "int64", int(cost.nbytes)))
         else:
-            attributes += _communication(op, kind)
+            attributes += _communication(op, kind, groups)
         attributes.append(Attribute(OUTPUT, "int64", sum(int(tensor.region_bytes) for tensor in op.outputs)))
         attributes += [] if ns is None else [Attribute(NANOS, "int64", ns)]
         waits = (ids[op.index] - 1,) if kind is not None and not data and nodes else ()
@@ -151,7 +159,8 @@ def chakra_of(graph: Graph, durations: Durations | None = None, *, resolver: Res
         name, start = op.name.removesuffix(".default"), starts[op.index] // 1000
         found = tuple(attributes)
         nodes.append(Node(ids[op.index], name, _type(op, kind), waits, data, start, us, attributes=found))
-    return Chakra(VERSION, tuple(nodes), (Attribute("workload", "string", graph.meta.workload),))
+    workload = Attribute("workload", "string", graph.meta.workload)
+    return Chakra(VERSION, tuple(nodes), (workload,), dict(enumerate(groups.values())))
 
 
 def _type(op: OpView, kind: str | None) -> NodeType:
@@ -162,12 +171,38 @@ def _type(op: OpView, kind: str | None) -> NodeType:
     return NodeType.COLLECTIVE
 
 
-def _communication(op: OpView, kind: str) -> Iterator[Attribute]:
+def _communication(op: OpView, kind: str, groups: Mapping[str, tuple[int, ...]]) -> Iterator[Attribute]:
+    """What simulators read of a communication op. The step is that of rank 0; groups are numbered in their order."""
     if kind in _COMM:
         yield Attribute("comm_type", "int64", int(_COMM[kind]))
     yield Attribute("comm_size", "int64", payload_bytes(op))
-    group = op.arguments.get("group_name")
-    yield Attribute("pg_name", "string", group if isinstance(group, str) and group.isdecimal() else "")
+    name = _group_of(op)
+    yield Attribute("pg_name", "string", str([*groups].index(name)) if name in groups else "")
+    if kind != "send_recv":
+        return
+    peer, tag = (op.arguments.get(key) for key in ("src" if "recv" in op.name else "dst", "tag"))
+    if isinstance(peer, int):  # a receive from any rank has none
+        ranks = groups.get(name, ())
+        other = ranks[peer] if 0 <= peer < len(ranks) else peer
+        ends = (other, 0) if "recv" in op.name else (0, other)
+        yield from (Attribute(key, "int32", rank) for key, rank in zip(("comm_src", "comm_dst"), ends, strict=True))
+    if isinstance(tag, int):
+        yield Attribute("comm_tag", "int32", tag)
+
+
+def _groups(graph: Graph) -> dict[str, tuple[int, ...]]:
+    """The process groups that ops of ``graph`` use, and before them that of all ranks, by name."""
+    used = {_group_of(op) for op in graph if kind_of(op.name) is not None}
+    known = graph.meta.groups
+    return {name: ranks for i, (name, ranks) in enumerate(known.items()) if name in used or (i == 0 and used)}
+
+
+def _group_of(op: OpView) -> str:
+    """The name of the process group of a communication op; empty if it is not known."""
+    found = op.arguments.get("group_name", op.arguments.get("process_group"))
+    if isinstance(found, Const):
+        return found.value.removeprefix(PROCESS_GROUP)
+    return found if isinstance(found, str) else ""
 
 
 def _dependencies(graph: Graph) -> list[tuple[int, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -92,11 +92,12 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Chakra(msgspec.Struct, frozen=True):
-    """A trace of one rank."""
+    """A trace of one rank. ``groups``: the ranks of each process group by its number, from the file beside it."""
 
     version: str
     nodes: tuple[Node, ...]
     attributes: tuple[Attribute, ...] = ()
+    groups: Mapping[int, tuple[int, ...]] = {}
 
 
 class _Kind(NamedTuple):

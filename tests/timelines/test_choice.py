@@ -1,0 +1,129 @@
+"""What a person who chooses between machines is told: the verdict, what bounds the step, and rates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+import tensortide
+from tensortide.graph import Graph
+from tensortide.reports.blocks import Note, Section
+from tensortide.reports.sections import Step
+from tensortide.reports.sections.machines import section
+from tensortide.timelines.machines import machines, step_on
+
+Workload = Callable[..., Callable[[], Any]]
+
+
+def work(batch: int = 3, side: int = 8192, length: int = 1 << 27) -> Callable[[], Any]:
+    """A product, which arithmetic bounds, a sum, which bytes bound, and their gradients."""
+    weight = torch.empty(side, side, requires_grad=True)
+    vector = torch.empty(length)
+    rows = torch.empty(side, side)
+
+    def step() -> None:
+        (rows @ weight).sum().backward()
+        vector.add(1)
+        weight.grad = None
+
+    return step
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return tensortide.capture(work)
+
+
+def shown(graph: Graph, *names: str) -> Section:
+    return section(Step(graph), [step_on(graph, machines(name)) for name in names])
+
+
+def verdict(found: Section) -> str:
+    (text,) = (block.text for block in found.blocks if isinstance(block, Note) and block.kind == "verdict")
+    return text
+
+
+@pytest.mark.parametrize(
+    ("best", "other", "settled"),
+    [
+        ("h100-sxm", "t4", "their intervals do not overlap"),
+        ("h200", "h100-sxm", "it is as good in every figure, so it is not slower; their intervals overlap"),
+        ("8xh200", "4xh100-sxm", "their intervals overlap, so this is not settled"),
+        ("l40s", "a40", "their intervals"),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_verdict_names_the_machine_that_does_more_and_whether_that_is_settled(
+    best: str, other: str, settled: str, turned: bool, graph: Graph
+) -> None:
+    first, second = (step_on(graph, machines(name)) for name in (best, other))
+    rates = [one.machines.size / one.step().time_ns for one in (first, second)]
+    assert rates[0] > rates[1]
+    said = verdict(shown(graph, *((other, best) if turned else (best, other))))
+    ratio = f"{first.machines} does {rates[0] / rates[1]:.2f} times the work of {second.machines}"
+    assert said.startswith(f"{ratio} in the same time; {settled}")
+    least, most = first.machines.size / first.step().high_ns, second.machines.size / second.step().low_ns
+    assert ("do not overlap" in said) is (least > most)
+
+
+def test_shares_are_of_what_bounds_the_ops(graph: Graph) -> None:
+    one = step_on(graph, machines("h100-sxm"))
+    bounds = shown(graph, "h100-sxm").table("bounds")
+    product = sum(ns for op, ns in zip(graph, one.durations.ns, strict=True) if op.name.startswith("aten.mm"))
+    moving = sum(ns for op, ns in zip(graph, one.durations.ns, strict=True) if op.name.startswith("aten.add"))
+    whole = one.step().time_ns
+    assert bounds["compute"][0] == pytest.approx(product / whole)
+    assert isinstance(bounds["memory"][0], float)
+    assert bounds["memory"][0] >= moving / whole > 0.01
+    assert bounds["compute"][0] > 2 * bounds["memory"][0]
+
+
+def test_rates_count_the_samples_of_all_devices_and_what_is_exposed_is_part_of_the_step(graph: Graph) -> None:
+    one = step_on(graph, machines("4xh100-sxm"))
+    found = shown(graph, "4xh100-sxm")
+    parallel = found.table("data_parallel")
+    assert parallel["per_device"][0] == pytest.approx(3e9 / one.step().time_ns, rel=1e-3)
+    assert parallel["total"][0] == pytest.approx(12e9 / one.step().time_ns, rel=1e-3)
+    assert one.exchange.exposed_ns > 0
+    assert one.step().time_ns == pytest.approx(one.line.estimate.time_ns + one.exchange.exposed_ns, rel=1e-6)
+    assert found.table("bounds")["exposed"][0] == pytest.approx(one.exchange.exposed_ns / one.step().time_ns)
+    assert found.table("machines")["memory"][0] == pytest.approx(Step(graph).eager.peak_bytes / 80e9)
+
+
+def recomputed(plain: bool = False) -> Callable[[], Any]:
+    """A layer, whose products a checkpoint computes twice unless it is ``plain``."""
+    layer, rows = torch.nn.Linear(64, 64), torch.ones(8, 64, requires_grad=True)
+
+    def step() -> None:
+        found = layer(rows).relu() if plain else checkpoint(lambda x: layer(x).relu(), rows, use_reentrant=False)
+        found.sum().backward()
+
+    return step
+
+
+def attention(causal: bool = False) -> Callable[[], Any]:
+    """Attention and nothing else."""
+    query = torch.ones(2, 4, 64, 32)
+    return lambda: F.scaled_dot_product_attention(query, query, query, is_causal=causal)
+
+
+def peak_ns(workload: Workload, device: str = "h100-sxm", **settings: bool) -> float:
+    return step_on(tensortide.capture(workload, hyperparameters=settings), machines(device)).peak_ns
+
+
+def test_model_flops_leave_out_what_is_recomputed_and_the_half_that_a_causal_mask_hides() -> None:
+    products = 3 * 2 * 8 * 64 * 64  # forward, and the gradients of rows and weight
+    assert peak_ns(recomputed) == peak_ns(recomputed, plain=True) == pytest.approx(products / 67e3)
+    scores = 2 * (2 * 4 * 64 * 64 * 32) * 2  # queries by keys, and weights by values
+    assert peak_ns(attention) == pytest.approx(scores / 67e3)
+    assert peak_ns(attention, causal=True) == pytest.approx(scores * 65 / 128 / 67e3)
+
+
+def test_utilization_of_a_peak_that_nobody_knows_is_not_known(graph: Graph) -> None:
+    assert step_on(graph, machines("h100-sxm")).mfu is not None
+    assert step_on(graph, machines("tpu v4")).mfu is None  # no rate of fp32 in the catalogue
