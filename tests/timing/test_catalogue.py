@@ -11,6 +11,7 @@ import pytest
 from tensortide.errors import TensortideError
 from tensortide.timing import Device, catalogue, device
 from tensortide.timing.catalogue import meant
+from tensortide.timing.rates import matrix_tflops, vector_tflops
 
 
 @pytest.mark.parametrize(
@@ -118,12 +119,31 @@ def test_a_board_of_two_devices_is_halved() -> None:
     assert (mi250x.bf16_tflops, mi250x.memory_gbytes, mi250x.compute_units) == (191.5, 64, 110)
 
 
+def test_matrix_units_that_compute_in_fp32_have_a_rate_of_their_own() -> None:
+    mi210 = device("MI210")
+    assert (mi210.fp32_tflops, matrix_tflops(mi210, "float32"), vector_tflops(mi210, "float32")) == (22.6, 45.3, 22.6)
+    assert matrix_tflops(mi210, "tf32") == 45.3  # it has no such mode
+    for name in ("MI250X", "MI250"):
+        half = device(name)
+        assert half.fp32_tflops is not None
+        assert matrix_tflops(half, "float32") == pytest.approx(45.3 / 22.6 * half.fp32_tflops)
+    assert matrix_tflops(device("A100-SXM-80GB"), "float32") == 19.5
+
+
 def test_the_catalogue_is_whole_and_plausible() -> None:
     assert len(catalogue()) == len({d.name for d in catalogue()}) == 66
     for known in catalogue():
         assert known.memory_gbytes_per_s > 0
         assert known.compute_source
-        for rate in ("fp64_tflops", "fp32_tflops", "tf32_tflops", "fp16_tflops", "bf16_tflops", "fp8_tflops"):
+        for rate in (
+            "fp64_tflops",
+            "fp32_tflops",
+            "fp32_matrix_tflops",
+            "tf32_tflops",
+            "fp16_tflops",
+            "bf16_tflops",
+            "fp8_tflops",
+        ):
             value = getattr(known, rate)
             assert value is None or 0 < value < 20000
     assert {d.kind for d in catalogue()} == {"gpu", "accelerator", "cpu"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -22,6 +24,7 @@ from tensortide.timing.predict import predict
 from tensortide.timing.prediction import Prediction
 from tensortide.timing.rates import columns
 from tensortide.timing.work import Work, elementwise, product
+from tests.timing.tables import rows
 
 CPU = Device(name="some cpu", kind="cpu", fp32_tflops=1.0, memory_gbytes_per_s=40.0)
 A100, H100, L40S = device("A100-SXM-80GB"), device("H100-SXM-80GB"), device("L40S")
@@ -203,6 +206,31 @@ def test_the_shape_of_a_pointwise_op_does_not_take_it_out_of_the_domain() -> Non
 def test_a_card_of_little_power_has_wide_intervals() -> None:
     found = one(product(4096, 4096, 4096), device("L4"))
     assert found.above >= 0.4
+
+
+@pytest.mark.parametrize("name", ["MI100", "MI210"])
+def test_no_measured_product_beats_the_peak_of_amds_matrix_units_and_intervals_hold_them(
+    name: str, reference: Path
+) -> None:
+    if not (reference / "timing").is_dir():
+        pytest.skip("the tables of measured times are not committed")
+    found = [row for row in rows("neusight_gpu_matmul_fp32") if row["device"] == name]
+    sizes = [tuple(int(row[key]) for key in "MNKB") for row in found]
+    ns = np.array([1e6 * float(row["latency_ms"]) for row in found])
+    asked = [product(m, n, k, batch=batch) for m, n, k, batch in sizes]
+    assert len(asked) > 3000
+    assert (columns(asked, device(name)).compute_ns <= 1.02 * ns).all()
+    predicted = predict(asked, device(name))
+    low = [p.ns * math.exp(-p.below) for p in predicted]
+    high = [p.ns * math.exp(p.above) for p in predicted]
+    assert 0.75 < coverage(low, high, ns.tolist()).share < 0.85
+
+
+def test_times_on_devices_of_a_vendor_that_no_model_has_seen_are_known_to_a_factor_of_2() -> None:
+    works = [product(512, 512, 512, dtype="bfloat16"), elementwise(4096, 4096), Work("softmax", read_bytes=1 << 20)]
+    for name in ("MI300X", "Gaudi3"):
+        assert all(min(each.below, each.above) >= 0.69 for each in predict(works, device(name)))
+    assert max(each.below for each in predict(works[:2], H100)) < 0.69
 
 
 def test_what_is_not_known_is_unknown_and_not_zero() -> None:

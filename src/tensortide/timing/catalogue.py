@@ -23,9 +23,10 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     """One device. None and ``""`` are unknown.
 
     ``*_tflops`` and ``int8_tops`` are dense peaks in 1e12 per second: of the matrix units where the device has some,
-    for ``fp32`` (and ``fp64``) without them, ``tf32`` a mode of its own. Memory is in 1e9 bytes, bandwidths are in 1e9
-    bytes per second, those of links in one direction. ``aliases`` are names that drivers report. ``compute_source``,
-    ``memory_source`` and ``link_source`` are codes of ``devices_sources.txt``; a device of the user's own has none.
+    for ``fp32`` (and ``fp64``) without them, ``tf32`` and ``fp32_matrix`` modes of their own. Memory is in 1e9 bytes,
+    bandwidths are in 1e9 bytes per second, those of links in one direction. ``aliases`` are names that drivers report.
+    ``compute_source``, ``memory_source`` and ``link_source`` are codes of ``devices_sources.txt``; a device of the
+    user's own has none.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     boost_mhz: float | None = None
     fp64_tflops: float | None = None
     fp32_tflops: float | None = None
+    fp32_matrix_tflops: float | None = None
     tf32_tflops: float | None = None
     fp16_tflops: float | None = None
     bf16_tflops: float | None = None
@@ -71,7 +73,8 @@ DEFAULT = "A100-SXM-80GB"
 
 _SHARED_BY = re.compile(r"\((?:per board, )?(\d+) (GPU|GCD)s\)")
 _WHOLE_BOARD = (
-    *("compute_units", "fp64_tflops", "fp32_tflops", "tf32_tflops", "fp16_tflops", "bf16_tflops", "fp8_tflops"),
+    *("compute_units", "fp64_tflops", "fp32_tflops", "fp32_matrix_tflops", "tf32_tflops"),
+    *("fp16_tflops", "bf16_tflops", "fp8_tflops"),
     *("int8_tops", "fp4_tflops", "memory_gbytes", "memory_gbytes_per_s", "l2_mbytes"),
     *("intra_link_gbytes_per_s", "internode_gbytes_per_s", "tdp_watts"),
 )

@@ -21,7 +21,7 @@ UNITS, CACHE_MBYTES = 108.0, 32.0
 
 FIGURES = (
     *("memory_gbytes_per_s", "compute_units", "l2_mbytes", "tdp_watts", "fp64_tflops", "fp32_tflops", "tf32_tflops"),
-    *("fp16_tflops", "bf16_tflops", "fp8_tflops", "int8_tops", "fp4_tflops"),
+    *("fp32_matrix_tflops", "fp16_tflops", "bf16_tflops", "fp8_tflops", "int8_tops", "fp4_tflops"),
 )
 """Columns of the catalogue that times depend on; of each, more is better."""
 
@@ -86,6 +86,7 @@ def _comparable(a: Device, b: Device) -> bool:
 
 _FOR_PEAK = {
     **dict.fromkeys(("compute_units", "l2_mbytes"), ("fp32_tflops", "bf16_tflops", "fp16_tflops")),
+    "fp32_matrix_tflops": ("fp32_tflops",),
     **dict.fromkeys(("tf32_tflops", "fp16_tflops", "bf16_tflops"), ("bf16_tflops", "fp16_tflops", "fp32_tflops")),
 }
 """Figures that are inferred, and the rates in proportion to which devices of an architecture have them."""

@@ -37,8 +37,8 @@ def matrix_tflops(device: Device, dtype: str, *, tf32: bool = False) -> float | 
     if dtype in _WIDE:
         return device.fp64_tflops
     if dtype in ("float32", "complex64", "tf32"):
-        rate = figure(device, "tf32_tflops") if tf32 or dtype == "tf32" else None
-        return device.fp32_tflops if rate is None else rate
+        modes = ("tf32_tflops", "fp32_matrix_tflops") if tf32 or dtype == "tf32" else ("fp32_matrix_tflops",)
+        return next((rate for mode in modes if (rate := figure(device, mode)) is not None), device.fp32_tflops)
     if dtype.startswith("float8"):
         return device.fp8_tflops
     known = figure(device, _NARROW[dtype]) if dtype in _NARROW else None

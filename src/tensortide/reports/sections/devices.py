@@ -25,6 +25,7 @@ _FIGURES = (
     _Figure("memory_gbytes_per_s", "GB/s"),
     _Figure("fp64_tflops", "fp64", 120),
     _Figure("fp32_tflops", "fp32"),
+    _Figure("fp32_matrix_tflops"),
     _Figure("tf32_tflops", "tf32"),
     _Figure("fp16_tflops", "fp16", 120),
     _Figure("bf16_tflops", "bf16"),
