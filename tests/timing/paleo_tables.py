@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from operator import sub
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +102,29 @@ def case_pairs(folder: Path) -> Pairs:
         yield from _row_pairs(case["rows"], ours)
 
 
+def exchange_pairs(folder: Path) -> Pairs:
+    """What is no computation in the entries of the authors' table that asked cuDNN: the differences between
+    collectives, and with weak scaling, where every worker computes the same, those between numbers of workers."""
+    published = _demo(folder, cudnn=True)
+    described = nets(folder, (key.split(",")[0] for key in published))
+    for key, row in published.items():
+        rows = _scaling(described, key).rows
+        ours = [[found.collectives[name] for found in rows] for name in SENT]
+        for (a, b), (x, y) in zip(pairwise(row["times"]), pairwise(ours), strict=True):
+            yield from zip(map(sub, a, b), map(sub, x, y), strict=True)
+        if ",weak," in key:
+            for times, exchanges in zip(row["times"], ours, strict=True):
+                yield from ((t - times[0], found - exchanges[0]) for t, found in zip(times, exchanges, strict=True))
+
+
+def _demo(folder: Path, *, cudnn: bool) -> dict[str, Any]:
+    found = table(folder, "paleo_demo_precompute_2016")
+    return {key: row for key, row in found.items() if key.endswith(",true" if cudnn else ",false")}
+
+
 def demo_pairs(folder: Path, framework: str = "") -> Pairs:
     """Times of a step in the authors' table of 2016, without cuDNN; of one framework or of all."""
-    published = {key: row for key, row in table(folder, "paleo_demo_precompute_2016").items() if key.endswith("false")}
+    published = _demo(folder, cudnn=False)
     described = nets(folder, (key.split(",")[0] for key in published))
     for key, row in published.items():
         if framework in ("", key.split(",")[3]):

@@ -171,6 +171,12 @@ def test_the_table_of_2016_is_met(published: Path) -> None:
     assert max(abs(ours / theirs - 1) for theirs, ours in pairs) < 7e-3
 
 
+def test_what_the_table_of_2016_exchanges_is_met_where_cudnn_chose_the_algorithms_too(published: Path) -> None:
+    pairs = list(tables.exchange_pairs(published))
+    assert len(pairs) == 432 * 2 * 8 + 216 * 3 * 8
+    assert max(tables.off(*pair) for pair in pairs) < 2e-4
+
+
 def test_blocks_and_other_nets_equal_a_simulator_of_the_same_model(published: Path) -> None:
     share = paleo.Platform("share", 0.9, 1.0)
     tables_of_ops = tables.table(published, "op_times")["ops"]
