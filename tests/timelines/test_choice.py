@@ -21,15 +21,15 @@ Workload = Callable[..., Callable[[], Any]]
 
 
 def work(batch: int = 3, side: int = 8192, length: int = 1 << 27) -> Callable[[], Any]:
-    """A product, which arithmetic bounds, a sum, which bytes bound, and their gradients."""
-    weight = torch.empty(side, side, requires_grad=True)
+    """Products, which arithmetic bounds, a sum, which bytes bound, and the gradients of two weights."""
+    weight, other = (torch.empty(side, side, requires_grad=True) for _ in range(2))
     vector = torch.empty(length)
     rows = torch.empty(side, side)
 
     def step() -> None:
-        (rows @ weight).sum().backward()
+        (rows @ weight @ other).sum().backward()
         vector.add(1)
-        weight.grad = None
+        weight.grad = other.grad = None
 
     return step
 
@@ -81,7 +81,7 @@ def test_shares_are_of_what_bounds_the_ops(graph: Graph) -> None:
     assert isinstance(arithmetic, float)
     assert isinstance(bytes_, float)
     assert arithmetic == pytest.approx(product / whole)
-    assert arithmetic > 2 * bytes_ > bytes_ >= moving / whole > 0.01
+    assert arithmetic > 2 * bytes_ > bytes_ >= moving / whole > 0.004
 
 
 def test_rates_count_the_samples_of_all_devices_and_what_is_exposed_is_part_of_the_step(graph: Graph) -> None:
@@ -90,7 +90,7 @@ def test_rates_count_the_samples_of_all_devices_and_what_is_exposed_is_part_of_t
     parallel = found.table("data_parallel")
     assert parallel["per_device"][0] == pytest.approx(3e9 / one.step().time_ns, rel=1e-3)
     assert parallel["total"][0] == pytest.approx(12e9 / one.step().time_ns, rel=1e-3)
-    assert one.exchange.exposed_ns > 0
+    assert 0 < one.exchange.exposed_ns < 0.9 * one.exchange.time.time_ns  # the first gradient is hidden
     assert one.step().time_ns == pytest.approx(one.line.estimate.time_ns + one.exchange.exposed_ns, rel=1e-6)
     assert found.table("bounds")["exposed"][0] == pytest.approx(one.exchange.exposed_ns / one.step().time_ns)
     assert found.table("machines")["memory"][0] == pytest.approx(Step(graph).eager.peak_bytes / 80e9)

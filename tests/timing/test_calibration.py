@@ -230,6 +230,13 @@ def test_the_step_of_a_cpu_that_is_not_calibrated_has_an_interval_of_a_factor_of
         assert line.high_ns / line.time_ns > 1.99
         assert line.time_ns / line.low_ns > 1.99
     assert Host.of(of(found)).least == found.step < 0.1
+    durations = estimate(graph, guess)
+    assert durations.forecast is not None
+    (row,) = durations.forecast.rows
+    known = msgspec.structs.replace(row, below=0.03, above=0.03, provenance=Provenance.MEASURED)
+    stored = msgspec.structs.replace(durations.forecast, rows=(known,))
+    line = step_timeline(graph, msgspec.structs.replace(durations, forecast=stored), guess).estimate
+    assert line.high_ns / line.time_ns < 1.04  # a step of calls that were measured is known
     assert "(assumed for 2 threads: fp32 0.2 TFLOP/s, 20 GB/s; run tensortide time" in estimate(graph, guess).source
 
 

@@ -49,15 +49,20 @@ class Host:
 
     @classmethod
     def of(cls, device: Device, launch: Launch = "eager") -> Host:
-        """The host of ``device``; steps on a CPU that is not calibrated may take twice or half as long."""
-        here = device if isinstance(device, Local) else None
-        least = 0.0 if here is None else here.calibration.step
+        """The host of ``device``."""
+        found, least = device.calibration if isinstance(device, Local) else None, _least(device)
         if device.kind != "cpu":
             return cls(launch=launch, least=least)
-        if here is None:
-            return cls(0, overhead=CPU_OVERHEAD, least=UNMEASURED)
-        found, least = here.calibration, least if here.same else max(least, UNMEASURED)
-        return cls(0, overhead=found.overhead, between_ns=found.between_ns, least=least)
+        if found is not None:
+            return cls(0, overhead=found.overhead, between_ns=found.between_ns, least=least)
+        return cls(0, overhead=CPU_OVERHEAD, least=least)
+
+
+def _least(device: Device) -> float:
+    """The least half-width of a step's interval, of which no op was measured on ``device``."""
+    step = device.calibration.step if isinstance(device, Local) else 0.0
+    calibrated = isinstance(device, Local) and device.same
+    return max(step, UNMEASURED) if device.kind == "cpu" and not calibrated else step
 
 
 class Clocks(NamedTuple):
@@ -175,9 +180,12 @@ def _view_ns(durations: Durations, op: int) -> int:
 def _with_interval(line: StepTimeline, ops: Estimate) -> Estimate:
     """The makespan, with what it becomes at the ends of the intervals of ops and host; both are independent.
 
-    No half-width is below ``least`` of the host, by which whole steps were missed where they were measured.
+    No half-width is below ``least`` of the host, by which whole steps were missed where they were measured; the share
+    of the time that stored measurements tell is left out of it.
     """
     ns = max(1, walk_end(line.clocks, line.host))
+    stored = sum(ops.by_provenance_ns.get(kind, 0.0) for kind in (Provenance.MEASURED, Provenance.INTERPOLATED))
+    least = line.host.least * (1 - stored / ops.time_ns if ops.time_ns else 1.0)
     ends = {}
     for side, bound in (("below", ops.low_ns), ("above", ops.high_ns)):
         factor = bound / ops.time_ns if ops.time_ns else 1.0
@@ -185,7 +193,7 @@ def _with_interval(line: StepTimeline, ops: Estimate) -> Estimate:
         slower = line.clocks._replace(device=[round(d * factor) for d in line.clocks.device])
         busier = line.clocks._replace(host=[round(h * host) for h in line.clocks.host])
         moved = [math.log(max(1, walk_end(clocks, line.host)) / ns) for clocks in (slower, busier)]
-        ends[side] = max(line.host.least, math.hypot(*moved))
+        ends[side] = max(least, math.hypot(*moved))
     provenance = ops.provenance
     if line.host.issue_ns and ns - sum(line.clocks.device) > WORST_SHARE * ns:
         provenance = max(provenance, Provenance.EXTRAPOLATED)

@@ -14,7 +14,7 @@ from tensortide.reports.blocks import Document, Section
 from tensortide.reports.render.terminal import render_terminal
 from tensortide.reports.sections import Step, time
 from tensortide.reports.sections.time import document
-from tensortide.timing import Durations, Measurement, Platform, Sample, identity
+from tensortide.timing import Durations, Measurement, Platform, Sample, device, estimate, identity
 from tests.graphs import Builder
 
 GOLDEN = Path(__file__).with_name("time.txt")
@@ -80,6 +80,22 @@ def numbers(section: Section, table: str, column: str) -> list[float]:
 
 def test_the_text_is_this() -> None:
     assert "".join(f"--- {width} columns\n{shown(made(), width)}" for width in (80, 100)) == GOLDEN.read_text()
+
+
+@pytest.mark.parametrize("width", [80, 100, 130, 160])
+def test_predicted_times_fit_the_terminal_with_their_names_intervals_and_provenance(width: int) -> None:
+    step = graph()
+    text = shown(document(step, estimate(step, device("H100-SXM-80GB")), target="x"), width)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    tables = {title: lines.index(title) for title in ("By phase", "By op")}
+    tables["By module"] = next(i for i, line in enumerate(lines) if line.startswith("By module"))
+    for title, row in (("By phase", "forward "), ("By op", "relu "), ("By module", "(outside) ")):
+        head, first = lines[tables[title] + 1 : tables[title] + 3]
+        assert first.startswith(row)
+        assert "rests on" in head
+        assert ("8 of 10 cases" in head) is (title != "By op" or width >= 98)
+    assert "Phase" in lines[tables["By op"] + 1]
 
 
 def test_all_ways_to_break_the_time_down_add_up() -> None:

@@ -118,7 +118,7 @@ def _bounds(found: Sequence[MachineStep]) -> Table:
         Column("memory", "bytes", "share", shares("memory")),
         Column("launch", "launches", "share", shares("launch")),
         Column("views", "views", "share", shares("host"), data=not any(bound.get("host") for bound in bounds)),
-        Column("idle", "idle", "share", idle),
+        Column("idle", "host", "share", idle),
         Column("exposed", "communication", "share", exposed, data=not any(one.exchange.nbytes for one in found)),
     )
     return Table(key="bounds", title="Bound by", remark="shares of the step", columns=columns, heads=1)

@@ -323,14 +323,14 @@ def _columns(rows: Sequence[_Row], durations: Durations, *, ops: bool, shapes: b
     if shapes:
         yield Column("operands", "Operands", "code", tuple(row.shapes for row in rows), fold=True, dim=True)
     if ops:
-        yield Column("phase", "Phase", "text", tuple(row.phase for row in rows), at_width=120 if shapes else WIDE)
+        yield Column("phase", "Phase", "text", tuple(row.phase for row in rows), at_width=120 * shapes)
     yield Column("ops", "Ops", "count", tuple(len(row.ops) for row in rows), data=True)
     yield Column("calls", "Calls", "count", tuple(sum(op.calls for op in row.ops) for row in rows))
     yield Column("time", "Time", "ns", tuple(row.total_ns for row in rows), before=guessed)
     if sums is not None:
         ends = [(one.low_ns + ns, one.high_ns + ns) for one, ns in zip(sums, missing, strict=True)]
         text = tuple(f"{_time(a)} to {_time(b)}" if one.time_ns else "" for (a, b), one in zip(ends, sums, strict=True))
-        yield Column("interval", "8 of 10 cases", "text", text, at_width=120 if ops else 0, dim=True)
+        yield Column("interval", "8 of 10 cases", "text", text, at_width=120 if shapes else WIDE * ops, dim=True)
         yield Column("low", "", "ns", tuple(round(low) for low, _ in ends), data=True)
         yield Column("high", "", "ns", tuple(round(high) for _, high in ends), data=True)
         yield Column(
@@ -343,8 +343,9 @@ def _columns(rows: Sequence[_Row], durations: Durations, *, ops: bool, shapes: b
     yield Column("p90", "p90", "ns", spread, at_width=wider, data=not ops or sums is not None)
     yield Column("flops", "FLOPs", "flops", tuple(flops), data=True)
     yield Column("accessed", "Accessed", "bytes", tuple(accessed), data=True)
-    yield Column("rate", "FLOP/s", "flops_per_s", _rates(flops, rows), at_width=WIDE * ops, before=signs)
-    yield Column("traffic", "B/s", "bytes_per_s", _rates(accessed, rows), at_width=110 if shapes else WIDE * ops)
+    rates = WIDE * ops if sums is None else 125 if ops else 110
+    yield Column("rate", "FLOP/s", "flops_per_s", _rates(flops, rows), at_width=rates, before=signs)
+    yield Column("traffic", "B/s", "bytes_per_s", _rates(accessed, rows), at_width=110 if shapes else rates)
     yield Column("stand_ins", "Not measured", "count", stand_ins, data=True)
     yield Column("unpriced", "Unknown FLOPs", "count", unpriced, data=True)
 
