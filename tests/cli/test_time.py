@@ -313,6 +313,14 @@ def test_nothing_is_written_where_an_option_does_not_apply_or_times_are_unknown(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_report_has_the_time_of_the_ops_with_its_interval(folder: Path) -> None:
+    asked = ("mlp", *SIZES, "--machine=T4")
+    time: Any = json.loads(run(folder, "time", *asked, "--json"))["sections"]["time"]["facts"]
+    found: Any = json.loads(run(folder, "report", *asked, "--json"))["sections"]["cost"]["facts"]
+    assert found["time_ns"] == time["ops_ns"]
+    assert re.search(r"Time of the ops .* in 8 of 10 cases; extrapolated", run(folder, "report", *asked))
+
+
 @pytest.mark.parametrize("verb", [("time",), ("report",), ("memory", "--idle"), ("remat", "simulate", "--budget=100%")])
 def test_every_verb_says_what_is_assumed_of_a_cpu_that_is_not_calibrated(
     verb: tuple[str, ...], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

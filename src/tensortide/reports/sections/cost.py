@@ -10,6 +10,9 @@ from tensortide.cost.coverage import OpGroup
 from tensortide.reports.blocks import AnyBlock, Column, Fact, Facts, Note, Section, Table, data_facts
 from tensortide.reports.sections import Step, assumed, memory
 from tensortide.reports.sections.ops import ratio
+from tensortide.reports.sections.time import interval_text
+from tensortide.timing.durations import Durations
+from tensortide.timing.totals import total, unpredicted_ns
 from tensortide.units import format_bytes, format_count
 
 __all__ = ["ORDER", "group_columns", "of_step"]
@@ -57,7 +60,20 @@ def _facts(step: Step) -> Iterator[Fact]:
     yield Fact("parameters", "Parameters", held.parameters, "amount", remark)
     count = sum(row["path"] != "(outside)" for row in step.modules)
     yield Fact("ops", "Ops", len(step.graph), "count", f"{count} modules")
+    if step.durations is not None:
+        yield _time(step, step.durations)
     yield from _data(step)
+
+
+def _time(step: Step, durations: Durations) -> Fact:
+    """The time of the ops, and how sure it is where it is predicted."""
+    trips = [int(step.graph.trips(op)) for op in range(len(durations))]
+    remark = durations.kind
+    if durations.forecast is not None:
+        missing = unpredicted_ns(durations, range(len(durations)), trips)
+        remark = interval_text(total(durations, range(len(durations)), trips), missing)
+    whole = sum(ns * times for ns, times in zip(durations.ns, trips, strict=True))
+    return Fact("time", "Time of the ops", whole, "ns", remark, before="~" * bool(durations.unknown))
 
 
 def _data(step: Step) -> Iterator[Fact]:

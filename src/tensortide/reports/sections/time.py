@@ -210,8 +210,7 @@ def _forecast(durations: Durations, calls: Sequence[int], ops_ns: int) -> Iterat
     bounds = by_bound(durations, range(len(durations)), calls)
     missing = unpredicted_ns(durations, range(len(durations)), calls)
     low, high = round(whole.low_ns) + missing, round(whole.high_ns) + missing
-    known = f"{_time(low)} to {_time(high)} in 8 of 10 cases" if whole.time_ns else "no interval"
-    yield Fact("ops", "All ops", ops_ns, "ns", f"{known}; {whole.provenance}")
+    yield Fact("ops", "All ops", ops_ns, "ns", interval_text(whole, missing))
     if whole.unknown:
         how = f"{whole.unknown:,} ops count with the time of their bytes, without an interval"
         yield Fact("unknown", "of unknown time", missing, "ns", how, level=1)
@@ -223,6 +222,13 @@ def _forecast(durations: Durations, calls: Sequence[int], ops_ns: int) -> Iterat
             yield Fact(f"bound_{bound}", f"bound by {name}", ns, "ns", share, level=1)
     for provenance, time in sorted(whole.by_provenance_ns.items()):
         yield Fact(f"provenance_{provenance.name.lower()}", "", round(time), "ns", data=True)
+
+
+def interval_text(whole: Estimate, missing: int) -> str:
+    """Say in what interval a sum is, with ``missing`` nanoseconds of ops of unknown time, and what it rests on."""
+    low, high = whole.low_ns + missing, whole.high_ns + missing
+    known = f"{_time(low)} to {_time(high)} in 8 of 10 cases" if whole.time_ns else "no interval"
+    return f"{known}; {whole.provenance}"
 
 
 def _conditions(durations: Durations, found: Measurement) -> Iterator[Fact]:
