@@ -68,7 +68,7 @@ def _facts(step: Step) -> Iterator[Fact]:
 def _time(step: Step, durations: Durations) -> Fact:
     """The time of the ops, and how sure it is where it is predicted."""
     trips = [int(step.graph.trips(op)) for op in range(len(durations))]
-    remark = durations.kind
+    remark: str = durations.kind
     if durations.forecast is not None:
         missing = unpredicted_ns(durations, range(len(durations)), trips)
         remark = interval_text(total(durations, range(len(durations)), trips), missing)
