@@ -18,6 +18,7 @@ from tensortide.cli import local as cpu
 from tensortide.cli import main
 from tensortide.cli.local import full_name
 from tensortide.graph import load, save
+from tensortide.profile.host import chosen_threads
 from tensortide.recorder import capture
 from tensortide.timing import Device, load_durations
 from tensortide.timing.catalogue import catalogue
@@ -311,6 +312,18 @@ def test_nothing_is_written_where_an_option_does_not_apply_or_times_are_unknown(
     refused(tmp_path, "time", target, "--machine=t4", "--against=t4", "-o", "d.json", "--html", "d.html")
     refused(tmp_path, "time", target, "--machine=tpu v4", "--strict", "-o", "d.json", "--html", "d.html")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_was_measured_on_one_thread_stands_against_one_thread(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORTIDE_MEASURED", str(tmp_path))
+    arguments = ("--isolated", "--clock=thread", "--against=local")
+    with chosen_threads(2):
+        code, printed, said = called(folder, "time", str(folder / "small.tide"), *arguments)
+    assert code == 0, said
+    assert "assumed for 1 thread," in said
+    assert "predicted for" in printed
 
 
 def test_a_report_has_the_time_of_the_ops_with_its_interval(folder: Path) -> None:

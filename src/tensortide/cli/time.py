@@ -13,7 +13,7 @@ import msgspec
 from cyclopts import Parameter
 
 from tensortide.cli.durations import MeasureOptions, TimeOptions, durations_of, predicted_on
-from tensortide.cli.local import full_name
+from tensortide.cli.local import full_name, is_local
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, Depth, OutputOptions, Top, machines_of, option
 from tensortide.errors import TensortideError, WorkloadError
@@ -101,7 +101,7 @@ def time(
     name = _title(target, graph)
     made = document(graph, durations, target=name, predicted=predicted, resolver=resolver, depth=depth, top=top)
     if result.against is not None:
-        row = machines_of(result.against, strict=how.strict).device
+        row = _measured_on(durations, result.against, strict=how.strict)
         made = _with_difference(made, graph, durations, row, result.launch)
     stored = [_remember(graph, durations)] if result.keep else []
     saved = [] if file is None else [save_durations(durations, file)]
@@ -149,6 +149,17 @@ def _remember(graph: Graph, durations: Durations) -> Path:
     with contextlib.suppress(TensortideError):  # the catalogue does not know every device
         name = device(name).name
     return remember(graph, durations, name, resolver=resolver)
+
+
+def _measured_on(durations: Durations, machine: str, *, strict: bool) -> Device:
+    """The device of that name; the CPU at hand with as many threads as ``durations`` were measured with."""
+    found = durations.measurement.machine if durations.measurement is not None else None
+    if found is None or not is_local(machine):
+        return machines_of(machine, strict=strict).device
+    from tensortide.profile.host import chosen_threads
+
+    with chosen_threads(found.threads):
+        return machines_of(machine, strict=strict).device
 
 
 def _with_difference(made: Document, graph: Graph, durations: Durations, row: Device, launch: Launch) -> Document:
