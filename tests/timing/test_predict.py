@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from pathlib import Path
 
 import msgspec
@@ -94,6 +95,44 @@ def test_twice_the_work_takes_longer_as_often_as_on_a_device_and_never_much_less
     ratios = [ns[large] / ns[small] for small, large in pairs if large in ns]
     assert min(ratios) > 0.75
     assert sum(ratio < 1 for ratio in ratios) <= MEASURED_DROPS * len(ratios)
+
+
+FALLS = {"float32": (0.10, 1.25), "bfloat16": (0.06, 1.15), "convolution": (0.06, 1.35), "vector": (0.08, 1.10)}
+"""Share of works that may take less time with a dimension doubled, and the largest factor: docs/prediction.md."""
+
+
+def pairs_of(kind: str, count: int = 300) -> list[tuple[Work, Work]]:
+    """Works of odd sizes, and the same with one dimension doubled."""
+    rng = random.Random(kind)
+
+    def odd(most: float) -> int:
+        return int(2 ** rng.uniform(0, most)) | 1
+
+    def made(*sizes: int) -> Work:
+        if kind == "vector":
+            return elementwise(*sizes[:2], family="softmax")
+        if kind == "convolution":
+            return product(*sizes, family="convolution_1x1")
+        return product(*sizes, dtype=kind)
+
+    found = []
+    for _ in range(count):
+        small = [odd(13), odd(13), odd(13)]
+        axis = rng.randrange(2 if kind == "vector" else 3)
+        large = [size * (1 + (i == axis)) for i, size in enumerate(small)]
+        found.append((made(*small), made(*large)))
+    return found
+
+
+@pytest.mark.parametrize("kind", FALLS)
+def test_a_dimension_of_any_size_that_doubles_seldom_takes_less_and_never_much_less(kind: str) -> None:
+    pairs = pairs_of(kind)
+    share, factor = FALLS[kind]
+    for on in (A100, L40S, device("V100-PCIe-32GB")):
+        before, after = (predict(works, on) for works in zip(*pairs, strict=True))
+        ratios = [small.ns / large.ns for small, large in zip(before, after, strict=True)]
+        assert max(ratios) <= factor
+        assert sum(ratio > 1 + 1e-9 for ratio in ratios) <= share * len(ratios)
 
 
 FIGURES = ("memory_gbytes_per_s", "compute_units", "l2_mbytes", "tdp_watts", "fp64_tflops", "fp32_tflops",

@@ -51,7 +51,6 @@ def test_a_tree_goes_left_up_to_its_threshold() -> None:
         left=np.array([1, 1, 3, 3, 4], np.int32),
         value=np.array([0.0, -1.0, 0.0, 2.0, 3.0]),
         roots=np.array([0], np.int32),
-        depth=2,
         low=-10.0,
         high=2.5,
     )

@@ -69,16 +69,12 @@ def _trees(model: dict[str, Any], low: float, high: float) -> Trees:
     """The trees of LightGBM's ``model`` as arrays in which siblings are neighbours."""
     rows: list[tuple[int, float, int, float]] = []
     roots: list[int] = []
-    depth = 0
     for tree in model["tree_info"]:
         roots.append(len(rows))
         rows.append((0, np.inf, 0, 0.0))
         level = [(len(rows) - 1, tree["tree_structure"])]
-        steps = 0
         while level:
             level = [child for index, node in level for child in _place(rows, index, node)]
-            steps += bool(level)
-        depth = max(depth, steps)
     feature, threshold, left, value = zip(*rows, strict=True)
     return Trees(
         np.array(feature, dtype=np.int32),
@@ -86,7 +82,6 @@ def _trees(model: dict[str, Any], low: float, high: float) -> Trees:
         np.array(left, dtype=np.int32),
         np.array(value, dtype=np.float64),
         np.array(roots, dtype=np.int32),
-        depth,
         low,
         high,
     )
@@ -114,7 +109,6 @@ def save_learned(learned: Learned, path: Path) -> None:
         left=trees.left,
         value=trees.value.astype(np.float32),
         roots=trees.roots,
-        depth=np.array(trees.depth),
         bounds=np.array([trees.low, trees.high]),
         devices=np.array(known.devices),
         dtypes=np.array(known.dtypes),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import importlib.resources
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from tensortide.timing.models.domain import Domain
 from tensortide.timing.models.ordered import ordered
+from tensortide.timing.models.rising import Grids, rising
 from tensortide.timing.models.tiles import matrix_features, patch_features
 from tensortide.timing.models.trees import Trees
 from tensortide.timing.models.vectors import FAMILIES, vector_features
@@ -25,13 +27,14 @@ if TYPE_CHECKING:
 
 class Kind(NamedTuple):
     """One correction: the ``families`` and ``dtypes`` it is for, their ``features`` with the bound that it multiplies,
-    and ``launch_ns``, added to the bound."""
+    ``launch_ns``, added to the bound, and how many ``halvings`` of a dimension take no longer."""
 
     name: str
     families: frozenset[str]
     dtypes: frozenset[str]
     features: Callable[[Columns], tuple[Floats, Floats]]
     launch_ns: float
+    halvings: int
 
 
 _PRODUCTS = frozenset(name + size for name in ("mm", "addmm", "bmm", "linear") for size in ("", "_small"))
@@ -42,22 +45,28 @@ _CONVOLUTIONS = frozenset(
 )
 
 KINDS = (
-    Kind("matrix_fp32", _PRODUCTS, frozenset({"float32"}), matrix_features, 3000.0),
-    Kind("matrix_16bit", _PRODUCTS, _HALF, matrix_features, 3000.0),
-    Kind("convolution", _CONVOLUTIONS, frozenset({"float32"}), patch_features, 3000.0),
-    Kind("vector", frozenset(FAMILIES), frozenset({"float32", "bfloat16", "float16"}), vector_features, 3000.0),
+    Kind("matrix_fp32", _PRODUCTS, frozenset({"float32"}), matrix_features, 3000.0, 2),
+    Kind("matrix_16bit", _PRODUCTS, _HALF, matrix_features, 3000.0, 2),
+    Kind("convolution", _CONVOLUTIONS, frozenset({"float32"}), patch_features, 3000.0, 4),
+    Kind("vector", frozenset(FAMILIES), frozenset({"float32", "bfloat16", "float16"}), vector_features, 3000.0, 1),
 )
 
 
-class Learned(msgspec.Struct, frozen=True):
-    """A trained correction, and the ``domain`` of its samples."""
+@dataclass(frozen=True)
+class Learned:
+    """A trained correction, and the ``domain`` of its samples. ``grids``: times that others must not go below."""
 
     kind: str
     domain: Domain
     trees: Trees
+    grids: Grids = field(default_factory=dict, repr=False, compare=False)
 
     def predict(self, columns: Columns) -> Floats:
-        """Nanoseconds of ``columns`` on the device, without what the host takes to issue them."""
+        """Nanoseconds of ``columns`` on the device, without what the host takes to issue them; they rise with size."""
+        return rising(self._corrected, columns, KINDS_BY_NAME[self.kind].halvings, self.grids)
+
+    def _corrected(self, columns: Columns) -> Floats:
+        """The bound of ``columns`` times its correction."""
         import numpy as np
 
         kind = KINDS_BY_NAME[self.kind]
@@ -95,7 +104,7 @@ def shipped(kind: str) -> Learned:
         arrays = {name: file[name] for name in ("feature", "left", "roots")}
         arrays |= {name: file[name].astype(np.float64) for name in ("threshold", "value")}
         low, high = file["bounds"].tolist()
-        trees = Trees(**arrays, depth=int(file["depth"]), low=low, high=high)
+        trees = Trees(**arrays, low=low, high=high)
         known = (file[name].tolist() for name in ("devices", "dtypes", "backward", "least", "largest"))
         domain = msgspec.convert(dict(zip(Domain.__struct_fields__, known, strict=True)), Domain)
         return Learned(kind, domain, trees)
