@@ -66,7 +66,7 @@ def _cell(steps: dict[str, MeasuredStep], fitted: tuple[str, ...], unseen: str) 
     found, missed = _fit(fitted), _residuals(fitted)
     columns, ns = step.samples.columns, step.samples.ns
     ours = found.model.ns(columns)
-    between = found.whole_ns(ours) - float(ours.sum())
+    between = float(found.host_ns(step, ours).sum())
     plain = _three_constants(known, step)
     roof = np.fmax(columns.compute_ns, columns.memory_ns)
     held, ops = _held(step, ours, between, missed)

@@ -11,6 +11,7 @@ from tensortide.timing import Device
 from tensortide.timing.families import SMALL, VIEW, named
 from tensortide.timing.fit.samples import samples
 from tensortide.timing.fit.steps import MeasuredStep
+from tensortide.timing.sequence import LARGE, reuse
 from tensortide.timing.work import Dimensions, Work
 from tests.timing.tables import rows
 
@@ -33,8 +34,14 @@ Shape = tuple[int, ...]
 def cpu_steps() -> dict[str, MeasuredStep]:
     """The eight measured steps by model, fp32, in processor time of one thread."""
     found: dict[str, list[tuple[Work, float]]] = defaultdict(list)
+    names: dict[str, list[str]] = defaultdict(list)
     for row in rows("cpu_zen5_torch213_train_step_ops"):
-        found[row["model"]].append((_work(row), 1e3 * float(row["cpu_time_us_median"])))
+        work = _work(row)._replace(fresh_bytes=_fresh(row))
+        found[row["model"]].append((work, 1e3 * float(row["cpu_time_us_median"])))
+        names[row["model"]].append(row["op"])
+    for model, ops in found.items():
+        after = reuse(names[model], [work.nbytes for work, _ in ops])
+        found[model] = [(work._replace(after_bytes=b), ns) for (work, ns), b in zip(ops, after, strict=True)]
     whole = {row["model"]: row for row in rows("cpu_zen5_torch213_train_step_totals")}
     return {
         model: MeasuredStep(
@@ -69,6 +76,14 @@ def _work(row: dict[str, str]) -> Work:
     width = largest[-1] if largest else 1
     height = max(1, math.prod(largest) // max(1, width))
     return Work(family, "float32", 0, 0, read, written, (1, height, max(1, width), max(1, len(ins))))
+
+
+def _fresh(row: dict[str, str]) -> int:
+    """Bytes of large results that are no operands: all is fp32."""
+    name = row["op"].rpartition(".")[0]
+    in_place = name in _VIEWS or name.endswith("_")
+    sizes = (4 * math.prod(shape) for shape in _shapes(row["out_shapes"]))
+    return 0 if in_place else sum(size for size in sizes if size >= LARGE)
 
 
 def _convolution(ins: list[Shape], outs: list[Shape], *, backward: bool) -> tuple[str, Dimensions, int]:

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from tensortide.errors import GraphFileError, TensortideError
@@ -15,10 +16,12 @@ from tensortide.timing import device, estimate
 from tensortide.timing.calibration import Calibration, Chunk, Rates, Stored, Underway, load, path_for, save
 from tensortide.timing.durations import Platform
 from tensortide.timing.estimates import Provenance
-from tensortide.timing.families import VIEW
+from tensortide.timing.families import VIEW, works
 from tensortide.timing.fit.calibration import fit_calibration
 from tensortide.timing.local import Local, device_of, local, of
 from tensortide.timing.predict import predict
+from tensortide.timing.rates import columns
+from tensortide.timing.sequence import LARGE, in_sequence, reuse
 from tensortide.timing.work import Work, elementwise, product
 from tests.graphs import Builder
 from tests.timing.test_saturating import made, product_ns
@@ -100,10 +103,46 @@ def test_a_step_is_followed_by_the_work_between_ops_and_its_interval_is_that_of_
     wide = msgspec.structs.replace(found, step=0.9)
     durations = estimate(graph, of(found))
     line = step_timeline(graph, durations, of(wide))
+    refills = [found.model.sequel.refills(columns([row], of(found))) for row in in_sequence(graph, *works(graph))[0]]
+    assert not np.concatenate(refills).any()  # nothing lies between ops of one kind
     whole = sum(durations.ns) * (1 + found.overhead) + 3 * found.between_ns
     assert line.estimate.time_ns == pytest.approx(whole, abs=9)
     assert line.estimate.low_ns == pytest.approx(whole * math.exp(-0.9), rel=1e-3)
     assert "calibrated 2026-01-02 with torch 2.13.0 on 2 threads" in durations.source
+
+
+# -- the sequence of a step --------------------------------------------------------------------------
+
+
+def test_bytes_are_counted_from_the_last_op_of_the_same_name_on_and_the_step_repeats() -> None:
+    names, nbytes = ["mm", "relu", "mm", "copy"], [100, 1000, 100, 5000]
+    # mm after the copy of the step before; relu after mm, copy, mm; mm after relu; copy after mm, relu, mm
+    assert reuse(names, nbytes) == [4096, 4096, 512, 1024]
+    assert reuse(["view"] * 5, [0] * 5) == [0] * 5
+
+
+def test_ops_after_others_and_new_pages_take_longer_as_they_were_measured_to() -> None:
+    """A made-up machine on which ops take 8 us more where 40 MB lie between, and 0.3 ns for each byte of new pages."""
+    works, ns = made()
+    placed = [
+        (
+            [work._replace(after_bytes=after, fresh_bytes=fresh) for work in works],
+            [time + 8000 * (after / 4e6) ** 2 / (1 + (after / 4e6) ** 2) + 0.3 * fresh for time in ns],
+        )
+        for after, fresh in ((0, 0), (1 << 20, 0), (1 << 22, 0), (40_000_000, 0), (0, LARGE))
+    ]
+    steps = [
+        Chunk(f"step {i}", tuple(made_), tuple(range(len(made_))), tuple(times), sum(times) + 1000.0 * len(times))
+        for i, (made_, times) in enumerate(placed)
+    ]
+    fitted = fit_calibration(MACHINE, "wall", "2026-01-02T03:04:05+00:00", steps, before=RATES, after=RATES)
+    added = fitted.model.sequel
+    assert added.refill_ns == pytest.approx(8000, rel=0.15)
+    assert added.refill_bytes == pytest.approx(4e6, rel=0.15)
+    assert added.page_ns == pytest.approx(0.3, rel=0.1)
+    small = elementwise(4, 16)
+    near, far = predict([small, small._replace(after_bytes=40_000_000)], of(fitted))
+    assert far.ns - near.ns == pytest.approx(8000, rel=0.2)
 
 
 # -- the store --------------------------------------------------------------------------------------

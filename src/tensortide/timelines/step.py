@@ -36,26 +36,18 @@ _READS_VALUE = frozenset({"data_dependent", "dynamic_shape"})
 
 @dataclass(frozen=True)
 class Host:
-    """The host of a device. ``issue_ns`` is what one op takes it, 0 for a device that is the host itself, where every
-    op is followed by the share ``overhead`` of its time, and by ``between_ns``. ``launch``:
+    """The host of a device. ``issue_ns`` is what one op takes it, 0 for a device that is the host itself. ``launch``:
     ``graph`` issues what lies between two synchronizing ops as one captured graph, with one launch. ``least`` is the
     least half-width of a step's interval."""
 
     issue_ns: int = ISSUE_NS
     launch: Launch = "eager"
-    overhead: float = 0.0
-    between_ns: float = 0.0
     least: float = 0.0
 
     @classmethod
     def of(cls, device: Device, launch: Launch = "eager") -> Host:
         """The host of ``device``."""
-        found, least = device.calibration if isinstance(device, Local) else None, _least(device)
-        if device.kind != "cpu":
-            return cls(launch=launch, least=least)
-        if found is not None:
-            return cls(0, overhead=found.overhead, between_ns=found.between_ns, least=least)
-        return cls(0, overhead=CPU_OVERHEAD, least=least)
+        return cls(0 if device.kind == "cpu" else ISSUE_NS, launch, _least(device))
 
 
 def _least(device: Device) -> float:
@@ -66,11 +58,15 @@ def _least(device: Device) -> float:
 
 
 class Clocks(NamedTuple):
-    """What each op takes the host and the device, in nanoseconds, and whether the host waits for its result."""
+    """What each op takes the host and the device, in nanoseconds, and whether the host waits for its result.
+
+    ``after`` is the host's work after an op on a device that is the host itself.
+    """
 
     host: Sequence[int]
     device: Sequence[int]
     waits: Sequence[bool]
+    after: Sequence[int]
 
 
 class StepTimeline(Timeline):
@@ -128,8 +124,8 @@ def walk(clocks: Clocks, host: Host) -> tuple[Ints, Ints, Ints]:
     """When each op has been issued, starts and ends."""
     import numpy as np
 
-    own, device = (np.array(column, np.int64) for column in (clocks.host, clocks.device))
-    taken = device + np.rint(device * host.overhead + host.between_ns).astype(np.int64)
+    own, device, after = (np.array(column, np.int64) for column in (clocks.host, clocks.device, clocks.after))
+    taken = device + after
     issued, started = np.zeros_like(own), np.zeros_like(own)
     issuing = running = 0
     ends = [index + 1 for index, waits in enumerate(clocks.waits) if waits]
@@ -149,7 +145,7 @@ def walk(clocks: Clocks, host: Host) -> tuple[Ints, Ints, Ints]:
 def _clocks(graph: Graph, durations: Durations, host: Host, name: str) -> Clocks:
     """The device's part is that of the durations, but for ops that launch nothing there: views, and ops on the CPU."""
     if not host.issue_ns:
-        return Clocks((0,) * len(graph), durations.ns, (False,) * len(graph))
+        return Clocks((0,) * len(graph), durations.ns, (False,) * len(graph), _after(durations))
     facts = _facts(graph)
     there = [not view and (name in devices or not devices) for view, _, devices in facts]
     waits = [
@@ -159,7 +155,16 @@ def _clocks(graph: Graph, durations: Durations, host: Host, name: str) -> Clocks
     issue = [_view_ns(durations, i) if facts[i][0] else host.issue_ns for i in range(len(graph))]
     if host.launch == "graph":
         issue = [host.issue_ns * (not i or waits[i - 1]) for i in range(len(graph))]
-    return Clocks(issue, [ns * ran for ns, ran in zip(durations.ns, there, strict=True)], waits)
+    device = [ns * ran for ns, ran in zip(durations.ns, there, strict=True)]
+    return Clocks(issue, device, waits, (0,) * len(graph))
+
+
+def _after(durations: Durations) -> list[int]:
+    """The work of a CPU after each op: calibrated, else a share of the op's time."""
+    rows, found = (durations.forecast.rows, durations.forecast.index) if durations.forecast is not None else ((), ())
+    if any(row.host_ns for row in rows):
+        return [round(rows[row].host_ns) for row in found]
+    return [round(CPU_OVERHEAD * ns) for ns in durations.ns]
 
 
 def _facts(graph: Graph) -> list[tuple[bool, bool, frozenset[str]]]:
@@ -206,4 +211,4 @@ def walk_end(clocks: Clocks, host: Host) -> int:
     issued, _, ended = walk(clocks, host)
     if not len(ended):
         return 0
-    return int(max(issued[-1], ended[-1] + round(clocks.device[-1] * host.overhead + host.between_ns)))
+    return int(max(issued[-1], ended[-1] + clocks.after[-1]))

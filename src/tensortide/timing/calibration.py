@@ -114,10 +114,10 @@ class Underway(msgspec.Struct, frozen=True, kw_only=True):
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of one machine and software.
 
-    ``model`` has them by family, relative to ``rates``; ``between_ns`` and the share ``overhead`` of an op's time are
-    the host's work after it. ``pools`` hold what ops of steps that were held out were missed by, by family, ``outside``
-    those beyond the sizes fitted to, and ``step`` is the half-width of whole
-    steps. ``when`` is in ISO 8601; ``steps`` are the names of the measured ones.
+    ``model`` has them by family, relative to ``rates``; ``between_ns``, the share ``overhead`` of an op's time and
+    ``refills`` times its refill of the caches are the host's work after it. ``pools`` hold what ops of steps that were
+    held out were missed by, by family, ``outside`` those beyond the sizes fitted to, and ``step`` is the half-width of
+    whole steps. ``when`` is in ISO 8601; ``steps`` are the names of the measured ones.
     """
 
     machine: Platform
@@ -133,14 +133,19 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     outside: Pool
     step: float
     cache_bytes: int | None = None
+    refills: float = 0.0
 
     def __post_init__(self) -> None:
         constants = [n for one in self.model.families.values() for n in (one.compute, one.memory, one.launch_ns)]
         if not {ANY, PRODUCTS} <= self.model.families.keys() or not all(0 < n < math.inf for n in constants):
             raise ValueError("its constants are not complete, or not positive")
-        sizes = [*constants, *self.model.saturation, self.between_ns, self.overhead, self.cache_bytes or 0]
+        added = self.model.sequel
+        sizes = [*constants, *self.model.saturation, added.refill_ns, added.page_ns]
+        sizes += [self.between_ns, self.overhead, self.refills, self.cache_bytes or 0]
         if not all(0 <= n < _MOST for n in sizes):
             raise ValueError("its constants are out of range")
+        if not 0 < added.refill_bytes < _MOST:
+            raise ValueError("its sizes are out of range")
         quantiles = [one for pool in (self.outside, *self.pools.values()) for one in (pool.all, *pool.decades.values())]
         if not all(0 < n < _WIDEST for n in (self.step, *(n for one in quantiles for n in (one.below, one.above)))):
             raise ValueError("its intervals are out of range")

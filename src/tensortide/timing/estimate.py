@@ -16,6 +16,7 @@ from tensortide.timing.local import COMMAND, Assumed, Local
 from tensortide.timing.models.constants import UNCALIBRATED
 from tensortide.timing.predict import predict
 from tensortide.timing.prediction import Prediction
+from tensortide.timing.sequence import in_sequence
 from tensortide.timing.store import told
 from tensortide.timing.work import Work
 
@@ -36,6 +37,8 @@ def estimate(graph: Graph, device: Device, *, resolver: Resolver | None = None, 
     found, index = works(graph, resolver)
     if tf32 and figure(device, "tf32_tflops") is not None:
         found = [work._replace(dtype="tf32") if _runs_in_tf32(work) else work for work in found]
+    if isinstance(device, Local) and device.kind == "cpu":
+        found, index = in_sequence(graph, found, index)
     predictions = predict(found, device)
     times = [max(1, round(each.ns)) for each in predictions]
     unknown = sum(predictions[row].provenance is Provenance.UNKNOWN for row in index)
@@ -49,7 +52,9 @@ def _runs_in_tf32(work: Work) -> bool:
 
 
 def _row(found: Prediction) -> ForecastRow:
-    return ForecastRow(found.work.family, found.below, found.above, found.provenance, found.model, found.bound)
+    return ForecastRow(
+        found.work.family, found.below, found.above, found.provenance, found.model, found.bound, found.host_ns
+    )
 
 
 _SHOWN = ("bf16", "fp16", "fp32")

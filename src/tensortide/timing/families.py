@@ -49,6 +49,13 @@ def _weight(op: OpView) -> tuple[int, ...]:
     return _sizes(op.inputs[2 if "backward" in op.name else 1])
 
 
+def _recurrent(op: OpView) -> Dimensions:
+    """Time steps, sequences, and the product of each: gates of all units, from inputs and units."""
+    steps, batch, width = _sizes(op.inputs[0])
+    gates, units = _sizes(op.inputs[2])
+    return steps, batch, gates, width + units
+
+
 def _attention(op: OpView) -> Dimensions:
     """Heads of all sequences, queries, keys, size of a head."""
     query, key = (_sizes(tensor) for tensor in op.inputs[1 if "backward" in op.name else 0 :][:2])
@@ -82,6 +89,7 @@ FAMILIES = (
     Family("addmm", "=addmm =_addmm_activation", _product),
     Family("bmm", "=bmm =baddbmm", _product),
     Family("linear", "=linear =mkldnn_linear", _linear),
+    Family("recurrent", "=mkldnn_rnn_layer =mkldnn_rnn_layer_backward", _recurrent),
     Family("optimizer", "_foreach_ _fused_adam _fused_sgd _fused_adagrad"),
     Family("attention", "attention", _attention),
     Family("convolution", "convolution conv_depthwise slow_conv", _convolution),

@@ -11,7 +11,7 @@ from tensortide.timing.estimates import UNKNOWN, Bound, Estimate, Provenance
 
 class ForecastRow(msgspec.Struct, frozen=True, gc=False):
     """One predicted Work: its family, the half-widths of its 80 % interval in natural logarithms, its provenance, the
-    model that predicted it, and what bounds it."""
+    model that predicted it, what bounds it, and the host's work after it on a machine that is its own host."""
 
     family: str
     below: float
@@ -19,6 +19,7 @@ class ForecastRow(msgspec.Struct, frozen=True, gc=False):
     provenance: Provenance
     model: str
     bound: Bound
+    host_ns: float = 0.0
 
     @property
     def common(self) -> str:
@@ -34,16 +35,10 @@ class ForecastRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """Rows of distinct Works, and for each op of the graph the ``index`` of its row.
-
-    On a calibrated machine, ``between_ns`` is the host's work after each op, and ``step`` the least half-width of the
-    interval of a whole step, in natural logarithms; None: no calibration.
-    """
+    """Rows of distinct Works, and for each op of the graph the ``index`` of its row."""
 
     rows: tuple[ForecastRow, ...]
     index: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
-    between_ns: float | None = None
-    step: float = 0.0
 
 
 def renumbered(old: Forecast) -> Forecast:

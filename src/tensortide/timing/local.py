@@ -101,30 +101,33 @@ def device_of(machine: Platform, rates: Rates, cache_bytes: int | None = None) -
 
 def predict_calibrated(works: Sequence[Work], found: Local) -> list[Prediction]:
     """Predict the time of each of ``works`` by the constants of its family, clipped by the measured ceilings."""
-    table, model = columns(works, found), found.calibration.model
-    times = clipped(model.ns(table), table).tolist()
-    compute, memory = table.compute_ns.tolist(), table.memory_ns.tolist()
-    return [
-        _view(work, found) if work.family == VIEW else _prediction(work, found, *numbers)
-        for work, *numbers in zip(works, times, compute, memory, strict=True)
-    ]
+    import numpy as np
+
+    table, calibration = columns(works, found), found.calibration
+    reached = np.array([calibration.model.constants(family).compute for family in table.families])
+    times = clipped(calibration.model.ns(table), table, reached)  # by kernels of another library than large products
+    refills = calibration.refills * calibration.model.sequel.refills(table)
+    host = calibration.between_ns + calibration.overhead * times + refills if found.kind == "cpu" else 0 * times
+    numbers = zip(*(column.tolist() for column in (times, host, table.compute_ns, table.memory_ns)), strict=True)
+    return [_prediction(work, found, *row) for work, row in zip(works, numbers, strict=True)]
 
 
-def _prediction(work: Work, found: Local, ns: float, compute: float, memory: float) -> Prediction:
+def _prediction(work: Work, found: Local, ns: float, host_ns: float, compute: float, memory: float) -> Prediction:
+    if work.family == VIEW:
+        return _view(work, found, ns, host_ns)
     known = work.known and compute == compute  # NaN: a dtype whose rate is not known
     provenance = _provenance(work, found) if known else Provenance.UNKNOWN
     pool = found.calibration.pool(work.family, provenance) if found.same else WIDE
     bound = bound_of(compute, memory, ns)
-    return Prediction(work, ns, *half(pool, ns), provenance, f"calibrated:{work.family}", bound)
+    return Prediction(work, ns, *half(pool, ns), provenance, f"calibrated:{work.family}", bound, host_ns)
 
 
-def _view(work: Work, found: Local) -> Prediction:
+def _view(work: Work, found: Local, ns: float, host_ns: float) -> Prediction:
     """A view takes the host what it was measured to, if it was: on an accelerator it launches nothing."""
-    constants = found.calibration.model.families.get(VIEW)
-    ns, kind = (
-        (VIEW_NS, Provenance.EXTRAPOLATED) if constants is None else (constants.launch_ns, _provenance(work, found))
-    )
-    return Prediction(work, ns, *half(found.calibration.pool(VIEW, kind), ns), kind, "views", "host")
+    kind = _provenance(work, found)
+    if VIEW not in found.calibration.model.families:
+        ns, kind = VIEW_NS, Provenance.EXTRAPOLATED
+    return Prediction(work, ns, *half(found.calibration.pool(VIEW, kind), ns), kind, "views", "host", host_ns)
 
 
 def _provenance(work: Work, found: Local) -> Provenance:

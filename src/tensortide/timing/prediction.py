@@ -23,7 +23,8 @@ views of a tensor with a gradient, called one after the other in PyTorch 2.13 on
 
 class Prediction(NamedTuple):
     """Prediction of one Work's time: ``below`` and ``above`` are half-widths in natural logarithms, ``model`` names the
-    row of the ladder, ``bound`` what limits the op: ``compute``, ``memory``, ``launch``, or ``host`` for a view."""
+    row of the ladder, ``bound`` what limits the op: ``compute``, ``memory``, ``launch``, or ``host`` for a view.
+    ``host_ns`` is the work after the op of a host that is the device itself."""
 
     work: Work
     ns: float
@@ -32,17 +33,19 @@ class Prediction(NamedTuple):
     provenance: Provenance
     model: str
     bound: Bound
+    host_ns: float = 0.0
 
 
-def clipped(ns: Floats, table: Columns) -> Floats:
+def clipped(ns: Floats, table: Columns, reached: Floats | float = 1.0) -> Floats:
     """``ns``, at least what the arithmetic takes at peak, and the bytes of ops that are too large for the cache.
 
-    Convolutions may take fewer multiplications than their definition (Winograd) and go below the arithmetic.
+    Convolutions may take fewer multiplications than their definition (Winograd) and go below the arithmetic, and so
+    may ops that were measured to have ``reached`` more than once the peak.
     """
     import numpy as np
 
     fewer = np.array([family.startswith("convolution") for family in table.families], bool)
-    found = np.where(fewer, ns, np.fmax(ns, table.compute_ns))
+    found = np.where(fewer, ns, np.fmax(ns, table.compute_ns / np.maximum(reached, 1.0)))
     return np.where(table.cached, found, np.maximum(found, table.memory_ns))
 
 

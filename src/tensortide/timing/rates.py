@@ -70,6 +70,8 @@ class Columns(NamedTuple):
     peak: Floats
     compute_ns: Floats
     memory_ns: Floats
+    after_bytes: Floats
+    fresh_bytes: Floats
 
     @property
     def cached(self) -> NDArray[np.bool_]:
@@ -119,6 +121,8 @@ def columns(works: Sequence[Work], device: Device) -> Columns:
         peak=peak,
         compute_ns=compute_ns,
         memory_ns=memory_ns,
+        after_bytes=np.array([work.after_bytes for work in works], float),
+        fresh_bytes=np.array([work.fresh_bytes for work in works], float),
     )
 
 

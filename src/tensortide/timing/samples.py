@@ -178,10 +178,11 @@ def recall(
         if stored is None:
             continue
         time, half = stored
-        place = (rows[index[op.index]].family, rows[index[op.index]].bound, half)
+        old = rows[index[op.index]]
+        place = (old.family, old.bound, old.host_ns, half)
         if place not in places:
             places[place] = len(rows)
-            rows.append(_measured(rows[index[op.index]], half))
+            rows.append(_measured(old, half))
         index[op.index], ns[op.index] = places[place], max(1, time)
         found += 1
     if not found:
@@ -194,7 +195,7 @@ def recall(
 
 def _measured(row: ForecastRow, half: float) -> ForecastRow:
     kind = Provenance.MEASURED if half == FLOOR_MEASURED else Provenance.INTERPOLATED
-    return ForecastRow(row.family, half, half, kind, "samples", row.bound)
+    return ForecastRow(row.family, half, half, kind, "samples", row.bound, row.host_ns)
 
 
 def _known(device: str, software: str | None, store: Path | None) -> dict[Key, tuple[int, float]]:

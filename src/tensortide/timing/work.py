@@ -14,7 +14,8 @@ class Work(NamedTuple):
     ``matrix_flops`` run on the matrix units where there are some (two per multiply-accumulate that is computed),
     ``vector_flops`` elsewhere. ``dims`` of products, convolutions and attention are (batch, M, N, K): M and N of the
     output, K reduced; of other ops (1, rows, columns, operands). ``known`` is false where no rule prices the op: its
-    bytes count, its FLOPs do not.
+    bytes count, its FLOPs do not. ``after_bytes`` were moved since the last op like it, ``fresh_bytes`` are those of
+    results in new pages, where a Work is one of a step in sequence.
     """
 
     family: str
@@ -25,6 +26,8 @@ class Work(NamedTuple):
     write_bytes: int = 0
     dims: Dimensions = (1, 1, 1, 1)
     known: bool = True
+    after_bytes: int = 0
+    fresh_bytes: int = 0
 
     @property
     def nbytes(self) -> int:

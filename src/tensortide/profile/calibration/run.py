@@ -22,6 +22,7 @@ from tensortide.timing.families import works
 from tensortide.timing.fit.calibration import fit_calibration
 from tensortide.timing.host import cache_bytes
 from tensortide.timing.lock import only_one
+from tensortide.timing.sequence import in_sequence
 from tensortide.timing.store import lock_of
 from tensortide.write import check_writable
 
@@ -140,6 +141,8 @@ def chunk_of(name: str, graph: Graph, durations: Durations) -> Chunk:
     assert found is not None
     assert found.step is not None
     distinct, index = works(graph, fallback)
+    if found.clock != "kernel":  # on a device of its own, ops leave the host's caches alone
+        distinct, index = in_sequence(graph, distinct, index)
     kept = [i for i, ns in enumerate(durations.ns) if ns > 0 and i not in found.stand_ins]
     ns = [float(max(RESOLUTION_NS, durations.ns[i])) for i in kept]
     whole = sum(ns) if found.clock == "kernel" else float(found.step.median_ns)  # the host of a device is another model

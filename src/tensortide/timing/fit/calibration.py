@@ -12,14 +12,12 @@ from tensortide.timing.catalogue import Device
 from tensortide.timing.durations import Platform
 from tensortide.timing.families import VIEW
 from tensortide.timing.fit.samples import samples
-from tensortide.timing.fit.steps import LEVEL, FittedSteps, MeasuredStep, fit_parts, residuals
-from tensortide.timing.intervals import FLOOR, LEAST, WIDE, Pool, pool
+from tensortide.timing.fit.steps import FittedSteps, MeasuredStep, fit_parts, of_steps, residuals
+from tensortide.timing.intervals import LEAST, WIDE, Pool, pool
 from tensortide.timing.local import device_of
 
 FOLDS = 12
 """Parts of the steps that are held out in turn."""
-KINDS = 3
-"""Kinds of layers that a model is taken to be made of, at least: steps of one kind are missed by more than models."""
 
 
 def fit_calibration(
@@ -51,9 +49,10 @@ def fit_calibration(
         model=fitted.model,
         between_ns=fitted.host.between_ns,
         overhead=fitted.host.overhead,
+        refills=fitted.host.refills,
         pools=missed.pools,
         outside=_outside(chunks, steps, fits),
-        step=max(_of_models(chunks, steps, fits), float(np.log1p(before.drift(after)))),
+        step=max(_trained(chunks, steps, fits), float(np.log1p(before.drift(after)))),
         cache_bytes=cache_bytes,
     )
 
@@ -69,13 +68,11 @@ def _held_out(steps: Sequence[MeasuredStep]) -> list[FittedSteps]:
     return [fits[i % folds] for i in range(len(steps))]
 
 
-def _of_models(chunks: Sequence[Chunk], steps: Sequence[MeasuredStep], fits: Sequence[FittedSteps]) -> float:
-    """Half-width of whole steps: of as many held-out training steps in a row as a model has ``KINDS`` of layers."""
+def _trained(chunks: Sequence[Chunk], steps: Sequence[MeasuredStep], fits: Sequence[FittedSteps]) -> float:
+    """Half-width of whole steps: of those held out that are training steps, if there are any."""
     trained = [any("_backward" in work.family for work in chunk.works) for chunk in chunks]
     rows = zip(steps, fits, trained, strict=True)
-    ratios = np.array([fit.ns(step) / step.ns for step, fit, trains in rows if trains or not any(trained)])
-    mixed = [np.roll(ratios, -start)[:KINDS].mean() for start in range(len(ratios))]
-    return max(FLOOR, float(np.quantile(np.abs(np.log(mixed)), LEVEL)))
+    return of_steps([step.ns / fit.ns(step) for step, fit, trains in rows if trains or not any(trained)])
 
 
 def _outside(chunks: Sequence[Chunk], steps: Sequence[MeasuredStep], fits: Sequence[FittedSteps]) -> Pool:

@@ -7,6 +7,7 @@ samples that say nothing of a constant, stays near the others.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,71 +17,102 @@ from tensortide.timing.families import VIEW
 from tensortide.timing.fit.robust import soft_l1
 from tensortide.timing.fit.samples import Samples, domain
 from tensortide.timing.models.constants import ANY, Constants, formula
-from tensortide.timing.models.saturating import PRODUCTS, Saturating, is_product, slowed
+from tensortide.timing.models.saturating import PRODUCTS, Saturating, Sequel, is_product, slowed
+from tensortide.timing.rates import Columns
 
 Floats = NDArray[np.float64]
 
 CENTRE = np.log([0.75, 0.6, 5e3])
 """Shares of the peak rate and of the bandwidth, and launch in nanoseconds, before anything is measured."""
 SATURATION = np.log([4.0, 8.0, 30.0])
-POOLED, DEVIATION, SATURATED = (0.5, 1.0, 1.5), (0.3, 0.7, 0.5), 1.0
+SEQUEL = np.log([1e4, 1e7, 0.1])
+POOLED, DEVIATION, SHARED = (0.5, 1.0, 1.5), (0.3, 0.7, 0.5), 1.0
 """Standard deviations of the priors: of the pooled constants around ``CENTRE``, of families around the pooled ones, of
-the sizes of saturation."""
+those that all families share: the sizes of saturation, and the constants of a Sequel."""
 NOISE = 0.15
 """Standard deviation of the log residuals of long ops."""
 TIME_WEIGHT = 0.25
 """Power of an op's time by which its residual counts: long ops count more."""
+LEAST_SHARE = 0.2
+"""Share of a measured time that is an op's own, at least."""
 
 
-def fit_saturating(measured: Samples) -> Saturating:
-    """Fit the families of ``measured``. Raises ValueError if there are no products, or nothing else."""
+def fit_saturating(measured: Samples, typical_ns: float | Floats | None = None) -> Saturating:
+    """Fit the families of ``measured``. Raises ValueError if there are no products, or nothing else.
+
+    ``typical_ns`` is the mean time of the ops of each one's step (None: of all): ops count by what they are in theirs.
+    What the sequence of ops adds is fitted with ops that are no products, which are short, and taken from the others.
+    """
+    typical = np.broadcast_to(measured.ns.mean() if typical_ns is None else typical_ns, measured.ns.shape)
     view, product = (np.array(column, bool) for column in zip(*map(_kind, measured.columns.families), strict=True))
-    products, others = _fit(measured.where(product), True), _fit(measured.where(~product & ~view), False)
+    plain = ~product & ~view
+    others = _fit(measured.where(plain), typical[plain], _SEQUEL)
+    placed = measured.columns.after_bytes.any() or measured.columns.fresh_bytes.any()
+    added = Sequel(*others.shared) if placed else Sequel()
+    products = _fit(_without(measured.where(product), added), typical[product], _SATURATION)
     families = {ANY: others.pooled, PRODUCTS: products.pooled, **others.families, **products.families}
     if view.any():
-        families[VIEW] = Constants(1.0, 1.0, float(np.median(measured.ns[view])), int(view.sum()))
-    m, n, k = products.saturation
-    return Saturating((m, n, k), families)
+        families[VIEW] = _view(measured.where(view), added)
+    m, n, k = products.shared
+    return Saturating((m, n, k), families, added)
 
 
 def _kind(family: str) -> tuple[bool, bool]:
     return family == VIEW, is_product(family)
 
 
+def _view(measured: Samples, added: Sequel) -> Constants:
+    """What views take by themselves: the median of the half that least was ``added`` to."""
+    more = added.ns(measured.columns)
+    least = more <= np.median(more)
+    return Constants(1.0, 1.0, float(np.median(_without(measured, added).ns[least])), len(measured))
+
+
+def _without(measured: Samples, added: Sequel) -> Samples:
+    """``measured`` without what the sequence of ops ``added``, but for ``LEAST_SHARE`` of their times."""
+    own = np.maximum(measured.ns - added.ns(measured.columns), LEAST_SHARE * measured.ns)
+    return Samples(measured.columns, own, measured.issue_ns)
+
+
+class _Shared(NamedTuple):
+    """Three constants that all families of a group share: their prior, in logarithms, and what they change."""
+
+    centre: Floats
+    slower: Callable[[Columns, Floats], Columns]
+    added: Callable[[Columns, Floats], Floats]
+
+
+_SATURATION = _Shared(SATURATION, slowed, lambda columns, constants: np.zeros(len(columns.nbytes)))
+_SEQUEL = _Shared(SEQUEL, lambda columns, constants: columns, lambda columns, constants: Sequel(*constants).ns(columns))
+
+
 class _Group(NamedTuple):
     """The fit of one group of families."""
 
-    saturation: list[float]
+    shared: list[float]
     pooled: Constants
     families: dict[str, Constants]
 
 
-def _fit(measured: Samples, saturates: bool) -> _Group:
-    """Fit one group: logarithms of saturation, pooled constants, and deviations of families, in this order."""
+def _fit(measured: Samples, typical: Floats, shared: _Shared) -> _Group:
+    """Fit one group: logarithms of the shared constants, of the pooled ones, and deviations of families, so ordered."""
     if not len(measured):
         raise ValueError("a fit takes products and other ops")
     names = sorted(set(measured.columns.families))
     row = np.searchsorted(names, measured.columns.families)
-    weight, target = (measured.ns / measured.ns.mean()) ** TIME_WEIGHT, np.log(measured.ns)
-    sizes = 3 if saturates else 0
-    deviations = np.concatenate([np.full(sizes, SATURATED), POOLED, np.tile(DEVIATION, len(names))])
+    weight, target = (measured.ns / typical) ** TIME_WEIGHT, np.log(measured.ns)
+    deviations = np.concatenate([np.full(3, SHARED), POOLED, np.tile(DEVIATION, len(names))])
 
     def residuals(place: Floats) -> Floats:
-        columns = measured.columns
-        if saturates:
-            columns = slowed(columns, np.exp(SATURATION + place[:3]))
-        pooled, own = place[sizes : sizes + 3], place[sizes + 3 :].reshape(-1, 3)
-        predicted = formula(columns, *np.exp(CENTRE + pooled + own)[row].T)
+        constants, pooled, own = np.exp(shared.centre + place[:3]), place[3:6], place[6:].reshape(-1, 3)
+        columns = shared.slower(measured.columns, constants)
+        predicted = formula(columns, *np.exp(CENTRE + pooled + own)[row].T) + shared.added(columns, constants)
         return np.concatenate([weight * (np.log(predicted) - target), NOISE / deviations * place])
 
     place = soft_l1(residuals, np.zeros(len(deviations)))
-    pooled, own = CENTRE + place[sizes : sizes + 3], place[sizes + 3 :].reshape(-1, 3)
-    families = {}
-    for i, name in enumerate(names):
-        some = measured.where(row == i)
-        families[name] = _constants(pooled + own[i], some)
-    found = np.exp(SATURATION + place[:3]).tolist() if saturates else [0.0, 0.0, 0.0]
-    return _Group(found, _constants(pooled, measured), families)
+    pooled, own = CENTRE + place[3:6], place[6:].reshape(-1, 3)
+    families = {name: _constants(pooled + own[i], measured.where(row == i)) for i, name in enumerate(names)}
+    return _Group(np.exp(shared.centre + place[:3]).tolist(), _constants(pooled, measured), families)
 
 
 def _constants(logs: Floats, measured: Samples) -> Constants:

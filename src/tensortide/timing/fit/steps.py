@@ -13,19 +13,16 @@ from tensortide.timing.families import VIEW
 from tensortide.timing.fit.robust import soft_l1
 from tensortide.timing.fit.samples import Samples, joined
 from tensortide.timing.fit.saturating import fit_saturating
-from tensortide.timing.intervals import FLOOR, LEAST, WIDE, Pool, pool
+from tensortide.timing.intervals import COVERAGE, FLOOR, LEAST, WIDE, Pool, pool
 from tensortide.timing.models.constants import ANY
 from tensortide.timing.models.saturating import PRODUCTS, Saturating, is_product
 
 Floats = NDArray[np.float64]
 
-HOST = np.log([3e3, 0.02])
-"""Nanoseconds after an op, and share of its time, before anything is measured."""
+HOST = np.log([3e3, 0.02, 1.0])
+"""Nanoseconds after an op, share of its time, and refills of the caches, before anything is measured."""
 HOST_PRIOR, HOST_NOISE = 1.0, 0.02
 """Standard deviations: of the logarithms of those, and of the host's part of a step."""
-
-LEVEL = 0.9
-"""Quantile of the log errors of whole steps, without their signs, that an interval of a step holds at least."""
 
 
 class MeasuredStep(NamedTuple):
@@ -41,10 +38,12 @@ class MeasuredStep(NamedTuple):
 
 
 class Host(NamedTuple):
-    """The host's work after an op: ``between_ns``, and the share ``overhead`` of the op's time (memory is freed)."""
+    """The host's work after an op: ``between_ns``, the share ``overhead`` of the op's time (memory is freed), and
+    ``refills`` times what the op's own code and data take to be read again (``Sequel.refills``)."""
 
     between_ns: float
     overhead: float
+    refills: float
 
 
 class FittedSteps(NamedTuple):
@@ -55,11 +54,14 @@ class FittedSteps(NamedTuple):
 
     def ns(self, step: MeasuredStep) -> float:
         """Nanoseconds of a whole step of the ops of ``step``."""
-        return self.whole_ns(self.model.ns(step.samples.columns))
+        ops = self.model.ns(step.samples.columns)
+        return float((ops + self.host_ns(step, ops)).sum())
 
-    def whole_ns(self, ops: Floats) -> float:
-        """Nanoseconds of a step whose ``ops`` take so long."""
-        return float(ops.sum()) * (1 + self.host.overhead) + self.host.between_ns * len(ops)
+    def host_ns(self, step: MeasuredStep, ops: Floats) -> Floats:
+        """Nanoseconds of the host's work after each op of ``step``, if ``ops`` take so long."""
+        refills = self.model.sequel.refills(step.samples.columns)
+        found: Floats = self.host.between_ns + self.host.overhead * ops + self.host.refills * refills
+        return found
 
 
 class Residuals(NamedTuple):
@@ -76,30 +78,36 @@ class Residuals(NamedTuple):
 def fit_steps(steps: Sequence[MeasuredStep]) -> FittedSteps:
     """Fit the ops of ``steps``, and the work between them as their median: the steps are whole models."""
     between = statistics.median(step.between_ns / len(step.samples) for step in steps)
-    return FittedSteps(fit_saturating(joined([step.samples for step in steps])), Host(between, 0.0))
+    return FittedSteps(_ops(steps), Host(between, 0.0, 0.0))
 
 
 def fit_parts(steps: Sequence[MeasuredStep]) -> FittedSteps:
     """Fit the ops of ``steps`` that have ops of one size each, small or large, and the host's work by their number and
     their time together."""
-    return FittedSteps(fit_saturating(joined([step.samples for step in steps])), _host(steps))
+    model = _ops(steps)
+    return FittedSteps(model, _host(steps, model))
 
 
-def _host(steps: Sequence[MeasuredStep]) -> Host:
+def _ops(steps: Sequence[MeasuredStep]) -> Saturating:
+    typical = np.concatenate([np.full(len(step.samples), step.samples.ns.mean()) for step in steps])
+    return fit_saturating(joined([step.samples for step in steps]), typical)
+
+
+def _host(steps: Sequence[MeasuredStep], model: Saturating) -> Host:
     """Fit the host's part of ``steps``."""
-    counts, ops = (
-        np.array(column, float) for column in zip(*[(len(s.samples), s.samples.ns.sum()) for s in steps], strict=True)
-    )
+    parts = [
+        (len(s.samples), float(s.samples.ns.sum()), float(model.sequel.refills(s.samples.columns).sum())) for s in steps
+    ]
+    table = np.array(parts, float)
     between, whole = np.array([(step.between_ns, step.ns) for step in steps], float).T
 
     def missed(logs: Floats) -> Floats:
-        each, overhead = np.exp(logs)
-        found: Floats = (each * counts + overhead * ops - between) / whole / HOST_NOISE
+        found: Floats = (table @ np.exp(logs) - between) / whole / HOST_NOISE
         prior: Floats = (logs - HOST) / HOST_PRIOR
         return np.concatenate([found, prior])
 
-    each, overhead = np.exp(soft_l1(missed, HOST)).tolist()
-    return Host(each, overhead)
+    each, overhead, refills = np.exp(soft_l1(missed, HOST)).tolist()
+    return Host(each, overhead, refills)
 
 
 def residuals(steps: Sequence[MeasuredStep], fits: Sequence[FittedSteps]) -> Residuals:
@@ -114,5 +122,11 @@ def residuals(steps: Sequence[MeasuredStep], fits: Sequence[FittedSteps]) -> Res
     marks = {str(name): families == name for name in np.unique(families)}
     marks |= {PRODUCTS: product, ANY: ~product & (families != VIEW)}
     pools = {name: pool(missed[some], predicted[some]) for name, some in marks.items() if some.sum() >= LEAST}
-    whole = [abs(np.log(step.ns / fit.ns(step))) for step, fit in zip(steps, fits, strict=True)]
-    return Residuals(pools, max(FLOOR, float(np.quantile(whole, LEVEL))))
+    return Residuals(pools, of_steps([step.ns / fit.ns(step) for step, fit in zip(steps, fits, strict=True)]))
+
+
+def of_steps(ratios: Sequence[float]) -> float:
+    """Half-width that holds the next of whole steps like those of ``ratios``, measured over predicted, in ``COVERAGE``
+    of cases: the quantile of n + 1 steps of which the next is one, so of few steps nearly the worst."""
+    missed = np.abs(np.log(ratios))
+    return max(FLOOR, float(np.quantile(missed, COVERAGE, method="weibull")))

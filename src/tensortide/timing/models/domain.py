@@ -9,7 +9,7 @@ from tensortide.timing.work import Work
 
 PADDING = 1.25
 """Factor by which a size may exceed the largest of the samples, or fall below the smallest."""
-_SHAPED = ("mm", "addmm", "bmm", "linear", "convolution", "attention", "softmax", "normalization")
+_SHAPED = ("mm", "addmm", "bmm", "linear", "recurrent", "convolution", "attention", "softmax", "normalization")
 
 
 class Domain(msgspec.Struct, frozen=True):

@@ -19,7 +19,34 @@ if TYPE_CHECKING:
 
 PRODUCTS = "products"
 """Key of the constants of products whose family has none of its own."""
-_PRODUCTS = ("mm", "addmm", "bmm", "linear", "convolution", "attention")
+_PRODUCTS = ("mm", "addmm", "bmm", "linear", "recurrent", "convolution", "attention")
+
+
+class Sequel(msgspec.Struct, frozen=True):
+    """What the sequence of a step adds to an op (``timing/sequence.py``).
+
+    Up to ``refill_ns`` if ops moved many bytes since the last one like it, half of that after ``refill_bytes``, and
+    ``page_ns`` for each byte of results in new pages.
+    """
+
+    refill_ns: float = 0.0
+    refill_bytes: float = 1.0
+    page_ns: float = 0.0
+
+    def ns(self, columns: Columns) -> Floats:
+        """Nanoseconds that are added to ``columns``."""
+        return self.refills(columns) + self.page_ns * columns.fresh_bytes
+
+    def refills(self, columns: Columns) -> Floats:
+        """Those of reading code and data again."""
+        return refills(columns, self.refill_ns, self.refill_bytes)
+
+
+def refills(columns: Columns, refill_ns: float, refill_bytes: float) -> Floats:
+    """Nanoseconds of reading code and data again that were displaced since the last op of the same kind."""
+    displaced = (columns.after_bytes / refill_bytes) ** 2
+    found: Floats = refill_ns * displaced / (1 + displaced)
+    return found
 
 
 class Saturating(msgspec.Struct, frozen=True):
@@ -27,12 +54,14 @@ class Saturating(msgspec.Struct, frozen=True):
 
     The arithmetic of an (M,K) by (K,N) product takes ``(1 + m / M) (1 + n / N) (1 + k / K)`` times as long as at the
     rate that only large ones reach; ``saturation`` is ``(m, n, k)``, the same for all families of products. A
-    convolution is the product of its patches and its weight, its backward pass two such products: of the gradient
-    for the weight, of the gradient for the input. Depthwise ones have kernels of their own and do not saturate.
+    convolution is the product of its patches and its weight, its backward pass two such products: of the gradient for
+    the weight, of the gradient for the input. Depthwise ones and recurrent layers have kernels of their own and do not
+    saturate. ``sequel`` is what the ops before and new memory add.
     """
 
     saturation: tuple[float, float, float]
     families: Mapping[str, Constants]
+    sequel: Sequel = Sequel()
 
     def constants(self, family: str) -> Constants:
         """The constants of ``family``, else of its like."""
@@ -47,7 +76,7 @@ class Saturating(msgspec.Struct, frozen=True):
 
         rows = [self.constants(family) for family in columns.families]
         table = np.array([(row.compute, row.memory, row.launch_ns) for row in rows]).reshape(-1, 3)
-        return formula(slowed(columns, self.saturation), *table.T)
+        return formula(slowed(columns, self.saturation), *table.T) + self.sequel.ns(columns)
 
 
 def is_product(family: str) -> bool:
@@ -76,5 +105,7 @@ def slowed(columns: Columns, saturation: tuple[float, float, float] | Floats) ->
 
 def _marks(family: str) -> tuple[bool, bool]:
     """Whether ``family`` is a backward pass of convolutions, and whether its products saturate."""
-    saturates = family.startswith(_PRODUCTS) and not family.endswith("_depthwise")
+    saturates = (
+        family.startswith(_PRODUCTS) and not family.startswith("recurrent") and not family.endswith("_depthwise")
+    )
     return family.startswith("convolution_backward"), saturates
