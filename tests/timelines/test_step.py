@@ -24,7 +24,7 @@ CPU = Device(name="some cpu", kind="cpu", fp32_tflops=1.0, memory_gbytes_per_s=4
 
 times = st.integers(0, 50)
 clocks = st.lists(st.tuples(times, times, st.booleans()), min_size=1, max_size=40).map(
-    lambda rows: Clocks(*(list(column) for column in zip(*rows, strict=True)), [0] * len(rows))
+    lambda rows: Clocks([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], [0] * len(rows))
 )
 EAGER = Host(issue_ns=1)
 

@@ -76,9 +76,7 @@ class StepTimeline(Timeline):
     for. The rest of ``makespan_ns`` the device waits for the host. ``estimate`` is the makespan with its interval.
     """
 
-    def __init__(
-        self, graph: Graph, clocks: Clocks, ops: Estimate, host: Host, device: str, least: float = 0.0
-    ) -> None:
+    def __init__(self, graph: Graph, clocks: Clocks, ops: Estimate, host: Host, device: str) -> None:
         self.clocks = clocks
         self.host = host
         lanes = (device, "host") if host.issue_ns else (device,)
