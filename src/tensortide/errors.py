@@ -16,6 +16,8 @@ TensortideError
 │   └── PlanFileError    a file is not a Plan, is damaged, or is of another version
 ├── RunError             a live run was asked for something that cannot be
 │   └── BudgetInfeasible an op does not fit the memory budget, whatever is evicted
+├── MetricError          a metric, an option of one or a comparison is not as it must be
+│   └── Unavailable      a subject has no such figure; the message is the reason
 ├── NoSuchOp             an op, module or index is not in the graph
 ├── TorchUnavailable     PyTorch is not installed, cannot be imported, or is too old
 └── OutputError          a result cannot be written
@@ -103,6 +105,14 @@ class RunError(TensortideError):
 
 class BudgetInfeasible(RunError):
     """An op does not fit the memory budget, whatever is evicted; the message says what is held and what would do."""
+
+
+class MetricError(TensortideError):
+    """A metric, an option of one, a registration or a comparison is not as it must be."""
+
+
+class Unavailable(MetricError):
+    """A subject has no such figure. The message is the reason, which is kept in place of the value."""
 
 
 class RunWarning(UserWarning):

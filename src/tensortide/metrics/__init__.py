@@ -1,0 +1,1 @@
+"""Metrics of a step or a model: named figures in one table, compared, and checked."""
