@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from tensortide.errors import Unavailable
+from tensortide.graph.model import Phase
 
 if TYPE_CHECKING:
-    from tensortide.cost import Count
+    from tensortide.cost import Count, Resolver
     from tensortide.graph.model import Graph
     from tensortide.timelines import StorageTimeline
     from tensortide.timing import Durations
@@ -14,32 +19,122 @@ if TYPE_CHECKING:
 class Subject(Protocol):
     """The argument of every metric function. What it does not have raises Unavailable with the reason.
 
-    ``kind`` is ``step`` (of a workload, a script or a file) or ``forward`` (of a model in evaluation mode): figures of
-    one kind are not comparable with those of the other.
+    ``kind``: ``step`` (of a workload, a script or a file) or ``forward`` (of a model in evaluation mode). Figures of
+    one kind are not comparable with those of the other. A ``batch_size`` of None is the subject's own.
     """
 
-    kind: str
-    name: str
+    @property
+    def kind(self) -> Literal["step", "forward"]:
+        """Extent of the main Graph."""
 
-    def graph(self, batch_size: int | None = None) -> Graph:
-        """The captured step, or the inference forward at a batch size."""
+    @property
+    def name(self) -> str:
+        """Name for people."""
 
-    def count(self, batch_size: int | None = None) -> Count:
-        """The costs of ``graph``."""
+    @property
+    def of(self) -> dict[str, Any]:
+        """Identity of what is measured, as plain data: workload and hyperparameters, or the class of a model."""
 
-    def memory(self, batch_size: int | None = None) -> StorageTimeline:
-        """The Timeline of ``graph`` as the framework released its storages, without workspace."""
+    def replaced(self, **parts: Any) -> Subject:
+        """Make the subject with another ``model``, or other ``data_splits``."""
 
-    def training(self, batch_size: int | None = None) -> Graph:
-        """A Graph with a backward: the step itself, or forward and backward of the model in training mode."""
+    def captured(self, batch_size: int | None = None) -> Captured:
+        """The step, or the inference forward at a batch size."""
+
+    def training(self, batch_size: int | None = None) -> Captured:
+        """What has a backward: the step, or forward and backward of the model in training mode."""
 
     @property
     def durations(self) -> Durations:
-        """The times of the ops of ``graph``."""
+        """The times of the ops of the step."""
+
+    def forward_times_ns(
+        self, batch_size: int | None = None, *, warmup: int, runs: int
+    ) -> tuple[list[int], int | None]:
+        """Times of forward calls of the live model, and the samples in each (None: not known)."""
 
     @property
     def model(self) -> Any:
         """The live model."""
 
-    def loader(self, split: str) -> Any:
-        """The data of a split."""
+
+@dataclass(frozen=True)
+class Captured:
+    """A Graph with its costs and its memory over time, each computed once."""
+
+    graph: Graph
+    resolver: Resolver | None = None
+
+    @cached_property
+    def count(self) -> Count:
+        """The costs of the ops."""
+        from tensortide.cost import count
+
+        return count(self.graph, resolver=self.resolver)
+
+    @cached_property
+    def memory(self) -> StorageTimeline:
+        """Memory as the framework released it, with known workspace."""
+        from tensortide.timelines import timeline
+
+        return timeline(self.graph)
+
+    @property
+    def trains(self) -> bool:
+        """True if the Graph has a backward."""
+        return any(op.phase is Phase.BACKWARD for op in self.graph.ops)
+
+
+class StepSubject:
+    """A recorded step: of a workload, a script, a file. ``times`` are those of its ops, where they are known."""
+
+    def __init__(
+        self, graph: Graph, *, times: Durations | None = None, name: str = "", resolver: Resolver | None = None
+    ):
+        from tensortide.graph import unrolled
+
+        self._captured = Captured(unrolled(graph), resolver)
+        self._times = times
+        self.name = name or graph.meta.workload
+        self.kind: Literal["step", "forward"] = "step"
+
+    @property
+    def of(self) -> dict[str, Any]:
+        """The workload and its hyperparameters."""
+        meta = self._captured.graph.meta
+        return {"workload": meta.workload, "hyperparameters": dict(meta.hyperparameters)}
+
+    def replaced(self, **parts: Any) -> Subject:
+        """Raise Unavailable: a recorded step has no model and no data."""
+        raise Unavailable(f"a recorded step has no {' and no '.join(parts)} to replace")
+
+    def captured(self, batch_size: int | None = None) -> Captured:
+        """The step. Raises Unavailable for another batch size than its own."""
+        if batch_size is not None:
+            raise Unavailable(f"a recorded step has the batch size that it was recorded with, not {batch_size}")
+        return self._captured
+
+    def training(self, batch_size: int | None = None) -> Captured:
+        """The step. Raises Unavailable if it has no backward."""
+        found = self.captured(batch_size)
+        if not found.trains:
+            raise Unavailable("the step has no backward")
+        return found
+
+    @property
+    def durations(self) -> Durations:
+        """The times of the ops. Raises Unavailable where nobody measured or predicted them."""
+        if self._times is None:
+            raise Unavailable("no times: predict them with --machine, or measure them")
+        return self._times
+
+    def forward_times_ns(
+        self, batch_size: int | None = None, *, warmup: int, runs: int
+    ) -> tuple[list[int], int | None]:
+        """Raise Unavailable: a recorded step has no live model."""
+        raise Unavailable("a recorded step has no live model to call")
+
+    @property
+    def model(self) -> Any:
+        """Raise Unavailable: a recorded step has no live model."""
+        raise Unavailable("a recorded step has no live model")

@@ -1,0 +1,138 @@
+"""Comparison of statuses, metric by metric: values, difference, ratio, and which is better, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tensortide.errors import MetricError
+from tensortide.metrics.metric import Metric, Missing, Number
+from tensortide.metrics.status import Entry, Status
+from tensortide.shown import Shown
+
+Verdict: TypeAlias = Literal["better", "worse", "equal", "different", ""]
+"""Of another value against the reference; ``different`` where no direction is better, ``""`` where one is missing."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One metric of the reference and of another status; None where it was not computed."""
+
+    metric: Metric
+    reference: Entry | None
+    other: Entry | None
+    reason: str = ""
+    """Why the two cannot be compared."""
+
+    @property
+    def numbers(self) -> tuple[Number, Number] | None:
+        """Both values, where both are numbers that can be compared."""
+        x = None if self.reference is None else self.reference.number
+        y = None if self.other is None else self.other.number
+        return None if x is None or y is None or self.reason else (x, y)
+
+    @property
+    def difference(self) -> Number | None:
+        """The other value less that of the reference."""
+        return None if self.numbers is None else self.numbers[1] - self.numbers[0]
+
+    @property
+    def ratio(self) -> float | None:
+        """The other value over that of the reference; None for a reference of 0."""
+        return self.numbers[1] / self.numbers[0] if self.numbers is not None and self.numbers[0] else None
+
+    @property
+    def change(self) -> float | None:
+        """The difference as a part of the reference; 0 for equal values."""
+        if self.numbers is None or not self.difference:
+            return None if self.numbers is None else 0.0
+        return self.difference / abs(self.numbers[0]) if self.numbers[0] else None
+
+    @property
+    def comparative(self) -> float | None:
+        """The number that the metric's comparative makes of the two."""
+        return None if self.numbers is None else self.metric.comparative.of_values(*self.numbers)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Which of the two is better."""
+        if self.difference is None:
+            return ""
+        if not self.difference:
+            return "equal"
+        if not self.metric.direction:
+            return "different"
+        return "better" if (self.difference < 0) == (self.metric.direction == "lower") else "worse"
+
+    @property
+    def words(self) -> str:
+        """The difference in words: ``1.96x smaller``, ``+2.0 %``, ``equal``, or why there is none."""
+        if self.numbers is None:
+            return self.reason or _absence(self.reference, self.other)
+        if not self.difference or self.change is None or self.ratio is None:
+            return "equal" if not self.difference else f"{'more' if self.difference > 0 else 'less'} than 0"
+        if self.ratio > 0 and not 2 / 3 < self.ratio < 1.5:
+            return f"{max(self.ratio, 1 / self.ratio):.2f}x {'larger' if self.ratio > 1 else 'smaller'}"
+        return f"{100 * self.change:+.2g} %" if abs(self.change) < 0.01 else f"{100 * self.change:+.1f} %"
+
+
+def _absence(reference: Entry | None, other: Entry | None) -> str:
+    for side, entry in (("the reference", reference), ("the other", other)):
+        if entry is None:
+            return f"not computed for {side}"
+        if isinstance(entry.value, Missing):
+            return f"none for {side}: {entry.value.reason}"
+    return "no number"
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
+    """Metrics of several statuses against those of one of them, the ``reference``."""
+
+    SECTION = "comparison_metrics"
+
+    reference: Status
+    others: tuple[Status, ...]
+
+    def pairs(self, other: int = 0) -> tuple[Pair, ...]:
+        """Every metric of the reference and of the other number ``other``, those of the reference first."""
+        theirs = self.others[other]
+        names = dict.fromkeys([*self.reference.entries, *theirs.entries])
+        return tuple(self._pair(name, theirs) for name in names)
+
+    def pair(self, name: str, other: int = 0) -> Pair:
+        """One metric of the reference and of an other. Raises MetricError if neither has it."""
+        for found in self.pairs(other):
+            if found.metric.name == name:
+                return found
+        raise MetricError(f"neither {self.reference.name} nor {self.others[other].name} has the metric {name!r}")
+
+    def _pair(self, name: str, theirs: Status) -> Pair:
+        mine, other = self.reference.entries.get(name), theirs.entries.get(name)
+        metric = next(entry.metric for entry in (mine, other) if entry is not None)
+        return Pair(metric, mine, other, _reason(self.reference, mine, theirs, other))
+
+
+def _reason(one: Status, mine: Entry | None, two: Status, other: Entry | None) -> str:
+    """Why the entries of two statuses are not comparable; empty if they are."""
+    if mine is None or other is None:
+        return ""
+    if mine.metric.unit != other.metric.unit:
+        return f"in {mine.metric.unit} and in {other.metric.unit}"
+    if one.kind != two.kind and mine.options.keys() | other.options.keys():
+        return f"of a {_EXTENT[one.kind]} and of a {_EXTENT[two.kind]}"
+    return ""
+
+
+_EXTENT = {"step": "whole step", "forward": "forward pass"}
+
+
+def compare_statuses(statuses: Sequence[Status], *, reference: int = 0) -> Comparison:
+    """Compare ``statuses`` with one of them. Raises MetricError for fewer than two, and no such ``reference``."""
+    if len(statuses) < 2:
+        raise MetricError("a comparison takes at least two")
+    if not 0 <= reference < len(statuses):
+        raise MetricError(f"there is no number {reference} among {len(statuses)}: count from 0")
+    others = tuple(status for place, status in enumerate(statuses) if place != reference)
+    return Comparison(statuses[reference], others)

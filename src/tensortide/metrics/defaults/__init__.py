@@ -1,0 +1,1 @@
+"""The default set of metrics, one file per question; every ``@metric`` function in them is registered."""

@@ -1,0 +1,24 @@
+"""Sizes of the model: parameters and buffers, tied ones once, in bytes of their own dtype."""
+
+from __future__ import annotations
+
+from tensortide.metrics.metric import Metric
+from tensortide.metrics.registry import metric
+from tensortide.metrics.subject import Subject
+
+
+@metric(
+    Metric("total_params", "Parameters", "amount", "elements of all parameters, tied ones once"),
+    Metric("trainable_params", "Trainable parameters", "amount", "elements of parameters that take gradients"),
+    Metric("model_size", "Model size", "bytes", "bytes of all parameters by their own dtype, tied ones once"),
+    Metric("buffer_size", "Buffers", "bytes", "bytes of all buffers by their own dtype"),
+)
+def sizes(subject: Subject) -> dict[str, int]:
+    """Sum up parameters and buffers."""
+    found = subject.captured().count.sizes
+    return {
+        "total_params": found.parameters,
+        "trainable_params": found.trainable,
+        "model_size": found.parameter_bytes,
+        "buffer_size": found.buffer_bytes,
+    }

@@ -1,0 +1,74 @@
+"""Status: the computed metrics of one subject, as data that is saved, loaded and compared."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from tensortide.errors import MetricError
+from tensortide.metrics.metric import Metric, Missing, Value
+from tensortide.versioned import Format
+from tensortide.write import write_file
+
+FORMAT = Format("status", "tensortide status", (1,), MetricError, "compute it again", "Profiler.save writes one")
+SUFFIX = ".status.json"
+
+Options = Mapping[str, Any]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A metric with its value, or the reason why there is none, and the options that it was computed with."""
+
+    metric: Metric
+    value: Value
+    options: dict[str, Any] = {}
+
+    @property
+    def number(self) -> int | float | None:
+        """The value if it is a number."""
+        return self.value if isinstance(self.value, int | float) else None
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The metrics of one subject: its ``name``, its ``kind`` (see ``Subject``), and entries by name.
+
+    ``of`` identifies what was measured (workload and hyperparameters); ``versions`` and ``date`` say by what and when.
+    """
+
+    format: str = FORMAT.tag
+    version: Annotated[int, msgspec.Meta(ge=1)] = FORMAT.version
+    name: str
+    kind: Literal["step", "forward"]
+    of: dict[str, Any] = {}
+    entries: dict[str, Entry] = {}
+    versions: dict[str, str] = {}
+    date: str = ""
+
+    def __getitem__(self, name: str) -> Entry:
+        return self.entries[name]
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it to ``path``, all or nothing. Raises OutputError if it cannot be written."""
+        data = msgspec.json.format(msgspec.json.encode(self, enc_hook=str), indent=2)
+        return write_file(path, data + b"\n")
+
+
+def load_status(path: str | os.PathLike[str]) -> Status:
+    """Read a status. Raises MetricError for a file that is missing, foreign, damaged or of another version."""
+    found: Status = FORMAT.load(path, Status)
+    return found
+
+
+def now() -> str:
+    """The date and time as text, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def missing(value: Value | None) -> bool:
+    """Return whether there is no value."""
+    return value is None or isinstance(value, Missing)
