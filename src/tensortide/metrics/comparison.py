@@ -74,7 +74,9 @@ class Pair:
             return "equal" if not self.difference else f"{'more' if self.difference > 0 else 'less'} than 0"
         if self.ratio > 0 and not 2 / 3 < self.ratio < 1.5:
             return f"{max(self.ratio, 1 / self.ratio):.2f}x {'larger' if self.ratio > 1 else 'smaller'}"
-        return f"{100 * self.change:+.2g} %" if abs(self.change) < 0.01 else f"{100 * self.change:+.1f} %"
+        if abs(self.change) < 0.0001:
+            return f"{'+' if self.change > 0 else '-'}<0.01 %"
+        return f"{100 * self.change:+.2f} %" if abs(self.change) < 0.01 else f"{100 * self.change:+.1f} %"
 
 
 def _absence(reference: Entry | None, other: Entry | None) -> str:
@@ -90,7 +92,7 @@ def _absence(reference: Entry | None, other: Entry | None) -> str:
 class Comparison(Shown):
     """Metrics of several statuses against those of one of them, the ``reference``."""
 
-    SECTION = "comparison_metrics"
+    SECTION = "metric_comparison"
 
     reference: Status
     others: tuple[Status, ...]

@@ -5,18 +5,17 @@ from __future__ import annotations
 import copy
 import enum
 import os
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import tensortide
 from tensortide.errors import MetricError, TensortideError, Unavailable
 from tensortide.metrics.metric import Metric, Missing, Value
 from tensortide.metrics.registry import BadFunction, MetricFunction, Registry, default_registry, values_of
-from tensortide.metrics.status import Entry, Status, load_status, now
+from tensortide.metrics.status import Entry, Status, load_status, now, versions
 from tensortide.metrics.subject import Subject
+from tensortide.shown import Shown
 
 if TYPE_CHECKING:
     from tensortide.metrics.comparison import Comparison
@@ -31,7 +30,7 @@ class Given(enum.Enum):
 NOT_GIVEN = Given.NOT
 
 
-class Profiler:
+class Profiler(Shown):
     """Computes metrics of a subject, and keeps them by the options that they were computed with.
 
     >>> profiler = tensortide.profiler(model, {"train": loader})  # doctest: +SKIP
@@ -43,6 +42,8 @@ class Profiler:
         name: for people (default: the subject's own).
         registry: of the metrics (default: the default set); it is copied.
     """
+
+    SECTION = "metrics"
 
     def __init__(self, subject: Subject, *, name: str = "", registry: Registry | None = None) -> None:
         self.subject = subject
@@ -190,10 +191,9 @@ class Profiler:
     @property
     def status(self) -> Status:
         """What was computed last of each metric, as data: with units, options, versions and the date."""
-        versions = {"tensortide": tensortide.__version__, "python": ".".join(map(str, sys.version_info[:3]))}
         rows = {name: entry for name, entry in self._ordered().items() if entry.metric.row}
         of = self.subject.of
-        return Status(name=self.name, kind=self.subject.kind, of=of, entries=rows, versions=versions, date=now())
+        return Status(name=self.name, kind=self.subject.kind, of=of, entries=rows, versions=versions(), date=now())
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the status as JSON, all or nothing."""

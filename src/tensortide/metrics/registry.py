@@ -210,7 +210,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Propose the closest of ``known``, and list them, to end a message."""
     known = [*known]
     near = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {near[0]}?)" * bool(near) + f"; there are: {', '.join(known) or 'none'}"
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return f"{hint}; there are: {', '.join(known) or 'none'}"
 
 
 def default_registry() -> Registry:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import importlib.metadata
 import os
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,7 +14,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tensortide.errors import MetricError
-from tensortide.metrics.metric import Metric, Missing, Value
+from tensortide.metrics.metric import Metric, Value
+from tensortide.shown import Shown
 from tensortide.versioned import Format
 from tensortide.write import write_file
 
@@ -34,11 +38,13 @@ class Entry(msgspec.Struct, frozen=True):
         return self.value if isinstance(self.value, int | float) else None
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class Status(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """The metrics of one subject: its ``name``, its ``kind`` (see ``Subject``), and entries by name.
 
     ``of`` identifies what was measured (workload and hyperparameters); ``versions`` and ``date`` say by what and when.
     """
+
+    SECTION = "metrics"
 
     format: str = FORMAT.tag
     version: Annotated[int, msgspec.Meta(ge=1)] = FORMAT.version
@@ -69,6 +75,9 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def missing(value: Value | None) -> bool:
-    """Return whether there is no value."""
-    return value is None or isinstance(value, Missing)
+def versions() -> dict[str, str]:
+    """The versions that a status was made with."""
+    found = {"python": platform.python_version()}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        found["tensortide"] = importlib.metadata.version("tensortide")
+    return found
