@@ -8,8 +8,9 @@ from tensortide.graph.roles import WORKSPACE
 from tensortide.metrics.metric import Metric
 from tensortide.metrics.registry import metric
 from tensortide.metrics.subject import Captured, Subject
+from tensortide.timelines.timeline import StorageTimeline
 
-_GIVEN = (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.INPUT, Role.GRADIENT, Role.LIBRARY)
+GIVEN = (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.INPUT, Role.GRADIENT, Role.LIBRARY)
 """Roles of storages that are no results of the forward."""
 _PEAKS = tuple(
     Metric(f"step_peak_{role}", f"Peak: {role.replace('_', ' ')}", "bytes", f"bytes of role {role} at the step's peak")
@@ -43,8 +44,13 @@ def activation_peak(subject: Subject, batch_size: int | None = None) -> int:
     found = subject.captured(batch_size)
     if found.trains:
         raise Unavailable("the step has a backward: see step_peak and saved_activations")
-    roles = [series for role, series in found.memory.by_role.items() if role not in (*_GIVEN, WORKSPACE)]
-    return max(map(sum, zip(*(series.tolist() for series in roles), strict=True)), default=0)
+    return max(live_results(found.memory), default=0)
+
+
+def live_results(memory: StorageTimeline) -> list[int]:
+    """Bytes of results resident during each op: neither given to the step nor a kernel's workspace."""
+    series = [values.tolist() for role, values in memory.by_role.items() if role not in (*GIVEN, WORKSPACE)]
+    return [sum(values) for values in zip(*series, strict=True)] or [0] * len(memory.graph)
 
 
 @metric(
@@ -57,19 +63,20 @@ def activation_peak(subject: Subject, batch_size: int | None = None) -> int:
 )
 def saved_activations(subject: Subject, batch_size: int | None = None) -> int:
     """Sum up the storages that a forward leaves to its backward; each counts once."""
-    return saved_bytes(subject.training(batch_size).graph)
+    graph = subject.training(batch_size).graph
+    return sum(graph.storages[index].nbytes for index in saved_storages(graph))
 
 
-def saved_bytes(graph: Graph) -> int:
-    """Bytes of the storages that ops before the backward make and ops of the backward read."""
+def saved_storages(graph: Graph) -> set[int]:
+    """The storages that ops before the backward make and ops of the backward read; none without a backward."""
     phases = [op.phase for op in graph.ops]
+    if Phase.BACKWARD not in phases:
+        return set()
     first = phases.index(Phase.BACKWARD)
     made = {
         index
         for index, storage in enumerate(graph.storages)
-        if storage.birth is not None and storage.birth < first and storage.role not in _GIVEN
+        if storage.birth is not None and storage.birth < first and storage.role not in GIVEN
     }
-    read = {
-        storage for op in range(first, len(graph)) if phases[op] is Phase.BACKWARD for storage in graph.index.reads[op]
-    }
-    return sum(graph.storages[index].nbytes for index in made & read)
+    backward = (op for op in range(first, len(graph)) if phases[op] is Phase.BACKWARD)
+    return made & {storage for op in backward for storage in graph.index.reads[op]}
