@@ -6,15 +6,18 @@ imported to find out whose a model is: rows name the module that must be loaded 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from tensortide.errors import MetricError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from tensortide.graph.model import Graph
 
 
@@ -25,34 +28,78 @@ class Arguments(NamedTuple):
     named: Mapping[str, Any] = {}
 
 
+Call: TypeAlias = Callable[[Any, Any], Any]
+"""A function that calls a model with arguments, where that is not ``model(*positional, **named)``."""
+Range: TypeAlias = tuple[float, float]
+"""Least and greatest value."""
+Distribution: TypeAlias = Literal["uniform", "normal"]
+
+
 class Backend(Protocol):
     """A framework, as metrics see it. Every method leaves the model, its modes and devices, the global random state and
     the user's objects as they were."""
 
     name: str
 
-    def recognizes(self, model: object) -> bool:
-        """Return whether a model is of this framework."""
+    def recognizes(self, value: object) -> bool:
+        """Return whether a model or a tensor is of this framework."""
 
-    def forward_graph(self, model: Any, arguments: Arguments, *, device: str | None) -> Graph:
+    def forward_graph(
+        self, model: Any, arguments: Arguments, *, device: str | None = None, call: Call | None = None
+    ) -> Graph:
         """Capture the inference forward: evaluation mode, no gradients, on fake tensors."""
 
-    def training_graph(self, model: Any, arguments: Arguments, *, device: str | None) -> Graph:
-        """Capture a forward in training mode and the backward of the sum of its floating-point outputs."""
+    def training_graph(
+        self, model: Any, arguments: Arguments, *, device: str | None = None, call: Call | None = None
+    ) -> Graph:
+        """Capture a forward in training mode and the backward of the sum of its floating-point outputs. Raises
+        Unavailable if no output takes gradients."""
 
-    def sample(self, batch: Any) -> Any:
-        """Describe a batch, so that random ones can be made: shapes without the batch axis, dtypes, ranges."""
+    def sample(
+        self,
+        arguments: Arguments,
+        *,
+        distribution: Distribution = "uniform",
+        ranges: Mapping[int | str, Range] | None = None,
+    ) -> Any:
+        """Describe arguments, so that random ones can be made: shapes without the batch axis, dtypes, ranges."""
 
-    def random(self, sample: Any, batch_size: int, *, seed: int) -> Any:
-        """Make a random batch like the sample, from a generator of its own."""
+    def random(self, sample: Any, batch_size: int, *, seed: int = 0) -> Any:
+        """Make random arguments like the sample, as a pair of positional and named ones, from a generator of its own.
+        Raises MetricError for a batch size below 1."""
+
+    def shapes(self, sample: Any) -> tuple[tuple[int, ...], ...]:
+        """List the shapes of all tensors of a sample, without the batch axis."""
 
     def forward_times_ns(
-        self, model: Any, arguments: Arguments, *, device: str | None, warmup: int, runs: int
+        self,
+        model: Any,
+        arguments: Arguments,
+        *,
+        device: str | None = None,
+        warmup: int = 5,
+        runs: int = 10,
+        call: Call | None = None,
     ) -> list[int]:
         """Measure outermost forward calls in evaluation mode, without gradients, the device synchronized."""
 
-    def evaluating(self, model: Any, device: str | None) -> AbstractContextManager[Any]:
-        """Yield the model in evaluation mode without gradients on a device; modes and device are restored after."""
+    def clocked(self, model: Any, function: Callable[[], Any]) -> tuple[Any, int]:
+        """Call a function; return its result and the wall time in ns until the devices of the model have finished."""
+
+    def evaluating(self, model: Any, device: str | None = None) -> AbstractContextManager[Callable[[Any], Any]]:
+        """Have the model in evaluation mode without gradients on a device (None: where it is). Yield the function that
+        puts tensors in nested containers beside it. Raises MetricError for a device that is not here."""
+
+    def undisturbed(self) -> AbstractContextManager[None]:
+        """Restore the global random state on exit."""
+
+    def ranking(self, scores: Any, count: int, *, last: bool = False) -> np.ndarray[Any, Any]:
+        """Rank the classes of each position by their scores, the first ``count`` of them: one row per position.
+
+        Classes lie along axis 1, or along the ``last``. One column, or none, is the logit of class 1 against 0."""
+
+    def array(self, value: Any) -> np.ndarray[Any, Any]:
+        """Return the numbers of a tensor, an array or a list."""
 
 
 class Row(NamedTuple):
@@ -68,16 +115,49 @@ BACKENDS: dict[str, Row] = {"torch": Row("torch", "tensortide.profile.evaluation
 
 def backend_of(model: object) -> Backend:
     """Find the backend of a model. Raises MetricError if it is of no framework that has one."""
-    for row in BACKENDS.values():
-        if row.framework in sys.modules:
-            backend = _loaded(row)
-            if backend.recognizes(model):
-                return backend
+    for backend in loaded():
+        if backend.recognizes(model):
+            return backend
     known = ", ".join(BACKENDS)
     raise MetricError(f"{type(model).__name__} is no model of {known}: metrics of a model need one of these")
 
 
-def _loaded(row: Row) -> Backend:
-    module, _, name = row.place.partition(":")
-    backend: Backend = getattr(importlib.import_module(module), name)
-    return backend
+def backend_of_tensors(value: Any) -> Backend:
+    """Find the backend of the first tensor in nested containers; NumPy arrays go with any that is loaded. Raises
+    MetricError if no framework is loaded."""
+    backends = [*loaded()]
+    for leaf in leaves(value):
+        for backend in backends:
+            if backend.recognizes(leaf):
+                return backend
+    if not backends:
+        raise MetricError(f"there are no tensors without a framework: none of {', '.join(BACKENDS)} is loaded")
+    return backends[0]
+
+
+def loaded() -> Iterator[Backend]:
+    """Every backend whose framework is loaded."""
+    for row in BACKENDS.values():
+        if row.framework in sys.modules:
+            module, _, name = row.place.partition(":")
+            yield getattr(importlib.import_module(module), name)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Restore the random state of every framework that is loaded on exit."""
+    with contextlib.ExitStack() as stack:
+        for backend in loaded():
+            stack.enter_context(backend.undisturbed())
+        yield
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Everything in nested tuples, lists and mappings."""
+    if isinstance(value, Mapping):
+        value = [*value.values()]
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from leaves(item)
+    else:
+        yield value

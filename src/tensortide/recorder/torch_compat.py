@@ -155,7 +155,7 @@ ATTRIBUTES: dict[Any, tuple[str, ...]] = {
         *("_typed_storage", "_values"),
     ),
     torch.UntypedStorage: ("_cdata",),
-    torch.nn.Module: ("_parameters",),
+    torch.nn.Module: ("_buffers", "_parameters"),
     torch.library.Library: ("_destroy",),
     torch.ops.aten.mm.default: ("_op", "_op_dk", "_opname", "_overloadname", "_overloadpacket", "_schema"),
     torch.autograd.graph.Node: ("_sequence_nr",),

@@ -1,0 +1,132 @@
+"""PyTorch as the Backend that metrics ask."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensortide.collector import no_collection
+from tensortide.errors import MetricError
+from tensortide.graph.model import Graph
+from tensortide.profile.evaluation import graphs, modes, sampling
+from tensortide.profile.evaluation.calls import Arguments, Call, plainly
+from tensortide.profile.evaluation.sampling import Distribution, Range
+from tensortide.recorder.surroundings import global_state
+
+
+class TorchBackend:
+    """What metrics ask of PyTorch; see ``tensortide.metrics.backend.Backend``."""
+
+    name = "torch"
+
+    def recognizes(self, value: object) -> bool:
+        """Return whether a model or a tensor is PyTorch's."""
+        return isinstance(value, torch.nn.Module | torch.Tensor)
+
+    def forward_graph(
+        self, model: Any, arguments: Arguments, *, device: str | None = None, call: Call | None = None
+    ) -> Graph:
+        """Capture the inference forward on fake tensors."""
+        return graphs.forward_graph(model, arguments, device=device, call=call)
+
+    def training_graph(
+        self, model: Any, arguments: Arguments, *, device: str | None = None, call: Call | None = None
+    ) -> Graph:
+        """Capture a forward in training mode and the backward of the sum of its floating-point outputs. Raises
+        Unavailable if nothing takes gradients."""
+        return graphs.training_graph(model, arguments, device=device, call=call)
+
+    def sample(
+        self,
+        arguments: Arguments,
+        *,
+        distribution: Distribution = "uniform",
+        ranges: Mapping[int | str, Range] | None = None,
+    ) -> Any:
+        """Describe arguments, so that random ones can be made."""
+        return sampling.sample(arguments, distribution=distribution, ranges=ranges)
+
+    def random(self, sample: Any, batch_size: int, *, seed: int = 0) -> Any:
+        """Make random arguments like the sample."""
+        return sampling.random(sample, batch_size, seed=seed)
+
+    def shapes(self, sample: Any) -> tuple[tuple[int, ...], ...]:
+        """The shapes of all tensors of a sample, without the batch axis."""
+        return sampling.shapes(sample)
+
+    def forward_times_ns(
+        self,
+        model: Any,
+        arguments: Arguments,
+        *,
+        device: str | None = None,
+        warmup: int = 5,
+        runs: int = 10,
+        call: Call | None = None,
+    ) -> list[int]:
+        """Measure ``runs`` forward calls after ``warmup`` others. Raises MetricError for no run."""
+        if runs < 1 or warmup < 0:
+            raise MetricError(f"cannot time {runs} calls after {warmup}: runs is at least 1, warmup at least 0")
+        calling = call or plainly
+        with self.evaluating(model, device) as place:
+            given = place(arguments)
+            with no_collection():
+                times = [self.clocked(model, lambda: calling(model, given))[1] for _ in range(warmup + runs)]
+        return times[warmup:]
+
+    def clocked(self, model: Any, function: Callable[[], Any]) -> tuple[Any, int]:
+        """Call a function; return its result and the wall time in ns until the devices of the model have finished."""
+        self._wait(model)
+        start = time.perf_counter_ns()
+        result = function()
+        self._wait(model)
+        return result, time.perf_counter_ns() - start
+
+    def evaluating(self, model: Any, device: str | None = None) -> AbstractContextManager[Callable[[Any], Any]]:
+        """Have the model in evaluation mode without gradients on a device; yield what puts tensors beside it."""
+        return modes.evaluating(model, device)
+
+    def undisturbed(self) -> AbstractContextManager[None]:
+        """Restore the random generators and the settings of the process on exit."""
+        return global_state()
+
+    def ranking(self, scores: Any, count: int, *, last: bool = False) -> np.ndarray[Any, Any]:
+        """Rank the classes of each position by their scores, the first ``count`` of them: one row per position.
+
+        Classes lie along axis 1, or along the ``last``. Of equal scores the first class leads. One column, or none, is
+        the logit of class 1 against 0. Raises MetricError for what are no scores.
+        """
+        if not isinstance(scores, torch.Tensor):
+            raise MetricError(f"scores of classes are a tensor, not a {type(scores).__name__}")
+        axis = -1 if last else 1
+        if scores.dim() < 2 or scores.shape[axis] == 1:
+            positive = (scores > 0).reshape(-1).long()
+            rows = torch.stack([positive, 1 - positive], 1)
+        elif count == 1:
+            rows = scores.argmax(axis).reshape(-1, 1)
+        else:
+            by_class = scores.movedim(axis, -1)
+            rows = by_class.reshape(-1, by_class.shape[-1]).sort(dim=1, descending=True, stable=True).indices
+        return np.asarray(rows[:, :count].cpu())
+
+    def array(self, value: Any) -> np.ndarray[Any, Any]:
+        """The numbers of a tensor, an array or a list."""
+        if not isinstance(value, torch.Tensor):
+            return np.asarray(value)
+        found = value.detach().cpu()
+        return np.asarray(found.float() if found.dtype is torch.bfloat16 else found)
+
+    def _wait(self, model: Any) -> None:
+        """Wait for the accelerators that hold the model."""
+        for device in {tensor.device for tensor in modes.tensors_of(model)}:
+            if device.type != "cpu":
+                torch.get_device_module(device.type).synchronize(device)
+
+
+BACKEND = TorchBackend()
+"""PyTorch's row of ``tensortide.metrics.backend.BACKENDS``."""
