@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tensortide.formulas import symbolic
     from tensortide.graph import Graph, save
     from tensortide.importers.door import open
+    from tensortide.metrics import Profiler
     from tensortide.plans import footprint
     from tensortide.recorder.recording import record
     from tensortide.run import live
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BudgetInfeasible",
     "Graph",
+    "Profiler",
     "RunError",
     "RunWarning",
     "TensortideError",
@@ -51,6 +53,7 @@ _LAZY = {
     "count": "tensortide.cost",
     "explain": "tensortide.cost",
     "Graph": "tensortide.graph",
+    "Profiler": "tensortide.metrics",
     "open": "tensortide.importers.door",
     "record": "tensortide.recorder.recording",
     "save": "tensortide.graph",

@@ -209,3 +209,42 @@ def test_a_metric_that_one_lacks_is_absent_and_not_refused() -> None:
     found = one.compare(other)
     assert found.pair("flops").words == "not computed for the other"
     assert found.pair("total_params").words == "not computed for the reference"
+
+
+def test_figures_at_two_batch_sizes_are_not_compared() -> None:
+    function, _ = counting()
+    one, other = profiler(function), profiler(function)
+    one.compute("a", batch_size=2)
+    other.compute("a", batch_size=4)
+    assert one.compare(other).pair("a").words == "at batch sizes 2 and 4"
+    other.compute("a", batch_size=2)
+    assert one.compare(other).pair("a").words == "equal"
+
+
+def test_parts_of_a_metric_have_names_of_their_own() -> None:
+    @metric(Metric("score", "Score", "number", "score"))
+    def evaluated(subject: object, split: str = "test") -> dict[str, float]:
+        return {"score": 1.5, "score[val]": 2.5}
+
+    found = profiler(evaluated)
+    assert found.compute("score") == 1.5
+    assert found["score[val]"] == 2.5
+    assert found.status["score[val]"].metric.title == "Score [val]"
+    assert found.to_dict() == {"score": 1.5, "score[val]": 2.5}
+    assert found.clone().to_dict() == found.to_dict()
+    found.reset()
+    with pytest.raises(UnknownMetric, match=r"score\[val\]"):
+        found.get("score[val]")
+
+
+def test_what_a_function_is_registered_by_is_returned() -> None:
+    class Declared:
+        metrics = (Metric("d", "D", "amount", "d"),)
+        __name__ = "declared"
+
+        def __call__(self, subject: object, scale: int = 2) -> int:
+            return scale
+
+    declared, found = Declared(), profiler()
+    assert found.register(declared) is declared
+    assert found.compute("d", scale=5) == 5

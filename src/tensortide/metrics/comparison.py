@@ -73,7 +73,8 @@ class Pair:
         if not self.difference or self.change is None or self.ratio is None:
             return "equal" if not self.difference else f"{'more' if self.difference > 0 else 'less'} than 0"
         if self.ratio > 0 and not 2 / 3 < self.ratio < 1.5:
-            return f"{max(self.ratio, 1 / self.ratio):.2f}x {'larger' if self.ratio > 1 else 'smaller'}"
+            times = max(self.ratio, 1 / self.ratio)
+            return f"{times:{',.0f' if times >= 100 else '.2f'}}x {'larger' if self.ratio > 1 else 'smaller'}"
         if abs(self.change) < 0.0001:
             return f"{'+' if self.change > 0 else '-'}<0.01 %"
         return f"{100 * self.change:+.2f} %" if abs(self.change) < 0.01 else f"{100 * self.change:+.1f} %"
@@ -124,7 +125,8 @@ def _reason(one: Status, mine: Entry | None, two: Status, other: Entry | None) -
         return f"in {mine.metric.unit} and in {other.metric.unit}"
     if one.kind != two.kind and mine.options.keys() | other.options.keys():
         return f"of a {_EXTENT[one.kind]} and of a {_EXTENT[two.kind]}"
-    return ""
+    sizes = [entry.options.get("batch_size") or 1 for entry in (mine, other)]
+    return "" if sizes[0] == sizes[1] else f"at batch sizes {sizes[0]} and {sizes[1]}"
 
 
 _EXTENT = {"step": "whole step", "forward": "forward pass"}

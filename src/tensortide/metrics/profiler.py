@@ -8,17 +8,24 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import msgspec
 
 from tensortide.errors import MetricError, TensortideError, Unavailable
 from tensortide.metrics.metric import Metric, Missing, Value
 from tensortide.metrics.registry import BadFunction, MetricFunction, Registry, default_registry, values_of
 from tensortide.metrics.status import Entry, Status, load_status, now, versions
-from tensortide.metrics.subject import Subject
+from tensortide.metrics.subject import subject_of
 from tensortide.shown import Shown
 
 if TYPE_CHECKING:
     from tensortide.metrics.comparison import Comparison
+    from tensortide.metrics.forward_pass import ForwardPass
+    from tensortide.metrics.layers import By, Layers
+
+
+F = TypeVar("F")
 
 
 class Given(enum.Enum):
@@ -33,21 +40,34 @@ NOT_GIVEN = Given.NOT
 class Profiler(Shown):
     """Computes metrics of a subject, and keeps them by the options that they were computed with.
 
-    >>> profiler = tensortide.profiler(model, {"train": loader})  # doctest: +SKIP
+    >>> profiler = tensortide.Profiler(model, {"train": loader})  # doctest: +SKIP
     >>> profiler.compute("flops", batch_size=4), profiler["flops"]  # doctest: +SKIP
-    >>> profiler.compare(tensortide.profiler(other, {"train": loader}))  # doctest: +SKIP
+    >>> profiler.compare(tensortide.Profiler(other, {"train": loader}))  # doctest: +SKIP
 
     Args:
-        subject: what metrics are computed of: a step, or a model with data.
+        target: what metrics are computed of: a model, a Graph, a target as ``tensortide.open`` takes it, a Subject.
+        data_splits: of a model: loaders by split, or in place of a loader the arguments of one call.
+        forward_pass: of a model: how batches become arguments (default: the first element of a batch).
+        device: of a model, to capture for and to time on.
         name: for people (default: the subject's own).
         registry: of the metrics (default: the default set); it is copied.
     """
 
     SECTION = "metrics"
 
-    def __init__(self, subject: Subject, *, name: str = "", registry: Registry | None = None) -> None:
-        self.subject = subject
-        self.name = name or subject.name
+    def __init__(
+        self,
+        target: Any,
+        data_splits: Mapping[str, Any] | None = None,
+        forward_pass: ForwardPass | Mapping[str, ForwardPass] | None = None,
+        *,
+        device: str | None = None,
+        name: str = "",
+        registry: Registry | None = None,
+    ) -> None:
+        given = {"data_splits": data_splits, "forward_pass": forward_pass, "device": device}
+        self.subject = subject_of(target, name=name, **{key: one for key, one in given.items() if one is not None})
+        self.name = name or self.subject.name
         self.registry = default_registry() if registry is None else registry.copy()
         self._kept: dict[tuple[str, str], Entry] = {}
         """Every computed entry by its metric and the text of its options."""
@@ -55,7 +75,7 @@ class Profiler(Shown):
 
     # -- computing ----------------------------------------------------------------------------------
 
-    def register(self, function: MetricFunction, override: bool = False) -> MetricFunction:
+    def register(self, function: F, override: bool = False) -> F:
         """Register a function as ``Registry.register`` does; what its names had before is forgotten."""
         before = {name: self.registry[name].function for name in self.registry}
         self.registry.register(function, override)
@@ -121,15 +141,25 @@ class Profiler(Shown):
             self._keep(name, Missing(reason), options)
 
     def _keep(self, name: str, value: Value, options: Mapping[str, Any]) -> None:
-        entry = Entry(self.registry[name].metric, value, dict(options))
+        entry = Entry(self._metric(name), value, dict(options))
         self._kept[name, _text(options)] = self._latest[name] = entry
+
+    def _metric(self, name: str) -> Metric:
+        """The metric of a name; ``eval_metric[val]`` is ``eval_metric``, of a split of its own."""
+        base, bracket, split = name.partition("[")
+        if name in self.registry or not bracket or base not in self.registry:
+            return self.registry[name].metric
+        metric = self.registry[base].metric
+        return msgspec.structs.replace(metric, name=name, title=f"{metric.title} [{split}")
 
     # -- the status ---------------------------------------------------------------------------------
 
     def get(self, name: str, default: Value | None = None) -> Value | None:
         """Return the value that was computed last, a copy; ``default`` if none was. Raises UnknownMetric."""
-        self.registry[name]
-        return copy.deepcopy(self._latest[name].value) if name in self._latest else default
+        if name not in self._latest:
+            self.registry[name]
+            return default
+        return copy.deepcopy(self._latest[name].value)
 
     def __getitem__(self, name: str) -> Value | None:
         return self.get(name)
@@ -186,7 +216,8 @@ class Profiler(Shown):
             del self._kept[key]
 
     def _ordered(self) -> dict[str, Entry]:
-        return {name: self._latest[name] for name in self.registry if name in self._latest}
+        names = dict.fromkeys([*self.registry, *self._latest])
+        return {name: self._latest[name] for name in names if name in self._latest}
 
     @property
     def status(self) -> Status:
@@ -208,6 +239,12 @@ class Profiler(Shown):
         for name, entry in found.entries.items():
             if name in self.registry:
                 self._keep(name, entry.value, entry.options)
+
+    def layers(self, by: By = "op", batch_size: int | None = None) -> Layers:
+        """Make the layer table: a row per op, or per module without those inside it; see ``metrics.layers``."""
+        from tensortide.metrics.layers import layers
+
+        return layers(self.subject, by, batch_size)
 
     # -- others -------------------------------------------------------------------------------------
 

@@ -20,12 +20,13 @@ import pkgutil
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from tensortide.errors import MetricError
 from tensortide.metrics.metric import Metric, Missing, Value
 
 GROUP = "tensortide.metrics"
+F = TypeVar("F")
 
 Result: TypeAlias = Value | Mapping[str, Any] | None
 """What a metric function returns: the value of its metric, or values by name."""
@@ -93,6 +94,17 @@ def _options(function: Callable[..., Any], metrics: tuple[Metric, ...]) -> dict[
     return {p.name: p.default for p in parameters[1:]}
 
 
+def _declared(function: Any) -> MetricFunction:
+    """The function with its metrics. Raises BadFunction if it declares none."""
+    if isinstance(function, MetricFunction):
+        return function
+    metrics = getattr(function, "metrics", ())
+    if not metrics or not callable(function):
+        name = getattr(function, "__name__", repr(function))
+        raise BadFunction(f"{name} declares no metrics: decorate it with @metric(Metric(...))")
+    return metric(*metrics)(function)
+
+
 @dataclass(frozen=True)
 class Binding:
     """A name of the registry: its function, its metric, and whether later registrations give way to it."""
@@ -131,8 +143,9 @@ class Registry:
         other._bindings = copy.copy(self._bindings)
         return other
 
-    def register(self, function: Any, override: bool = False) -> MetricFunction:
-        """Bind every metric that ``function`` declares, and return the function.
+    def register(self, function: F, override: bool = False) -> F:
+        """Bind every metric that ``function`` declares, and return the function. What has ``metrics`` and is callable
+        declares them, too.
 
         A name that is bound already goes to the new function, with a warning unless ``override``. A name bound with
         ``override`` keeps its function; two overrides of one name are an error, and so are two units of one metric.
@@ -140,23 +153,21 @@ class Registry:
 
         Raises BadFunction for what was not declared with ``@metric``, Conflict.
         """
-        if not isinstance(function, MetricFunction):
-            given = getattr(function, "__name__", repr(function))
-            raise BadFunction(f"{given} declares no metrics: decorate it with @metric(Metric(...))")
+        declared = _declared(function)
         found: dict[str, Binding] = {}
-        for one in function.metrics:
+        for one in declared.metrics:
             old = self._bindings.get(one.name)
             if old is not None and old.metric.unit != one.unit:
                 raise Conflict(
-                    f"{one.name} of {function.name} is in {one.unit}; that of {old.function.name} is in "
+                    f"{one.name} of {declared.name} is in {one.unit}; that of {old.function.name} is in "
                     f"{old.metric.unit}: give it another name"
                 )
             if old is not None and old.override and override:
-                raise Conflict(f"{old.function.name} and {function.name} both override {one.name}: register one")
+                raise Conflict(f"{old.function.name} and {declared.name} both override {one.name}: register one")
             if old is None or not old.override:
-                found[one.name] = Binding(function, one, override)
-            if old is not None and not old.override and not override and old.function is not function:
-                warnings.warn(f"{one.name}: {function.name} replaces {old.function.name}", stacklevel=2)
+                found[one.name] = Binding(declared, one, override)
+            if old is not None and not old.override and not override and old.function is not declared:
+                warnings.warn(f"{one.name}: {declared.name} replaces {old.function.name}", stacklevel=2)
         self._bindings |= found
         return function
 
@@ -179,6 +190,7 @@ class Registry:
 
 def values_of(function: MetricFunction, names: Iterable[str], result: Result) -> dict[str, Value]:
     """Sort the ``result`` of a function by the ``names`` that are bound to it. None is Missing without a reason.
+    ``name[part]`` goes with the metric ``name``.
 
     Raises BadFunction if a declared metric is not in it.
     """
@@ -191,7 +203,8 @@ def values_of(function: MetricFunction, names: Iterable[str], result: Result) ->
     absent = [name for name in names if name not in result]
     if absent:
         raise BadFunction(f"{function.name} declares {', '.join(absent)} and did not return it")
-    return {name: _value(function, name, result[name]) for name in names}
+    parts = [name for name in result if name not in names and name.partition("[")[0] in names]
+    return {name: _value(function, name, result[name]) for name in (*names, *parts)}
 
 
 def _value(function: MetricFunction, name: str, value: Any) -> Value:
@@ -199,10 +212,9 @@ def _value(function: MetricFunction, name: str, value: Any) -> Value:
         return Missing("not available")
     if hasattr(value, "item") and not isinstance(value, Value):
         value = value.item()  # a scalar of NumPy or of a framework
-    if not isinstance(value, Value) or isinstance(value, bool):
-        row = next(one for one in function.metrics if one.name == name).row
-        if row:
-            raise BadFunction(f"{name} of {function.name} is a {type(value).__name__}: return a number or a text")
+    is_row = all(one.row for one in function.metrics if one.name == name)
+    if is_row and (not isinstance(value, Value) or isinstance(value, bool)):
+        raise BadFunction(f"{name} of {function.name} is a {type(value).__name__}: return a number or a text")
     return value  # type: ignore[no-any-return]
 
 

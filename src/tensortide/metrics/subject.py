@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from tensortide.errors import Unavailable
+from tensortide.errors import MetricError, Unavailable
 from tensortide.graph.model import Phase
 
 if TYPE_CHECKING:
     from tensortide.cost import Count, Resolver
     from tensortide.graph.model import Graph
+    from tensortide.metrics.data import Data
     from tensortide.timelines import StorageTimeline
     from tensortide.timing import Durations
 
@@ -56,6 +58,9 @@ class Subject(Protocol):
     @property
     def model(self) -> Any:
         """The live model."""
+
+    def loader(self, split: str) -> Data:
+        """The data of a split."""
 
 
 @dataclass(frozen=True)
@@ -138,3 +143,32 @@ class StepSubject:
     def model(self) -> Any:
         """Raise Unavailable: a recorded step has no live model."""
         raise Unavailable("a recorded step has no live model")
+
+    def loader(self, split: str) -> Data:
+        """Raise Unavailable: a recorded step has no data."""
+        raise Unavailable("a recorded step has no data")
+
+
+def subject_of(target: Any, *, name: str = "", **given: Any) -> Subject:
+    """Make the subject of a target: of a Graph, of an opened step (``Imported``), of a text that ``tensortide.open``
+    takes, and of anything else as a model, with the further arguments of ``ModelSubject``. A subject is returned.
+
+    Raises WorkloadError for a text that names no target, MetricError for a model of no known framework.
+    """
+    from tensortide.graph.model import Graph
+    from tensortide.importers.door import open as opened
+    from tensortide.importers.imported import Imported
+    from tensortide.metrics.model_subject import ModelSubject
+
+    if callable(getattr(target, "captured", None)) and hasattr(target, "kind"):
+        found: Subject = target
+        return found
+    if isinstance(target, str | os.PathLike):
+        target = opened(target, **given)
+        given = {}
+    if isinstance(target, Imported | Graph):
+        if given:
+            raise MetricError(f"a recorded step takes no {', '.join(given)}: those go with a model")
+        step = Imported(target) if isinstance(target, Graph) else target
+        return StepSubject(step.graph, times=step.durations, name=name)
+    return ModelSubject(target, **given, name=name)
