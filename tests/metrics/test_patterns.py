@@ -42,7 +42,7 @@ def test_arguments_follow_the_integers_and_the_names(pattern: tuple[Any, ...]) -
 
 @given(st.lists(ENTRIES, max_size=5, unique=True).map(tuple), st.data())
 def test_what_is_no_entry_is_a_type_error(pattern: tuple[Any, ...], data: st.DataObject) -> None:
-    wrong = data.draw(
+    wrong: Any = data.draw(
         st.integers(max_value=-1) | st.booleans() | st.floats() | st.none() | st.just("a b") | st.just("if")
     )
     place = data.draw(st.integers(0, len(pattern)))
@@ -76,7 +76,7 @@ def test_what_does_not_fit_a_pattern_is_a_value_error() -> None:
         ({"ids": "x", "mask": "m"}, {"ids": 1}, r"no 'mask', .* it has 'ids'"),
     ):
         with pytest.raises(ValueError, match=text):
-            InputPattern(pattern).arguments(batch)  # type: ignore[arg-type]
+            InputPattern(pattern).arguments(batch)
 
 
 @pytest.mark.parametrize("pattern", [[0, "_"], 0, "_", None, {0, 1}])

@@ -39,7 +39,7 @@ class InputPattern:
         if not isinstance(given, tuple | Mapping):
             kind = type(given).__name__
             raise TypeError(f"an input pattern is a tuple, such as (0, '_'), or a dict of batch keys, not a {kind}")
-        pairs: list[tuple[Any, Entry]] = list(given.items() if self.by_key else enumerate(given))
+        pairs: list[tuple[Any, Entry]] = list(given.items() if isinstance(given, Mapping) else enumerate(given))
         for _, entry in pairs:
             _check(entry)
         used = [entry for _, entry in pairs if entry != LEFT_OUT]

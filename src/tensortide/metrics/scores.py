@@ -180,9 +180,10 @@ def _ranked(
                 f"the model scores {len(best)} positions of a batch, which has {len(true)} labels: sequence=True takes "
                 "classes along the last axis, transform changes inputs and labels"
             )
-        counted = true != ignore if ignore is not None else true == true
-        hits = (best == true[:, None]) & counted[:, None]
-        return [int(hits[:, :k].sum()) for k in ks], int(counted.sum())
+        if ignore is not None:
+            best, true = best[true != ignore], true[true != ignore]
+        hits = best == true[:, None]
+        return [int(hits[:, :k].sum()) for k in ks], len(true)
 
     return _totals(model, loader, measure, device, transform, target)
 

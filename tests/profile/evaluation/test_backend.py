@@ -53,7 +53,7 @@ def state(model: nn.Module) -> Any:
         {name: t.tolist() for name, t in tensors.items()},
         {name: None if p.grad is None else (id(p.grad), p.grad.tolist()) for name, p in model.named_parameters()},
         [set(vars(module)) for module in model.modules()],
-        (torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()),  # type: ignore[union-attr]
+        (torch.get_rng_state().tolist(), random.getstate(), np.random.get_state(legacy=False)["state"]["key"].tolist()),
         (torch.is_grad_enabled(), torch.get_num_threads()),
     )
 
@@ -213,6 +213,24 @@ def test_tensors_that_were_moved_are_put_back(net: Net) -> None:
         assert net.conv.weight.dtype == torch.float64
         net.to("meta")
         assert net.conv.weight.is_meta
+
+
+def test_evaluation_is_on_the_device_that_is_named(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tensortide.profile.evaluation.modes.device_of", torch.device)  # meta stands for a GPU
+    with backend.evaluating(net, "meta") as place:
+        assert {p.device.type for p in net.parameters()} == {b.device.type for b in net.buffers()} == {"meta"}
+        positional, named = place(ARGUMENTS)
+        assert net(*positional, **named)["logits"].is_meta
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_scripted_model_is_evaluated_and_restored() -> None:
+    model = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)))
+    with backend.evaluating(model):
+        assert not any(module.training for module in model.modules())
+    assert all(module.training for module in model.modules())
+    with pytest.raises(CaptureError, match="TorchScript"):
+        backend.forward_graph(model, Arguments((torch.ones(1, 2),)))
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "tpu", "", "meta", "cpu:x"])

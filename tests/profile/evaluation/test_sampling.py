@@ -117,10 +117,10 @@ def test_another_leaf_is_refused_with_its_place(leaf: Any, kind: str) -> None:
 
 def test_the_seed_decides_and_global_generators_stay() -> None:
     described = sample(((torch.zeros(2, 5), torch.tensor([[0, 900]] * 2)), {}))
-    before = torch.get_rng_state(), python_random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[union-attr]
+    before = torch.get_rng_state(), python_random.getstate(), np.random.get_state(legacy=False)["state"]["key"].tolist()
     one, same, other = (random(described, 3, seed=seed)[0] for seed in (1, 1, 2))
     assert torch.equal(before[0], torch.get_rng_state())
-    assert before[1:] == (python_random.getstate(), np.random.get_state()[1].tolist())  # type: ignore[union-attr]
+    assert before[1:] == (python_random.getstate(), np.random.get_state(legacy=False)["state"]["key"].tolist())
     assert all(map(torch.equal, one, same))
     assert not any(map(torch.equal, one, other))
 

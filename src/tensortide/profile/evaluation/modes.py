@@ -75,7 +75,7 @@ def restored(model: torch.nn.Module) -> Iterator[None]:
             for module, flag in flags:
                 module.training = flag
             for table, name, tensor in held:
-                if table.get(name) is not tensor:
+                if name not in table or table[name] is not tensor:
                     table[name] = tensor
             for tensor, data in before:
                 if (tensor.device, tensor.dtype) != (data.device, data.dtype):
