@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,6 +55,43 @@ def test_a_loader_is_inspected_late_and_loses_no_batch(loader: Any, restarts: bo
     assert data.batch_size == 4
     assert labels(data) == list(range(10))
     assert labels(data) == (list(range(10)) if restarts else [])
+
+
+class Counted:
+    """An iterator that knows how much is left."""
+
+    def __init__(self) -> None:
+        self.left = [*ragged()]
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def __iter__(self) -> Counted:
+        return self
+
+    def __next__(self) -> Any:
+        if not self.left:
+            raise StopIteration
+        return self.left.pop(0)
+
+
+def test_an_iterator_with_a_length_does_not_start_over() -> None:
+    data = Data(Counted())
+    assert data.first()[1].tolist() == [0, 1, 2, 3]
+    assert labels(data) == list(range(10))
+
+
+def test_a_stream_of_random_batches_has_none_twice() -> None:
+    def drawn() -> Iterator[Tensor]:
+        for _ in range(3):
+            yield torch.rand(2)
+
+    torch.manual_seed(0)
+    plain = [batch.tolist() for batch in drawn()]
+    torch.manual_seed(0)
+    data = Data(drawn())
+    data.first()
+    assert [batch.tolist() for batch in data] == plain
 
 
 def test_attachment_reads_nothing() -> None:
@@ -244,3 +283,15 @@ def test_one_forward_pass_is_that_of_the_training_split_and_a_dict_has_one_each(
 def test_samples_of_a_batch() -> None:
     assert count({"a": "text", "b": [torch.tensor(1), torch.zeros(4, 2)]}) == 4
     assert count(("text", 3)) is None
+
+
+def test_metrics_load_no_framework() -> None:
+    code = (
+        "import importlib, pkgutil, sys, tensortide.metrics as room\n"
+        "[importlib.import_module(m.name) for m in pkgutil.walk_packages(room.__path__, room.__name__ + '.')]\n"
+        "from tensortide.metrics.data import Data\n"
+        "data = Data([[1, 2]])\n"
+        "assert data.forward.arguments(data.first()).positional == (1,)\n"
+        "assert not {'torch', 'keras', 'tensorflow', 'jax'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

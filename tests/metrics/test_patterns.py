@@ -33,11 +33,9 @@ def test_arguments_follow_the_integers_and_the_names(pattern: tuple[Any, ...]) -
     found = InputPattern(pattern)
     positional, named = expected(pattern, batch)
     assert found.arguments(batch) == Arguments(tuple(positional), named)
-    if used:
-        left = found.left_out(tuple(batch))
-        assert left == {i: batch[i] for i, entry in enumerate(pattern) if entry == "_"}
-        with pytest.raises(ValueError, match=f"{len(pattern)} entries, the batch {len(pattern) + 1}"):
-            found.arguments([*batch, "more"])
+    assert found.left_out(tuple(batch)) == {i: batch[i] for i, entry in enumerate(pattern) if entry == "_"}
+    with pytest.raises(ValueError, match=f"{len(pattern)} entries, the batch {len(pattern) + 1}"):
+        found.arguments([*batch, "more"])
 
 
 @given(st.lists(ENTRIES, max_size=5, unique=True).map(tuple), st.data())

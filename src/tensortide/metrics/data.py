@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -60,18 +61,19 @@ class Data:
         return getattr(self.loader, name)
 
     def first(self) -> Any:
-        """Take the first batch, without moving global random generators. The next iteration has it again: a loader
-        that knows its length starts over, any other is continued from there.
+        """Take the first batch. The next iteration has it again: a loader that knows its length starts over, and its
+        global random generators with it; an iterator, or a loader without a length, is continued from there.
 
         Raises MetricError if there is none.
         """
         if not self._first:
-            with undisturbed():
+            restarts = _length(self._batches) is not None and not isinstance(self._batches, Iterator)
+            with undisturbed() if restarts else contextlib.nullcontext():
                 batches = iter(self._batches)
                 self._first = [*itertools.islice(batches, 1)]
             if not self._first:
                 raise MetricError("the loader has no batches, or is an iterator that was used up")
-            if _length(self._batches) is None:
+            if not restarts:
                 self._back = itertools.chain(self._first, batches)
         return self._first[0]
 

@@ -56,8 +56,6 @@ class InputPattern:
 
     def arguments(self, batch: Any) -> Arguments:
         """Make arguments of a batch. Raises ValueError if it does not have the elements of the pattern."""
-        if not self._positional and not self._named:
-            return Arguments()
         elements = self._elements(batch)
         positional = tuple(elements[key] for key in self._positional)
         return Arguments(positional, {name: elements[key] for name, key in self._named.items()})
@@ -65,11 +63,11 @@ class InputPattern:
     def left_out(self, batch: Any) -> dict[Hashable, Any]:
         """Collect the elements of a batch that are no arguments, by position or key. Raises ValueError as above."""
         used = {*self._positional, *self._named.values()}
-        if not self.by_key and not self._size:
-            return {}
         return {key: item for key, item in self._elements(batch).items() if key not in used}
 
     def _elements(self, batch: Any) -> dict[Any, Any]:
+        if not self._size:
+            return {}
         if self.by_key:
             return self._by_key(batch)
         if self._size == 1:

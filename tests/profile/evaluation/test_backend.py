@@ -223,6 +223,13 @@ def test_evaluation_is_on_the_device_that_is_named(net: Net, monkeypatch: pytest
         assert net(*positional, **named)["logits"].is_meta
 
 
+def test_a_model_without_values_has_graphs_alone() -> None:
+    model, given = nn.Linear(2, 2).to("meta"), Arguments((torch.ones(1, 2),))
+    assert {s.device for s in backend.training_graph(model, given).storages} == {"meta"}
+    with pytest.raises(MetricError, match="Linear is on the device 'meta'"):
+        backend.forward_times_ns(model, given)
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_a_scripted_model_is_evaluated_and_restored() -> None:
     model = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)))

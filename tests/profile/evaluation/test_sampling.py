@@ -46,6 +46,8 @@ def test_a_declared_range_takes_the_place_of_the_observed_one() -> None:
     assert set(ids.flatten().tolist()) == {10, 11, 12}
     assert -2 <= float(named["x"].min()) < -1.9
     assert -1.1 < float(named["x"].max()) <= -1
+    with pytest.raises(MetricError, match="is of uint8, which does not hold all of 0 to 300"):
+        sample(((torch.zeros(2, dtype=torch.uint8),), {}), ranges={0: (0, 300)})
     for ranges, text in (({1: (0, 1)}, r"no argument 1 .* there are \[0, 'x'\]"), ({0: (2, 1)}, "2 is above 1")):
         with pytest.raises(MetricError, match=text):
             sample(((torch.zeros(2),), {"x": torch.ones(2)}), ranges=ranges)  # type: ignore[arg-type]

@@ -125,7 +125,7 @@ class TorchBackend:
         """Wait for the accelerators that hold the model."""
         for device in {tensor.device for tensor in modes.tensors_of(model)}:
             if device.type != "cpu":
-                torch.get_device_module(device.type).synchronize(device)
+                torch.accelerator.synchronize(device)
 
 
 BACKEND = TorchBackend()

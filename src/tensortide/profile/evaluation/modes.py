@@ -50,13 +50,18 @@ def evaluating(model: torch.nn.Module, device: str | None) -> Iterator[Callable[
 
     Raises MetricError for a device that is not here.
     """
-    target = None if device is None else device_of(device)
+    home = home_of(model)
+    target = home if device is None else device_of(device)
+    if device is None and home is not None and home.type == "meta":
+        raise MetricError(
+            f"the {type(model).__name__} is on the device 'meta', where nothing is computed: name another"
+        )
     with restored(model), torch.no_grad():
         for module in model.modules():
             module.training = False
-        if target is not None and any(tensor.device != target for tensor in tensors_of(model)):
+        if device is not None and any(tensor.device != target for tensor in tensors_of(model)):
             model.to(target)
-        yield functools.partial(placed, device=target or home_of(model))
+        yield functools.partial(placed, device=target)
 
 
 @contextlib.contextmanager

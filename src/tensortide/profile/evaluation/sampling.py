@@ -49,7 +49,7 @@ class TensorSample:
 
     def _real(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
         dtype = torch.float64 if self.dtype in _WIDE else torch.float32
-        if self.distribution == "normal":
+        if self.distribution == "normal" and self.range is None:
             return torch.randn(shape, generator=generator, dtype=dtype)
         low, high = self.range or (0.0, 1.0)
         return low + (high - low) * torch.rand(shape, generator=generator, dtype=dtype)
@@ -60,10 +60,10 @@ def sample(
 ) -> Any:
     """Describe arguments: the same containers with a TensorSample for each tensor or NumPy array.
 
-    ``ranges`` declares the least and the greatest value of an argument by position or name; integers are otherwise in
-    the range of this batch.
+    ``ranges`` declares the least and the greatest value of an argument by position or name, floats then are uniform.
+    Integers are otherwise in the range of this batch.
 
-    Raises MetricError for a leaf of another type, for a range of no argument and for one that is empty.
+    Raises MetricError for a leaf of another type, and for a range of no argument, of no value, or beyond the dtype.
     """
     positional, named = arguments
     declared = dict(ranges or {})
@@ -127,7 +127,12 @@ def _described(
     shape, batched = tuple(leaf.shape), leaf.ndim > 0 and leaf.shape[0] == size
     whole = not (leaf.is_floating_point() or leaf.is_complex() or leaf.dtype is torch.bool)
     range_ = declared
-    if whole and declared is None and leaf.numel():
+    if whole and declared is not None:
+        limits = torch.iinfo(leaf.dtype)
+        if not limits.min <= declared[0] <= declared[1] <= limits.max:
+            kind = str(leaf.dtype).removeprefix("torch.")
+            raise MetricError(f"{path} is of {kind}, which does not hold all of {declared[0]} to {declared[1]}")
+    elif whole and leaf.numel():
         if leaf.is_meta:
             raise MetricError(f"{path} has no values on the device 'meta': declare the range of its integers")
         range_ = int(leaf.min()), int(leaf.max())
