@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from tensortide.errors import MetricError
-from tensortide.metrics.backend import Arguments
+from tensortide.metrics.backend import Arguments, backend_of
 from tensortide.metrics.data import Data, count, splits_of
 from tensortide.metrics.forward_pass import ForwardPass
 
@@ -242,6 +242,28 @@ class OwnCall(Own):
 
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         return ((1,),)
+
+
+class Scaled(ForwardPass):
+    """Calls the model with a tensor of its own."""
+
+    scale = torch.full((1,), 2.0)
+
+    def call(self, model: Any, inputs: Arguments) -> Any:
+        return model(inputs.positional[0] * self.scale)
+
+
+def test_a_capture_gets_the_call_without_the_data() -> None:
+    assert ForwardPass((0,)).own_call is None
+    model, loader = nn.Linear(3, 2), [*ragged()]
+    data = Data(loader, Scaled((0, "_")))
+    call = data.forward.own_call
+    assert call is not None
+    assert call.__self__.data is None  # type: ignore[attr-defined]
+    graph = backend_of(model).forward_graph(model, data.forward.random_arguments(5), call=call)
+    assert graph[0].name == "aten.mul.Tensor"
+    assert {storage.nbytes for storage in graph.storages if storage.birth is None} == {5 * 3 * 4, 4, 24, 8}
+    assert data.forward.data is data
 
 
 def test_construction_needs_what_a_pattern_does_not_say() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensortide.errors import MetricError
-from tensortide.metrics.backend import Arguments, Backend, Distribution, Range, backend_of, backend_of_tensors
+from tensortide.metrics.backend import Arguments, Backend, Call, Distribution, Range, backend_of, backend_of_tensors
 from tensortide.metrics.patterns import DEFAULT, InputPattern, Pattern
 
 if TYPE_CHECKING:
@@ -95,6 +96,16 @@ class ForwardPass:
     def attach(self, data: Data) -> None:
         """Make random inputs like those of ``data`` from now on. Nothing of it is looked at before it is needed."""
         self.data, self._sampled = data, None
+
+    @property
+    def own_call(self) -> Call | None:
+        """The ``call`` of a subclass, apart from the data, for a capture, which searches all that a step reaches; None
+        where the model is called plainly."""
+        if not self._overrides("call"):
+            return None
+        apart = copy.copy(self)
+        apart.data = apart._sampled = None
+        return apart.call
 
     # -- operations ---------------------------------------------------------------------------------
 
