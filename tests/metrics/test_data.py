@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
 
 from tensortide.errors import MetricError
 from tensortide.metrics.backend import Arguments, backend_of
@@ -106,11 +106,21 @@ def test_attachment_reads_nothing() -> None:
     assert (len(data), data.batch_size, data.samples) == (3, 3, 8)
 
 
-def test_a_shuffled_loader_moves_no_global_generator() -> None:
-    before = torch.get_rng_state(), random.getstate()
-    Data(ragged(shuffle=True)).first()
-    assert torch.equal(before[0], torch.get_rng_state())
-    assert before[1] == random.getstate()
+def test_a_shuffled_loader_moves_no_generator() -> None:
+    def loaders() -> Iterator[tuple[DataLoader[Any], torch.Generator]]:
+        own = torch.Generator().manual_seed(1)
+        x = TensorDataset(torch.zeros(10, 3), torch.arange(10))
+        yield DataLoader(x, 4, shuffle=True), own
+        yield DataLoader(x, 4, shuffle=True, generator=own), own
+        yield DataLoader(x, batch_sampler=BatchSampler(RandomSampler(x, generator=own), 4, False)), own
+
+    for loader, own in loaders():
+        before = torch.get_rng_state(), own.get_state(), random.getstate()
+        taken = Data(loader).first()[1]
+        assert torch.equal(before[0], torch.get_rng_state())
+        assert torch.equal(before[1], own.get_state())
+        assert before[2] == random.getstate()
+        assert torch.equal(next(iter(loader))[1], taken)
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,8 @@ class Backend(Protocol):
         """Have the model in evaluation mode without gradients on a device (None: where it is). Yield the function that
         puts tensors in nested containers beside it. Raises MetricError for a device that is not here."""
 
-    def undisturbed(self) -> AbstractContextManager[None]:
-        """Restore the global random state on exit."""
+    def undisturbed(self, loader: object = None) -> AbstractContextManager[None]:
+        """Restore the global random state, and that of a loader's own generators, on exit."""
 
     def ranking(self, scores: Any, count: int, *, last: bool = False) -> np.ndarray[Any, Any]:
         """Rank the classes of each position by their scores, the first ``count`` of them: one row per position.
@@ -144,11 +144,11 @@ def loaded() -> Iterator[Backend]:
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Restore the random state of every framework that is loaded on exit."""
+def undisturbed(loader: object) -> Iterator[None]:
+    """Restore the random state of every framework that is loaded, and that of a loader's own generators, on exit."""
     with contextlib.ExitStack() as stack:
         for backend in loaded():
-            stack.enter_context(backend.undisturbed())
+            stack.enter_context(backend.undisturbed(loader))
         yield
 
 

@@ -61,14 +61,14 @@ class Data:
         return getattr(self.loader, name)
 
     def first(self) -> Any:
-        """Take the first batch. The next iteration has it again: a loader that knows its length starts over, and its
-        global random generators with it; an iterator, or a loader without a length, is continued from there.
+        """Take the first batch. The next iteration has it again: a loader that knows its length starts over, as do
+        the random generators that it draws from; an iterator, or a loader without a length, is continued from there.
 
         Raises MetricError if there is none.
         """
         if not self._first:
             restarts = _length(self._batches) is not None and not isinstance(self._batches, Iterator)
-            with undisturbed() if restarts else contextlib.nullcontext():
+            with undisturbed(self.loader) if restarts else contextlib.nullcontext():
                 batches = iter(self._batches)
                 self._first = [*itertools.islice(batches, 1)]
             if not self._first:

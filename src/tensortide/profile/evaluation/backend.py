@@ -16,7 +16,6 @@ from tensortide.graph.model import Graph
 from tensortide.profile.evaluation import graphs, modes, sampling
 from tensortide.profile.evaluation.calls import Arguments, Call, plainly
 from tensortide.profile.evaluation.sampling import Distribution, Range
-from tensortide.recorder.surroundings import global_state
 
 
 class TorchBackend:
@@ -91,9 +90,9 @@ class TorchBackend:
         """Have the model in evaluation mode without gradients on a device; yield what puts tensors beside it."""
         return modes.evaluating(model, device)
 
-    def undisturbed(self) -> AbstractContextManager[None]:
-        """Restore the random generators and the settings of the process on exit."""
-        return global_state()
+    def undisturbed(self, loader: object = None) -> AbstractContextManager[None]:
+        """Restore the random generators of the process and of a loader on exit."""
+        return modes.undisturbed(loader)
 
     def ranking(self, scores: Any, count: int, *, last: bool = False) -> np.ndarray[Any, Any]:
         """Rank the classes of each position by their scores, the first ``count`` of them: one row per position.

@@ -11,7 +11,7 @@ import torch
 
 from tensortide.errors import MetricError
 from tensortide.profile.evaluation.nested import placed
-from tensortide.recorder.surroundings import global_state
+from tensortide.recorder.surroundings import global_state, rewinder
 
 _UNUSABLE = (RuntimeError, AssertionError, NotImplementedError, ImportError, AttributeError, TypeError, ValueError)
 """Errors by which PyTorch refuses a device: one that it does not know, was not built for, or that is not here."""
@@ -85,3 +85,17 @@ def restored(model: torch.nn.Module) -> Iterator[None]:
             for tensor, data in before:
                 if (tensor.device, tensor.dtype) != (data.device, data.dtype):
                     tensor.data = data
+
+
+@contextlib.contextmanager
+def undisturbed(loader: object = None) -> Iterator[None]:
+    """Restore the random generators of the process on exit, and those that a loader and its samplers have."""
+    by_batch = getattr(loader, "batch_sampler", None)
+    owners = (loader, getattr(loader, "sampler", None), by_batch, getattr(by_batch, "sampler", None))
+    rewinders = [rewinder(getattr(owner, "generator", None)) for owner in owners]
+    with global_state():
+        try:
+            yield
+        finally:
+            for rewind in filter(None, rewinders):
+                rewind()
