@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from tensortide.metrics.metric import Missing
 from tensortide.metrics.profiler import Profiler
 from tensortide.metrics.status import Entry, Status
-from tensortide.reports.blocks import AnyBlock, Document, Fact, Facts, Note, Section
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
 
 __all__ = ["FIRST", "document", "of_status", "ordered"]
 
@@ -52,7 +52,7 @@ def of_status(
     names = [name for name in ordered(status.entries, first, rest=rest) if name not in exclude]
     entries = {name: status.entries[name] for name in names}
     rows = tuple(_fact(name, entry, long) for name, entry in entries.items() if _is_shown(name, entry))
-    return Section("metrics", "Metrics", blocks=(Facts(rows=rows), *_reasons(entries)))
+    return Section("metrics", "Metrics", blocks=(Facts(rows=rows), *_reasons(entries), _values(entries)))
 
 
 def ordered(names: Iterable[str], first: Sequence[str] = FIRST, *, rest: bool = True) -> list[str]:
@@ -81,8 +81,26 @@ def _fact(name: str, entry: Entry, long: bool) -> Fact:
     if batch and isinstance(value, int | float) and metric.unit in ("flops", "macs"):
         remarks.append(f"batch of {batch}")
     level = int(name.startswith(_PARTS))
-    shown = None if isinstance(value, Missing) else value
-    return Fact(name, metric.title, shown, metric.unit, remark="; ".join(remarks), level=level)
+    return Fact(name, metric.title, _number(entry), metric.unit, remark="; ".join(remarks), level=level)
+
+
+def _values(entries: dict[str, Entry]) -> Table:
+    """Every metric in its base unit, for data."""
+    columns = (
+        Column("metric", "", "text", tuple(entries)),
+        Column("value", "", "number", tuple(_number(entry) for entry in entries.values())),
+        Column("unit", "", "text", tuple(entry.metric.unit for entry in entries.values())),
+        Column("reason", "", "text", tuple(_reason(entry) for entry in entries.values())),
+    )
+    return Table(key="values", columns=columns, top=0, only="text")
+
+
+def _number(entry: Entry) -> int | float | str | None:
+    return None if isinstance(entry.value, Missing) else entry.value
+
+
+def _reason(entry: Entry) -> str:
+    return entry.value.reason if isinstance(entry.value, Missing) else ""
 
 
 def _reasons(entries: dict[str, Entry]) -> Iterator[AnyBlock]:

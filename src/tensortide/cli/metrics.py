@@ -1,0 +1,67 @@
+"""``tensortide metrics``: named figures of one step, kept in a file, and the layer table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from tensortide.cli.show import Files, show
+from tensortide.cli.source import CaptureOptions, OutputOptions, Strict, Target, opened, option, require_certain
+from tensortide.errors import UnknownCost
+from tensortide.importers.door import resolve
+from tensortide.metrics.status import SUFFIX
+from tensortide.write import check_writable
+
+
+def metrics(
+    target: Target,
+    /,
+    *,
+    layers: Annotated[
+        Literal["op", "module"] | None,
+        option("--layers", "Add the layer table: a row for each op, or for each module without those inside it."),
+    ] = None,
+    long: Annotated[bool, option("--long", "Say what each metric is.")] = False,
+    exclude: Annotated[tuple[str, ...], option("--exclude", "Leave a metric out. Repeatable.")] = (),
+    output: Annotated[
+        Path | None,
+        Parameter(name=["--output", "-o"], negative=(), help=f"Write them to a file (NAME{SUFFIX}), for compare."),
+    ] = None,
+    options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    strict: Strict = False,
+    files: Files = Files(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Compute every metric of a step: costs, sizes, memory, and times where they are known or --machine is given.
+
+    What a step does not have is listed with the reason. In Python, tensortide.Profiler computes them of a model too.
+    """
+    from tensortide.metrics import Profiler
+    from tensortide.metrics.subject import StepSubject
+    from tensortide.recorder import resolver
+    from tensortide.reports.sections import Step
+    from tensortide.reports.sections.layers import of_layers
+    from tensortide.reports.sections.metrics import of_status
+
+    files.check()
+    if output is not None:
+        check_writable(output)
+    step = opened(resolve(target), options, quiet=out.quiet)
+    if strict:
+        require_certain(step.graph)
+    profiler = Profiler(StepSubject(step.graph, times=step.durations, resolver=resolver))
+    for name in exclude:
+        profiler.registry[name]
+    machine: dict[str, Any] = {"machine": options.machine} if options.machines else {}
+    profiler.compute_all(**machine)
+    if strict and profiler["unknown_ops"]:
+        raise UnknownCost(f"--strict: {profiler['unknown_ops']} ops have no cost rule: tensortide count --missing")
+    sections = [of_status(profiler.status, exclude=exclude, long=long)]
+    if layers is not None:
+        sections.append(of_layers(profiler.layers(layers)))
+    made = Step(profiler.subject.captured().graph, step.durations).document(*sections)
+    saved = [] if output is None else [profiler.save(output)]
+    wrote = files.write(made, table="layers" if layers else "values")
+    show(made, out, wrote=[*wrote, *saved])
