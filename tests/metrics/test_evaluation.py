@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import time
 from typing import Any
@@ -166,6 +167,8 @@ def test_our_own_functions_bring_unit_and_direction() -> None:
     metrics = {each: Evaluation(each).metrics[0] for each in (accuracy, top_k, mean_loss, batches)}
     assert [metric.direction for metric in metrics.values()] == ["higher", "higher", "lower", ""]
     assert metrics[accuracy].title == "Evaluation metric (%)"
+    bound = Evaluation(functools.partial(mean_loss, loss=nn.functional.cross_entropy))
+    assert (bound.__name__, bound.direction) == ("mean_loss", "lower")
     found = Evaluation(top_k, key="top-1").add_secondary("top-5")(Subject(), k=(1, 5))
     assert found["top-5"] == 100
 

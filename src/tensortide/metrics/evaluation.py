@@ -64,7 +64,8 @@ class Evaluation:
     secondary: tuple[Secondary, ...] = ()
 
     def __post_init__(self) -> None:
-        known = SCORES.get(self.function, NO_SCORE) if self.function is not None else NO_SCORE
+        bare = getattr(self.function, "func", self.function)  # of a partial
+        known = next((score for function, score in SCORES.items() if function is bare), NO_SCORE)
         settled = {
             "split": self.split if isinstance(self.split, str) else tuple(self.split),
             "unit": self.unit or known.unit,
@@ -78,7 +79,8 @@ class Evaluation:
     @property
     def __name__(self) -> str:
         """The name of the function."""
-        return str(getattr(self.function, "__name__", type(self.function or self).__name__))
+        bare = getattr(self.function, "func", self.function)
+        return str(getattr(bare, "__name__", type(self if bare is None else bare).__name__))
 
     def add_secondary(
         self,

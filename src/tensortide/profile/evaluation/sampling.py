@@ -135,7 +135,8 @@ def _described(
     elif whole and leaf.numel():
         if leaf.is_meta:
             raise MetricError(f"{path} has no values on the device 'meta': declare the range of its integers")
-        range_ = int(leaf.min()), int(leaf.max())
+        values = leaf.long()  # some dtypes have no least value
+        range_ = int(values.min()), int(values.max())
     return TensorSample(shape[1:] if batched else shape, leaf.dtype, batched, distribution, range_)
 
 
