@@ -35,13 +35,22 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors(getattr(value, field.name))
 
 
+def tensor_of(array: np.ndarray[Any, Any]) -> torch.Tensor | None:
+    """Copy an array into a tensor, whatever its layout; None if tensors have no such dtype."""
+    try:
+        return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
+    except TypeError:
+        return None
+
+
 def placed(value: Any, device: torch.device | None) -> Any:
-    """``value`` with its tensors on a device (None: where they are), NumPy arrays as tensors."""
+    """``value`` with its tensors on a device (None: where they are), NumPy arrays as tensors if they are numbers."""
 
     def place(leaf: Any, path: str) -> Any:
         del path
         if isinstance(leaf, np.ndarray):
-            leaf = torch.from_numpy(np.ascontiguousarray(leaf))
+            tensor = tensor_of(leaf)
+            leaf = leaf if tensor is None else tensor
         return leaf.to(device) if device is not None and callable(getattr(leaf, "to", None)) else leaf
 
     if not isinstance(value, torch.Tensor) and callable(getattr(value, "to", None)):

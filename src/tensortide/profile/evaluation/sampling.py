@@ -12,7 +12,7 @@ import torch
 
 from tensortide.errors import MetricError
 from tensortide.profile.evaluation.calls import Arguments
-from tensortide.profile.evaluation.nested import mapped
+from tensortide.profile.evaluation.nested import mapped, tensor_of
 
 Range: TypeAlias = tuple[float, float]
 """Least and greatest value."""
@@ -116,13 +116,13 @@ def _batch_size(arguments: Any) -> int | None:
 def _described(
     leaf: Any, path: str, size: int | None, distribution: Distribution, declared: Range | None
 ) -> TensorSample:
+    kind = f"array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
     if isinstance(leaf, np.ndarray):
-        leaf = _tensor(leaf, path)
+        leaf = tensor_of(leaf)
     if not isinstance(leaf, torch.Tensor) or leaf.layout != torch.strided or leaf.is_quantized:
-        kind = type(leaf).__name__
         raise MetricError(
-            f"{path} is a {kind}: random inputs are made of dense tensors and NumPy arrays; override random_inputs of "
-            "the ForwardPass"
+            f"{path} is no dense tensor (type: {kind}): random inputs are made of those and of arrays of numbers; "
+            "override random_inputs of the ForwardPass"
         )
     shape, batched = tuple(leaf.shape), leaf.ndim > 0 and leaf.shape[0] == size
     whole = not (leaf.is_floating_point() or leaf.is_complex() or leaf.dtype is torch.bool)
@@ -138,10 +138,3 @@ def _described(
         values = leaf.long()  # some dtypes have no least value
         range_ = int(values.min()), int(values.max())
     return TensorSample(shape[1:] if batched else shape, leaf.dtype, batched, distribution, range_)
-
-
-def _tensor(array: np.ndarray[Any, Any], path: str) -> torch.Tensor:
-    try:
-        return torch.from_numpy(np.ascontiguousarray(array))
-    except TypeError:
-        raise MetricError(f"{path} is an array of {array.dtype}: PyTorch has no such tensors") from None
