@@ -36,9 +36,9 @@ def test_data_for_scripts(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     run = tensortide(tmp_path, "metrics", "mlp", "--exclude", "flop")
-    assert run.returncode == 2
+    assert run.returncode == 1
     assert "no metric 'flop' (did you mean flops?)" in run.stderr
     run = tensortide(tmp_path, "metrics", "mlp", "-o", "missing/a.status.json")
-    assert run.returncode == 2
+    assert run.returncode == 1
     assert "missing" in run.stderr
     assert not run.stdout

@@ -70,7 +70,8 @@ class ModelSubject:
         """The inference forward on a batch of ``batch_size`` random samples (default: 1)."""
         size = batch_size or 1
         if size not in self._forwards:
-            graph = self.backend.forward_graph(self.model, self._arguments(size), device=self.device, call=self._call)
+            call = self._pass.own_call
+            graph = self.backend.forward_graph(self.model, self._arguments(size), device=self.device, call=call)
             self._forwards[size] = Captured(graph)
         return self._forwards[size]
 
@@ -78,7 +79,8 @@ class ModelSubject:
         """A forward in training mode, and the backward of the sum of its outputs."""
         size = batch_size or 1
         if size not in self._trainings:
-            graph = self.backend.training_graph(self.model, self._arguments(size), device=self.device, call=self._call)
+            call = self._pass.own_call
+            graph = self.backend.training_graph(self.model, self._arguments(size), device=self.device, call=call)
             self._trainings[size] = Captured(graph)
         return self._trainings[size]
 
@@ -92,8 +94,9 @@ class ModelSubject:
     ) -> tuple[list[int], int | None]:
         """Times of forward calls of the model, and the samples in each."""
         arguments = self._arguments(batch_size or 1)
+        call = self._pass.own_call
         times = self.backend.forward_times_ns(
-            self.model, arguments, device=self.device, warmup=warmup, runs=runs, call=self._call
+            self.model, arguments, device=self.device, warmup=warmup, runs=runs, call=call
         )
         return times, batch_size or 1
 
@@ -103,9 +106,6 @@ class ModelSubject:
         if not self.splits:
             raise Unavailable("a model needs data to be called with: data_splits={'train': loader, or arguments}")
         return self.splits.get(TRAIN, next(iter(self.splits.values()))).forward
-
-    def _call(self, model: Any, arguments: Any) -> Any:
-        return self._pass.call(model, arguments)
 
     def _arguments(self, batch_size: int) -> Any:
         """Random inputs as the forward pass makes them."""
