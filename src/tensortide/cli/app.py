@@ -27,7 +27,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "report": _verb("report:report", "What one step costs, in full: printed, and as one page to keep."),
         "count": _verb("count:count", "FLOPs, MACs, bytes and parameters: by phase, module and op."),
         "memory": _verb("memory:memory", "Memory over the step: its peak, what is resident, what is idle."),
-        "metrics": _verb("metrics:metrics", "Named figures of the step in one table, kept in a file; its layer table."),
+        "metrics": _verb("metrics:metrics", "Named figures of the step in one table; its layer table."),
         "time": _verb("calibrate:time_verbs", "The time of every op: estimated for a device, or measured."),
         "capture": _verb("capture:capture", "Save the step to a file that every other verb reads."),
     },

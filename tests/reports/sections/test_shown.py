@@ -15,8 +15,11 @@ from rich.console import Console
 import tensortide
 from tensortide.cost import count, explain
 from tensortide.formulas import DOMAINS, Symbolic, project, solve, sweep
-from tensortide.graph.model import Meta
+from tensortide.graph.model import Graph, Meta
 from tensortide.importers.imported import Imported
+from tensortide.metrics import Profiler
+from tensortide.metrics.layers import layers
+from tensortide.metrics.subject import StepSubject
 from tensortide.plans import footprint
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
@@ -34,6 +37,12 @@ def differing() -> Any:
     return diff(timeline(graph, durations_ns=[1, 2, 3]), timeline(graph, durations_ns=[2, 2, 5]))
 
 
+def profiled(graph: Graph) -> Profiler:
+    found = Profiler(graph)
+    found.compute_all()
+    return found
+
+
 RESULTS: dict[str, Callable[[], Any]] = {
     "sweep": lambda: sweep(transformer(), {"batch": [1, 2]}),
     "solution": lambda: solve(transformer(), "batch", "peak_bytes <= 24GiB"),
@@ -49,6 +58,10 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "lives": lambda: liveness(tower(40)),
     "usage": lambda: Usage(1 << 20, *range(8)),
     "idleness": lambda: idleness(tower(), range(len(tower()))),
+    "profiler": lambda: profiled(tower(40)),
+    "status": lambda: profiled(tower(40)).status,
+    "metric_comparison": lambda: profiled(tower(40)).compare(profiled(tower(20))),
+    "layers": lambda: layers(StepSubject(tower(40))),
     "simulation": lambda: Simulator(recorded(tower(), [1000] * len(tower()), "made up")).run(
         "dtr-eq", None, compiled=False
     ),
