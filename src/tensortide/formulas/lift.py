@@ -134,6 +134,7 @@ class _Lift:
             tensors=tuple([self._tensor(index, key) for index, key in enumerate(self._tensors)]),
             storages=tuple(self._storages()),
             named=tuple(self._named),
+            composites=None,
         )
 
     # -- dimensions ---------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.graph.composites import Composite, Composites
 from tensortide.graph.file import load, save
 from tensortide.graph.index import Index
 from tensortide.graph.model import (
@@ -31,6 +32,8 @@ __all__ = [
     "TENSOR",
     "Branch",
     "Call",
+    "Composite",
+    "Composites",
     "Const",
     "Graph",
     "Index",

@@ -10,8 +10,8 @@ import itertools
 import os
 import struct
 import zlib
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from tensortide.collector import no_collection
 from tensortide.errors import GraphFileError
 from tensortide.expr import Size, sized
 from tensortide.expr.parse import from_plain, to_plain
+from tensortide.graph.composites import Composite, Composites
 from tensortide.graph.model import (
     TENSOR,
     Branch,
@@ -42,7 +43,7 @@ from tensortide.write import write_file
 
 MAGIC = b"TIDEGRPH"
 FORMAT = Format(
-    *("graph", MAGIC.decode(), (1, 2), GraphFileError, "capture it again"),
+    *("graph", MAGIC.decode(), (1, 2, 3), GraphFileError, "capture it again"),
     source="write one with `tensortide capture TARGET -o FILE`",
 )
 SUFFIX = ".tide"
@@ -53,15 +54,19 @@ compressed to a fifth; a file that claims much more is refused before anything i
 become 64 bytes of objects."""
 
 
+_PackedCall: TypeAlias = tuple[str, list[tuple[str, Any]], int, list[int], Any, list[str]]
+
+
 class _Tables(msgspec.Struct, array_like=True):
     """The Graph as it is packed: arguments as plain data, everything else as in memory.
 
     Sizes are packed as numbers. ``expressions`` are what they carry; ``sized`` says which number, counted over those
-    of all tensors, storages and loops in order, carries which. Files of version 1 end with ``named``.
+    of all tensors, storages and loops in order, carries which. Files of version 1 end with ``named``,
+    those of version 2 with ``sized``.
     """
 
     meta: Meta
-    calls: list[tuple[str, list[tuple[str, Any]], int, list[int], Any, list[str]]]
+    calls: list[_PackedCall]
     ops: tuple[Op, ...]
     tensors: tuple[Tensor, ...]
     storages: tuple[Storage, ...]
@@ -72,20 +77,22 @@ class _Tables(msgspec.Struct, array_like=True):
     loops: tuple[Loop, ...] = ()
     expressions: list[Any] = []
     sized: list[tuple[int, int]] = []
+    composites: tuple[list[_PackedCall], tuple[Composite, ...]] | None = None
 
 
 T = TypeVar("T", Graph, _Tables)
-_SHARED = [name for name in Graph.__struct_fields__ if name != "calls"]
+_SHARED = [name for name in Graph.__struct_fields__ if name not in ("calls", "composites")]
 
 
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Write ``graph`` to ``path``, all or nothing. Raises OutputError if it cannot be written."""
-    numbers = list(_numbers(graph))
+    made, numbers = graph.composites, list(_numbers(graph))
     sizes = [(i, number.expr) for i, number in enumerate(numbers) if isinstance(number, Size)]
     expressions = {expr: i for i, expr in enumerate(dict.fromkeys(expr for _, expr in sizes))}
     plain = _with_numbers(graph, map(int, numbers)) if sizes else graph
     tables = _Tables(
-        calls=[_pack(msgspec.structs.astuple(call)) for call in graph.calls],
+        calls=_packed(graph.calls),
+        composites=None if made is None else (_packed(made.calls), made.runs),
         expressions=[to_plain(expr) for expr in expressions],
         sized=[(i, expressions[expr]) for i, expr in sizes],
         **{name: getattr(plain, name) for name in _SHARED},
@@ -136,8 +143,8 @@ def _unpack(packed: bytes) -> Graph:
         for number, expression in tables.sized:
             numbers[number] = sized(expressions[expression], numbers[number])
         tables = _with_numbers(tables, iter(numbers))
-    calls = tuple(Call(*_restore(call)) for call in tables.calls)
-    graph = Graph(calls=calls, **{name: getattr(tables, name) for name in _SHARED})
+    made = None if (held := tables.composites) is None else Composites(_restored(held[0]), held[1])
+    graph = Graph(calls=_restored(tables.calls), composites=made, **{name: getattr(tables, name) for name in _SHARED})
     validate(graph)
     return graph
 
@@ -169,6 +176,14 @@ def _with_numbers(tables: T, numbers: Iterator[int]) -> T:
         storages=tuple(replace(storage, nbytes=next(numbers)) for storage in tables.storages),
         loops=tuple(replace(loop, trips=next(numbers)) for loop in tables.loops),
     )
+
+
+def _packed(calls: Iterable[Call]) -> list[_PackedCall]:
+    return [_pack(msgspec.structs.astuple(call)) for call in calls]
+
+
+def _restored(calls: Iterable[_PackedCall]) -> tuple[Call, ...]:
+    return tuple(Call(*_restore(call)) for call in calls)
 
 
 def _pack(value: Value) -> Any:

@@ -20,6 +20,7 @@ from tensortide.graph.roles import Role as Role
 from tensortide.shown import Shown
 
 if TYPE_CHECKING:
+    from tensortide.graph.composites import Composites
     from tensortide.graph.index import Index
 
 OUTSIDE = -1
@@ -219,7 +220,10 @@ class Meta(msgspec.Struct, frozen=True):
 
 
 class Graph(Shown, msgspec.Struct, frozen=True, dict=True):
-    """One step, in execution order. Immutable; see the parts above for what the indexes mean."""
+    """One step, in execution order. Immutable; see the parts above for what the indexes mean.
+
+    ``composites`` is None if the calls of composite ops were not recorded.
+    """
 
     SECTION = "cost_table"
     ops: tuple[Op, ...]
@@ -232,6 +236,7 @@ class Graph(Shown, msgspec.Struct, frozen=True, dict=True):
     named: tuple[Named, ...] = ()
     meta: Meta = Meta()
     loops: tuple[Loop, ...] = ()
+    composites: Composites | None = None
 
     def __len__(self) -> int:
         return len(self.ops)

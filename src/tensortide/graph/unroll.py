@@ -74,6 +74,7 @@ class _Unrolling:
                 if entry.tensor in self.now
             ),
             loops=(),
+            composites=None,
             meta=msgspec.structs.replace(meta, assumptions=(*meta.assumptions, self._said())),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tensortide.errors import GraphError
+from tensortide.graph.composites import check_composites
 from tensortide.graph.model import DTYPE_BYTES, OUTSIDE, Call, Graph, Loop, Tensor, count_slots
 
 _MOST_BYTES = 1 << 62  # of a tensor, and of all storages together: sums must fit in 64 bits
@@ -28,6 +29,8 @@ def validate(graph: Graph) -> None:
     for entry in graph.named:
         if not 0 <= entry.tensor < len(graph.tensors):
             raise GraphError(f"name {entry.name!r} refers to tensor {entry.tensor} of {len(graph.tensors)}")
+    if graph.composites is not None:
+        check_composites(graph.composites, graph)
 
 
 def _checked_spans(graph: Graph) -> list[tuple[int, int]]:

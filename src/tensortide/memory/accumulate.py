@@ -90,6 +90,7 @@ def _moved(graph: Graph, storages: list[Storage], home: list[int], sums: Collect
         tensors=tuple(tensors),
         storages=tuple(storages[i] for i in kept),
         named=tuple(msgspec.structs.replace(entry, tensor=renumber[entry.tensor]) for entry in graph.named),
+        composites=None if graph.composites is None else graph.composites.numbered(renumber.__getitem__),
     )
 
 
@@ -150,5 +151,11 @@ def accumulate_apart(graph: Graph, sums: Collection[int]) -> Graph:
     ops = tuple([op(index, record) for index, record in enumerate(graph.ops)])
     named = tuple(msgspec.structs.replace(entry, tensor=tensor(entry.tensor)) for entry in graph.named)
     return msgspec.structs.replace(
-        graph, ops=ops, calls=tuple(calls), tensors=tuple(tensors), storages=tuple(storages), named=named
+        graph,
+        ops=ops,
+        calls=tuple(calls),
+        tensors=tuple(tensors),
+        storages=tuple(storages),
+        named=named,
+        composites=None,
     )

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tensortide.graph.model import OUTSIDE, Graph, Meta, Named, Op, Phase, Role, Storage
 from tensortide.memory.accumulate import accumulate_in_place
+from tensortide.recorder.composites import CompositeCalls
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.found import Found
 from tensortide.recorder.libraries import with_libraries
@@ -128,7 +129,9 @@ class State:
                                 yield f"{owner}.{key}[{i}]", part
 
 
-def build(recorder: Recorder, tracker: Tracker, state: State, meta: Meta) -> Graph:
+def build(
+    recorder: Recorder, tracker: Tracker, state: State, meta: Meta, composites: CompositeCalls | None = None
+) -> Graph:
     """The Graph of what was recorded."""
     recorder.ops = _settle_phases(recorder.ops, recorder, state.named)
     graph = recorder.graph(
@@ -138,6 +141,7 @@ def build(recorder: Recorder, tracker: Tracker, state: State, meta: Meta) -> Gra
         branches=tuple(tracker.branches),
         named=state.named,
         meta=meta,
+        composites=None if composites is None else composites.table(recorder.ops),
     )
     return with_libraries(accumulate_in_place(graph, tracker.by_engine))
 

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from tensortide.errors import CaptureError, DataDependent, WorkloadError
 from tensortide.graph.model import Graph, Meta
 from tensortide.recorder.build_graph import State, build
+from tensortide.recorder.composites import composites_recorded
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.control_flow import followed
 from tensortide.recorder.cuda_mode import CudaFakeMode
@@ -303,6 +304,7 @@ def record(
             tracker.watch(),
             followed(tracker, recorder),
             recorder.resizes_followed(),
+            composites_recorded(recorder, tracker, eager=compiled is None) as composites,
             recorder,
         ):
             result = step()
@@ -311,7 +313,7 @@ def record(
         state.add_outputs(result)
         state.register()
         meta = how.told(_meta(workload, hyperparameters, mode, first_step, _loop(tracker.stepped, name)))
-        return build(recorder, tracker, state, meta)
+        return build(recorder, tracker, state, meta, composites)
 
 
 def _idle(result: Any) -> str:

@@ -49,6 +49,7 @@ _ENGINE = _TORCH + str(Path("autograd/graph.py"))
 _OPTIMIZERS = _TORCH + "optim" + os.sep
 _AROUND = (_TORCH + "_compile.py", _TORCH + str(Path("_dynamo/eval_frame.py")), f"{PACKAGE}recorder{os.sep}compiled.py")
 """Files of the code around the handler of a recorder that is not to be compiled."""
+_COMPOSITES = f"{PACKAGE}recorder{os.sep}composites.py"
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (\S+)')
 
 Origin = tuple[int, int, int]
@@ -138,6 +139,8 @@ class Tracker:
     def context(self, index: int) -> Context:
         """Context of the op about to run as op ``index``."""
         frame = sys._getframe(2).f_back  # None on the thread that runs an accelerator's backward
+        while _runs_in(frame, _COMPOSITES):
+            frame = frame.f_back  # type: ignore[union-attr]
         if self._compiled is not None:
             while frame is not None and frame.f_code.co_filename in _AROUND:
                 frame = frame.f_back
@@ -356,6 +359,11 @@ class Tracker:
             self._add_root(name, module)
             known = self._module_ids[id(module)]
         self._stack.append(known)
+
+    @property
+    def running(self) -> int:
+        """The module whose forward runs now, OUTSIDE if none does."""
+        return self._stack[-1]
 
     def _leave(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         del module, args, output

@@ -13,6 +13,7 @@ import torch
 from tensortide.collector import no_collection
 from tensortide.graph.model import Graph, Meta, Role
 from tensortide.recorder.build_graph import State, build
+from tensortide.recorder.composites import composites_recorded
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.control_flow import followed
 from tensortide.recorder.eager import EagerStep
@@ -59,6 +60,8 @@ class LiveStep:
             stack.enter_context(self.tracker.watch(ends=False))
             stack.enter_context(followed(self.tracker, self.recorder))
             stack.enter_context(self._how.step())
+            composites = composites_recorded(self.recorder, self.tracker, eager=compiled is None)
+            self._composites = stack.enter_context(composites)
             stack.enter_context(self.recorder)
             self._open = stack.pop_all()
 
@@ -81,7 +84,7 @@ class LiveStep:
         self._name_inputs()
         self._state.register()
         self._name_rest()
-        return build(self.recorder, self.tracker, self._state, self._how.told(meta))
+        return build(self.recorder, self.tracker, self._state, self._how.told(meta), self._composites)
 
     # -- names ----------------------------------------------------------------------------------
 

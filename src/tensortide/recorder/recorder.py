@@ -16,7 +16,7 @@ import torch
 from msgspec.structs import replace
 
 from tensortide.graph.collectives import PROCESS_GROUP
-from tensortide.graph.model import TENSOR, Call, Const, Graph, Op, Phase, Role, Storage, Value
+from tensortide.graph.model import OUTSIDE, TENSOR, Call, Const, Graph, Op, Phase, Role, Storage, Value
 from tensortide.graph.model import Tensor as GraphTensor
 from tensortide.recorder.fake_mode import device_of
 from tensortide.recorder.pretended import is_redundant_copy, with_true_device
@@ -24,7 +24,7 @@ from tensortide.recorder.ranks import group_name
 from tensortide.recorder.schema import PASSED_ON, Schema, eager_body, embedded, schema_of
 from tensortide.recorder.sparse import parts
 from tensortide.recorder.surroundings import replaced
-from tensortide.recorder.torch_compat import FakeTensor, HigherOrderOperator, TorchDispatchMode
+from tensortide.recorder.torch_compat import FakeTensor, HigherOrderOperator, TorchDispatchMode, include_key
 
 _PLAIN = frozenset({int, str, type(None)})
 _TYPED = frozenset({bool, float, complex})
@@ -80,6 +80,8 @@ class Recorder(Mode):
         self.paused = False
         self.most: int | None = None
         """Most ops to record; None for any number."""
+        self.listening: Any = None
+        """The dispatch key at which calls of composite ops are seen (``recorder.composites``), None if they are not."""
         self._running = 0
         self._now: int | None = None
         self._call_ids: dict[tuple[object, ...], int] = {}
@@ -131,21 +133,26 @@ class Recorder(Mode):
         if schema.fresh:
             values: tuple[Value, ...] = (Const("tensor", embedded(args[0])),)
         else:
-            values = tuple([self._encode(arg, inputs, kinds) for arg in args])
-        named = tuple([(name, self._encode(arg, inputs, kinds)) for name, arg in kwargs.items()]) if kwargs else ()
+            values = tuple([self.encode(arg, inputs, kinds) for arg in args])
+        named = tuple([(name, self.encode(arg, inputs, kinds)) for name, arg in kwargs.items()]) if kwargs else ()
         context = self.context(len(self.ops))
         if len(self.ops) == self.most:
             raise TooManyOps
         self._running += 1
+        key = self.listening
         try:
+            if key is not None:  # composite ops inside of kernels are none of the step's
+                include_key(key, False)
             result = self.run(func, args, kwargs)
         finally:
             self._running -= 1
+            if key is not None:
+                include_key(key, True)
         self._now = len(self.ops)
         if schema.may_resize:
             self._refresh(args, kwargs)
         outputs: list[int] = []
-        returns = self._encode(result, outputs, kinds)
+        returns = self.encode(result, outputs, kinds)
         self._now = None
         key = (func, values, named, returns, tuple(kinds))
         call = self._call_ids.get(key)
@@ -159,7 +166,7 @@ class Recorder(Mode):
         """Run the op; subclasses measure it."""
         return func(*args, **kwargs)
 
-    def _encode(self, value: Any, tensors: list[int], kinds: list[object]) -> Value:
+    def encode(self, value: Any, tensors: list[int], kinds: list[object]) -> Value:
         kind = type(value)
         if kind in _PLAIN:
             return value  # type: ignore[no-any-return]
@@ -170,7 +177,7 @@ class Recorder(Mode):
             kinds.append(kind)
             return value  # type: ignore[no-any-return]
         if kind is list or issubclass(kind, tuple):
-            return tuple([self._encode(item, tensors, kinds) for item in value])
+            return tuple([self.encode(item, tensors, kinds) for item in value])
         name = _CONST_KINDS.get(kind) or ("generator" if isinstance(value, torch.Generator) else None)
         if name is not None:
             text = str(value).removeprefix("torch.") if name != "generator" else str(value.device)
@@ -192,11 +199,7 @@ class Recorder(Mode):
         storage = self._storage_ids.get(key)
         if storage is None:
             storage = self._add_storage(handle, key, handle.nbytes(), str(value.device))
-        try:
-            shape, strides, offset = value.shape, value.stride(), value.storage_offset()
-        except RuntimeError:  # a nested tensor: its elements, one after the other
-            shape, strides, offset = torch.Size([value.numel()]), (1,), 0
-        return self._view(storage, value, shape, strides, offset)
+        return self._view(storage, value, *_layout(value))
 
     def storage_of(self, value: torch.Tensor) -> int | None:
         """Id of the storage of ``value`` if it is known."""
@@ -212,6 +215,13 @@ class Recorder(Mode):
             return self.tensor(value)
         finally:
             self._now = before
+
+    def known(self, value: torch.Tensor) -> int:
+        """Id of a tensor that an op has touched, else OUTSIDE."""
+        storage = self.storage_of(value)
+        if storage is None:
+            return OUTSIDE
+        return self._tensor_ids.get((storage, value.dtype, *_layout(value)), OUTSIDE)
 
     def _view(self, storage: int, value: torch.Tensor, shape: torch.Size, strides: tuple[int, ...], offset: Any) -> int:
         identity = (storage, value.dtype, shape, strides, offset)
@@ -285,3 +295,11 @@ class Recorder(Mode):
         """The Graph of the record; ``storages`` replace those recorded, ``tables`` are its other fields."""
         given = self.storages if storages is None else storages
         return Graph(tuple(self.ops), tuple(self.calls), tuple(self.tensors), tuple(given), **tables)
+
+
+def _layout(value: torch.Tensor) -> tuple[torch.Size, tuple[int, ...], Any]:
+    """Shape, strides and offset."""
+    try:
+        return value.shape, value.stride(), value.storage_offset()
+    except RuntimeError:  # a nested tensor: its elements, one after the other
+        return torch.Size([value.numel()]), (1,), 0

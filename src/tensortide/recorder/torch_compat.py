@@ -60,8 +60,11 @@ try:
     from torch._C import DispatchKey, parse_schema
     from torch._C import _current_autograd_node as current_autograd_node
     from torch._C import _current_graph_task_id as current_graph_task_id
+    from torch._C import _dispatch_get_all_op_names as op_names
     from torch._C import _dispatch_has_kernel as has_any_kernel
     from torch._C import _dispatch_has_kernel_for_dispatch_key as has_kernel
+    from torch._C import _dispatch_keyset_full_after as keys_below
+    from torch._C import _len_torch_dispatch_stack as modes
     from torch._C import _set_grad_enabled as set_grad_enabled
     from torch._C._autograd import _get_sequence_nr as next_sequence_number
     from torch._decomp import decomposition_table
@@ -94,6 +97,7 @@ except ImportError as error:
     raise lacking("tensortide", error) from error
 
 __all__ = [
+    "ABOVE_AUTOGRAD",
     "ENGINE",
     "FOREACH_TYPES",
     "LOCAL_SCALAR",
@@ -133,10 +137,17 @@ __all__ = [
     "generic_scan",
     "has_any_kernel",
     "has_kernel",
+    "include_key",
+    "includes_key",
+    "key_above_autograd",
+    "key_included",
+    "keys_below",
     "lacking",
+    "modes",
     "nested_int",
     "next_sequence_number",
     "no_dispatch",
+    "op_names",
     "operators_over_functions_passed",
     "parse_schema",
     "pytree",
@@ -222,6 +233,22 @@ def forget_missing_gpu() -> None:
     torch._register_device_module(name, module)
 
 
+include_key: Any = found("torch._C._dispatch_tls_set_dispatch_key_included")
+"""Includes a dispatch key in all ops of this thread, or no longer."""
+_parse_key: Any = found("torch._C._parse_dispatch_key")
+includes_key: Any = found("torch._C._dispatch_tls_is_dispatch_key_included")
+dispatcher: Any = found("torch._ops")
+ABOVE_AUTOGRAD = "DeferredInit"
+"""A dispatch key above autograd and autocast that PyTorch itself has no use for."""
+key_above_autograd: Any = (
+    _parse_key(ABOVE_AUTOGRAD)
+    if _parse_key
+    and include_key
+    and hasattr(torch.library.Library, "fallback")
+    and hasattr(dispatcher, "_compute_keyset")
+    else None
+)
+"""The same; None where no handler can be registered for it."""
 nested_int: Any = found("torch._C._get_nested_int")
 """Makes the length of the ragged dimension of a nested tensor, by the number of its offsets and a factor."""
 assign_buckets: Any = found("torch.distributed._compute_bucket_assignment_by_size")
@@ -266,3 +293,21 @@ def operators_over_functions_passed() -> Iterator[None]:
         yield
     finally:
         kind.dispatch = dispatch
+
+
+@contextlib.contextmanager
+def key_included() -> Iterator[None]:
+    """Include ``key_above_autograd`` in all ops of this thread while active. Higher-order operators, which choose their
+    kernel in Python and know no such key, are left out; their bodies are not."""
+    keys_of, before = dispatcher._compute_keyset, includes_key(key_above_autograd)
+
+    def without(*args: Any) -> Any:
+        return keys_of(*args).remove(key_above_autograd)
+
+    dispatcher._compute_keyset = without
+    include_key(key_above_autograd, True)
+    try:
+        yield
+    finally:
+        include_key(key_above_autograd, before)
+        dispatcher._compute_keyset = keys_of

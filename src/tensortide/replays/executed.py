@@ -99,7 +99,11 @@ class _Execution:
             if storage in self.current and residence in (Residence.LOCAL, Residence.NEVER):
                 self._close(storage, self.last.get(self.current[storage], -1) + 1)
         return msgspec.structs.replace(
-            self.graph, ops=tuple(self.ops), storages=tuple(self.storages), tensors=tuple(self.tensors)
+            self.graph,
+            ops=tuple(self.ops),
+            storages=tuple(self.storages),
+            tensors=tuple(self.tensors),
+            composites=None,
         )
 
     def _run(self, index: int, recompute: bool) -> None:
