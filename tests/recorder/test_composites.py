@@ -111,3 +111,24 @@ def test_calls_in_transformed_functions_are_left_out_or_consistent() -> None:
         return lambda: torch.func.vmap(lambda row: torch.nn.functional.linear(row, w))(x)
 
     capture(step)  # validated as it is built
+
+
+NUMBERS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "a number in place of a tensor": lambda x: x.true_divide(2) + torch.multiply(x, 0.5),
+    "of a scalar": lambda x: x.sum().true_divide(2),
+    "masked": lambda x: torch.where(x > 0.5, x, 0.5),
+    "transformed": torch.func.grad(lambda y: torch.nn.functional.silu(y).sum()),
+    "in place": lambda x: x.clone().__setitem__(0, 1.0),
+}
+
+
+@pytest.mark.parametrize("real", [False, True], ids=["fake", "real"])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_arguments_reach_the_op_as_they_are(name: str, real: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def workload() -> Callable[[], Any]:
+        x = torch.rand(4, 4)
+        return lambda: NUMBERS[name](x)
+
+    seen = capture(workload, real=real)
+    monkeypatch.setattr(building, "composites_recorded", lambda *args, **options: contextlib.nullcontext())
+    assert replace(seen, composites=None) == capture(workload, real=real)

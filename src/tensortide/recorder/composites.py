@@ -4,6 +4,7 @@ A recorder sees the ops that kernels run: ``linear`` reaches it as ``t`` and ``a
 nothing not at all. While ``composites_recorded`` is open, every composite op of ``aten`` passes a handler first, which
 notes the call and goes on to what PyTorch does anyway. Handlers stand at a dispatch key that no tensor has, registered
 once per process, at the first capture. This thread includes the key while a step is recorded, except within kernels.
+Calls that PyTorch's Python methods leave out are in ``short_cuts.py``.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from tensortide.graph.model import OUTSIDE, TENSOR, Call, Op, Value
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.schema import schema_of
+from tensortide.recorder.short_cuts import short_cuts_seen
 from tensortide.recorder.torch_compat import (
     ABOVE_AUTOGRAD,
     DispatchKey,
     has_kernel,
     key_above_autograd,
+    key_excluded,
     key_included,
     keys_below,
     modes,
@@ -114,7 +117,7 @@ def composites_recorded(recorder: Recorder, tracker: Tracker, *, eager: bool) ->
     _recordings.append(found)
     recorder.listening = key_above_autograd
     try:
-        with key_included():
+        with key_included(), short_cuts_seen(found.record):
             yield found
     finally:
         recorder.listening = None
@@ -161,9 +164,23 @@ def _makes_tensors(func: Any) -> bool:
 
 def _handler(func: Any, below: Any) -> Callable[..., Any]:
     onwards = func.redispatch
+    tensors = [i for i, argument in enumerate(func._schema.arguments) if "Tensor" in str(argument.type)]
 
     def handle(keys: Any, *args: Any, **kwargs: Any) -> Any:
-        proceed = functools.partial(onwards, keys & below, *args, **kwargs)
+        if _NUMBERS.isdisjoint([type(args[i]) for i in tensors if i < len(args)]):
+            proceed = functools.partial(onwards, keys & below, *args, **kwargs)
+        else:
+            proceed = functools.partial(_from_the_top, func, *args, **kwargs)
         return _recordings[-1].record(func, proceed, args, kwargs) if _recordings else proceed()
 
     return handle
+
+
+_NUMBERS = frozenset((bool, int, float, complex))
+
+
+def _from_the_top(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call ``func``, which PyTorch made the handler call with a number in place of the tensor that it is: only a whole
+    call turns it back."""
+    with key_excluded():
+        return func(*args, **kwargs)

@@ -91,7 +91,7 @@ try:
         _get_current_dispatch_mode,
         _pop_mode_temporarily,
     )
-    from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
+    from torch.utils._python_dispatch import _disable_current_modes as without_modes
     from torch.utils.data.dataloader import _BaseDataLoaderIter as LoaderIterator
 except ImportError as error:
     raise lacking("tensortide", error) from error
@@ -140,6 +140,7 @@ __all__ = [
     "include_key",
     "includes_key",
     "key_above_autograd",
+    "key_excluded",
     "key_included",
     "keys_below",
     "lacking",
@@ -293,6 +294,26 @@ def operators_over_functions_passed() -> Iterator[None]:
         yield
     finally:
         kind.dispatch = dispatch
+
+
+@contextlib.contextmanager
+def key_excluded() -> Iterator[None]:
+    """Leave ``key_above_autograd`` out while active, if it is included."""
+    included = key_above_autograd is not None and includes_key(key_above_autograd)
+    if included:
+        include_key(key_above_autograd, False)
+    try:
+        yield
+    finally:
+        if included:
+            include_key(key_above_autograd, True)
+
+
+@contextlib.contextmanager
+def disable_current_modes() -> Iterator[None]:
+    """Run without any mode while active."""
+    with key_excluded(), without_modes():
+        yield
 
 
 @contextlib.contextmanager
