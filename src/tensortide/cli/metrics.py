@@ -23,6 +23,10 @@ def metrics(
         Literal["op", "module"] | None,
         option("--layers", "Add the layer table: a row for each op, or for each module without those inside it."),
     ] = None,
+    compat: Annotated[
+        Literal["deeplite"] | None,
+        option("--compat", "Add the figures of deeplite-profiler, and why they differ: of an inference forward."),
+    ] = None,
     long: Annotated[bool, option("--long", "Say what each metric is.")] = False,
     exclude: Annotated[tuple[str, ...], option("--exclude", "Leave a metric out. Repeatable.")] = (),
     output: Annotated[
@@ -39,9 +43,11 @@ def metrics(
     What a step does not have is listed with the reason. In Python, tensortide.Profiler computes them of a model too.
     """
     from tensortide.metrics import Profiler
+    from tensortide.metrics.compat.figures import figures, samples
     from tensortide.metrics.subject import StepSubject
     from tensortide.recorder import resolver
     from tensortide.reports.sections import Step
+    from tensortide.reports.sections.deeplite import of_figures
     from tensortide.reports.sections.layers import of_layers
     from tensortide.reports.sections.metrics import of_status
 
@@ -61,6 +67,8 @@ def metrics(
     sections = [of_status(profiler.status, exclude=exclude, long=long)]
     if layers is not None:
         sections.append(of_layers(profiler.layers(layers)))
+    if compat is not None:
+        sections.append(of_figures(figures(step.graph, batch=samples(step.graph))))
     made = Step(profiler.subject.captured().graph, step.durations).document(*sections)
     saved = [] if output is None else [profiler.save(output)]
     wrote = files.write(made, table="layers" if layers else "values")

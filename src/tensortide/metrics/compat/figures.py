@@ -94,6 +94,12 @@ def figures(
     return made
 
 
+def samples(graph: Graph) -> int:
+    """The batch size that the hyperparameters of a captured workload name; else 1."""
+    found = graph.meta.hyperparameters.get("batch", graph.meta.hyperparameters.get("batch_size"))
+    return found if isinstance(found, int) and found > 0 else 1
+
+
 def _failure(traced: NodeGraph, keywords: bool) -> str:
     """Why that tool computes nothing for this model; empty if it does."""
     if keywords:
