@@ -15,7 +15,7 @@ from torch import nn
 from tensortide import capture, save
 from tensortide.errors import CaptureError
 from tensortide.graph import OUTSIDE, Graph, load
-from tensortide.recorder import building
+from tensortide.recorder import building, composites
 from tensortide.recorder.torch_compat import includes_key, key_above_autograd
 from tests.recorder.workloads import ALL
 
@@ -89,6 +89,15 @@ def test_nothing_is_included_after_a_step_also_one_that_fails() -> None:
         capture(network(), torch.rand(2, 4, 8, 8), real=False)
     assert not includes_key(key_above_autograd)
     assert torch._ops._compute_keyset is keys_of
+
+
+def test_there_are_none_where_another_package_has_taken_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken(*args: object, **options: object) -> None:
+        raise RuntimeError("Tried to register multiple backend fallbacks for the same dispatch key DeferredInit")
+
+    monkeypatch.setattr(torch.library.Library, "fallback", taken)
+    monkeypatch.setattr(composites, "_handled", composites._handled.__wrapped__)
+    assert capture(network(), torch.rand(2, 3, 8, 8)).composites is None
 
 
 @pytest.mark.slow

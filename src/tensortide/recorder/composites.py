@@ -133,13 +133,16 @@ _LIBRARIES: list[torch.library.Library] = []
 
 @functools.cache
 def _handled() -> bool:
-    """Register the handlers. Returns False if this PyTorch takes none."""
+    """Register the handlers. Returns False if this PyTorch takes none there, or another package's are there."""
     if key_above_autograd is None:
         return False
     others, own = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
     _LIBRARIES.extend((others, own))
     below = keys_below(key_above_autograd)
-    others.fallback(torch.library.fallthrough_kernel, ABOVE_AUTOGRAD)
+    try:
+        others.fallback(torch.library.fallthrough_kernel, ABOVE_AUTOGRAD)
+    except RuntimeError:  # another package has taken the key
+        return False
     for name in op_names():
         if name.startswith("aten::") and has_kernel(name, DispatchKey.CompositeImplicitAutograd):
             func = _overload(name)
