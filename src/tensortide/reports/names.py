@@ -10,12 +10,12 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tensortide.graph.effects import only_allocates
-from tensortide.graph.model import OUTSIDE, UNKNOWN_DEVICE, Graph, Op, Tensor, describe
+from tensortide.graph.model import UNKNOWN_DEVICE, Graph, Op, Tensor, describe
 from tensortide.graph.roles import looks
 from tensortide.reports.blocks import Column
 from tensortide.reports.pictures import Series
 from tensortide.reports.render.values import short, tidy
-from tensortide.timelines.resident import home_of
+from tensortide.timelines.resident import storage_homes
 
 if TYPE_CHECKING:
     from tensortide.timelines import Idleness, Life
@@ -55,17 +55,6 @@ def widest_tensors(graph: Graph) -> dict[int, str]:
         if known is None or tensor.region_bytes > known.region_bytes:
             widest[tensor.storage] = tensor
     return {storage: describe(tensor) for storage, tensor in widest.items()}
-
-
-def storage_homes(graph: Graph) -> list[int]:
-    """Module of each storage: that of the parameter it belongs to by name, else that of the op that allocated it."""
-    known = {module.path: i for i, module in enumerate(graph.modules)}
-    homes = []
-    for storage in graph.storages:
-        home = home_of(storage.name, known) if storage.role.row.of_module else OUTSIDE
-        born = OUTSIDE if storage.birth is None else graph.ops[storage.birth].module
-        homes.append(born if home == OUTSIDE else home)
-    return homes
 
 
 def pattern(path: str) -> str:

@@ -59,3 +59,14 @@ def home_of(name: str, known: Mapping[str, int]) -> int:
         if prefix in known:
             return known[prefix]
     return OUTSIDE
+
+
+def storage_homes(graph: Graph) -> list[int]:
+    """Module of each storage: that of the parameter it belongs to by name, else that of the op that allocated it."""
+    known = {module.path: i for i, module in enumerate(graph.modules)}
+    homes = []
+    for storage in graph.storages:
+        home = home_of(storage.name, known) if storage.role.row.of_module else OUTSIDE
+        born = OUTSIDE if storage.birth is None else graph.ops[storage.birth].module
+        homes.append(born if home == OUTSIDE else home)
+    return homes

@@ -11,11 +11,12 @@ from tensortide.cost import PHASES
 from tensortide.memory import EXACT, allocator, reserve
 from tensortide.memory.lifetimes import lifetimes
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Section, Table
-from tensortide.reports.names import pattern, role_series, shared, source_place, storage_homes, widest_tensors
+from tensortide.reports.names import pattern, role_series, shared, source_place, widest_tensors
 from tensortide.reports.pictures import Curve, Mark, Stretch
 from tensortide.reports.sections import Step, modules, ops
 from tensortide.reports.sections.assumed import brief
 from tensortide.timelines import Resident, StorageTimeline
+from tensortide.timelines.resident import storage_homes
 from tensortide.units import format_bytes, format_percent
 
 __all__ = ["ORDER", "document", "facts", "of_step", "phase_peaks", "section"]

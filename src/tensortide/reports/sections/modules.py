@@ -13,10 +13,10 @@ from tensortide.cost import Count, ModuleTotal, Total
 from tensortide.cost.totals import parent_path
 from tensortide.graph.model import Graph, Phase, Role
 from tensortide.reports.blocks import Column, Section, Table, UnitName, Value
-from tensortide.reports.names import shared, storage_homes
+from tensortide.reports.names import shared
 from tensortide.reports.sections import Step
 from tensortide.timelines import ModuleMemory, StorageTimeline, by_module
-from tensortide.timelines.resident import home_of
+from tensortide.timelines.resident import home_of, storage_homes
 
 __all__ = ["ALIKE", "ORDER", "ModuleRow", "by_memory", "fold_modules", "module_rows", "of_step"]
 

@@ -1,0 +1,51 @@
+"""Memory of two steps over one axis: time where both are timed, else the share of the step."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tensortide.metrics.differences.side import Side
+
+POINTS = 480
+"""Most entries of the curves."""
+
+
+class Curves(msgspec.Struct, frozen=True):
+    """Bytes resident in both steps. Entry ``i`` is the most from ``x[i]`` to ``x[i + 1]``, so the peaks are exact.
+
+    ``x`` is in ns; in ``op`` it numbers the ops of the first step, and the second is stretched to its length.
+    """
+
+    unit: Literal["ns", "op"]
+    x: tuple[int, ...]
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+
+
+def curves(a: Side, b: Side) -> Curves | None:
+    """Align the memory of two steps; None if one has no ops."""
+    if not len(a.graph) or not len(b.graph):
+        return None
+    timed = all(side.durations is not None and sum(side.durations.ns) for side in (a, b))
+    ends = [_ends(side) if timed else np.linspace(0, len(a.graph), len(side.graph) + 1)[1:] for side in (a, b)]
+    whole = int(max(ends[0][-1], ends[1][-1]))
+    edges = np.unique(np.linspace(0, whole, min(POINTS, whole) + 1).astype(np.int64))
+    series = [_highest(side.memory.resident, one, edges) for side, one in zip((a, b), ends, strict=True)]
+    return Curves("ns" if timed else "op", tuple(edges.tolist()), *series)
+
+
+def _ends(side: Side) -> NDArray[np.float64]:
+    assert side.durations is not None
+    return np.cumsum(np.array(side.durations.ns, np.float64))
+
+
+def _highest(resident: NDArray[np.int64], ends: NDArray[np.float64], edges: NDArray[np.int64]) -> tuple[int, ...]:
+    """Return the most bytes of the ops that run between two edges; 0 after the last op has ended."""
+    starts = np.concatenate([[0.0], ends[:-1]])
+    first = np.searchsorted(ends, edges[:-1], "right")
+    last = np.searchsorted(starts, edges[1:], "left")
+    return tuple(int(resident[i:j].max()) if i < j else 0 for i, j in zip(first.tolist(), last.tolist(), strict=True))
