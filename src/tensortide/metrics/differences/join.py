@@ -60,6 +60,11 @@ class Pair(msgspec.Struct, frozen=True, eq=False):
         return node.path
 
     @property
+    def label(self) -> str:
+        """The path, for a reader."""
+        return self.path or "(root)"
+
+    @property
     def name(self) -> str:
         """The last part of the path; both where they differ."""
         names = [node.name for node in (self.a, self.b) if node is not None]

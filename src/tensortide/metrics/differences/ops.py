@@ -101,6 +101,15 @@ class _Run(NamedTuple):
     bytes: int
 
 
+LISTED = 4
+"""Tensors that a signature names on each side of its arrow."""
+
+
+def _signature(tensors: Sequence[str]) -> str:
+    more = len(tensors) - LISTED
+    return ", ".join(tensors[:LISTED]) + (f", and {more} more" if more > 0 else "")
+
+
 def changed_ops(a: Side, b: Side, root: Pair) -> tuple[OpChange, ...]:
     """Align the ops of matched modules, phase by phase, and list those that differ; of those of one module, name and
     signature there is one row."""
@@ -110,7 +119,7 @@ def changed_ops(a: Side, b: Side, root: Pair) -> tuple[OpChange, ...]:
             continue
         runs = _runs(a, pair.a), _runs(b, pair.b)
         if runs[0] != runs[1]:
-            seen.update(OpChange(pair.path, *change) for change in _changes(*runs))
+            seen.update(OpChange(pair.label, *change) for change in _changes(*runs))
     found = [
         msgspec.structs.replace(one, flops=one.flops * count, bytes=one.bytes * count, count=count)
         for one, count in seen.items()
@@ -122,9 +131,10 @@ def _runs(side: Side, node: Node) -> list[_Run]:
     graph, found = side.graph, []
     for index in sorted(side.ops_of.get(node.path, ()), key=lambda i: PHASES.index(side.phases[i])):
         op, cost = graph.ops[index], side.count.costs[index].cost
-        left, right = (", ".join(describe(graph.tensors[t]) for t in some) for some in (op.inputs, op.outputs))
+        left, right = (_signature([describe(graph.tensors[t]) for t in some]) for some in (op.inputs, op.outputs))
+        text = f"{left} -> {right}".strip()
         flops, moved = (0, 0) if cost is None else (int(cost.flops), int(cost.bytes))
-        found.append(_Run(shown(graph.calls[op.call].op), side.phases[index], f"{left} -> {right}".strip(), flops, moved))
+        found.append(_Run(shown(graph.calls[op.call].op), side.phases[index], text, flops, moved))
     return found
 
 
@@ -136,7 +146,7 @@ def _changes(a: Sequence[_Run], b: Sequence[_Run]) -> Iterator[tuple[str, str, s
         for other in b[from_:to]:
             yield other.name, other.phase, "added", "", other.shapes, other.flops, other.bytes
         for one, other in zip(a[stop : stop + 1], b[to : to + 1], strict=False):
-            if one.shapes != other.shapes:
+            if one != other:
                 flops, moved = other.flops - one.flops, other.bytes - one.bytes
                 yield one.name, one.phase, "resized", one.shapes, other.shapes, flops, moved
 

@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from tensortide.cost import Count, ModuleTotal, Resolver, Total, count
+from tensortide.cost import Count, ModuleTotal, Resolver, Total
 from tensortide.cost.count import RECOMPUTE
 from tensortide.graph.model import Graph, Op, Phase, Role, describe
 from tensortide.graph.roles import WORKSPACE
-from tensortide.timelines import StorageTimeline, timeline
+from tensortide.metrics.subject import StepSubject
+from tensortide.timelines import StorageTimeline
 from tensortide.timelines.resident import home_of, storage_homes
 from tensortide.timing import Durations
 
@@ -64,6 +65,11 @@ class Node(msgspec.Struct, frozen=True, eq=False):
         """The last part of the path."""
         return self.path.rpartition(".")[2] or "(root)"
 
+    @property
+    def label(self) -> str:
+        """The path, for a reader."""
+        return self.path or "(root)"
+
     def walk(self) -> Iterator[Node]:
         """Yield this module and all inside it, parents first."""
         yield self
@@ -90,17 +96,21 @@ class Side:
     graph: Graph
     durations: Durations | None = None
     resolver: Resolver | None = None
-    strict: bool = False
 
     @cached_property
+    def subject(self) -> StepSubject:
+        """The step as metrics take it."""
+        return StepSubject(self.graph, times=self.durations, name=self.name, resolver=self.resolver)
+
+    @property
     def count(self) -> Count:
         """FLOPs and bytes of each op."""
-        return count(self.graph, strict=self.strict, resolver=self.resolver)
+        return self.subject.captured().count
 
-    @cached_property
+    @property
     def memory(self) -> StorageTimeline:
-        """Memory as the framework released it, over time where durations are known."""
-        return timeline(self.graph, durations_ns=None if self.durations is None else self.durations.ns)
+        """Memory as the framework released it."""
+        return self.subject.captured().memory
 
     @property
     def peak_op(self) -> int:

@@ -1,0 +1,162 @@
+"""``tensortide.compare``: several steps, one of them the reference, in metrics and where they differ."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+from tensortide.cost import Resolver, count
+from tensortide.errors import MetricError
+from tensortide.graph import Graph, unrolled
+from tensortide.importers.imported import Imported
+from tensortide.metrics.comparison import Comparison, compare_statuses
+from tensortide.metrics.differences.limits import Exceeded, Limit, exceeded, parse_limit
+from tensortide.metrics.differences.side import Side
+from tensortide.metrics.differences.step import StepDifference
+from tensortide.metrics.profiler import Profiler
+from tensortide.metrics.registry import default_registry
+from tensortide.metrics.status import SUFFIX, Status, load_status
+from tensortide.shown import Shown
+from tensortide.timelines import StorageTimeline
+from tensortide.timing import Durations
+
+Comparable: TypeAlias = "Graph | Imported | StorageTimeline | Side | Profiler | Status | str | os.PathLike[str]"
+"""A step: recorded, opened, played or to be opened; or metrics alone, computed before."""
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """One step of a comparison: its letter, its metrics, and the step itself unless only metrics are known."""
+
+    letter: str
+    status: Status
+    side: Side | None
+
+    @property
+    def name(self) -> str:
+        """Its name, for people."""
+        return self.status.name
+
+
+@dataclass(frozen=True, repr=False)
+class Compared(Shown):
+    """Steps beside each other. ``top`` and ``depth`` are the rows and levels of modules that text shows."""
+
+    SECTION = "comparison"
+
+    entrants: tuple[Entrant, ...]
+    reference: int = 0
+    limits: tuple[Limit, ...] = ()
+    top: int = 15
+    depth: int = 3
+
+    @property
+    def base(self) -> Entrant:
+        """The reference."""
+        return self.entrants[self.reference]
+
+    @property
+    def others(self) -> tuple[Entrant, ...]:
+        """All but the reference."""
+        return tuple(one for place, one in enumerate(self.entrants) if place != self.reference)
+
+    @cached_property
+    def metrics(self) -> Comparison:
+        """Every metric of the reference and of the others."""
+        return compare_statuses([one.status for one in self.entrants], reference=self.reference)
+
+    @cached_property
+    def steps(self) -> tuple[StepDifference | None, ...]:
+        """For each other the difference of its step from that of the reference; None where only metrics are known."""
+        base = self.base
+        return tuple(
+            None
+            if base.side is None or other.side is None
+            else StepDifference(base.side, other.side, (base.letter, other.letter))
+            for other in self.others
+        )
+
+    @cached_property
+    def exceeded(self) -> tuple[Exceeded, ...]:
+        """The limits that are exceeded."""
+        return tuple(exceeded(self.limits, self.metrics))
+
+
+def compare(
+    *steps: Comparable,
+    names: Sequence[str] = (),
+    reference: int = 0,
+    thresholds: Sequence[str] = (),
+    resolver: Resolver | None = None,
+    strict: bool = False,
+    top: int = 15,
+    depth: int = 3,
+) -> Compared:
+    """Compare steps: what changed, where, and what it costs; the result shows itself.
+
+    >>> found = tensortide.compare("before.tide", "after.tide", thresholds=["peak=+2%"])  # doctest: +SKIP
+    >>> found.exceeded, found.steps[0].root.difference.flops  # doctest: +SKIP
+
+    Args:
+        steps: two or more of: a Graph, what ``tensortide.open`` returns, the Timeline of a step, the text or path of a
+            target, a Profiler, or a saved status (metrics alone, without a place for differences).
+        names: of the steps (default: those of their workloads).
+        reference: the place, from 0, of the one that the others are compared with.
+        thresholds: limits such as ``peak=+2%`` or ``time=+5ms``; ``exceeded`` lists those that do not hold.
+        resolver: asked for the cost of ops that have no rule; see ``tensortide.cost.count``.
+        strict: an op without a cost rule is an error (UnknownCost).
+        top: rows that text shows of each list.
+        depth: levels of modules that text shows.
+
+    Raises MetricError for fewer than two steps, and for a threshold that is none.
+    """
+    registry = default_registry()
+    limits = tuple(parse_limit(text, {name: registry[name].metric.unit for name in registry}) for text in thresholds)
+    if len(steps) < 2:
+        raise MetricError("a comparison takes at least two steps")
+    entrants = []
+    for place, step in enumerate(steps):
+        name = names[place] if place < len(names) else ""
+        entrants.append(_entrant(chr(ord("A") + place), step, name, resolver))
+        if strict and (side := entrants[-1].side) is not None:
+            count(side.graph, strict=True, resolver=resolver)
+    found = Compared(tuple(entrants), reference, limits, top, depth)
+    assert found.metrics
+    return found
+
+
+def _entrant(letter: str, step: Comparable, name: str, resolver: Resolver | None) -> Entrant:
+    if isinstance(step, str | os.PathLike):
+        name, step = name or os.fspath(step), _opened(step)
+    if isinstance(step, Profiler):
+        step = step.status
+    if isinstance(step, Status):
+        return Entrant(letter, step, None)
+    side = step if isinstance(step, Side) else _side(step, name, resolver)
+    profiler = Profiler(side.subject, name=name or side.name)
+    profiler.compute_all()
+    return Entrant(letter, profiler.status, side)
+
+
+def _opened(target: str | os.PathLike[str]) -> Imported | Status:
+    if os.fspath(target).endswith(SUFFIX):
+        return load_status(target)
+    from tensortide.importers.door import open
+
+    return open(target)
+
+
+def _side(step: Graph | Imported | StorageTimeline, name: str, resolver: Resolver | None) -> Side:
+    """Make a side of a recorded step, with its times where it has them."""
+    durations = None
+    if isinstance(step, Imported):
+        step, durations = step.graph, step.durations
+    elif isinstance(step, StorageTimeline):
+        played = step
+        step = played.graph
+        if played.durations_ns is not None:
+            durations = Durations(played.durations_ns, "the Timeline", "recorded")
+    return Side(name or step.meta.workload, unrolled(step), durations, resolver)

@@ -1,0 +1,93 @@
+"""Limits on how much a metric may change: ``peak=+2%``, ``flops=+1G``, ``time=+5ms``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from tensortide.errors import MetricError
+from tensortide.metrics.comparison import Comparison, Pair
+from tensortide.metrics.metric import Unit
+from tensortide.metrics.registry import nearest
+from tensortide.units import parse_bytes
+
+SHORT = {"peak": "step_peak", "time": "step_time", "parameters": "total_params", "saved": "saved_activations"}
+"""Short names of metrics."""
+_TEXT = re.compile(r"\s*(?P<name>\w+)\s*=\s*(?P<sign>[+-]?)\s*(?P<amount>[0-9][0-9_.]*)\s*(?P<unit>%|[A-Za-z]*)\s*")
+_NS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+_PREFIXES = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """The most that a metric may change for the worse: a ``share`` of the reference, or an ``amount`` in its unit.
+
+    ``+2%`` of a metric of which less is better is that it may grow by 2 %; ``-2%``, that it must shrink by 2 %. Where
+    more is better, ``-2%`` is what it may lose, and ``+2%`` what it must gain.
+    """
+
+    text: str
+    metric: str
+    share: float | None = None
+    amount: float | None = None
+
+    def allowed(self, reference: float) -> float:
+        """Return the value at which the limit is reached."""
+        return reference + (self.share * abs(reference) if self.share is not None else self.amount or 0.0)
+
+
+class Exceeded(NamedTuple):
+    """A limit that the other number ``other`` exceeds: the pair of values, and the value that was allowed."""
+
+    limit: Limit
+    other: int
+    pair: Pair
+    allowed: float
+
+
+def parse_limit(text: str, units: dict[str, Unit]) -> Limit:
+    """Read ``NAME=+2%`` or ``NAME=+100MiB``; ``units`` are those of all metrics by name.
+
+    Raises MetricError for a metric that there is not, and for an amount without a sign or in another unit.
+    """
+    match = _TEXT.fullmatch(text)
+    if match is None or not match["sign"]:
+        raise MetricError(f"a threshold is NAME=+2% or NAME=+100MiB, with a sign, not {text!r}")
+    name = SHORT.get(match["name"], match["name"])
+    if name not in units:
+        raise MetricError(f"there is no metric {match['name']!r}{nearest(name, [*SHORT, *units])}")
+    sign = -1 if match["sign"] == "-" else 1
+    try:
+        if match["unit"] == "%":
+            return Limit(text.strip(), name, share=sign * float(match["amount"]) / 100)
+        return Limit(text.strip(), name, amount=sign * _amount(match["amount"], match["unit"], units[name]))
+    except (ValueError, KeyError):
+        raise MetricError(f"{text!r}: {name} is in {units[name]}; {match['unit'] or 'a plain number'} is not") from None
+
+
+def _amount(number: str, unit: str, of: Unit) -> float:
+    if of == "bytes":
+        return parse_bytes(number + unit)
+    if of == "ns":
+        return float(number) * _NS[unit]
+    letters = unit.lower()
+    for name in ("flops", "flop", "macs", "mac"):
+        letters = letters.removesuffix(name)
+    return float(number) * _PREFIXES[letters]
+
+
+def exceeded(limits: Iterable[Limit], found: Comparison) -> list[Exceeded]:
+    """List the limits that some other exceeds. Raises MetricError where a side has no such value."""
+    result = []
+    for limit in limits:
+        for number in range(len(found.others)):
+            pair = found.pair(limit.metric, number)
+            if pair.numbers is None:
+                raise MetricError(f"--threshold {limit.text}: {pair.words}")
+            reference, value = pair.numbers
+            allowed = limit.allowed(reference)
+            if value < allowed if pair.metric.direction == "higher" else value > allowed:
+                result.append(Exceeded(limit, number, pair, allowed))
+    return result

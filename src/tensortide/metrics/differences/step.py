@@ -1,0 +1,124 @@
+"""The difference of two steps: where it is, from the modules down to tensors at the peak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+
+from tensortide.metrics.differences.curves import Curves, curves
+from tensortide.metrics.differences.join import Pair, join
+from tensortide.metrics.differences.ops import Group, OpChange, by_kind, by_phase, changed_ops
+from tensortide.metrics.differences.peak import PeakTensor, peak_tensors
+from tensortide.metrics.differences.side import WHOLE, Side
+from tensortide.units import format_percent
+
+JOINED = 0.4
+"""Least share of the FLOPs of both steps in matched modules, on average, for the models to be of one structure."""
+
+
+class Matching(msgspec.Struct, frozen=True):
+    """Modules of two steps by how they match, and the share of each step's FLOPs that is in matched ones."""
+
+    same: int
+    renamed: tuple[tuple[str, str], ...]
+    changed: int
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    shares: tuple[float, float]
+    letters: tuple[str, str] = ("A", "B")
+
+    @property
+    def joined(self) -> bool:
+        """True if much of both steps is in modules that match."""
+        return sum(self.shares) / 2 >= JOINED
+
+    def __str__(self) -> str:
+        one, other = self.letters
+        found = f"{self.same + self.changed + len(self.renamed)} modules match"
+        parts = [f"{self.changed} of them changed"] if self.changed else []
+        parts += [f"{len(self.renamed)} under another name ({_several(map(' → '.join, self.renamed))})"] * bool(self.renamed)
+        parts += [f"{len(self.removed)} only in {one} ({_several(self.removed)})"] * bool(self.removed)
+        parts += [f"{len(self.added)} only in {other} ({_several(self.added)})"] * bool(self.added)
+        text = "; ".join([found, *parts])
+        if self.joined:
+            return f"{text}."
+        a, b = map(format_percent, self.shares)
+        return f"The models hardly match, with {a} of {one}'s FLOPs and {b} of {other}'s in modules that both have. {text}."
+
+
+def _several(names: object) -> str:
+    """List the first names, and say how many more there are."""
+    listed = [*names]  # type: ignore[call-overload]
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
+
+
+@dataclass(frozen=True, eq=False)
+class StepDifference:
+    """Two steps beside each other, ``a`` the reference. Each part is computed when it is asked for."""
+
+    a: Side
+    b: Side
+    letters: tuple[str, str] = ("A", "B")
+
+    @cached_property
+    def root(self) -> Pair:
+        """All modules of both, joined; the root is the step as a whole."""
+        return join(self.a, self.b)
+
+    @cached_property
+    def kinds(self) -> tuple[Group, ...]:
+        """The ops of each name."""
+        return by_kind(self.a, self.b)
+
+    @cached_property
+    def phases(self) -> tuple[Group, ...]:
+        """The phases, recomputation apart."""
+        return by_phase(self.a, self.b)
+
+    @cached_property
+    def ops(self) -> tuple[OpChange, ...]:
+        """The ops of matched modules that differ."""
+        return changed_ops(self.a, self.b, self.root)
+
+    @cached_property
+    def peak(self) -> tuple[PeakTensor, ...]:
+        """The tensors at both peaks."""
+        return peak_tensors(self.a, self.b, self.root)
+
+    @cached_property
+    def curves(self) -> Curves | None:
+        """Memory over both steps."""
+        return curves(self.a, self.b)
+
+    @property
+    def timed(self) -> bool:
+        """True if the times of both are known."""
+        return self.a.durations is not None and self.b.durations is not None
+
+    @cached_property
+    def matching(self) -> Matching:
+        """The modules that match, and those that do not; of an added or removed tree only the top."""
+        pairs = [pair for pair in self.root.walk() if pair.path != WHOLE]
+        both = [pair for pair in pairs if pair.a is not None and pair.b is not None]
+        renamed = [(pair.a.label, pair.b.label) for pair in both if pair.a and pair.b and pair.kind == "renamed"]
+        inner = {child for pair in pairs for child in pair.children if child.kind == pair.kind}
+        alone = [pair for pair in pairs if pair not in inner]
+        shares = (
+            _share(sum(pair.own[0].flops for pair in both), self.root.whole[0].flops),
+            _share(sum(pair.own[1].flops for pair in both), self.root.whole[1].flops),
+        )
+        return Matching(
+            sum(pair.kind == "same" for pair in both),
+            tuple(renamed),
+            sum(pair.kind == "changed" for pair in both),
+            tuple(pair.label for pair in alone if pair.kind == "added"),
+            tuple(pair.label for pair in alone if pair.kind == "removed"),
+            shares,
+            self.letters,
+        )
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 1.0
