@@ -23,7 +23,7 @@ __all__ = ["main"]
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line. Exits 0 on success, 1 on a tensortide error, 2 on wrong usage, 130 on Ctrl-C,
-    128 + n on signal n.
+    128 + n on signal n. A verb whose 1 is an answer, such as a threshold that is exceeded, exits 2 on an error.
 
     An error is a text on standard error, and with ``--json`` also an object on standard output.
     """
@@ -45,20 +45,20 @@ def main(arguments: list[str] | None = None) -> None:
     except CycloptsError as error:
         exit_(2, "UsageError", usage(error))
     except TensortideError as error:
-        exit_(1, type(error).__name__, str(error))
+        exit_(_error_status(typed), type(error).__name__, str(error))
     except KeyboardInterrupt as error:
         number = error.args[0] if error.args and isinstance(error.args[0], int) else signal.SIGINT
         name = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
         exit_(128 + number, "Interrupted", f"interrupted{name}", before="")
     except OSError as error:
         if error.filename is not None:
-            exit_(1, "OSError", f"{error.filename}: {error.strerror}")
+            exit_(_error_status(typed), "OSError", f"{error.filename}: {error.strerror}")
         if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
             raise
         # discard what is buffered, so that flushing it at exit does not fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.ENOSPC:
-            _exit(1, "OSError", "cannot write to standard output: the disk is full.")
+            _exit(_error_status(typed), "OSError", "cannot write to standard output: the disk is full.")
         raise SystemExit(0) from None
 
 
@@ -92,6 +92,12 @@ def wants_json(arguments: Sequence[str]) -> bool:
         (True, False)
     """
     return "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
+
+
+def _error_status(arguments: Sequence[str]) -> int:
+    from tensortide.cli.app import error_status
+
+    return error_status(arguments)
 
 
 def _exit(code: int, kind: str, text: str, *, before: str = "error: ", as_json: bool = False) -> NoReturn:

@@ -12,14 +12,18 @@ import tensortide
 
 
 class Verb(NamedTuple):
-    """A verb: ``module:name`` of its function or App, and the line that it has in ``tensortide --help``."""
+    """A verb: ``module:name`` of its function or App, and the line that it has in ``tensortide --help``.
+
+    ``error_status`` is the exit status of its errors: 2 where 1 is an answer.
+    """
 
     place: str
     summary: str
+    error_status: int = 1
 
 
-def _verb(name: str, summary: str) -> Verb:
-    return Verb(f"tensortide.cli.{name}", summary)
+def _verb(name: str, summary: str, error_status: int = 1) -> Verb:
+    return Verb(f"tensortide.cli.{name}", summary, error_status)
 
 
 VERBS: dict[str, dict[str, Verb]] = {
@@ -36,6 +40,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "plan": _verb("plan:plan", "Plan the order of ops that needs the least memory, proved."),
     },
     "Compare": {
+        "compare": _verb("compare:compare", "Steps beside each other: what differs, where, and whether it may.", 2),
         "formulas": _verb("formulas:formulas", "Costs as formulas in hyperparameters: sweep, solve, project."),
     },
     "Research": {
@@ -87,6 +92,11 @@ def application(arguments: Sequence[str]) -> App:
             else:
                 app.command(found, name=name, group=group, sort_key=place)
     return app
+
+
+def error_status(arguments: Sequence[str]) -> int:
+    """Return the exit status of an error of the verb with which ``arguments`` begin."""
+    return next((verbs[name].error_status for verbs in VERBS.values() for name in arguments[:1] if name in verbs), 1)
 
 
 def _imported(verb: Verb) -> Any:

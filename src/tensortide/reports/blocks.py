@@ -109,6 +109,9 @@ class Table(Block, frozen=True, kw_only=True):
     With ``depth`` it is a tree: rows are nested, in depth-first order, and text shows those down to ``to_depth``. The
     page also draws it as nested bars: their lengths are the columns ``areas``, of which one is shown at a time, their
     colours the texts of the column ``kind``.
+
+    A row under the pointer on the page highlights its partners: the rows of other tables that have its value in the
+    column called ``linked``, which is theirs too. A table ``beside`` stands right of the one before it.
     """
 
     columns: tuple[Column, ...]
@@ -122,6 +125,8 @@ class Table(Block, frozen=True, kw_only=True):
     to_depth: int = 3
     areas: Strings = ()
     kind: str = ""
+    linked: str = ""
+    beside: bool = False
 
     def __post_init__(self) -> None:
         if len({len(column.values) for column in self.columns}) > 1:
@@ -162,12 +167,16 @@ AnyBlock: TypeAlias = Facts | Table | Curve | Scatter | Spans | Note
 
 
 class Section(Data, frozen=True):
-    """Blocks of one capability. Keys of its blocks are unique, and so are those of its facts."""
+    """Blocks of one capability. Keys of its blocks are unique, and so are those of its facts.
+
+    Markdown closes a section that is ``folded`` behind its title.
+    """
 
     key: str
     title: str
     about: str = ""
     blocks: tuple[AnyBlock, ...] = ()
+    folded: bool = False
 
     def __post_init__(self) -> None:
         facts = [fact.key for block in self.blocks if isinstance(block, Facts) for fact in block.rows]

@@ -123,9 +123,8 @@ def compare(
         entrants.append(_entrant(chr(ord("A") + place), step, name, resolver))
         if strict and (side := entrants[-1].side) is not None:
             count(side.graph, strict=True, resolver=resolver)
-    found = Compared(tuple(entrants), reference, limits, top, depth)
-    assert found.metrics
-    return found
+    compare_statuses([one.status for one in entrants], reference=reference)  # an error for no such reference
+    return Compared(tuple(entrants), reference, limits, top, depth)
 
 
 def _entrant(letter: str, step: Comparable, name: str, resolver: Resolver | None) -> Entrant:
@@ -152,11 +151,9 @@ def _opened(target: str | os.PathLike[str]) -> Imported | Status:
 def _side(step: Graph | Imported | StorageTimeline, name: str, resolver: Resolver | None) -> Side:
     """Make a side of a recorded step, with its times where it has them."""
     durations = None
+    graph = step if isinstance(step, Graph) else step.graph
     if isinstance(step, Imported):
-        step, durations = step.graph, step.durations
-    elif isinstance(step, StorageTimeline):
-        played = step
-        step = played.graph
-        if played.durations_ns is not None:
-            durations = Durations(played.durations_ns, "the Timeline", "recorded")
-    return Side(name or step.meta.workload, unrolled(step), durations, resolver)
+        durations = step.durations
+    elif isinstance(step, StorageTimeline) and step.durations_ns is not None:
+        durations = Durations(step.durations_ns, "the Timeline", "recorded")
+    return Side(name or graph.meta.workload, unrolled(graph), durations, resolver)

@@ -31,6 +31,7 @@ class _Figure(NamedTuple):
     text: Callable[[float], str]
 
     def of(self, pair: Pair) -> tuple[int, int]:
+        """Return it on both sides."""
         return getattr(pair.whole[0], self.key), getattr(pair.whole[1], self.key)
 
 
@@ -63,7 +64,9 @@ def _equal(found: StepDifference) -> str:
         text = f"The totals are equal, of {ops:,} ops each, and the modules are not"
     if renamed:
         (a, b), more = renamed[0], len(renamed) - 1
-        text += f"; {len(renamed)} module{'s have' if more else ' has'} another name ({a} → {b}{', ...' if more else ''})"
+        text += (
+            f"; {len(renamed)} module{'s have' if more else ' has'} another name ({a} → {b}{', ...' if more else ''})"
+        )
     return f"{text}."
 
 
@@ -161,7 +164,7 @@ def _whole(root: Pair, parts: Sequence[Pair], of: Values) -> bool:
     """True if ``parts`` are several, and nearly all that ``root`` was: it changed as a whole."""
     alone = root.kind in ("added", "removed")
     most = sum(of(pair)[0] for pair in parts) > 0.9 * of(root)[0] > 0
-    return alone or (len(parts) > 1 and most)
+    return alone or bool(len(parts) > 1 and most)
 
 
 def _sum(pairs: Sequence[Pair], of: Values) -> int:
@@ -219,8 +222,8 @@ def _alike(root: Pair, figure: _Figure) -> bool:
     if not a or not b:
         return False
     own = [(getattr(pair.own[0], figure.key), getattr(pair.own[1], figure.key)) for pair in root.walk()]
-    close = [x for x, y in own if x and abs(y / x - b / a) <= ALIKE * abs(b / a - 1)]
-    return sum(close) >= 0.9 * a
+    close = sum(x for x, y in own if x and abs(y / x - b / a) <= ALIKE * abs(b / a - 1))
+    return bool(close >= 0.9 * a)
 
 
 # -- figures ----------------------------------------------------------------------------------------
@@ -246,7 +249,13 @@ def percent_text(before: int, after: int) -> str:
     if not before:
         return ""
     ratio = after / before
-    return f"{ratio:.1f}x" if ratio >= 3 else f"{100 * (ratio - 1):+.2g} %" if abs(ratio - 1) < 0.01 else f"{100 * (ratio - 1):+.1f} %"
+    return (
+        f"{ratio:.1f}x"
+        if ratio >= 3
+        else f"{100 * (ratio - 1):+.2g} %"
+        if abs(ratio - 1) < 0.01
+        else f"{100 * (ratio - 1):+.1f} %"
+    )
 
 
 def _changed(values: tuple[int, int]) -> bool:
@@ -271,17 +280,22 @@ def _at_peak(found: StepDifference) -> str:
     sums: Counter[str] = Counter()
     for tensor in found.peak:
         sums[tensor.held.role] += tensor.difference
+    held = [WORDS.get(role, f"{role}s") for role in PERSISTENT if sums[role]]
     persistent = sum(sums.pop(role, 0) for role in PERSISTENT)
     parts = [(WORDS.get(role, f"{role}s"), role, value) for role, value in sums.items() if value]
-    parts += [("parameters with their gradients and optimizer state", "", persistent)] * bool(persistent)
+    parts += [(" and ".join(held), "", persistent)] * bool(persistent)
     parts.sort(key=lambda part: -abs(part[2]))
     large = [part for part in parts if abs(part[2]) >= 0.1 * abs(whole)][:NAMED]
     places = [_in_module(found, role) if found.matching.joined else "" for _, role, _ in large]
     places = ["" if place in places[:n] else place for n, place in enumerate(places)]
     words = [f"{_signed(n, format_bytes)} {name}{at}" for (name, _, n), at in zip(large, places, strict=True)]
     moved = found.a.phases[found.a.peak_op : found.a.peak_op + 1], found.b.phases[found.b.peak_op : found.b.peak_op + 1]
-    text = f"Peak {_signed(whole, format_bytes)}: {', '.join(words)}" if words else f"Peak {_signed(whole, format_bytes)}"
-    return text + (f"; it moves from {moved[0][0]} to {moved[1][0]}" if moved[0] != moved[1] and all(moved) else "") + "."
+    text = (
+        f"Peak {_signed(whole, format_bytes)}: {', '.join(words)}" if words else f"Peak {_signed(whole, format_bytes)}"
+    )
+    return (
+        text + (f"; it moves from {moved[0][0]} to {moved[1][0]}" if moved[0] != moved[1] and all(moved) else "") + "."
+    )
 
 
 def _in_module(found: StepDifference, role: str) -> str:
@@ -335,5 +349,7 @@ def ops_without_rule(found: StepDifference) -> str:
     sides: tuple[Amounts, Amounts] = found.root.whole
     if not any(side.unknown for side in sides):
         return ""
-    counts = " and ".join(f"{side.unknown:,} of {side.ops:,} ops of {name}" for side, name in zip(sides, found.letters, strict=True))
+    counts = " and ".join(
+        f"{side.unknown:,} of {side.ops:,} ops of {name}" for side, name in zip(sides, found.letters, strict=True)
+    )
     return f"Costs are lower bounds: {counts} have no cost rule."

@@ -97,7 +97,7 @@ class _Join:
             if (core := self._wrapped(inner, outer)) is not None:
                 found = self.pair(inner, core) if outer is b else self.pair(core, inner)
                 others = [_alone(child, added=outer is b) for child in outer.children if child is not core]
-                return _pair(*((None, outer) if outer is b else (outer, None)), "", [found, *others])
+                return _outer(outer, [found, *others], added=outer is b)
         same = self._shape[a] == self._shape[b]
         kind: Kind = "changed" if not same else "same" if a.name == b.name else "renamed"
         return _pair(a, b, kind, [*self._children(a.children, b.children)])
@@ -184,7 +184,9 @@ class _Join:
             self._describe(side, child)
         graph, indexes = side.graph, side.ops_of.get(node.path, [])
         names = [graph.calls[graph.ops[i].call].op for i in indexes]
-        sizes = [tuple(describe(graph.tensors[t]) for t in (*graph.ops[i].inputs, *graph.ops[i].outputs)) for i in indexes]
+        sizes = [
+            tuple(describe(graph.tensors[t]) for t in (*graph.ops[i].inputs, *graph.ops[i].outputs)) for i in indexes
+        ]
         phases = [side.phases[i] for i in indexes]
         held = node.own.parameters, node.own.parameter_bytes
         children = node.children
@@ -208,13 +210,16 @@ def _kinship(one: str, other: str) -> float:
 
 def _alone(node: Node, *, added: bool) -> Pair:
     children = [_alone(child, added=added) for child in node.children]
-    return _pair(*((None, node) if added else (node, None)), "", children)
+    return _outer(node, children, added=added)
 
 
-def _pair(a: Node | None, b: Node | None, kind: Kind | Literal[""], children: Sequence[Pair]) -> Pair:
-    """Make a pair; what one side alone has is added or removed."""
+def _outer(node: Node, children: Sequence[Pair], *, added: bool) -> Pair:
+    """Make the pair of a module that one side alone has."""
+    return _pair(None, node, "added", children) if added else _pair(node, None, "removed", children)
+
+
+def _pair(a: Node | None, b: Node | None, kind: Kind, children: Sequence[Pair]) -> Pair:
     left, right = (node.own if node else NOTHING for node in (a, b))
     for child in children:
         left, right = left + child.whole[0], right + child.whole[1]
-    found: Kind = kind or ("added" if a is None else "removed")
-    return Pair(a, b, found, (left, right), tuple(children))
+    return Pair(a, b, kind, (left, right), tuple(children))

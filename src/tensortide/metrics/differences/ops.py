@@ -1,11 +1,11 @@
-"""Differences by op: kinds of op over the whole step, and the ops of matched modules beside each other; and by phase."""
+"""Differences by op: kinds of op over the whole step, phases, and the ops of matched modules beside each other."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from difflib import SequenceMatcher
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -33,6 +33,9 @@ class Group(msgspec.Struct, frozen=True):
         return self.b - self.a
 
 
+Change: TypeAlias = Literal["added", "removed", "resized"]
+
+
 class OpChange(msgspec.Struct, frozen=True):
     """Ops of one name in a matched module that only one side has, or that have other shapes there; of ``count`` alike
     ones the costs are summed. ``a`` and ``b`` are their signatures."""
@@ -40,7 +43,7 @@ class OpChange(msgspec.Struct, frozen=True):
     module: str
     op: str
     phase: str
-    kind: Literal["added", "removed", "resized"]
+    kind: Change
     a: str
     b: str
     flops: int
@@ -85,7 +88,9 @@ def _groups(a: Side, b: Side, name: Callable[[Side, int], str]) -> list[Group]:
         for index, ns in enumerate(side.durations.ns if side.durations else ()):
             counted[name(side, index)].update(time=ns)
         found.update({one: Amounts(**total) for one, total in counted.items()})
-    return [Group(one, sums[0].get(one, NOTHING), sums[1].get(one, NOTHING)) for one in dict.fromkeys([*sums[0], *sums[1]])]
+    return [
+        Group(one, sums[0].get(one, NOTHING), sums[1].get(one, NOTHING)) for one in dict.fromkeys([*sums[0], *sums[1]])
+    ]
 
 
 # -- inside modules ---------------------------------------------------------------------------------
@@ -138,7 +143,7 @@ def _runs(side: Side, node: Node) -> list[_Run]:
     return found
 
 
-def _changes(a: Sequence[_Run], b: Sequence[_Run]) -> Iterator[tuple[str, str, str, str, str, int, int]]:
+def _changes(a: Sequence[_Run], b: Sequence[_Run]) -> Iterator[tuple[str, str, Change, str, str, int, int]]:
     """Yield op, phase, kind, signatures, and differences of FLOPs and bytes of each op that differs."""
     for start, stop, from_, to in _gaps([(one.name, one.phase) for one in a], [(one.name, one.phase) for one in b]):
         for one in a[start:stop]:

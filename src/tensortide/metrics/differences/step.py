@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -38,19 +39,21 @@ class Matching(msgspec.Struct, frozen=True):
         one, other = self.letters
         found = f"{self.same + self.changed + len(self.renamed)} modules match"
         parts = [f"{self.changed} of them changed"] if self.changed else []
-        parts += [f"{len(self.renamed)} under another name ({_several(map(' → '.join, self.renamed))})"] * bool(self.renamed)
+        parts += [f"{len(self.renamed)} under another name ({_several(map(' → '.join, self.renamed))})"] * bool(
+            self.renamed
+        )
         parts += [f"{len(self.removed)} only in {one} ({_several(self.removed)})"] * bool(self.removed)
         parts += [f"{len(self.added)} only in {other} ({_several(self.added)})"] * bool(self.added)
         text = "; ".join([found, *parts])
         if self.joined:
             return f"{text}."
         a, b = map(format_percent, self.shares)
-        return f"The models hardly match, with {a} of {one}'s FLOPs and {b} of {other}'s in modules that both have. {text}."
+        return f"The models hardly match: {a} of {one}'s FLOPs and {b} of {other}'s are in modules of both. {text}."
 
 
-def _several(names: object) -> str:
+def _several(names: Iterable[str]) -> str:
     """List the first names, and say how many more there are."""
-    listed = [*names]  # type: ignore[call-overload]
+    listed = [*names]
     return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
 
 

@@ -49,7 +49,8 @@ class Page {
     for (const [section, block] of blocks) {
       if (!block.columns) continue;
       const name = `${section.key}.${block.key}`;
-      this.tables.set(name, new TableView(block, (row) => this.choose(name, row)));
+      const point = block.linked && ((row) => this.point(name, row));
+      this.tables.set(name, new TableView(block, (row) => this.choose(name, row), point || null));
     }
   }
 
@@ -67,6 +68,18 @@ class Page {
     for (const curve of this.curves) if (curve.ops === table) curve.chooseOp(row);
     table.table.here = row;
     table.table.draw();
+  }
+
+  /** The pointer is over a row (null: over none): its partners in other tables are highlighted. */
+  point(name, row) {
+    const table = this.tables.get(name);
+    const { linked } = table.block;
+    const value = row === null ? null : table.column(linked).at(row);
+    for (const other of this.tables.values()) {
+      if (other === table || other.block.linked !== linked) continue;
+      const column = other.column(linked);
+      other.table.mark(value === null ? [] : other.table.all.filter((one) => column.at(one) === value));
+    }
   }
 
   block(section, block) {
@@ -93,16 +106,19 @@ class Page {
     },
   };
 
-  /** The blocks of a section in order; curves that are variants of one share a place. */
+  /** The blocks of a section in order; curves that are variants of one share a place, tables beside each other a row. */
   blocks(section) {
     const groups = [];
     for (const block of section.blocks || []) {
       const last = groups[groups.length - 1];
       if (block.only === "text") continue;
-      if (block.variant && last && last[0].variant) last.push(block);
+      if (last && ((block.variant && last[0].variant) || block.beside)) last.push(block);
       else groups.push([block]);
     }
-    return groups.map((group) => (group.length > 1 && group[0].x.length > 1 ? this.#variants(section, group) : this.block(section, group[0])));
+    return groups.map((group) => {
+      if (group.length > 1 && group[1].beside) return el("div", { class: "beside" }, group.map((block) => this.block(section, block)));
+      return group.length > 1 && group[0].x.length > 1 ? this.#variants(section, group) : this.block(section, group[0]);
+    });
   }
 
   #variants(section, blocks) {

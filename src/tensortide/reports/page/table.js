@@ -44,8 +44,8 @@ class Values {
 }
 
 class TableView {
-  /** `choose(row)` is called when a row is clicked. */
-  constructor(block, choose = null) {
+  /** `choose(row)` is called when a row is clicked, `point(row)` when the pointer enters or (null) leaves one. */
+  constructor(block, choose = null, point = null) {
     this.block = block;
     this.every = block.columns.map((column) => new Values(column));
     this.columns = this.every.filter(({ column }) => !column.data);
@@ -58,7 +58,7 @@ class TableView {
     const shown = Math.min(24, Math.max(1, this.length)) * ROW;
     const least = this.columns.reduce((sum, one) => sum + 9 * this.#width(one) + 14, 0);
     const arrange = block.depth ? (all, compare) => this.#nested(all, compare) : null;
-    this.table = new VTable({ label: block.title || block.key, rows, sorted: null, height: shown, least: Math.min(least, 1120), columns: this.columns.map((one, n) => this.#column(one, n)), choose, arrange });
+    this.table = new VTable({ label: block.title || block.key, rows, sorted: null, height: shown, least: Math.min(least, 1120), columns: this.columns.map((one, n) => this.#column(one, n)), choose, arrange, point });
     this.input = el("input", { type: "search", placeholder: "Search", "aria-label": `Search ${block.title || block.key}`, oninput: () => this.filter() });
     const tools = this.length > FILTERED && el("div", { class: "tools" }, this.input, this.columns.filter(({ column }) => column.pick).map((one) => this.#picking(one)), block.depth && this.#folding());
     this.node = el("div", {}, tools, this.table.node, block.note && el("p", { class: "vnote" }, block.note));

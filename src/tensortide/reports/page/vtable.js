@@ -9,15 +9,18 @@ const PRINTED = 60;
 class VTable {
   /**
    * `choose(row)`, if given, is called when a row is clicked; `least` is the width below which it scrolls. Rows keep
-   * their order while `sorted` is null; `arrange(rows, compare)` orders them in place of a plain sort.
+   * their order while `sorted` is null; `arrange(rows, compare)` orders them in place of a plain sort. `point(row)`, if
+   * given, is called for the row under the pointer, and with null when there is none.
    */
-  constructor({ label, columns, rows, sorted, down = true, height, least = 900, choose = null, arrange = null }) {
-    Object.assign(this, { columns, all: rows, rows, sorted, down, height, choose, arrange });
+  constructor({ label, columns, rows, sorted, down = true, height, least = 900, choose = null, arrange = null, point = null }) {
+    Object.assign(this, { columns, all: rows, rows, sorted, down, height, choose, arrange, point });
     this.here = null;
+    this.mates = new Set();
     this.widths = columns.map((column) => column.width).join(" ");
     this.head = el("div", { class: "vhead", role: "row" });
     this.space = el("div", { class: "vspace", role: "rowgroup" });
     this.body = el("div", { class: "vbody", tabindex: 0, "aria-label": label, onscroll: () => this.draw() }, this.space);
+    if (point) this.body.addEventListener("pointerleave", () => point(null));
     this.note = el("p", { class: "vnote" });
     const table = el("div", { class: "vtable", role: "table", "aria-label": label }, this.head, this.body);
     table.style.setProperty("--least", `${least}px`);
@@ -43,6 +46,15 @@ class VTable {
     this.here = row;
     const at = this.rows.indexOf(row);
     if (at >= 0) this.body.scrollTop = Math.max(0, at * ROW - this.body.clientHeight / 2);
+    this.draw();
+  }
+
+  /** Highlights rows, and scrolls to the first of them if none is in sight. */
+  mark(rows) {
+    this.mates = new Set(rows);
+    const places = [...this.mates].map((row) => this.rows.indexOf(row)).filter((at) => at >= 0);
+    const [top, bottom] = [this.body.scrollTop, this.body.scrollTop + this.body.clientHeight];
+    if (places.length && !places.some((at) => at * ROW >= top && (at + 1) * ROW <= bottom)) this.body.scrollTop = Math.max(0, places[0] * ROW - this.body.clientHeight / 2);
     this.draw();
   }
 
@@ -97,8 +109,9 @@ class VTable {
       const names = [column.num && "num", column.mono && "mono", column.soft && "soft", text === "?" && "unknown", column.num && text === "0" && !column.ordinal && "zero", column.tail && "tail"];
       return el("span", { role: "cell", class: names.filter(Boolean).join(" "), title: column.title_of ? column.title_of(row) : null }, column.node ? column.node(row) : column.tail ? el("bdi", {}, text) : text);
     });
-    const name = `vrow${this.choose ? " go" : ""}${row === this.here ? " here" : ""}`;
+    const name = `vrow${this.choose ? " go" : ""}${row === this.here ? " here" : ""}${this.mates.has(row) ? " mate" : ""}`;
     const choose = this.choose && (() => this.choose(row));
-    return el("div", { role: "row", class: name, style: { top: `${at * ROW}px`, gridTemplateColumns: this.widths }, "aria-rowindex": at + 1, onclick: choose }, cells);
+    const point = this.point && (() => this.point(row));
+    return el("div", { role: "row", class: name, style: { top: `${at * ROW}px`, gridTemplateColumns: this.widths }, "aria-rowindex": at + 1, onclick: choose, onpointerenter: point }, cells);
   }
 }

@@ -24,7 +24,9 @@ def render_markdown(document: Document) -> str:
 
 
 def _section(section: Section) -> Iterator[str]:
-    if section.title:
+    if section.folded:
+        yield f"\n<details>\n<summary>{_plain(section.title)}</summary>"
+    elif section.title:
         yield f"\n## {_plain(section.title)}"
     if section.about:
         yield f"\n{_plain(section.about)}"
@@ -37,6 +39,8 @@ def _section(section: Section) -> Iterator[str]:
             if block.remark:
                 yield f"\n{_plain(block.remark)}"
         yield from body
+    if section.folded:
+        yield "\n</details>"
 
 
 def _block(block: Block) -> Iterator[str]:

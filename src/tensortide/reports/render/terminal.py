@@ -88,11 +88,11 @@ def _heading(title: str, remark: str) -> RenderableType:
 
 
 def _follows(previous: Block | None, block: Block) -> bool:
-    """Tell notes that stand below each other without a gap: advice after a verdict, assumptions together."""
+    """Tell notes that stand below each other without a gap: advice after a verdict, those of one kind together."""
     if not isinstance(previous, Note) or not isinstance(block, Note):
         return False
     return (block.kind == "advice" and previous.kind in ("verdict", "failure", "advice")) or (
-        previous.kind == block.kind == "assumption"
+        previous.kind == block.kind and block.kind in ("assumption", "failure")
     )
 
 
