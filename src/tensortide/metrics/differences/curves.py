@@ -17,11 +17,13 @@ POINTS = 480
 class Curves(msgspec.Struct, frozen=True):
     """Bytes resident in both steps. Entry ``i`` is the most from ``x[i]`` to ``x[i + 1]``, so the peaks are exact.
 
-    ``x`` is in ns; in ``op`` it numbers the ops of the first step, and the second is stretched to its length.
+    ``x`` is in ns; in ``op`` it numbers the ops of the first step, and the second is stretched to its length. ``ops``
+    are the ops of the first step that run, or after it its last one.
     """
 
     unit: Literal["ns", "op"]
     x: tuple[int, ...]
+    ops: tuple[int, ...]
     a: tuple[int, ...]
     b: tuple[int, ...]
 
@@ -35,7 +37,8 @@ def curves(a: Side, b: Side) -> Curves | None:
     whole = int(max(ends[0][-1], ends[1][-1]))
     edges = np.unique(np.linspace(0, whole, min(POINTS, whole) + 1).astype(np.int64))
     series = [_highest(side.memory.resident, one, edges) for side, one in zip((a, b), ends, strict=True)]
-    return Curves("ns" if timed else "op", tuple(edges.tolist()), *series)
+    ops = np.minimum(np.searchsorted(ends[0], edges[:-1], "right"), len(a.graph) - 1)
+    return Curves("ns" if timed else "op", tuple(edges.tolist()), tuple(ops.tolist()), *series)
 
 
 def _ends(side: Side) -> NDArray[np.float64]:

@@ -78,7 +78,7 @@ def _cause(found: StepDifference, first: _Figure) -> str:
     why = "; ".join(_circumstances(found))
     where = _where(found, first)
     figures = ", ".join(_stated(found))
-    return ": ".join(filter(None, (why, where, figures))) + "."
+    return ": ".join(filter(None, ("; ".join(filter(None, (why, where))), figures))) + "."
 
 
 def _circumstances(found: StepDifference) -> Iterator[str]:
@@ -116,10 +116,9 @@ def _where(found: StepDifference, figure: _Figure) -> str:
     if not found.matching.joined:
         return "the models hardly match"
     if _alike(found.root, figure):
-        a, b = figure.of(found.root)
-        return f"all modules scale alike ({figure.title} {b / a:.2f}x)"
+        return "all modules scale alike"
     pairs = culprits(found.root, figure.of)
-    if not pairs:
+    if not pairs or pairs == [found.root] or not pairs[0].path:
         return _spread(found.root, figure)
     before, after = (sum(figure.of(pair)[side] for pair in pairs) for side in (0, 1))
     text = f"{_names(pairs)} {_became(pairs, before, after)}"

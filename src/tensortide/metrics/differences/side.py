@@ -12,8 +12,9 @@ import msgspec
 
 from tensortide.cost import Count, ModuleTotal, Resolver, Total
 from tensortide.cost.count import RECOMPUTE
-from tensortide.graph.model import Graph, Op, Phase, Role, describe
+from tensortide.graph.model import Graph, Op, Role, describe
 from tensortide.graph.roles import WORKSPACE
+from tensortide.metrics.defaults.memory import saved_storages
 from tensortide.metrics.subject import StepSubject
 from tensortide.timelines import StorageTimeline
 from tensortide.timelines.resident import home_of, storage_homes
@@ -192,11 +193,8 @@ class Side:
                 yield path, {"parameters": tensor.numel, "parameter_bytes": tensor.numel * tensor.itemsize}
 
     def _saved(self) -> Iterator[tuple[str, dict[str, int]]]:
-        if not any(op.phase is Phase.BACKWARD for op in self.graph.ops):
-            return
-        for home, storage in zip(self._homes, self.graph.storages, strict=True):
-            if storage.role is Role.ACTIVATION:
-                yield home, {"saved": storage.nbytes}
+        for index in saved_storages(self.graph):
+            yield self._homes[index], {"saved": self.graph.storages[index].nbytes}
 
     def _at_peak(self) -> Iterator[tuple[str, dict[str, int]]]:
         return ((one.module, {"peak": one.nbytes}) for one in self.at_peak)

@@ -73,7 +73,7 @@ def summary(found: Compared) -> Section:
     """Make the section with the cause, limits that are exceeded, and metrics."""
     blocks: list[AnyBlock] = []
     for other, step in zip(found.others, found.steps, strict=True):
-        before = f"{other.letter}: " if len(found.others) > 1 else ""
+        before = f"{found.base.letter} → {other.letter}: " if len(found.others) > 1 else ""
         if step is not None:
             first, *more = headline(step)
             blocks.append(Note(text=before + first, kind="verdict"))
@@ -192,7 +192,7 @@ def _over_time(step: StepDifference, tail: str) -> Section | None:
         key="resident",
         x=curves.x,
         x_unit=curves.unit,
-        ops=tuple(curves.x[:-1]) if curves.unit == "op" else (),
+        ops=curves.ops,
         stack=(Series("a", one, curves.a),),
         lines=(Series("b", other, curves.b),),
     )

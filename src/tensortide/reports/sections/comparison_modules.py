@@ -1,4 +1,4 @@
-"""Modules of two steps: text has those that differ, equal siblings folded; the page both trees beside each other."""
+"""Modules of two steps: those that differ, equal siblings folded; on the page all, and both trees side by side."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def section(found: StepDifference, top: int, depth: int, tail: str = "") -> Sect
     blocks: list[AnyBlock] = []
     rows = folded(found.root, depth)
     if rows:
-        blocks.append(_text(found, rows, top, depth))
+        blocks.append(_differing(found, rows, top, depth))
     blocks.append(Note(text=str(found.matching), kind="coverage"))
     blocks += _trees(found)
     one, other = found.letters
@@ -52,7 +52,7 @@ def section(found: StepDifference, top: int, depth: int, tail: str = "") -> Sect
     return Section(f"modules{tail}", "Where it differs" + f", {one} → {other}" * bool(tail), about, tuple(blocks))
 
 
-def _text(found: StepDifference, rows: Sequence[Row], top: int, depth: int) -> Table:
+def _differing(found: StepDifference, rows: Sequence[Row], top: int, depth: int) -> Table:
     several = tuple(f" x{row.count}" if row.count > 1 else "" for row in rows)
     columns = [
         Column("module", "Module", "path", tuple(row.name for row in rows), fold=True, after=several),
@@ -66,14 +66,14 @@ def _text(found: StepDifference, rows: Sequence[Row], top: int, depth: int) -> T
         if key == "flops":
             columns.append(change("change", "change", [(row.a.flops, row.b.flops) for row in rows]))
     levels = tuple(row.depth for row in rows)
-    return Table(key="differing", columns=tuple(columns), depth=levels, to_depth=depth, top=top, only="text")
+    return Table(key="differing", columns=tuple(columns), depth=levels, to_depth=depth, top=top)
 
 
 # -- the page ---------------------------------------------------------------------------------------
 
 
 def _trees(found: StepDifference) -> Iterator[Table]:
-    """All modules joined, with the differences; then the modules of each side."""
+    """Yield all modules joined, with the differences; then the modules of each side."""
     pairs = [(pair, depth) for pair, depth in _levels(found.root) if pair.path != WHOLE]
     numbers = {pair: number for number, (pair, _) in enumerate(pairs)}
     yield _joined(pairs, numbers)
@@ -118,10 +118,10 @@ def _side(pairs: Sequence[tuple[Pair, int]], numbers: dict[Pair, int], side: int
         Column("module", f"Module of {letter}", "path", tuple(node.name for node in nodes)),
         Column("type", "Type", "text", tuple(node.type for node in nodes), dim=True),
     ]
-    for key, label, unit, _ in FIGURES[:1] + FIGURES[2:5]:
-        columns.append(
-            Column(key, label, unit, tuple(getattr(node.whole, key) for node in nodes), zero="-", bar=key == "flops")
-        )
+    for key, label, unit, _ in FIGURES:
+        shown = key in ("flops", "parameters", "peak")
+        values = tuple(getattr(node.whole, key) for node in nodes)
+        columns.append(Column(key, label, unit, values, zero="-", data=not shown))
     columns.append(Column("pair", "", "count", tuple(numbers[pair] for pair, _ in pairs), data=True))
     depth = _depths([node.path for node in nodes])
     key = f"modules_{'ab'[side]}"

@@ -96,9 +96,9 @@ def _lists(found: StepDifference) -> Iterator[Table]:
         columns = (
             Column("tensor", f"Tensor of {letter}", "text", tuple(short(held.name) for _, held in rows)),
             Column("role", "Role", "role", tuple(held.role for _, held in rows), pick=True),
-            Column("size", "Bytes", "bytes", tuple(held.nbytes for _, held in rows), sum=True),
-            Column("shape", "Shape", "code", tuple(held.shape for _, held in rows), dim=True),
             Column("module", "Module", "path", tuple(held.module or "(root)" for _, held in rows)),
+            Column("size", "Bytes", "bytes", tuple(held.nbytes for _, held in rows), sum=True),
+            Column("shape", "Shape", "code", tuple(held.shape for _, held in rows), data=True),
             Column("tensor_pair", "", "count", tuple(number for number, _ in rows), data=True),
         )
         key = f"tensors_{'ab'[side]}"
