@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tensortide.graph import Graph, save
     from tensortide.importers.door import open
     from tensortide.metrics import Profiler
+    from tensortide.metrics.differences.compared import compare
     from tensortide.plans import footprint
     from tensortide.recorder.recording import record
     from tensortide.run import live
@@ -33,6 +34,7 @@ __all__ = [
     "TensortideError",
     "budget",
     "capture",
+    "compare",
     "count",
     "errors",
     "explain",
@@ -50,6 +52,7 @@ __all__ = [
 
 _LAZY = {
     "budget": "tensortide.run.budget",
+    "compare": "tensortide.metrics.differences.compared",
     "count": "tensortide.cost",
     "explain": "tensortide.cost",
     "Graph": "tensortide.graph",

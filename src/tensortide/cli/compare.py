@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from tensortide.cli.durations import TimeOptions, with_durations
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import (
     TARGET,
@@ -23,7 +24,6 @@ from tensortide.cli.source import (
     progress,
     require_certain,
 )
-from tensortide.cli.time import TimeOptions, with_durations
 from tensortide.errors import WorkloadError
 from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported

@@ -227,3 +227,40 @@ def test_dark_and_light(open_page: Open) -> None:
 def test_a_document_without_anything(open_page: Open) -> None:
     page = open_page(Document(title="", sections=(Section("s", "", blocks=(Table(key="t", columns=()),)),)))
     assert "unnamed step" in page.inner_text("h1")
+
+
+def linked() -> Document:
+    """Two tables beside each other, a third one that is linked with them, and one that is not."""
+
+    def table(key: str, pairs: tuple[int, ...], **options: Any) -> Table:
+        names = tuple(f"{key}{pair}" for pair in pairs)
+        return Table(
+            key=key, columns=(Column("m", key, "path", names), Column("pair", "", "count", pairs, data=True)), **options
+        )
+
+    both = (table("a", tuple(range(80)), linked="pair"), table("b", tuple(range(40, 100)), linked="pair", beside=True))
+    others = (table("c", (3, 50, 50), linked="pair"), table("d", (50,)))
+    return Document(title="two", sections=(Section("s", "Both", blocks=(*both, *others)),))
+
+
+def test_the_row_under_the_pointer_highlights_its_partners(open_page: Open) -> None:
+    page = open_page(linked())
+    left, right = (page.locator(f"[id='s.{key}']") for key in "ab")
+    boxes = left.bounding_box(), right.bounding_box()
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert boxes[0]["y"] == boxes[1]["y"]
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+    row = right.locator(".vrow", has_text="b60").first
+    right.locator(".vbody").evaluate("body => { body.scrollTop = 400 }")
+    row.hover()
+    assert left.locator(".vrow.mate").all_inner_texts() == ["a60"]
+    shown, body = left.locator(".vrow.mate").bounding_box(), left.locator(".vbody").bounding_box()
+    assert shown is not None
+    assert body is not None
+    assert body["y"] <= shown["y"] <= body["y"] + body["height"]  # scrolled into sight
+    right.locator(".vrow", has_text="b50").first.hover()
+    assert page.locator("[id='s.c'] .vrow.mate").all_inner_texts() == ["c50", "c50"]
+    assert page.locator("[id='s.d'] .vrow.mate").count() == 0
+    page.locator("h1").hover()
+    assert page.locator(".vrow.mate").count() == 0

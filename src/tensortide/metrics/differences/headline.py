@@ -82,7 +82,7 @@ def _cause(found: StepDifference, first: _Figure) -> str:
 
 
 def _circumstances(found: StepDifference) -> Iterator[str]:
-    """Name the settings, the dtype and the device that differ, and recomputation that one side has."""
+    """Name the settings, the dtype and the device that differ, and recomputation that one side has alone."""
     one, other = found.a.graph.meta.hyperparameters, found.b.graph.meta.hyperparameters
     changed = [f"{key} {one[key]} → {other[key]}" for key in one if key in other and one[key] != other[key]]
     if changed:
@@ -90,6 +90,9 @@ def _circumstances(found: StepDifference) -> Iterator[str]:
     dtypes = tuple(map(_dtype, (found.a, found.b)))
     if dtypes[0] != dtypes[1] and all(dtypes) and not any(dtypes[1] in text for text in changed):
         yield f"parameters {dtypes[0]} → {dtypes[1]}"
+    devices = [side.graph.index.main_device.partition(":")[0] for side in (found.a, found.b)]
+    if devices[0] != devices[1]:
+        yield f"captured for {devices[0]} → {devices[1]}"
     phase = next((group for group in found.phases if group.name == RECOMPUTE), None)
     if phase is not None and (more := phase.difference).ops:
         ops = f"{phase.a.ops:,} → {phase.b.ops:,} ops" if phase.a.ops and phase.b.ops else f"{abs(more.ops):,} ops"
@@ -175,10 +178,16 @@ def _names(pairs: Sequence[Pair]) -> str:
     numbered: dict[str, list[int]] = {}
     for pair in pairs:
         parent, _, name = pair.label.rpartition(".")
-        numbered.setdefault(parent if name.isdigit() else pair.label, []).append(int(name) if name.isdigit() else -1)
+        label = "what is outside all modules" if pair.path == OUTSIDE else pair.label
+        numbered.setdefault(parent if name.isdigit() else label, []).append(int(name) if name.isdigit() else -1)
     texts = [part for path, numbers in numbered.items() for part in _ranges(path, sorted(numbers))]
     texts = texts if len(texts) <= NAMED + 1 else [*texts[:NAMED], f"{len(texts) - NAMED} more"]
-    return ", ".join(texts[:-1]) + " and " * (len(texts) > 1) + texts[-1]
+    return _and(texts)
+
+
+def _and(texts: Sequence[str]) -> str:
+    """Join texts in a sentence."""
+    return ", ".join(texts[:-1]) + " and " * (len(texts) > 1) + "".join(texts[-1:])
 
 
 def _ranges(path: str, numbers: Sequence[int]) -> list[str]:
@@ -282,7 +291,7 @@ def _at_peak(found: StepDifference) -> str:
     held = [WORDS.get(role, f"{role}s") for role in PERSISTENT if sums[role]]
     persistent = sum(sums.pop(role, 0) for role in PERSISTENT)
     parts = [(WORDS.get(role, f"{role}s"), role, value) for role, value in sums.items() if value]
-    parts += [(" and ".join(held), "", persistent)] * bool(persistent)
+    parts += [(_and(held), "", persistent)] * bool(persistent)
     parts.sort(key=lambda part: -abs(part[2]))
     large = [part for part in parts if abs(part[2]) >= 0.1 * abs(whole)][:NAMED]
     places = [_in_module(found, role) if found.matching.joined else "" for _, role, _ in large]

@@ -22,10 +22,10 @@ from tensortide.metrics.differences.side import NOTHING, Amounts, Node, Side
 Kind: TypeAlias = Literal["same", "renamed", "changed", "added", "removed"]
 LEAST = 0.3
 """Least likeness of two modules that are matched under different names."""
-SAME_NAME = 0.3
-"""Likeness that one name adds."""
+SAME_NAME, SAME_NUMBER = 0.3, 0.02
+"""Likeness that one name adds; a number decides among equals."""
 KIN = 0.8
-"""Likeness of two types whose names end in one word, as a share of that of one type."""
+"""Likeness of two lists, or of two types whose names end in one word, as a share of that of one type."""
 LARGE = 0.05
 """Least share of the FLOPs around them at which the shares of two modules say anything."""
 WRAPPED = 1.5
@@ -87,6 +87,7 @@ class _Join:
         self._known: dict[Hashable, int] = {}
         self._shape: dict[Node, int] = {}
         self._form: dict[Node, int] = {}
+        self._weights: dict[Node, int] = {}
         self._ops: dict[Node, Counter[str]] = {}
         for side in (a, b):
             self._describe(side, side.tree)
@@ -145,9 +146,13 @@ class _Join:
 
     def _likeness(self, a: Node, b: Node, around: Sequence[int]) -> float:
         """Return how much two modules resemble each other: 1 for equal ops and sizes, and more for one name."""
-        bonus = SAME_NAME if a.name == b.name else 0.0
+        bonus = 0.0 if a.name != b.name else SAME_NUMBER if a.name.isdigit() else SAME_NAME
+        if not any(node.whole.ops or node.whole.parameters for node in (a, b)):
+            return bonus + _kinship(a.type, b.type)
         if self._shape[a] == self._shape[b]:
             return 1.0 + bonus
+        if self._weights[a] == self._weights[b] and a.whole.parameters:
+            return 0.99 + bonus
         close = _close(a.whole.parameters, b.whole.parameters) if a.whole.parameters or b.whole.parameters else 0.0
         if self._form[a] == self._form[b]:
             return 0.8 + 0.1 * close + bonus
@@ -155,7 +160,8 @@ class _Join:
         shared = (ops & others).total() / ((ops | others).total() or 1)
         parts = [node.whole.flops / whole if whole else 0.0 for node, whole in zip((a, b), around, strict=True)]
         share = _close(*parts) if min(parts) >= LARGE else 0.0
-        return 0.35 * _kinship(a.type, b.type) + 0.2 * shared + 0.25 * share + 0.1 * close + bonus
+        kinship = max(_kinship(a.type, b.type), KIN if _is_list(a) and _is_list(b) else 0.0)
+        return 0.35 * kinship + 0.2 * shared + 0.25 * share + 0.1 * close + bonus
 
     # -- wrappers
 
@@ -179,7 +185,7 @@ class _Join:
     # -- structure
 
     def _describe(self, side: Side, node: Node) -> None:
-        """Number the structure of a module with its sizes and without, and count its ops by name."""
+        """Number the structure of a module with its sizes, without, and by its parameters alone; count its ops."""
         for child in node.children:
             self._describe(side, child)
         graph, indexes = side.graph, side.ops_of.get(node.path, [])
@@ -193,12 +199,19 @@ class _Join:
         shape = (held, *zip(names, phases, sizes, strict=True)), tuple(self._shape[one] for one in children)
         form = (node.type, *zip(names, phases, strict=True)), tuple(self._form[one] for one in children)
         self._shape[node] = self._known.setdefault(shape, len(self._known))
+        weights = node.type, node.own.parameters, tuple(self._weights[one] for one in children)
+        self._weights[node] = self._known.setdefault(("weights", weights), len(self._known))
         self._form[node] = self._known.setdefault(form, len(self._known))
         self._ops[node] = sum((self._ops[one] for one in children), Counter(names))
 
 
 def _close(one: float, other: float) -> float:
     return min(one, other) / (max(one, other) or 1)
+
+
+def _is_list(node: Node) -> bool:
+    """True if all modules in it are numbered."""
+    return bool(node.children) and all(child.name.isdigit() for child in node.children)
 
 
 @cache

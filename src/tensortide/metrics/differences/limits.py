@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tensortide.errors import MetricError
+from tensortide.errors import MetricError, TensortideError
 from tensortide.metrics.comparison import Comparison, Pair
 from tensortide.metrics.metric import Unit
 from tensortide.metrics.registry import nearest
@@ -63,7 +63,7 @@ def parse_limit(text: str, units: dict[str, Unit]) -> Limit:
         if match["unit"] == "%":
             return Limit(text.strip(), name, share=sign * float(match["amount"]) / 100)
         return Limit(text.strip(), name, amount=sign * _amount(match["amount"], match["unit"], units[name]))
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TensortideError):
         raise MetricError(f"{text!r}: {name} is in {units[name]}; {match['unit'] or 'a plain number'} is not") from None
 
 

@@ -63,7 +63,7 @@ def _differing(found: StepDifference, rows: Sequence[Row], top: int, depth: int)
     for key, label, unit, width in FIGURES:
         values = [getattr(row.b, key) - getattr(row.a, key) for row in rows]
         columns.append(difference(key, label, unit, values, at_width=width, data=not any(values)))
-        if key == "flops":
+        if key == "flops" and any(values):
             columns.append(change("change", "change", [(row.a.flops, row.b.flops) for row in rows]))
     levels = tuple(row.depth for row in rows)
     return Table(key="differing", columns=tuple(columns), depth=levels, to_depth=depth, top=top)

@@ -94,7 +94,8 @@ def _changes(found: StepDifference, changes: Sequence[OpChange], top: int) -> It
         groups.values(), key=lambda some: (-abs(sum(x.flops for x in some)), -abs(sum(x.bytes for x in some)))
     )
     remark = "in matched modules"
-    text = tuple(_change_columns(members))
+    costly = [some for some in members if any(each.flops or each.bytes for each in some)]
+    text = tuple(_change_columns(costly or members))
     yield Table(key="changed", title="Ops that differ", remark=remark, columns=text, top=top, only="text")
     one, other = found.letters
     columns = (

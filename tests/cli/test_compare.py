@@ -1,0 +1,214 @@
+"""``tensortide compare`` as a user runs it: two revisions of a model, settings of one of them, times, limits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import tensortide
+
+SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=2", "vocab=100", "positions=16")]
+REVISION = """
+import torch
+from torch import nn
+
+def build(wide):
+    class Mlp(nn.Module):
+        def __init__(self, times):
+            super().__init__()
+            self.fc1, self.fc2 = nn.Linear(64, 64 * times), nn.Linear(64 * times, 64)
+
+        def forward(self, x):
+            return self.fc2(torch.relu(self.fc1(x)))
+
+    class Block(nn.Module):
+        def __init__(self, times):
+            super().__init__()
+            self.norm, self.mlp = nn.LayerNorm(64), Mlp(times)
+
+        def forward(self, x):
+            return x + self.mlp(self.norm(x))
+
+    model = nn.Sequential()
+    model.blocks = nn.Sequential(*(Block(8 if i == wide else 4) for i in range(8)))
+    model.head = nn.Linear(64, 10)
+    return model
+
+def train(batch=32, wide={wide}):
+    model = build(wide)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    x = torch.rand(batch, 64)
+
+    def step():
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+    return step
+"""
+SCRIPT = """
+import torch
+from main import build
+model = build(-1)
+optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+for _ in range(3):
+    model(torch.rand(32, 64)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("compare")
+    (path / "main.py").write_text(REVISION.replace("{wide}", "-1"))
+    (path / "branch.py").write_text(REVISION.replace("{wide}", "7"))
+    (path / "script.py").write_text(SCRIPT)
+    run(path, "capture", "main.py:train", "-o", "main.tide", "--quiet")
+    return path
+
+
+def run(folder: Path, *arguments: str, code: int = 0) -> str:
+    done = tensortide(folder, *arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def refused(folder: Path, *arguments: str) -> str:
+    done = tensortide(folder, *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def as_json(folder: Path, *arguments: str, code: int = 0) -> Any:
+    return json.loads(run(folder, *arguments, "--json", code=code))["sections"]
+
+
+def metric(sections: Any, name: str) -> tuple[float, float]:
+    table = sections["comparison"]["tables"]["all_metrics"]
+    row = table["name"].index(name)
+    return table["reference_value"][row], table["number_b"][row]
+
+
+def test_the_first_screen_says_that_one_layer_doubled(folder: Path) -> None:
+    screen = run(folder, "compare", "main.py:train", "branch.py:train").splitlines()[:24]
+    assert any("blocks.7.mlp doubled" in line for line in screen)
+    assert any(line.startswith("Peak memory") for line in screen)
+    assert "optimizer state of blocks.7.mlp" in " ".join(screen)
+
+
+def test_a_saved_graph_is_compared_with_a_workload(folder: Path) -> None:
+    assert "No difference" in run(folder, "compare", "main.tide", "main.py:train")
+    assert "blocks.2.mlp doubled" in run(folder, "compare", "main.tide", "main.py:train", "--set=B:wide=2")
+
+
+@pytest.mark.slow
+def test_a_script_is_compared(folder: Path) -> None:
+    """The script draws its input in every step, and does the same otherwise."""
+    text = run(folder, "compare", "main.tide", "--quiet", "--", sys.executable, "script.py")
+    assert "B: script.py" in text
+    assert "44 modules match; 1 of them changed." in text
+    assert "rand  added    1 " in text
+
+
+def test_settings_of_all_and_of_one(folder: Path) -> None:
+    found = as_json(folder, "compare", "gpt2", "gpt2", *SIZES, "--set", "B:batch=4")
+    before, after = metric(found, "forward_flops")
+    assert after == 2 * before
+    text = run(folder, "compare", "gpt2", "gpt2", "gpt2", *SIZES, "--set=b:batch=4", "--set=C:layers=3")
+    assert "A → B: batch 2 → 4; all modules scale alike" in text
+    assert "A → C: layers 2 → 3; blocks.2 was added" in text
+
+
+def test_another_reference(folder: Path) -> None:
+    text = run(folder, "compare", "main.py:train", "branch.py:train", "--reference", "B")
+    assert "blocks.7.mlp halved" in text
+    assert "B (reference): branch.py:train" in text
+
+
+def test_times_are_predicted_on_a_machine(folder: Path) -> None:
+    both = ("compare", "main.py:train", "branch.py:train")
+    found = as_json(folder, *both, "--machine", "A100-SXM-80GB", "--set=B:batch=64")
+    before, after = metric(found, "step_time")
+    assert min(before, after) > 0
+    assert found["over_time"]["curves"]["resident"]["x_ns"][-1] == max(before, after)
+
+
+def test_predicted_is_compared_with_measured(folder: Path, tmp_path: Path) -> None:
+    """A list of times, and a file of durations: both are of the step of the reference."""
+    ops = len(as_json(folder, "report", "main.tide")["ops"]["tables"]["ops"]["op"])
+    (tmp_path / "times.csv").write_text("op,ns\n" + "".join(f"{i},1000\n" for i in range(ops)))
+    run(folder, "time", "main.tide", "--from", str(tmp_path / "times.csv"), "-o", str(tmp_path / "m.durations.json"))
+    for measured in ("times.csv", "m.durations.json"):
+        found = as_json(folder, "compare", "main.tide", str(tmp_path / measured), "--machine", "A100-SXM-80GB")
+        assert metric(found, "step_time")[1] == 1000 * ops
+        assert metric(found, "flops")[0] == metric(found, "flops")[1]
+        kinds = found["ops"]["tables"]["kinds"]
+        assert sum(kinds["b_time_ns"]) <= 1000 * ops
+
+
+def test_limits_set_the_exit_status(folder: Path) -> None:
+    """0 within them, 1 beyond one, 2 where nothing can be said."""
+    both = ("compare", "main.py:train", "branch.py:train")
+    assert "Within all thresholds" in run(folder, *both, "--threshold", "peak=+50%", "--threshold", "flops=+1G")
+    text = run(folder, *both, "--threshold", "peak=+2%", "--threshold", "flops=+50%", code=1)
+    assert "Exceeded peak=+2%: Peak memory " in text
+    assert "over the limit" in text
+    assert "Exceeded flops" not in text
+    notes = as_json(folder, *both, "--threshold", "flops=+1k", code=1)["comparison"]["notes"]
+    assert [note["kind"] for note in notes].count("failure") == 1
+    assert "did you mean peak" in refused(folder, *both, "--threshold", "peek=+2%")
+    assert "predict them with --machine" in refused(folder, *both, "--threshold", "time=+2%")
+    error = json.loads(tensortide(folder, *both, "--threshold", "peek=+2%", "--json").stdout)
+    assert error["exit_status"] == 2
+
+
+def test_what_cannot_be_compared_is_refused(folder: Path) -> None:
+    assert "takes two steps" in refused(folder, "compare", "main.tide")
+    assert "there is no step C" in refused(folder, "compare", "main.tide", "main.tide", "--set=C:batch=2")
+    assert "--reference takes one of A, B" in refused(folder, "compare", "main.tide", "main.tide", "--reference=D")
+    assert "cannot read no.tide" in refused(folder, "compare", "main.tide", "no.tide")
+    assert "no hyperparameter 'bach'" in refused(folder, "compare", "main.py:train", "branch.py:train", "--set=bach=2")
+    (folder / "t.csv").write_text("op,ns\n0,1\n")
+    assert "the reference must be the step" in refused(folder, "compare", "t.csv", "main.tide")
+    other = ("compare", "branch.py:train", "m.durations.json")
+    run(folder, "time", "main.tide", "-o", "m.durations.json", "--quiet")
+    assert "durations" in refused(folder, *other)
+
+
+def test_files_of_every_format(folder: Path) -> None:
+    names = {"html": "c.html", "csv": "c.csv", "markdown": "c.md", "figure": "c.svg"}
+    text = run(folder, "compare", "main.py:train", "branch.py:train", *(f"--{kind}={n}" for kind, n in names.items()))
+    for name in names.values():
+        assert (folder / name).stat().st_size > 500
+        assert f"wrote {name}" in text
+    assert "blocks.7.mlp doubled" in (folder / "c.md").read_text()
+    assert (folder / "c.csv").read_text().startswith("depth,module,kind,")
+
+
+@pytest.mark.slow
+def test_a_git_bisect_finds_the_revision(folder: Path, tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        command = ["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments]
+        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    git("init", "-q", "-b", "main")
+    for number in range(6):
+        (tmp_path / "train.py").write_text(REVISION.replace("{wide}", "-1" if number < 3 else "7") + f"\n# {number}\n")
+        git("add", "train.py")
+        git("commit", "-qm", f"revision {number}")
+    git("bisect", "start", "main", "main~5")
+    tensortide_ = (sys.executable, "-m", "tensortide")
+    both = ("compare", str(folder / "main.tide"), "train.py:train")
+    found = git("bisect", "run", *tensortide_, *both, "--threshold", "peak=+2%", "--quiet")
+    assert "is the first bad commit" in found
+    assert "revision 3" in found

@@ -1,0 +1,113 @@
+"""``tensortide.compare``: what it takes, what it refuses, and limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tensortide
+from tensortide.errors import MetricError, UnknownCost
+from tensortide.metrics.differences.limits import Limit, exceeded, parse_limit
+from tensortide.metrics.metric import Unit
+from tensortide.metrics.profiler import Profiler
+from tensortide.timelines import timeline
+from tests.graphs import Builder
+from tests.metrics.differences.models import side
+
+UNITS: dict[str, Unit] = {"step_peak": "bytes", "step_time": "ns", "flops": "flops", "total_params": "amount"}
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("peak=+2%", Limit("peak=+2%", "step_peak", share=0.02)),
+        ("step_peak = -0.5 %", Limit("step_peak = -0.5 %", "step_peak", share=-0.005)),
+        ("peak=+100MiB", Limit("peak=+100MiB", "step_peak", amount=100 << 20)),
+        ("peak=+1GB", Limit("peak=+1GB", "step_peak", amount=10**9)),
+        ("time=+5ms", Limit("time=+5ms", "step_time", amount=5e6)),
+        ("flops=+1.5G", Limit("flops=+1.5G", "flops", amount=1.5e9)),
+        ("flops=+2TFLOP", Limit("flops=+2TFLOP", "flops", amount=2e12)),
+        ("parameters=+0", Limit("parameters=+0", "total_params", amount=0.0)),
+    ],
+)
+def test_limits_are_read(text: str, limit: Limit) -> None:
+    assert parse_limit(text, UNITS) == limit
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("peak=2%", "with a sign"),
+        ("peak", "NAME="),
+        ("peek=+2%", "did you mean peak"),
+        ("peak=+2ms", "is in bytes"),
+        ("time=+2", "a plain number"),
+        ("flops=+2MiB", "is in flops"),
+    ],
+)
+def test_what_is_no_limit_is_refused(text: str, message: str) -> None:
+    with pytest.raises(MetricError, match=message):
+        parse_limit(text, UNITS)
+
+
+def test_limits_hold_up_to_their_value() -> None:
+    a, b = side(), side(blocks=7)
+    found = tensortide.compare(a, b)
+    before, after = a.memory.peak_bytes, b.memory.peak_bytes
+    exact = Limit("", "step_peak", amount=after - before)
+    assert not exceeded([exact], found.metrics)
+    (over,) = exceeded([Limit("", "step_peak", amount=after - before - 1)], found.metrics)
+    assert over.pair.numbers == (before, after)
+    assert exceeded([Limit("", "step_peak", share=-0.01)], found.metrics)
+    assert not exceeded([Limit("", "step_peak", share=-0.01)], tensortide.compare(b, a).metrics)
+
+
+def test_more_is_better_where_the_metric_says_so() -> None:
+    found = tensortide.compare(side(), side(batch=16))
+    pair = found.metrics.pair("intensity")
+    assert pair.numbers is not None
+    assert pair.numbers[1] > pair.numbers[0]
+    assert not exceeded([Limit("", "intensity", share=-0.01)], found.metrics)
+    assert exceeded([Limit("", "intensity", share=-0.01)], tensortide.compare(side(batch=16), side()).metrics)
+    assert exceeded([Limit("", "intensity", share=9.0)], found.metrics)
+
+
+def test_a_limit_on_what_is_not_known_is_an_error() -> None:
+    found = tensortide.compare(side(), side(), thresholds=["time=+1%"])
+    with pytest.raises(MetricError, match="predict them"):
+        _ = found.exceeded
+
+
+def test_graphs_timelines_profilers_and_files_are_compared(tmp_path: Path) -> None:
+    graph = side().graph
+    tensortide.save(graph, tmp_path / "step.tide")
+    profiler = Profiler(side().subject)
+    profiler.compute_all()
+    profiler.save(tmp_path / "kept.status.json")
+    line = timeline(graph, durations_ns=[1000] * len(graph))
+    found = tensortide.compare(
+        graph, tmp_path / "step.tide", str(tmp_path / "step.tide"), line, profiler, tmp_path / "kept.status.json"
+    )
+    assert [one.letter for one in found.entrants] == [*"ABCDEF"]
+    assert [step is None for step in found.steps] == [False, False, False, True, True]
+    assert all(found.metrics.pair("flops", number).words == "equal" for number in range(5))
+    assert found.entrants[3].status["step_time"].value == 1000 * len(graph)
+    assert "No difference" in repr(found)
+
+
+def test_any_of_them_is_the_reference() -> None:
+    found = tensortide.compare(side(), side(batch=16), side(blocks=7), reference=2, names=["one", "two", "three"])
+    assert (found.base.name, [one.letter for one in found.others]) == ("three", ["A", "B"])
+    assert [step.letters for step in found.steps if step] == [("C", "A"), ("C", "B")]
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    with pytest.raises(MetricError, match="at least two"):
+        tensortide.compare(side())
+    with pytest.raises(MetricError, match="there is no number 5"):
+        tensortide.compare(side(), side(), reference=5)
+    builder = Builder()
+    builder.op([builder.storage(8)], [builder.storage(8, birth=0)], name="mylib.mix.default")
+    with pytest.raises(UnknownCost):
+        tensortide.compare(builder.graph(), side(), strict=True)

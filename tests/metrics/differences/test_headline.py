@@ -1,0 +1,77 @@
+"""The headline names the cause: which module, what became of it, and what it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tensortide.metrics.differences.headline import change_text, headline, ops_without_rule
+from tensortide.units import format_bytes
+from tests.graphs import Builder
+from tests.metrics.differences.models import difference
+
+
+def said(a: dict[str, Any], b: dict[str, Any]) -> str:
+    return " ".join(headline(difference(a, b)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"doubled": 3}, "blocks.3.mlp doubled, mostly fc"),
+        ({"blocks": 7}, "blocks.6 was added"),
+        ({"blocks": 12}, "blocks.[6-11] were added"),
+        ({"blocks": 5}, "blocks.5 was removed"),
+        ({"batch": 16}, "batch 8 → 16; all modules scale alike: FLOPs +9"),
+        ({"dtype": "bfloat16"}, "dtype float32 → bfloat16; all modules scale alike: peak memory -"),
+        ({"checkpointed": True}, "B recomputes "),
+        ({"wrapped": True}, "1 module has another name ((root) → model)"),
+    ],
+)
+def test_the_first_words_name_the_cause(settings: dict[str, Any], words: str) -> None:
+    base = {"dtype": "float32", "batch": 8} if settings.keys() & {"dtype", "batch"} else {}
+    assert words in said(base, {**base, **settings})
+
+
+def test_a_doubled_layer_is_named_with_its_memory() -> None:
+    cause, peak = (
+        headline(difference({}, {"doubled": 3, "batch": 64}))[0],
+        said({"batch": 64}, {"doubled": 3, "batch": 64}),
+    )
+    assert cause
+    assert "activations of blocks.3.mlp" in peak
+    assert "FLOPs +" in peak
+    assert "parameters +" in peak
+
+
+def test_back_is_the_other_way_round() -> None:
+    assert "blocks.3.mlp halved" in said({"doubled": 3}, {})
+    assert "B no longer recomputes" in said({"checkpointed": True}, {})
+
+
+def test_two_causes_are_both_named() -> None:
+    assert "blocks.1.mlp and blocks.4.mlp doubled: " in said({}, {"doubled": 1, "also": 4})
+
+
+def test_nothing_differs() -> None:
+    ops = len(difference({}, {}).a.graph)
+    assert said({}, {}) == f"No difference: both have the same {ops:,} ops, sizes and memory."
+
+
+def test_changes_are_written_for_people() -> None:
+    assert change_text(100 << 20, 110 << 20, format_bytes) == "+10.0 % (100.0 MiB → 110.0 MiB)"
+    assert change_text(1 << 20, 4 << 20, format_bytes) == "4.0x (1.00 MiB → 4.00 MiB)"
+    assert change_text(0, 1 << 20, format_bytes) == "(0 B → 1.00 MiB)"
+    assert change_text(10**9, 10**9 + 10**3, lambda n: f"{n / 1e9:.2f} G") == "+0.0001 % (+0.00 G)"
+
+
+def test_ops_without_a_rule_are_counted_on_both_sides() -> None:
+    from tensortide.metrics.differences.side import Side
+    from tensortide.metrics.differences.step import StepDifference
+
+    builder = Builder()
+    builder.op([builder.storage(8)], [builder.storage(8, birth=0)], name="mylib.mix.default")
+    side = Side("unknown", builder.graph())
+    assert "1 of 1 ops of A and 1 of 1 ops of B" in ops_without_rule(StepDifference(side, side))
+    assert not ops_without_rule(difference({}, {}))

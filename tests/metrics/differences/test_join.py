@@ -1,0 +1,142 @@
+"""The join of two module trees: complete, exact, and right about renamed, added and wrapped modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from tensortide.cost import count
+from tensortide.graph import Graph
+from tensortide.metrics.differences.join import Pair, join
+from tensortide.metrics.differences.side import NOTHING, Amounts, Side
+from tensortide.recorder import capture, resolver
+from tensortide.timelines import timeline
+from tests.graphs import graphs
+from tests.metrics.differences.models import difference
+
+PLAIN: dict[str, Any] = {}
+
+
+def summed(pairs: list[Pair], at: int) -> Amounts:
+    return sum((pair.own[at] for pair in pairs), NOTHING)
+
+
+def assert_exact(a: Side, b: Side, root: Pair) -> None:
+    """Every module of either side stands in the join once, and the modules' own figures sum to the totals, which are
+    those that are counted without any modules."""
+    pairs = [*root.walk()]
+    for at, side in enumerate((a, b)):
+        nodes = [node for pair in pairs if (node := (pair.a, pair.b)[at]) is not None]
+        assert len(nodes) == len(set(nodes)) == sum(1 for _ in side.tree.walk())
+        own, total = summed(pairs, at), count(side.graph, resolver=resolver).total
+        assert own == root.whole[at]
+        assert (own.ops, own.unknown, own.flops, own.macs, own.bytes) == (
+            total.ops,
+            total.unknown,
+            total.flops,
+            total.macs,
+            total.bytes,
+        )
+        assert own.peak == timeline(side.graph).peak_bytes
+    differences = [pair.own[1] - pair.own[0] for pair in pairs]
+    assert sum(differences, NOTHING) == root.difference
+    for pair in pairs:
+        assert pair.whole == tuple(sum((child.whole[at] for child in pair.children), pair.own[at]) for at in (0, 1))
+
+
+@given(graphs(), graphs())
+def test_differences_of_modules_sum_to_that_of_the_step(one: Graph, other: Graph) -> None:
+    a, b = Side("a", one), Side("b", other)
+    assert_exact(a, b, join(a, b))
+
+
+@given(graphs())
+def test_a_step_is_joined_with_itself(graph: Graph) -> None:
+    a, b = Side("a", graph), Side("b", graph)
+    root = join(a, b)
+    assert {pair.kind for pair in root.walk()} == {"same"}
+    assert root.difference == NOTHING
+    assert all(pair.a is not None and pair.b is not None and pair.a.path == pair.b.path for pair in root.walk())
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "renamed": {"name": "layers"},
+    "wrapped": {"wrapped": True},
+    "longer": {"blocks": 9},
+    "shorter": {"blocks": 4},
+    "doubled": {"doubled": 3},
+    "checkpointed": {"checkpointed": True},
+    "bf16": {"dtype": "bfloat16"},
+    "batch": {"batch": 16},
+}
+
+
+@pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
+def test_real_models_are_joined_exactly(settings: dict[str, Any]) -> None:
+    found = difference(PLAIN, settings)
+    assert_exact(found.a, found.b, found.root)
+    back = difference(settings, PLAIN)
+    assert back.root.difference == NOTHING - found.root.difference
+
+
+def kinds(found: Pair) -> dict[str, str]:
+    return {pair.label: pair.kind for pair in found.walk()}
+
+
+def test_a_list_under_another_name_is_renamed_and_all_in_it_is_the_same() -> None:
+    found = difference(PLAIN, {"name": "layers"})
+    assert kinds(found.root)["layers"] == "renamed"
+    assert kinds(found.root)["layers.3.mlp.fc1"] == "same"
+    assert found.matching.renamed == (("blocks", "layers"),)
+    assert found.matching.added == found.matching.removed == ()
+    assert found.root.difference == NOTHING
+
+
+def test_a_wrapper_is_added_around_what_it_wraps() -> None:
+    found = difference(PLAIN, {"wrapped": True})
+    assert found.matching.added == ("(root)",)
+    assert found.matching.renamed == (("(root)", "model"),)
+    assert kinds(found.root)["model.blocks.3.mlp.fc1"] == "same"
+    assert found.root.difference == NOTHING
+
+
+def test_a_longer_list_has_members_at_its_end() -> None:
+    found = difference(PLAIN, {"blocks": 9})
+    assert found.matching.added == ("blocks.6", "blocks.7", "blocks.8")
+    assert difference({"blocks": 9}, PLAIN).matching.removed == ("blocks.6", "blocks.7", "blocks.8")
+
+
+def test_a_member_that_differs_keeps_its_partner_where_one_is_inserted_before_it() -> None:
+    """blocks.3, alone in being wide, is blocks.4 with one more block before it."""
+    found = difference({"doubled": 3}, {"doubled": 4, "blocks": 7})
+    (wide,) = (pair for pair in found.root.walk() if pair.name == "3 → 4")
+    assert wide.kind == "renamed"
+    assert len(found.matching.added) == 1
+    assert sum(pair.kind == "changed" for pair in found.root.walk()) == 4  # the step, the root, the list, the optimizer
+
+
+def test_models_of_two_families_are_joined_as_far_as_they_go() -> None:
+    a, b = (
+        Side(name, capture(name, hyperparameters={"layers": 2, "hidden": 32, "heads": 2, "batch": 1, "seq": 8}))
+        for name in ("gpt2", "llama")
+    )
+    root = join(a, b)
+    assert_exact(a, b, root)
+    names = {pair.b.path: pair.a.path for pair in root.walk() if pair.a and pair.b}
+    assert names["layers.1"] == "blocks.1"
+    assert names["layers.1.attention.out"] == "blocks.1.attention.out"
+
+
+def test_a_step_without_ops_or_modules() -> None:
+    empty = Side("empty", Graph((), (), (), ()))
+    root = join(empty, empty)
+    assert root.whole == (NOTHING, NOTHING)
+
+
+def test_amounts_add_up_field_by_field() -> None:
+    one = Amounts(*range(1, 11))
+    assert one + one - one == one
+    assert msgspec.structs.astuple(one - one) == (0,) * 10
