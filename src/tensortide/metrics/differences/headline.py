@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from tensortide.cost.count import RECOMPUTE
 from tensortide.metrics.differences.join import Pair
+from tensortide.metrics.differences.paths import folded
 from tensortide.metrics.differences.side import OUTSIDE, Amounts, Side
 from tensortide.metrics.differences.step import StepDifference
 from tensortide.units import format_bytes, format_count, format_seconds
@@ -16,8 +17,13 @@ MOST = 0.75
 """Share of a difference that a module must have for the search for its cause to go on inside it."""
 NAMED = 3
 """Most modules that are named as a cause."""
+APART = 0.5
+"""The modules that are named as a cause have each twice as much of the difference as any other."""
 ALIKE = 0.2
 """Modules scale alike if their changes differ from that of the whole by no more than this part of it."""
+
+SMALL = 0.02
+"""Part by which a figure may change without having grown or shrunk."""
 
 Values: TypeAlias = Callable[[Pair], tuple[int, int]]
 """A figure of a pair with the modules inside it, on both sides."""
@@ -60,7 +66,7 @@ def _equal(found: StepDifference) -> str:
     """Say that nothing differs but names, or sizes that add up to the same."""
     ops, renamed = len(found.b.graph), found.matching.renamed
     text = f"No difference: both have the same {ops:,} ops, sizes and memory"
-    if any(pair.kind in ("changed", "added", "removed") for pair in found.root.walk()):
+    if any(pair.own[0] != pair.own[1] for pair in found.root.walk()):
         text = f"The totals are equal, of {ops:,} ops each, and the modules are not"
     if renamed:
         (a, b), more = renamed[0], len(renamed) - 1
@@ -77,7 +83,7 @@ def _cause(found: StepDifference, first: _Figure) -> str:
     """Name the cause of the first figure that differs, then all figures that do."""
     why = "; ".join(_circumstances(found))
     where = _where(found, first)
-    figures = ", ".join(_stated(found))
+    figures = ", ".join(_stated(found, first))
     return ": ".join(filter(None, ("; ".join(filter(None, (why, where))), figures))) + "."
 
 
@@ -132,25 +138,44 @@ def _where(found: StepDifference, figure: _Figure) -> str:
 
 def culprits(root: Pair, of: Values) -> list[Pair]:
     """Find the modules that a difference is in: into the one with most of it, as long as there is one; then the few
-    inside it that have most of it together, unless they are most of it anyway. Numbered modules that were added to one
-    list count as one, and so do those removed. Empty if it is spread over many."""
+    inside it that have most of it together, unless they are most of it anyway. Modules that were added, or removed, are
+    the cause if they have most of it, however many there are. Empty if it is spread over many."""
+    if root.kind in ("added", "removed"):
+        return [root]
     before, after = of(root)
     whole, parts = after - before, _parts(root, of)
+    for kind in ("added", "removed"):
+        alone = [pair for pair in _outermost(root, kind) if _sum((pair,), of)]
+        if alone and _apart(root, alone, of) <= (1 - MOST) * abs(whole):
+            return alone
     for count in range(1, min(NAMED, len(parts)) + 1 if whole else 0):
-        chosen = [pair for part in parts[:count] for pair in part]
-        if _sum(chosen, of) / whole >= MOST and not _whole(root, chosen, of):
+        chosen = parts[:count]
+        apart = count == len(parts) or abs(_sum(parts[count:][:1], of)) < APART * abs(_sum(chosen[-1:], of))
+        if apart and _sum(chosen, of) / whole >= MOST and not _whole(root, chosen, of):
             return [inner for pair in chosen for inner in (culprits(pair, of) or [pair])]
     return [] if root.path in ("", "(step)") else [root]
 
 
-def _parts(root: Pair, of: Values) -> list[list[Pair]]:
-    """Group the modules inside one that have part of a difference, the largest part first."""
-    groups: dict[object, list[Pair]] = {}
+def _apart(root: Pair, alone: Sequence[Pair], of: Values) -> int:
+    """Sum the differences of modules but ``alone``, whatever their sign."""
+    if root in alone:
+        return 0
+    own = _sum((root,), of) - _sum(root.children, of)
+    return abs(own) + sum(_apart(child, alone, of) for child in root.children)
+
+
+def _outermost(root: Pair, kind: str) -> Iterator[Pair]:
+    """Yield the modules of a kind that stand in none of this kind."""
     for child in root.children:
-        if _sum((child,), of):
-            listed = child.kind in ("added", "removed") and child.name.isdigit()
-            groups.setdefault(child.kind if listed else child, []).append(child)
-    return sorted(groups.values(), key=lambda part: -abs(_sum(part, of)))
+        if child.kind == kind:
+            yield child
+        else:
+            yield from _outermost(child, kind)
+
+
+def _parts(root: Pair, of: Values) -> list[Pair]:
+    """List the modules inside one that have part of a difference, the largest part first."""
+    return sorted((child for child in root.children if _sum((child,), of)), key=lambda one: -abs(_sum((one,), of)))
 
 
 def _spread(root: Pair, figure: _Figure) -> str:
@@ -158,15 +183,15 @@ def _spread(root: Pair, figure: _Figure) -> str:
     while len(root.children) == 1 or root.path == "(step)":
         root = max(root.children, key=lambda one: abs(_sum((one,), figure.of)))
     parts = sorted(root.children, key=lambda one: -abs(_sum((one,), figure.of)))[:NAMED]
-    listed = [f"{part.name} {_signed(n, figure.text)}" for part in parts if (n := _sum((part,), figure.of))]
+    sums = [(culprits(part, figure.of) or [part], _sum((part,), figure.of)) for part in parts]
+    listed = [f"{_names(inside)} {_signed(value, figure.text)}" for inside, value in sums if value]
     return f"over many modules, the most in {', '.join(listed)}" if listed else ""
 
 
 def _whole(root: Pair, parts: Sequence[Pair], of: Values) -> bool:
     """True if ``parts`` are several, and nearly all that ``root`` was: it changed as a whole."""
-    alone = root.kind in ("added", "removed")
     most = sum(of(pair)[0] for pair in parts) > 0.9 * of(root)[0] > 0
-    return alone or bool(len(parts) > 1 and most)
+    return bool(len(parts) > 1 and most)
 
 
 def _sum(pairs: Sequence[Pair], of: Values) -> int:
@@ -174,30 +199,14 @@ def _sum(pairs: Sequence[Pair], of: Values) -> int:
 
 
 def _names(pairs: Sequence[Pair]) -> str:
-    """Name modules by their paths, numbered ones of one parent as a range."""
-    numbered: dict[str, list[int]] = {}
-    for pair in pairs:
-        parent, _, name = pair.label.rpartition(".")
-        label = "what is outside all modules" if pair.path == OUTSIDE else pair.label
-        numbered.setdefault(parent if name.isdigit() else label, []).append(int(name) if name.isdigit() else -1)
-    texts = [part for path, numbers in numbered.items() for part in _ranges(path, sorted(numbers))]
-    texts = texts if len(texts) <= NAMED + 1 else [*texts[:NAMED], f"{len(texts) - NAMED} more"]
-    return _and(texts)
+    """Name modules by their paths, those that differ in one number as a range."""
+    texts = folded(["what is outside all modules" if pair.path == OUTSIDE else pair.label for pair in pairs])
+    return _and(texts if len(texts) <= NAMED + 1 else [*texts[:NAMED], f"{len(texts) - NAMED} more"])
 
 
 def _and(texts: Sequence[str]) -> str:
     """Join texts in a sentence."""
     return ", ".join(texts[:-1]) + " and " * (len(texts) > 1) + "".join(texts[-1:])
-
-
-def _ranges(path: str, numbers: Sequence[int]) -> list[str]:
-    """Name numbered modules inside ``path`` by a range; alone, by their numbers where there are gaps."""
-    first, last = numbers[0], numbers[-1]
-    if first < 0:
-        return [path]
-    if len(numbers) > 1 and last - first == len(numbers) - 1:
-        return [f"{path}.[{first}-{last}]".lstrip(".")]
-    return [f"{path}.{number}".lstrip(".") for number in numbers]
 
 
 def _became(pairs: Sequence[Pair], before: int, after: int) -> str:
@@ -209,6 +218,8 @@ def _became(pairs: Sequence[Pair], before: int, after: int) -> str:
     if not before or not after:
         return f"{'grew' if after else 'shrank'}"
     ratio = after / before
+    if abs(ratio - 1) < SMALL:
+        return f"{was} changed"
     for words, value in (("doubled", 2.0), ("tripled", 3.0), ("quadrupled", 4.0), ("halved", 0.5)):
         if abs(ratio / value - 1) < 0.02:
             return words
@@ -216,12 +227,22 @@ def _became(pairs: Sequence[Pair], before: int, after: int) -> str:
 
 
 def _largest(pair: Pair, of: Values) -> str:
-    """Name the one or two modules inside that have most of the difference."""
-    whole = _sum((pair,), of)
-    parts = sorted(pair.children, key=lambda one: -abs(_sum((one,), of)))[:2]
-    shares = [(child, _sum((child,), of) / whole) for child in parts if whole]
-    listed = [f"{child.name} ({share:.0%})" for child, share in shares if share >= 0.2]
-    return " and ".join(listed)
+    """Name the one or two modules inside that have most of the difference; numbered ones count as one."""
+    whole, inside, prefix = _sum((pair,), of) or 1, [pair], ""
+    while (ordered := _named_parts(inside, of)) and _sum(ordered[0][1], of) / whole >= MOST:
+        name, inside = ordered[0]
+        prefix += f"{name}." if name else ""
+    shares = [(prefix + name, _sum(some, of) / whole) for name, some in ordered[:2] if name]
+    listed = [f"{name} ({share:.0%})" for name, share in shares if share >= 0.2]
+    return _and(listed) * (sum(share for _, share in shares) >= MOST) or prefix.rstrip(".")
+
+
+def _named_parts(inside: Sequence[Pair], of: Values) -> list[tuple[str, list[Pair]]]:
+    """Group the modules inside several by name, numbered ones together; the largest part of a difference first."""
+    groups: dict[str, list[Pair]] = {}
+    for child in (child for one in inside for child in one.children):
+        groups.setdefault("" if child.name.isdigit() else child.name, []).append(child)
+    return sorted(groups.items(), key=lambda group: -abs(_sum(group[1], of)))
 
 
 def _alike(root: Pair, figure: _Figure) -> bool:
@@ -230,18 +251,18 @@ def _alike(root: Pair, figure: _Figure) -> bool:
     if not a or not b:
         return False
     own = [(getattr(pair.own[0], figure.key), getattr(pair.own[1], figure.key)) for pair in root.walk()]
-    close = sum(x for x, y in own if x and abs(y / x - b / a) <= ALIKE * abs(b / a - 1))
+    close = sum(x for x, y in own if x and abs(y / x - b / a) <= ALIKE * min(abs(b / a - 1), b / a))
     return bool(close >= 0.9 * a)
 
 
 # -- figures ----------------------------------------------------------------------------------------
 
 
-def _stated(found: StepDifference) -> Iterator[str]:
+def _stated(found: StepDifference, first: _Figure) -> Iterator[str]:
     for figure in FIGURES:
         before, after = figure.of(found.root)
         timed = figure.key != "time" or found.timed
-        if figure.key in STATED and timed and _changed((before, after)):
+        if figure.key in (*STATED, first.key) and timed and _changed((before, after)):
             yield f"{figure.title} {change_text(before, after, figure.text)}"
 
 
@@ -335,10 +356,10 @@ def _replaced(found: StepDifference) -> str:
     if not found.matching.joined:
         return ""
     counts: dict[str, Counter[str]] = {"added": Counter(), "removed": Counter()}
-    for change in found.ops:
-        inside = change.module != OUTSIDE and change.phase != RECOMPUTE
-        if change.kind != "resized" and inside and (change.flops or change.bytes):
-            counts[change.kind][change.op.removeprefix("aten.")] += change.count
+    inside = [one for one in found.ops if one.module != OUTSIDE and one.phase != RECOMPUTE and one.kind != "resized"]
+    costly = [one for one in inside if one.flops or one.bytes]
+    for change in costly or (inside if found.root.difference.bytes == 0 else ()):
+        counts[change.kind][change.op.removeprefix("aten.")] += change.count
     for name in counts["added"].keys() & counts["removed"].keys():
         both = min(counts["added"][name], counts["removed"][name])
         for side in counts.values():

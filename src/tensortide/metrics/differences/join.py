@@ -28,8 +28,8 @@ KIN = 0.8
 """Likeness of two lists, or of two types whose names end in one word, as a share of that of one type."""
 LARGE = 0.05
 """Least share of the FLOPs around them at which the shares of two modules say anything."""
-WRAPPED = 1.5
-"""Least factor by which the modules inside a wrapper fit better than the wrapper's own."""
+WRAPPED, CORE = 1.5, 0.6
+"""Least factor by which what is inside a wrapper fits better than the wrapper, and least share of its modules."""
 
 
 class Pair(msgspec.Struct, frozen=True, eq=False):
@@ -88,6 +88,7 @@ class _Join:
         self._shape: dict[Node, int] = {}
         self._form: dict[Node, int] = {}
         self._weights: dict[Node, int] = {}
+        self._size: dict[Node, int] = {}
         self._ops: dict[Node, Counter[str]] = {}
         for side in (a, b):
             self._describe(side, side.tree)
@@ -171,7 +172,8 @@ class _Join:
         if not inner.children or inner.type == outer.type:
             return None
         plain = self._fit(inner, outer)
-        fits = [(self._fit(inner, child), child) for child in outer.children if child.children]
+        cores = [child for child in outer.children if self._size[child] >= max(2, CORE * (self._size[outer] - 1))]
+        fits = [(self._fit(inner, child), child) for child in cores]
         fit, best = max(fits, key=lambda one: one[0], default=(0.0, None))
         return best if fit > WRAPPED * plain else None
 
@@ -185,7 +187,7 @@ class _Join:
     # -- structure
 
     def _describe(self, side: Side, node: Node) -> None:
-        """Number the structure of a module with its sizes, without, and by its parameters alone; count its ops."""
+        """Number the structure of a module with sizes, without, and by its parameters; count its ops and modules."""
         for child in node.children:
             self._describe(side, child)
         graph, indexes = side.graph, side.ops_of.get(node.path, [])
@@ -199,6 +201,7 @@ class _Join:
         shape = (held, *zip(names, phases, sizes, strict=True)), tuple(self._shape[one] for one in children)
         form = (node.type, *zip(names, phases, strict=True)), tuple(self._form[one] for one in children)
         self._shape[node] = self._known.setdefault(shape, len(self._known))
+        self._size[node] = 1 + sum(self._size[one] for one in children)
         weights = node.type, node.own.parameters, tuple(self._weights[one] for one in children)
         self._weights[node] = self._known.setdefault(("weights", weights), len(self._known))
         self._form[node] = self._known.setdefault(form, len(self._known))

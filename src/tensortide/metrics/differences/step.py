@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +11,7 @@ import msgspec
 from tensortide.metrics.differences.curves import Curves, curves
 from tensortide.metrics.differences.join import Pair, join
 from tensortide.metrics.differences.ops import Group, OpChange, by_kind, by_phase, changed_ops
+from tensortide.metrics.differences.paths import folded
 from tensortide.metrics.differences.peak import PeakTensor, peak_tensors
 from tensortide.metrics.differences.side import WHOLE, Side
 from tensortide.units import format_percent
@@ -20,7 +21,7 @@ JOINED = 0.4
 
 
 class Matching(msgspec.Struct, frozen=True):
-    """Modules of two steps by how they match, and the share of each step's FLOPs that is in matched ones."""
+    """Modules of two steps by how they match, and the share of each step's FLOPs that is in matched ones or inside."""
 
     same: int
     renamed: tuple[tuple[str, str], ...]
@@ -48,12 +49,12 @@ class Matching(msgspec.Struct, frozen=True):
         if self.joined:
             return f"{text}."
         a, b = map(format_percent, self.shares)
-        return f"The models hardly match: {a} of {one}'s FLOPs and {b} of {other}'s are in modules of both. {text}."
+        return f"The models hardly match: {a} of {one}'s FLOPs and {b} of {other}'s are in what both have. {text}."
 
 
 def _several(names: Iterable[str]) -> str:
-    """List the first names, and say how many more there are."""
-    listed = [*names]
+    """List the first names, ranges of numbers as one, and say how many more there are."""
+    listed = folded(names)
     return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
 
 
@@ -108,10 +109,8 @@ class StepDifference:
         renamed = [(pair.a.label, pair.b.label) for pair in both if pair.a and pair.b and pair.kind == "renamed"]
         inner = {child for pair in pairs for child in pair.children if child.kind == pair.kind}
         alone = [pair for pair in pairs if pair not in inner]
-        shares = (
-            _share(sum(pair.own[0].flops for pair in both), self.root.whole[0].flops),
-            _share(sum(pair.own[1].flops for pair in both), self.root.whole[1].flops),
-        )
+        matched = [sum(flops) for flops in zip((0, 0), *_matched(self.root, inside=False), strict=True)]
+        shares = _share(matched[0], self.root.whole[0].flops), _share(matched[1], self.root.whole[1].flops)
         return Matching(
             sum(pair.kind == "same" for pair in both),
             tuple(renamed),
@@ -121,6 +120,17 @@ class StepDifference:
             shares,
             self.letters,
         )
+
+
+def _matched(pair: Pair, *, inside: bool) -> Iterator[tuple[int, int]]:
+    """Yield the FLOPs of both steps in modules that match, and in all modules inside those but the model itself."""
+    both = pair.a is not None and pair.b is not None
+    if both or inside:
+        yield pair.own[0].flops, pair.own[1].flops
+    partners = [child.a is not None and child.b is not None for child in pair.children]
+    inner = both and pair.path not in (WHOLE, "") and (any(partners) or not partners)
+    for child in pair.children:
+        yield from _matched(child, inside=inside or inner)
 
 
 def _share(part: int, whole: int) -> float:

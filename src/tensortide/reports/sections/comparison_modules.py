@@ -60,9 +60,10 @@ def _differing(found: StepDifference, rows: Sequence[Row], top: int, depth: int)
             "kind", "", "text", tuple("" if row.kind in ("changed", "same") else row.kind for row in rows), dim=True
         ),
     ]
+    alone = all(row.a.ops != row.b.ops and row.b - row.a == Amounts(row.b.ops - row.a.ops) for row in rows)
     for key, label, unit, width in FIGURES:
         values = [getattr(row.b, key) - getattr(row.a, key) for row in rows]
-        columns.append(difference(key, label, unit, values, at_width=width, data=not any(values)))
+        columns.append(difference(key, label, unit, values, at_width=0 if alone else width, data=not any(values)))
         if key == "flops" and any(values):
             columns.append(change("change", "change", [(row.a.flops, row.b.flops) for row in rows]))
     levels = tuple(row.depth for row in rows)
