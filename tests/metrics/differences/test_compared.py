@@ -90,10 +90,29 @@ def test_graphs_timelines_profilers_and_files_are_compared(tmp_path: Path) -> No
         graph, tmp_path / "step.tide", str(tmp_path / "step.tide"), line, profiler, tmp_path / "kept.status.json"
     )
     assert [one.letter for one in found.entrants] == [*"ABCDEF"]
-    assert [step is None for step in found.steps] == [False, False, False, True, True]
+    assert [step is None for step in found.steps] == [False, False, False, False, True]
     assert all(found.metrics.pair("flops", number).words == "equal" for number in range(5))
     assert found.entrants[3].status["step_time"].value == 1000 * len(graph)
     assert "No difference" in repr(found)
+
+
+def test_models_are_compared_by_their_inference_forward() -> None:
+    import torch
+    from torch import nn
+
+    profilers = []
+    for wide in (16, 32):
+        model = nn.Sequential(nn.Linear(8, wide), nn.ReLU(), nn.Linear(wide, 4))
+        profilers.append(
+            tensortide.Profiler(model, {"train": [(torch.rand(2, 8), torch.zeros(2))]}, name=f"wide {wide}")
+        )
+        profilers[-1].compute("flops")
+    found = tensortide.compare(*profilers)
+    (step,) = found.steps
+    assert step is not None
+    assert step.root.difference.flops == found.metrics.pair("flops").difference
+    assert step.root.difference.parameters == 16 * (8 + 1 + 4)
+    assert "wide 16 and wide 32 compared: all modules scale alike: FLOPs" in repr(found)
 
 
 def test_any_of_them_is_the_reference() -> None:

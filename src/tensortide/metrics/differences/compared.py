@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
 from tensortide.cost import Resolver, count
-from tensortide.errors import MetricError
+from tensortide.errors import MetricError, Unavailable
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.imported import Imported
 from tensortide.metrics.comparison import Comparison, compare_statuses
@@ -102,7 +103,8 @@ def compare(
 
     Args:
         steps: two or more of: a Graph, what ``tensortide.open`` returns, the Timeline of a step, the text or path of a
-            target, a Profiler, or a saved status (metrics alone, without a place for differences).
+            target, a Profiler (of a step, or of a model with data: its inference forward) with what it has computed, or
+            a saved status (metrics alone, without a place for differences).
         names: of the steps (default: those of their workloads).
         reference: the place, from 0, of the one that the others are compared with.
         thresholds: limits such as ``peak=+2%`` or ``time=+5ms``; ``exceeded`` lists those that do not hold.
@@ -131,13 +133,22 @@ def _entrant(letter: str, step: Comparable, name: str, resolver: Resolver | None
     if isinstance(step, str | os.PathLike):
         name, step = name or os.fspath(step), _opened(step)
     if isinstance(step, Profiler):
-        step = step.status
+        return Entrant(letter, step.status, _profiled(step))
     if isinstance(step, Status):
         return Entrant(letter, step, None)
     side = step if isinstance(step, Side) else _side(step, name, resolver)
     profiler = Profiler(side.subject, name=name or side.name)
     profiler.compute_all()
     return Entrant(letter, profiler.status, side)
+
+
+def _profiled(profiler: Profiler) -> Side:
+    """Make a side of what a Profiler measures: the step, or the inference forward of its model."""
+    subject, durations = profiler.subject, None
+    with suppress(Unavailable):
+        durations = subject.durations
+    captured = subject.captured()
+    return Side(profiler.name, unrolled(captured.graph), durations, captured.resolver)
 
 
 def _opened(target: str | os.PathLike[str]) -> Imported | Status:

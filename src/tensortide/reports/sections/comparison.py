@@ -49,7 +49,7 @@ def document(found: Compared) -> Document:
     if len(sources) == 1:
         lines.append(f"time: {min(sources)}")
     title = " and ".join(dict.fromkeys(one.name for one in found.entrants))
-    return Document(title=f"Compared: {title}", subtitle=tuple(lines), sections=tuple(sections))
+    return Document(title=f"{title} compared", subtitle=tuple(lines), sections=tuple(sections))
 
 
 def _described(found: Compared, place: int, sources: Collection[str]) -> str:
@@ -114,9 +114,10 @@ def _metrics(found: Compared, *, key: str, only: str) -> Table:
     """One row per metric, a column per step; beside each other the change in words. Values are text: units differ."""
     names = [pair.metric.name for pair in found.metrics.pairs(0)]
     rows = [[found.metrics.pair(name, other) for other in range(len(found.others))] for name in names]
-    if only == "text":
-        known = {pairs[0].metric.name: pairs for pairs in rows}
-        rows = [known[name] for name in SHOWN if name in known]
+    known = {pairs[0].metric.name: pairs for pairs in rows}
+    rows = [known[name] for name in SHOWN if name in known]
+    if only == "page":
+        rows += (pairs for name, pairs in known.items() if name not in SHOWN)
     rows = [pairs for pairs in rows if any(pair.numbers is not None and any(pair.numbers) for pair in pairs)]
     first = [pairs[0] for pairs in rows]
     columns = [
