@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tensortide.graph import Graph, save
     from tensortide.importers.door import open
     from tensortide.metrics import Profiler
+    from tensortide.metrics.checks.checking import check
     from tensortide.metrics.differences.compared import compare
     from tensortide.plans import footprint
     from tensortide.recorder.recording import record
@@ -34,6 +35,7 @@ __all__ = [
     "TensortideError",
     "budget",
     "capture",
+    "check",
     "compare",
     "count",
     "errors",
@@ -52,6 +54,7 @@ __all__ = [
 
 _LAZY = {
     "budget": "tensortide.run.budget",
+    "check": "tensortide.metrics.checks.checking",
     "compare": "tensortide.metrics.differences.compared",
     "count": "tensortide.cost",
     "explain": "tensortide.cost",

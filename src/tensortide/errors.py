@@ -17,7 +17,8 @@ TensortideError
 ├── RunError             a live run was asked for something that cannot be
 │   └── BudgetInfeasible an op does not fit the memory budget, whatever is evicted
 ├── MetricError          a metric, an option of one or a comparison is not as it must be
-│   └── Unavailable      a subject has no such figure; the message is the reason
+│   ├── Unavailable      a subject has no such figure; the message is the reason
+│   └── CheckError       a check, an assertion or a baseline cannot be read, or is of another step
 ├── NoSuchOp             an op, module or index is not in the graph
 ├── TorchUnavailable     PyTorch is not installed, cannot be imported, or is too old
 └── OutputError          a result cannot be written
@@ -113,6 +114,10 @@ class MetricError(TensortideError):
 
 class Unavailable(MetricError):
     """A subject has no such figure. The message is the reason, which is kept in place of the value."""
+
+
+class CheckError(MetricError):
+    """A check, an assertion or a baseline cannot be read, or a baseline is of another step."""
 
 
 class RunWarning(UserWarning):

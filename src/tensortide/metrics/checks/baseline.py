@@ -1,0 +1,174 @@
+"""Baselines: the metrics of a step at some time, and the figures of its modules, in a file that is accepted on purpose.
+
+The file is JSON with one metric, and one module, in a line: a pull request shows what a commit changes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path, PurePath
+from typing import Annotated, Any
+
+import msgspec
+
+from tensortide.errors import CheckError, TensortideError
+from tensortide.metrics.checks.assertions import Quantity
+from tensortide.metrics.checks.figures import NONE, Figures
+from tensortide.metrics.checks.measured import Measured
+from tensortide.metrics.metric import Number
+from tensortide.metrics.status import versions
+from tensortide.versioned import Format
+
+FORMAT = Format(
+    "baseline", "tensortide baseline", (1,), CheckError, "accept it again with --accept", "tensortide check --accept"
+)
+RECORDED = (
+    *("flops", "macs", "elementwise_flops", "bytes", "ops", "coverage", "unknown_ops", "recomputed_flops"),
+    *("recomputed_ops", "total_params", "trainable_params", "model_size", "buffer_size", "saved_activations"),
+    "step_peak",
+)
+"""Metrics that every baseline has, where the step has them; the parts of the peak by role too."""
+
+Scalar = str | int | float | bool | None
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The step that a baseline is of. Another step has no baseline in it."""
+
+    workload: str
+    hyperparameters: dict[str, Scalar]
+    device: str
+    machine: str = ""
+    step: str = "steady"
+    compiled: bool = False
+
+    def differences(self, other: Identity) -> list[str]:
+        """Name what ``other`` has that differs, field by field, hyperparameters one by one."""
+        mine, theirs = (_flat(one) for one in (self, other))
+        names = dict.fromkeys([*mine, *theirs])
+        return [
+            f"{name} was {_said(mine, name)}, is {_said(theirs, name)}"
+            for name in names
+            if mine.get(name, _ABSENT) != theirs.get(name, _ABSENT)
+        ]
+
+
+_ABSENT = object()
+
+
+def _flat(one: Identity) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(one)
+    settings: dict[str, Any] = fields.pop("hyperparameters")
+    return {**fields, **settings}
+
+
+def _said(values: dict[str, Any], name: str) -> str:
+    return repr(values[name]) if name in values and values[name] != "" else "not set"
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """The metrics of a step by their names, and the own figures of its modules by path."""
+
+    format: str = FORMAT.tag
+    version: Annotated[int, msgspec.Meta(ge=1)] = FORMAT.version
+    of: Identity
+    versions: dict[str, str] = {}
+    metrics: dict[str, int | float] = {}
+    modules: dict[str, Figures] = {}
+
+    def value(self, quantity: Quantity) -> Number | None:
+        """The value of a quantity; None if it has none."""
+        return self.metrics.get(quantity.key)
+
+    def refuse_other(self, now: Identity, path: str | os.PathLike[str]) -> None:
+        """Raise CheckError if the baseline at ``path`` is of another step than ``now``."""
+        if found := self.of.differences(now):
+            raise CheckError(
+                f"the baseline {path} is of another step: {'; '.join(found)}.\n"
+                "Give this check a baseline of its own, or accept the step in its place with --accept."
+            )
+
+    def remarks(self, framework: str) -> list[str]:
+        """Say which software is not that of the baseline."""
+        pairs = [(self.versions.get("framework", ""), framework)]
+        pairs += [(f"{name} {self.versions[name]}", f"{name} {new}") for name, new in ours() if name in self.versions]
+        return [f"the baseline was made with {old}, this is {new}" for old, new in pairs if old != new]
+
+    def text(self) -> str:
+        """Write it: sorted, one metric and one module in a line."""
+        head = {name: msgspec.to_builtins(getattr(self, name)) for name in ("format", "version", "of", "versions")}
+        lines = [f"{_json(name)}: {_json(value)}," for name, value in head.items()]
+        for name in ("metrics", "modules"):
+            rows = msgspec.to_builtins(getattr(self, name))
+            inner = [f" {_json(key)}: {_json(rows[key])}" for key in sorted(rows, key=_natural)]
+            lines.append(f"{_json(name)}: {{\n" + ",\n".join(inner) + "\n}" + "," * (name == "metrics"))
+        return "{\n" + "\n".join(lines) + "\n}\n"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _natural(text: str) -> list[tuple[bool, int, str]]:
+    """A key to sort by: numbers in a text by their value."""
+    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", text)]
+
+
+def ours() -> list[tuple[str, str]]:
+    """The version of this package, where it is installed."""
+    return [one for one in versions().items() if one[0] == "tensortide"]
+
+
+def identity_of(measured: Measured, name: str = "") -> Identity:
+    """Identify a step. Of a path, the name of the file alone stays: a baseline is read on other machines."""
+    meta = measured.graph.meta
+    path, colon, function = (name or meta.workload).rpartition(":")
+    workload = f"{PurePath(path).name}:{function}" if colon and path.endswith(".py") else name or meta.workload
+    return Identity(
+        workload=workload,
+        hyperparameters=dict(meta.hyperparameters),
+        device=measured.graph.index.main_device.partition(":")[0],
+        machine=meta.machine,
+        step=meta.step,
+        compiled=bool(meta.compiled or meta.graphs),
+    )
+
+
+def baseline_of(measured: Measured, quantities: list[Quantity], name: str = "") -> Baseline:
+    """Make the baseline of a step: with all of RECORDED, and with these ``quantities``."""
+    registry = measured.registry
+    names = [one for one in registry if one in RECORDED or one.startswith("step_peak_")]
+    every = {one.key: one for one in [*(Quantity(registry[one].metric) for one in names), *quantities]}
+    readings = {key: measured.read(one) for key, one in every.items()}
+    metrics = {key: one.value for key, one in readings.items() if one.value is not None and not one.unknown}
+    software = {"framework": measured.graph.meta.framework, **dict(ours())}
+    modules = {path: one for path, one in measured.modules.items() if one != NONE}
+    return Baseline(of=identity_of(measured, name), versions=software, metrics=metrics, modules=modules)
+
+
+def load_baseline(path: str | os.PathLike[str]) -> Baseline:
+    """Read a baseline. Raises CheckError for a file that is missing, foreign, damaged or of another version."""
+    if not Path(path).exists():
+        raise CheckError(
+            f"there is no baseline {path}.\nAccept the step as it is now with --accept: that writes the file, "
+            "which belongs in version control."
+        )
+    found: Baseline = FORMAT.load(path, Baseline)
+    return found
+
+
+def replaced(path: str | os.PathLike[str]) -> tuple[Baseline | None, str]:
+    """Return the baseline that an accepted one replaces, and why there is none to compare with.
+
+    Raises CheckError if something else is at ``path``.
+    """
+    if not Path(path).exists():
+        return None, ""
+    try:
+        return load_baseline(path), ""
+    except TensortideError as error:
+        if FORMAT.tag.encode() not in FORMAT.read(path)[:256]:
+            raise
+        return None, str(error).partition("\n")[0]

@@ -1,0 +1,174 @@
+"""Verdicts on assertions: what holds, what fails, and what cannot be told, which is no pass."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import Literal, TypeAlias
+
+from tensortide.errors import CheckError
+from tensortide.graph.model import OpView
+from tensortide.metrics.checks.assertions import Absence, Assertion, Bound
+from tensortide.metrics.checks.baseline import Baseline
+from tensortide.metrics.checks.figures import BY_MODULE, NONE, matching
+from tensortide.metrics.checks.measured import Measured, Reading
+from tensortide.metrics.metric import Number, Unit
+
+Outcome: TypeAlias = Literal["holds", "fails", "unknown"]
+
+_HOLDS: dict[str, Callable[[Fraction, Fraction], bool]] = {
+    "<=": operator.le,
+    "<": operator.lt,
+    ">=": operator.ge,
+    ">": operator.gt,
+    "==": operator.eq,
+}
+_LISTED = 5
+"""Forbidden ops that a reason lists."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Own figures of modules that differ from the baseline, largest difference first; without a baseline the largest.
+
+    ``before`` is None throughout then. The differences of all ``rows`` add up to that of the whole.
+    """
+
+    metric: str
+    title: str
+    unit: Unit
+    rows: tuple[tuple[str, int | None, int], ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An assertion and what became of it. ``value`` and ``limit`` are in base units of ``unit``; None: not known."""
+
+    text: str
+    outcome: Outcome
+    unit: Unit = "count"
+    value: Number | None = None
+    limit: Number | None = None
+    baseline: Number | None = None
+    relation: str = ""
+    reason: str = ""
+    remark: str = ""
+    growth: Growth | None = None
+
+    @property
+    def margin(self) -> float | None:
+        """The part of the limit that is left; negative where the limit is exceeded."""
+        if self.value is None or not self.limit or not self.relation:
+            return None
+        room = self.limit - self.value if self.relation[0] == "<" else self.value - self.limit
+        return float(room / abs(self.limit))
+
+
+def verdict(assertion: Assertion, measured: Measured, baseline: Baseline | None) -> Verdict:
+    """Try one assertion. Raises CheckError where the baseline lacks what it needs."""
+    if isinstance(assertion, Absence):
+        return _absence(assertion, measured)
+    before = None
+    if assertion.relative:
+        assert baseline is not None
+        before = baseline.value(assertion.quantity)
+    reading = measured.read(assertion.quantity)
+    made = partial(Verdict, assertion.text, unit=assertion.quantity.metric.unit, relation=assertion.relation)
+    if reading.value is None:
+        return made(outcome="unknown", reason=reading.reason, baseline=before)
+    if assertion.relative and before is None:
+        if not reading.unknown:
+            raise CheckError(
+                f"the baseline has no {assertion.quantity.key}, which {assertion.text!r} needs: accept it with --accept"
+            )
+        return made(outcome="unknown", value=reading.value, reason=_unpriced(reading))
+    limit = _in_precision(assertion.limit.of(before), reading.value)
+    outcome, reason = _outcome(assertion.relation, reading, limit)
+    growth = None if outcome == "holds" else growth_of(assertion, measured, baseline)
+    whole = int(limit) if limit.denominator == 1 else float(limit)
+    remark = "; ".join(filter(None, (reading.remark, _straddles(reading, limit))))
+    return made(
+        outcome=outcome,
+        value=reading.value,
+        limit=whole,
+        baseline=before,
+        reason=reason,
+        remark=remark,
+        growth=growth,
+    )
+
+
+def _in_precision(limit: Fraction, value: Number) -> Fraction:
+    """The limit as a value can have it: 99.9 % is no binary fraction."""
+    return limit if isinstance(value, int) else Fraction(float(limit))
+
+
+def _outcome(relation: str, reading: Reading, limit: Fraction) -> tuple[Outcome, str]:
+    """Compare. A lower bound shows only that a value is too large, or large enough."""
+    assert reading.value is not None
+    value = Fraction(reading.value)
+    holds = _HOLDS[relation](value, limit)
+    if not reading.unknown:
+        return ("holds", "") if holds else ("fails", "")
+    if relation in (">=", ">") and holds:
+        return "holds", ""
+    if relation in ("<=", "<") and not holds:
+        return "fails", f"at least that: {_unpriced(reading)}"
+    if relation == "==" and value > limit:
+        return "fails", f"at least that: {_unpriced(reading)}"
+    return "unknown", _unpriced(reading)
+
+
+def _unpriced(reading: Reading) -> str:
+    ops = "1 op has" if reading.unknown == 1 else f"{reading.unknown} ops have"
+    return f"{ops} no cost rule, so the total is a lower bound (tensortide count --missing lists them)"
+
+
+def _straddles(reading: Reading, limit: Fraction) -> str:
+    if reading.low is None or reading.high is None:
+        return ""
+    within = Fraction(reading.low) <= limit <= Fraction(reading.high)
+    return "the estimate is compared" + "; its 80 % interval has the limit in it" * within
+
+
+def _absence(rule: Absence, measured: Measured) -> Verdict:
+    found, unknown = measured.absent(rule)
+    if unknown:
+        return Verdict(rule.text, "unknown", reason=unknown)
+    if not found:
+        return Verdict(rule.text, "holds", value=0, limit=0)
+    listed = ", ".join(dict.fromkeys(_place(op) for op in found[:_LISTED]))
+    reason = f"{listed}" + f", and {len(found) - _LISTED} more" * (len(found) > _LISTED)
+    return Verdict(rule.text, "fails", value=len(found), limit=0, reason=reason)
+
+
+def _place(op: OpView) -> str:
+    source = op.source
+    line = "" if source is None else f" ({source.file.rpartition('/')[2]}:{source.line})"
+    return f"{op.name} in {op.module}{line}"
+
+
+_INSTEAD = {"step_time": "flops", "step_time_low": "flops", "step_time_high": "flops"}
+"""Metrics that explain a difference of one that is not known by module."""
+
+
+def growth_of(bound: Bound, measured: Measured, baseline: Baseline | None) -> Growth | None:
+    """Return the modules in which a quantity grew; None if it is not known by module."""
+    name = bound.quantity.metric.name
+    by = name if name in BY_MODULE else "step_peak" if name.startswith("step_peak_") else _INSTEAD.get(name, "")
+    if not by or bound.quantity.device:
+        return None
+    metric, figure, now = measured.registry[by].metric, BY_MODULE[by], measured.modules
+    old = {} if baseline is None else baseline.modules
+    paths = dict.fromkeys([*now, *old])
+    inside = matching(bound.quantity.modules, paths) if bound.quantity.modules else set(paths)
+    pairs = [(path, figure(old.get(path, NONE)), figure(now.get(path, NONE))) for path in paths if path in inside]
+    rows: list[tuple[str, int | None, int]]
+    if baseline is None:
+        rows = [(path, None, after) for path, _, after in sorted(pairs, key=lambda one: -one[2]) if after]
+    else:
+        rows = [*sorted((one for one in pairs if one[1] != one[2]), key=lambda one: -abs(one[2] - one[1]))]
+    return Growth(by, metric.title, metric.unit, tuple(rows)) if rows else None

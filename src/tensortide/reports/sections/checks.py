@@ -1,0 +1,195 @@
+"""Section ``checks``: assertions with value, limit, margin and verdict; what failed, why, and the modules that grew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tensortide.metrics.checks.checking import Accepted, Checked
+from tensortide.metrics.checks.verdicts import Growth, Verdict
+from tensortide.reports.blocks import AnyBlock, Column, Document, Facts, Note, Section, Table, data_facts
+from tensortide.reports.render.values import value_text
+from tensortide.units import format_bytes
+
+__all__ = ["document", "documents", "failed", "section", "tally"]
+
+WORDS = {"holds": "holds", "fails": "FAILS", "unknown": "UNKNOWN"}
+MODULES = 10
+"""Modules that text lists of those that grew."""
+
+
+def document(found: Checked) -> Document:
+    """Show one checked step."""
+    settings = found.of.hyperparameters
+    return section(found).document(found.name, _origin(found), settings=dict(settings))
+
+
+def documents(found: Sequence[Checked], errors: Sequence[tuple[str, str]] = ()) -> Document:
+    """Show several checks, and those that could not be tried, with their errors."""
+    if len(found) == 1 and not errors:
+        return document(found[0])
+    failures = sum(not one.holds for one in found)
+    parts = [f"{len(found) - failures} of {len(found) + len(errors)} hold"]
+    parts += [f"{failures} fail{'s' * (failures == 1)}"] * bool(failures)
+    parts += [f"{len(errors)} could not be tried"] * bool(errors)
+    sections = [section(one, key=f"check_{number}", title=one.name) for number, one in enumerate(found)]
+    sections += [failed(name, text, f"error_{number}") for number, (name, text) in enumerate(errors)]
+    return Document(title="checks", subtitle=(", ".join(parts),), sections=tuple(sections))
+
+
+def failed(name: str, text: str, key: str) -> Section:
+    """Show a check that could not be tried."""
+    note = Note(text=f"could not be checked: {text}", kind="failure")
+    return Section(key, name, blocks=(note, *data_rows(name, False)))
+
+
+def data_rows(name: str, holds: bool) -> tuple[AnyBlock, ...]:
+    """Facts for data alone."""
+    return (Facts(rows=(*data_facts("text", check=name), *data_facts("flag", holds=holds))),)
+
+
+def section(found: Checked, *, key: str = "checks", title: str = "") -> Section:
+    """Make the section: the verdict, the table, and for every failure the reason and where it grew."""
+    verdict = Note(text=tally(found), kind="verdict" if found.holds else "failure")
+    after = [*_reasons(found), *_growths(found), *_accepted(found.accepted)]
+    after += [Note(text=text) for text in found.remarks]
+    about = _origin(found) if title else ""
+    return Section(key, title, about, (verdict, _table(found), *after, *data_rows(found.name, found.holds)))
+
+
+def tally(found: Checked) -> str:
+    """Say how many assertions hold."""
+    count, failures = len(found.verdicts), found.failures
+    if not failures:
+        return "the assertion holds" if count == 1 else f"all {count} assertions hold"
+    unknown = sum(one.outcome == "unknown" for one in failures)
+    parts = [f"{len(failures) - unknown} of {count} assertions fail{'s' * (len(failures) - unknown == 1)}"]
+    parts = parts if len(failures) > unknown else []
+    parts += [f"{unknown} of {count} cannot be told, which is no pass"] * bool(unknown)
+    return ", ".join(parts)
+
+
+def _origin(found: Checked) -> str:
+    of = found.of
+    machine = f" of {of.machine}" if of.machine else ""
+    name = f"{of.workload} on " if of.workload != found.name else "on "
+    return f"{name}{of.device}{machine}" + (f"; {found.framework}" if found.framework else "")
+
+
+def _table(found: Checked) -> Table:
+    """Show an assertion in a row. Values are text, because units differ by row; data has them raw."""
+    rows = found.verdicts
+    columns = (
+        Column("assertion", "Assertion", "text", tuple(one.text for one in rows), fold=True),
+        Column("shown", "Value", "number", tuple(_shown(one, one.value) for one in rows)),
+        Column("limit", "Limit", "number", tuple(_limit(one) for one in rows)),
+        Column("margin", "Margin", "change", tuple(_margin(one) for one in rows)),
+        Column("verdict", "Verdict", "text", tuple(WORDS[one.outcome] for one in rows)),
+        Column("outcome", "", "text", tuple(one.outcome for one in rows), data=True),
+        Column("unit", "", "text", tuple(one.unit for one in rows), data=True),
+        Column("value", "", "number", tuple(one.value for one in rows), data=True),
+        Column("limit_value", "", "number", tuple(one.limit for one in rows), data=True),
+        Column("baseline_value", "", "number", tuple(one.baseline for one in rows), data=True),
+        Column("reason", "", "text", tuple(one.reason for one in rows), data=True),
+        Column("remark", "", "text", tuple(one.remark for one in rows), data=True),
+    )
+    return Table(key="assertions", columns=columns)
+
+
+def _shown(one: Verdict, value: int | float | None) -> str:
+    return "-" if value is None else value_text(value, one.unit)
+
+
+def _limit(one: Verdict) -> str:
+    if one.limit is None or not one.relation:
+        return "none" if one.limit is not None else "-"
+    value, limit = _shown(one, one.value), _shown(one, one.limit)
+    if value == limit and one.value != one.limit:  # rounding must not hide what the verdict is about
+        limit = f"{one.limit:,.15g}" + " B" * (one.unit == "bytes")
+    return f"{one.relation} {limit}"
+
+
+def _margin(one: Verdict) -> float | None:
+    return None if one.outcome == "unknown" or one.relation == "==" else one.margin
+
+
+def _reasons(found: Checked) -> Iterator[AnyBlock]:
+    for one in found.verdicts:
+        if one.outcome != "holds":
+            text = f"{one.text}: {one.reason or _exceeds(one)}"
+            yield Note(text=text, kind="failure")
+        if one.remark:
+            yield Note(text=f"{one.text}: {one.remark}")
+
+
+def _exceeds(one: Verdict) -> str:
+    assert one.value is not None
+    assert one.limit is not None
+    by = one.value - one.limit
+    amount = _difference(by, one.unit)
+    text = f"{amount.removeprefix('+').removeprefix('-')} {'above' if by > 0 else 'below'} the limit"
+    if not by:
+        text = "equal to the limit"
+    if one.baseline is not None and one.baseline:
+        change = 100 * (one.value / one.baseline - 1)
+        text += f"; {change:+.2f} % against the baseline's {_shown(one, one.baseline)}"
+    return text
+
+
+def _difference(by: int | float, unit: str) -> str:
+    text = format_bytes(abs(by)) if unit == "bytes" else value_text(abs(by), unit)  # type: ignore[arg-type]  # a metric's
+    return ("-" if by < 0 else "+") + text
+
+
+def _growths(found: Checked) -> Iterator[Table]:
+    """Yield a table for each metric that grew: assertions over one metric share it."""
+    seen = dict.fromkeys(one.growth for one in found.verdicts if one.growth is not None)
+    for number, growth in enumerate(seen):
+        yield _growth(growth, f"grown_{growth.metric}" if number == 0 else f"grown_{growth.metric}_{number}")
+
+
+def _growth(growth: Growth, key: str) -> Table:
+    rows = growth.rows
+    first = rows[0]
+    paths = tuple(path for path, _, _ in rows)
+    now = Column("now", "now", growth.unit, tuple(after for _, _, after in rows))
+    names = Column("module", "Module", "path", paths, fold=True)
+    if first[1] is None:
+        rest = f"and {len(rows) - MODULES} more modules"
+        return Table(key=key, title=f"{growth.title}: largest modules", columns=(names, now), top=MODULES, rest=rest)
+    differences = tuple(after - (before or 0) for _, before, after in rows)
+    others = sum(differences[MODULES:])
+    rest = f"and {len(rows) - MODULES} more modules: {_difference(others, growth.unit)}"
+    columns = (
+        names,
+        Column("before", "baseline", growth.unit, tuple(before for _, before, _ in rows)),
+        now,
+        Column("change", "difference", "text", tuple(_difference(by, growth.unit) for by in differences)),
+        Column("difference", "", growth.unit, differences, data=True),
+    )
+    total = f"own amounts; differences add up to {_difference(sum(differences), growth.unit)}"
+    title = f"{growth.title}: modules that differ"
+    return Table(key=key, title=title, remark=total, columns=columns, top=MODULES, rest=rest)
+
+
+def _accepted(accepted: Accepted | None) -> Iterator[AnyBlock]:
+    if accepted is None:
+        return
+    if accepted.before is None:
+        new = "a new baseline" if not accepted.reason else f"in place of what could not be compared ({accepted.reason})"
+        yield Note(text=f"accepted {accepted.path}: {new}", kind="verdict")
+        return
+    if not accepted.changes and not accepted.modules:
+        yield Note(text=f"accepted {accepted.path}: nothing changed", kind="verdict")
+        return
+    modules = f"; {len(accepted.modules)} modules differ" if accepted.modules else ""
+    yield Note(text=f"accepted {accepted.path}: {len(accepted.changes)} metrics differ{modules}", kind="verdict")
+    names = tuple(name for name, _, _ in accepted.changes)
+    old, new = (tuple(change[place] for change in accepted.changes) for place in (1, 2))
+    change = tuple(b / a - 1 if a and b is not None else None for _, a, b in accepted.changes)
+    columns = (
+        Column("metric", "Metric", "text", names, fold=True),
+        Column("before", "before", "number", old),
+        Column("now", "now", "number", new),
+        Column("change", "change", "change", change),
+    )
+    yield Table(key="accepted", title="Accepted", columns=columns)
