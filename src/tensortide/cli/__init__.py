@@ -29,13 +29,12 @@ def main(arguments: list[str] | None = None) -> None:
     """
     from cyclopts import CycloptsError
 
+    from tensortide.cli.app import application, failed_status, moved
     from tensortide.cli.interrupt import heard
 
     typed = sys.argv[1:] if arguments is None else arguments
     exit_ = partial(_exit, as_json=wants_json(typed))
     try:
-        from tensortide.cli.app import application, moved
-
         given = with_script(typed)
         if (new := moved(given)) is not None:
             exit_(2, "UsageError", new)

@@ -40,6 +40,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "plan": _verb("plan:plan", "Plan the order of ops that needs the least memory, proved."),
     },
     "Compare": {
+        "check": _verb("check:check", "Fail where a step costs more than it may, or than it did.", 2),
         "compare": _verb("compare:compare", "Steps beside each other: what differs, where, and whether it may.", 2),
         "formulas": _verb("formulas:formulas", "Costs as formulas in hyperparameters: sweep, solve, project."),
     },

@@ -121,11 +121,11 @@ def ours() -> list[tuple[str, str]]:
     return [one for one in versions().items() if one[0] == "tensortide"]
 
 
-def identity_of(measured: Measured, name: str = "") -> Identity:
+def identity_of(measured: Measured) -> Identity:
     """Identify a step. Of a path, the name of the file alone stays: a baseline is read on other machines."""
     meta = measured.graph.meta
-    path, colon, function = (name or meta.workload).rpartition(":")
-    workload = f"{PurePath(path).name}:{function}" if colon and path.endswith(".py") else name or meta.workload
+    path, colon, function = meta.workload.rpartition(":")
+    workload = f"{PurePath(path).name}:{function}" if colon and path.endswith(".py") else meta.workload
     return Identity(
         workload=workload,
         hyperparameters=dict(meta.hyperparameters),
@@ -136,7 +136,7 @@ def identity_of(measured: Measured, name: str = "") -> Identity:
     )
 
 
-def baseline_of(measured: Measured, quantities: list[Quantity], name: str = "") -> Baseline:
+def baseline_of(measured: Measured, quantities: list[Quantity]) -> Baseline:
     """Make the baseline of a step: with all of RECORDED, and with these ``quantities``."""
     registry = measured.registry
     names = [one for one in registry if one in RECORDED or one.startswith("step_peak_")]
@@ -145,7 +145,7 @@ def baseline_of(measured: Measured, quantities: list[Quantity], name: str = "") 
     metrics = {key: one.value for key, one in readings.items() if one.value is not None and not one.unknown}
     software = {"framework": measured.graph.meta.framework, **dict(ours())}
     modules = {path: one for path, one in measured.modules.items() if one != NONE}
-    return Baseline(of=identity_of(measured, name), versions=software, metrics=metrics, modules=modules)
+    return Baseline(of=identity_of(measured), versions=software, metrics=metrics, modules=modules)
 
 
 def load_baseline(path: str | os.PathLike[str]) -> Baseline:

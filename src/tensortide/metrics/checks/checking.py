@@ -171,18 +171,18 @@ def checked(
     if baseline is not None:
         quantities = [rule.quantity for rule in relative]
         if accept:
-            now = baseline_of(measured, quantities, name)
+            now = baseline_of(measured, quantities)
             before, reason = replaced(baseline)
             if before is not None and (other := before.of.differences(now.of)):
                 before, reason = None, f"it was of another step: {'; '.join(other)}"
             accepted, old = Accepted(Path(baseline), now, before, reason), now
         elif relative or Path(baseline).exists():
             old = load_baseline(baseline)
-            old.refuse_other(identity_of(measured, name), baseline)
+            old.refuse_other(identity_of(measured), baseline)
             remarks += old.remarks(measured.graph.meta.framework)
     verdicts = tuple(verdict(rule, measured, old) for rule in rules)
     meta = measured.graph.meta
-    identity = identity_of(measured, name)
+    identity = identity_of(measured)
     return Checked(name or identity.workload, identity, meta.framework, verdicts, tuple(remarks), accepted)
 
 

@@ -10,7 +10,7 @@ from tensortide.reports.blocks import AnyBlock, Column, Document, Facts, Note, S
 from tensortide.reports.render.values import value_text
 from tensortide.units import format_bytes
 
-__all__ = ["document", "documents", "failed", "section", "tally"]
+__all__ = ["document", "documents", "failed", "section", "tally", "told"]
 
 WORDS = {"holds": "holds", "fails": "FAILS", "unknown": "UNKNOWN"}
 MODULES = 10
@@ -115,10 +115,15 @@ def _margin(one: Verdict) -> float | None:
 def _reasons(found: Checked) -> Iterator[AnyBlock]:
     for one in found.verdicts:
         if one.outcome != "holds":
-            text = f"{one.text}: {one.reason or _exceeds(one)}"
-            yield Note(text=text, kind="failure")
+            yield Note(text=told(one), kind="failure")
         if one.remark:
             yield Note(text=f"{one.text}: {one.remark}")
+
+
+def told(one: Verdict) -> str:
+    """Say in a line why an assertion is no pass."""
+    value = f"{_shown(one, one.value)}, " if one.value is not None and one.relation else ""
+    return f"{one.text}: {value}{one.reason or _exceeds(one)}"
 
 
 def _exceeds(one: Verdict) -> str:
@@ -183,13 +188,12 @@ def _accepted(accepted: Accepted | None) -> Iterator[AnyBlock]:
         return
     modules = f"; {len(accepted.modules)} modules differ" if accepted.modules else ""
     yield Note(text=f"accepted {accepted.path}: {len(accepted.changes)} metrics differ{modules}", kind="verdict")
-    names = tuple(name for name, _, _ in accepted.changes)
-    old, new = (tuple(change[place] for change in accepted.changes) for place in (1, 2))
-    change = tuple(b / a - 1 if a and b is not None else None for _, a, b in accepted.changes)
+    rows = accepted.changes
+    change = tuple(b / a - 1 if a and b is not None else None for _, a, b in rows)
     columns = (
-        Column("metric", "Metric", "text", names, fold=True),
-        Column("before", "before", "number", old),
-        Column("now", "now", "number", new),
+        Column("metric", "Metric", "text", tuple(name for name, _, _ in rows), fold=True),
+        Column("before", "before", "number", tuple(before for _, before, _ in rows)),
+        Column("now", "now", "number", tuple(now for _, _, now in rows)),
         Column("change", "change", "change", change),
     )
     yield Table(key="accepted", title="Accepted", columns=columns)
