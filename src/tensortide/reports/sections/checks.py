@@ -62,6 +62,8 @@ def tally(found: Checked) -> str:
     if not failures:
         return "the assertion holds" if count == 1 else f"all {count} assertions hold"
     unknown = sum(one.outcome == "unknown" for one in failures)
+    if count == 1:
+        return "the assertion cannot be told, which is no pass" if unknown else "the assertion fails"
     parts = [f"{len(failures) - unknown} of {count} assertions fail{'s' * (len(failures) - unknown == 1)}"]
     parts = parts if len(failures) > unknown else []
     parts += [f"{unknown} of {count} cannot be told, which is no pass"] * bool(unknown)
@@ -82,13 +84,14 @@ def _table(found: Checked) -> Table:
         Column("assertion", "Assertion", "text", tuple(one.text for one in rows), fold=True),
         Column("shown", "Value", "number", tuple(_shown(one, one.value) for one in rows)),
         Column("limit", "Limit", "number", tuple(_limit(one) for one in rows)),
-        Column("margin", "Margin", "change", tuple(_margin(one) for one in rows)),
+        Column("room", "Margin", "number", tuple(_margin(one) for one in rows)),
         Column("verdict", "Verdict", "text", tuple(WORDS[one.outcome] for one in rows)),
         Column("outcome", "", "text", tuple(one.outcome for one in rows), data=True),
         Column("unit", "", "text", tuple(one.unit for one in rows), data=True),
         Column("value", "", "number", tuple(one.value for one in rows), data=True),
         Column("limit_value", "", "number", tuple(one.limit for one in rows), data=True),
         Column("baseline_value", "", "number", tuple(one.baseline for one in rows), data=True),
+        Column("margin", "", "change", tuple(one.margin for one in rows), data=True),
         Column("reason", "", "text", tuple(one.reason for one in rows), data=True),
         Column("remark", "", "text", tuple(one.remark for one in rows), data=True),
     )
@@ -108,8 +111,11 @@ def _limit(one: Verdict) -> str:
     return f"{one.relation} {limit}"
 
 
-def _margin(one: Verdict) -> float | None:
-    return None if one.outcome == "unknown" or one.relation == "==" else one.margin
+def _margin(one: Verdict) -> str:
+    """The part of the limit that is left; how many times over it the value is where that is plainer."""
+    if one.margin is None or one.outcome == "unknown" or one.relation == "==":
+        return "-"
+    return value_text(one.margin, "change") if one.margin > -1 else f"{1 - one.margin:,.4g}x the limit"
 
 
 def _reasons(found: Checked) -> Iterator[AnyBlock]:
