@@ -176,10 +176,10 @@ def _is_relative(assertions: Sequence[str], given: Mapping[str, Any]) -> bool:
 
 def _workload(item: pytest.Function, arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> Callable[..., Any]:
     """The test as a workload, with these ``settings`` for hyperparameters."""
-    test = item.obj
+    test, name = item.obj, item.name  # a capture visits what the workload refers to: not the item, which leads anywhere
 
     def workload(**hyperparameters: Any) -> Callable[[], Any]:
-        return _step(test(**{**arguments, **hyperparameters}), item.name)
+        return _step(test(**{**arguments, **hyperparameters}), name)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter(name, keyword, default=value) for name, value in settings.items()]

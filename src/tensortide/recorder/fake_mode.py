@@ -15,7 +15,7 @@ import torch
 
 from tensortide.recorder import packed, sparse
 from tensortide.recorder.context import is_internal
-from tensortide.recorder.known import GROWING, KNOWN_NUMEL, SIZED, constant, forgotten
+from tensortide.recorder.known import KNOWN_NUMEL, SIZED, constant, forgotten, unneeded
 from tensortide.recorder.lazy import lazy_modules
 from tensortide.recorder.readings import Finding, Number, Place, Sentences, sentences
 from tensortide.recorder.remedies import FAKE, Remedy
@@ -181,7 +181,7 @@ class StepFakeMode(FakeTensorMode):
                 return made
         outermost, self._inside = not self._inside, True
         try:
-            with forgotten(args[0]) if func in GROWING else contextlib.nullcontext():
+            with forgotten(*unneeded(self, func, args)):
                 result = super().dispatch(func, types, args, kwargs)
         except DataDependentOutputException:
             return self._value(func, args)

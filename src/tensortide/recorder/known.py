@@ -29,13 +29,14 @@ _COMPUTED = frozenset(
 )
 """Ops whose kernel computes the result from numbers among the arguments alone."""
 
-GROWING = frozenset(
+_GROWING = frozenset(
     [
         *(_aten.repeat.default, _aten.constant_pad_nd.default, _aten.new_zeros.default, _aten.new_ones.default),
         *(_aten.new_full.default, _aten.new_empty.default, _aten.new_empty_strided.default),
     ]
 )
 """Ops that make results of any size of a small constant, which must not be computed."""
+_BATCH_NORM = _aten.native_batch_norm.default
 
 
 @contextlib.contextmanager
@@ -49,6 +50,23 @@ def forgotten(*tensors: Any) -> Iterator[None]:
     finally:
         for tensor, constant in before:
             tensor.constant = constant
+
+
+def unneeded(mode: Any, func: Any, args: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments whose values a call has no use for, so that PyTorch may answer it from its cache.
+
+    Batch normalization does not compute with the values of its weights; its statistics get others in training.
+    """
+    if func in _GROWING:
+        return (args[0],)
+    if func is not _BATCH_NORM:
+        return ()
+    weight, bias, *statistics, training = args[1:6]
+    if training:
+        for tensor in statistics:
+            if getattr(tensor, "constant", None) is not None:
+                mode.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
+    return tuple(one for one in (weight, bias, *statistics) if type(one) is FakeTensor)
 
 
 def constant(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> torch.Tensor | None:

@@ -1,0 +1,136 @@
+"""The language of assertions: every form is read into data, and what cannot be read is refused at its column."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from tensortide.errors import CheckError
+from tensortide.metrics.checks.assertions import ALIASES, Absence, Bound, bounded, parse
+from tensortide.metrics.registry import default_registry
+
+REGISTRY = default_registry()
+
+
+def bound(text: str) -> Bound:
+    found = parse(text, REGISTRY)
+    assert isinstance(found, Bound)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "relation", "amount"),
+    [
+        ("peak <= 24GiB on cuda", "step_peak on cuda", "<=", 24 << 30),
+        ("peak<=24 GB", "step_peak", "<=", 24 * 10**9),
+        ("peak by activation <= 8GiB", "step_peak_activation", "<=", 8 << 30),
+        ("parameters == 11_689_512", "total_params", "==", 11_689_512),
+        ("parameters = 1.3B", "total_params", "==", 1_300_000_000),
+        ("flops in blocks.* <= 2 TFLOP", "flops in blocks.*", "<=", 2 * 10**12),
+        ("flops < 2e12", "flops", "<", 2 * 10**12),
+        ("macs <= 1.5 GMACs", "macs", "<=", 1_500_000_000),
+        ("time(8xa100-sxm-80gb) <= 210 ms", "step_time(8xa100-sxm-80gb)", "<=", 210_000_000),
+        ("step_time( h100 ) <= 1.5s", "step_time(h100)", "<=", 1_500_000_000),
+        ("time < 0", "step_time", "<", 0),
+        ("ops <= 12k", "ops", "<=", 12_000),
+        ("intensity >= 12.5", "intensity", ">=", Fraction(25, 2)),
+        ("coverage == 100%", "coverage", "==", 1),
+        ("coverage >= 99.9 %", "coverage", ">=", Fraction(999, 1000)),
+        ("utilization(h100) > 0.4", "utilization(h100)", ">", Fraction(2, 5)),
+    ],
+)
+def test_a_bound_is_read(text: str, key: str, relation: str, amount: Fraction) -> None:
+    found = bound(text)
+    assert (found.quantity.key, found.relation, found.limit.of(None)) == (key, relation, amount)
+    assert not found.relative
+    assert found.text == text
+
+
+@pytest.mark.parametrize(
+    ("limit", "of_1000"),
+    [
+        ("baseline", 1000),
+        ("+1% of baseline", 1010),
+        ("-2.5 % of baseline", 975),
+        ("80% of  baseline", 800),
+    ],
+)
+def test_a_limit_may_be_a_part_of_the_baseline(limit: str, of_1000: int) -> None:
+    found = bound(f"flops <= {limit}")
+    assert found.relative
+    assert found.limit.of(1000) == of_1000
+
+
+def test_ops_and_recomputation_are_forbidden_by_pattern() -> None:
+    assert parse("no recomputation", REGISTRY) == Absence("no recomputation")
+    assert parse(" no recomputation in blocks.* ", REGISTRY) == Absence(
+        "no recomputation in blocks.*", modules="blocks.*"
+    )
+    text = "no aten.copy_ in encoder.*"
+    assert parse(text, REGISTRY) == Absence(text, "aten.copy_", "encoder.*")
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "words"),
+    [
+        ("", 1, "expected an assertion"),
+        ("peek <= 24GiB", 1, "no metric 'peek': did you mean peak?"),
+        ("  flop <= 1", 3, "did you mean flops?"),
+        ("xyzzy <= 1", 1, "there are flops, macs"),
+        ("peak", 5, "expected a relation"),
+        ("peak 24GiB", 11, "expected a relation"),
+        ("peak <=", 8, "expected a limit"),
+        ("peak <= 1 <= 2", 11, "one relation"),
+        ("<= 24GiB", 1, "expected the name of a metric"),
+        ("peak <= 24FLOP", 9, "expected bytes, as 24GiB"),
+        ("peak <= -1GiB", 9, "expected bytes"),
+        ("flops <= 24GiB", 10, "expected FLOPs, as 2 TFLOP"),
+        ("macs <= 2 GFLOP", 9, "expected MACs"),
+        ("time(h100) <= 210", 15, "expected a time, as 210 ms"),
+        ("parameters <= 25m", 15, "expected a number, as 25M"),
+        ("coverage >= 98 percent", 13, "expected a share"),
+        ("flops <= +1%", 10, "expected FLOPs"),
+        ("flops <= 1% of basline", 10, "expected FLOPs"),
+        ("flops(h100) <= 1", 6, "flops is of no machine"),
+        ("time() <= 1 s", 6, "expected a machine"),
+        ("flops at blocks <= 1", 7, "expected in MODULES, by ROLE or a relation, not 'at'"),
+        ("flops in <= 1", 9, "expected modules"),
+        ("flops in a in b <= 1", 12, "in stands twice"),
+        ("coverage in blocks.* >= 1", 13, "coverage is not known by module"),
+        ("flops by activation <= 1", 10, "flops is not known by role"),
+        ("peak by activations <= 1", 9, "did you mean activation?"),
+        ("flops <= 1 on cuda", 12, "on DEVICE goes with peak alone"),
+        ("peak in blocks.* <= 1 on cuda", 23, "on DEVICE goes with peak alone"),
+        ("peak <= 1GiB on", 16, "expected a device"),
+        ("no", 3, "expected recomputation"),
+        ("no recomputation blocks.*", 18, "expected in MODULES"),
+        ("no recomputation in", 20, "expected modules"),
+        ("no recomputation in a b", 23, "expected the end, not 'b'"),
+    ],
+)
+def test_an_error_names_the_column_and_what_was_expected(text: str, column: int, words: str) -> None:
+    with pytest.raises(CheckError) as caught:
+        parse(text, REGISTRY)
+    assert str(caught.value).startswith(f"column {column} of {text!r}: ")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "text"),
+    [
+        ("peak", "2GiB", "peak <= 2GiB"),
+        ("peak", "2GiB on cuda", "peak <= 2GiB on cuda"),
+        ("coverage", "100%", "coverage >= 100%"),
+        ("flops", "+1% of baseline", "flops <= +1% of baseline"),
+        ("parameters", "== baseline", "parameters == baseline"),
+    ],
+)
+def test_a_keyword_is_the_assertion_that_its_metric_suggests(name: str, limit: str, text: str) -> None:
+    assert bounded(name, limit, REGISTRY) == text
+    parse(text, REGISTRY)
+
+
+def test_other_names_are_of_metrics_and_hide_none() -> None:
+    assert set(ALIASES.values()) <= set(REGISTRY)
+    assert set(ALIASES).isdisjoint(REGISTRY)
