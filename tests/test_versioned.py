@@ -10,12 +10,13 @@ import pytest
 from tensortide.errors import TensortideError
 from tensortide.formulas.formulas_file import FORMAT as FORMULAS
 from tensortide.graph.file import FORMAT as GRAPH
+from tensortide.metrics.checks.baseline import FORMAT as BASELINE
 from tensortide.plans.model import FORMAT as PLAN
 from tensortide.studies.remat.grid import FORMAT as RUNS
 from tensortide.timing.durations import FORMAT as DURATIONS
 from tensortide.versioned import Format
 
-FORMATS = {format.kind: format for format in (GRAPH, PLAN, DURATIONS, FORMULAS, RUNS)}
+FORMATS = {format.kind: format for format in (GRAPH, PLAN, DURATIONS, FORMULAS, RUNS, BASELINE)}
 
 
 class ToyError(TensortideError):

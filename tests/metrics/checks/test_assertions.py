@@ -94,6 +94,8 @@ def test_ops_and_recomputation_are_forbidden_by_pattern() -> None:
         ("flops <= 1% of basline", 10, "expected FLOPs"),
         ("flops(h100) <= 1", 6, "flops is of no machine"),
         ("time() <= 1 s", 6, "expected a machine"),
+        ("time(h9000) <= 1 s", 6, "no device is called 'h9000'"),
+        ("time(0xh100) <= 1 s", 6, "at least one device"),
         ("flops at blocks <= 1", 7, "expected in MODULES, by ROLE or a relation, not 'at'"),
         ("flops in <= 1", 9, "expected modules"),
         ("flops in a in b <= 1", 12, "in stands twice"),

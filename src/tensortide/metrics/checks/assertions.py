@@ -15,11 +15,12 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeAlias, get_args
 
-from tensortide.errors import CheckError
+from tensortide.errors import CheckError, TensortideError
 from tensortide.metrics.checks.figures import BY_MODULE
 from tensortide.metrics.checks.limits import Limit, limit_of
 from tensortide.metrics.metric import Metric
 from tensortide.metrics.registry import MetricFunction, Registry
+from tensortide.timelines.machines import machines
 
 Relation: TypeAlias = Literal["<=", ">=", "==", "<", ">"]
 
@@ -166,6 +167,10 @@ class _Parser:
             if not found[1].strip():
                 self.fail(at + 1, "expected a machine of the catalogue, as h100")
             machine, at = found[1].strip(), found.end()
+            try:
+                machines(machine)
+            except TensortideError as error:
+                self.fail(found.start(1), str(error))
         given = {name: (place, value) for name, place, value in self._clauses(at, end)}
         if "by" in given:
             metric = self._part(metric, *given["by"])
