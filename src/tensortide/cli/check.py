@@ -80,9 +80,10 @@ def check(
             if assertions:
                 raise
             errors.append((one, error))
-    if not errors:  # all baselines are accepted, or none
-        taken = [result.accepted for _, result in found if result.accepted is not None]
-        write_files({one.path: one.baseline.text() for one in taken})
+    if errors:  # all baselines are accepted, or none
+        found = [(one, replace(result, accepted=None)) for one, result in found]
+    taken = [result.accepted for _, result in found if result.accepted is not None]
+    write_files({one.path: one.baseline.text() for one in taken})
     made = documents([result for _, result in found], [(one.name, str(error)) for one, error in errors])
     show(made, out, wrote=files.write(made, table=made.sections[0].key + ".assertions" if found else ""))
     if job is not None:
