@@ -152,8 +152,8 @@ def load_baseline(path: str | os.PathLike[str]) -> Baseline:
     """Read a baseline. Raises CheckError for a file that is missing, foreign, damaged or of another version."""
     if not Path(path).exists():
         raise CheckError(
-            f"there is no baseline {path}.\nAccept the step as it is now with --accept: that writes the file, "
-            "which belongs in version control."
+            f"there is no baseline {path}.\nAccept the step as it is now with --accept (of pytest: --tensortide-accept)"
+            ": that writes the file, which belongs in version control."
         )
     found: Baseline = FORMAT.load(path, Baseline)
     return found
