@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> None:
     """
     from cyclopts import CycloptsError
 
-    from tensortide.cli.app import application, failed_status, moved
+    from tensortide.cli.app import application, moved
     from tensortide.cli.interrupt import heard
 
     typed = sys.argv[1:] if arguments is None else arguments
