@@ -40,7 +40,9 @@ class BaselineOptions:
 def check(
     names: Annotated[
         tuple[str, ...],
-        Parameter(help=f"Names of checks in the file (default: all). With --assert one target: {TARGET}."),
+        Parameter(
+            help=f"Names of checks in the file (default: all). With --assert one target: {TARGET}.", show_default=False
+        ),
     ] = (),
     /,
     *,

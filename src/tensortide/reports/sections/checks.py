@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from tensortide.metrics.checks.checking import Accepted, Checked
 from tensortide.metrics.checks.verdicts import Growth, Verdict
 from tensortide.reports.blocks import AnyBlock, Column, Document, Facts, Note, Section, Table, data_facts
+from tensortide.reports.names import pattern, shared
 from tensortide.reports.render.values import value_text
 from tensortide.units import format_bytes
 
@@ -152,34 +154,55 @@ def _difference(by: int | float, unit: str) -> str:
 
 
 def _growths(found: Checked) -> Iterator[Table]:
-    """Yield a table for each metric that grew: assertions over one metric share it."""
+    """Yield the modules of each metric that grew; assertions over one share them. Text folds those of equal figures."""
     seen = dict.fromkeys(one.growth for one in found.verdicts if one.growth is not None)
     for number, growth in enumerate(seen):
-        yield _growth(growth, f"grown_{growth.metric}" if number == 0 else f"grown_{growth.metric}_{number}")
+        key = f"{growth.metric}_{number}" if number else growth.metric
+        yield _growth(growth, _folded(growth.rows), f"folded_{key}", "text")
+        yield _growth(growth, [_Row(*row) for row in growth.rows], f"grown_{key}", "page")
 
 
-def _growth(growth: Growth, key: str) -> Table:
-    rows = growth.rows
-    first = rows[0]
-    paths = tuple(path for path, _, _ in rows)
-    now = Column("now", "now", growth.unit, tuple(after for _, _, after in rows))
-    names = Column("module", "Module", "path", paths, fold=True)
-    if first[1] is None:
-        rest = f"and {len(rows) - MODULES} more modules"
-        return Table(key=key, title=f"{growth.title}: largest modules", columns=(names, now), top=MODULES, rest=rest)
-    differences = tuple(after - (before or 0) for _, before, after in rows)
-    others = sum(differences[MODULES:])
-    rest = f"and {len(rows) - MODULES} more modules: {_difference(others, growth.unit)}"
+class _Row(NamedTuple):
+    """Figures of a module before and now, or the sums of several ``modules``."""
+
+    path: str
+    before: int | None
+    now: int
+    modules: int = 1
+
+
+def _folded(rows: Sequence[tuple[str, int | None, int]]) -> list[_Row]:
+    """Fold modules with equal figures whose paths differ in numbers alone; the largest sum first."""
+    groups: dict[tuple[str, int | None, int], list[str]] = {}
+    for path, before, now in rows:
+        groups.setdefault((pattern(path), before, now), []).append(path)
+    folded = [
+        _Row(shared(paths), None if before is None else before * len(paths), now * len(paths), len(paths))
+        for (_, before, now), paths in groups.items()
+    ]
+    return sorted(folded, key=lambda row: -abs(row.now - (row.before or 0)))
+
+
+def _growth(growth: Growth, rows: Sequence[_Row], key: str, only: Literal["text", "page"]) -> Table:
+    several = tuple(f" x{row.modules}" if row.modules > 1 else "" for row in rows)
+    names = Column("module", "Module", "path", tuple(row.path for row in rows), fold=True, after=several)
+    now = Column("now", "now", growth.unit, tuple(row.now for row in rows))
+    rest = f"and {len(rows) - MODULES} more rows"
+    if rows[0].before is None:
+        title = f"{growth.title}: largest modules"
+        return Table(key=key, title=title, columns=(names, now), top=MODULES, rest=rest, only=only)
+    differences = tuple(row.now - (row.before or 0) for row in rows)
+    rest += f": {_difference(sum(differences[MODULES:]), growth.unit)}"
     columns = (
         names,
-        Column("before", "baseline", growth.unit, tuple(before for _, before, _ in rows)),
+        Column("before", "baseline", growth.unit, tuple(row.before for row in rows)),
         now,
-        Column("change", "difference", "text", tuple(_difference(by, growth.unit) for by in differences)),
+        Column("change", "difference", "number", tuple(_difference(by, growth.unit) for by in differences)),
         Column("difference", "", growth.unit, differences, data=True),
     )
     total = f"own amounts; differences add up to {_difference(sum(differences), growth.unit)}"
     title = f"{growth.title}: modules that differ"
-    return Table(key=key, title=title, remark=total, columns=columns, top=MODULES, rest=rest)
+    return Table(key=key, title=title, remark=total, columns=columns, top=MODULES, rest=rest, only=only)
 
 
 def _accepted(accepted: Accepted | None) -> Iterator[AnyBlock]:
