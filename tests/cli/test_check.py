@@ -122,6 +122,8 @@ def test_an_inline_check_takes_a_target_of_any_kind(folder: Path) -> None:
         (["train.py:fails", "--assert", "peak <= 1"], "no model today"),
         (["train.py:nope", "--assert", "peak <= 1"], "has no 'nope'"),
         (["--assert", "peak <= 1"], "--assert goes with one target"),
+        (["train.py:step", "--assert", "time <= 1 s", "--machine", "local"], "machines of the catalogue"),
+        (["train.py:step", "--assert", "time(h1) <= 1 s"], "no device is called 'h1'"),
         (["train.py:step"], "there is no check 'train.py:step'"),
         (["step", "--set", "batch=1"], "go with --assert"),
         (["step", "--file", "no.toml"], "cannot read no.toml"),
@@ -180,7 +182,9 @@ def test_every_medium_has_the_table(folder: Path) -> None:
     assert "parameters \\<= 1" in (folder / "c.md").read_text()
     assert "<html" in (folder / "c.html").read_text()
     assert (folder / "c.csv").read_text().splitlines()[1].startswith("parameters <= 1,432,<= 1,")
-    run(folder, "--csv", "all.csv", code=2)
+    assert "could not be tried" in run(folder, "step", "--csv", "none.csv", "--markdown", "none.md", code=2)
+    assert "there is no baseline" in (folder / "none.md").read_text()
+    assert not (folder / "none.csv").exists()
 
 
 GIT = shutil.which("git")

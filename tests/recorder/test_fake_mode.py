@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tensortide import capture
@@ -96,3 +98,25 @@ def test_every_op_executes_again(name: str) -> None:
 
 def _empty(tensor: Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.strides, dtype=getattr(torch, tensor.dtype))
+
+
+def test_equal_batch_normalizations_are_worked_out_once_though_their_weights_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worked_out = 0
+    dispatch = FakeTensorMode._dispatch_impl
+
+    def counted(mode: FakeTensorMode, func: Any, *rest: Any) -> Any:
+        nonlocal worked_out
+        worked_out += func is torch.ops.aten.native_batch_norm.default
+        return dispatch(mode, func, *rest)
+
+    monkeypatch.setattr(FakeTensorMode, "_dispatch_impl", counted)
+
+    def workload() -> Callable[[], None]:
+        model = nn.Sequential(*(nn.BatchNorm1d(7) for _ in range(5)))
+        return lambda: model(torch.randn(11, 7)).sum().backward()
+
+    graph = capture(workload)
+    assert sum(op.name == "aten.native_batch_norm.default" for op in graph) == 5
+    assert worked_out <= 2  # the first has an input that takes no gradient

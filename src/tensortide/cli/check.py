@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from tensortide.cli import github
-from tensortide.cli.local import full_name
+from tensortide.cli.local import full_name, is_local
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, opened, option
 from tensortide.errors import CheckError, TensortideError
@@ -87,7 +87,9 @@ def check(
     taken = [result.accepted for _, result in found if result.accepted is not None]
     write_files({one.path: one.baseline.text() for one in taken})
     made = documents([result for _, result in found], [(one.name, str(error)) for one, error in errors])
-    show(made, out, wrote=files.write(made, table=made.sections[0].key + ".assertions" if found else ""))
+    if not found:  # errors are no table
+        files = replace(files, csv=())
+    show(made, out, wrote=files.write(made, table=f"{made.sections[0].key}.assertions"))
     if job is not None:
         github.append(job, render_markdown(made))
     _annotate(found, errors, out)
@@ -146,6 +148,8 @@ def _tried(one: Check, options: CaptureOptions, *, accept: bool, quiet: bool) ->
     if len(options.machines) > 1:
         raise CheckError("a check is of one --machine; name others in assertions, as time(h100) <= 210 ms")
     machine = options.machines[0] if options.machines else None
+    if machine is not None and is_local(split(machine)[1]):
+        raise CheckError("a check predicts times for machines of the catalogue, which are the same wherever it runs")
     step = _step(one.target, rules, options, quiet=quiet)
     measured = Measured(step.graph, registry, step.durations, machine)
     return checked(rules, measured, baseline=one.baseline, accept=accept, name=_title(one))

@@ -193,8 +193,9 @@ class StepFakeMode(FakeTensorMode):
                 return SIZED[func](size, *args, **kwargs)
         finally:
             self._inside = not outermost
-        with self:
-            sparse.follow(func, args, result)
+        if sparse.any_sparse(result):
+            with self:
+                sparse.follow(func, args, result)
         known = self.promised if func is _EMPTY else constant(func, args, kwargs, result)
         if known is not None:
             return self.fake_tensor_converter.from_real_tensor(self, known, make_constant=True)

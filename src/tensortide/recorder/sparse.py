@@ -127,6 +127,12 @@ def from_dense(name: str) -> Callable[..., Any]:
     return make
 
 
+def any_sparse(result: Any) -> bool:
+    """Return whether a fake result of an op is sparse, or one of several is."""
+    several = result if isinstance(result, (tuple, list)) else (result,)
+    return any(isinstance(each, FakeTensor) and each.layout in _PARTS for each in several)
+
+
 def follow(func: Any, args: Sequence[Any], result: Any) -> None:
     """Give the sparse results of an op their entries. Raises DynamicOutputShapeException if their number depends on
     values."""
