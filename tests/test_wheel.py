@@ -104,6 +104,10 @@ def test_it_works_in_another_folder(environment: Environment, tmp_path: Path) ->
     assert "NVIDIA H100" in estimated
 
 
+def test_pytest_finds_its_plug_in(environment: Environment, tmp_path: Path) -> None:
+    assert "@pytest.mark.tensortide(" in environment.run("python", "-m", "pytest", "--markers", cwd=tmp_path)
+
+
 def test_its_core_can_be_built(environment: Environment, tmp_path: Path) -> None:
     code = "from tensortide.run.core import build; print(build.__file__)"
     folder = Path(environment.run("python", "-c", code, cwd=tmp_path).strip()).parent
