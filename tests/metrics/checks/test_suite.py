@@ -85,6 +85,10 @@ def test_names_choose(tmp_path: Path) -> None:
         ("[check.x]\ntarget = 'mlp'\nqwx = 1\n", "unknown key 'qwx'; there are target, assert, set"),
         ("[check.x]\ntarget = 'mlp'\nranks = true\n", "ranks takes a number, not True"),
         ("[check]\nx = 1\n", "check x is no table"),
+        (
+            "".join(f"[check.{x}]\ntarget = 'mlp'\nassert = ['ops <= 1']\nbaseline = 'b.json'\n" for x in "xy"),
+            "checks x and y have one baseline",
+        ),
     ],
 )
 def test_a_file_that_is_not_as_it_must_be_is_refused(text: str, words: str, tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "profiler": lambda: profiled(tower(40)),
     "status": lambda: profiled(tower(40)).status,
     "metric_comparison": lambda: profiled(tower(40)).compare(profiled(tower(20))),
+    "checks": lambda: tensortide.check(tower(40), ["peak <= 1 KB", "no recomputation", "time <= 1 s"]),
     "layers": lambda: layers(StepSubject(tower(40))),
     "simulation": lambda: Simulator(recorded(tower(), [1000] * len(tower()), "made up")).run(
         "dtr-eq", None, compiled=False

@@ -79,7 +79,14 @@ def load_checks(path: Path) -> tuple[Check, ...]:
     tables = content.get("check", {})
     if not isinstance(tables, dict) or not tables:
         raise CheckError(f"{path}: no checks: write [{'tool.tensortide.' * (path.name == PROJECT)}check.NAME]")
-    return tuple(_check(path, name, table, text) for name, table in tables.items())
+    found = tuple(_check(path, name, table, text) for name, table in tables.items())
+    owners: dict[Path | None, str] = {}
+    for one in found:
+        if (other := owners.setdefault(one.baseline, one.name)) != one.name:
+            raise CheckError(
+                f"{path}: checks {other} and {one.name} have one baseline, {one.baseline}: give each its own"
+            )
+    return found
 
 
 def chosen(checks: Iterable[Check], names: Iterable[str]) -> tuple[Check, ...]:
