@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 
 def outside() -> dict[str, str]:
     """An environment that is no job, whatever runs the tests."""
-    return {"GITHUB_ACTIONS": "", "GITHUB_STEP_SUMMARY": ""}
+    return dict.fromkeys(("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"), "")
 
 
 def run(folder: Path, *arguments: str, code: int = 0, **environment: str) -> str:
@@ -174,6 +174,16 @@ def test_a_job_of_github_gets_annotations_and_a_summary(folder: Path) -> None:
     assert "%0A" in error
     assert "100 %25" in error
     assert "::" not in run(folder, "fits", code=2)
+
+
+def test_an_annotation_names_its_file_from_the_root_of_the_repository(folder: Path) -> None:
+    inner = folder / "a" / "b"
+    inner.mkdir(parents=True)
+    job = {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(folder)}
+    assert "::error file=tensortide.toml,title=" in run(inner, "step", code=2, **job)
+    (inner / "train.py").write_text(TRAIN)
+    text = run(inner, "train.py:step", "--assert", "parameters == 1", code=1, **job)
+    assert "::error file=a/b/train.py,title=" in text
 
 
 def test_every_medium_has_the_table(folder: Path) -> None:

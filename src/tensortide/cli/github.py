@@ -49,10 +49,19 @@ def error_annotation(check: Check, message: str) -> str:
 
 
 def _command(check: Check, title: str, message: str, line: int | None) -> str:
-    file = str(check.file) if check.file is not None else _source(check.target)
+    file = _in_workspace(str(check.file) if check.file is not None else _source(check.target))
     given = {"file": file, "line": "" if line is None else str(line), "title": title}
     properties = ",".join(f"{name}={_property(value)}" for name, value in given.items() if value)
     return f"::error {properties}::{_data(message)}"
+
+
+def _in_workspace(file: str) -> str:
+    """The path of a file from the root of the repository, as annotations name files, where the job says where it is."""
+    root = os.environ.get("GITHUB_WORKSPACE", "")
+    path = Path(file).resolve()
+    if not root or not file or not path.is_relative_to(Path(root).resolve()):
+        return file
+    return path.relative_to(Path(root).resolve()).as_posix()
 
 
 def _source(target: str) -> str:
