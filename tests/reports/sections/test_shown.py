@@ -62,6 +62,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "status": lambda: profiled(tower(40)).status,
     "metric_comparison": lambda: profiled(tower(40)).compare(profiled(tower(20))),
     "checks": lambda: tensortide.check(tower(40), ["peak <= 1 KB", "no recomputation", "time <= 1 s"]),
+    "compared": lambda: tensortide.compare(tower(40), tower(20)),
     "layers": lambda: layers(StepSubject(tower(40))),
     "simulation": lambda: Simulator(recorded(tower(), [1000] * len(tower()), "made up")).run(
         "dtr-eq", None, compiled=False
