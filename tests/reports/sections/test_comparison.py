@@ -19,6 +19,7 @@ from tensortide.reports.render.json import render_json
 from tensortide.reports.render.markdown import render_markdown
 from tensortide.reports.render.terminal import render_terminal
 from tensortide.reports.sections.comparison import SHOWN, document
+from tests.graphs import Builder
 from tests.metrics.differences.models import side
 
 GOLDEN = Path(__file__).with_name("comparison.txt")
@@ -129,3 +130,17 @@ def test_metrics_that_text_shows_exist() -> None:
 
 def test_the_page_is_one_file(doubled: Document) -> None:
     assert "modules_b" in render_html(doubled, compress=False)
+
+
+def test_costs_without_a_rule_are_lower_bounds() -> None:
+    builder = Builder()
+    builder.op([builder.storage(8)], [builder.storage(8, birth=0)], name="mylib.mix.default")
+    made = document(tensortide.compare(builder.graph(), side()))
+    table = made["comparison"].table("metrics")
+    flops = table["metric"].index("FLOPs")
+    assert table["reference"][flops] == ">= 0 FLOP"
+    assert not str(table["value_b"][flops]).startswith(">=")
+    written = text(made)
+    assert "1 of 1 ops of A and 0 of " in written
+    assert "FLOPs (lower bounds) (0 FLOP → " in " ".join(written.split())
+    assert made.title == "A and tower compared"

@@ -263,7 +263,8 @@ def _stated(found: StepDifference, first: _Figure) -> Iterator[str]:
         before, after = figure.of(found.root)
         timed = figure.key != "time" or found.timed
         if figure.key in (*STATED, first.key) and timed and _changed((before, after)):
-            yield f"{figure.title} {change_text(before, after, figure.text)}"
+            least = figure.key == "flops" and any(side.unknown for side in found.root.whole)
+            yield f"{figure.title} {'(lower bounds) ' * least}{change_text(before, after, figure.text)}"
 
 
 def change_text(before: int, after: int, text: Callable[[float], str]) -> str:

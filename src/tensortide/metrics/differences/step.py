@@ -21,7 +21,10 @@ JOINED = 0.4
 
 
 class Matching(msgspec.Struct, frozen=True):
-    """Modules of two steps by how they match, and the share of each step's FLOPs that is in matched ones or inside."""
+    """Modules of two steps by how they match, and the share of each step in matched ones or inside.
+
+    It is that of its FLOPs, or of its ops where one step has no known FLOPs.
+    """
 
     same: int
     renamed: tuple[tuple[str, str], ...]
@@ -29,6 +32,7 @@ class Matching(msgspec.Struct, frozen=True):
     added: tuple[str, ...]
     removed: tuple[str, ...]
     shares: tuple[float, float]
+    by_flops: bool = True
     letters: tuple[str, str] = ("A", "B")
 
     @property
@@ -49,7 +53,8 @@ class Matching(msgspec.Struct, frozen=True):
         if self.joined:
             return f"{text}."
         a, b = map(format_percent, self.shares)
-        return f"The models hardly match: {a} of {one}'s FLOPs and {b} of {other}'s are in what both have. {text}."
+        what = "FLOPs" if self.by_flops else "ops"
+        return f"The models hardly match: {a} of {one}'s {what} and {b} of {other}'s are in what both have. {text}."
 
 
 def _several(names: Iterable[str]) -> str:
@@ -109,28 +114,30 @@ class StepDifference:
         renamed = [(pair.a.label, pair.b.label) for pair in both if pair.a and pair.b and pair.kind == "renamed"]
         inner = {child for pair in pairs for child in pair.children if child.kind == pair.kind}
         alone = [pair for pair in pairs if pair not in inner]
-        matched = [sum(flops) for flops in zip((0, 0), *_matched(self.root, inside=False), strict=True)]
-        shares = _share(matched[0], self.root.whole[0].flops), _share(matched[1], self.root.whole[1].flops)
+        key = "flops" if all(side.flops for side in self.root.whole) else "ops"
+        matched = [sum(part) for part in zip((0, 0), *_matched(self.root, key, inside=False), strict=True)]
+        shares = tuple(_share(part, getattr(side, key)) for part, side in zip(matched, self.root.whole, strict=True))
         return Matching(
             sum(pair.kind == "same" for pair in both),
             tuple(renamed),
             sum(pair.kind == "changed" for pair in both),
             tuple(pair.label for pair in alone if pair.kind == "added"),
             tuple(pair.label for pair in alone if pair.kind == "removed"),
-            shares,
+            (shares[0], shares[1]),
+            key == "flops",
             self.letters,
         )
 
 
-def _matched(pair: Pair, *, inside: bool) -> Iterator[tuple[int, int]]:
-    """Yield the FLOPs of both steps in modules that match, and in all modules inside those but the model itself."""
+def _matched(pair: Pair, key: str, *, inside: bool) -> Iterator[tuple[int, int]]:
+    """Yield FLOPs or ops of both steps in modules that match, and in all modules inside those but the model itself."""
     both = pair.a is not None and pair.b is not None
     if both or inside:
-        yield pair.own[0].flops, pair.own[1].flops
+        yield getattr(pair.own[0], key), getattr(pair.own[1], key)
     partners = [child.a is not None and child.b is not None for child in pair.children]
     inner = both and pair.path not in (WHOLE, "") and (any(partners) or not partners)
     for child in pair.children:
-        yield from _matched(child, inside=inside or inner)
+        yield from _matched(child, key, inside=inside or inner)
 
 
 def _share(part: int, whole: int) -> float:

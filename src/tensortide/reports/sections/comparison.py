@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from tensortide.metrics.comparison import Pair
-from tensortide.metrics.differences.compared import Compared
+from tensortide.metrics.differences.compared import Compared, Entrant
 from tensortide.metrics.differences.headline import headline, ops_without_rule
 from tensortide.metrics.differences.limits import Exceeded
 from tensortide.metrics.differences.step import StepDifference
@@ -31,6 +31,8 @@ SHOWN = (
     "utilization",
 )
 """Metrics that text shows, where a side has them; the page has all."""
+COSTS = ("flops", "macs", "bytes")
+"""Ends of the names of metrics that sum the costs of ops."""
 _BETTER = {"lower": "smaller is better", "higher": "larger is better", "": ""}
 
 
@@ -48,7 +50,7 @@ def document(found: Compared) -> Document:
     ]
     if len(sources) == 1:
         lines.append(f"time: {min(sources)}")
-    title = " and ".join(dict.fromkeys(one.name for one in found.entrants))
+    title = " and ".join(dict.fromkeys(one.name or one.letter for one in found.entrants))
     return Document(title=f"{title} compared", subtitle=tuple(lines), sections=tuple(sections))
 
 
@@ -122,14 +124,14 @@ def _metrics(found: Compared, *, key: str, only: str) -> Table:
     first = [pairs[0] for pairs in rows]
     columns = [
         Column("metric", "Metric", "text", tuple(pair.metric.title for pair in first)),
-        Column("reference", found.base.letter, "number", tuple(_value(pair, 0) for pair in first)),
+        Column("reference", found.base.letter, "number", tuple(_value(pair, 0, found.base) for pair in first)),
         Column("reference_value", "", "number", tuple(_number(pair, 0) for pair in first), data=True),
     ]
     wide = len(found.others) == 1
     for number, other in enumerate(found.others):
         pairs, tail = [row[number] for row in rows], f"_{other.letter.lower()}"
         columns += [
-            Column(f"value{tail}", other.letter, "number", tuple(_value(pair, 1) for pair in pairs)),
+            Column(f"value{tail}", other.letter, "number", tuple(_value(pair, 1, other) for pair in pairs)),
             Column(
                 f"difference{tail}", "difference", "number", tuple(map(_difference, pairs)), at_width=0 if wide else 120
             ),
@@ -152,9 +154,11 @@ def _number(pair: Pair, side: int) -> int | float | None:
     return None if entry is None else entry.number
 
 
-def _value(pair: Pair, side: int) -> str:
-    value = _number(pair, side)
-    return "-" if value is None else value_text(value, pair.metric.unit)
+def _value(pair: Pair, side: int, of: Entrant) -> str:
+    """Print a value; a cost that leaves out ops without a rule is a lower bound."""
+    value, unknown = _number(pair, side), of.status.entries.get("unknown_ops")
+    least = pair.metric.name.endswith(COSTS) and unknown is not None and bool(unknown.number)
+    return "-" if value is None else ">= " * least + value_text(value, pair.metric.unit)
 
 
 def _difference(pair: Pair) -> str:
