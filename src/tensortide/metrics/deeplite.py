@@ -94,7 +94,7 @@ __all__ = [
 
 PREFIX = "deeplite."
 """Begins the names of these values where metrics are kept by name."""
-_LOGGER = logging.getLogger("tensortide.deeplite")
+_LOGGER = logging.getLogger(__name__)
 
 
 def getLogger(name: str = "") -> logging.Logger:  # noqa: N802
