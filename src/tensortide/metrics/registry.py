@@ -26,6 +26,14 @@ from tensortide.errors import MetricError
 from tensortide.metrics.metric import Metric, Missing, Value
 
 GROUP = "tensortide.metrics"
+ALIASES = {
+    "peak": "step_peak",
+    "parameters": "total_params",
+    "params": "total_params",
+    "time": "step_time",
+    "saved": "saved_activations",
+}
+"""Other names of metrics."""
 F = TypeVar("F")
 
 Result: TypeAlias = Value | Mapping[str, Any] | None

@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from tensortide.errors import CheckError
-from tensortide.metrics.checks.assertions import ALIASES, Absence, Bound, bounded, parse
-from tensortide.metrics.registry import default_registry
+from tensortide.metrics.checks.assertions import Absence, Bound, bounded, parse
+from tensortide.metrics.registry import ALIASES, default_registry
 
 REGISTRY = default_registry()
 

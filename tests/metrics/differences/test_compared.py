@@ -41,9 +41,9 @@ def test_limits_are_read(text: str, limit: Limit) -> None:
         ("peak=2%", "with a sign"),
         ("peak", "NAME="),
         ("peek=+2%", "did you mean peak"),
-        ("peak=+2ms", "is in bytes"),
-        ("time=+2", "a plain number"),
-        ("flops=+2MiB", "is in flops"),
+        ("peak=+2ms", "expected bytes"),
+        ("time=+2", "expected a time"),
+        ("flops=+2MiB", "expected FLOPs"),
     ],
 )
 def test_what_is_no_limit_is_refused(text: str, message: str) -> None:

@@ -19,19 +19,10 @@ from tensortide.errors import CheckError, TensortideError
 from tensortide.metrics.checks.figures import BY_MODULE
 from tensortide.metrics.checks.limits import Limit, limit_of
 from tensortide.metrics.metric import Metric
-from tensortide.metrics.registry import MetricFunction, Registry
+from tensortide.metrics.registry import ALIASES, MetricFunction, Registry
 from tensortide.timelines.machines import machines
 
 Relation: TypeAlias = Literal["<=", ">=", "==", "<", ">"]
-
-ALIASES = {
-    "peak": "step_peak",
-    "parameters": "total_params",
-    "params": "total_params",
-    "time": "step_time",
-    "saved": "saved_activations",
-}
-"""Other names of metrics."""
 
 _RELATION = re.compile(r"<=|>=|==|=|<|>")
 _WORD = re.compile(r"\S+")

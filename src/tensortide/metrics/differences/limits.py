@@ -8,17 +8,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from tensortide.errors import MetricError, TensortideError
+from tensortide.errors import CheckError, MetricError
+from tensortide.metrics.checks.limits import amount
 from tensortide.metrics.comparison import Comparison, Pair
 from tensortide.metrics.metric import Unit
-from tensortide.metrics.registry import nearest
-from tensortide.units import parse_bytes
+from tensortide.metrics.registry import ALIASES, nearest
 
-SHORT = {"peak": "step_peak", "time": "step_time", "parameters": "total_params", "saved": "saved_activations"}
-"""Short names of metrics."""
-_TEXT = re.compile(r"\s*(?P<name>\w+)\s*=\s*(?P<sign>[+-]?)\s*(?P<amount>[0-9][0-9_.]*)\s*(?P<unit>%|[A-Za-z]*)\s*")
-_NS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
-_PREFIXES = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
+_TEXT = re.compile(r"\s*(?P<name>\w+)\s*=\s*(?P<sign>[+-]?)\s*(?P<amount>[0-9.].*?)(?P<percent>\s*%)?\s*")
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -55,27 +51,16 @@ def parse_limit(text: str, units: dict[str, Unit]) -> Limit:
     match = _TEXT.fullmatch(text)
     if match is None or not match["sign"]:
         raise MetricError(f"a threshold is NAME=+2% or NAME=+100MiB, with a sign, not {text!r}")
-    name = SHORT.get(match["name"], match["name"])
+    name = ALIASES.get(match["name"], match["name"])
     if name not in units:
-        raise MetricError(f"there is no metric {match['name']!r}{nearest(name, [*SHORT, *units])}")
+        raise MetricError(f"there is no metric {match['name']!r}{nearest(name, [*ALIASES, *units])}")
     sign = -1 if match["sign"] == "-" else 1
     try:
-        if match["unit"] == "%":
-            return Limit(text.strip(), name, share=sign * float(match["amount"]) / 100)
-        return Limit(text.strip(), name, amount=sign * _amount(match["amount"], match["unit"], units[name]))
-    except (ValueError, KeyError, TensortideError):
-        raise MetricError(f"{text!r}: {name} is in {units[name]}; {match['unit'] or 'a plain number'} is not") from None
-
-
-def _amount(number: str, unit: str, of: Unit) -> float:
-    if of == "bytes":
-        return parse_bytes(number + unit)
-    if of == "ns":
-        return float(number) * _NS[unit]
-    letters = unit.lower()
-    for name in ("flops", "flop", "macs", "mac"):
-        letters = letters.removesuffix(name)
-    return float(number) * _PREFIXES[letters]
+        if match["percent"]:
+            return Limit(text.strip(), name, share=sign * float(amount(match["amount"], "number")) / 100)
+        return Limit(text.strip(), name, amount=sign * float(amount(match["amount"], units[name])))
+    except CheckError as error:
+        raise MetricError(f"--threshold {text.strip()}: {error}") from None
 
 
 def exceeded(limits: Iterable[Limit], found: Comparison) -> list[Exceeded]:
