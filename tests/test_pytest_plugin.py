@@ -13,6 +13,8 @@ import pytest
 from tests.conftest import ROOT
 
 MODELS = """
+import unittest
+
 import pytest
 import torch
 from torch import nn
@@ -97,6 +99,15 @@ class TestWrong:
 
     def test_skips(self):
         pytest.skip("not today")
+
+    async def test_coroutine(self):
+        return lambda: torch.ones(3) + 1
+
+
+class TestUnit(unittest.TestCase):
+    @pytest.mark.tensortide(peak="1B")
+    def test_unit(self):
+        pass
 
 
 @pytest.mark.tensortide(peak="1MiB")
@@ -207,6 +218,11 @@ def test_what_cannot_be_checked_fails_in_a_line(models: tuple[int, str], name: s
     assert words in text
     assert len(text.splitlines()) <= 4
     assert "pytest_plugin" not in text
+
+
+def test_a_marked_test_that_returns_nothing_to_check_is_no_pass(models: tuple[int, str]) -> None:
+    assert "take the fixture tensortide" in models[1].split("test_coroutine _")[1].partition("\n__")[0]
+    assert "make it a function" in models[1].split("TestUnit.test_unit _")[1].partition("\n__")[0]
 
 
 def written(folder: Path, middle: int) -> None:

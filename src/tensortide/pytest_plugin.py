@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import unittest
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,6 +116,16 @@ class Checks:
 def tensortide_fixture(request: pytest.FixtureRequest) -> Checks:
     """Check what a step costs inside a test: ``tensortide.check(step, peak="2GiB")``."""
     return _checks(request.node)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a marked test whose result nobody gets, instead of checking nothing."""
+    if item.get_closest_marker(MARK) is None:
+        return
+    if issubclass(getattr(item, "cls", None) or object, unittest.TestCase):
+        pytest.fail("marked tensortide in a unittest.TestCase, which has no result to check: make it a function", False)
+    if inspect.iscoroutinefunction(getattr(item, "obj", None)) and MARK not in getattr(item, "fixturenames", ()):
+        pytest.fail("marked tensortide and a coroutine: take the fixture tensortide, and call its check", False)
 
 
 @pytest.hookimpl(tryfirst=True)
