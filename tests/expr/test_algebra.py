@@ -189,9 +189,20 @@ def test_nonnegative_finds() -> None:
         "3*h*n - 2*h - n",
         "h*floor(n/2) - floor(n/2)",
         "max(h - 9, 1)",
+        "ceil(h/n) - 1",
+        "h*ceil(h/n) - ceil(h/n)",
     ):
         assert nonnegative(parse(text)), text
-    for text in ("-1", "h - 2", "h - n", "floor((n - 5)/2)", "min(h - 5, n)", "h*floor(n/2) - h", "h*n - 2*h + 5*n"):
+    for text in (
+        "-1",
+        "h - 2",
+        "h - n",
+        "floor((n - 5)/2)",
+        "min(h - 5, n)",
+        "h*floor(n/2) - h",
+        "h*n - 2*h + 5*n",
+        "h - ceil(h/n)",
+    ):
         assert not nonnegative(parse(text)), text
 
 

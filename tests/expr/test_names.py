@@ -36,3 +36,11 @@ def test_a_name_may_stand_for_zero() -> None:
 def test_a_name_may_occur_in_what_another_stands_for() -> None:
     names = Names(parse(f"{n}*min(floor(s/4), h)*x") for n in range(1, 4))
     assert names.meanings == {"t": "min(u, h)", "u": "floor(s/4)"}
+
+
+def test_a_name_for_what_is_rounded_up_has_its_sign() -> None:
+    exprs = [parse("n*ceil(b*s/k)"), parse("h - ceil(b*s/k)"), parse("3*ceil(b*s/k)**2")]
+    names = Names(exprs)
+    assert names.meanings == {"t": "ceil(b*s/k)"}
+    assert [names.text(expr) for expr in exprs] == ["n*t", "h - t", "3*t**2"]
+    assert [read(names.text(expr), names) for expr in exprs] == exprs

@@ -81,6 +81,8 @@ def test_pickles_are_found_again_in_another_process() -> None:
         ("-h - n", "-(h + n)"),
         ("h*n/2 - h", "h*(n - 2)/2"),
         ("floor((n + 1)/2)", "ceil(n/2)"),
+        ("h - floor(-b*s/(2*n))", "h + ceil(b*s/(2*n))"),
+        ("h + floor(-b*s/(2*n))", "h - ceil(b*s/(2*n))"),
         ("h/n/2", "h/(2*n)"),
         ("max(h, 2*n, 1)", "max(2*n, h)"),
         ("0", "0"),

@@ -171,6 +171,47 @@ def every_third(batch: int = 8, seq: int = 64, hidden: int = 64, layers: int = 6
     return fit(nn.Sequential(*made), torch.randn(batch, seq, hidden), adam=True)
 
 
+@case(layers=12, every=12)
+def shared_reader(
+    batch: int = 2, inputs: int = 50, latents: int = 16, hidden: int = 32, layers: int = 4, every: int = 2
+) -> Step:
+    """Latents read the inputs before every ``every``-th layer, always with the same weights."""
+    query, key, value = (nn.Linear(hidden, hidden, bias=False) for _ in range(3))
+    body = nn.ModuleList(nn.Sequential(nn.LayerNorm(hidden), nn.Linear(hidden, hidden)) for _ in range(layers))
+    start, data = nn.Parameter(torch.randn(latents, hidden)), torch.randn(batch, inputs, hidden)
+
+    def loss() -> Tensor:
+        x = start.expand(batch, latents, hidden)
+        for index, layer in enumerate(body):
+            if index % every == 0:
+                x = x + (query(x) @ key(data).transpose(1, 2)).softmax(-1) @ value(data)
+            x = x + layer(x)
+        return x.square().mean()
+
+    return training([*nn.ModuleList([query, key, value, body]).parameters(), start], loss)
+
+
+@case(layers=12, image=64)
+def dense_net(batch: int = 4, image: int = 16, growth: int = 12, layers: int = 4, classes: int = 10) -> Step:
+    """Every layer sees what all before it made; then half as many channels."""
+    convolutions = nn.ModuleList(nn.Conv2d((2 + n) * growth, growth, 3, padding=1) for n in range(layers))
+    channels = 2 * growth + sum(growth for _ in convolutions)
+    stem, half = nn.Conv2d(3, 2 * growth, 3, padding=1), nn.Conv2d(channels, channels // 2, 1)
+    head, x, y = (
+        nn.Linear(channels // 2, classes),
+        torch.randn(batch, 3, image, image),
+        torch.randint(classes, (batch,)),
+    )
+
+    def loss() -> Tensor:
+        features = stem(x)
+        for layer in convolutions:
+            features = torch.cat([features, layer(features.relu())], 1)
+        return F.cross_entropy(head(F.avg_pool2d(half(features), 2).mean((2, 3))), y)
+
+    return training(nn.ModuleList([convolutions, stem, half, head]).parameters(), loss)
+
+
 # -- time -----------------------------------------------------------------------------------------------
 
 
@@ -211,6 +252,41 @@ def accumulated(batch: int = 32, hidden: int = 128, classes: int = 10, accumulat
         optimizer.step()
 
     return step
+
+
+def _few_micro_batches(s: dict[str, int]) -> None:
+    s["micro"] = max(s["micro"], math.ceil(s["batch"] / 16))
+    s["batch"] = s["micro"] * max(1, s["batch"] // s["micro"])
+
+
+@case(mend=_few_micro_batches)
+def micro_batches(batch: int = 64, micro: int = 16, inputs: int = 30, hidden: int = 50) -> Step:
+    """Gradients of a batch that is split into micro-batches of one size."""
+    assert batch % micro == 0, "batch must be divisible by micro"
+    model = nn.Sequential(nn.Linear(inputs, hidden), nn.Tanh(), nn.Linear(hidden, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+    x, y = torch.randn(batch, inputs), torch.randn(batch, 1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        for part, target in zip(x.split(micro), y.split(micro), strict=True):
+            (F.mse_loss(model(part), target) * micro / batch).backward()
+        optimizer.step()
+
+    return step
+
+
+@case()
+def odd_sequences(batch: int = 8, seq: int = 40, hidden: int = 96, classes: int = 5) -> Step:
+    """Odd sequences get one more place before neighbours are pooled."""
+    body, head = nn.Conv1d(hidden, hidden, 3, padding=1), nn.Linear(hidden, classes)
+    x, y = torch.randn(batch, hidden, seq), torch.randint(classes, (batch,))
+
+    def loss() -> Tensor:
+        padded = F.pad(x, (0, 1)) if seq % 2 else x
+        return F.cross_entropy(head(F.max_pool1d(body(padded).relu(), 2).mean(-1)), y)
+
+    return training([*body.parameters(), *head.parameters()], loss)
 
 
 @case(layers=12, accumulate=12)

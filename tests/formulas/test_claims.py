@@ -86,6 +86,9 @@ def test_a_proved_solution_holds(name: str, symbol: str, goal: str, met: int) ->
         "windows",
         "doubled",
         "grouped_convolution",
+        "micro_batches",
+        "odd_sequences",
+        "dense_net",
     ],
 )
 def test_totals_are_found(name: str) -> None:
@@ -93,3 +96,10 @@ def test_totals_are_found(name: str) -> None:
     found = formulas_of(name)
     assert len(found.formulas.totals) >= 9
     assert not found.held
+
+
+def test_what_changes_the_ops_of_more_layers_only_is_found() -> None:
+    """Of two layers one reads, whatever ``every`` is."""
+    found = formulas_of("shared_reader")
+    assert set(found.structural) == {"layers", "every"}
+    assert {"flops", "bytes", "footprint_bytes"} <= found.formulas.totals.keys()

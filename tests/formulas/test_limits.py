@@ -129,6 +129,33 @@ def by_ratio(seq: int = 64, hidden: int = 32) -> Step:
     return step
 
 
+def tailed(vocab: int = 300, cutoff: int = 100) -> Step:
+    if vocab > cutoff:
+        heads = nn.ModuleList([nn.Linear(8, cutoff + 1), nn.Linear(8, vocab - cutoff)])
+    else:
+        heads = nn.ModuleList([nn.Linear(8, vocab)])
+    x = torch.zeros(4, 8)
+
+    def step() -> Tensor:
+        loss: Tensor = torch.cat([head(x) for head in heads], 1).sum()
+        loss.backward()
+        return loss
+
+    return step
+
+
+def odd_pooled(seq: int = 40, batch: int = 4) -> Step:
+    layer, x = nn.Conv1d(3, 5, 3, padding=1), torch.zeros(batch, 3, seq)
+
+    def step() -> Tensor:
+        padded = nn.functional.pad(x, (0, 1)) if seq % 2 else x
+        loss: Tensor = nn.functional.max_pool1d(layer(padded), 2).sum()
+        loss.backward()
+        return loss
+
+    return step
+
+
 def by_band(hidden: int = 64) -> Step:
     layer = nn.Linear(hidden, hidden)
     norm = nn.LayerNorm(hidden) if 300 <= layer.weight.shape[0] < 400 else nn.Identity()
@@ -157,6 +184,8 @@ def by_remainder(seq: int = 50) -> Step:
         ),
         (by_ratio, ["seq", "hidden"], "8*hidden >= seq", [{"seq": 24, "hidden": 3}, {"seq": 25, "hidden": 3}]),
         (by_remainder, ["seq"], "seq != 97*floor(seq/97)", [{"seq": 96}, {"seq": 97}, {"seq": 970}]),
+        (tailed, ["vocab", "cutoff"], "vocab > cutoff", [{"vocab": 101}, {"vocab": 100}, {"vocab": 20, "cutoff": 77}]),
+        (odd_pooled, ["seq", "batch"], "seq % 2 == 0", [{"seq": 41}, {"seq": 64}, {"seq": 7, "batch": 9}]),
         (by_band, ["hidden"], "hidden < 300", [{"hidden": 299}, {"hidden": 300}, {"hidden": 350}]),
     ],
     ids=lambda value: value.__name__ if callable(value) else None,

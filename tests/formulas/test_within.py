@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tensortide.expr import parse, parse_condition, text
-from tensortide.formulas.within import within
+from tensortide.formulas.within import simple, within
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,15 @@ def test_an_expression_is_as_short_as_the_region_allows(expr: str, region: list[
         setting = {"s": number, "t": 1 + number % 7, "h": number * 12, "n": 1 + number % 4, "batch": 3}
         if all(condition.holds(condition.expr.evaluate(setting)) for condition in conditions):
             assert found.evaluate(setting) == parse(expr).evaluate(setting)
+
+
+@pytest.mark.parametrize(
+    ("condition", "short"),
+    [
+        ("h*ceil(s/4) > ceil(s/4)", "h > 1"),
+        ("h*floor(-b*s/(100*n)) < floor(-b*s/(100*n))", "h > 1"),
+        ("h*floor((s - 9)/4) < floor((s - 9)/4)", "h*floor((s - 9)/4) < floor((s - 9)/4)"),
+    ],
+)
+def test_what_both_sides_of_a_condition_share_is_left_out(condition: str, short: str) -> None:
+    assert simple(parse_condition(condition), []) == parse_condition(short)

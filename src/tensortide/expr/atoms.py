@@ -24,8 +24,9 @@ from tensortide.expr.expr import (
     constant,
     opaque,
     order,
+    symbol,
 )
-from tensortide.expr.floors import FLOOR, ceil_ratio, floor_ratio, written
+from tensortide.expr.floors import FLOOR, ceil_ratio, floor_ratio, is_turned, written
 
 MAX, MIN, POWER, ISQRT = "max", "min", "power", "isqrt"
 
@@ -107,7 +108,10 @@ def nonnegative(expr: Expr) -> bool:
     Every term with a negative coefficient must be covered by positive terms that are its multiples (``h^2 >= h``).
     A sufficient test, not a necessary one.
     """
-    if not (opaques := [atom for atom in expr.atoms if isinstance(atom, Opaque)]):
+    opaques = [atom for atom in expr.atoms if isinstance(atom, Opaque)]
+    if raised_up := {atom: -symbol(repr(atom)) for atom in opaques if is_turned(atom) and _at_least_one(atom)}:
+        return nonnegative(replaced(expr, raised_up))
+    if not opaques:
         if sum(expr.terms.values()) < 0:
             return False  # where every symbol is 1
     elif not all(KINDS[atom.name].nonnegative(*atom.arguments) for atom in opaques):
@@ -123,6 +127,12 @@ def nonnegative(expr: Expr) -> bool:
         if owed:
             return False
     return True
+
+
+def _at_least_one(atom: Opaque) -> bool:
+    """Return whether the ``ceil`` that an atom is but for the sign is at least 1, as a symbol is."""
+    top, bottom = atom.arguments
+    return nonnegative(-top - 1) and nonnegative(bottom - 1)
 
 
 def _covers(larger: Monomial, smaller: Monomial) -> bool:

@@ -11,6 +11,7 @@ from fractions import Fraction
 from tensortide.expr.expr import (
     UNIT,
     ZERO,
+    Atom,
     Coefficient,
     Expr,
     Monomial,
@@ -136,8 +137,27 @@ def quotients(expr: Expr) -> Iterator[tuple[Expr, Expr]]:
                 yield top, bottom
 
 
+def turned(monomial: Monomial) -> bool:
+    """Return whether a term has the other sign where it is written: ``floor(-n/k)`` is ``-ceil(n/k)``."""
+    return bool(sum(exponent for atom, exponent in monomial if is_turned(atom)) % 2)
+
+
+def is_turned(atom: Atom) -> bool:
+    """Return whether an atom is a ``ceil`` with the other sign."""
+    return isinstance(atom, Opaque) and atom.name == FLOOR and _is_negated(atom.arguments[0])
+
+
+def _is_negated(top: Expr) -> bool:
+    return all(coefficient < 0 for coefficient in top.terms.values())
+
+
 def written(top: Expr, bottom: Expr) -> tuple[Expr, Expr, str]:
-    """Numerator, divisor and name under which a floor is written: ``floor((n + k - 1)/k)`` reads ``ceil(n/k)``."""
+    """Numerator, divisor and name under which a floor is written: ``floor((n + k - 1)/k)`` reads ``ceil(n/k)``.
+
+    So does ``floor(-n/k)``, with the other sign (``turned``).
+    """
+    if _is_negated(top):
+        return -top, bottom, "ceil"
     raised = top - bottom + 1
     if bottom.value is not None and () in top.terms and () not in raised.terms:
         return raised, bottom, "ceil"

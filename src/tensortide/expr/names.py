@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from tensortide.expr.atoms import KINDS
 from tensortide.expr.expr import Expr, Opaque, constant, opaque, symbol
+from tensortide.expr.floors import is_turned
 from tensortide.expr.show import text
 
 _OFTEN = 3
@@ -38,7 +39,7 @@ class Names:
     @property
     def meanings(self) -> dict[str, str]:
         """What each name stands for, in terms of the others."""
-        return {str(name): text(self._inside(atom)) for atom, name in self._names.items()}
+        return {str(name): text(self._inside(atom) * _sign(atom)) for atom, name in self._names.items()}
 
     def _named(self, expr: Expr) -> Expr:
         """The expression with names, which are not folded: unlike symbols they may stand for 0."""
@@ -46,13 +47,21 @@ class Names:
         for monomial, coefficient in expr.terms.items():
             term = constant(coefficient)
             for atom, exponent in monomial:
-                base = Expr({((atom, 1),): 1}) if isinstance(atom, str) else self._names.get(atom) or self._inside(atom)
+                base = Expr({((atom, 1),): 1}) if isinstance(atom, str) else self._short(atom)
                 term = term * base**exponent
             result = result + term
         return result
 
+    def _short(self, atom: Opaque) -> Expr:
+        name = self._names.get(atom)
+        return self._inside(atom) if name is None else name * _sign(atom)
+
     def _inside(self, atom: Opaque) -> Expr:
         return opaque(atom.name, tuple(map(self._named, atom.arguments)))
+
+
+def _sign(atom: Opaque) -> int:
+    return -1 if is_turned(atom) else 1
 
 
 def _opaque(expr: Expr) -> Iterator[Opaque]:

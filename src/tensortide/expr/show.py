@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tensortide.expr.atoms import KINDS, raised
 from tensortide.expr.expr import Atom, Coefficient, Expr, Monomial, Opaque, order
 from tensortide.expr.factor import Factored, factored
+from tensortide.expr.floors import turned
 
 if TYPE_CHECKING:
     import sympy
@@ -48,13 +49,13 @@ def _shown(form: Factored, style: Style) -> str:
 def _sum(parts: Iterable[Factored], style: Style) -> str:
     """The sum of ``parts``, with one that is not negative in front, if there is one."""
     parts = list(parts)
-    first = next((part for part in parts if part.coefficient > 0), parts[0])
-    signed = ((part.coefficient < 0, _product(part, style)) for part in parts if part is not first)
+    first = next((part for part in parts if _number(part) > 0), parts[0])
+    signed = ((_number(part) < 0, _product(part, style)) for part in parts if part is not first)
     return _product(first, style) + "".join(f" - {t[1:]}" if negative else f" + {t}" for negative, t in signed)
 
 
 def _product(form: Factored, style: Style) -> str:
-    number = Fraction(form.coefficient)
+    number = _number(form)
     above = [style.power(atom, e) for atom, e in form.powers if e > 0]
     below = [style.power(atom, -e) for atom, e in form.powers if e < 0]
     above += [style.factor.format(_sum(parts, style)) for parts in form.sums]
@@ -63,6 +64,11 @@ def _product(form: Factored, style: Style) -> str:
     if number.denominator != 1:
         below.insert(0, str(number.denominator))
     return ("-" if number < 0 else "") + (style.ratio(above, below) if below else style.times.join(above))
+
+
+def _number(form: Factored) -> Fraction:
+    """The coefficient with the sign that it is written with."""
+    return Fraction(-form.coefficient if turned(form.powers) else form.coefficient)
 
 
 # -- plain text -------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tensortide.expr.atoms import isqrt, nonnegative, power
 from tensortide.expr.expr import Coefficient, Expr, constant, denominator
-from tensortide.expr.floors import ceil, floor, quotients
+from tensortide.expr.floors import ceil, floor, quotients, turned
 from tensortide.expr.show import text
 
 Relation: TypeAlias = Literal["==", "!=", ">=", ">"]
@@ -50,7 +50,7 @@ class Condition(NamedTuple):
         if len(self.expr.terms) == 1:
             return self.expr, constant(0)
         varying = self.expr - offset
-        right = Expr({monomial: -c for monomial, c in varying.terms.items() if c < 0})
+        right = Expr({monomial: -c for monomial, c in varying.terms.items() if (c < 0) != turned(monomial)})
         left = varying + right
         if not left.terms:
             return constant(offset), right

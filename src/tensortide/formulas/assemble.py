@@ -194,7 +194,7 @@ class Assembly:
             asked = [] if name in self._checks.alike else list(self._ones)
             if name in self._checks.peaks:
                 asked += [*self._checks.only.get(name, ()), *studied]
-            moved = (Condition(c.expr.subs(fixed), c.relation) for c in asked)
+            moved = (simple(Condition(c.expr.subs(fixed), c.relation), region) for c in asked)
             found[name] = folded([c for c in moved if c.expr.value is None], region)
         return {name: conditions for name, conditions in found.items() if conditions}
 

@@ -20,9 +20,16 @@ from tensortide.formulas.limits import Limits
 from tensortide.formulas.measure import Moment
 from tensortide.formulas.result import Symbolic
 from tensortide.formulas.sampler import Clock, OutOfTime, Sample, Sampler, shown
-from tensortide.formulas.sides import on_the_side_of_the_defaults, stay_at_home, with_others, with_own_structure
+from tensortide.formulas.sides import (
+    deciding_remainder,
+    on_the_side_of_the_defaults,
+    stay_at_home,
+    with_both,
+    with_others,
+    with_own_structure,
+)
 from tensortide.formulas.space import SMALL, Assumed, Scalar, Space, parsed
-from tensortide.formulas.structure import Structures, not_empty, structural, tightened
+from tensortide.formulas.structure import Structures, missed, not_empty, structural, tightened
 from tensortide.formulas.turns import counted, turns
 from tensortide.recorder.trials import tried_once
 
@@ -96,6 +103,8 @@ def _derived(sampler: Sampler, *, sides: bool = True) -> Symbolic:
     """The formulas in the hyperparameters of the sampler's space; with ``sides`` those beyond its thresholds too."""
     space = sampler.space
     one = on_the_side_of_the_defaults(sampler)
+    if (decided := deciding_remainder(sampler, one)) is not None:
+        return with_both(sampler, *decided, _derived, sides=sides)
     other = sampler.generic(space.over, {}, [one])
     if other is None:
         raise WorkloadError(f"only one legal setting of {', '.join(space.over)} was found: {shown(one.setting)}")
@@ -128,9 +137,12 @@ def _over(
     stay_at_home(sampler, {name: one.setting[name] for name in changes})
     structures = Structures(sampler, list(changes), one)
     figures = structures.fitted()
-    least = not_empty(structures, space)
-    space.where += [*least, *structures.among]
+    where, least = space.where, not_empty(structures, space)
+    space.where = [*where, *least, *structures.among]
     checks = Checks(sampler, structures, dict(figures))
+    if checks.miscounted and (more := missed(sampler, structures.sizes, checks.contradicting)):
+        space.where = where
+        return _over(sampler, {**changes, **more}, fixed, one, sides=sides)
     if checks.miscounted and structures.join():
         figures = structures.fitted()
         space.where += structures.among

@@ -70,7 +70,9 @@ class Limits:
         fixed = {n: v for n, v in self._sampler.space.all.items() if n not in self._checks.lowest}
         common = [c for c in paths[0] if all(c in path for path in paths[1:])]
         moved = [Condition(c.expr.subs(fixed), c.relation) for c in common]
-        positive = frozenset(size for study in studies for size in sizes(study.graph))
+        # a size that the condition alone keeps from vanishing does not make it certain: ``vocab - cutoff``
+        asked = {expr + (relation == ">=") for expr, relation in moved}
+        positive = frozenset(size for study in studies for size in sizes(study.graph)) - asked
         open_ones = [c for c in moved if c.expr.value is None and not self._passed(c)]
         # where totals are claimed at sizes of 1, what the larger sizes imply together is not certain
         lowest = self._structures.lowest if self._checks.alike else self._checks.lowest
@@ -181,6 +183,10 @@ class Limits:
 
     def _locate(self, outside: Sample) -> None:
         """Find the one size, and its value, at which a far setting becomes another step."""
+        if (tight := self._tight(outside)) is not None:
+            self.located.append(tight)
+            self._note(tight, self._base.samples[0], outside)
+            return
         name, inside, outside = self._to_one_size(self._base.samples[0], outside)
         inside, outside = self._bisected(name, inside, outside)
         alone, before = (self._sampler.at({**self._low, name: s.setting[name]}) for s in (outside, inside))
@@ -193,6 +199,20 @@ class Limits:
             found = self._near()
         self.located += found
         self._note(found[-1], inside, outside, together if crossed is not None else [])
+
+    def _tight(self, outside: Sample) -> Condition | None:
+        """A condition of legal settings of which only one side's being larger leaves the step as it is: a slice up to
+        ``min(positions, seq)`` is another op where the two are equal."""
+        space = self._sampler.space
+        for expr, relation in space.where:
+            if relation != ">=" or len(expr.symbols) < 2 or expr.subs(outside.setting).value != 0:
+                continue
+            for name in sorted(expr.symbols & set(self._low)):
+                setting = {**outside.setting, name: outside.setting[name] + space.unit(name, outside.setting)}
+                sample = self._sampler.at(setting) if space.at(Condition(expr, ">"), setting) else None
+                if sample is not None and not self._wrong(sample):
+                    return Condition(expr, ">")
+        return None
 
     def _crossed(self, inside: Sample, outside: Sample) -> tuple[Condition | None, list[Condition]]:
         """The first condition that the workload's code finds in one of two captures and not in the other; None if it

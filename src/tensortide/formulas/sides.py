@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from tensortide.errors import ExpressionError, WorkloadError
 from tensortide.expr import Condition, nonnegative, symbol
+from tensortide.expr.floors import quotients
 from tensortide.formulas.checks import PEAKS
-from tensortide.formulas.formulas import Formulas
-from tensortide.formulas.limits import Limits
+from tensortide.formulas.formulas import Formulas, Threshold
+from tensortide.formulas.limits import Limits, change
 from tensortide.formulas.measure import sums
 from tensortide.formulas.observe import thresholds
 from tensortide.formulas.region import folded
@@ -23,6 +24,8 @@ _SIDES = 4
 """Times that the first sample may be on another side of a threshold than the workload's own setting."""
 _WANTED = frozenset((*sums({}), PEAKS[0]))
 """Totals without which formulas for the workload's own structure are looked for."""
+_NEAR = 64
+"""Values of a hyperparameter that are looked at for another remainder."""
 _OTHERS = 3
 """Thresholds of which formulas for the other side are looked for."""
 
@@ -57,6 +60,61 @@ def stay_at_home(sampler: Sampler, structure: Setting) -> None:
         if sample is not None and sample.skeleton == home.skeleton:
             return
         space.sides = space.sides[: len(space.sides) - len(sides)]
+
+
+def deciding_remainder(sampler: Sampler, one: Sample) -> tuple[Condition, Sample, Sample] | None:
+    """The first remainder asked for by the workload's code that decides on the ops of the step (``if seq % 2``), as the
+    condition that the workload's own setting meets; a capture where it is met, and one where it is not. None if there
+    is none."""
+    for condition in one.path:
+        divided = [top for top, _ in quotients(condition.expr)]
+        if condition.relation not in ("==", "!=") or not divided or not all(top.symbols for top in divided):
+            continue
+        other = _beside(sampler, one, condition.opposite)
+        alike = None if other is None or other.skeleton == one.skeleton else _beside(sampler, one, condition)
+        if other is not None and alike is not None and alike.skeleton == one.skeleton:
+            return (condition, one, other) if sampler.space.at(condition, {}) else (condition.opposite, other, one)
+    return None
+
+
+def _beside(sampler: Sampler, one: Sample, condition: Condition) -> Sample | None:
+    """A capture that meets ``condition``, other than ``one`` in one hyperparameter only; it counts for nothing else."""
+    setting = _nearest(sampler.space, one.setting, condition)
+    if setting is None:
+        return None
+    sample = sampler.at(setting)
+    sampler.forget(setting)
+    return sample
+
+
+def _nearest(space: Space, setting: Setting, condition: Condition) -> Setting | None:
+    """The legal setting that meets ``condition`` and has one other value than ``setting``, which is not far."""
+    for name in sorted(condition.expr.symbols & setting.keys()):
+        value = setting[name]
+        near = ({**setting, name: n} for n in (*range(value + 1, value + _NEAR), *range(value - 1, 0, -1)))
+        found = next((s for s in near if space.at(condition, s) and space.allows(s)), None)
+        if found is not None:
+            return found
+    return None
+
+
+def with_both(
+    sampler: Sampler, own: Condition, inside: Sample, outside: Sample, derived: Callable[..., Symbolic], *, sides: bool
+) -> Symbolic:
+    """The result where the remainder ``own`` is met, as in ``inside``; with ``sides`` that where it is not as well."""
+    found = derived(sampler.beyond(own, {}), sides=sides)
+    others, captures = found.formulas.others, found.captures + sampler.captures
+    if sides:
+        space = sampler.space
+        other = sampler.beyond(own.opposite, _nearest(space, space.defaults, own.opposite) or outside.setting)
+        with contextlib.suppress(WorkloadError, ExpressionError):
+            sampler.clock.check()
+            piece = _confined(derived(other, sides=False), (own.opposite,), other.space)
+            others = (*others, piece.along(_of_no_symbol(piece, found, space)))
+        captures += other.captures
+    threshold = Threshold(condition=own, change=change(inside.graph, outside.graph))
+    formulas = replace(found.formulas, thresholds=(*found.formulas.thresholds, threshold), others=others)
+    return replace(found, formulas=formulas, captures=captures)
 
 
 def with_others(found: Symbolic, sampler: Sampler, limits: Limits, derived: Callable[[Sampler], Symbolic]) -> Symbolic:

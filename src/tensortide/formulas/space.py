@@ -190,7 +190,7 @@ class Space:
             apart = [setting[n] for n in vary if n not in bound and (tried < _TRIES // 3 or self.all[n] > SMALL)]
             if len(set(apart)) < len(apart):
                 continue
-            if tried < _TRIES // 2 and self._undivided(setting):
+            if tried < _TRIES // 2 and self.undivided(setting):
                 continue
             violated = self._violated(setting, [*self.where, *self.sides])
             if violated is None:
@@ -198,7 +198,7 @@ class Space:
             else:
                 self.blocked[violated] += 1
 
-    def _undivided(self, setting: Mapping[str, int]) -> bool:
+    def undivided(self, setting: Mapping[str, int]) -> bool:
         """Return whether a quotient is 1 or 0 that is larger in the workload's own setting."""
         small = (Condition(2 * d - n, ">") for d, n in dict.fromkeys([*self.divisors, *self.quotients]))
         return any(self.at(condition, setting) and not self.at(condition, {}) for condition in small)

@@ -13,7 +13,7 @@ from tensortide.expr.expr import common, content
 from tensortide.formulas.far import families, generic_from
 from tensortide.formulas.lift import difference
 from tensortide.formulas.measure import EXPLAINED, Figure, Figures, Group, Moment
-from tensortide.formulas.region import simplified
+from tensortide.formulas.region import folded, simplified
 from tensortide.formulas.sampler import Sample, Sampler
 from tensortide.formulas.space import SMALL, Space
 from tensortide.formulas.study import Study, study
@@ -21,6 +21,8 @@ from tensortide.formulas.terms import BASES, Basis, basis_terms, determined, fit
 
 _SPECIAL = 2
 """Smallest values of a structural hyperparameter that may follow other formulas."""
+_NEAR = 64
+"""Values of a hyperparameter that are looked at for a legal one."""
 _STEPS = 24
 """Values of one hyperparameter to try before it is given up."""
 _MORE_STRUCTURES = 8
@@ -48,9 +50,7 @@ def structural(sampler: Sampler, one: Sample, other: Sample) -> dict[str, str]:
     bound: list[str] = []
     for name in [name for name in space.over if name not in same]:
         sampler.clock.check()
-        changed = _enlarged(sampler, one, [name])
-        if changed is None or changed.skeleton == one.skeleton:
-            changed = sampler.generic([name], one.setting, [one]) or changed
+        changed = _changed(sampler, one, name)
         if changed is None:
             bound.append(name)
         elif changed.skeleton != one.skeleton:
@@ -69,6 +69,39 @@ def structural(sampler: Sampler, one: Sample, other: Sample) -> dict[str, str]:
         for name, changed in found.items()
         if not _same_where_large(sampler, one, changed, name, sizes)
     }
+
+
+def missed(sampler: Sampler, sizes: Sequence[str], samples: Sequence[Sample]) -> dict[str, str]:
+    """Those of the ``sizes`` that change more than sizes in one of the ``samples``, and how: what comes with every
+    ``every``-th layer is the same for each value of it where there are two layers."""
+    found: dict[str, str] = {}
+    for one, name in itertools.product(samples, sizes):
+        changed = None if name in found else _changed(sampler, one, name)
+        if changed is not None and changed.skeleton != one.skeleton:
+            found[name] = str(difference(one.graph, changed.graph))
+    return found
+
+
+def _changed(sampler: Sampler, one: Sample, name: str) -> Sample | None:
+    """A capture with another value of a hyperparameter, of another structure if one is found; None if that is
+    illegal."""
+    changed = _enlarged(sampler, one, [name])
+    if changed is None or changed.skeleton == one.skeleton:
+        changed = sampler.generic([name], one.setting, [one]) or changed
+    return changed or _beside(sampler, one, name)
+
+
+def _beside(sampler: Sampler, one: Sample, name: str) -> Sample | None:
+    """A capture with the nearest legal value of a hyperparameter that leaves no quotient 1, as a divisor of another one
+    has few; it counts for nothing else."""
+    space, value = sampler.space, one.setting[name]
+    near = ({**one.setting, name: n} for n in (*range(value + 1, value + _NEAR), *range(value - 1, 1, -1)))
+    setting = next((s for s in near if space.meets(s, space.sides) and not space.undivided(s)), None)
+    if setting is None:
+        return None
+    sample = sampler.at(setting)
+    sampler.forget(setting)
+    return sample
 
 
 def _same_where_large(sampler: Sampler, one: Sample, changed: Sample, name: str, sizes: frozenset[str]) -> bool:
@@ -394,7 +427,7 @@ def _common(studies: Sequence[Study], terms: Sequence[Expr], more: Sequence[Expr
 def not_empty(structures: Structures, space: Space) -> list[Condition]:
     """Conditions that sizes which may be 0 or less are not: the last piece of a sequence, a shrinking image.
 
-    Sizes that the structures do not have in common ask for nothing.
+    Sizes that the structures do not have in common ask for nothing, nor do those that the workload's code asks about.
     """
     terms = basis_terms(dict.fromkeys(structures.names, BASES[0]))
     points = [{name: study.structure[name] for name in structures.names} for study in structures.used]
@@ -407,7 +440,8 @@ def not_empty(structures: Structures, space: Space) -> list[Condition]:
         return []
     fits = [fitted(several, points, terms) for several in zip(*rows, strict=True)]
     found = simplified([Condition(fit - 1, ">=") for fit in fits if fit is not None], {}, frozenset(), [])
-    return [condition for condition in found if space.at(condition, {}) and condition not in space.where]
+    path = [c for c in structures.used[0].path if all(c in study.path for study in structures.used)]
+    return [c for c in folded(found, path) if space.at(c, {}) and c not in space.where]
 
 
 def tightened(where: Sequence[Condition], sizes: Sequence[Condition], samples: Sequence[Sample]) -> list[Condition]:

@@ -6,10 +6,11 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 from tensortide.errors import WorkloadError
-from tensortide.expr import Condition, Expr
+from tensortide.expr import Condition, Expr, symbol
 from tensortide.expr.floors import given_whole
 from tensortide.expr.size import stands_for
 from tensortide.formulas.lift import difference, lift
@@ -18,7 +19,7 @@ from tensortide.formulas.observe import Path
 from tensortide.formulas.peaks import memory
 from tensortide.formulas.region import quotients, sizes
 from tensortide.formulas.sampler import Sample, Sampler, shown
-from tensortide.formulas.space import Setting
+from tensortide.formulas.space import Setting, Space
 from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
 
@@ -83,13 +84,15 @@ def study(
     while True:
         sampler.clock.check()
         samples = found.alike
-        solver = Solver(names, [sample.setting for sample in samples])
+        tied = _tied(sampler.space, samples)
+        free = [name for name in names if name not in tied]
+        solver = Solver(free, [sample.setting for sample in samples], sampler.space.where)
         for expr in (*taught, *_computed(samples, (), structure)):
-            solver.teach(expr)
+            solver.teach(expr.subs(tied))
         if len(samples) < _MOST and found.separate(solver.confused):
             continue
         for expr in _computed(samples, _reads(samples, solver), structure):
-            solver.learn(expr)
+            solver.learn(expr.subs(tied))
         graphs = [sample.graph for sample in samples]
         graph, unexplained = lift(graphs, solver)
         unclear = solver.wanted or (solver.blurred and not taught) or (unexplained and solver.short)
@@ -100,7 +103,7 @@ def study(
         with given_whole(quotients(sizes(graph))):
             counts, resolver = [sample.count for sample in samples], samples[0].resolver
             figures, asked, unknown = measure(graph, counts, solver, resolver, fold=fold)
-            usual = {name: sampler.space.defaults[name] for name in names}
+            usual = {name: sampler.space.defaults[name] for name in free}
             moments, of_workspace, unsolved = memory(graph, graphs, solver, usual, fold=fold)
         if not (len(samples) < _NOVEL and solver.novel and found.more(_NOVEL)):
             figures |= moments
@@ -116,6 +119,19 @@ def study(
                 solver.found,
                 _reads(samples, solver),
             )
+
+
+def _tied(space: Space, samples: Sequence[Sample]) -> dict[str, Expr]:
+    """The hyperparameters that are a number of times another one in all samples, as they must be with so many turns:
+    ``batch`` is ``3*micro`` with three micro-batches. In ``micro`` the sizes follow from the number of turns."""
+    tied: dict[str, Expr] = {}
+    for by, of in space.divisors:
+        counted = any(by.symbols | of.symbols <= expr.symbols for expr in space.turns.values())
+        ratios = {Fraction(of.evaluate(s.setting), by.evaluate(s.setting)) for s in samples} if counted else set()
+        if len(ratios) == 1 and {of, by} <= set(map(symbol, space.over)):
+            (name,) = of.symbols
+            tied[name] = by * ratios.pop()
+    return tied
 
 
 def _reads(samples: Sequence[Sample], solver: Solver) -> tuple[Expr | None, ...]:

@@ -140,6 +140,7 @@ BASES: tuple[Basis, ...] = (
     (lambda n: n, lambda n: n**2, lambda n: n**3),
     (lambda n: n, lambda n: power(2, n), lambda n: power(2, n) ** 2, lambda n: 1 / power(2, n)),
     (lambda n: n, lambda n: ceil_ratio(n, 2), lambda n: ceil_ratio(n, 4)),
+    (lambda n: n, lambda n: n**2, lambda n: ceil_ratio(n, 2), lambda n: n * ceil_ratio(n, 2)),
 )
 """Functions that a coefficient may depend on, besides a constant, simplest first."""
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tensortide.expr import Condition, Expr, ceil_ratio, floor_ratio, minimum, symbol
 from tensortide.formulas.result import Symbolic
 from tensortide.formulas.sampler import Sample, Sampler
+from tensortide.formulas.within import within_region
 
 _TURNS = 3
 """Number of turns at which settings are compared."""
@@ -100,4 +101,4 @@ def counted(found: Symbolic, names: Mapping[str, Expr]) -> Symbolic:
     regimes = tuple([replace(regime, bytes=regime.bytes.subs(names)) for regime in found.regimes])
     held = {name: why for name, why in found.held.items() if name not in names}
     formulas = replace(found.formulas, region=region, tested=tested).along(names)
-    return replace(found, formulas=formulas, rows=rows, regimes=regimes, held=held)
+    return within_region(replace(found, formulas=formulas, rows=rows, regimes=regimes, held=held))

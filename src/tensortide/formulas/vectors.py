@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from tensortide.expr import Expr, compiled, constant
+from tensortide.expr import Condition, Expr, compiled, constant
 from tensortide.expr.atoms import POWER
 from tensortide.expr.expr import Atom
 from tensortide.expr.floors import FLOOR
@@ -36,6 +36,8 @@ _CLOSE_ROUNDING = 10
 """Bits by which one that fits may be longer than one that is rounded, to be told from it by a sample."""
 _FIRST = 6
 """Samples among which even and odd values are asked for."""
+_EVEN = 64
+"""Even values that are looked at for one that the conditions allow."""
 _ENOUGH = 12
 """Samples among which an expression would have been found."""
 _KNOWN = 100
@@ -44,9 +46,16 @@ _DIVISORS = (*range(2, 65), 96, 128, 192, 256, 384, 512, 1024)
 
 
 class Solver:
-    """Expressions in the symbols ``names`` for vectors over the settings ``points``."""
+    """Expressions in the symbols ``names`` for vectors over the settings ``points``, all of which meet ``where``."""
 
-    def __init__(self, names: Sequence[str], points: Sequence[Mapping[str, int]], *, extremes: bool = True) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        points: Sequence[Mapping[str, int]],
+        where: Iterable[Condition] = (),
+        *,
+        extremes: bool = True,
+    ) -> None:
         self.names = tuple(names)
         self.points = [dict(point) for point in points]
         self.wanted: dict[str, set[int]] = {}
@@ -60,6 +69,7 @@ class Solver:
         """Pairs of different expressions that were taught and have the same values at all points."""
         self._distinct = True
         self._extremes = extremes
+        self._where = [condition for condition in where if len(condition.expr.symbols) == 1]
         self._settled: set[Vector] = set()
         bits = math.log2(max(len(self.names), 1)) + 1
         self._columns = Columns(self.names, self.points, bits)
@@ -146,6 +156,7 @@ class Solver:
     def _all_odd(self, expr: Expr) -> bool:
         """Want an even value of a symbol that has odd ones in the first samples: a half may be rounded."""
         odd = [name for name in sorted(expr.symbols) if all(point[name] % 2 for point in self.points)]
+        odd = [name for name in odd if any(self._may_be(name, 2 * half) for half in range(1, _EVEN))]
         for name in odd if len(self.points) <= _FIRST else ():
             usual = sorted(point[name] for point in self.points)[len(self.points) // 2]
             self._want(name, usual + 1)
@@ -166,6 +177,10 @@ class Solver:
         told = each * fit.free + rest * (len(several) - fit.free)
         return told >= fit.bits + _MARGIN and determined_without_two(fit.columns)
 
+    def _may_be(self, name: str, value: int) -> bool:
+        """Return whether no condition on a hyperparameter alone excludes a value."""
+        return all(c.holds(c.expr.evaluate({name: value})) for c in self._where if name in c.expr.symbols)
+
     def _want(self, name: str, value: int) -> None:
         """Want ``value`` of a hyperparameter, or the next that no sample has."""
         seen = {point[name] for point in self.points}
@@ -178,7 +193,7 @@ class Solver:
             usual = sorted(point[name] for point in self.points)[len(self.points) // 2]
             for value in (*range(usual, usual + 70), *range(2, min(usual, 10)), 1):
                 differ = 0
-                if any(point[name] == value for point in self.points):
+                if any(point[name] == value for point in self.points) or not self._may_be(name, value):
                     continue
                 for point in self.points[:4]:
                     try:
@@ -286,7 +301,7 @@ class Solver:
 
     def _explained(self, rest: list[int], part: Vector) -> tuple[Expr, float] | None:
         """The expression of the samples with the indices ``rest``, where the values are ``part``, with its bits."""
-        others = Solver(self.names, [self.points[index] for index in rest], extremes=False)
+        others = Solver(self.names, [self.points[index] for index in rest], self._where, extremes=False)
         found = others.solve(part) or others.settle(part)
         self.short = self.short or (found is None and others.short)
         return None if found is None else (found, others.bits[part])

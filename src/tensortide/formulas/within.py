@@ -3,14 +3,15 @@ and that where ``seq >= 4``."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from tensortide.expr import Condition, Expr
+from tensortide.expr import Condition, Expr, nonnegative
 from tensortide.expr.atoms import KINDS, MAX, alternatives, replaced
 from tensortide.expr.expr import Opaque, common
-from tensortide.expr.floors import given_whole
+from tensortide.expr.floors import given_whole, is_turned
 from tensortide.formulas.region import follows, least_of, lowest_of, primitive
 from tensortide.formulas.result import Symbolic
 
@@ -29,10 +30,17 @@ def simple(condition: Condition, region: Sequence[Condition]) -> Condition:
     """A condition that says the same where those of a region hold: ``heads > kv_heads`` for
     ``floor(heads/kv_heads) > 1``."""
     expr = primitive(within(condition.expr, region))
-    shared = [
-        power for power in common(expr) if isinstance(power[0], Opaque) and least_of(power[0], lowest_of(region)) > 0
-    ]
-    return Condition(expr / Expr({tuple(shared): 1}), condition.relation)
+    signs = {power: _sign(power[0], lowest_of(region)) for power in common(expr) if isinstance(power[0], Opaque)}
+    shared = tuple(power for power, sign in signs.items() if sign)
+    return Condition(expr / Expr({shared: math.prod(signs[power] ** power[1] for power in shared)}), condition.relation)
+
+
+def _sign(atom: Opaque, lowest: Mapping[str, int]) -> int:
+    """1 for a rounding that is positive, -1 for one that is negative (``floor(-n/4)`` is ``-ceil(n/4)``), else 0."""
+    if least_of(atom, lowest) > 0:
+        return 1
+    top, *others = atom.arguments
+    return -1 if is_turned(atom) and nonnegative(-top - 1) and all(nonnegative(part - 1) for part in others) else 0
 
 
 def _settled(expr: Expr, lowest: Mapping[str, int]) -> Expr:
