@@ -183,7 +183,7 @@ def by_remainder(seq: int = 50) -> Step:
             [{"src": 585, "tgt": 2}, {"src": 585, "tgt": 16}],
         ),
         (by_ratio, ["seq", "hidden"], "8*hidden >= seq", [{"seq": 24, "hidden": 3}, {"seq": 25, "hidden": 3}]),
-        (by_remainder, ["seq"], "seq != 97*floor(seq/97)", [{"seq": 96}, {"seq": 97}, {"seq": 970}]),
+        (by_remainder, ["seq"], "seq % 97 != 0", [{"seq": 96}, {"seq": 97}, {"seq": 970}]),
         (tailed, ["vocab", "cutoff"], "vocab > cutoff", [{"vocab": 101}, {"vocab": 100}, {"vocab": 20, "cutoff": 77}]),
         (odd_pooled, ["seq", "batch"], "seq % 2 == 0", [{"seq": 41}, {"seq": 64}, {"seq": 7, "batch": 9}]),
         (by_band, ["hidden"], "hidden < 300", [{"hidden": 299}, {"hidden": 300}, {"hidden": 350}]),

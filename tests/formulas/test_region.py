@@ -141,3 +141,14 @@ def test_folded_conditions_hold_at_the_same_settings(texts: list[str]) -> None:
     for x in range(1, 9):
         for y in range(1, 9):
             assert all(holds(c, x=x, y=y) for c in conditions) == all(holds(c, x=x, y=y) for c in left)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (["m*ceil(s/m) > s", "s != m*floor(s/m)"], ["s % m != 0"]),
+        (["s >= m*ceil(s/m)", "s % m == 0", "2 >= 1"], ["s % m == 0"]),
+    ],
+)
+def test_conditions_on_a_remainder_are_one(given: list[str], shown: list[str]) -> None:
+    assert [str(condition) for condition in folded(map(parse_condition, given))] == shown

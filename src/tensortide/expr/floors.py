@@ -144,10 +144,11 @@ def turned(monomial: Monomial) -> bool:
 
 def is_turned(atom: Atom) -> bool:
     """Return whether an atom is a ``ceil`` with the other sign."""
-    return isinstance(atom, Opaque) and atom.name == FLOOR and _is_negated(atom.arguments[0])
+    return isinstance(atom, Opaque) and atom.name == FLOOR and is_negated(atom.arguments[0])
 
 
-def _is_negated(top: Expr) -> bool:
+def is_negated(top: Expr) -> bool:
+    """Return whether all coefficients are negative."""
     return all(coefficient < 0 for coefficient in top.terms.values())
 
 
@@ -156,7 +157,7 @@ def written(top: Expr, bottom: Expr) -> tuple[Expr, Expr, str]:
 
     So does ``floor(-n/k)``, with the other sign (``turned``).
     """
-    if _is_negated(top):
+    if is_negated(top):
         return -top, bottom, "ceil"
     raised = top - bottom + 1
     if bottom.value is not None and () in top.terms and () not in raised.terms:

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tensortide.expr.atoms import isqrt, nonnegative, power
 from tensortide.expr.expr import Coefficient, Expr, constant, denominator
-from tensortide.expr.floors import ceil, floor, quotients, turned
+from tensortide.expr.floors import ceil, floor, is_negated, quotients, turned
 from tensortide.expr.show import text
 
 Relation: TypeAlias = Literal["==", "!=", ">=", ">"]
@@ -34,10 +34,11 @@ class Condition(NamedTuple):
 
     def __str__(self) -> str:
         """Readable: ``hidden <= 1024``, ``positions >= seq``, ``hidden % heads == 0``."""
-        if self.divisor is not None:
-            by, of = map(text, self.divisor)
-            of = f"({of})" if len(self.divisor[1].terms) > 1 else of
-            return f"{of} % {by if by.isalnum() or by.isidentifier() else f'({by})'} == 0"
+        divided = self.divisor or (self.opposite.divisor if self.relation == "!=" else None)
+        if divided is not None:
+            by, of = map(text, divided)
+            of = f"({of})" if len(divided[1].terms) > 1 else of
+            return f"{of} % {by if by.isalnum() or by.isidentifier() else f'({by})'} {self.relation} 0"
         left, right = self.sides
         if self.relation in (">=", ">") and left.value is not None and right.value is None:
             return f"{text(right)} {self.relation.replace('>', '<')} {text(left)}"
@@ -61,7 +62,7 @@ class Condition(NamedTuple):
         """``(d, n)`` if it says that ``d`` divides ``n``: ``n - d*floor(n/d) == 0``."""
         for top, bottom in quotients(self.expr) if self.relation == "==" else ():
             if self.expr in (top % bottom, -(top % bottom)):
-                return bottom, top
+                return bottom, -top if is_negated(top) else top
         return None
 
     @property

@@ -61,7 +61,7 @@ class Assembly:
             structural={name: self._changes[name] for name in self._structures.names},
             held={n: f"{self._changes[n]}; {why}" if n in self._changes else why for n, why in dropped.items()},
             settings={**self._sampler.settings, **{n: v for n, v in space.all.items() if n not in self._over}},
-            numeric=tuple(self._numeric),
+            numeric=tuple([lost for lost in self._numeric if lost.partition(":")[0] not in totals]),
             unknown=dict(self._studies[0].unknown),
             captures=self._sampler.captures,
             checked=tuple(self._checks.elsewhere),

@@ -60,7 +60,7 @@ def simplified(
 def folded(conditions: Iterable[Condition], given: Sequence[Condition] = ()) -> tuple[Condition, ...]:
     """``conditions`` without those that follow from the others, or from ``given``: of ``hidden > 1024``, ``hidden > 1``
     and ``batch*hidden > 1`` the first is left. The order stays; ``floor(seq/4) >= 2`` becomes ``seq >= 8``."""
-    kept = list(dict.fromkeys(map(_unrounded, conditions)))
+    kept = [c for c in dict.fromkeys(map(_unrounded, conditions)) if c.expr.terms or not c.holds(0)]
     for condition in sorted(kept, key=lambda one: (*_weakest_first(one), -kept.index(one))):
         others = [other for other in (*kept, *given) if other is not condition]
         if any(_implies(other, condition) for other in others) or follows(condition, lowest_of(others)):
@@ -123,7 +123,10 @@ def least_of(atom: Opaque, lowest: Mapping[str, int]) -> int:
 
 
 def _unrounded(condition: Condition) -> Condition:
-    """A bound of a quotient that is rounded down, as one of what is divided: ``seq >= 8`` for ``floor(seq/4) >= 2``."""
+    """A bound of a quotient that is rounded down, as one of what is divided: ``seq >= 8`` for ``floor(seq/4) >= 2``.
+    A condition on a remainder as one that it is 0 or not."""
+    if (remainder := of_remainder(condition)) is not None:
+        return remainder
     expr = _at_least_zero(condition)
     if expr is None:
         return condition
@@ -134,6 +137,19 @@ def _unrounded(condition: Condition) -> Condition:
             if isinstance(by.value, int) and by.value > 0 and rounded == top // by:
                 return Condition(top + number * by if sign > 0 else by * (number + 1) - 1 - top, ">=")
     return condition
+
+
+def of_remainder(condition: Condition) -> Condition | None:
+    """A condition on the remainder of a size as one that it is 0, or that it is not: ``pad != 0`` for ``pad > 0``. None
+    for others."""
+    expr, relation = condition
+    divided = Condition(expr, "==").divisor
+    if divided is None or not divided[1].symbols:
+        return None
+    by, of = divided
+    upward = expr in (of % by, -of % by)
+    is_zero = {"==": True, "!=": False, ">": False if upward else None, ">=": None if upward else True}[relation]
+    return None if is_zero is None else Condition(of % by, "==" if is_zero else "!=")
 
 
 def _implies(known: Condition, condition: Condition) -> bool:

@@ -9,13 +9,12 @@ from msgspec.structs import replace
 
 from tensortide.errors import ExpressionError, WorkloadError
 from tensortide.expr import Condition, nonnegative, symbol
-from tensortide.expr.floors import quotients
 from tensortide.formulas.checks import PEAKS
 from tensortide.formulas.formulas import Formulas, Threshold
 from tensortide.formulas.limits import Limits, change
 from tensortide.formulas.measure import sums
 from tensortide.formulas.observe import thresholds
-from tensortide.formulas.region import folded
+from tensortide.formulas.region import folded, of_remainder
 from tensortide.formulas.result import Symbolic
 from tensortide.formulas.sampler import Sample, Sampler
 from tensortide.formulas.space import Setting, Space
@@ -66,10 +65,7 @@ def deciding_remainder(sampler: Sampler, one: Sample) -> tuple[Condition, Sample
     """The first remainder asked for by the workload's code that decides on the ops of the step (``if seq % 2``), as the
     condition that the workload's own setting meets; a capture where it is met, and one where it is not. None if there
     is none."""
-    for condition in one.path:
-        divided = [top for top, _ in quotients(condition.expr)]
-        if condition.relation not in ("==", "!=") or not divided or not all(top.symbols for top in divided):
-            continue
+    for condition in filter(None, map(of_remainder, one.path)):
         other = _beside(sampler, one, condition.opposite)
         alike = None if other is None or other.skeleton == one.skeleton else _beside(sampler, one, condition)
         if other is not None and alike is not None and alike.skeleton == one.skeleton:
