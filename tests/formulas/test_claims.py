@@ -101,7 +101,9 @@ def test_totals_are_found(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "structural"), [("shared_reader", {"layers", "every"}), ("dense_net", {"layers"})])
 def test_what_changes_the_ops_is_not_held(name: str, structural: set[str]) -> None:
-    """Of two layers one reads, whatever ``every`` is; half of the channels is rounded for odd numbers of layers."""
+    """Of two layers one reads, whatever ``every`` is; half of the channels is rounded for odd numbers of layers. Peaks
+    that have no formula in these are claimed at the workload's own numbers."""
     found = formulas_of(name)
     assert set(found.structural) == structural
-    assert {"flops", "bytes", "footprint_bytes"} <= found.formulas.totals.keys()
+    assert len(found.formulas.totals) >= 9
+    assert "peak_bytes" in found.formulas.totals

@@ -152,3 +152,8 @@ def test_folded_conditions_hold_at_the_same_settings(texts: list[str]) -> None:
 )
 def test_conditions_on_a_remainder_are_one(given: list[str], shown: list[str]) -> None:
     assert [str(condition) for condition in folded(map(parse_condition, given))] == shown
+
+
+def test_what_is_given_is_left_out() -> None:
+    given = parse_condition("batch*hidden > 1")
+    assert folded([given, parse_condition("layers == 8")], [given]) == (parse_condition("layers == 8"),)

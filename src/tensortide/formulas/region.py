@@ -60,7 +60,8 @@ def simplified(
 def folded(conditions: Iterable[Condition], given: Sequence[Condition] = ()) -> tuple[Condition, ...]:
     """``conditions`` without those that follow from the others, or from ``given``: of ``hidden > 1024``, ``hidden > 1``
     and ``batch*hidden > 1`` the first is left. The order stays; ``floor(seq/4) >= 2`` becomes ``seq >= 8``."""
-    kept = [c for c in dict.fromkeys(map(_unrounded, conditions)) if c.expr.terms or not c.holds(0)]
+    kept = [c for c in dict.fromkeys(map(_unrounded, conditions)) if c not in given]
+    kept = [c for c in kept if c.expr.terms or not c.holds(0)]
     for condition in sorted(kept, key=lambda one: (*_weakest_first(one), -kept.index(one))):
         others = [other for other in (*kept, *given) if other is not condition]
         if any(_implies(other, condition) for other in others) or follows(condition, lowest_of(others)):

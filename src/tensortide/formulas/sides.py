@@ -135,7 +135,7 @@ def with_others(found: Symbolic, sampler: Sampler, limits: Limits, derived: Call
 
 def with_own_structure(found: Symbolic, sampler: Sampler, derived: Callable[[Sampler], Symbolic]) -> Symbolic:
     """The result with totals that have formulas only while the hyperparameters that change the structure are at the
-    workload's own values: as formulas of their own, or in place of the others where these lack most."""
+    workload's own values: claimed there alone, or in place of the others where these lack most."""
     missing = _WANTED - found.formulas.totals.keys()
     if not missing or not found.structural or not found.structural.keys() <= set(sampler.space.over):
         return found
@@ -153,10 +153,24 @@ def with_own_structure(found: Symbolic, sampler: Sampler, derived: Callable[[Sam
             )
             held = {name: f"{how}; {why}" for name, how in found.structural.items()}
             return replace(own, held={**own.held, **held}, captures=captures)
-        piece = _confined(own, (), sampler.space)
-        others = (*found.formulas.others, piece.along(_of_no_symbol(piece, found, sampler.space)))
-        return replace(found, formulas=replace(found.formulas, others=others), captures=captures)
+        return replace(_with_totals_of(found, own, sampler.space), captures=captures)
     return found
+
+
+def _with_totals_of(found: Symbolic, own: Symbolic, space: Space) -> Symbolic:
+    """The result with the totals that only formulas for the workload's own structure have, claimed there alone."""
+    formulas, more = found.formulas, own.formulas
+    gained = {name: expr for name, expr in more.totals.items() if name not in formulas.totals}
+    here = [Condition(symbol(name) - space.all[name], "==") for name in found.structural]
+    only = {name: folded((*here, *more.region_of([name])), formulas.region) for name in gained}
+    why = [lost for lost in found.numeric if lost.partition(":")[0] in gained]
+    return replace(
+        found,
+        formulas=replace(formulas, totals={**formulas.totals, **gained}, only={**formulas.only, **only}),
+        regimes=found.regimes or own.regimes,
+        numeric=tuple([lost for lost in found.numeric if lost not in why]),
+        notes=(*found.notes, *(f"claimed at {' and '.join(map(str, here))} only: {lost}" for lost in why)),
+    )
 
 
 def _other_side(condition: Condition) -> Condition:
