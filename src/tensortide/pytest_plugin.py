@@ -181,8 +181,18 @@ def _marked(item: pytest.Item) -> tuple[list[str], dict[str, Any]]:
 
 
 def _is_relative(assertions: Sequence[str], given: Mapping[str, Any]) -> bool:
-    limits = [text for name, text in given.items() if name not in _OPTIONS and isinstance(text, str)]
-    return any(re.search(r"\bbaseline\b", text) for text in (*assertions, *limits))
+    """Return whether an assertion compares with a baseline. What cannot be read is left to the check to refuse."""
+    from tensortide.errors import CheckError
+    from tensortide.metrics.checks.assertions import Bound, bounded, parse
+    from tensortide.metrics.registry import default_registry
+
+    registry, limits = default_registry(), {name: text for name, text in given.items() if name not in _OPTIONS}
+    try:
+        texts = [*assertions, *(bounded(name, str(text), registry) for name, text in limits.items())]
+        found = [parse(text, registry) for text in texts]
+    except CheckError:
+        return False
+    return any(isinstance(one, Bound) and one.relative for one in found)
 
 
 def _workload(item: pytest.Function, arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> Callable[..., Any]:

@@ -248,3 +248,32 @@ def test_what_a_function_is_registered_by_is_returned() -> None:
     declared, found = Declared(), profiler()
     assert found.register(declared) is declared
     assert found.compute("d", scale=5) == 5
+
+
+def test_a_loaded_status_is_kept_by_its_own_options(tmp_path: Path) -> None:
+    function, _ = counting()
+    one, other = profiler(function), profiler(function)
+    one.compute("a", batch_size=16)
+    other.load(one.save(tmp_path / "a.status.json"))
+    assert other["a"] == 16
+    assert other.compute("a") == 1
+    assert other.compute("a", batch_size=16) == 16
+
+
+def test_costs_that_leave_ops_out_decide_nothing_that_they_may_not() -> None:
+    @metric(Metric("flops", "FLOPs", "flops", "f", lower_bound=True), Metric("unknown_ops", "Unknown", "count", "u"))
+    def costs(subject: object, flops: int = 10, unknown: int = 0) -> dict[str, int]:
+        return {"flops": flops, "unknown_ops": unknown}
+
+    def pair(mine: tuple[int, int], theirs: tuple[int, int]) -> Any:
+        found = [profiler(costs), profiler(costs)]
+        for one, (flops, unknown) in zip(found, (mine, theirs), strict=True):
+            one.compute("flops", flops=flops, unknown=unknown)
+        return found[0].compare(found[1]).pair("flops")
+
+    assert pair((10, 0), (5, 1)).words == "unknown: ops without a rule"
+    assert pair((10, 0), (5, 1)).verdict == ""
+    assert pair((10, 0), (20, 1)).verdict == "worse"  # at least 20
+    assert pair((10, 1), (5, 0)).verdict == "better"
+    assert pair((10, 1), (20, 1)).verdict == ""
+    assert pair((10, 0), (20, 0)).words == "2.00x larger"

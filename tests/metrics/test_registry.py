@@ -80,7 +80,7 @@ def test_an_unknown_name_or_option_names_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"no metric 'flop' \(did you mean flops\?\); there are: flops"):
         registry["flop"]
     with pytest.raises(MetricError, match=r"option 'batch' .*there are: batch_size"):
-        registry.chosen({"batch": 2}, registry.functions())
+        registry.check_options({"batch": 2}, registry.functions())
 
 
 def test_rows_of_the_default_set_are_complete() -> None:

@@ -24,6 +24,8 @@ class Pair:
     other: Entry | None
     reason: str = ""
     """Why the two cannot be compared."""
+    bounds: tuple[bool, bool] = (False, False)
+    """Whether each value is a lower bound, as ops without a cost rule are left out."""
 
     @property
     def numbers(self) -> tuple[Number, Number] | None:
@@ -55,9 +57,16 @@ class Pair:
         return None if self.numbers is None else self.metric.comparative.of_values(*self.numbers)
 
     @property
+    def undecided(self) -> bool:
+        """True if ops without a cost rule leave open which value is larger."""
+        if self.difference is None or not any(self.bounds):
+            return False
+        return all(self.bounds) or (self.difference <= 0 if self.bounds[1] else self.difference >= 0)
+
+    @property
     def verdict(self) -> Verdict:
         """Which of the two is better."""
-        if self.difference is None:
+        if self.difference is None or self.undecided:
             return ""
         if not self.difference:
             return "equal"
@@ -70,6 +79,8 @@ class Pair:
         """The difference in words: ``1.96x smaller``, ``+2.0 %``, ``equal``, or why there is none."""
         if self.numbers is None:
             return self.reason or _absence(self.reference, self.other)
+        if self.undecided:
+            return "unknown: ops without a rule"
         if not self.difference or self.change is None or self.ratio is None:
             return "equal" if not self.difference else f"{'more' if self.difference > 0 else 'less'} than 0"
         if self.ratio > 0 and not 2 / 3 < self.ratio < 1.5:
@@ -114,7 +125,8 @@ class Comparison(Shown):
     def _pair(self, name: str, theirs: Status) -> Pair:
         mine, other = self.reference.entries.get(name), theirs.entries.get(name)
         metric = next(entry.metric for entry in (mine, other) if entry is not None)
-        return Pair(metric, mine, other, _reason(self.reference, mine, theirs, other))
+        bounds = (self.reference.is_lower_bound(name), theirs.is_lower_bound(name))
+        return Pair(metric, mine, other, _reason(self.reference, mine, theirs, other), bounds)
 
 
 def _reason(one: Status, mine: Entry | None, two: Status, other: Entry | None) -> str:
@@ -123,7 +135,7 @@ def _reason(one: Status, mine: Entry | None, two: Status, other: Entry | None) -
         return ""
     if mine.metric.unit != other.metric.unit:
         return f"in {mine.metric.unit} and in {other.metric.unit}"
-    if one.kind != two.kind and mine.options.keys() | other.options.keys():
+    if one.kind != two.kind and not mine.metric.of_model:
         return f"of a {_EXTENT[one.kind]} and of a {_EXTENT[two.kind]}"
     sizes = [entry.options.get("batch_size") or 1 for entry in (mine, other)]
     return "" if sizes[0] == sizes[1] else f"at batch sizes {sizes[0]} and {sizes[1]}"

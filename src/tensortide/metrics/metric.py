@@ -51,6 +51,8 @@ class Metric(msgspec.Struct, frozen=True):
     """A named figure: its ``title`` for people, its base unit, what it is, and which of two values is better.
 
     ``row`` is False of a key that is stored like a metric but is no row of a table, such as a layer table.
+    ``lower_bound``: it sums over ops and leaves out those without a cost rule. ``of_model``: it describes the model
+    alone, and so is the same of a step and of a forward pass.
     """
 
     name: str
@@ -60,6 +62,8 @@ class Metric(msgspec.Struct, frozen=True):
     direction: Direction = "lower"
     comparative: Comparative = Comparative.DIV
     row: bool = True
+    lower_bound: bool = False
+    of_model: bool = False
 
 
 class Missing(msgspec.Struct, frozen=True, tag=True):

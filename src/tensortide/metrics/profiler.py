@@ -89,7 +89,7 @@ class Profiler(Shown):
         Raises UnknownMetric for a metric or an option that there is not, MetricError for a function that fails.
         """
         function = self.registry[key].function
-        self.registry.chosen(options, [function])
+        self.registry.check_options(options, [function])
         given = {**function.options, **options}
         kept = self._kept.get((key, _text(given)))
         if kept is None or recompute:
@@ -111,7 +111,7 @@ class Profiler(Shown):
         Raises UnknownMetric for an option that no function has.
         """
         functions = self.registry.functions()
-        self.registry.chosen(options, functions)
+        self.registry.check_options(options, functions)
         if recompute:
             self.reset()
         for function in functions:
@@ -235,10 +235,12 @@ class Profiler(Shown):
         found = load_status(path)
         if found.kind != self.subject.kind:
             raise MetricError(f"{path} is of a {found.kind}, {self.name} is a {self.subject.kind}")
-        self.load_from_dict({name: entry.value for name, entry in found.entries.items()}, ignore_unknown=ignore_unknown)
-        for name, entry in found.entries.items():
-            if name in self.registry:
-                self._keep(name, entry.value, entry.options)
+        known = [name for name in found.entries if name in self.registry or name.partition("[")[0] in self.registry]
+        if len(known) < len(found.entries) and not ignore_unknown:
+            self.registry[next(name for name in found.entries if name not in known)]
+        self.reset()
+        for name in known:
+            self._keep(name, found[name].value, found[name].options)
 
     def layers(self, by: By = "op", batch_size: int | None = None) -> Layers:
         """Make the layer table: a row per op, or per module without those inside it; see ``metrics.layers``."""

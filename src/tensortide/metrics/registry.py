@@ -2,7 +2,7 @@
 
 >>> @metric(Metric("widest", "Widest tensor", "amount", "elements of the largest tensor"))
 ... def widest(subject):
-...     return max(tensor.numel for tensor in subject.graph().tensors)
+...     return max(tensor.numel for tensor in subject.captured().graph.tensors)
 >>> default_registry().register(widest)  # doctest: +SKIP
 
 Packages add to the default set through entry points of the group ``tensortide.metrics``, each the name of a decorated
@@ -188,7 +188,7 @@ class Registry:
         function = self[name].function
         return tuple(each for each, binding in self._bindings.items() if binding.function is function)
 
-    def chosen(self, options: Mapping[str, Any], functions: Iterable[MetricFunction]) -> None:
+    def check_options(self, options: Mapping[str, Any], functions: Iterable[MetricFunction]) -> None:
         """Raise UnknownMetric for an option that none of ``functions`` takes."""
         known = sorted({option for function in functions for option in function.options})
         for option in options:

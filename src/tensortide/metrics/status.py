@@ -58,6 +58,11 @@ class Status(Shown, msgspec.Struct, frozen=True, kw_only=True):
     def __getitem__(self, name: str) -> Entry:
         return self.entries[name]
 
+    def is_lower_bound(self, name: str) -> bool:
+        """Return whether a value leaves out ops without a cost rule."""
+        entry, unknown = self.entries.get(name), self.entries.get("unknown_ops")
+        return bool(entry and entry.metric.lower_bound and unknown and unknown.number)
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it to ``path``, all or nothing. Raises OutputError if it cannot be written."""
         data = msgspec.json.format(msgspec.json.encode(self, enc_hook=str), indent=2)

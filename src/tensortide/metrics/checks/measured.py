@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from tensortide.graph.model import Graph
     from tensortide.timing import Durations
 
-LOWER_BOUNDS = frozenset(
-    (
-        "flops",
-        "macs",
-        "elementwise_flops",
-        "bytes",
-        "forward_flops",
-        "backward_flops",
-        "recomputed_flops",
-        "optimizer_flops",
-    )
-)
-"""Metrics that leave out ops without a rule."""
-
 
 class Reading(NamedTuple):
     """The value of a quantity; None for the ``reason``.
@@ -97,7 +83,9 @@ class Measured:
             return Reading(None, value.reason if isinstance(value, Missing) else f"{name} is no number")
         if quantity.modules:
             return self._inside(quantity)
-        found = Reading(value, unknown=self.captured.count.total.unknown if name in LOWER_BOUNDS else 0)
+        found = Reading(
+            value, unknown=self.captured.count.total.unknown if self.registry[name].metric.lower_bound else 0
+        )
         return self._with_interval(found, name, options)
 
     def _inside(self, quantity: Quantity) -> Reading:
@@ -106,7 +94,7 @@ class Measured:
         if not inside:
             return Reading(None, self._unmatched(quantity.modules))
         figures = [one for path, one in self.modules.items() if path in inside]
-        unknown = sum(one.unknown for one in figures) if name in LOWER_BOUNDS else 0
+        unknown = sum(one.unknown for one in figures) if self.registry[name].metric.lower_bound else 0
         return Reading(sum(map(BY_MODULE[name], figures)), unknown=unknown)
 
     def _with_interval(self, found: Reading, name: str, options: dict[str, Any]) -> Reading:

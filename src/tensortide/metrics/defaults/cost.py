@@ -11,10 +11,26 @@ from tensortide.metrics.subject import Subject
 
 
 @metric(
-    Metric("flops", "FLOPs", "flops", "algorithmic FLOPs of one step, or of one forward pass of a model, per batch"),
-    Metric("macs", "MACs", "macs", "multiply-accumulates of matrix products and convolutions, per batch"),
-    Metric("elementwise_flops", "Elementwise FLOPs", "flops", "FLOPs that are no products, per batch"),
-    Metric("bytes", "Bytes accessed", "bytes", "bytes that ops must read and write, per batch; views move none"),
+    Metric(
+        "flops",
+        "FLOPs",
+        "flops",
+        "algorithmic FLOPs of one step, or of one forward pass of a model, per batch",
+        lower_bound=True,
+    ),
+    Metric(
+        "macs", "MACs", "macs", "multiply-accumulates of matrix products and convolutions, per batch", lower_bound=True
+    ),
+    Metric(
+        "elementwise_flops", "Elementwise FLOPs", "flops", "FLOPs that are no products, per batch", lower_bound=True
+    ),
+    Metric(
+        "bytes",
+        "Bytes accessed",
+        "bytes",
+        "bytes that ops must read and write, per batch; views move none",
+        lower_bound=True,
+    ),
     Metric("ops", "Ops", "count", "ops of the step, views among them", comparative=Comparative.DIFF),
 )
 def costs(subject: Subject, batch_size: int | None = None) -> dict[str, int]:
@@ -42,13 +58,31 @@ def coverage(subject: Subject, batch_size: int | None = None) -> dict[str, float
 
 
 @metric(
-    Metric("forward_flops", "FLOPs, forward", "flops", "FLOPs of the forward phase, recomputation left out"),
-    Metric("backward_flops", "FLOPs, backward", "flops", "FLOPs of the backward phase, recomputation left out"),
-    Metric("recomputed_flops", "FLOPs, recomputed", "flops", "FLOPs of ops that run again for the backward"),
+    Metric(
+        "forward_flops",
+        "FLOPs, forward",
+        "flops",
+        "FLOPs of the forward phase, recomputation left out",
+        lower_bound=True,
+    ),
+    Metric(
+        "backward_flops",
+        "FLOPs, backward",
+        "flops",
+        "FLOPs of the backward phase, recomputation left out",
+        lower_bound=True,
+    ),
+    Metric(
+        "recomputed_flops",
+        "FLOPs, recomputed",
+        "flops",
+        "FLOPs of ops that run again for the backward",
+        lower_bound=True,
+    ),
     Metric(
         "recomputed_ops", "Recomputed ops", "count", "ops that run again for the backward", "lower", Comparative.DIFF
     ),
-    Metric("optimizer_flops", "FLOPs, optimizer", "flops", "FLOPs of the optimizer's update"),
+    Metric("optimizer_flops", "FLOPs, optimizer", "flops", "FLOPs of the optimizer's update", lower_bound=True),
 )
 def phases(subject: Subject) -> dict[str, int]:
     """Count each phase of a step with a backward. Raises Unavailable for a forward pass."""

@@ -8,10 +8,18 @@ from tensortide.metrics.subject import Subject
 
 
 @metric(
-    Metric("total_params", "Parameters", "amount", "elements of all parameters, tied ones once"),
-    Metric("trainable_params", "Trainable parameters", "amount", "elements of parameters that take gradients"),
-    Metric("model_size", "Model size", "bytes", "bytes of all parameters by their own dtype, tied ones once"),
-    Metric("buffer_size", "Buffers", "bytes", "bytes of all buffers by their own dtype"),
+    Metric("total_params", "Parameters", "amount", "elements of all parameters, tied ones once", of_model=True),
+    Metric(
+        "trainable_params",
+        "Trainable parameters",
+        "amount",
+        "elements of parameters that take gradients",
+        of_model=True,
+    ),
+    Metric(
+        "model_size", "Model size", "bytes", "bytes of all parameters by their own dtype, tied ones once", of_model=True
+    ),
+    Metric("buffer_size", "Buffers", "bytes", "bytes of all buffers by their own dtype", of_model=True),
 )
 def sizes(subject: Subject) -> dict[str, int]:
     """Sum up parameters and buffers."""

@@ -35,12 +35,16 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class Exceeded(NamedTuple):
-    """A limit that the other number ``other`` exceeds: the pair of values, and the value that was allowed."""
+    """A limit that ``others[other]`` exceeds: the pair of values, and the value that was allowed.
+
+    ``undecided``: ops without a cost rule leave open whether it does, which is no pass.
+    """
 
     limit: Limit
     other: int
     pair: Pair
     allowed: float
+    undecided: bool = False
 
 
 def parse_limit(text: str, units: dict[str, Unit]) -> Limit:
@@ -64,7 +68,7 @@ def parse_limit(text: str, units: dict[str, Unit]) -> Limit:
 
 
 def exceeded(limits: Iterable[Limit], found: Comparison) -> list[Exceeded]:
-    """List the limits that some other exceeds. Raises MetricError where a side has no such value."""
+    """List the limits that some other exceeds, or may exceed. Raises MetricError where a side has no such value."""
     result = []
     for limit in limits:
         for number in range(len(found.others)):
@@ -73,6 +77,8 @@ def exceeded(limits: Iterable[Limit], found: Comparison) -> list[Exceeded]:
                 raise MetricError(f"--threshold {limit.text}: {pair.words}")
             reference, value = pair.numbers
             allowed = limit.allowed(reference)
-            if value < allowed if pair.metric.direction == "higher" else value > allowed:
-                result.append(Exceeded(limit, number, pair, allowed))
+            over = value < allowed if pair.metric.direction == "higher" else value > allowed
+            undecided = any(pair.bounds) and not (over and pair.bounds == (False, True))
+            if over or undecided:
+                result.append(Exceeded(limit, number, pair, allowed, undecided))
     return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from tensortide.metrics.comparison import Pair
-from tensortide.metrics.differences.compared import Compared, Entrant
+from tensortide.metrics.differences.compared import Compared
 from tensortide.metrics.differences.headline import headline, ops_without_rule
 from tensortide.metrics.differences.limits import Exceeded
 from tensortide.metrics.differences.step import StepDifference
@@ -31,8 +31,6 @@ SHOWN = (
     "utilization",
 )
 """Metrics that text shows, where a side has them; the page has all."""
-COSTS = ("flops", "macs", "bytes")
-"""Ends of the names of metrics that sum the costs of ops."""
 _BETTER = {"lower": "smaller is better", "higher": "larger is better", "": ""}
 
 
@@ -104,6 +102,8 @@ def exceeded_text(found: Compared, one: Exceeded) -> str:
     """Say which limit is exceeded, by which step and by how much."""
     metric, numbers = one.pair.metric, one.pair.numbers
     assert numbers is not None
+    if one.undecided:
+        return f"Cannot tell {one.limit.text}: {metric.title} leaves out ops without a cost rule (count --missing)"
     over = abs(numbers[1] - one.allowed)
     texts = [value_text(value, metric.unit) for value in (*numbers, over)]
     limit, letter = one.limit.text, found.others[one.other].letter
@@ -124,14 +124,14 @@ def _metrics(found: Compared, *, key: str, only: str) -> Table:
     first = [pairs[0] for pairs in rows]
     columns = [
         Column("metric", "Metric", "text", tuple(pair.metric.title for pair in first)),
-        Column("reference", found.base.letter, "number", tuple(_value(pair, 0, found.base) for pair in first)),
+        Column("reference", found.base.letter, "number", tuple(_value(pair, 0) for pair in first)),
         Column("reference_value", "", "number", tuple(_number(pair, 0) for pair in first), data=True),
     ]
     wide = len(found.others) == 1
     for number, other in enumerate(found.others):
         pairs, tail = [row[number] for row in rows], f"_{other.letter.lower()}"
         columns += [
-            Column(f"value{tail}", other.letter, "number", tuple(_value(pair, 1, other) for pair in pairs)),
+            Column(f"value{tail}", other.letter, "number", tuple(_value(pair, 1) for pair in pairs)),
             Column(
                 f"difference{tail}", "difference", "number", tuple(map(_difference, pairs)), at_width=0 if wide else 120
             ),
@@ -154,11 +154,10 @@ def _number(pair: Pair, side: int) -> int | float | None:
     return None if entry is None else entry.number
 
 
-def _value(pair: Pair, side: int, of: Entrant) -> str:
+def _value(pair: Pair, side: int) -> str:
     """Print a value; a cost that leaves out ops without a rule is a lower bound."""
-    value, unknown = _number(pair, side), of.status.entries.get("unknown_ops")
-    least = pair.metric.name.endswith(COSTS) and unknown is not None and bool(unknown.number)
-    return "-" if value is None else ">= " * least + value_text(value, pair.metric.unit)
+    value = _number(pair, side)
+    return "-" if value is None else ">= " * pair.bounds[side] + value_text(value, pair.metric.unit)
 
 
 def _difference(pair: Pair) -> str:
