@@ -64,7 +64,7 @@ def check(
 ) -> None:
     """Check that steps still cost what they may: assertions over metrics, and against accepted baselines.
 
-    Exits with 0 if all assertions hold, 1 if one fails or cannot be told, 2 if a check could not be tried: bad input, a
+    Exits with 0 if all assertions hold, 1 if one fails or is undecided, 2 if a check could not be tried: bad input, a
     failed capture, a baseline that is missing or of another step.
     """
     from tensortide.reports.render.markdown import render_markdown

@@ -1,4 +1,4 @@
-"""What metrics are computed of: a step or a forward pass as a Graph, and what is known beside it."""
+"""Subjects of metrics: a step or a forward pass as a Graph, and what is known beside it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Subject(Protocol):
         """The step, or the inference forward at a batch size."""
 
     def training(self, batch_size: int | None = None) -> Captured:
-        """What has a backward: the step, or forward and backward of the model in training mode."""
+        """The Graph with a backward: the step, or forward and backward of the model in training mode."""
 
     @property
     def durations(self) -> Durations:

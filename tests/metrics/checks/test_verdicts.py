@@ -167,5 +167,5 @@ def test_a_step_is_captured_for_the_device_or_the_machine_that_an_assertion_name
 
 def test_the_result_shows_itself() -> None:
     found = tensortide.check(captured(blocks), ["parameters <= 1", "coverage == 100%"])
-    assert "1 of 2 assertions fails" in repr(found)
+    assert "1 of 2 assertions failed" in repr(found)
     assert "parameters" in found._repr_html_()

@@ -143,7 +143,7 @@ class _Parser:
             self.fail(at, f"there is no metric {name!r}{hint}")
         found = self.registry[known]
         if found.metric.unit == "text" or not found.metric.row:
-            self.fail(at, f"{name} is no number")
+            self.fail(at, f"{name} has no numeric value")
         return found.metric, found.function
 
     def _quantity(self, start: int, end: int) -> tuple[Quantity, int]:
@@ -154,7 +154,7 @@ class _Parser:
         machine, at = "", word.end()
         if (found := _MACHINE.match(self.text, at, end)) is not None:
             if "machine" not in function.options:
-                self.fail(at, f"{word[0]} is of no machine: step_time and utilization are, as time(h100)")
+                self.fail(at, f"{word[0]} does not depend on a machine: step_time and utilization do, as time(h100)")
             if not found[1].strip():
                 self.fail(at + 1, "expected a machine of the catalogue, as h100")
             machine, at = found[1].strip(), found.end()
@@ -178,7 +178,7 @@ class _Parser:
             if place + 1 == len(words):
                 self.fail(words[place].end(), f"expected {_CLAUSES[name]}")
             if name in {one for one, _, _ in found}:
-                self.fail(words[place].start(), f"{name} stands twice")
+                self.fail(words[place].start(), f"{name} is given twice")
             found.append((name, words[place + 1].start(), words[place + 1][0]))
         return found
 

@@ -95,7 +95,7 @@ def check(
     optimizer: str | None = None,
     **limits: str,
 ) -> Checked:
-    """Check a step: each of the ``assertions`` holds, fails, or cannot be told, which is no pass.
+    """Check a step: each of the ``assertions`` holds, fails, or is undecided, which counts as a failure.
 
     >>> tensortide.check("gpt2", ["peak <= 8GiB", "no recomputation in blocks.*"]).holds  # doctest: +SKIP
     >>> tensortide.check(step, peak="2GiB", flops="+1% of baseline", baseline="step.json")  # doctest: +SKIP

@@ -80,7 +80,7 @@ class Measured:
         except TensortideError as error:
             return Reading(None, str(error).partition("\n")[0])
         if not isinstance(value, int | float):
-            return Reading(None, value.reason if isinstance(value, Missing) else f"{name} is no number")
+            return Reading(None, value.reason if isinstance(value, Missing) else f"{name} has no numeric value")
         if quantity.modules:
             return self._inside(quantity)
         found = Reading(

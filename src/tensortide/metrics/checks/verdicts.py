@@ -1,4 +1,4 @@
-"""Verdicts on assertions: what holds, what fails, and what cannot be told, which is no pass."""
+"""Verdicts on assertions: what holds, what fails, and what is undecided, which counts as a failure."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def compare(
         top: rows that text shows of each list.
         depth: levels of modules that text shows.
 
-    Raises MetricError for fewer than two steps, and for a threshold that is none.
+    Raises MetricError for fewer than two steps, and for a threshold that cannot be read.
     """
     registry = default_registry()
     limits = tuple(parse_limit(text, {name: registry[name].metric.unit for name in registry}) for text in thresholds)

@@ -200,7 +200,7 @@ def _sum(pairs: Sequence[Pair], of: Values) -> int:
 
 def _names(pairs: Sequence[Pair]) -> str:
     """Name modules by their paths, those that differ in one number as a range."""
-    texts = folded(["what is outside all modules" if pair.path == OUTSIDE else pair.label for pair in pairs])
+    texts = folded(["ops outside modules" if pair.path == OUTSIDE else pair.label for pair in pairs])
     return _and(texts if len(texts) <= NAMED + 1 else [*texts[:NAMED], f"{len(texts) - NAMED} more"])
 
 

@@ -65,11 +65,11 @@ def tally(found: Checked) -> str:
         return "the assertion holds" if count == 1 else f"all {count} assertions hold"
     unknown = sum(one.outcome == "unknown" for one in failures)
     if count == 1:
-        return "the assertion cannot be told, which is no pass" if unknown else "the assertion fails"
-    parts = [f"{len(failures) - unknown} of {count} assertions fail{'s' * (len(failures) - unknown == 1)}"]
-    parts = parts if len(failures) > unknown else []
-    parts += [f"{unknown} of {count} cannot be told, which is no pass"] * bool(unknown)
-    return ", ".join(parts)
+        return "the assertion is undecided, which counts as a failure" if unknown else "the assertion fails"
+    parts = [f"{len(failures) - unknown} of {count} assertions failed"] if len(failures) > unknown else []
+    counts = "count" if unknown > 1 else "counts"
+    parts += [f"{unknown} of {count} undecided ({counts} as failed)"] * bool(unknown)
+    return "; ".join(parts)
 
 
 def _origin(found: Checked) -> str:
