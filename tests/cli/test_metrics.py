@@ -42,3 +42,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert run.returncode == 1
     assert "missing" in run.stderr
     assert not run.stdout
+
+
+def test_a_saved_status_is_shown_again(tmp_path: Path) -> None:
+    tensortide(tmp_path, "metrics", "mlp", "-o", "a.status.json")
+    run = tensortide(tmp_path, "metrics", "a.status.json", "--exclude", "ops")
+    assert run.returncode == 0, run.stderr
+    assert any(line.split() == ["FLOPs", "1.03", "GFLOP"] for line in run.stdout.splitlines())

@@ -102,3 +102,11 @@ def test_comparatives_by_name() -> None:
     assert Comparative.DIV.of_values(3, 4) == 0.75
     assert Comparative.RECIPROCAL.of_values(4, 3) == 0.75
     assert Comparative.DIV.of_values(3, 0) is Comparative.RECIPROCAL.of_values(0, 3) is None
+
+
+@pytest.mark.parametrize(
+    ("unit", "direction", "message"), [("tokens/s", "higher", "no unit"), ("ns", "up", "no direction")]
+)
+def test_a_metric_in_an_unknown_unit_or_direction_is_refused(unit: Any, direction: Any, message: str) -> None:
+    with pytest.raises(MetricError, match=f"there is {message} .*which the metric speed has; there are "):
+        Metric("speed", "Speed", unit, "s", direction)

@@ -40,9 +40,10 @@ def metrics(
 ) -> None:
     """Compute every metric of a step: costs, sizes, memory, and times where they are known or --machine is given.
 
-    What a step does not have is listed with the reason. In Python, tensortide.Profiler computes them of a model too.
+    What a step does not have is listed with the reason. A saved status (NAME.status.json) is shown. In Python,
+    tensortide.Profiler computes metrics of a model too.
     """
-    from tensortide.metrics import Profiler
+    from tensortide.metrics import Profiler, load_status
     from tensortide.metrics.compat.figures import figures, samples
     from tensortide.metrics.subject import StepSubject
     from tensortide.recorder import resolver
@@ -54,6 +55,10 @@ def metrics(
     files.check()
     if output is not None:
         check_writable(output)
+    if target.endswith(SUFFIX) and Path(target).exists():
+        made = of_status(load_status(target), exclude=exclude, long=long).document(target)
+        show(made, out, wrote=files.write(made, table="values"))
+        return
     step = opened(resolve(target), options, quiet=out.quiet)
     if strict:
         require_certain(step.graph)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -16,6 +16,7 @@ Unit: TypeAlias = Literal[
 ]
 """Base unit of a value. Display alone scales it."""
 Number: TypeAlias = int | float
+_DIRECTIONS = get_args(Direction)
 
 
 class Comparative(enum.StrEnum):
@@ -64,6 +65,12 @@ class Metric(msgspec.Struct, frozen=True):
     row: bool = True
     lower_bound: bool = False
     of_model: bool = False
+
+    def __post_init__(self) -> None:
+        for given, kind, known in ((self.unit, "unit", get_args(Unit)), (self.direction, "direction", _DIRECTIONS)):
+            if given not in known:
+                listed = ", ".join(one or "''" for one in known)
+                raise MetricError(f"there is no {kind} {given!r}, which the metric {self.name} has; there are {listed}")
 
 
 class Missing(msgspec.Struct, frozen=True, tag=True):

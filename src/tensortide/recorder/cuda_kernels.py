@@ -131,6 +131,8 @@ def _efficient(call: _Attention) -> bool:
     if not torch.backends.cuda.mem_efficient_sdp_enabled() or not call.fused or call.gpu.capability < (5, 0):
         return False
     unit, (query, key, value) = _alignment(call), call.tensors
+    if query.shape[1] != key.shape[1]:  # it shares no heads
+        return False
     if query.shape[-1] != key.shape[-1] or query.shape[-1] % unit or value.shape[-1] % unit:
         return False
     allowed = (torch.float16, torch.float32, *((torch.bfloat16,) if call.gpu.capability >= (8, 0) else ()))

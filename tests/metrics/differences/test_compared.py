@@ -9,8 +9,9 @@ import pytest
 import tensortide
 from tensortide.errors import MetricError, UnknownCost
 from tensortide.metrics.differences.limits import Limit, exceeded, parse_limit
-from tensortide.metrics.metric import Unit
+from tensortide.metrics.metric import Metric, Unit
 from tensortide.metrics.profiler import Profiler
+from tensortide.metrics.status import Entry, Status
 from tensortide.timelines import timeline
 from tests.graphs import Builder
 from tests.metrics.differences.models import side
@@ -130,3 +131,15 @@ def test_what_cannot_be_compared_is_refused() -> None:
     builder.op([builder.storage(8)], [builder.storage(8, birth=0)], name="mylib.mix.default")
     with pytest.raises(UnknownCost):
         tensortide.compare(builder.graph(), side(), strict=True)
+
+
+def test_metrics_beyond_the_default_set_are_shown_and_may_have_limits(tmp_path: Path) -> None:
+    def saved(name: str, value: float) -> Path:
+        entry = Entry(Metric("score[val]", "Score [val]", "number", "s", "higher"), value)
+        return Status(name=name, kind="forward", entries={"score[val]": entry}).save(tmp_path / f"{name}.status.json")
+
+    found = tensortide.compare(saved("a", 0.9), saved("b", 0.8), thresholds=["score[val]=-1%"])
+    assert [one.limit.metric for one in found.exceeded] == ["score[val]"]
+    assert "Score [val]" in found.document()["comparison"].table("metrics")["metric"]
+    with pytest.raises(MetricError, match="no metric 'score'"):
+        tensortide.compare(saved("a", 0.9), saved("b", 0.8), thresholds=["score=-1%"])

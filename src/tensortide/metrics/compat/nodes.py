@@ -90,7 +90,10 @@ def node_graph(graph: Graph) -> NodeGraph:
     if graph.composites is None:
         raise Unavailable("the graph has no calls of composite ops: capture it again with this release")
     if any(op.phase != "forward" for op in graph.ops):
-        raise Unavailable("the graph is no inference forward: it has a backward or an optimizer")
+        raise Unavailable(
+            "the graph is no inference forward: it has a backward or an optimizer; capture a workload that only calls "
+            "the model without gradients"
+        )
     nodes = _Reader(graph, graph.composites).nodes()
     return _without_dead(graph, nodes)
 

@@ -115,8 +115,8 @@ def compare(
 
     Raises MetricError for fewer than two steps, and for a threshold that cannot be read.
     """
-    registry = default_registry()
-    limits = tuple(parse_limit(text, {name: registry[name].metric.unit for name in registry}) for text in thresholds)
+    for text in thresholds:
+        parse_limit(text, None)  # what cannot be read is refused before any work
     if len(steps) < 2:
         raise MetricError("a comparison takes at least two steps")
     entrants = []
@@ -126,6 +126,10 @@ def compare(
         if strict and (side := entrants[-1].side) is not None:
             count(side.graph, strict=True, resolver=resolver)
     compare_statuses([one.status for one in entrants], reference=reference)  # an error for no such reference
+    registry = default_registry()
+    units = {name: registry[name].metric.unit for name in registry}
+    units |= {name: entry.metric.unit for one in entrants for name, entry in one.status.entries.items()}
+    limits = tuple(parse_limit(text, units) for text in thresholds)
     return Compared(tuple(entrants), reference, limits, top, depth)
 
 

@@ -14,7 +14,9 @@ from tensortide.metrics.comparison import Comparison, Pair
 from tensortide.metrics.metric import Unit
 from tensortide.metrics.registry import ALIASES, nearest
 
-_TEXT = re.compile(r"\s*(?P<name>\w+)\s*=\s*(?P<sign>[+-]?)\s*(?P<amount>[0-9.].*?)(?P<percent>\s*%)?\s*")
+_TEXT = re.compile(
+    r"\s*(?P<name>[\w.-]+(?:\[\w+\])?)\s*=\s*(?P<sign>[+-]?)\s*(?P<amount>[0-9.].*?)(?P<percent>\s*%)?\s*"
+)
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -47,8 +49,8 @@ class Exceeded(NamedTuple):
     undecided: bool = False
 
 
-def parse_limit(text: str, units: dict[str, Unit]) -> Limit:
-    """Read ``NAME=+2%`` or ``NAME=+100MiB``; ``units`` are those of all metrics by name.
+def parse_limit(text: str, units: dict[str, Unit] | None) -> Limit:
+    """Read ``NAME=+2%`` or ``NAME=+100MiB``; ``units`` are those of all metrics by name (None: not known yet, any is).
 
     Raises MetricError for a metric that there is not, and for an amount without a sign or in another unit.
     """
@@ -56,6 +58,8 @@ def parse_limit(text: str, units: dict[str, Unit]) -> Limit:
     if match is None or not match["sign"]:
         raise MetricError(f"a threshold is NAME=+2% or NAME=+100MiB, with a sign, not {text!r}")
     name = ALIASES.get(match["name"], match["name"])
+    if units is None:
+        return Limit(text.strip(), name)
     if name not in units:
         raise MetricError(f"there is no metric {match['name']!r}{nearest(name, [*ALIASES, *units])}")
     sign = -1 if match["sign"] == "-" else 1

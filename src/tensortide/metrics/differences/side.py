@@ -12,7 +12,7 @@ import msgspec
 
 from tensortide.cost import Count, ModuleTotal, Resolver, Total
 from tensortide.cost.count import RECOMPUTE
-from tensortide.graph.model import Graph, Op, Role, describe
+from tensortide.graph.model import Graph, Op, Role, Tensor, describe
 from tensortide.graph.roles import WORKSPACE
 from tensortide.metrics.defaults.memory import saved_storages
 from tensortide.metrics.subject import StepSubject
@@ -219,8 +219,8 @@ def _amounts(total: Total, held: dict[str, int] | Counter[str]) -> Amounts:
 
 
 def _widest(graph: Graph) -> dict[int, str]:
-    """Describe the largest tensor in each storage."""
-    widest = {}
-    for tensor in sorted(graph.tensors, key=lambda one: one.region_bytes):
-        widest[tensor.storage] = tensor
+    """Describe the largest tensor in each storage; of equal ones the first, which later ones are views of."""
+    widest: dict[int, Tensor] = {}
+    for tensor in sorted(graph.tensors, key=lambda one: -one.region_bytes):
+        widest.setdefault(tensor.storage, tensor)
     return {storage: describe(tensor) for storage, tensor in widest.items()}

@@ -9,6 +9,7 @@ from tensortide.metrics.differences.compared import Compared
 from tensortide.metrics.differences.headline import headline, ops_without_rule
 from tensortide.metrics.differences.limits import Exceeded
 from tensortide.metrics.differences.step import StepDifference
+from tensortide.metrics.registry import default_registry
 from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table
 from tensortide.reports.pictures import Curve, Series
 from tensortide.reports.render.values import value_text
@@ -30,7 +31,7 @@ SHOWN = (
     "step_time",
     "utilization",
 )
-"""Metrics that text shows, where a side has them; the page has all."""
+"""Metrics that text shows, where a side has them, before those beyond the default set; the page has all."""
 _BETTER = {"lower": "smaller is better", "higher": "larger is better", "": ""}
 
 
@@ -118,8 +119,8 @@ def _metrics(found: Compared, *, key: str, only: str) -> Table:
     rows = [[found.metrics.pair(name, other) for other in range(len(found.others))] for name in names]
     known = {pairs[0].metric.name: pairs for pairs in rows}
     rows = [known[name] for name in SHOWN if name in known]
-    if only == "page":
-        rows += (pairs for name, pairs in known.items() if name not in SHOWN)
+    usual = default_registry() if only == "text" else ()
+    rows += (pairs for name, pairs in known.items() if name not in SHOWN and name not in usual)
     rows = [pairs for pairs in rows if any(pair.numbers is not None and any(pair.numbers) for pair in pairs)]
     first = [pairs[0] for pairs in rows]
     columns = [
